@@ -16,42 +16,42 @@ import (
 	"github.com/redykv/redykv/ycsb"
 )
 
-// Caches is a trial of Redy caches beside their transport: reads and writes at random
+// Caches is a trial that compares Redy caches with their transport: reads and writes at random
 // addresses, in closed loops.
 type Caches struct {
 	Name     string
 	Mode     cachebench.Mode
 	Ops      []cachebench.Op
-	Sizes    []int // of a request, in bytes
+	Sizes    []int // bytes of a request
 	InFlight int   // as in cachebench.Spec
 	Variants []CacheVariant
-	Servers  server.Pinning // of the threads of servers, in all variants
-	// Over says what the X of the measurements is.
+	Servers  server.Pinning // pinning of the servers' threads, in all variants
+	// Over is the variable on the X axis.
 	Over Over
 }
 
-// CacheVariant is a configuration with what is switched off in it.
+// CacheVariant is a configuration and the optimisations that are switched off in it.
 type CacheVariant struct {
 	Name    string
-	C, S, Q int // C and S: Many is as many as the scale has
-	// B is the size of a batch; 0: what fills 4 KB (R54).
+	C, S, Q int // numbers of client and server threads; Many means as many as the scale has
+	// B is the batch size; 0 means as many requests as fill 4 KB (R54).
 	B      int
 	Tuning redytier.Tuning
 }
 
-// Many stands for a scale's number of threads.
+// Many stands for the scale's number of threads.
 const Many = -1
 
-// Over is what a trial of caches varies.
+// Over names the variable of a trial of caches.
 type Over string
 
-// What can be varied.
+// Variables of a trial of caches.
 const (
-	Sizes    Over = "sizes"    // of a request; a series is a variant's operation
-	Variants Over = "variants" // in their order, with names; a series is an operation
+	Sizes    Over = "sizes"    // size of a request; a series is an operation of a variant
+	Variants Over = "variants" // variants in order, with their names; a series is an operation
 )
 
-// The series of the transport alone.
+// Series of the transport alone.
 const rawSeries = "raw"
 
 func (t Caches) trialName() string { return t.Name }
@@ -64,11 +64,11 @@ func (t Caches) plan(b *Bench) (*plan, error) {
 			turns = append(turns, p.turn(size, round))
 		}
 	}
-	// Each variant has a cache, and so has the transport alone.
+	// Every variant has a cache, and the transport alone has one more.
 	return &plan{turns: turns, end: p.end, need: need{memory: int64(len(t.Variants)+1) * b.Capacity}}, nil
 }
 
-// cachePlan is a trial of caches under way. Manager and transport serve all turns.
+// cachePlan is the state of a trial of caches. Its manager and transport serve all turns.
 type cachePlan struct {
 	trial Caches
 	bench *Bench
@@ -78,7 +78,7 @@ type cachePlan struct {
 	endRaw func() error
 }
 
-// spec is what is measured of one size.
+// spec returns the measurement for one request size.
 func (p *cachePlan) spec(size int) cachebench.Spec {
 	t := p.trial
 	s := cachebench.Spec{
@@ -92,14 +92,13 @@ func (p *cachePlan) spec(size int) cachebench.Spec {
 	return s
 }
 
-// batchBytes is what a batch holds that nothing would be gained by enlarging (5.1).
+// batchBytes is the size of a batch beyond which throughput no longer grows (section 5.1).
 const (
 	batchBytes = 4096
-	mostBatch  = 512 // that a manager grants: 8-byte records
+	mostBatch  = 512 // the most that a manager grants, with 8-byte records
 )
 
-// config is the variant's configuration for requests of a size, where many threads are
-// so many.
+// config returns the variant's configuration for requests of size bytes. many replaces Many.
 func (v CacheVariant) config(size, many int) redytier.Configuration {
 	c := redytier.Configuration{ClientThreads: v.C, ServerThreads: v.S, BatchSize: v.B, QueueDepth: v.Q}
 	if v.C == Many {
@@ -134,7 +133,7 @@ func (p *cachePlan) turn(size, round int) turn {
 	}
 }
 
-// series is the name of a variant's operation.
+// series returns the series' name of a variant's operation.
 func (t Caches) series(variant string, op cachebench.Op) string {
 	if t.Over == Variants && variant != rawSeries {
 		return string(op)
@@ -156,9 +155,8 @@ func (p *cachePlan) measure(ctx context.Context, size, round int, progress ycsb.
 		for _, op := range p.trial.Ops {
 			config := spec.Variants[i].Config
 			all = append(all, p.measurement(report.Find(config, cachebench.TuningString(v.Tuning), op), v.Name, i, round))
-			// Beside it, the transport with as many requests under way as Redy has
-			// batches.
-			if p.trial.Over == Variants || i == 0 { // over sizes one line of it is enough
+			// The transport alone has as many requests pending as Redy has batches.
+			if p.trial.Over == Variants || i == 0 { // over sizes, one line of the transport is enough
 				all = append(all, p.measurement(report.FindRaw(config.ClientThreads*config.QueueDepth, op), rawSeries, i, round))
 			}
 		}
@@ -166,7 +164,7 @@ func (p *cachePlan) measure(ctx context.Context, size, round int, progress ycsb.
 	return all, nil
 }
 
-// ready starts what all turns use.
+// ready starts the manager and the transport.
 func (p *cachePlan) ready(ctx context.Context) (err error) {
 	if p.mgr == nil {
 		if p.mgr, err = p.bench.manager(ctx, cachebench.Servers{Pinning: p.trial.Servers}, manager.EmbedOptions{}); err != nil {

@@ -8,39 +8,39 @@ import (
 	"github.com/redykv/redykv/internal/bench"
 )
 
-// Claim is a number that the paper reports, or something that it says of a figure, to
-// stand beside what was measured here.
+// Claim is a number that the paper reports, or a statement about a figure. The report shows it
+// beside our measurement.
 type Claim struct {
-	Q    string // the number in the list of requirements, or ""
-	Text string // what the paper says
-	// Paper is the paper's number; 0 where it gives none.
+	Q    string // number in the list of requirements, or ""
+	Text string // the paper's statement
+	// Paper is the paper's number; 0 if it gives none.
 	Paper float64
-	Unit  string // of both
+	Unit  string // unit of Paper and Ours
 	Ours  Quantity
-	// Holds says between which bounds ours has to be for the claim to hold. Zero: it
-	// is a number to look at, of which nothing is claimed on other hardware.
+	// Holds bounds our number for the claim to hold. The zero value claims nothing: the number
+	// is only reported, because other hardware gives another.
 	Holds Bounds
-	// Because says why it does not hold, where that can be known beforehand.
+	// Because explains why the claim does not hold here, if that is known in advance.
 	Because string
 }
 
-// Bounds are what a claim is held to. The zero value bounds nothing.
+// Bounds are the least and the greatest accepted number. The zero value accepts all.
 type Bounds struct{ Least, Most float64 }
 
-// AtLeast has no upper end.
+// AtLeast returns Bounds without an upper end.
 func AtLeast(v float64) Bounds { return Bounds{v, math.Inf(1)} }
 
-// AtMost has no lower end.
+// AtMost returns Bounds without a lower end.
 func AtMost(v float64) Bounds { return Bounds{math.Inf(-1), v} }
 
-// Between has both.
+// Between returns Bounds with both ends.
 func Between(least, most float64) Bounds { return Bounds{least, most} }
 
 func (b Bounds) some() bool { return b != Bounds{} }
 
 func (b Bounds) has(v float64) bool { return v >= b.Least && v <= b.Most }
 
-// String is the bounds in words.
+// String describes the bounds in words.
 func (b Bounds) String() string {
 	switch {
 	case !b.some():
@@ -53,32 +53,32 @@ func (b Bounds) String() string {
 	return fmt.Sprintf("%.4g to %.4g", b.Least, b.Most)
 }
 
-// Verdict is a claim beside what was measured. Its JSON form is one line of the file of
-// claims.
+// Verdict is a claim and the measurement it was judged by. Its JSON form is one line of the
+// claims file.
 type Verdict struct {
 	Figure string `json:"figure"`
 	Q      string `json:"q,omitempty"`
 	Claim  string `json:"claim"`
 	Unit   string `json:"unit,omitempty"`
-	// Paper is nil where the paper gives no number, Ours where nothing was measured;
-	// so is Ratio, of ours to the paper's, then.
+	// Paper is nil if the paper gives no number, Ours if nothing was measured. Ratio is Ours /
+	// Paper, nil if either is.
 	Paper *float64 `json:"paper"`
 	Ours  *float64 `json:"ours"`
-	Least *float64 `json:"least,omitempty"` // of the rounds
+	Least *float64 `json:"least,omitempty"` // least and greatest round
 	Most  *float64 `json:"most,omitempty"`
 	Ratio *float64 `json:"ratio,omitempty"`
-	// Bound is what the claim is held to. Holds is nil where nothing is claimed, and
-	// where nothing was measured.
+	// Bound describes the claim's Bounds. Holds is nil if nothing is claimed or nothing was
+	// measured.
 	Bound string `json:"bound,omitempty"`
 	Holds *bool  `json:"holds"`
-	// Reason says why it does not hold, or why nothing was measured.
+	// Reason says why the claim does not hold, or why nothing was measured.
 	Reason string `json:"reason"`
-	// Warning says that the rounds disagree.
+	// Warning is set if some rounds are within the bounds and others are not.
 	Warning string `json:"warning,omitempty"`
 }
 
-// Judge puts a figure's claims beside what was measured. why says, of what was left out,
-// why that was.
+// Judge compares a figure's claims with the measurements. why lists what was left out, with
+// the reasons.
 func Judge(f Figure, d *Data, why []LeftOut) []Verdict {
 	var verdicts []Verdict
 	for _, c := range f.Claims {
@@ -132,5 +132,5 @@ func (c Claim) judge(f Figure, d *Data, why []LeftOut) Verdict {
 	return v
 }
 
-// WriteClaims writes one line of JSON for each verdict.
+// WriteClaims writes one line of JSON per verdict.
 func WriteClaims(w io.Writer, verdicts []Verdict) error { return bench.WriteJSON(w, verdicts) }

@@ -9,9 +9,9 @@ import (
 	"github.com/redykv/redykv/device"
 )
 
-// copies is one log on several devices, each of which has all of it: a write goes to all
-// devices, a read to the one that was selected when its queue was made. A store that is
-// loaded once is read from one device after another.
+// copies is a device that keeps the same log on several devices. A write goes to all of them;
+// a read goes to the one that was selected when its queue was created. A store that is loaded
+// once can so be read from each device in turn.
 //
 // Metadata and objects are on the first device only.
 type copies struct {
@@ -24,7 +24,7 @@ func (c *copies) Start(tail int64) error {
 	return c.each(func(d device.Device) error { return d.Start(tail) })
 }
 
-// each calls do for every device, up to the first error.
+// each calls do for every device and stops at the first error.
 func (c *copies) each(do func(device.Device) error) error {
 	for _, d := range c.all {
 		if err := do(d); err != nil {
@@ -51,7 +51,7 @@ func (c *copies) NewQueue(depth int) (device.Queue, error) {
 	return &copiesQueue{Queue: reads, copies: c, depth: depth}, nil
 }
 
-// Alignment implements device.Device: what suits the device that asks for most.
+// Alignment implements device.Device. It is the largest alignment of all devices.
 func (c *copies) Alignment() int {
 	align := 1
 	for _, d := range c.all {
@@ -60,7 +60,7 @@ func (c *copies) Alignment() int {
 	return align
 }
 
-// Begin implements device.Device: all devices answer from there on.
+// Begin implements device.Device. It is the address from which all devices hold the log.
 func (c *copies) Begin() int64 {
 	begin := int64(0)
 	for _, d := range c.all {
@@ -106,20 +106,20 @@ func (c *copies) Close() error {
 	return err
 }
 
-// copiesQueue reads from one device: that is the embedded queue, which nothing stands
-// before as long as nothing is written. The first write opens a queue on every device.
+// copiesQueue embeds the queue of the selected device, which serves reads at no extra cost
+// while nothing is written. The first write opens a queue on every device.
 type copiesQueue struct {
 	device.Queue
 	copies *copies
 	depth  int
 
-	writers []device.Queue      // by device; nil until the first write
-	writes  []copiedWrite       // by index, which is the tag that the devices get
-	free    []uint64            // indexes of writes
-	ended   []device.Completion // of writes that all devices have completed
+	writers []device.Queue      // one per device; nil until the first write
+	writes  []copiedWrite       // pending writes; the devices get the index as their tag
+	free    []uint64            // free indexes of writes
+	ended   []device.Completion // writes that all devices have completed
 }
 
-// copiedWrite is one write that some device has not completed yet.
+// copiedWrite is a write that at least one device has not completed.
 type copiedWrite struct {
 	tag  uint64
 	size int
@@ -147,7 +147,7 @@ func (q *copiesQueue) Write(src []byte, addr int64, tag uint64) error {
 			w.left++
 		case w.left == 0 && i == 0:
 			return err
-		default: // others have it already: it fails when they are through with it
+		default: // other devices have accepted the write: it fails when they complete it
 			w.err = errors.Join(w.err, err)
 		}
 	}
@@ -195,7 +195,7 @@ func (q *copiesQueue) Poll(done []device.Completion) int {
 	return n + ended
 }
 
-// collect polls the devices for writes.
+// collect polls all devices for completed writes.
 func (q *copiesQueue) collect() {
 	var some [16]device.Completion
 	for _, writer := range q.writers {
@@ -205,7 +205,7 @@ func (q *copiesQueue) collect() {
 				w := &q.writes[c.Tag]
 				w.err = errors.Join(w.err, c.Err)
 				if c.Event == device.Committed {
-					continue // Released follows
+					continue // the Released completion follows
 				}
 				if w.left--; w.left > 0 {
 					continue
@@ -220,8 +220,8 @@ func (q *copiesQueue) collect() {
 	}
 }
 
-// Wait implements device.Queue. While writes are under way it waits for one of
-// them; reads that end first are found when that does.
+// Wait implements device.Queue. While writes are pending it waits for one of them; completions
+// of reads are then found later.
 func (q *copiesQueue) Wait(ctx context.Context) error {
 	for q.writers != nil {
 		q.collect()
@@ -232,7 +232,7 @@ func (q *copiesQueue) Wait(ctx context.Context) error {
 		if under == 0 {
 			break
 		}
-		for _, writer := range q.writers { // returns at once where nothing is under way
+		for _, writer := range q.writers { // returns at once if nothing is pending
 			if err := writer.Wait(ctx); err != nil {
 				return err
 			}

@@ -9,40 +9,39 @@ import (
 	"text/tabwriter"
 )
 
-// Change is a figure that differs between two runs by more than their rounds do among
-// themselves.
+// Change is a figure whose difference between two runs is larger than the spread of their
+// rounds.
 type Change struct {
 	Trial, Series, Metric string
 	At                    string
 	Before, After         Value
 }
 
-// Ratio is what was after over what was before.
+// Ratio is After over Before.
 func (c Change) Ratio() float64 { return c.After.Median / c.Before.Median }
 
-// Difference is what two runs differ in.
+// Difference is the result of comparing two runs.
 type Difference struct {
-	Compared int // figures that both have
-	// OnlyBefore and OnlyAfter are trials of which one run has something, and the other
-	// nothing.
+	Compared int // number of points that both runs measured
+	// OnlyBefore and OnlyAfter are trials that only one run measured.
 	OnlyBefore, OnlyAfter []string
 	Changes               []Change
-	// Verdicts are claims that one run found to hold and the other not.
+	// Verdicts are pairs of verdicts on one claim that held in one run and not in the other.
 	Verdicts [][2]Verdict
-	// Unlike says in what the runs themselves differ.
+	// Unlike lists differences between the runs' circumstances, such as the machine.
 	Unlike []string
 }
 
-// leastChange is the part by which medians have to differ, whatever the rounds say: few
-// rounds may lie close to each other by chance.
+// leastChange is the least relative difference of medians that counts as a change. A few
+// rounds may be close to each other by chance.
 const leastChange = 0.05
 
-// compared are the metrics that say how fast something was.
+// compared lists the metrics of speed.
 var compared = []string{"mops", "mean_us", "p50_us", "p99_us", "drop_percent", "during_mops"}
 
-// Diff compares two runs. A figure has changed if no round of one run lies within those
-// of the other, and the medians are 5 % apart; that takes two rounds of each at least.
-// What is drawn as a distribution is compared by its claims only.
+// Diff compares two runs. A figure has changed if the ranges of the runs' rounds do not
+// overlap and the medians differ by 5 %; both runs need at least two rounds. Distributions are
+// compared by their claims only.
 func Diff(before, after Head, was, is *Data) Difference {
 	d := Difference{Unlike: unlike(before, after)}
 	for _, t := range trials {
@@ -87,7 +86,7 @@ func place(m Measurement) string {
 	return number(m.X)
 }
 
-// unlike says in what two runs' circumstances differ.
+// unlike lists the differences between the circumstances of two runs.
 func unlike(a, b Head) []string {
 	var list []string
 	for _, of := range []struct{ what, was, is string }{
@@ -101,7 +100,7 @@ func unlike(a, b Head) []string {
 	return list
 }
 
-// Write prints a difference for people.
+// Write prints the difference as text.
 func (d Difference) Write(w io.Writer) error {
 	var b strings.Builder
 	for _, line := range d.Unlike {
@@ -152,7 +151,7 @@ func word(v Verdict) string {
 	return "did not hold"
 }
 
-// String is the median with the rounds' range.
+// String prints the median with the range of the rounds.
 func (v Value) String() string {
 	if v.Rounds < 2 {
 		return fmt.Sprintf("%.4g", v.Median)

@@ -1,21 +1,20 @@
-// Package paper draws the figures of the paper's evaluation anew, on the machine at
-// hand: it measures, keeps what was measured, judges what the paper claims by it, and
-// says what was scaled, modelled or left out.
+// Package paper reproduces the figures of the paper's evaluation on the local machine: it
+// measures, stores the measurements, judges the paper's claims by them, and reports what was
+// scaled, modelled or left out.
 //
-// A [Figure] is data: of which trial it shows what, how it is drawn, what the paper
-// reports and claims. A [Trial] is data as well: a workload, devices or configurations,
-// and what is varied. [Figures] and [Trials] list all; to add an experiment is to add
-// an entry to each.
+// A [Figure] is data: which measurements of which trial it shows, how they are drawn, and what
+// the paper reports and claims. A [Trial] is data as well: a workload, devices or
+// configurations, and a variable. [Figures] and [Trials] list all of them; a new experiment is
+// an entry in each.
 //
-// [Run] goes through the trials of some figures. A trial is a list of turns; in a turn
-// everything that is compared is measured, one after the other, and a turn is repeated
-// in several rounds, so that what else the machine does falls on all alike. The
-// [Measurement]s of a turn are appended to a file when it is over: who is interrupted
-// goes on behind the last one.
+// [Run] measures the trials of some figures. A trial is a list of turns. A turn measures
+// everything that is compared, one after the other, and is repeated in several rounds, so that
+// other load on the machine affects all series alike. The [Measurement]s of a turn are
+// appended to a file at its end: an interrupted run continues with the next turn.
 //
-// What a figure says is worked out by round and told as the median with the least and
-// the most ([Value]). A claim whose bound lies between the two is judged by the median,
-// and marked: the spread is too wide to conclude.
+// Numbers are computed per round and reported as the median with the least and the greatest
+// ([Value]). A claim whose bound lies between these two is judged by the median and marked as
+// inconclusive.
 //
-// Package report makes the HTML page of it, [Diff] compares two runs.
+// Package report makes the HTML page of a run. [Diff] compares two runs.
 package paper

@@ -9,53 +9,52 @@ import (
 
 // Figure is one figure of the paper, as data.
 type Figure struct {
-	Name    string // as on the command line: fig18a
+	Name    string // name on the command line, such as fig18a
 	Title   string
-	Section string // of the paper
+	Section string // section of the paper
 	Trial   string // name of the trial that measures it
-	// Scaled says what is not as it was in the paper: scaled, modelled, left out.
+	// Scaled says what differs from the paper: what is scaled, modelled or left out.
 	Scaled string
 	Charts []Chart
-	// Claims are what the paper reports and says of it, to stand beside ours.
+	// Claims are the paper's numbers and statements about the figure.
 	Claims []Claim
 }
 
-// Chart is a drawing of some of a trial's measurements.
+// Chart draws some of a trial's measurements.
 type Chart struct {
 	Kind  ChartKind
 	Title string
 	X, Y  plot.Axis
-	// Metric is the key of the values that are drawn.
+	// Metric is the key of the drawn values.
 	Metric string
-	// Tail, if set, is the metric that a bar's line reaches up to, as in figure 7.
+	// Tail, if set, is the metric that a line above each bar reaches up to, as in figure 7.
 	Tail string
-	// Series to draw, in this order. Empty: all.
+	// Series lists the series to draw, in order. Empty means all.
 	Series []string
-	// Lines are what a Distribution draws: one metric each.
+	// Lines are the curves of a Distribution.
 	Lines []Line
 }
 
-// Line is one curve of a Distribution.
+// Line is one curve of a Distribution, which draws one metric.
 type Line struct{ Name, Metric string }
 
-// ChartKind is how a chart is drawn.
+// ChartKind is a way to draw a chart.
 type ChartKind string
 
-// The kinds of charts.
+// Kinds of charts.
 const (
-	Lines        ChartKind = "lines"        // a line for each series, over X
-	Bars         ChartKind = "bars"         // a group for each label, a bar for each series
-	Distribution ChartKind = "distribution" // for each line, the share of all rounds that is not above X
-	Course       ChartKind = "course"       // a line for each series, over time, of the last round
+	Lines        ChartKind = "lines"        // a line per series, over X
+	Bars         ChartKind = "bars"         // a group per label, a bar per series
+	Distribution ChartKind = "distribution" // for each line, the share of rounds with a value of at most X
+	Course       ChartKind = "course"       // a line per series over time, of the last round
 )
 
-// Figures are all that there are, in the paper's order.
+// Figures returns all figures, in the paper's order.
 func Figures() []Figure { return slices.Clone(figures) }
 
 var figures = slices.Concat(cacheFigures, sloFigures, moveFigures, storeFigures, strandFigures)
 
-// Choose returns the figures of these names, in the paper's order. The name all stands
-// for all of them.
+// Choose returns the named figures, in the paper's order. The name "all" selects all of them.
 func Choose(names []string) ([]Figure, error) {
 	var known []string
 	for _, f := range figures {
@@ -78,7 +77,7 @@ func Choose(names []string) ([]Figure, error) {
 	return chosen, nil
 }
 
-// trialOf is the trial of that name.
+// trialOf returns the trial with that name.
 func trialOf(name string) Trial {
 	for _, t := range trials {
 		if t.trialName() == name {

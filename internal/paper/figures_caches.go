@@ -9,7 +9,7 @@ import (
 
 // Sections 2.2, 4.3 and 7.2: the data path.
 
-// onHardware is why absolute figures of the testbed are not claimed here.
+// onHardware explains why the testbed's absolute numbers are not claimed here.
 const onHardware = "Redy's server is another process of this machine, over a transport of it with a modelled network, instead of another machine over InfiniBand; client and server share its processors, and the largest configuration has one client thread for every two processors (one in all at scale quick) instead of up to 30."
 
 var (
@@ -32,7 +32,7 @@ var cacheTrials = []Trial{
 	},
 	Caches{
 		Name: "optimisations", Mode: cachebench.Callback, Ops: []cachebench.Op{cachebench.Mixed}, Sizes: []int{8}, InFlight: 8, Over: Variants,
-		Servers: server.PinNever, // those that have threads come before pinning
+		Servers: server.PinNever, // variants with threads, before pinning is introduced
 		Variants: []CacheVariant{
 			{Name: "locks", C: 1, S: 1, B: 1, Q: 1, Tuning: withLocks},
 			{Name: "lock-free", C: 1, S: 1, B: 1, Q: 1, Tuning: twoSided},
@@ -55,12 +55,12 @@ var cacheTrials = []Trial{
 	},
 }
 
-// variant is a figure of a variant, by its place in the trial, and of an operation.
+// variant is the value of a metric for the variant at that place of the trial.
 func variant(series string, place int, metric string) At {
 	return At{Series: series, X: float64(place), Metric: metric}
 }
 
-// step is the ratio of two variants' figures.
+// step is the ratio of the values of two variants.
 func step(metric string, to, from int) Quantity {
 	return Ratio{variant("mixed", to, metric), variant("mixed", from, metric)}
 }

@@ -81,7 +81,7 @@ var moveTrials = []Trial{
 
 const movesScaled = "Seven regions, each on a VM of its own, so that one, two and four can move; every region is offered 20000 requests a second, so that what is held costs its share of the throughput, as it does where each request waits for a network. The copying is slowed down at the smallest scale, so that it can be seen; what a plain copy of as many bytes beside the same load costs is in the data (beside_of_before): on few processors any copy takes its part of them, and the last claim is against that. " + onHardware
 
-// moveClaims are those of figure 15 or 16.
+// moveClaims returns the claims of figure 15 or 16.
 func moveClaims(q, optimised string, most float64, text, because string) []Claim {
 	during := func(series string, moving float64) At {
 		return At{Series: series, X: moving, Metric: "drop_percent"}

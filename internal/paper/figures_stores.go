@@ -9,11 +9,12 @@ import (
 
 // Section 8.3: a store on Redy, an SSD and a file server.
 
-// tieredSeries is the store with Redy's memory before the SSD, however large it is.
+// tieredSeries is the series of the store with Redy's memory before the SSD, at any size of
+// that memory.
 const tieredSeries = "tiered"
 
-// hotShare is the part of local memory that holds records read again and again, where
-// reads are skewed: a workload that only reads moves nothing to the log's tail (A53).
+// hotShare is the share of local memory that holds frequently read records in skewed
+// workloads. A workload that only reads moves no records to the log's tail (A53).
 const hotShare = 0.75
 
 var (
@@ -27,7 +28,7 @@ const storeBecause = "Client, cache server and file server share this machine's 
 
 const apartBecause = "The figures that are compared were measured minutes apart, and what else the machine did meanwhile did not fall on both alike; ratios to SSD and SMB are of one turn each. Redy's memory is this machine's, so that a read cache has less to save than beside a network."
 
-// throughput is a chart of million reads a second over something.
+// throughput returns a chart of million reads per second over the labelled variable.
 func throughput(label string) []Chart {
 	return []Chart{
 		{Kind: Lines, Title: "Throughput", X: plot.Axis{Label: label}, Y: plot.Axis{Label: "million reads a second", Log: true}, Metric: "mops"},
@@ -35,19 +36,19 @@ func throughput(label string) []Chart {
 	}
 }
 
-// mops is the throughput of a device in the figure's trial.
+// mops is the throughput of a device in the figure's own trial.
 func mops(device ycsb.Device, x float64) At { return mopsOf("", device, x) }
 
 func mopsOf(trial string, device ycsb.Device, x float64) At {
 	return At{Trial: trial, Series: string(device), X: x, Metric: "mops"}
 }
 
-// times is how many times a device's throughput Redy's is.
+// times is the ratio of Redy's throughput to a device's.
 func times(device ycsb.Device, x float64) Quantity {
 	return Ratio{mops(ycsb.Redy, x), mops(device, x)}
 }
 
-// zipfFigure is one of 18e to 18h.
+// zipfFigure returns one of the figures 18e to 18h, with its trial.
 func zipfFigure(letter string, local float64) (Stores, Figure) {
 	t := Stores{
 		Name: "fig18" + letter, Value: largeValue, Distribution: ycsb.Zipfian, ReadCache: hotShare, Devices: threeDevices,
@@ -166,7 +167,7 @@ var storeTrials, storeFigures = func() (trials []Trial, figures []Figure) {
 	return trials, figures
 }()
 
-// goal is what this project wants to reach on any machine, beyond the paper.
+// goal is a claim of this project, beyond the paper's.
 func goal(text string, ours Quantity, least float64) Claim {
 	return Claim{Q: "goal", Text: text, Unit: "times", Ours: ours, Holds: AtLeast(least), Because: storeBecause}
 }

@@ -16,29 +16,29 @@ import (
 	"strconv"
 )
 
-// Measurement is one point of a trial, in one round. Its JSON form is one line of the
-// file of measurements.
+// Measurement is one point of a trial in one round. Its JSON form is one line of the file of
+// measurements.
 type Measurement struct {
 	Trial  string  `json:"trial"`
-	Turn   string  `json:"turn"`   // which turn of the trial: what it was measured beside
-	Series string  `json:"series"` // the device, the configuration, …
-	X      float64 `json:"x"`      // what the trial varies; in bars, the place of the group
+	Turn   string  `json:"turn"`   // turn of the trial, which measures what is compared
+	Series string  `json:"series"` // device, configuration, ...
+	X      float64 `json:"x"`      // value of the trial's variable; for bars, the index of the group
 	Label  string  `json:"label,omitempty"`
 	Round  int     `json:"round"` // from 1
-	// Values by metric. A metric's name ends in its unit: p50_us, mops are 10^6 a
-	// second; shares have none.
+	// Values by metric. A metric's name ends in its unit, as p50_us; mops are 10^6 per second;
+	// shares have no unit.
 	Values map[string]float64 `json:"values"`
-	// Points are a course over time: seconds, and what the chart's axis says.
+	// Points is a course over time: seconds, and values in the unit of the chart's axis.
 	Points [][2]float64 `json:"points,omitempty"`
 
 	Transport string `json:"transport,omitempty"`
 	Net       string `json:"net,omitempty"`
 	Setting   string `json:"setting,omitempty"` // sizes and counts, in words
-	// Note says what happened that a reader of the figures must know.
+	// Note describes an event that readers of the figures must know of.
 	Note string `json:"note,omitempty"`
 }
 
-// key is what tells measurements apart: of two with one key, the later counts.
+// key identifies a measurement. A later measurement with the same key replaces the earlier.
 type key struct {
 	trial, series string
 	x             float64
@@ -47,15 +47,14 @@ type key struct {
 
 func (m *Measurement) key() key { return key{m.Trial, m.Series, m.X, m.Round} }
 
-// Journal is the file that measurements are appended to, a turn at a time.
+// Journal is the file to which measurements are appended, one turn at a time.
 type Journal struct {
 	path string
-	all  []Measurement // without those that a later one replaces
+	all  []Measurement // without replaced measurements
 }
 
-// OpenJournal reads the measurements in a file, which need not exist. What an
-// interruption has left of a last line is cut off; anything else that is no
-// measurement is an error.
+// OpenJournal reads the measurements in a file, which need not exist. An incomplete last line,
+// which an interruption leaves, is cut off. Any other malformed line is an error.
 func OpenJournal(path string) (*Journal, error) {
 	text, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -74,10 +73,10 @@ func OpenJournal(path string) (*Journal, error) {
 	return &Journal{path: path, all: all}, nil
 }
 
-// wholeLines is text without a last line that was not written to its end.
+// wholeLines returns text without an incomplete last line.
 func wholeLines(text []byte) []byte { return text[:bytes.LastIndexByte(text, '\n')+1] }
 
-// ReadMeasurements reads lines of measurements.
+// ReadMeasurements reads measurements, one per line.
 func ReadMeasurements(r io.Reader) ([]Measurement, error) {
 	var all []Measurement
 	at := make(map[key]int)
@@ -104,7 +103,7 @@ func ReadMeasurements(r io.Reader) ([]Measurement, error) {
 	return all, nil
 }
 
-// Append adds the measurements of a turn.
+// Append adds the measurements of a turn to the file.
 func (j *Journal) Append(some []Measurement) error {
 	var text bytes.Buffer
 	encoder := json.NewEncoder(&text)
@@ -128,7 +127,7 @@ func (j *Journal) Append(some []Measurement) error {
 	return nil
 }
 
-// Drop forgets all measurements of a trial, in the file too.
+// Drop removes all measurements of a trial, also from the file.
 func (j *Journal) Drop(trial string) error {
 	left := slices.DeleteFunc(slices.Clone(j.all), func(m Measurement) bool { return m.Trial == trial })
 	if len(left) == len(j.all) {
@@ -148,10 +147,10 @@ func (j *Journal) Drop(trial string) error {
 	return nil
 }
 
-// All are the measurements, in the order in which they were taken.
+// All returns the measurements in the order in which they were taken.
 func (j *Journal) All() []Measurement { return slices.Clone(j.all) }
 
-// has says whether a turn of a trial is complete: whether each of series is there.
+// has reports whether a turn of a trial is complete: every one of series was measured.
 func (j *Journal) has(trial, turn string, series []string) bool {
 	for _, s := range series {
 		if !slices.ContainsFunc(j.all, func(m Measurement) bool {
@@ -163,8 +162,8 @@ func (j *Journal) has(trial, turn string, series []string) bool {
 	return true
 }
 
-// WriteCSV writes one line for each measurement, with a column for each metric that
-// there is. Courses over time are in the JSON lines only.
+// WriteCSV writes a line per measurement and a column per metric. Courses over time are in the
+// JSON lines only.
 func WriteCSV(w io.Writer, all []Measurement) error {
 	metrics := make(map[string]bool)
 	for _, m := range all {
@@ -195,7 +194,7 @@ func WriteCSV(w io.Writer, all []Measurement) error {
 
 func number(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
 
-// Data is what was measured, to be looked up.
+// Data indexes measurements.
 type Data struct {
 	all    []Measurement
 	points map[string]map[point][]Measurement // by trial
@@ -206,7 +205,7 @@ type point struct {
 	x      float64
 }
 
-// NewData arranges measurements.
+// NewData indexes measurements.
 func NewData(all []Measurement) *Data {
 	d := &Data{all: all, points: make(map[string]map[point][]Measurement)}
 	for _, m := range all {
@@ -225,7 +224,7 @@ func NewData(all []Measurement) *Data {
 	return d
 }
 
-// Trial are the measurements of one trial, in the order in which they were taken.
+// Trial returns the measurements of one trial, in the order in which they were taken.
 func (d *Data) Trial(name string) []Measurement {
 	var some []Measurement
 	for _, m := range d.all {
@@ -236,7 +235,7 @@ func (d *Data) Trial(name string) []Measurement {
 	return some
 }
 
-// Series are those of a trial, in the order in which they were measured first.
+// Series returns the series of a trial, in the order in which they were first measured.
 func (d *Data) Series(trial string) []string {
 	var names []string
 	for _, m := range d.all {
@@ -247,7 +246,7 @@ func (d *Data) Series(trial string) []string {
 	return names
 }
 
-// Xs are where a series of a trial was measured, in ascending order.
+// Xs returns the X values at which a series was measured, ascending.
 func (d *Data) Xs(trial, series string) []float64 {
 	var xs []float64
 	for p := range d.points[trial] {
@@ -259,7 +258,7 @@ func (d *Data) Xs(trial, series string) []float64 {
 	return xs
 }
 
-// At are the rounds of one point.
+// At returns the rounds of one point.
 func (d *Data) At(trial, series string, x float64) []Measurement {
 	return d.points[trial][point{series, x}]
 }

@@ -15,26 +15,25 @@ import (
 	"github.com/redykv/redykv/ycsb"
 )
 
-// sevenRegions is how many regions the cache of figures 15 and 16 has.
+// sevenRegions is the number of regions in the cache of figures 15 and 16.
 const sevenRegions = 7
 
-// Moves is a trial of a cache of seven regions some of which move to other VMs while
-// they are used (7.4). Each region has a VM of its own, so that one, two and four can
-// leave theirs.
+// Moves is a trial in which some of a cache's seven regions move to other VMs under load
+// (7.4). Each region has its own VM, so that one, two or four VMs can be left.
 type Moves struct {
 	Name   string
 	Op     cachebench.Op
-	Size   int     // of a request, in bytes
-	Rate   float64 // requests a second to each region
+	Size   int     // bytes of a request
+	Rate   float64 // requests per second to each region
 	Moving []int
 	Ways   []Way
 }
 
-// Way is how regions move.
+// Way is a way to move regions.
 type Way struct {
 	Series    string
 	Migration redytier.Migration
-	Idle      bool // nobody uses the cache, and the copying is as fast as it goes
+	Idle      bool // the cache is not used, and copying is not limited
 }
 
 func (t Moves) trialName() string { return t.Name }
@@ -52,7 +51,7 @@ func (t Moves) plan(b *Bench) (*plan, error) {
 			})
 		}
 	}
-	// What moves is on two VMs for a while.
+	// Regions that move occupy two VMs during the move.
 	return &plan{turns: turns, need: need{memory: (sevenRegions + int64(slices.Max(t.Moving))) * b.Region}}, nil
 }
 
@@ -64,7 +63,7 @@ func (t Moves) series() []string {
 	return names
 }
 
-// oneRegionVMs sells VMs that have room for one region.
+// oneRegionVMs returns a menu of VMs that each hold one region.
 func oneRegionVMs(region int64) *menu.Menu {
 	return &menu.Menu{Version: menu.Version, Types: []menu.Type{{
 		Name: "one-region", Memory: menu.Size(region), Cores: 1, Sold: []menu.Sold{{CloudRegion: "here", Distance: 1, Price: 1}},

@@ -15,12 +15,12 @@ import (
 // loadThreads is the number of threads that load a rig's store.
 const loadThreads = 2
 
-// rig is one store whose log lies on several devices at once. Each device has all of it,
-// and a run reads from the device that it names, so runs differ in the device alone. Index
-// and local memory exist once, however many devices are compared: a machine of 24 GB
-// compares three of them with 250 million records.
+// rig is one store whose log is on several devices at once. Every device has all of the log,
+// and a run reads from the device it names, so that runs differ in the device only. Index and
+// local memory exist once: a machine with 24 GB compares three devices with 250 million
+// records.
 //
-// It belongs to one goroutine.
+// A rig belongs to one goroutine.
 type rig struct {
 	store *kv.Store
 
@@ -31,8 +31,8 @@ type rig struct {
 	runs     int64
 }
 
-// openRig makes an empty store of that shape on devices, whose files are below dir. The
-// caller closes the rig.
+// openRig creates an empty store on devices, whose files are below dir. The caller closes the
+// rig.
 func openRig(ctx context.Context, devices []ycsb.Device, shape ycsb.Shape, dir string) (*rig, error) {
 	if len(devices) == 0 {
 		return nil, errors.New("a store on no device")
@@ -54,7 +54,7 @@ func openRig(ctx context.Context, devices []ycsb.Device, shape ycsb.Shape, dir s
 	return r, nil
 }
 
-// load stores all records.
+// load writes all records.
 func (r *rig) load(ctx context.Context, progress bench.Progress) error {
 	progress = bench.OrQuiet(progress)
 	progress.Begin("load", r.shape.Records)
@@ -62,7 +62,8 @@ func (r *rig) load(ctx context.Context, progress bench.Progress) error {
 	return ycsb.Load(ctx, r.store, r.shape, loadThreads, progress)
 }
 
-// setMemory changes the local memory of later runs, to at most what the rig was made with.
+// setMemory changes the local memory of later runs, up to the size with which the rig was
+// created.
 func (r *rig) setMemory(bytes int64) error {
 	if err := r.store.SetMemory(context.Background(), bytes); err != nil {
 		return err
@@ -71,7 +72,7 @@ func (r *rig) setMemory(bytes int64) error {
 	return nil
 }
 
-// run is one experiment on a device of the rig. The rig sets the spec's shape and seed.
+// run measures one device of the rig. It sets the spec's shape and seed.
 func (r *rig) run(ctx context.Context, spec ycsb.Spec, progress bench.Progress) (ycsb.Result, error) {
 	at := slices.Index(r.devices, spec.Device)
 	if at < 0 {
@@ -79,12 +80,12 @@ func (r *rig) run(ctx context.Context, spec ycsb.Spec, progress bench.Progress) 
 	}
 	spec.Shape = r.shape
 	r.runs++
-	spec.Seed = r.runs // no two runs ask for the same keys
+	spec.Seed = r.runs // every run has its own sequence of keys
 	r.log.selected.Store(int32(at))
 	return ycsb.Run(ctx, &ycsb.Target{Store: r.store, Storage: *r.storages[at]}, spec, progress)
 }
 
-// close closes the store and everything that was started for it.
+// close closes the store, its devices and their processes.
 func (r *rig) close() error {
 	if err := errors.Join(r.store.Close(), r.release()); err != nil {
 		return fmt.Errorf("close: %w", err)

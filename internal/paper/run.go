@@ -17,7 +17,7 @@ import (
 	"github.com/redykv/redykv/ycsb"
 )
 
-// Files of a run, in its directory.
+// Files in the directory of a run.
 const (
 	HeadFile         = "run.json"
 	MeasurementsFile = "measurements.jsonl"
@@ -26,7 +26,7 @@ const (
 	ReportFile       = "report.html"
 )
 
-// Head is what a run was made on. Its JSON form is the file run.json.
+// Head describes the circumstances of a run. Its JSON form is the file run.json.
 type Head struct {
 	Machine   string    `json:"machine"`
 	Kernel    string    `json:"kernel"`
@@ -35,28 +35,28 @@ type Head struct {
 	Transport string    `json:"transport"`
 	Net       string    `json:"net"`
 	Started   time.Time `json:"started"`
-	Trace     string    `json:"trace,omitempty"` // of VMs; empty: synthetic
+	Trace     string    `json:"trace,omitempty"` // file of the trace of VMs; empty if it is synthetic
 	LeftOut   []LeftOut `json:"left_out,omitempty"`
 }
 
-// ErrNoRoom says that a machine that has what a trial takes has not enough of it free.
-// Nothing was measured then.
+// ErrNoRoom means that the machine is large enough for a trial, but too little of it is free.
+// Nothing was measured.
 var ErrNoRoom = errors.New("no room")
 
-// ErrOtherRun says that a directory has a run that this one does not go on with.
+// ErrOtherRun means that the directory holds a run with other circumstances, which this run
+// cannot continue.
 var ErrOtherRun = errors.New("another run")
 
-// Workspace is a run's directory.
+// Workspace is the directory of a run.
 type Workspace struct {
 	Head
 	Dir     string
 	Journal *Journal
 }
 
-// OpenWorkspace begins a run in dir, or goes on with the one that is there: scale,
-// transport, network, trace, machine and revision are to be the same then, or
-// ErrOtherRun is the error. A run that goes on keeps the sizes of its scale, whatever
-// the machine has left now.
+// OpenWorkspace starts a run in dir, or continues the one in it. A continued run needs the
+// same scale, transport, network, trace, machine and revision; otherwise the error is
+// ErrOtherRun. It keeps the sizes of its scale, even if the machine has less free now.
 func OpenWorkspace(dir string, head Head) (*Workspace, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("directory of the report: %w", err)
@@ -86,7 +86,7 @@ func OpenWorkspace(dir string, head Head) (*Workspace, error) {
 	return w, w.saveHead()
 }
 
-// ReadHead reads what a run in dir was made on.
+// ReadHead reads the circumstances of the run in dir.
 func ReadHead(dir string) (Head, error) {
 	var h Head
 	path := filepath.Join(dir, HeadFile)
@@ -100,7 +100,7 @@ func ReadHead(dir string) (Head, error) {
 	return h, nil
 }
 
-// ReadRun reads what a run in dir was made on, and what it has measured.
+// ReadRun reads the circumstances and the measurements of the run in dir.
 func ReadRun(dir string) (Head, *Data, error) {
 	h, err := ReadHead(dir)
 	if err != nil {
@@ -129,31 +129,31 @@ func (w *Workspace) saveHead() error {
 		err = os.Rename(path+".partial", path)
 	}
 	if err != nil {
-		_ = os.Remove(path + ".partial") // as well as can be
+		_ = os.Remove(path + ".partial") // best effort
 	}
 	return err
 }
 
-// Standing is how far a run is.
+// Standing is the progress of a run.
 type Standing struct {
-	Trial, Turn string        // that begins now
-	Done, Turns int           // of all trials
-	Left        time.Duration // about, for the turns that are not done
+	Trial, Turn string        // the turn that begins now
+	Done, Turns int           // numbers of turns in all trials
+	Left        time.Duration // estimate for the remaining turns
 }
 
-// Watcher is told how far a run is.
+// Watcher receives the progress of a run.
 type Watcher struct {
-	// Turn, if set, is told of every turn when it begins.
+	// Turn, if set, is called at the beginning of every turn.
 	Turn func(Standing)
-	// Trial, if set, is told of every trial that has been measured, or was already: its
-	// name, its turns that were measured now, and how long they took.
+	// Trial, if set, is called for every trial that is complete, with the number of turns that
+	// were measured now and their time.
 	Trial func(name string, turns int, took time.Duration)
-	// Progress, if set, is told what happens within a turn.
+	// Progress, if set, receives progress within a turn.
 	Progress ycsb.Progress
 }
 
-// Run measures what the trials of figures lack. Again measures all of them anew. What
-// has been measured is kept with every turn, whatever the error.
+// Run measures the missing turns of the figures' trials; with again, all of them. Measurements
+// are stored after every turn, so an error loses only the current turn.
 func Run(ctx context.Context, w *Workspace, b *Bench, figures []Figure, again bool, watch Watcher) error {
 	watch.Progress = bench.OrQuiet(watch.Progress)
 	all, err := prepare(w, b, figures, again)
@@ -204,7 +204,7 @@ type planned struct {
 	end   func() error
 }
 
-// left says whether there is anything left to measure.
+// left reports whether a turn remains to be measured.
 func (p *planned) left() bool {
 	return slices.ContainsFunc(p.turns, func(t plannedTurn) bool { return !t.done })
 }
@@ -221,8 +221,8 @@ func (p *planned) close() error {
 	return p.end()
 }
 
-// prepare plans the trials of figures, each once. What again replaces is forgotten only
-// when all of it can be measured.
+// prepare plans each trial of figures once. Measurements that again replaces are dropped only
+// if the whole trial can be measured.
 func prepare(w *Workspace, b *Bench, figures []Figure, again bool) ([]*planned, error) {
 	b.Scale = w.Scale
 	var all []*planned
@@ -262,27 +262,27 @@ func prepare(w *Workspace, b *Bench, figures []Figure, again bool) ([]*planned, 
 			}
 		}
 	}
-	// What is known of other trials stays.
+	// Entries of other trials are kept.
 	w.LeftOut = slices.DeleteFunc(w.LeftOut, func(l LeftOut) bool { return slices.Contains(names, l.Trial) })
 	w.LeftOut = append(w.LeftOut, b.leftOut...)
 	return all, w.saveHead()
 }
 
-// pace foretells how long the rest takes: what is meant to last so long, times how much
-// longer than that it did where it is over. Loading is one thing, measuring another.
+// pace estimates the remaining time: the planned time of the remaining turns, times the ratio
+// of actual to planned time so far. Loading and measuring are estimated separately.
 type pace struct {
 	done, turns    int
 	measures, load span
-	loaded         string // trial and load of the turn before
+	loaded         string // trial and load of the previous turn
 }
 
-// span is time that was foretold.
+// span compares planned with actual time.
 type span struct {
-	left        time.Duration // of what is meant
-	meant, took time.Duration // of what is over
+	left        time.Duration // planned time that remains
+	meant, took time.Duration // planned and actual time of finished turns
 }
 
-// real is how long what is meant to last so long takes really.
+// real scales a planned time by the ratio so far.
 func (s *span) real(meant time.Duration) time.Duration {
 	if s.meant <= 0 || s.took <= 0 {
 		return meant
@@ -313,7 +313,7 @@ func newPace(all []*planned) *pace {
 	return p
 }
 
-// loads is how long a trial's turn, the next one that is not done, is meant to load.
+// loads returns the planned load time of a trial's next turn.
 func (p *pace) loads(trial string, l load) time.Duration {
 	loaded := trial + " " + l.name
 	if p.loaded == loaded {

@@ -9,54 +9,55 @@ import (
 	"github.com/redykv/redykv/ycsb"
 )
 
-// Scale is how large and how long everything is.
+// Scale holds the sizes and durations of all trials.
 type Scale struct {
 	Name string `json:"name"`
-	// Records of stores with small values, with small ones that local memory has room
-	// for all of, and with large ones.
+	// Numbers of records in stores: with small values, with small values that all fit into
+	// local memory, and with large values.
 	Records      int64 `json:"records"`
 	LocalRecords int64 `json:"local_records"`
 	LargeRecords int64 `json:"large_records"`
-	// Duration and Warmup of each run of a store; Rounds of everything.
+	// Duration and Warmup of each run of a store, and the number of Rounds of everything.
 	Duration time.Duration `json:"duration"`
 	Warmup   time.Duration `json:"warmup"`
 	Rounds   int           `json:"rounds"`
-	// Cell is the time of each measurement of a cache in a round; Capacity is that
-	// cache's size in bytes.
+	// Cell is the duration of each measurement of a cache in a round. Capacity is the cache's
+	// size in bytes.
 	Cell     time.Duration `json:"cell"`
 	Capacity int64         `json:"capacity"`
-	// Threads is how many client threads a cache has that is made for throughput, and
-	// how many server threads.
+	// Threads is the number of client threads, and of server threads, of a cache that is
+	// configured for throughput.
 	Threads int `json:"threads"`
-	// SLOs that are drawn, and the time of each configuration of the model that they
-	// are found in.
+	// SLOs is the number of SLOs that are drawn. The next field is the time to measure each
+	// configuration of their model.
 	SLOs     int           `json:"slos"`
 	PerPoint time.Duration `json:"per_point"`
-	// Region is the size of each of the seven that move, Load how long they are used
-	// before and after.
+	// Region is the size of each of the seven regions that may move. Load is the duration of
+	// the load before and after a move.
 	Region int64         `json:"region"`
 	Load   time.Duration `json:"load"`
-	// CopyRate bounds how many bytes a second of each region are copied while it is used,
-	// IdleCopyRate while it is not; 0: nothing does.
+	// CopyRate limits the bytes copied per second and region under load, IdleCopyRate without
+	// load; 0 means no limit.
 	CopyRate     int64 `json:"copy_rate,omitempty"`
 	IdleCopyRate int64 `json:"idle_copy_rate,omitempty"`
-	// VMs of the generated trace, and Servers that they are placed on.
+	// VMs is the number of VMs in the generated trace, Servers the number of servers they are
+	// placed on.
 	VMs     int `json:"vms"`
 	Servers int `json:"servers"`
 }
 
 // Names of scales.
 const (
-	Quick   = "quick"   // minutes
-	Machine = "machine" // what this machine holds
+	Quick   = "quick"   // takes minutes
+	Machine = "machine" // as large as this machine can hold
 	Full    = "full"    // the paper's sizes
 )
 
-// ScaleNames lists all of them.
+// ScaleNames lists all scales.
 var ScaleNames = []string{Quick, Machine, Full}
 
-// The paper's database: so many records; Redy's memory for those of 8 bytes and of
-// 1 KB, which is not told for the latter: what holds all of the log.
+// The paper's database: the number of records, and Redy's memory for records of 8 bytes and of
+// 1 KB. The paper does not give the latter; it is the size of the whole log.
 const (
 	paperRecords    = 250_000_000
 	largeValue      = 1024
@@ -65,17 +66,17 @@ const (
 	largeCache      = 272 // GB
 	largestLocal    = 8   // GB of local memory, with small values
 	gigabyte        = 1 << 30
-	memoryShare     = 0.9 // of the machine's, for the whole of an experiment
-	diskShare       = 0.8 // of what is free
-	logsOnDisk      = 2   // Redy's SSD and the SSD
+	memoryShare     = 0.9 // of the machine's memory, for one experiment
+	diskShare       = 0.8 // of the free disk space
+	logsOnDisk      = 2   // one of Redy's SSD tier and one of the SSD device
 	quickRecords    = 10_000_000
 	quickLarge      = 500_000
 	leastRecords    = 100_000
 	paperRegion     = gigabyte
-	indexBytesLeast = 13 // of a record, before the index is rounded up to a power of two
+	indexBytesLeast = 13 // per record, before the index is rounded up to a power of two
 )
 
-// NewScale is the scale of that name, on a machine that has so much.
+// NewScale returns the named scale for a machine with that stock.
 func NewScale(name string, has Stock) (Scale, error) {
 	switch name {
 	case Quick:
@@ -91,7 +92,7 @@ func NewScale(name string, has Stock) (Scale, error) {
 		s := Scale{
 			Name: name, Records: paperRecords, LocalRecords: paperRecords, LargeRecords: paperRecords,
 			Duration: 3 * time.Second, Warmup: time.Second, Rounds: 5,
-			// A cache may use half of a machine's processors, and its servers the rest.
+			// A cache may use half of the machine's processors; its servers use the rest.
 			Cell: 900 * time.Millisecond, Capacity: gigabyte, Threads: max(1, runtime.NumCPU()/2),
 			SLOs: 100, PerPoint: time.Second,
 			Region: paperRegion, Load: 2 * time.Second,
@@ -113,8 +114,8 @@ func NewScale(name string, has Stock) (Scale, error) {
 	return Scale{}, fmt.Errorf("unknown scale %q: want one of %v", name, ScaleNames)
 }
 
-// needs is what stores of so many records take at their largest: of memory the index,
-// local memory, Redy's memory, and the file server's.
+// needs returns the largest need of stores of that many records. Memory covers the index,
+// local memory, Redy's memory and the file server's.
 func needs(records int64, value int, local, cache float64) need {
 	index := int64(1) << bits.Len64(uint64(indexBytesLeast*records))
 	log := ycsb.LogBytes(records, value)
@@ -131,7 +132,7 @@ func localNeeds(records int64) need { return needs(records, smallValue, largestL
 
 func largeNeeds(records int64) need { return needs(records, largeValue, 80, largeCache) }
 
-// largest is the most records that fit, at most the paper's.
+// largest returns the greatest number of records that fit, at most the paper's.
 func largest(needs func(int64) need, has Stock) int64 {
 	records := int64(paperRecords)
 	for records > leastRecords {
@@ -145,8 +146,8 @@ func largest(needs func(int64) need, has Stock) int64 {
 	return records
 }
 
-// factor is how much smaller than the paper's a database is.
+// factor is the ratio of a database's records to the paper's.
 func factor(records int64) float64 { return float64(records) / paperRecords }
 
-// scaled is so many of the paper's gigabytes in a database of records.
+// scaled converts gigabytes beside the paper's database into bytes beside one of records.
 func scaled(records int64, gb float64) int64 { return int64(gb * gigabyte * factor(records)) }

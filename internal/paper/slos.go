@@ -19,19 +19,19 @@ import (
 	"github.com/redykv/redykv/ycsb"
 )
 
-// SLOs is a trial of a model: it is built here, SLOs are drawn within its bounds, and a
-// cache is made by each that can be met, and measured (7.3). A round is one SLO.
+// SLOs is a trial of a model. It builds the model, draws SLOs within its bounds, and for each
+// SLO that can be met creates a cache and measures it (7.3). A round is one SLO.
 type SLOs struct {
 	Name       string
 	RecordSize int
-	QueueDepth int // of the network card
+	QueueDepth int // depth of the network card's queues
 	Seed       uint64
 }
 
-// sloSeries is the one series: what was asked, predicted and measured are its metrics.
+// sloSeries is the only series. What was asked, predicted and measured are its metrics.
 const sloSeries = "SLO"
 
-// sloTurns is how many turns the SLOs are divided into.
+// sloTurns is the number of turns that the SLOs are divided into.
 const sloTurns = 5
 
 func (t SLOs) trialName() string { return t.Name }
@@ -39,7 +39,7 @@ func (t SLOs) trialName() string { return t.Name }
 func (t SLOs) plan(b *Bench) (*plan, error) {
 	p := &sloPlan{trial: t, bench: b, build: modelbench.BuildSpec{
 		Transport: b.Transport, Net: b.Net, Distances: []int{1}, RecordSizes: []int{t.RecordSize},
-		// Half of the processors are the application's.
+		// The application uses half of the processors.
 		ClientCores: max(1, runtime.NumCPU()/2), QueueDepth: t.QueueDepth, Threads: max(2, runtime.NumCPU()),
 		Capacity: b.Capacity, Idle: fabricbench.DefaultIdle(b.Transport), PerPoint: b.PerPoint, Repeats: modelbench.MinRepeats, Log: b.Log,
 	}}
@@ -64,7 +64,7 @@ func (t SLOs) plan(b *Bench) (*plan, error) {
 	return &plan{turns: turns, need: need{memory: b.Capacity}}, nil
 }
 
-// sloPlan is a trial of SLOs under way.
+// sloPlan is the state of a trial of SLOs.
 type sloPlan struct {
 	trial SLOs
 	bench *Bench
@@ -115,7 +115,7 @@ func share(is bool) float64 {
 	return 0
 }
 
-// model builds the model, or goes on with one that was begun.
+// model builds the model, or continues an unfinished one.
 func (p *sloPlan) model(ctx context.Context, progress ycsb.Progress) (_ *model.Model, err error) {
 	path := filepath.Join(p.bench.Dir, p.trial.Name+"-model.json")
 	m, err := model.Load(path)

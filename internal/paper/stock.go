@@ -9,16 +9,16 @@ import (
 	"github.com/redykv/redykv/internal/units"
 )
 
-// Stock is what a machine has for trials, in bytes: all that there is, and what of it is
-// free now. 0: not known, and taken for enough.
+// Stock is the capacity of a machine, in bytes: in total, and free now. 0 means unknown, which
+// is taken as enough.
 type Stock struct {
 	Memory, FreeMemory int64
-	Disk, FreeDisk     int64 // of the file system that the files of stores go to
-	Share, FreeShare   int64 // of the file system in memory that a file server's share goes to
+	Disk, FreeDisk     int64 // file system for the files of stores
+	Share, FreeShare   int64 // file system in memory for a file server's share
 }
 
-// StockOf is what this machine has, with the files of stores below dir, once memory that
-// killed runs have left to shares is given back.
+// StockOf returns this machine's stock, with the files of stores below dir. It first frees
+// memory that killed runs left in shares.
 func StockOf(dir string) (Stock, error) {
 	smbd.Sweep()
 	s := Stock{Memory: mem.Total(), FreeMemory: mem.Available()}
@@ -26,18 +26,17 @@ func StockOf(dir string) (Stock, error) {
 	if s.Disk, s.FreeDisk, err = machine.DiskBytes(dir); err != nil {
 		return Stock{}, err
 	}
-	if all, free, err := machine.DiskBytes(smbd.MemoryDir); err == nil { // else shares are on disk
+	if all, free, err := machine.DiskBytes(smbd.MemoryDir); err == nil { // otherwise shares are on disk
 		s.Share, s.FreeShare = all, free
 	}
 	return s, nil
 }
 
-// need is what a trial takes at its largest, in bytes. What is in the share is in memory
-// too.
+// need is the largest demand of a trial, in bytes. The share's bytes are included in memory.
 type need struct{ memory, disk, share int64 }
 
-// check says what a machine lacks. never: all of it would not do, else what is free now
-// does not.
+// check returns an error if the machine lacks something. never reports that its total capacity
+// is too small; otherwise only its free capacity is.
 func (s Stock) check(n need) (never bool, err error) {
 	for _, of := range []struct {
 		what            string

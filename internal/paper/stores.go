@@ -14,26 +14,25 @@ import (
 	"github.com/redykv/redykv/ycsb"
 )
 
-// Stores is a trial of stores on several devices: reads, as fast as threads go. Sizes
-// are the paper's, in GB beside its database of 250 million records, and shrink with
-// that.
+// Stores is a trial of stores on several devices: reads at full speed. Sizes are the paper's,
+// in GB for its 250 million records, and shrink with the number of records.
 type Stores struct {
 	Name         string
 	Value        int // bytes of a value
 	Distribution ycsb.Distribution
-	ReadCache    float64 // the share of local memory that is read cache
+	ReadCache    float64 // share of local memory that is read cache
 	Devices      []ycsb.Device
 	Threads      []int
-	Memory       []float64 // local memory, descending: one store is given less and less
-	Cache        []float64 // Redy's; each is a store of its own
-	// Vary says which of the three is the X of the measurements.
+	Memory       []float64 // local memory, descending: the memory of one store is reduced step by step
+	Cache        []float64 // Redy's memory; each size is a store of its own
+	// Vary names the field that is the X of the measurements.
 	Vary Vary
 }
 
-// Vary is what a trial of stores varies.
+// Vary names the variable of a trial of stores.
 type Vary string
 
-// What can be varied.
+// Variables of a trial of stores.
 const (
 	Threads     Vary = "threads"
 	LocalMemory Vary = "memory"
@@ -42,7 +41,7 @@ const (
 
 func (t Stores) trialName() string { return t.Name }
 
-// records is how many a database of this trial has.
+// records returns the number of records in this trial's database.
 func (t Stores) records(s Scale) int64 {
 	switch {
 	case t.Value >= largeValue:
@@ -53,7 +52,7 @@ func (t Stores) records(s Scale) int64 {
 	return s.Records
 }
 
-// needs is what the trial takes with devices.
+// needs returns the trial's need with those devices.
 func (t Stores) needs(records int64, devices []ycsb.Device) need {
 	n := needs(records, t.Value, t.Memory[0], slices.Max(t.Cache))
 	if !slices.Contains(devices, ycsb.SMB) {
@@ -90,19 +89,21 @@ func (t Stores) plan(b *Bench) (*plan, error) {
 	return &plan{turns: turns, end: p.end, need: t.needs(records, devices)}, nil
 }
 
-// Loading goes about so fast, in records and, to each device, in bytes a second.
+// Approximate speed of loading, in records per second, and in bytes per second for each
+// device.
 const (
 	loadRecords = 2_000_000
 	loadBytes   = 300 << 20
 )
 
-// loads is about how long it takes to load a store on devices.
+// loads estimates the time to load a store on devices.
 func (t Stores) loads(records int64, devices []ycsb.Device) time.Duration {
 	bytes := float64(ycsb.LogBytes(records, t.Value)) * float64(len(devices))
 	return time.Duration((float64(records)/loadRecords + bytes/loadBytes) * float64(time.Second))
 }
 
-// on are the devices that are measured with a cache: without one, Redy is the SSD.
+// on returns the devices that are measured with a cache of that size. Without a cache, Redy
+// equals the SSD.
 func (t Stores) on(devices []ycsb.Device, cache float64) []ycsb.Device {
 	if cache > 0 {
 		return devices
@@ -116,8 +117,8 @@ func (t Stores) on(devices []ycsb.Device, cache float64) []ycsb.Device {
 	return slices.Compact(all)
 }
 
-// series is the name under which a device's measurements go: where Redy's cache is
-// varied, it is the tiered store, whose cache may be none.
+// series returns the name of a device's series. Where the size of Redy's cache varies, it is
+// the tiered store's, whose cache may have size zero.
 func (t Stores) series(d ycsb.Device) string {
 	if t.Vary == RedyCache && (d == ycsb.Redy || d == ycsb.SSD) {
 		return tieredSeries
@@ -125,27 +126,26 @@ func (t Stores) series(d ycsb.Device) string {
 	return string(d)
 }
 
-// cell is what the runs of a turn have in common.
+// cell holds what the runs of a turn have in common.
 type cell struct {
 	cache, memory float64 // in the paper's GB
 	threads       int
 	round         int
 }
 
-// storePlan is a trial of stores under way: the rig of the last turn is kept for the
-// next one.
+// storePlan is the state of a trial of stores. The rig of a turn is kept for the next.
 type storePlan struct {
 	trial   Stores
 	bench   *Bench
 	records int64
 
 	rig    *rig
-	cache  float64 // of rig
-	memory float64 // the same
+	cache  float64 // Redy's memory in rig
+	memory float64 // local memory in rig
 	dir    string
 }
 
-// turn is one of a cell.
+// turn returns the turn of a cell.
 func (p *storePlan) turn(c cell, devices []ycsb.Device, loads load) turn {
 	var series []string
 	for _, d := range devices {
@@ -182,7 +182,7 @@ func (p *storePlan) measure(ctx context.Context, c cell, devices []ycsb.Device, 
 	return all, nil
 }
 
-// ready makes the rig that a cell needs, unless it is there.
+// ready creates the rig that a cell needs, unless the current one fits.
 func (p *storePlan) ready(ctx context.Context, c cell, devices []ycsb.Device, progress ycsb.Progress) (err error) {
 	if p.rig != nil && (p.cache != c.cache || c.memory > p.memory) {
 		if err := p.end(); err != nil {
@@ -209,15 +209,15 @@ func (p *storePlan) ready(ctx context.Context, c cell, devices []ycsb.Device, pr
 	return p.rig.setMemory(p.shape(c).Memory)
 }
 
-// Filling a read cache ends when a run's time has not raised its hits by this part any
-// more, or after so many.
+// Filling a read cache ends when a run no longer raises the hit rate by this share, or after
+// this many runs.
 const (
 	warmGain = 0.01
 	warmRuns = 40
 )
 
-// warm fills the read cache of a new rig, by the first device, which is the fastest: what
-// the others are read through is the same cache, and is to be as full for them.
+// warm fills the read cache of a new rig by reads from the first device, which is the fastest.
+// All devices share the cache, so it is equally full for the others.
 func (p *storePlan) warm(ctx context.Context, by ycsb.Device, progress ycsb.Progress) error {
 	if p.trial.ReadCache == 0 {
 		return nil
@@ -238,14 +238,14 @@ func (p *storePlan) warm(ctx context.Context, by ycsb.Device, progress ycsb.Prog
 	return nil
 }
 
-// Pages of the log: small ones where memory is so, or will be.
+// Page sizes of the log. A small local memory needs small pages.
 const (
 	smallPage = 64 << 10
 	largePage = 1 << 20
-	logPages  = 4 // that a log has at least
+	logPages  = 4 // least number of pages in a log
 )
 
-// shape is what a cell's store holds and may use.
+// shape returns the shape of a cell's store.
 func (p *storePlan) shape(c cell) ycsb.Shape {
 	t := p.trial
 	page := smallPage
@@ -256,8 +256,8 @@ func (p *storePlan) shape(c cell) ycsb.Shape {
 	return ycsb.Shape{
 		Records: p.records, ValueSize: t.Value, ReadCache: t.ReadCache, PageSize: page,
 		Memory: max(scaled(p.records, c.memory), least+smallPage),
-		// Redy's memory as the paper has it holds the log, and must do so when rounding
-		// is over.
+		// In the paper's setup Redy's memory holds the whole log, and it must do so after
+		// rounding.
 		Cache:     max(scaled(p.records, c.cache), largePage),
 		Transport: p.bench.Transport, Net: p.bench.Net, Depth: ycsb.DefaultDepth, CacheServer: p.bench.CacheServer,
 	}

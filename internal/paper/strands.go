@@ -14,24 +14,24 @@ import (
 	"github.com/redykv/redykv/ycsb"
 )
 
-// Strands is a trial of a trace of VMs: what memory nobody could use. Rounds are
-// quantiles, from the least on.
+// Strands is a trial of a trace of VMs: how much memory was stranded. Rounds are quantiles in
+// ascending order.
 type Strands struct {
 	Name string
 	Seed uint64
 }
 
-// The series of a trace.
+// Series of a trace.
 const (
 	clusterSeries = "cluster" // samples of the cluster
 	eventSeries   = "event"   // stranding events
-	serverSeries  = "server"  // servers
+	serverSeries  = "server"  // values by server
 )
 
-// quantiles is how many of a distribution are kept.
+// quantiles is the number of quantiles that are stored per distribution.
 const quantiles = 100
 
-// strandWarmup is the part of a trace that fills the cluster.
+// strandWarmup is the share of a trace that fills the cluster.
 const strandWarmup = 0.25
 
 func (t Strands) trialName() string { return t.Name }
@@ -98,14 +98,14 @@ func sorted(some []float64, times float64) []float64 {
 	return out
 }
 
-// trace reads the trace, or generates one and keeps it beside the report.
+// trace reads the trace, or generates one and stores it beside the report.
 func (t Strands) trace(b *Bench, cluster stranded.Cluster) (vms []stranded.VM, what string, err error) {
 	if b.Trace != "" {
 		f, err := os.Open(b.Trace)
 		if err != nil {
 			return nil, "", err
 		}
-		defer func() { _ = f.Close() }() // it was only read
+		defer func() { _ = f.Close() }() // the file was only read
 		vms, err = stranded.Read(f)
 		return vms, "trace " + filepath.Base(b.Trace), err
 	}
@@ -114,7 +114,7 @@ func (t Strands) trace(b *Bench, cluster stranded.Cluster) (vms []stranded.VM, w
 	return vms, fmt.Sprintf("synthetic trace of seed %d", t.Seed), writeFile(path, func(w io.Writer) error { return stranded.Write(w, vms) })
 }
 
-// writeFile writes a file that appears whole, or not at all.
+// writeFile writes a file atomically.
 func writeFile(path string, write func(io.Writer) error) error {
 	f, err := os.Create(path + ".partial")
 	if err != nil {

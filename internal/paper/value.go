@@ -9,14 +9,13 @@ import (
 	"github.com/redykv/redykv/internal/bench"
 )
 
-// Value is what the rounds of a measurement say: the median, and the least and the
-// most of them.
+// Value summarises the rounds of a measurement: the median, the least and the greatest.
 type Value struct {
 	Median, Least, Most float64
 	Rounds              int
 }
 
-// Rounds is the Value of some numbers; of none, all is NaN.
+// Rounds returns the Value of numbers. Without numbers all fields are NaN.
 func Rounds(numbers []float64) Value {
 	if len(numbers) == 0 {
 		nan := math.NaN()
@@ -25,7 +24,7 @@ func Rounds(numbers []float64) Value {
 	return Value{bench.Median(numbers), slices.Min(numbers), slices.Max(numbers), len(numbers)}
 }
 
-// Spread is how far the rounds lie apart, as a part of the median.
+// Spread is the range of the rounds relative to the median.
 func (v Value) Spread() float64 {
 	if v.Median == 0 {
 		return 0
@@ -33,13 +32,13 @@ func (v Value) Spread() float64 {
 	return (v.Most - v.Least) / math.Abs(v.Median)
 }
 
-// Metric is the value of a metric at a point of a trial.
+// Metric returns the Value of a metric at a point of a trial.
 func (d *Data) Metric(trial, series string, x float64, metric string) Value {
 	return Rounds(byRound(d.At(trial, series, x), metric).numbers())
 }
 
-// rounds are numbers by round. One that is not of any round, such as a quantile over
-// all of them, stands alone in round 0.
+// rounds are numbers by round. A number that belongs to no round, such as a quantile over all
+// rounds, has round 0.
 type rounds map[int]float64
 
 func byRound(some []Measurement, metric string) rounds {
@@ -60,7 +59,8 @@ func (r rounds) numbers() []float64 {
 	return list
 }
 
-// with combines two round by round, and one of no round with each.
+// with combines r and o round by round. A number in round 0 is combined with every round of
+// the other.
 func (r rounds) with(o rounds, f func(a, b float64) float64) rounds {
 	out := make(rounds)
 	single, alone := r[0]
@@ -86,16 +86,15 @@ func (r rounds) with(o rounds, f func(a, b float64) float64) rounds {
 	return out
 }
 
-// Quantity is a number that is made of measurements: data, which is worked out by
-// round. Series that are compared were measured in the same turn, so that their ratio
-// is one of neighbours in time.
+// Quantity is a number computed from measurements, round by round. Series that are compared
+// were measured in the same turn, so a ratio is of numbers taken close in time.
 type Quantity interface {
-	// in works it out; trial is the figure's. What was not measured is an error that
-	// says so.
+	// in computes the quantity; trial is the figure's. It returns an error if something was
+	// not measured.
 	in(d *Data, trial string) (rounds, error)
 }
 
-// At is a metric at one point. Trial is another one than the figure's, if set.
+// At is a metric at one point. Trial, if set, replaces the figure's.
 type At struct {
 	Trial  string
 	Series string
@@ -114,46 +113,46 @@ func (a At) in(d *Data, trial string) (rounds, error) {
 	return r, nil
 }
 
-// Ratio is one over another.
+// Ratio is Over divided by Under.
 type Ratio struct{ Over, Under Quantity }
 
 func (q Ratio) in(d *Data, trial string) (rounds, error) {
 	return combine(d, trial, q.Over, q.Under, func(a, b float64) float64 { return a / b })
 }
 
-// Loss is by how much Of falls short of From, in percent of that.
+// Loss is how much less Of is than From, in percent of From.
 type Loss struct{ From, Of Quantity }
 
 func (q Loss) in(d *Data, trial string) (rounds, error) {
 	return combine(d, trial, q.From, q.Of, func(from, of float64) float64 { return 100 * (1 - of/from) })
 }
 
-// Minus is the difference of two.
+// Minus is From minus Take.
 type Minus struct{ From, Take Quantity }
 
 func (q Minus) in(d *Data, trial string) (rounds, error) {
 	return combine(d, trial, q.From, q.Take, func(a, b float64) float64 { return a - b })
 }
 
-// Gap is how far two are apart, as the logarithm of the factor between them: 0 where
-// they are the same, 1 where one is e times the other.
+// Gap is the absolute logarithm of A over B: 0 if they are equal, 1 if they differ by a factor
+// of e.
 type Gap struct{ A, B Quantity }
 
 func (q Gap) in(d *Data, trial string) (rounds, error) {
 	return combine(d, trial, q.A, q.B, func(a, b float64) float64 { return math.Abs(math.Log(a / b)) })
 }
 
-// Least is the least of several.
+// Least is the minimum of several quantities.
 type Least []Quantity
 
 func (q Least) in(d *Data, trial string) (rounds, error) { return fold(d, trial, q, math.Min) }
 
-// Most is the most of several.
+// Most is the maximum of several quantities.
 type Most []Quantity
 
 func (q Most) in(d *Data, trial string) (rounds, error) { return fold(d, trial, q, math.Max) }
 
-// Rise is the least ratio of a point of a series to the one before it, up to an X.
+// Rise is the least ratio of a point of a series to the point before, up to X = UpTo.
 type Rise struct {
 	Series, Metric string
 	UpTo           float64
@@ -171,7 +170,7 @@ func (q Rise) in(d *Data, trial string) (rounds, error) {
 	return steps.in(d, trial)
 }
 
-// Quantile is the number below which that part of a metric's rounds lies.
+// Quantile is the number below which a share of Part of the metric's values lies.
 type Quantile struct {
 	Series, Metric string
 	Part           float64
@@ -191,7 +190,7 @@ func (q Quantile) in(d *Data, trial string) (rounds, error) {
 	return rounds{0: numbers[min(int(q.Part*float64(len(numbers))), len(numbers)-1)]}, nil
 }
 
-// Mean is that of a metric over all its rounds.
+// Mean is the mean of a metric over all rounds.
 type Mean struct{ Series, Metric string }
 
 func (q Mean) in(d *Data, trial string) (rounds, error) {

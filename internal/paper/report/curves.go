@@ -9,7 +9,7 @@ import (
 	"github.com/redykv/redykv/internal/paper"
 )
 
-// colours of names that stand for the same thing in every figure.
+// colours of names that mean the same in every figure.
 var colours = []struct {
 	prefix string
 	colour int
@@ -17,7 +17,7 @@ var colours = []struct {
 	{"redy", 0}, {"tiered", 0}, {"ssd", 1}, {"smb", 2}, {"raw", 3}, {"unpaused", 0}, {"pause-on", 0}, {"without", 1},
 }
 
-// colour is a series' colour, and by that its mark.
+// colour returns the colour of a series, which also determines its mark.
 func colour(series string, place int) int {
 	for _, c := range colours {
 		if strings.HasPrefix(strings.ToLower(series), c.prefix) {
@@ -27,7 +27,7 @@ func colour(series string, place int) int {
 	return place % plot.Colours
 }
 
-// svg draws a chart of a figure; empty if there is nothing to draw.
+// svg draws a chart of a figure. It is empty if there is nothing to draw.
 func svg(c paper.Chart, f paper.Figure, d *paper.Data) template.HTML {
 	kinds := map[paper.ChartKind]plot.Kind{paper.Lines: plot.Lines, paper.Bars: plot.Bars, paper.Distribution: plot.Steps, paper.Course: plot.Course}
 	return plot.Chart{
@@ -36,7 +36,7 @@ func svg(c paper.Chart, f paper.Figure, d *paper.Data) template.HTML {
 	}.SVG()
 }
 
-// curvesOf returns what a chart draws.
+// curvesOf returns the curves of a chart.
 func curvesOf(c paper.Chart, f paper.Figure, d *paper.Data) []plot.Curve {
 	if c.Kind == paper.Distribution {
 		return distributions(c, d.Trial(f.Trial))
@@ -48,7 +48,7 @@ func curvesOf(c paper.Chart, f paper.Figure, d *paper.Data) []plot.Curve {
 	var curves []plot.Curve
 	for _, name := range series {
 		line := plot.Curve{Name: name, Colour: colour(name, len(curves))}
-		// Two lines of one colour are one too many.
+		// Two curves must not have the same colour.
 		for i := 0; i < plot.Colours && slices.ContainsFunc(curves, func(other plot.Curve) bool { return other.Colour == line.Colour }); i++ {
 			line.Colour = (line.Colour + 1) % plot.Colours
 		}
@@ -80,7 +80,7 @@ func points(c paper.Chart, d *paper.Data, trial, series string) []plot.Dot {
 	return dots
 }
 
-// course is the last round's course at the largest X.
+// course returns the points of the last round at the largest X.
 func course(d *paper.Data, trial, series string) []plot.Dot {
 	xs := d.Xs(trial, series)
 	if len(xs) == 0 {
@@ -94,8 +94,8 @@ func course(d *paper.Data, trial, series string) []plot.Dot {
 	return dots
 }
 
-// distributions are, for each line of a chart, which share of the rounds is not above
-// a number.
+// distributions returns one curve per line of a chart: the share of rounds with a value of at
+// most X.
 func distributions(c paper.Chart, all []paper.Measurement) []plot.Curve {
 	var curves []plot.Curve
 	for i, line := range c.Lines {
@@ -116,8 +116,8 @@ func distributions(c paper.Chart, all []paper.Measurement) []plot.Curve {
 	return curves
 }
 
-// paperDots are the paper's numbers that belong into a chart: those of claims that are
-// of one point and the chart's metric.
+// paperDots returns the paper's numbers that belong in a chart: those of claims about one
+// point and the chart's metric.
 func paperDots(c paper.Chart, f paper.Figure, d *paper.Data) []plot.Curve {
 	var curves []plot.Curve
 	for _, own := range curvesOf(c, f, d) {

@@ -19,22 +19,21 @@ var page = template.Must(template.New("report").Funcs(template.FuncMap{
 	"figure": figureOf, "verdict": verdict, "ours": ours, "style": func() template.CSS { return plot.Style },
 }).Parse(pageText))
 
-// pageFigure is a figure as the page shows it.
+// pageFigure is a figure as the page's template needs it.
 type pageFigure struct {
 	paper.Figure
 	Plots    []pagePlot
 	Verdicts []paper.Verdict
 	LeftOut  []paper.LeftOut
-	Links    []string // transport and network, as measured
+	Links    []string // transport and network of the measurements
 	Settings []string
 	Notes    []string
 	Columns  []string
 	Rows     [][]string
-	Wide     bool // a row's spread is too wide to conclude
+	Wide     bool // the spread of a row is too wide to conclude
 }
 
-// WriteHTML writes the page of the figures that something is known of: that were
-// measured, or left out.
+// WriteHTML writes the page of all figures that were measured or left out.
 func WriteHTML(w io.Writer, head paper.Head, figures []paper.Figure, d *paper.Data) error {
 	data := struct {
 		Head          []line
@@ -92,7 +91,8 @@ func headLines(h paper.Head) []line {
 	return lines
 }
 
-// newFigure is a figure with what was measured; known says whether there is any of it.
+// newFigure combines a figure with its measurements. known reports whether there are any, or
+// reasons why not.
 func newFigure(f paper.Figure, head paper.Head, d *paper.Data) (p pageFigure, known bool) {
 	p.Figure = f
 	for _, out := range head.LeftOut {
@@ -138,13 +138,13 @@ func add(list *[]string, s string) {
 	}
 }
 
-// order is that of metrics in tables; others follow by name.
+// order of the metrics in tables. Others follow by name.
 var order = []string{"mops", "mean_us", "p50_us", "p95_us", "p99_us", "p999_us", "max_us", "hit_memory", "hit_cache", "hit_redy", "hit_ssd", "hit_smb", "hit_other"}
 
-// wideSpread is the part of the median that rounds may lie apart before the page warns.
+// wideSpread is the spread of rounds, relative to the median, from which the page warns.
 const wideSpread = 0.3
 
-// table is every point: the medians of its rounds, and how far these lie apart.
+// table adds a row per point: the medians of its rounds, and their spread.
 func (p *pageFigure) table(d *paper.Data) {
 	var metrics []string
 	for _, m := range d.Trial(p.Trial) {
@@ -189,7 +189,7 @@ func (p *pageFigure) table(d *paper.Data) {
 	}
 }
 
-// ofQuantiles says that rounds are those of a distribution, not repeats.
+// ofQuantiles reports whether the rounds are quantiles of a distribution, and not repetitions.
 func (p *pageFigure) ofQuantiles() bool {
 	return slices.ContainsFunc(p.Charts, func(c paper.Chart) bool { return c.Kind == paper.Distribution })
 }
@@ -213,7 +213,7 @@ func figureOf(v *float64) string {
 	return plot.Figure(*v)
 }
 
-// ours is our number, with the rounds' least and most.
+// ours prints our number with the least and greatest round.
 func ours(v paper.Verdict) string {
 	text := figureOf(v.Ours)
 	if v.Least != nil && v.Most != nil {

@@ -1,9 +1,8 @@
-// Package stranded works out how much memory of a cluster nobody can use, from a trace
-// of its VMs: memory that is not allocated on servers whose cores all are (2.1).
+// Package stranded computes from a trace of VMs how much memory of a cluster is stranded:
+// unallocated memory on servers whose cores are all allocated (2.1).
 //
-// A trace is a table of VMs in the schema of the Azure public data set (vmtable.csv).
-// It does not say on which servers the VMs ran, so [Simulate] places them: each on the
-// server with the fewest free cores that it fits on, which is how clouds keep large
-// gaps for large VMs. [Generate] makes a trace where there is none: it is synthetic, of
-// a seed, and made to resemble no cloud in particular.
+// A trace is a table of VMs in the schema of the Azure public data set (vmtable.csv). It does
+// not name servers, so [Simulate] places each VM on the server with the fewest free cores that
+// has room for it; clouds place VMs so to keep large gaps for large VMs. [Generate] makes a
+// synthetic trace from a seed. It models no particular cloud.
 package stranded

@@ -5,12 +5,12 @@ import (
 	"math/rand/v2"
 )
 
-// Shares of VMs by cores, and by GB of memory for each core.
+// Shares of VMs by number of cores, and by GB of memory per core.
 var (
 	coreShares   = []choice{{1, 20}, {2, 30}, {4, 25}, {8, 15}, {16, 7}, {24, 3}}
 	memoryShares = []choice{{1.75, 15}, {2, 25}, {3.5, 10}, {4, 35}, {7, 5}, {8, 10}}
-	// Lifetimes in hours, of which each is the middle of a lognormal distribution:
-	// most VMs are gone within the hour, and most cores belong to some that stay.
+	// Lifetimes in hours, each the median of a lognormal distribution. Most VMs end within an
+	// hour, but most cores belong to a few that stay.
 	lifeShares = []choice{{0.3, 62}, {4, 25}, {60, 13}}
 )
 
@@ -42,28 +42,28 @@ func mean(choices []choice) float64 {
 const (
 	day        = 24 * 3600.0
 	lifeSpread = 0.8 // sigma of the lognormal distribution of lifetimes
-	// coresWanted is how much of the cluster's cores VMs would have on average.
+	// coresWanted is the average share of the cluster's cores that VMs request.
 	coresWanted = 0.75
-	// swing is by how much arrivals rise above their average at noon, and fall below
+	// swing is the relative rise of arrivals above their average at noon, and their fall below
 	// it at night.
 	swing = 0.6
 )
 
-// Generate makes a trace of about so many VMs that keep a cluster of servers busy,
-// with days and nights. The same seed gives the same trace. It is synthetic.
+// Generate makes a synthetic trace of about count VMs that keep a cluster busy over days and
+// nights. The same seed gives the same trace.
 func Generate(seed uint64, count int, cluster Cluster) []VM {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	life := mean(lifeShares) * 3600 * math.Exp(lifeSpread*lifeSpread/2)
-	// Little's law: so many are there at a time if so many come in a second.
+	// Little's law: the number of VMs present is the arrival rate times the lifetime.
 	standing := coresWanted * float64(cluster.Servers*cluster.Cores) / mean(coreShares)
 	rate := standing / life
 	var vms []VM
-	for range int(standing) { // those that are there when it begins
+	for range int(standing) { // VMs that exist when the trace begins
 		vms = append(vms, newVM(rng, 0, lastingLife(rng)))
 	}
 	for at := 0.0; len(vms) < count; {
-		// Thinning: arrivals at the highest rate, of which as many stay as the time of
-		// day has.
+		// Thinning: draw arrivals at the highest rate and accept a share that depends on the
+		// time of day.
 		at += rng.ExpFloat64() / (rate * (1 + swing))
 		if rng.Float64()*(1+swing) < 1+swing*math.Sin(2*math.Pi*(at/day-0.25)) {
 			vms = append(vms, newVM(rng, at, lifetime(rng)))
@@ -80,13 +80,13 @@ func newVM(rng *rand.Rand, created, life float64) VM {
 	}
 }
 
-// lifetime is a new VM's, in seconds.
+// lifetime draws the lifetime of a new VM, in seconds.
 func lifetime(rng *rand.Rand) float64 {
 	return draw(rng, lifeShares) * 3600 * math.Exp(lifeSpread*rng.NormFloat64())
 }
 
-// lastingLife is what is left of the life of a VM that one meets at some time: long
-// lives are met more often, somewhere within.
+// lastingLife draws the remaining lifetime of a VM that exists at a random moment. Long-lived
+// VMs are met more often, at a uniform point of their life.
 func lastingLife(rng *rand.Rand) float64 {
 	met := make([]choice, len(lifeShares))
 	for i, c := range lifeShares {

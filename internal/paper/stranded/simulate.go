@@ -8,47 +8,47 @@ import (
 	"slices"
 )
 
-// Cluster is what VMs are placed on: servers that are alike, in racks under one switch
-// each, and racks in pods that three switches lead through. Five lead everywhere.
+// Cluster describes identical servers in racks, with one switch per rack. Racks form pods; a
+// path between racks of a pod passes three switches, between pods five.
 type Cluster struct {
 	Servers  int
 	Cores    int
 	MemoryGB float64
-	Rack     int // servers of a rack
-	Pod      int // racks of a pod
+	Rack     int // servers per rack
+	Pod      int // racks per pod
 }
 
-// DefaultCluster has so many servers, of 40 cores and 256 GB.
+// DefaultCluster has that many servers, with 40 cores and 256 GB each.
 func DefaultCluster(servers int) Cluster {
 	return Cluster{Servers: servers, Cores: 40, MemoryGB: 256, Rack: 20, Pod: 5}
 }
 
-// LeastStrandedGB is how much memory has to be left on a server for it to count as
-// stranded (figure 2).
+// LeastStrandedGB is the least unallocated memory of a server that counts as stranded (figure
+// 2).
 const LeastStrandedGB = 1
 
-// sampleEvery is how often, in seconds, a cluster is looked at.
+// sampleEvery is the sampling interval in seconds.
 const sampleEvery = 300
 
-// Result is what a cluster went through.
+// Result is the outcome of a simulation.
 type Result struct {
-	Placed, Refused int     // VMs; refused are those for which no server had room
-	Cores           float64 // share of the cores that was in use, on average
-	// By sample: shares of the cluster's memory.
+	Placed, Refused int     // numbers of VMs; no server had room for a refused one
+	Cores           float64 // average share of allocated cores
+	// Shares of the cluster's memory, by sample.
 	Unallocated, Stranded []float64
-	// PeakToTrough is that of unallocated memory over a day, the average of all whole
-	// days; 0 where there is none.
+	// PeakToTrough is the daily peak-to-trough ratio of unallocated memory, averaged over all
+	// whole days; 0 if there is none.
 	PeakToTrough float64
-	// Events are how long servers were without a core while they had memory left, in
-	// seconds: those that were over when the trace was.
+	// Events are the durations, in seconds, for which servers had no free core but free
+	// memory. Only events that ended within the trace count.
 	Events []float64
-	// Reach is, by server, the stranded memory in GB of all servers that are not more
-	// than 1, 3 and 5 switches away, itself included: on average over the samples.
+	// Reach is, by server, the stranded memory in GB of all servers at most 1, 3 and 5
+	// switches away, itself included, averaged over the samples.
 	Reach [][3]float64
 }
 
-// Simulate places a trace's VMs on a cluster. The first part of the trace, warm of it
-// between 0 and 1, fills the cluster and is not looked at.
+// Simulate places a trace's VMs on a cluster. The first part of the trace, a share of warm,
+// fills the cluster and is not sampled.
 func Simulate(vms []VM, cluster Cluster, warm float64) (*Result, error) {
 	if cluster.Servers < 1 || cluster.Cores < 1 || !(cluster.MemoryGB > 0) || cluster.Rack < 1 || cluster.Pod < 1 || !(warm >= 0 && warm < 1) {
 		return nil, fmt.Errorf("stranded: cluster %+v, %g of it warm-up: want servers, cores, memory, racks and pods, and less than all", cluster, warm)
@@ -65,7 +65,7 @@ func Simulate(vms []VM, cluster Cluster, warm float64) (*Result, error) {
 	return s.finish(), nil
 }
 
-// change is the beginning or the end of a VM.
+// change is the start or the end of a VM.
 type change struct {
 	at    float64
 	vm    int
@@ -76,23 +76,23 @@ type server struct {
 	cores    int
 	memory   float64
 	stranded bool
-	since    float64 // of being stranded
+	since    float64 // when the server's memory became stranded
 }
 
 type simulation struct {
 	cluster Cluster
 	vms     []VM
 	changes []change
-	last    float64 // the last creation: what comes after is an emptying cluster
-	from    float64 // what is looked at begins here
+	last    float64 // time of the last creation; later the cluster only empties
+	from    float64 // time of the first sample
 
 	servers []server
-	places  []int   // by VM: its server, or -1
-	byCores [][]int // servers by free cores
+	places  []int   // server of each VM, or -1
+	byCores [][]int // servers by number of free cores
 
-	next   float64 // sample
+	next   float64 // time of the next sample
 	result Result
-	used   float64 // sum over samples of the share of cores
+	used   float64 // sum of the share of allocated cores over all samples
 	days   map[int][2]float64
 }
 
@@ -115,7 +115,8 @@ func newSimulation(vms []VM, cluster Cluster) *simulation {
 		if c := cmp.Compare(a.at, b.at); c != 0 {
 			return c
 		}
-		// What ends makes room for what begins, but nothing ends before it began.
+		// At one time ends come before starts, to make room, but a VM's start comes before its
+		// own end.
 		if a.begin != b.begin && a.vm != b.vm {
 			if b.begin {
 				return -1
@@ -145,7 +146,7 @@ func (s *simulation) run() {
 	}
 }
 
-// place finds the server with the fewest free cores that a VM fits on.
+// place puts a VM on the server with the fewest free cores that has room for it.
 func (s *simulation) place(c change) {
 	vm := &s.vms[c.vm]
 	for free := vm.Cores; free <= s.cluster.Cores; free++ {
@@ -161,7 +162,7 @@ func (s *simulation) place(c change) {
 	s.result.Refused++
 }
 
-// give takes cores and memory of a server, or returns them where they are negative.
+// give allocates cores and memory of a server, or frees them if negative.
 func (s *simulation) give(i, cores int, memory, at float64) {
 	sv := &s.servers[i]
 	old := s.byCores[sv.cores]
@@ -180,7 +181,7 @@ func (s *simulation) give(i, cores int, memory, at float64) {
 	}
 }
 
-// sample looks at the cluster.
+// sample records the state of the cluster.
 func (s *simulation) sample() {
 	c := s.cluster
 	unallocated, stranded, cores := 0.0, 0.0, 0

@@ -17,7 +17,7 @@ type VM struct {
 	MemoryGB         float64
 }
 
-// Columns of the schema that say something here.
+// Columns of the schema that are used.
 const (
 	columnID      = 0
 	columnCreated = 3
@@ -27,23 +27,22 @@ const (
 	columns       = 11
 )
 
-// What the open buckets of the schema's second version are taken for.
+// Numbers used for the open-ended buckets of the schema's second version.
 const (
 	manyCores  = 32  // ">24"
 	muchMemory = 128 // ">64"
 )
 
-// Bounds of what a trace may say.
+// Limits of values in a trace.
 const (
 	maxCores    = 1 << 12
 	maxMemoryGB = 1 << 20
 	maxSeconds  = 1 << 40
 )
 
-// Read reads a trace: lines of vm id, subscription id, deployment id, seconds at which
-// it was created and deleted, highest, average and 95th percentile of processor use,
-// category, cores, memory in GB. A head line is skipped. The two last columns may be
-// buckets, such as >24.
+// Read reads a trace: lines of VM id, subscription id, deployment id, seconds of creation and
+// deletion, maximum, average and 95th percentile of processor use, category, cores, memory in
+// GB. A header line is skipped. The last two columns may be buckets, such as >24.
 func Read(r io.Reader) ([]VM, error) {
 	in := csv.NewReader(bufio.NewReader(r))
 	in.FieldsPerRecord = columns
@@ -108,8 +107,8 @@ func number(text string, least, most float64) (float64, error) {
 	return v, nil
 }
 
-// Write writes a trace in the schema that Read reads. What it does not know of is
-// empty, and the category says that the trace is synthetic.
+// Write writes a trace in the schema that Read reads. Unknown columns are empty, and the
+// category marks the trace as synthetic.
 func Write(w io.Writer, vms []VM) error {
 	out := csv.NewWriter(w)
 	for i, vm := range vms {
