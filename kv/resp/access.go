@@ -6,60 +6,59 @@ import (
 	"strings"
 )
 
-// Users authenticates the clients of a server. Its methods are called by the goroutines of
-// all connections.
+// Users authenticates the clients of a server. Its methods are called concurrently, by the
+// goroutines of all connections.
 type Users interface {
-	// Anonymous is the user of a connection that has not authenticated; nil if it must.
+	// Anonymous returns the user of connections that have not authenticated, or nil if they
+	// must authenticate.
 	Anonymous() User
-	// Authenticate returns the user with this name and password. The name is DefaultUser if
-	// the client gave none. It returns nil if there is no such user, if it is disabled, or if
-	// the password is wrong. It must not keep the arguments.
+	// Authenticate returns the user with this name and password, or nil if there is no such
+	// user, it is disabled, or the password is wrong. The name is DefaultUser if the client
+	// sent none. Authenticate must not keep the arguments.
 	Authenticate(name, password []byte) User
-	// Has says whether there is a user with this name. It must not keep the name.
+	// Has reports whether there is a user with this name. It must not keep the name.
 	Has(name []byte) bool
 }
 
-// User is a user of a server. Its methods are called for each command, by the goroutines of
-// the user's connections.
+// User is a user of a server. Its methods are called for every command, concurrently by the
+// goroutines of the user's connections.
 type User interface {
-	// Name is the user's name.
+	// Name returns the user's name.
 	Name() string
-	// Unrestricted says whether the user may do everything at present.
+	// Unrestricted reports whether the user may do everything at present.
 	Unrestricted() bool
-	// A command is allowed if Permissions, or one of the Selectors, allow it with all of its
-	// keys.
+	// A command is allowed if Permissions or one of Selectors allows it with all its keys.
 	Permissions
 	Selectors() []Permissions
 }
 
-// Permissions say which commands may be run on which keys.
+// Permissions decides which commands may run on which keys.
 type Permissions interface {
-	// MayRun says whether a command may be run. A subcommand is named as in "config|set". If it
-	// returns false for a command without subcommands, it is called again with the first
-	// argument, in lower case, as in "select|0".
+	// MayRun reports whether a command may run. A subcommand is named as in "config|set". If
+	// it returns false for a command without subcommands, it is called again with the first
+	// argument appended in lower case, as in "select|0".
 	MayRun(command string, is Category) bool
-	// MayUse says whether a command may access a key. With no access, it says whether the
-	// command may do anything with the key, such as to see that it exists. It must not keep
-	// the key.
+	// MayUse reports whether a command may access a key. If a is 0, it reports whether any
+	// access to the key is allowed. It must not keep the key.
 	MayUse(key []byte, a Access) bool
 }
 
-// DefaultUser is the name of the user of clients that give a password only.
+// DefaultUser is the name of the user of clients that send a password only.
 const DefaultUser = "default"
 
 // Access is what a command does with its keys.
 type Access uint8
 
-// A command may do both.
+// A command may have both.
 const (
 	AccessRead Access = 1 << iota
 	AccessWrite
 )
 
-// Category is a set of the categories of commands in Redis's access control.
+// Category is a set of categories of Redis's access control.
 type Category uint32
 
-// The categories that commands of this server are in.
+// The categories of this server's commands.
 const (
 	CategoryKeyspace Category = 1 << iota
 	CategoryRead
@@ -79,7 +78,7 @@ var categoryNames = []string{
 	"keyspace", "read", "write", "string", "hash", "admin", "fast", "slow", "dangerous", "connection", "transaction",
 }
 
-// Names are the names of the categories in the set.
+// Names returns the names of the categories in the set.
 func (c Category) Names() (names []string) {
 	for ; c != 0; c &= c - 1 {
 		names = append(names, categoryNames[bits.TrailingZeros32(uint32(c))])
@@ -87,10 +86,10 @@ func (c Category) Names() (names []string) {
 	return names
 }
 
-// ErrUnknownCategory says that there is no category of that name.
+// ErrUnknownCategory is returned for a name that is not a category's.
 var ErrUnknownCategory = errors.New("resp: unknown category of commands")
 
-// ParseCategory is the category of that name, in lower case; "all" is all of them.
+// ParseCategory returns the category of a name in lower case; "all" is the set of all.
 func ParseCategory(name string) (Category, error) {
 	if name == "all" {
 		return categoryEnd - 1, nil
@@ -111,8 +110,8 @@ func parseOneCategory(name string) (Category, error) {
 	return ParseCategory(name)
 }
 
-// HasCommand says whether servers know a command of that name, in lower case; a
-// subcommand is named as in "config|set".
+// HasCommand reports whether servers have a command of that name in lower case. A subcommand
+// is named as in "config|set".
 func HasCommand(name string) bool {
 	for _, cmd := range newTable().all {
 		if cmd.name == name {
@@ -122,20 +121,20 @@ func HasCommand(name string) bool {
 	return false
 }
 
-// HasSubcommands says whether servers know a command of that name, in lower case, that has
+// HasSubcommands reports whether servers have a command of that name in lower case, with
 // subcommands.
 func HasSubcommands(name string) bool {
 	cmd := newTable().byName[name]
 	return cmd != nil && len(cmd.subs) > 0
 }
 
-// categories are those of a command.
+// categories returns the command's categories.
 func (cmd *command) categories() Category {
 	c := cmd.also | CategorySlow
 	if cmd.flags&flagFast != 0 {
 		c ^= CategorySlow | CategoryFast
 	}
-	if cmd.run == nil { // only has subcommands
+	if cmd.run == nil { // it has subcommands only
 		return c
 	}
 	if cmd.flags&flagWrite != 0 {
@@ -162,10 +161,10 @@ func (cmd *command) categories() Category {
 	return c
 }
 
-// in says whether a command that can be run is in one of the categories.
+// in reports whether the command can be run and is in one of the categories.
 func (cmd *command) in(of Category) bool { return cmd.run != nil && cmd.categories()&of != 0 }
 
-// become makes the client act as a user; nil: as nobody yet.
+// become sets the client's user. If u is nil, the client has to authenticate.
 func (c *client) become(u User) {
 	c.user, c.free = u, u == everybody{}
 	c.in.parser.stranger = u == nil
@@ -176,7 +175,7 @@ func (c *client) become(u User) {
 	c.describe(func(i *clientInfo) { i.user = name })
 }
 
-// permitted says whether the client may run a command, or answers why not.
+// permitted returns the error reply if the client may not run a command, or else "".
 func (c *client) permitted(cmd *command, r request) (refusal string) {
 	switch {
 	case c.user == nil && cmd.flags&flagNoAuth != 0:
@@ -192,13 +191,13 @@ func (c *client) permitted(cmd *command, r request) (refusal string) {
 			break
 		}
 		if other := cmd.permitted(s, r); other == "" || other == errNoKeyPermission {
-			refusal = other // that of keys is told of rather than that of commands
+			refusal = other // an error about keys takes precedence over one about commands
 		}
 	}
 	return refusal
 }
 
-// permitted says whether some permissions have the command, or why not.
+// permitted returns the error reply if p does not allow the command, or else "".
 func (cmd *command) permitted(p Permissions, r request) (refusal string) {
 	if is := cmd.categories(); !p.MayRun(cmd.name, is) && !cmd.permittedWithArgument(p, r, is) {
 		return noPermission(cmd.name)
@@ -221,11 +220,11 @@ func (cmd *command) permittedWithArgument(p Permissions, r request, is Category)
 	return p.MayRun(cmd.name+"|"+strings.ToLower(string(r.arg(1))), is)
 }
 
-// maxFirstArgument is the length in bytes of the longest first argument that can be
-// permitted by itself.
+// maxFirstArgument is the length in bytes of the longest first argument that permissions can
+// name.
 const maxFirstArgument = 1 << 10
 
-// auth is AUTH with a password, or with a name and a password.
+// auth implements AUTH, with a password or with a name and a password.
 func auth(c *client, r request) {
 	if r.len() > 3 {
 		c.fail(errSyntax)
@@ -245,13 +244,13 @@ func auth(c *client, r request) {
 	}
 }
 
-// authenticate makes the client act as that user, if the password is right.
+// authenticate sets the client's user if the password is right.
 func (c *client) authenticate(name, password []byte) bool {
 	users := c.server.opts.Users
 	if users == nil {
-		return string(name) == DefaultUser // of whom nothing is asked
+		return string(name) == DefaultUser // no password is needed
 	}
-	c.flush() // in the name of who it was
+	c.flush() // earlier commands run as the previous user
 	u := users.Authenticate(name, password)
 	if u == nil {
 		c.server.stats.deniedLogins.Add(1)
@@ -286,7 +285,7 @@ func aclCat(c *client, r request) {
 	c.out = appendStrings(c.reply(), names)
 }
 
-// everybody is the user of a server without users.
+// everybody is the user of all clients if the server has no Users.
 type everybody struct{}
 
 func (everybody) Name() string                 { return DefaultUser }

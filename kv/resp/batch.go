@@ -6,46 +6,46 @@ import (
 	"github.com/redykv/redykv/kv"
 )
 
-// replyKind is what the outcome of an operation becomes. Commands on many keys
-// have one reply of many operations, which may lie in different batches.
+// replyKind says how the outcome of an operation becomes a reply. A command on many keys has
+// one reply for many operations, which may lie in different batches.
 type replyKind uint8
 
 const (
-	// Each the whole reply, of one operation.
-	replyValue    replyKind = iota // the string that was read, or null
-	replyString                    // the same, and null for what is no string
-	replyLength                    // its length, or 0
-	replyRange                     // the part of it from n to m
-	replyType                      // the type of what was read
+	// Complete replies, each of one operation.
+	replyValue    replyKind = iota // the string read, or null
+	replyString                    // the same, but null for a value that is no string
+	replyLength                    // the string's length, or 0
+	replyRange                     // the string's bytes from n to m
+	replyType                      // the type of the value read
 	replyEncoding                  // its encoding in Redis, or null
 	replyRefcount                  // 1, or null
 	replyUsage                     // the bytes that the record takes, or null
 	replyDump                      // what RESTORE takes, or null
 	replyTTL                       // in units of n milliseconds; m: absolute
-	replyHash                      // what the reply's function makes of the hash
+	replyHash                      // the result of the reply's function for the hash
 	replyOK                        // OK
-	replyMod                       // what the modification says
-	// Parts of a reply, of one operation.
-	replyTally    // counts a key that was found
+	replyMod                       // the modification's reply
+	// Parts of a reply, each of one operation.
+	replyTally    // counts a key that exists
 	replyTallyMod // counts a key that was changed
-	replyPart     // only failure matters
-	replyTake     // keeps what was found for the command itself
-	// Without an operation.
-	replyArray // announces the n replies that follow, as elements
-	replySum   // what was counted
-	replyDone  // OK, if no part failed
-	replyOne   // the same with 1
+	replyPart     // records failure only
+	replyTake     // keeps the value read for the command
+	// Replies without an operation.
+	replyArray // the head of an array of the n replies that follow
+	replySum   // the count of the parts
+	replyDone  // OK if no part failed
+	replyOne   // 1 if no part failed
 )
 
 type reply struct {
 	kind replyKind
 	n, m int64
-	// Of replyHash: what it is made of, with these arguments of the command.
+	// For replyHash: the function that makes the reply, and its arguments.
 	hash hashReply
 	args [][]byte
 }
 
-// operation adds one to the batch, whose outcome becomes kind.
+// operation adds an operation to the batch, whose reply is of the given kind.
 func (c *client) operation(kind replyKind) (*kv.Op, *reply) {
 	if c.worker != nil && len(c.worker.ops) >= c.worker.limit {
 		c.flush()
@@ -57,7 +57,7 @@ func (c *client) operation(kind replyKind) (*kv.Op, *reply) {
 	return &w.ops[n], &w.replies[len(w.replies)-1]
 }
 
-// mark adds a reply without an operation, behind those of the batch.
+// mark adds a reply without an operation to the batch.
 func (c *client) mark(kind replyKind, n int) {
 	w := c.borrow()
 	w.replies = append(w.replies, reply{kind: kind, n: int64(n)})
@@ -69,19 +69,19 @@ func (c *client) read(kind replyKind, key []byte) *reply {
 	return rp
 }
 
-// upsert makes a string what the key holds.
+// upsert sets the key to a string.
 func (c *client) upsert(kind replyKind, key, value []byte, expires int64) {
 	c.upsertStored(kind, key, storedString(value), expires)
 }
 
-// upsertStored is upsert of a value as it is stored.
+// upsertStored sets the key to a value in stored form.
 func (c *client) upsertStored(kind replyKind, key, value []byte, expires int64) {
 	op, _ := c.operation(kind)
 	op.Kind, op.Key, op.Value, op.Expires = kv.OpUpsert, storedKey(key), value, expires
 }
 
-// modify adds a read-modify-write with its reply. The caller fills in the rest of
-// what is returned.
+// modify adds a read-modify-write with its reply. The caller fills in the other fields of the
+// modification.
 func (c *client) modify(key []byte, change func(*modification) kv.Verdict, reply func(*modification, []byte, bool) []byte) *modification {
 	return c.modifyAs(replyMod, key, change, reply)
 }
@@ -98,8 +98,7 @@ func (c *client) modifyAs(kind replyKind, key []byte, change func(*modification)
 	return m
 }
 
-// keep lets arguments of a command be used until its batch is carried out: from
-// the i-th on.
+// keep returns the arguments of r from the i-th on. They are valid until the batch has run.
 func (c *client) keep(r request, i int) [][]byte {
 	w := c.worker
 	from := len(w.operands)
@@ -116,8 +115,8 @@ func (c *client) borrow() *worker {
 	return c.worker
 }
 
-// giveBack lets others have the worker, whose batch is empty, when there is room
-// for its replies.
+// giveBack returns the worker, whose batch is empty, to the pool, and charges the budget for
+// its replies. It waits until the budget has room.
 func (c *client) giveBack() {
 	w := c.worker
 	if w == nil || c.locked {
@@ -134,13 +133,13 @@ func (c *client) giveBack() {
 	}
 }
 
-// flush carries out the batch and appends its replies.
+// flush runs the batch and appends its replies.
 func (c *client) flush() {
 	w := c.worker
 	if w == nil || len(w.replies) == 0 {
 		return
 	}
-	if c.quit { // the client is gone: nobody was told that this would happen
+	if c.quit { // The connection is closed: the operations were not acknowledged.
 		w.reset()
 		return
 	}
@@ -167,7 +166,7 @@ func (c *client) flush() {
 	}
 	w.reset()
 	if c.locked && int64(len(c.out)-c.lockedAt) > c.server.opts.MaxReplies {
-		// A client that reads would get what there is meanwhile; but locks are held.
+		// Sending the replies would free memory, but must not happen while locks are held.
 		c.server.opts.Logger.Warn("a transaction has too large replies", "client", c.id)
 		c.out = c.out[:c.lockedAt]
 		c.error(errTooLargeReply)
@@ -176,15 +175,15 @@ func (c *client) flush() {
 	c.relieve()
 }
 
-// abandon ends the connection with its session, of whose operations nobody knows how
-// they end: the client has the replies from before.
+// abandon ends the connection after its session failed. The outcome of the batch's operations
+// is unknown, so only earlier replies are sent.
 func (c *client) abandon(err error) {
 	c.server.opts.Logger.Error("a session failed", "client", c.id, "err", err)
 	c.silence(len(c.out))
 	c.worker.forsake()
 }
 
-// answer appends the reply, or notes the part of it, of one operation.
+// answer appends the reply of one operation, or records its part of a reply.
 func (c *client) answer(r *reply, w *worker, at int) {
 	op := &w.ops[at]
 	found := op.Err == nil
@@ -231,7 +230,7 @@ func (c *client) answer(r *reply, w *worker, at int) {
 	}
 }
 
-// answerRead appends the reply of an operation that has read a record.
+// answerRead appends the reply of an operation that read a record.
 func (c *client) answerRead(r *reply, op *kv.Op, found bool) {
 	switch {
 	case r.kind == replyHash:
@@ -298,41 +297,40 @@ func (c *client) conclude(r *reply) {
 	c.tally, c.failed = 0, nil
 }
 
-// modification is one read-modify-write and its outcome: a command on one key
-// that changes it. Its Modifier is bound once, so that using it again allocates
-// nothing.
+// modification is a read-modify-write of one key, and its outcome. call is bound once, so that
+// reuse allocates nothing.
 type modification struct {
-	// change decides what becomes of the key, and notes what to reply. It may be
-	// called several times; the last call counts.
+	// change decides the new value and sets the outcome. It may be called several times; the
+	// last call counts.
 	change func(*modification) kv.Verdict
-	// reply appends it; not where the change was refused.
+	// reply appends the reply. It is not called if the change was refused.
 	reply func(m *modification, out []byte, resp3 bool) []byte
-	// only is the type of value that the change is for; typeNone: any.
+	// only is the type of value that the change applies to; typeNone: any.
 	only valueType
 
-	// What the command gave. The bytes are the connection's.
+	// The command's arguments. The bytes belong to the connection.
 	arg     []byte
 	args    [][]byte
 	delta   int64
 	expires int64 // milliseconds of Unix time, 0: never
 	flags   modFlags
-	most    int    // bytes of a value
-	bad     string // what is wrong with the command, where that matters for a key that exists only
+	most    int    // most bytes of a value
+	bad     string // error of the command that is replied only if the key exists
 
 	call kv.Modifier
-	u    *kv.Update // while change runs
+	u    *kv.Update // set while change runs
 
-	// What the key holds, while change runs…
+	// The key's current value, set while change runs.
 	typ     valueType
 	content []byte
-	// …and the outcome, of the last call.
-	found   bool // the key exists
-	changed bool // and is another one now
-	old     []byte
+	// The outcome of the last call of change.
+	found   bool   // the key exists
+	changed bool   // the key was changed
+	old     []byte // bytes for the reply: the old string, or a new number
 	result  int64
-	refused string // why the key stayed as it was
+	refused string // the error reply if the key was not changed because of an error
 
-	pairs pairs // scratch of changes of hashes
+	pairs pairs // scratch for changes of hashes
 }
 
 func newModification() *modification {
@@ -341,7 +339,7 @@ func newModification() *modification {
 	return m
 }
 
-// apply is the Modifier.
+// apply is the kv.Modifier.
 func (m *modification) apply(u *kv.Update) kv.Verdict {
 	m.u, m.found, m.changed, m.refused = u, u.Found, false, ""
 	m.typ, m.content = typeNone, nil
@@ -358,13 +356,13 @@ func (m *modification) apply(u *kv.Update) kv.Verdict {
 	return verdict
 }
 
-// refuse leaves the key as it is and replies with an error.
+// refuse keeps the key and replies with an error.
 func (m *modification) refuse(text string) kv.Verdict {
 	m.refused = text
 	return kv.Keep
 }
 
-// put makes s the key's string. It must not lie in Update.New.
+// put sets the key to the string s, which must not lie in Update.New.
 func (m *modification) put(s []byte) kv.Verdict {
 	if len(s) > markSize && marked(s) {
 		m.u.New = appendMark(m.u.New, typeString)
@@ -373,7 +371,7 @@ func (m *modification) put(s []byte) kv.Verdict {
 	return kv.Put
 }
 
-// putNew makes what was appended to Update.New the key's string.
+// putNew sets the key to the string that was appended to Update.New.
 func (m *modification) putNew() kv.Verdict {
 	if s := m.u.New; len(s) > markSize && marked(s) {
 		m.u.New = append(appendMark(s, typeString), s...)[len(s):]
@@ -381,10 +379,10 @@ func (m *modification) putNew() kv.Verdict {
 	return kv.Put
 }
 
-// keepOld notes the string that the key holds, for the reply.
+// keepOld copies the key's string for the reply.
 func (m *modification) keepOld() { m.old = append(m.old[:0], m.content...) }
 
-// forget lets go of what belongs to the connection, and of large memory.
+// forget drops references to the connection's bytes, and large buffers.
 func (m *modification) forget() {
 	m.arg, m.args = nil, nil
 	if cap(m.old) > keptValues/maxBatch {
@@ -393,11 +391,11 @@ func (m *modification) forget() {
 	m.pairs.forget()
 }
 
-// The replies that many have.
+// Common replies.
 
 func replyResult(m *modification, out []byte, _ bool) []byte { return appendInt(out, m.result) }
 
-// replyOld is the string that was there, or null.
+// replyOld replies with the old string, or null.
 func replyOld(m *modification, out []byte, resp3 bool) []byte {
 	if !m.found {
 		return appendNull(out, resp3)
@@ -405,7 +403,7 @@ func replyOld(m *modification, out []byte, resp3 bool) []byte {
 	return appendBulk(out, m.old)
 }
 
-// replyChanged is OK if the key was changed, or null.
+// replyChanged replies OK if the key was changed, or else null.
 func replyChanged(m *modification, out []byte, resp3 bool) []byte {
 	if !m.changed {
 		return appendNull(out, resp3)
@@ -413,7 +411,7 @@ func replyChanged(m *modification, out []byte, resp3 bool) []byte {
 	return appendSimple(out, "OK")
 }
 
-// replyWhether is 1 if the key was changed, or 0.
+// replyWhether replies 1 if the key was changed, or else 0.
 func replyWhether(m *modification, out []byte, _ bool) []byte {
 	if m.changed {
 		return appendInt(out, 1)

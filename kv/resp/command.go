@@ -4,30 +4,29 @@ import (
 	"strings"
 )
 
-// maxName is the length in bytes of the longest name of a command, or of a word
-// that one knows.
+// maxName is the length in bytes of the longest name of a command or option.
 const maxName = 16
 
-// command is one of those that the server knows, or a subcommand of one.
+// command is a command of the server, or a subcommand.
 type command struct {
-	name  string // in lower case; of a subcommand behind its command's name and a bar
-	arity int    // number of arguments with the name; negative: the least number
+	name  string // in lower case; a subcommand's name is "command|subcommand"
+	arity int    // number of arguments including the name; negative: the least number
 	run   func(*client, request)
 	flags commandFlags
 	keys  keySpec
-	also  Category // beside those that flags and group make
+	also  Category // categories besides those that flags and group imply
 	group string
-	since string // the first version of Redis that has it
+	since string // first version of Redis that has the command
 	about string
 
-	subs    map[string]*command // by names in lower case, of a command that has some…
-	ordered []*command          // …and in their order
-	n       int                 // its number in statistics
-	perKey  []keyUse            // what it does with its keys
-	plain   bool                // a loop may carry it out
+	subs    map[string]*command // subcommands by name in lower case…
+	ordered []*command          // …and in the order of the table
+	n       int                 // index in table.all, and in statistics
+	perKey  []keyUse            // use of each key, or one for all keys
+	plain   bool                // a loop may run it
 }
 
-// commandFlags are what Redis tells clients of a command, and what we go by.
+// commandFlags are a command's flags. Clients see those that Redis has too.
 type commandFlags uint16
 
 const (
@@ -44,10 +43,10 @@ const (
 	flagAllowBusy
 	flagSkipSlowlog
 	flagNoAsyncLoading
-	// Ours alone, from here on.
+	// Flags that Redis does not have.
 	flagAtOnce // not queued by MULTI
-	flagSolo   // timed by itself: not one of many in a batch
-	flagWhole  // looks at, or changes, more than the keys that it names
+	flagSolo   // timed by itself, not as part of a batch
+	flagWhole  // reads or changes more than the keys that it names
 )
 
 var flagNames = []string{
@@ -55,7 +54,7 @@ var flagNames = []string{
 	"allow_busy", "skip_slowlog", "no_async_loading",
 }
 
-// Flags that come together.
+// Flags that occur together.
 const (
 	reads      = flagReadOnly
 	readsFast  = flagReadOnly | flagFast
@@ -68,8 +67,8 @@ const (
 	governs    = flagAdmin | talks
 )
 
-// keySpec is where the keys are among the arguments: from first to last, each
-// step-th. A negative last counts from the end. No keys: all 0.
+// keySpec is the position of the keys among the arguments: every step-th from first to last. A
+// negative last counts from the end. The zero value means no keys.
 type keySpec struct{ first, last, step int }
 
 var (
@@ -80,7 +79,7 @@ var (
 	subKey   = keySpec{2, 2, 1}
 )
 
-// keysOf calls f with each key of a command, until f returns false.
+// keysOf calls f with each key of a request, until f returns false.
 func (k keySpec) keysOf(r request, f func(key []byte) bool) {
 	if k.first == 0 {
 		return
@@ -106,8 +105,8 @@ const (
 	groupServer       = "server"
 )
 
-// table is all commands by name, in lower case, and all of them by number, with
-// subcommands, in the order in which they are listed.
+// table holds all commands. byName has those that are not subcommands, by name in lower case.
+// all has subcommands too, in the order in which they are listed.
 type table struct {
 	byName map[string]*command
 	all    []*command
@@ -126,7 +125,7 @@ func newTable() *table {
 	return t
 }
 
-// add takes a command in. A subcommand follows the command that has it.
+// add adds a command. A subcommand must follow its command.
 func (t *table) add(cmd *command) {
 	cmd.n = len(t.all)
 	t.all = append(t.all, cmd)
@@ -155,8 +154,8 @@ func (t *table) add(cmd *command) {
 	of.ordered = append(of.ordered, cmd)
 }
 
-// find is the command that a request names, with its subcommand, or the error
-// that it is to be answered with.
+// find returns the command or subcommand that a request names. If the request is not valid,
+// refusal is the error to reply.
 func (t *table) find(r request) (cmd *command, refusal string) {
 	var buf [maxName]byte
 	cmd = t.byName[string(lower(&buf, r.arg(0)))]
@@ -176,7 +175,7 @@ func (t *table) find(r request) (cmd *command, refusal string) {
 	return cmd, ""
 }
 
-// lower writes a name in lower case into buf; nothing of one that is too long.
+// lower writes name in lower case into buf. It returns nil if name is too long.
 func lower(buf *[maxName]byte, name []byte) []byte {
 	if len(name) > len(buf) {
 		return nil
@@ -190,20 +189,19 @@ func lower(buf *[maxName]byte, name []byte) []byte {
 	return buf[:len(name)]
 }
 
-// is says whether arg is the word, which is in lower case.
+// is reports whether arg is the word, ignoring case. word is in lower case.
 func is(arg []byte, word string) bool {
 	var buf [maxName]byte
 	return len(arg) == len(word) && string(lower(&buf, arg)) == word
 }
 
-// keyUse is what a command does with a key.
+// keyUse describes what a command does with a key.
 type keyUse struct {
-	// words are Redis's: RO, RW, OW (it overwrites what is there) or RM (it removes it),
-	// and behind that, where clients' data is looked at or changed, access, insert,
-	// update, delete. What only says whether a key is there, or how large, has none of
-	// these.
+	// words are Redis's flags: RO, RW, OW (overwrite) or RM (remove), then access, insert,
+	// update or delete if the command reads or changes the value. Commands that only return
+	// whether a key exists, or its size, have none of the latter.
 	words []string
-	// access is what access control has to allow. 0: anything at all.
+	// access is what access control must allow. 0: any permission suffices.
 	access Access
 }
 
@@ -220,15 +218,15 @@ func newKeyUse(words string) (u keyUse) {
 	return u
 }
 
-// Uses that are no one command's, or not always.
+// Uses of several commands, or of some forms of a command.
 var (
 	useRead  = newKeyUse("RO access")
 	useWrite = newKeyUse("RW access update")
 	useSet   = newKeyUse("OW update") // of SET without GET
 )
 
-// keyUses are what the other commands do, by their names as HasCommand has them: one use for
-// each key, or one for all.
+// keyUses are the uses of commands whose flags do not imply them, by name as in HasCommand:
+// one for each key, or one for all keys.
 var keyUses = map[string][]string{
 	"set": {"RW access update variable_flags"}, "setnx": {"OW insert"}, "setex": {"OW update"}, "psetex": {"OW update"},
 	"mset": {"OW update"}, "msetnx": {"OW insert"}, "append": {"RW insert"}, "setrange": {"RW update"},
@@ -242,7 +240,7 @@ var keyUses = map[string][]string{
 	"object|encoding": {"RO"}, "object|refcount": {"RO"}, "memory|usage": {"RO"},
 }
 
-// uses are what a command does with its keys: of each, or the same of all.
+// uses returns what a command does with its keys: one use for each, or one for all.
 func (cmd *command) uses() (uses []keyUse) {
 	for _, words := range keyUses[cmd.name] {
 		uses = append(uses, newKeyUse(words))
@@ -256,7 +254,7 @@ func (cmd *command) uses() (uses []keyUse) {
 	return []keyUse{useRead}
 }
 
-// use is what a request does with the i-th of its keys.
+// use returns what a request does with its i-th key.
 func (cmd *command) use(i int, r request) keyUse {
 	if cmd.name == "set" {
 		for i := 3; i < r.len(); i++ {
@@ -269,7 +267,7 @@ func (cmd *command) use(i int, r request) keyUse {
 	return cmd.perKey[min(i, len(cmd.perKey)-1)]
 }
 
-// append appends the use as clients are told of it.
+// append appends the use in the form of COMMAND's replies.
 func (u keyUse) append(out []byte, resp3 bool) []byte {
 	out = appendSet(out, resp3, len(u.words))
 	for _, word := range u.words {

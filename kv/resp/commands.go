@@ -1,7 +1,7 @@
 package resp
 
-// The commands, as clients are told of them, in the groups of Redis's own
-// documentation. A subcommand stands behind its command.
+// The table of commands, in the groups of Redis's documentation. Clients see it through
+// COMMAND. A subcommand follows its command.
 
 func stringCommands() []command {
 	return of(groupString, []command{
@@ -149,7 +149,7 @@ func serverCommands() []command {
 	})
 }
 
-// of puts commands into a group.
+// of sets the group of commands.
 func of(group string, list []command) []command {
 	for i := range list {
 		list[i].group = group

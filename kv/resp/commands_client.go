@@ -11,12 +11,12 @@ import (
 
 // The subcommands of CLIENT.
 
-// maxClientName is the length in bytes of the longest name of a client: the
-// server keeps it as long as the connection.
+// maxClientName is the length in bytes of the longest client name. The server keeps the name
+// as long as the connection.
 const maxClientName = 1 << 10
 
-// validName says whether a client may be called that: lists of clients have one
-// on a line, in words.
+// validName reports whether a client may have this name. CLIENT LIST prints a line of words
+// for each client, so a name must be one word.
 func validName(name []byte) bool {
 	return len(name) <= maxClientName && !slices.ContainsFunc(name, func(c byte) bool { return c < '!' || c > '~' })
 }
@@ -69,8 +69,8 @@ func clientNoEvict(c *client, r request) {
 	c.out = appendSimple(c.reply(), "OK")
 }
 
-// buffers are what Redis says of a connection's memory: as of the end of its last batch,
-// or, of the connection that asks by the request r, now.
+// buffers returns Redis's fields about a connection's memory, as of the end of its last batch.
+// If r is not empty, it is the request of the connection itself, and the fields are current.
 func (c *client) buffers(r request) string {
 	unread, input, output, arguments := c.unread.Load(), c.inputs.Load(), c.outputs.Load(), int64(0)
 	if len(r.data) > 0 {
@@ -83,8 +83,8 @@ func (c *client) buffers(r request) string {
 		unread, max(input-unread, 0), arguments, output, output, int64(unsafe.Sizeof(client{}))+input+output)
 }
 
-// line describes the connection. Any goroutine may ask; r is the request of the
-// connection itself, and empty of any other.
+// line returns the connection's line of CLIENT LIST. It may be called by any goroutine. r is
+// empty unless the connection itself asks.
 func (c *client) line(r request) string {
 	info, now := c.info.Load(), time.Now()
 	protocol := 2
@@ -106,7 +106,7 @@ func (c *client) line(r request) string {
 
 func clientDescribe(c *client, r request) { c.out = appendText(c.reply(), c.resp3, c.line(r)) }
 
-// all are the connections, in the order in which they came.
+// all returns the connections, oldest first.
 func (s *Server) all() []*client {
 	s.mu.Lock()
 	all := make([]*client, 0, len(s.clients))
@@ -118,7 +118,7 @@ func (s *Server) all() []*client {
 	return all
 }
 
-// clientList is CLIENT LIST, with TYPE or ID.
+// clientList implements CLIENT LIST, with TYPE or ID.
 func clientList(c *client, r request) {
 	f := clientFilter{}
 	switch {
@@ -155,7 +155,7 @@ func clientList(c *client, r request) {
 	c.out = appendText(c.reply(), c.resp3, lines.String())
 }
 
-// clientFilter says which connections are meant.
+// clientFilter selects connections.
 type clientFilter struct {
 	ids          map[int64]bool // nil: any
 	addr, laddr  string         // "": any
@@ -163,7 +163,7 @@ type clientFilter struct {
 	none, skipMe bool
 }
 
-// setType takes a type of connection, of which there is one.
+// setType selects a type of connection. The server has normal connections only.
 func (f *clientFilter) setType(name []byte) (refusal string) {
 	switch {
 	case is(name, "normal"):
@@ -187,7 +187,7 @@ func (f *clientFilter) fits(of, me *client) bool {
 	return true
 }
 
-// clientKill is CLIENT KILL with an address, or with filters.
+// clientKill implements CLIENT KILL, with an address or with filters.
 func clientKill(c *client, r request) {
 	f := clientFilter{skipMe: true}
 	byAddress := r.len() == 3
@@ -227,7 +227,7 @@ func clientKill(c *client, r request) {
 	}
 }
 
-// set takes a filter of CLIENT KILL.
+// set adds a filter of CLIENT KILL.
 func (f *clientFilter) set(s *Server, option, value []byte) (refusal string) {
 	switch {
 	case is(option, "id"):

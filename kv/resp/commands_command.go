@@ -6,9 +6,9 @@ import (
 	"github.com/redykv/redykv/kv/resp/internal/glob"
 )
 
-// COMMAND and its subcommands: what clients ask about commands.
+// COMMAND and its subcommands.
 
-// commandInfo is COMMAND and COMMAND INFO, with names.
+// commandInfo implements COMMAND, and COMMAND INFO with names.
 func commandInfo(c *client, r request) {
 	out := c.reply()
 	if r.len() <= 2 {
@@ -32,8 +32,7 @@ func commandInfo(c *client, r request) {
 	c.out = out
 }
 
-// named is the command of that name; a subcommand's is as in "config|set". nil:
-// there is none.
+// named returns the command of that name, or nil. A subcommand is named as in "config|set".
 func (t *table) named(name []byte) *command {
 	container, sub, isSub := strings.Cut(strings.ToLower(text(name, shown)), "|")
 	cmd := t.byName[container]
@@ -43,9 +42,8 @@ func (t *table) named(name []byte) *command {
 	return cmd.subs[sub]
 }
 
-// appendInfo appends what COMMAND INFO says of the command: name, arity, flags,
-// places of the keys, categories, no tips, one specification of its keys, if it has
-// some, and subcommands.
+// appendInfo appends the command's entry of COMMAND INFO: name, arity, flags, positions of the
+// keys, categories, no tips, key specifications, and subcommands.
 func (cmd *command) appendInfo(out []byte, resp3 bool) []byte {
 	out = appendArray(out, 10)
 	out = appendInt(appendBulk(out, cmd.name), int64(cmd.arity))
@@ -76,8 +74,8 @@ func (cmd *command) appendInfo(out []byte, resp3 bool) []byte {
 	return out
 }
 
-// appendKeySpecs has one specification where all keys are used alike, and else one for
-// each.
+// appendKeySpecs appends one specification if all keys are used alike, or else one for each
+// key.
 func (cmd *command) appendKeySpecs(out []byte, resp3 bool) []byte {
 	if cmd.keys.first == 0 {
 		return appendSet(out, resp3, 0)
@@ -126,7 +124,7 @@ func commandList(c *client, r request) {
 	c.out = appendStrings(c.reply(), names)
 }
 
-// commandFilter is which commands COMMAND LIST is asked for.
+// commandFilter parses the filter of COMMAND LIST.
 func commandFilter(r request) (takes func(*command) bool, ok bool) {
 	switch {
 	case r.len() == 2:
@@ -136,7 +134,7 @@ func commandFilter(r request) (takes func(*command) bool, ok bool) {
 	}
 	value := []byte(strings.ToLower(string(r.arg(4))))
 	switch {
-	case is(r.arg(3), "module"): // there are none
+	case is(r.arg(3), "module"): // the server has no modules
 		return func(*command) bool { return false }, true
 	case is(r.arg(3), "aclcat"):
 		of, err := parseOneCategory(string(value))
@@ -186,7 +184,7 @@ func (cmd *command) appendDocs(out []byte, resp3 bool) []byte {
 	return out
 }
 
-// commandGetKeys is COMMAND GETKEYS, and GETKEYSANDFLAGS.
+// commandGetKeys implements COMMAND GETKEYS and COMMAND GETKEYSANDFLAGS.
 func commandGetKeys(c *client, r request) {
 	of := request{r.data, r.args[2:]}
 	cmd, refusal := c.server.table.find(of)

@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// The commands about the connection. They need no operation of the store, and are
-// answered where they stand.
+// Commands about the connection. They need no operation of the store.
 
 func ping(c *client, r request) {
 	switch out := c.reply(); r.len() {
@@ -52,7 +51,7 @@ func timeCommand(c *client, _ request) {
 	c.out = out
 }
 
-// hello changes nothing unless all of it is right.
+// hello changes nothing unless all options are valid.
 func hello(c *client, r request) {
 	resp3 := c.resp3
 	if r.len() > 1 {
@@ -116,7 +115,7 @@ func hello(c *client, r request) {
 	c.out = appendArray(appendBulk(out, "modules"), 0)
 }
 
-// helpFor is the subcommand HELP of a command.
+// helpFor returns the implementation of a command's subcommand HELP.
 func helpFor(of *command) func(*client, request) {
 	return func(c *client, _ request) {
 		lines := []string{strings.ToUpper(of.name) + " <subcommand> [<arg> [value] [opt] ...]. Subcommands are:"}

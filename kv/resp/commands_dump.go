@@ -10,12 +10,11 @@ import (
 	"github.com/redykv/redykv/kv"
 )
 
-// DUMP and RESTORE exchange values with Redis in the format of its database files: a
-// type, the value, the version of the format in two bytes, and the CRC-64 of all that.
-// What DUMP writes is the plainest form of it, of version 10, which all since Redis 7.0
-// read. RESTORE reads every form in which Redis writes strings and hashes. A type's form
-// never changes: later versions have other types, so what it can read does not depend on
-// the version.
+// DUMP and RESTORE exchange values with Redis in the format of its database files: a type, the
+// value, the format's version in two bytes, and the CRC-64 of all that. DUMP writes the
+// simplest form, of version 10, which Redis 7.0 and later read. RESTORE reads every form in
+// which Redis writes strings and hashes. The form of a type never changes: later versions add
+// types, so RESTORE ignores the version.
 const (
 	dumpVersion = 10
 
@@ -23,31 +22,32 @@ const (
 	dumpHash         = 4
 	dumpZiplist      = 13
 	dumpListpack     = 16
-	dumpEarlyTimed   = 22 // a hash with fields that expire, of Redis before 7.4, and of Valkey
+	dumpEarlyTimed   = 22 // a hash whose fields may expire, in Redis before 7.4 and in Valkey
 	dumpEarlyTimes   = 23 // the same as a listpack
-	dumpTimed        = 24 // a hash whose fields may expire: the least expiry; of each field one, which may be 0 for none, before it
-	dumpTimes        = 25 // the same as a listpack, the expiry behind each pair
-	dumpLeastExpires = 8  // bytes of the least expiry, in front
+	dumpTimed        = 24 // a hash whose fields may expire: the least expiry, then before each field its expiry or 0
+	dumpTimes        = 25 // the same as a listpack, with the expiry after each pair
+	dumpLeastExpires = 8  // bytes of the least expiry
 
 	dumpFooter = 2 + 8
 )
 
-// Ways of writing a length, by the first byte's upper bits; those from special on
-// are no lengths, but strings.
+// Encodings of a length, by the first byte's upper bits. special marks an encoded string,
+// whose kind is in the lower bits.
 const (
 	len6       = 0
 	len14      = 1
 	len32      = 0x80
 	len64      = 0x81
 	special    = 3
-	specialInt = 3 // below: an integer of 1, 2 or 4 bytes
+	specialInt = 3 // kinds below it: an integer of 1, 2 or 4 bytes
 	compressed = 3
 )
 
-// dumpCRC is the table of the polynomial that Redis uses.
+// dumpCRC is the table of Redis's polynomial.
 var dumpCRC = crc64.MakeTable(bits.Reverse64(0xad93d23594c935a9))
 
-// checksum begins and ends with 0, where Go's has all bits set.
+// checksum returns the CRC-64 with initial and final value 0. Go's begins and ends with an
+// inversion.
 func checksum(b []byte) uint64 { return ^crc64.Update(math.MaxUint64, dumpCRC, b) }
 
 func dump(c *client, r request) { c.read(replyDump, r.arg(1)) }
@@ -95,10 +95,10 @@ func appendDumpLength(b []byte, n int) []byte {
 
 func appendDumpString(b, s []byte) []byte { return append(appendDumpLength(b, len(s)), s...) }
 
-// restoreOptions are those of RESTORE.
+// restoreOptions are the options of RESTORE.
 type restoreOptions struct {
 	replace, absolute bool
-	idle, frequency   bool // one of them; nothing here depends on it
+	idle, frequency   bool // at most one is set; neither has an effect
 }
 
 func restoreOptionsOf(r request) (o restoreOptions, err string) {
@@ -147,7 +147,7 @@ func restore(c *client, r request) {
 	if ttl > 0 && !o.absolute {
 		ttl = min(ttl, math.MaxInt64-now) + now
 	}
-	// A key that is there already is what Redis complains of first.
+	// BUSYKEY takes precedence over other errors, as in Redis.
 	c.modify(r.arg(1), func(m *modification) kv.Verdict {
 		switch {
 		case m.found && !o.replace:
@@ -163,8 +163,8 @@ func restore(c *client, r request) {
 	}, replySimpleOK)
 }
 
-// undump is the record's value that a dump has, of at most so many bytes, or what
-// is wrong with it.
+// undump returns the record's value for a dump, or the error reply. most limits its size in
+// bytes.
 func undump(b []byte, most int) (value []byte, err string) {
 	if len(b) < dumpFooter+1 {
 		return nil, errBadDump
@@ -203,17 +203,16 @@ func undump(b []byte, most int) (value []byte, err string) {
 	return value, ""
 }
 
-// undumper reads a dump from its beginning on. Once it has failed all that it says
-// is empty.
+// undumper decodes a dump. After a failure, all results are empty.
 type undumper struct {
 	b       []byte
-	most    int  // bytes of a string, and of all that are unpacked
-	left    int  // pairs
-	expires bool // one of them does
+	most    int  // most bytes of a string, and of all decompressed strings together
+	left    int  // pairs still to be read
+	expires bool // a field expires
 	failed  bool
 }
 
-// take is the next n bytes.
+// take returns the next n bytes.
 func (d *undumper) take(n uint64) []byte {
 	if d.failed || n > uint64(len(d.b)) {
 		d.failed = true
@@ -224,7 +223,7 @@ func (d *undumper) take(n uint64) []byte {
 	return b
 }
 
-// length reads a length, or says which special string follows.
+// length reads a length, or the kind of an encoded string.
 func (d *undumper) length() (n uint64, isSpecial bool) {
 	first := d.take(1)
 	if d.failed {
@@ -260,7 +259,7 @@ func (d *undumper) plainLength() uint64 {
 	return n
 }
 
-// hashLen reads the number of a hash's pairs, which take two bytes at least.
+// hashLen reads the number of a hash's pairs. Each pair takes at least two bytes.
 func (d *undumper) hashLen() int {
 	n := d.plainLength()
 	if d.failed || n > uint64(len(d.b)/2) {
@@ -286,7 +285,7 @@ func (d *undumper) string() []byte {
 	return nil
 }
 
-// littleInt is a little-endian integer of up to 8 bytes, in decimal.
+// littleInt formats a little-endian signed integer of up to 8 bytes in decimal.
 func littleInt(b []byte) []byte {
 	if len(b) == 0 {
 		return nil
@@ -299,7 +298,7 @@ func littleInt(b []byte) []byte {
 	return strconv.AppendInt(nil, int64(n<<unused)>>unused, 10)
 }
 
-// unpack undoes LZF: runs of bytes as they are, and of earlier bytes again.
+// unpack decompresses LZF: literal runs, and references to earlier output.
 func (d *undumper) unpack(in []byte, size uint64) (out []byte) {
 	if d.failed || size > uint64(d.most) {
 		d.failed = true
@@ -309,7 +308,7 @@ func (d *undumper) unpack(in []byte, size uint64) (out []byte) {
 	for len(in) > 0 && !d.failed {
 		c := int(in[0])
 		in = in[1:]
-		if c < 32 { // so many and one more, as they are
+		if c < 32 { // a literal run of c+1 bytes
 			if c >= len(in) {
 				d.failed = true
 				break
@@ -342,14 +341,14 @@ func (d *undumper) unpack(in []byte, size uint64) (out []byte) {
 	return out
 }
 
-// addTo adds a pair; a field that is there already is not in any dump.
+// addTo adds a pair. A duplicate field is an error.
 func (d *undumper) addTo(p *pairs, field, value []byte) {
 	if !d.failed {
 		d.failed = !p.set(field, value)
 	}
 }
 
-// hash reads the pairs of a hash of that type.
+// hash reads the pairs of a hash of the given type.
 func (d *undumper) hash(p *pairs, kind byte) {
 	if kind != dumpHash && kind != dumpTimed {
 		d.list(p, d.string(), kind)
@@ -365,7 +364,7 @@ func (d *undumper) hash(p *pairs, kind byte) {
 	}
 }
 
-// list reads the pairs of a listpack, or of a ziplist.
+// list reads the pairs of a listpack or ziplist.
 func (d *undumper) list(p *pairs, b []byte, kind byte) {
 	l := undumper{b: b, failed: d.failed}
 	zip := kind == dumpZiplist
@@ -389,11 +388,11 @@ func (d *undumper) list(p *pairs, b []byte, kind byte) {
 		}
 		l.addTo(p, pair[0], pair[1])
 	}
-	l.take(1) // the end
+	l.take(1) // the end marker
 	d.failed = l.failed || len(l.b) > 0
 }
 
-// packEntry reads an entry of a listpack, and its length behind it.
+// packEntry reads an entry of a listpack, and the length after it.
 func (d *undumper) packEntry() (s []byte) {
 	before := len(d.b)
 	first := d.take(1)
@@ -405,7 +404,7 @@ func (d *undumper) packEntry() (s []byte) {
 		s = strconv.AppendInt(nil, int64(c), 10)
 	case c>>6 == 2:
 		s = d.take(uint64(c & 63))
-	case c>>5 == 6: // 13 bits
+	case c>>5 == 6: // 13-bit integer
 		if b := d.take(1); !d.failed {
 			n := int64(c&31)<<8 | int64(b[0])
 			s = strconv.AppendInt(nil, n<<51>>51, 10)
@@ -431,7 +430,7 @@ func (d *undumper) packEntry() (s []byte) {
 	return s
 }
 
-// zipEntry reads an entry of a ziplist, behind the length of the one before.
+// zipEntry reads an entry of a ziplist, with the previous entry's length before it.
 func (d *undumper) zipEntry() []byte {
 	if before := d.take(1); !d.failed && before[0] == 0xfe {
 		d.take(4)

@@ -8,19 +8,19 @@ import (
 	"github.com/redykv/redykv/kv/resp/internal/glob"
 )
 
-// The commands on hashes. Those that read one are answered by a hashReply.
+// Commands on hashes.
 
-// hashReply appends what a command says of a hash, which is empty where there is
-// none.
+// hashReply appends the reply of a command that reads a hash. h is empty if the key does not
+// exist.
 type hashReply func(out []byte, resp3 bool, h *hash, args [][]byte) []byte
 
-// readHash adds a read whose reply is made with the arguments from the i-th on.
+// readHash adds a read. reply receives the arguments from the i-th on.
 func (c *client) readHash(r request, i int, reply hashReply) {
 	rp := c.read(replyHash, r.arg(1))
 	rp.hash, rp.args = reply, c.keep(r, i)
 }
 
-// answerHash appends the reply of a command that has read a hash.
+// answerHash appends the reply of a command that read a hash.
 func (c *client) answerHash(r *reply, op *kv.Op, found bool) {
 	h := hash{}
 	if found {
@@ -122,7 +122,7 @@ func hstrlen(c *client, r request) {
 	})
 }
 
-// hscan goes through a hash in one step, whatever COUNT says.
+// hscan returns all matching fields in one step and ignores COUNT.
 func hscan(c *client, r request) {
 	if _, err := strconv.ParseUint(string(r.arg(2)), 10, 64); err != nil {
 		c.fail(errCursor)
@@ -157,7 +157,7 @@ func replyHashScan(out []byte, _ bool, h *hash, args [][]byte) []byte {
 	return append(appendArray(out, n), found...)
 }
 
-// hset is HSET and HMSET.
+// hset implements HSET and HMSET.
 func hset(c *client, r request) {
 	if r.len()%2 != 0 {
 		c.fail(wrongArity(string(bytes.ToLower(r.arg(0)))))
@@ -177,7 +177,7 @@ func (c *client) modifyHash(key []byte, change func(*modification) kv.Verdict, r
 	return m
 }
 
-// loadPairs takes the key's hash apart.
+// loadPairs loads the pairs of the key's hash.
 func (m *modification) loadPairs(looks int) bool {
 	if !m.pairs.load(m.content, looks) {
 		m.refused = errDamagedHash
@@ -186,7 +186,7 @@ func (m *modification) loadPairs(looks int) bool {
 	return true
 }
 
-// putPairs makes the pairs what the key holds.
+// putPairs sets the key to the pairs.
 func (m *modification) putPairs() kv.Verdict {
 	if m.pairs.live == 0 {
 		return kv.Remove

@@ -14,14 +14,14 @@ import (
 	"github.com/redykv/redykv/internal/units"
 )
 
-// redisVersion is the Redis whose behaviour the server follows. Clients choose by
-// it what they may ask for.
+// redisVersion is the version of Redis whose behaviour the server follows. Clients choose
+// features by it.
 const redisVersion = "7.0.15"
 
 var infoSections = []struct {
 	name     string
 	lines    func(*Server) string
-	onDemand bool // not without being asked for
+	onDemand bool // only if requested by name, or with "all"
 }{
 	{"Server", infoServer, false}, {"Clients", infoClients, false}, {"Memory", infoMemory, false},
 	{"Persistence", infoPersistence, false}, {"Stats", infoStats, false}, {"Replication", infoReplication, false},
@@ -29,7 +29,7 @@ var infoSections = []struct {
 	{"Latencystats", infoLatencies, true}, {"Keyspace", infoKeys, false},
 }
 
-// info tells about the server, by sections.
+// info implements INFO.
 func info(c *client, r request) {
 	asked := func(words ...string) bool {
 		for i := 1; i < r.len(); i++ {
@@ -130,7 +130,7 @@ func infoLatencies(s *Server) string {
 }
 
 func infoKeys(s *Server) string {
-	// A scan is too much to ask of INFO.
+	// INFO must be fast, so it does not scan.
 	n, expiring, counted := s.store.KeyCount()
 	if !counted || n == 0 {
 		return ""
@@ -138,7 +138,7 @@ func infoKeys(s *Server) string {
 	return fmt.Sprintf("db0:keys=%d,expires=%d,avg_ttl=0\n", n, expiring)
 }
 
-// infoErrors has a line for each kind of error that was a reply.
+// infoErrors returns a line for each kind of error reply.
 func infoErrors(s *Server) string {
 	k := &s.stats.errorKinds
 	k.mu.Lock()
@@ -150,8 +150,7 @@ func infoErrors(s *Server) string {
 	return b.String()
 }
 
-// infoCPU is the processors' time that the process, and those that it started and that
-// have ended, have used.
+// infoCPU returns the processor time of the process and of its ended children.
 func infoCPU(*Server) string {
 	var b strings.Builder
 	for _, who := range []struct {

@@ -8,7 +8,7 @@ import (
 	"github.com/redykv/redykv/kv"
 )
 
-// The commands on keys, whatever they hold.
+// Commands on keys of any type.
 
 func del(c *client, r request) {
 	for i := 1; i < r.len(); i++ {
@@ -19,7 +19,7 @@ func del(c *client, r request) {
 
 func changeDelete(*modification) kv.Verdict { return kv.Remove }
 
-// exists is EXISTS and TOUCH.
+// exists implements EXISTS and TOUCH.
 func exists(c *client, r request) {
 	for i := 1; i < r.len(); i++ {
 		c.read(replyTally, r.arg(i))
@@ -33,9 +33,9 @@ func objectEncoding(c *client, r request) { c.read(replyEncoding, r.arg(2)) }
 
 func objectRefcount(c *client, r request) { c.read(replyRefcount, r.arg(2)) }
 
-// encodingOf is what Redis would keep a value in that was set as it is.
+// encodingOf returns the encoding that Redis would have for a value.
 func encodingOf(value []byte) string {
-	const embedded = 44 // bytes of a string
+	const embedded = 44 // most bytes of an embstr
 	switch t, s := typed(value); {
 	case t == typeHash:
 		return "listpack"
@@ -52,7 +52,7 @@ func encodingOf(value []byte) string {
 	return "raw"
 }
 
-// rename is RENAME and RENAMENX.
+// rename implements RENAME and RENAMENX.
 func rename(c *client, r request) {
 	from, to := r.arg(1), r.arg(2)
 	onlyNew := len(r.arg(0)) == len("renamenx")
@@ -132,8 +132,8 @@ func copyKey(c *client, r request) {
 	})
 }
 
-// take reads what a key holds, as it is stored, for a command that goes on with
-// it. Where that fails, ok is false and the command is answered.
+// take reads a key's stored value for the command to use. If that fails, it replies with the
+// error and ok is false.
 func (c *client) take(key []byte) (value []byte, expires int64, found, ok bool) {
 	c.flush()
 	c.read(replyTake, key)
@@ -146,7 +146,8 @@ func (c *client) take(key []byte) (value []byte, expires int64, found, ok bool) 
 	return c.taken, c.takenExpires, c.found, true
 }
 
-// put stores what take has read. Where that fails, the command is answered.
+// put stores a value that take returned. If that fails, it replies with the error and returns
+// false.
 func (c *client) put(key, value []byte, expires int64) bool {
 	c.upsertStored(replyPart, key, value, expires)
 	c.flush()
@@ -158,11 +159,10 @@ func (c *client) put(key, value []byte, expires int64) bool {
 	return !c.quit
 }
 
-// The commands on expiry. Times are the store's: milliseconds of Unix time. For all
-// commands of a batch it is the same moment, as in Redis.
+// Commands on expiry. Times are in milliseconds of Unix time. All commands of a batch use the
+// same current time.
 
-// timeUnit is what a command about expiry counts in, by its name: milliseconds, as
-// in PTTL, or seconds.
+// timeUnit returns the unit in milliseconds of the times of a command such as TTL or PTTL.
 func timeUnit(name string) int64 {
 	if name[0] == 'p' {
 		return 1
@@ -170,7 +170,7 @@ func timeUnit(name string) int64 {
 	return 1000
 }
 
-// ttl is TTL and PTTL, EXPIRETIME and PEXPIRETIME.
+// ttl implements TTL, PTTL, EXPIRETIME and PEXPIRETIME.
 func ttl(c *client, r request) {
 	name := strings.ToLower(string(r.arg(0)))
 	rp := c.read(replyTTL, r.arg(1))
@@ -180,7 +180,7 @@ func ttl(c *client, r request) {
 	}
 }
 
-// ttlOf is what the commands say of a key that exists.
+// ttlOf returns the reply of these commands for a key that exists.
 func (c *client) ttlOf(expires, unit int64, absolute bool) int64 {
 	if expires == 0 {
 		return -1
@@ -191,7 +191,7 @@ func (c *client) ttlOf(expires, unit int64, absolute bool) int64 {
 	return int64((uint64(expires) + uint64(unit/2)) / uint64(unit))
 }
 
-// expire is EXPIRE, PEXPIRE, EXPIREAT and PEXPIREAT.
+// expire implements EXPIRE, PEXPIRE, EXPIREAT and PEXPIREAT.
 func expire(c *client, r request) {
 	flags, err := expireFlags(r)
 	if err != "" {
@@ -246,8 +246,8 @@ func expireFlags(r request) (flags modFlags, err string) {
 	return flags, ""
 }
 
-// changeExpiry takes expires for the new moment, and delta for now. A key without
-// an expiry counts as one that expires at the end of time.
+// changeExpiry sets the expiry to m.expires. m.delta is the current time. A key without an
+// expiry counts as expiring at the end of time.
 func changeExpiry(m *modification) kv.Verdict {
 	is := m.u.Expires
 	switch {

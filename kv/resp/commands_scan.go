@@ -8,11 +8,11 @@ import (
 	"github.com/redykv/redykv/kv/resp/internal/glob"
 )
 
-// The commands on all keys. They go through the store in sessions of its own. A key
-// that is there all the while is found. KEYS, which goes through the log, may find one
-// twice that compaction moves meanwhile. SCAN goes through the index, in the order of
-// the keys' hashes: its cursor is a place in that order, so the server keeps nothing of
-// a scan, and neither writers nor compaction have it repeat keys, or go on for ever.
+// Commands on all keys. They scan the store in separate sessions. A key that exists during the
+// whole scan is returned. KEYS scans the log and may return a key twice if compaction moves it
+// meanwhile. SCAN scans the index in the order of the keys' hashes. Its cursor is a position
+// in that order, so the server keeps no state of a scan, and neither writers nor compaction
+// can make it return a key twice or go on for ever.
 
 type scanOptions struct {
 	match []byte // nil: all
@@ -49,10 +49,10 @@ func scanOptionsOf(r request, i int, types bool) (o scanOptions, err string) {
 	return o, ""
 }
 
-// maxScan is how many keys one SCAN finds, at most, before MATCH and TYPE choose.
+// maxScan is the most keys that one SCAN reads, before MATCH and TYPE select.
 const maxScan = 1 << 16
 
-// takes says whether a scan with these options gives a record, and its key.
+// takes reports whether the options select a record, and returns its key.
 func (o *scanOptions) takes(rec *kv.Record) (key []byte, ok bool) {
 	key = shownKey(rec.Key)
 	if o.match != nil && !glob.Match(o.match, key) {
@@ -103,26 +103,26 @@ func keys(c *client, r request) {
 	found.finish(failed)
 }
 
-// gathering is a reply whose length is known at its end only. Its memory is of
-// the budget for large requests.
+// gathering is a reply whose length is unknown until its end. Its memory is charged to the
+// budget for large requests.
 type gathering struct {
 	c     *client
 	at    int // length of the client's output before the reply
 	keys  []byte
 	n     int
-	taken int64
-	full  bool
+	taken int64 // bytes taken from the budget
+	full  bool  // the budget was exhausted
 }
 
-// gather begins such a reply. It borrows a worker, though the log is gone through in
-// a session of the store's own: so no more do that at once than there are workers.
+// gather begins a reply. It borrows a worker that the scan does not use, so that the number of
+// workers limits concurrent scans.
 func (c *client) gather() *gathering {
 	g := &gathering{c: c, at: len(c.reply())}
 	c.borrow()
 	return g
 }
 
-// gatherStep is what is taken from the budget at once.
+// gatherStep is the number of bytes that are taken from the budget at once.
 const gatherStep = 1 << 20
 
 func (g *gathering) add(key []byte) bool {
@@ -138,7 +138,7 @@ func (g *gathering) add(key []byte) bool {
 	return true
 }
 
-// finish appends the keys, or instead of all of the reply why there are none.
+// finish appends the keys, or replaces the whole reply by an error.
 func (g *gathering) finish(err error) {
 	c := g.c
 	switch {
@@ -154,10 +154,10 @@ func (g *gathering) finish(err error) {
 	c.server.large.give(g.taken)
 }
 
-// randomKey gives one of the keys that are near some place in the order of hashes.
+// randomKey returns a random one of the keys after a random position in the order of hashes.
 func randomKey(c *client, _ request) {
 	const near = 16
-	c.borrow() // as gather does
+	c.borrow() // limits concurrent scans, see gather
 	var chosen []byte
 	n := 0
 	at, wrapped := kv.CursorAt(rand.Float64()), false
@@ -183,7 +183,7 @@ func randomKey(c *client, _ request) {
 	c.out = appendBulk(c.reply(), chosen)
 }
 
-// dbSize says how many keys there are: at once, if the store counts them.
+// dbSize replies with the number of keys.
 func dbSize(c *client, _ request) {
 	n, _, err := c.server.size()
 	if err != nil {
@@ -193,7 +193,7 @@ func dbSize(c *client, _ request) {
 	c.out = appendInt(c.reply(), n)
 }
 
-// flushAll is FLUSHALL and FLUSHDB.
+// flushAll implements FLUSHALL and FLUSHDB.
 func flushAll(c *client, r request) {
 	if r.len() > 2 || r.len() == 2 && !is(r.arg(1), "sync") && !is(r.arg(1), "async") {
 		c.fail(errSyntax)
@@ -211,8 +211,8 @@ func flushAll(c *client, r request) {
 	})
 }
 
-// size is the number of keys, and of those that expire. Where the store does not
-// count them, it goes through the log.
+// size returns the number of keys, and of those that expire. It scans the log if the store
+// does not count keys.
 func (s *Server) size() (all, expiring int64, err error) {
 	all, expiring, counted := s.store.KeyCount()
 	if counted {

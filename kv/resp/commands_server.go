@@ -11,9 +11,9 @@ import (
 	"github.com/redykv/redykv/kv/resp/internal/glob"
 )
 
-// The commands about durability and the server's end, and MEMORY USAGE.
+// Commands about durability, shutdown, configuration and memory.
 
-// commit makes everything durable that was written.
+// commit makes all earlier writes durable.
 func (s *Server) commit() error {
 	err := s.store.Commit(context.Background())
 	s.unsaved.Store(err != nil)
@@ -23,7 +23,8 @@ func (s *Server) commit() error {
 	return err
 }
 
-// save is SAVE: it returns when everything is durable. Others go on meanwhile.
+// save implements SAVE: it replies when all earlier writes are durable. Other clients are
+// served meanwhile.
 func save(c *client, _ request) {
 	c.flush()
 	c.giveBack()
@@ -54,8 +55,8 @@ func bgSave(c *client, r request) {
 	c.out = appendSimple(c.out, "Background saving started")
 }
 
-// giveSpaceBack sees to the commit that takes the disk space of a FLUSHALL, where no reply
-// waits for one.
+// giveSpaceBack starts the commit that frees the disk space after FLUSHALL, if no reply waits
+// for a commit.
 func (s *Server) giveSpaceBack() {
 	if s.opts.Durability != DurabilityNone || s.emptied.Add(1) > 1 {
 		return
@@ -68,15 +69,15 @@ func (s *Server) giveSpaceBack() {
 			if s.emptied.CompareAndSwap(emptied, 0) {
 				return
 			}
-			emptied = s.emptied.Load() // there was another one meanwhile
+			emptied = s.emptied.Load() // there was another FLUSHALL meanwhile
 		}
 	})
 }
 
 func lastSave(c *client, _ request) { c.out = appendInt(c.reply(), c.server.saved.Load()) }
 
-// shutdown asks the program to end the server, which it does as for a signal: it
-// always saves.
+// shutdown implements SHUTDOWN. It calls Options.Shutdown, which ends the server as a signal
+// would. The server always saves.
 func shutdown(c *client, r request) {
 	asked := make(map[string]bool)
 	for i := 1; i < r.len(); i++ {
@@ -124,8 +125,8 @@ func memoryUsage(c *client, r request) {
 	c.read(replyUsage, r.arg(2))
 }
 
-// usageOf is how many bytes of the log a record takes, and of the index with the
-// room that it leaves.
+// usageOf returns the bytes that a record takes in the log and, including spare entries, in
+// the index.
 func usageOf(op *kv.Op) int64 {
 	const head, lengths, expiry, entry = 8, 8, 8, 16
 	n := head + lengths + (len(op.Key)+7)&^7 + (len(op.Value)+7)&^7 + entry
@@ -135,18 +136,18 @@ func usageOf(op *kv.Op) int64 {
 	return int64(n)
 }
 
-// Setting is one that CONFIG GET tells and CONFIG SET may change. Its functions are
-// called by the goroutines of all connections.
+// Setting is a setting of CONFIG GET and CONFIG SET. Its functions are called concurrently, by
+// the goroutines of all connections.
 type Setting struct {
 	Name string // in lower case
 	Get  func() string
-	// Set changes it, from then on, until the server ends. nil: that cannot be done
-	// while the server runs.
+	// Set changes the setting until the server ends. It is nil if the setting cannot be
+	// changed while the server runs.
 	Set func(value string) error
 }
 
-// settings are the server's own, and those of Options.Settings, which replace its
-// own of the same names.
+// settings returns Options.Settings, and the server's own settings except those of the same
+// names.
 func (s *Server) settings() []Setting {
 	constant := func(name, value string) Setting {
 		return Setting{Name: name, Get: func() string { return value }}
@@ -204,7 +205,7 @@ func configGet(c *client, r request) {
 				continue
 			}
 			if strings.EqualFold(asked, s.Name) {
-				s.Name = asked // as Redis has it, whom clients look it up by
+				s.Name = asked // in the client's spelling, as in Redis: clients look it up by that
 			}
 			matching = append(matching, s)
 			break
@@ -217,8 +218,7 @@ func configGet(c *client, r request) {
 	c.out = out
 }
 
-// configSet changes settings. If one cannot be changed, those before it are put
-// back.
+// configSet implements CONFIG SET. If a setting cannot be changed, earlier ones are restored.
 func configSet(c *client, r request) {
 	if r.len()%2 != 0 {
 		c.fail(wrongArity("config|set"))

@@ -9,29 +9,28 @@ import (
 	"time"
 )
 
-// Defaults of the log of slow commands, and the most entries that it may have.
+// Defaults of the slow log, and the most entries that it may be configured to have.
 const (
 	slowerThan  = 10_000 // microseconds
 	slowEntries = 128
 	maxSlowlog  = 10_000
 )
 
-// What an entry keeps of a command.
+// Limits of an entry.
 const (
-	slowArgs  = 32
-	slowBytes = 128 // of an argument
+	slowArgs  = 32  // arguments of a command
+	slowBytes = 128 // bytes of an argument
 )
 
-// slowlog is a server's log of slow commands. Those that are carried out together
-// take their time together: such an entry has the first of them, and how many
-// others there were.
+// slowlog is a server's log of slow commands. The time of a batch is measured as a whole: its
+// entry has the batch's first command and the number of the others.
 type slowlog struct {
-	slower atomic.Int64 // microseconds that a command takes to be logged; negative: none is
-	most   atomic.Int64 // entries
+	slower atomic.Int64 // least microseconds that are logged; negative: nothing is logged
+	most   atomic.Int64 // most entries
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	entries []slowEntry
-	next    int64 // its number
+	next    int64 // id of the next entry
 }
 
 type slowEntry struct {
@@ -53,7 +52,7 @@ func (l *slowlog) isSlow(took time.Duration) bool {
 	return slower >= 0 && took.Microseconds() >= slower
 }
 
-// note logs a command that was slow, with so many others.
+// note logs a slow command that ran in a batch with others other commands.
 func (l *slowlog) note(c *client, r request, others int64, took time.Duration) {
 	if !l.isSlow(took) || l.most.Load() == 0 {
 		return
@@ -70,7 +69,7 @@ func (l *slowlog) note(c *client, r request, others int64, took time.Duration) {
 	l.trim()
 }
 
-// trim drops what is too much, the oldest first.
+// trim drops the oldest entries if there are too many.
 func (l *slowlog) trim() {
 	if n := len(l.entries) - int(l.most.Load()); n > 0 {
 		l.entries = append(l.entries[:0], l.entries[n:]...)
@@ -85,7 +84,7 @@ func (l *slowlog) resize(most int64) {
 	l.trim()
 }
 
-// slowArgsOf are copies of a command's arguments, shortened, without passwords.
+// slowArgsOf returns copies of a command's arguments, shortened and without passwords.
 func slowArgsOf(r request) (args [][]byte) {
 	if is(r.arg(0), "auth") || is(r.arg(0), "hello") || is(r.arg(0), "config") {
 		return [][]byte{bytes.Clone(r.arg(0)), []byte("(redacted)")}
@@ -104,7 +103,7 @@ func slowArgsOf(r request) (args [][]byte) {
 	return args
 }
 
-// newest are up to n entries, the newest first; all if n is negative.
+// newest returns up to n entries, newest first, or all if n is negative.
 func (l *slowlog) newest(n int64) (entries []slowEntry) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -158,9 +157,9 @@ func slowlogReset(c *client, _ request) {
 	c.out = appendSimple(c.reply(), "OK")
 }
 
-// latencyHistogram tells the distribution of latencies: for each command how many
-// calls took up to so many microseconds. A command with subcommands stands for all of
-// them.
+// latencyHistogram implements LATENCY HISTOGRAM. For each command, it replies with the number
+// of calls that took up to each bound in microseconds. The name of a command with subcommands
+// selects all of them.
 func latencyHistogram(c *client, r request) {
 	out := c.reply()
 	var all []CommandMetrics
@@ -189,8 +188,8 @@ func latencyHistogram(c *client, r request) {
 	c.out = out
 }
 
-// octaves are the classes put together by their microseconds' power of two, and
-// how many calls took less than each.
+// octaves merges the latency classes into classes whose bounds are powers of two microseconds.
+// Its counts are cumulative.
 func (m *CommandMetrics) octaves() (all []LatencyClass) {
 	bound, below := time.Microsecond, int64(0)
 	for i, l := range m.Latencies {

@@ -7,7 +7,7 @@ import (
 	"github.com/redykv/redykv/kv"
 )
 
-// The commands on strings. Each adds its operations to the connection's batch.
+// Commands on strings.
 
 func get(c *client, r request) { c.read(replyValue, r.arg(1)) }
 
@@ -34,7 +34,7 @@ func set(c *client, r request) {
 	c.store(r.arg(1), r.arg(2), o, reply)
 }
 
-// setEX is SETEX and PSETEX.
+// setEX implements SETEX and PSETEX.
 func setEX(c *client, r request) {
 	unit := int64(1000)
 	if is(r.arg(0), "psetex") {
@@ -48,7 +48,7 @@ func setEX(c *client, r request) {
 	c.upsert(replyOK, r.arg(1), r.arg(3), expires)
 }
 
-// store sets a key as the options say.
+// store sets a key according to the options.
 func (c *client) store(key, value []byte, o setOptions, reply func(*modification, []byte, bool) []byte) {
 	if !o.nx && !o.xx && !o.get && !o.keepTTL {
 		c.upsert(replyOK, key, value, o.expires)
@@ -74,7 +74,7 @@ func changeSet(m *modification) kv.Verdict {
 	return m.put(m.arg)
 }
 
-// modFlags are conditions of a modification.
+// modFlags are options of a modification.
 type modFlags uint8
 
 const (
@@ -86,7 +86,7 @@ const (
 	modKeepTTL
 )
 
-// setOptions are those of SET and GETEX.
+// setOptions are the options of SET and GETEX.
 type setOptions struct {
 	nx, xx, get, keepTTL, persist bool
 	expires                       int64 // milliseconds of Unix time; 0: never
@@ -108,8 +108,8 @@ func (o *setOptions) flags() (f modFlags) {
 	return f
 }
 
-// setOptionsOf reads the options from the i-th argument on, of SET or else of
-// GETEX, or says what is wrong there.
+// setOptionsOf parses the options of SET, or of GETEX if set is false, from the i-th argument
+// on. err is the error reply.
 func (c *client) setOptionsOf(r request, i int, set bool) (o setOptions, err string) {
 	expiry, when := "", []byte(nil)
 	for ; i < r.len(); i++ {
@@ -143,9 +143,9 @@ func (c *client) setOptionsOf(r request, i int, set bool) (o setOptions, err str
 	return o, err
 }
 
-// deadline is the moment that a command gives for a key to expire at, as a number
-// of units of so many milliseconds, from now if it is relative. A moment before those that
-// the store takes becomes the first of them, which is as long past.
+// deadline returns the time at which a key expires. number counts units of unit milliseconds,
+// from now if relative is set. A time before kv.MinExpires becomes kv.MinExpires, which is
+// past too.
 func (c *client) deadline(r request, number []byte, unit int64, relative bool) (ms int64, err string) {
 	n, ok := parseInt(number)
 	if !ok {
@@ -186,8 +186,7 @@ func getEX(c *client, r request) {
 	m.only, m.expires, m.bad = typeString, o.expires, err
 }
 
-// changeGetEX gives what is there another expiry. One that is past needs no other
-// treatment: the record is no more at once.
+// changeGetEX changes the key's expiry. If the new expiry is past, the record expires at once.
 func changeGetEX(m *modification) kv.Verdict {
 	m.keepOld()
 	switch {
@@ -219,7 +218,7 @@ func mset(c *client, r request) {
 	c.mark(replyDone, 0)
 }
 
-// msetNX sets all of its keys, or none.
+// msetNX sets all of its keys or none.
 func msetNX(c *client, r request) {
 	if r.len()%2 == 0 {
 		c.fail(wrongArity("msetnx"))
@@ -271,8 +270,8 @@ func getRange(c *client, r request) {
 	rp.n, rp.m = start, end
 }
 
-// part is what GETRANGE gives of s: from start to end, which count from the end
-// if they are negative.
+// part returns GETRANGE's reply for s: the bytes from start to end. Negative positions count
+// from the end.
 func part(s []byte, start, end int64) []byte {
 	n := int64(len(s))
 	if start < 0 && end < 0 && start > end {
@@ -322,7 +321,7 @@ func changeRange(m *modification) kv.Verdict {
 	return m.putNew()
 }
 
-// The commands on strings that are numbers.
+// Commands on strings that hold numbers.
 
 func incr(c *client, r request) { c.increment(r.arg(1), 1) }
 
@@ -382,5 +381,5 @@ func changeFloat(m *modification) kv.Verdict {
 	return m.put(m.old)
 }
 
-// replyOldString is what was left in old.
+// replyOldString replies with m.old.
 func replyOldString(m *modification, out []byte, _ bool) []byte { return appendBulk(out, m.old) }

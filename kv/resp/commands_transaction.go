@@ -11,20 +11,20 @@ import (
 	"github.com/redykv/redykv/kv"
 )
 
-// MULTI queues commands; EXEC locks all keys that they name and that are watched
-// ([kv.Session.Atomically]) and carries them out. A command among them that looks
-// at more than the keys it names, such as SCAN, has no lock to go by: then EXEC
-// waits until no other connection carries anything out, and keeps it so.
+// MULTI queues commands. EXEC locks the keys that they name and the watched keys
+// ([kv.Session.Atomically]), then runs them. If a command reads or changes more than the keys
+// it names, such as SCAN, EXEC waits instead until no other connection runs commands, and
+// blocks them until it has ended.
 
-// transaction is what a client has queued since MULTI.
+// transaction holds the commands queued since MULTI.
 type transaction struct {
 	queue  []queued
 	bytes  int64
-	whole  bool // one of them looks at more than its keys
-	failed bool // one of them was refused
+	whole  bool // a command reads or changes more than the keys that it names
+	failed bool // a command was refused
 }
 
-// queued is a command with arguments of its own.
+// queued is a command with copies of its arguments.
 type queued struct {
 	cmd *command
 	r   request
@@ -39,13 +39,13 @@ func multi(c *client, _ request) {
 	c.out = appendSimple(c.reply(), "OK")
 }
 
-// queueCost is what a queued command takes beside its bytes, and an argument.
+// Bytes that a queued command and each of its arguments take besides their data.
 const (
 	queueCost = 64
 	spanCost  = 8
 )
 
-// queue keeps a command for EXEC.
+// queue adds a command to the transaction.
 func (c *client) queue(cmd *command, r request) {
 	t := c.multi
 	size := int64(len(r.data) + queueCost + spanCost*r.len())
@@ -63,7 +63,7 @@ func (c *client) queue(cmd *command, r request) {
 	c.out = appendSimple(c.reply(), "QUEUED")
 }
 
-// endMulti takes the transaction from the client.
+// endMulti removes the transaction from the client and returns it.
 func (c *client) endMulti() *transaction {
 	t := c.multi
 	if c.multi = nil; t != nil {
@@ -115,7 +115,7 @@ func carryOut(c *client, _ request) {
 	}
 }
 
-// keys are those that the commands name.
+// keys returns the keys that the commands name.
 func (t *transaction) keys() (all [][]byte) {
 	for _, q := range t.queue {
 		q.cmd.keys.keysOf(q.r, func(key []byte) bool {
@@ -126,8 +126,8 @@ func (t *transaction) keys() (all [][]byte) {
 	return all
 }
 
-// atomically calls do, which queues commands on these keys only, or carries them
-// out, while no other client reads or changes one of them.
+// atomically calls do and flushes the batch while no other client reads or changes the keys.
+// do may use no other keys.
 func (c *client) atomically(keys [][]byte, do func()) {
 	c.flush()
 	if c.locked || len(keys) == 0 {
@@ -152,7 +152,7 @@ func (c *client) atomically(keys [][]byte, do func()) {
 	}
 }
 
-// exclusively calls do while no other connection carries anything out.
+// exclusively calls do while no other connection runs commands.
 func (c *client) exclusively(do func()) {
 	c.flush()
 	if c.locked {
@@ -169,34 +169,33 @@ func (c *client) exclusively(do func()) {
 	c.locked = false
 }
 
-// watches find out whether a key was changed since it was watched. While nobody
-// watches anything, they cost a batch one load. Else each change of a key goes
-// through the key's slot: it is begun there before it has its effect, and ended
-// afterwards.
+// watches detects changes of watched keys. While no key is watched, it costs a batch one load.
+// Otherwise each change of a key is counted in the key's slot, when it begins and when it
+// ends:
 //
 //	63..24   23..0
 //	ended    begun and not ended
 //
-// A key was not changed since it was watched if its slot is the same, with
-// nothing going on either time, while its lock is held. Keys that share a slot
-// may make a transaction fail for nothing, which is to be tried again anyway.
+// A key has not changed since it was watched if, while its lock is held, its slot has the same
+// value and no change was pending either time. Keys that share a slot may make a transaction
+// fail without need; clients retry it anyway.
 type watches struct {
 	seed    maphash.Seed
-	on      atomic.Bool // batches look at slots: all that began since it was set
+	on      atomic.Bool // batches count changes; all that began since it was set do
 	flushes atomic.Uint64
 
-	turn     sync.Mutex // one enter at a time; taken before mu
-	mu       sync.Mutex // guards what follows, and changes of on
+	turn     sync.Mutex // held by enter; locked before mu
+	mu       sync.Mutex // guards the fields below, and changes of on
 	watchers int
-	slots    atomic.Pointer[[watchSlots]atomic.Uint64] // nil until the first one
-	idle     *time.Timer
+	slots    atomic.Pointer[[watchSlots]atomic.Uint64] // nil until the first key is watched
+	idle     *time.Timer                               // calls rest
 }
 
 const (
 	watchSlots = 1 << 20
 	watchBegun = 1<<24 - 1
 	watchEnded = 1 << 24
-	// watchTime is how long slots are looked at after the last watcher has gone.
+	// watchTime is how long changes are counted after the last watcher has left.
 	watchTime = time.Second
 )
 
@@ -204,8 +203,7 @@ func (w *watches) slot(key []byte) *atomic.Uint64 {
 	return &w.slots.Load()[maphash.Bytes(w.seed, key)%watchSlots]
 }
 
-// begin is called before a batch is carried out, and says whether end is to be
-// called after it.
+// begin must be called before a batch runs. It reports whether end must be called afterwards.
 func (w *watches) begin(ops []kv.Op) bool {
 	if !w.on.Load() {
 		return false
@@ -231,8 +229,8 @@ func (w *watches) end(of *worker) {
 	}
 }
 
-// enter has slots looked at until as many have left. quiesce waits until all
-// batches have ended that did not look; the caller has none.
+// enter adds a watcher, which leave removes. If changes were not counted so far, it calls
+// quiesce to wait for all batches that began before. The caller must have no batch of its own.
 func (w *watches) enter(quiesce func()) {
 	w.turn.Lock()
 	defer w.turn.Unlock()
@@ -241,7 +239,7 @@ func (w *watches) enter(quiesce func()) {
 	}
 }
 
-// join says whether slots were not looked at so far.
+// join adds a watcher and reports whether changes were not counted so far.
 func (w *watches) join() (first bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -269,7 +267,7 @@ func (w *watches) leave() {
 	}
 }
 
-// rest ends the looking, if nobody watches.
+// rest stops counting changes if there are no watchers.
 func (w *watches) rest() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -286,10 +284,10 @@ func (w *watches) close() {
 	}
 }
 
-// watchCost is what a watched key takes beside its bytes.
+// watchCost is the bytes that a watched key takes besides its data.
 const watchCost = 64
 
-// watched is a key that a client watches, and what was seen of it.
+// watched is a key that a client watches, and its state at that time.
 type watched struct {
 	key     []byte
 	slot    uint64
@@ -318,8 +316,8 @@ func watchKeys(c *client, r request) {
 	c.out = appendSimple(c.reply(), "OK")
 }
 
-// watch notes a key. The slot is looked at first: what changes the key after it
-// is found out.
+// watch adds a watched key. It loads the slot before it reads the key, so that any later
+// change is detected.
 func (c *client) watch(key []byte) error {
 	size := int64(len(key) + watchCost)
 	if !c.server.large.take(size) {
@@ -357,8 +355,8 @@ func (c *client) unwatch() {
 	c.server.watches.leave()
 }
 
-// touched says whether a watched key may have been changed. The client holds
-// their locks.
+// touched reports whether a watched key may have changed. The caller must hold the keys'
+// locks.
 func (c *client) touched() bool {
 	for i := range c.watching {
 		w := &c.watching[i]

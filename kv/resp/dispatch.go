@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// execute carries out every command that has arrived whole.
+// execute runs every command that has arrived completely.
 func (c *client) execute() {
 	c.began, c.firstAt = time.Now(), c.in.start
 	if c.holds && c.loop == nil {
@@ -32,10 +32,10 @@ func (c *client) execute() {
 		}
 		c.dispatch(r)
 		if len(c.out) >= fullOutput {
-			if c.loop != nil { // it goes on elsewhere
+			if c.loop != nil { // a worker continues
 				break
 			}
-			c.flush() // of commands that need no batch
+			c.flush() // runs nothing if the commands need no batch
 			c.relieve()
 		}
 	}
@@ -44,7 +44,7 @@ func (c *client) execute() {
 	c.noteBatch()
 }
 
-// dispatch carries out one command, or makes it part of the batch.
+// dispatch runs one command, or adds it to the batch.
 func (c *client) dispatch(r request) {
 	cmd, refusal := c.server.table.find(r)
 	c.present = 0
@@ -71,10 +71,10 @@ func (c *client) dispatch(r request) {
 	}
 }
 
-// refuse answers a command that is not carried out.
+// refuse replies to a command that is not run.
 func (c *client) refuse(cmd *command, r request, refusal string) {
 	if name := r.arg(0); is(name, "post") || is(name, "host:") {
-		// A web page had a browser talk to us: not one command more.
+		// A browser sends this on behalf of a web page: close the connection.
 		c.server.opts.Logger.Warn("a client speaks HTTP", "client", c.id, "address", c.conn.RemoteAddr())
 		c.flush()
 		c.quit = true
@@ -92,7 +92,7 @@ func (c *client) refuse(cmd *command, r request, refusal string) {
 	c.fail(refusal)
 }
 
-// run carries a command out, or makes it part of the batch.
+// run runs a command, or adds it to the batch.
 func (c *client) run(cmd *command, r request) {
 	if cmd.flags&flagSolo != 0 {
 		c.runSolo(cmd, r)
@@ -102,8 +102,8 @@ func (c *client) run(cmd *command, r request) {
 	cmd.run(c, r)
 }
 
-// runSolo carries a command out that may take long, and would make those before
-// it look as if they had.
+// runSolo runs a command that may take long. It is timed by itself, so that it does not count
+// as the latency of the commands before it.
 func (c *client) runSolo(cmd *command, r request) {
 	c.flush()
 	began := time.Now()
@@ -118,20 +118,19 @@ func (c *client) runSolo(cmd *command, r request) {
 	c.began = c.began.Add(took)
 }
 
-// reply is where a reply is appended that needs no operation: behind those of
-// the batch.
+// reply flushes the batch and returns the output, for a reply that needs no operation.
 func (c *client) reply() []byte {
 	c.flush()
 	return c.out
 }
 
-// fail answers a command with an error.
+// fail replies to a command with an error.
 func (c *client) fail(text string) {
 	c.reply()
 	c.error(text)
 }
 
-// error appends an error, as the reply to an operation that was carried out.
+// error appends an error as the reply to an operation of the batch.
 func (c *client) error(text string) {
 	c.server.stats.addError(text)
 	c.out = appendError(c.out, text)

@@ -10,28 +10,26 @@ import (
 	"time"
 )
 
-// Sizes in bytes of a connection's input buffer: a new one, the largest that it
-// keeps while it waits for its client, and the largest that it takes only to
-// have more commands in a batch.
+// Sizes in bytes of a connection's input buffer.
 const (
-	newBuffer     = 4 << 10
-	restingBuffer = 16 << 10
-	largeBatch    = 64 << 10
+	newBuffer     = 4 << 10  // initial size
+	restingBuffer = 16 << 10 // largest size that a connection keeps while it is idle
+	largeBatch    = 64 << 10 // largest size that is allocated only to enlarge batches
 )
 
-// errTooMuchInput says that Options.MaxBuffers are taken.
+// errTooMuchInput is returned when the budget of Options.MaxBuffers is exhausted.
 var errTooMuchInput = errors.New("too many large requests at once")
 
-// budget counts bytes that many connections share.
+// budget is a number of bytes shared by many connections.
 type budget struct {
 	used atomic.Int64
 	most int64
 }
 
-// take says whether n more bytes were to be had.
+// take reserves n bytes and reports whether the budget had room for them.
 func (b *budget) take(n int64) bool { return b.takeBelow(n, b.most) }
 
-// takeBelow is take for those who may not bring the sum above most.
+// takeBelow is take with a limit lower than the budget's own.
 func (b *budget) takeBelow(n, most int64) bool {
 	for {
 		used := b.used.Load()
@@ -46,21 +44,21 @@ func (b *budget) takeBelow(n, most int64) bool {
 
 func (b *budget) give(n int64) { b.used.Add(-n) }
 
-// low says whether more than half is taken.
+// low reports whether more than half of the budget is in use.
 func (b *budget) low() bool { return b.used.Load() > b.most/2 }
 
-// input is what a connection has received: buf[start:end] waits to be carried
-// out. Everything a request refers to lies there until the next fill.
+// input holds the bytes received from a connection. buf[start:end] has not been parsed yet.
+// The arguments of a request point into buf and are valid until the next fill.
 type input struct {
 	conn       net.Conn
 	parser     parser
 	buf        []byte
 	start, end int
-	full       bool  // the last read left no room, or was of what was read ahead: more is to come
-	last       int   // bytes that it brought
-	charged    int64 // bytes that large has given
+	full       bool  // the last read filled buf or came from ahead: more input is likely
+	last       int   // bytes read by the last fill
+	charged    int64 // bytes taken from large for buf and parser
 	large      *budget
-	ahead      [][]byte // what follows, where it was read ahead; of large, too
+	ahead      [][]byte // bytes read ahead, which follow buf; charged to large
 }
 
 func newInput(conn net.Conn, opts *Options, large *budget) input {
@@ -70,7 +68,7 @@ func newInput(conn net.Conn, opts *Options, large *budget) input {
 	}
 }
 
-// next is the next request that is there whole.
+// next returns the next request that has arrived completely.
 func (in *input) next() (r request, ok bool, err error) {
 	data := in.buf[in.start:in.end]
 	size, err := in.parser.next(data)
@@ -81,8 +79,8 @@ func (in *input) next() (r request, ok bool, err error) {
 	return request{data: data[:size], args: in.parser.args}, true, nil
 }
 
-// again is the request that lies at a place where next found one since the last
-// fill.
+// again parses the request at offset at of buf once more. A call of next since the last fill
+// returned the same request.
 func (in *input) again(at int) (r request, ok bool) {
 	p := parser{maxBulk: in.parser.maxBulk, maxRequest: in.parser.maxRequest}
 	size, err := p.next(in.buf[at:in.end])
@@ -92,11 +90,10 @@ func (in *input) again(at int) (r request, ok bool) {
 	return request{data: in.buf[at : at+size], args: p.args}, true
 }
 
-// empty says whether nothing waits, not even a part of a request.
+// empty reports whether nothing is unparsed, not even part of a request.
 func (in *input) empty() bool { return in.start == in.end && len(in.ahead) == 0 }
 
-// fill waits for the client and reads what has come. Requests read before are
-// gone afterwards.
+// fill waits for input and reads it. It invalidates requests returned earlier.
 func (in *input) fill() error {
 	if err := in.makeRoom(); err != nil {
 		return err
@@ -107,7 +104,7 @@ func (in *input) fill() error {
 	in.end += n
 	if n > 0 {
 		in.full = ahead || in.end == len(in.buf)
-		return nil // an error comes again
+		return nil // a persistent error is returned by the next read
 	}
 	return err
 }
@@ -120,8 +117,7 @@ func (in *input) makeRoom() error {
 		}
 	}
 	if in.full && len(in.buf) < largeBatch && !in.large.low() {
-		// A client that pipelines more than the buffer holds gets larger batches,
-		// while there is memory for that.
+		// The client pipelines more than buf holds: enlarge the batches while there is memory.
 		if err := in.resize(2 * len(in.buf)); !errors.Is(err, errTooMuchInput) {
 			return err
 		}
@@ -140,7 +136,7 @@ func (in *input) makeRoom() error {
 	return nil
 }
 
-// resize moves what waits into another buffer, which holds it.
+// resize moves the unparsed bytes into a new buffer of the given size.
 func (in *input) resize(size int) error {
 	if !in.charge(int64(size + in.parser.bytes() - restingBuffer)) {
 		return errTooMuchInput
@@ -151,12 +147,13 @@ func (in *input) resize(size int) error {
 	return nil
 }
 
-// charge has the budget give so many bytes in all, or takes nothing.
+// charge sets the number of bytes taken from the budget. If the budget has no room, it changes
+// nothing and returns false.
 func (in *input) charge(bytes int64) bool {
 	bytes = max(bytes, 0)
 	most := in.large.most
 	if in.parser.stranger {
-		most /= 4 // the rest is for those who have a password
+		most /= 4 // the rest is reserved for authenticated clients
 	}
 	if more := bytes - in.charged; more <= 0 {
 		in.large.give(-more)
@@ -167,7 +164,7 @@ func (in *input) charge(bytes int64) bool {
 	return true
 }
 
-// release gives back what an idle connection need not hold.
+// release frees the buffers that an idle connection does not need.
 func (in *input) release() {
 	in.buf, in.start, in.end, in.full = nil, 0, 0, false
 	if in.parser.bytes() > restingBuffer {
@@ -177,8 +174,8 @@ func (in *input) release() {
 	in.charge(0)
 }
 
-// shrink gives back what a connection that waits for its client need not hold. What
-// has arrived of a command stays.
+// shrink frees what a connection does not need while it waits for input. The received part of
+// a command is kept.
 func (in *input) shrink() {
 	waiting := in.end - in.start
 	if waiting == 0 {
@@ -194,34 +191,33 @@ func (in *input) shrink() {
 	}
 }
 
-// isTimeout says whether a deadline ended a read.
+// isTimeout reports whether a read ended because of its deadline.
 func isTimeout(err error) bool { return errors.Is(err, os.ErrDeadlineExceeded) }
 
-// A client may send a long pipeline before it reads the first reply. When the replies
-// fill all buffers between, it waits for the server to read, and the server for the
-// client. So while a write waits, what the client sends is read ahead, as far as the
-// budget for requests goes: requests take less memory than their replies would.
+// A client may send a long pipeline before it reads the first reply. When the replies fill all
+// buffers in between, client and server would wait for each other to read. So while a write
+// waits, the connection's input is read ahead, within the budget for requests: requests take
+// less memory than their replies.
 
-// A write that takes longer than aheadAfter has the connection read ahead, in pieces of
-// aheadChunk bytes. Where the budget has no room, it is asked again every aheadAgain:
-// other clients give room back.
+// A connection begins to read ahead when a write takes longer than aheadAfter. It reads in
+// pieces of aheadChunk bytes. If the budget has no room, it is asked again every aheadAgain.
 const (
 	aheadAfter = 10 * time.Millisecond
 	aheadAgain = 20 * time.Millisecond
 	aheadChunk = 64 << 10
 )
 
-// readAhead reads a connection while a write to it waits. While it reads, its own
-// goroutine owns the connection's input; endWrite waits for its end.
+// readAhead reads from a connection while a write to it waits. Its goroutine owns the
+// connection's input until endWrite has waited for it.
 type readAhead struct {
-	timer *time.Timer   // begins it; nil before the first write
-	stop  chan struct{} // holds one when the write has ended
-	ended chan struct{} // holds one when nothing is read ahead any more
+	timer *time.Timer   // starts the goroutine; nil before the first write
+	stop  chan struct{} // holds one element when the write has ended
+	ended chan struct{} // holds one element when the goroutine has ended
 
-	mu sync.Mutex // while it reads, guards the read deadline
+	mu sync.Mutex // guards the read deadline while the goroutine runs
 }
 
-// beginWrite is called before a write that may wait for the client, endWrite after it.
+// beginWrite must be called before a write that may block, and endWrite after it.
 func (c *client) beginWrite() {
 	if a := &c.ahead; a.timer == nil {
 		a.stop, a.ended = make(chan struct{}, 1), make(chan struct{}, 1)
@@ -245,12 +241,12 @@ func (c *client) endWrite() {
 	if err == nil {
 		err = c.setReadDeadline(time.Time{})
 	}
-	if err != nil { // it is ending
+	if err != nil { // the connection is closing
 		c.server.opts.Logger.Debug("deadline after reading ahead", "client", c.id, "err", err)
 	}
 }
 
-// readAhead reads until the write has ended, or the connection has.
+// readAhead reads until the write has ended or the connection fails.
 func (c *client) readAhead() {
 	a := &c.ahead
 	defer func() { a.ended <- struct{}{} }()
@@ -266,27 +262,27 @@ func (c *client) readAhead() {
 	}
 }
 
-// stopsWithin waits, and says whether the write has ended meanwhile.
+// stopsWithin waits for d, or until the write has ended, and reports whether it has.
 func (a *readAhead) stopsWithin(d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case s := <-a.stop:
-		a.stop <- s // endWrite takes it
+		a.stop <- s // for endWrite to receive
 		return true
 	case <-timer.C:
 		return false
 	}
 }
 
-// roomAhead says whether there is room to read ahead into, which it makes.
+// roomAhead makes room to read ahead, and reports whether there is any.
 func (in *input) roomAhead() bool {
 	if n := len(in.ahead); n > 0 && len(in.ahead[n-1]) < cap(in.ahead[n-1]) {
 		return true
 	}
-	most := in.large.most / 2 // the rest is for large requests…
+	most := in.large.most / 2 // the rest is reserved for large requests
 	if in.parser.stranger {
-		most /= 2 // …of those who have a password
+		most /= 2 // the rest is reserved for authenticated clients
 	}
 	if !in.large.takeBelow(aheadChunk, most) {
 		return false
@@ -295,7 +291,7 @@ func (in *input) roomAhead() bool {
 	return true
 }
 
-// readAhead reads what comes next, and says whether more may come.
+// readAhead reads once, and reports whether reading may continue.
 func (in *input) readAhead() bool {
 	n := len(in.ahead) - 1
 	last := in.ahead[n]
@@ -304,10 +300,10 @@ func (in *input) readAhead() bool {
 		in.large.give(aheadChunk)
 		in.ahead = slices.Delete(in.ahead, n, n+1)
 	}
-	return err == nil // an error comes again
+	return err == nil // a persistent error is returned by the next read
 }
 
-// read is a Read of the connection, of what was read ahead first.
+// read returns bytes that were read ahead, or else reads from the connection.
 func (in *input) read(b []byte) (n int, err error) {
 	for n == 0 && len(in.ahead) > 0 {
 		first := &in.ahead[0]
@@ -322,10 +318,10 @@ func (in *input) read(b []byte) (n int, err error) {
 	return in.conn.Read(b)
 }
 
-// dropAhead lets go of the first pieces that were read ahead.
+// dropAhead frees the first n pieces that were read ahead.
 func (in *input) dropAhead(n int) {
 	in.large.give(int64(n) * aheadChunk)
-	clear(in.ahead[:n]) // they are garbage now, though others of the array are in use
+	clear(in.ahead[:n]) // the array may still hold other pieces
 	if in.ahead = in.ahead[n:]; len(in.ahead) == 0 {
 		in.ahead = nil
 	}

@@ -7,8 +7,7 @@ import (
 	"strconv"
 )
 
-// parseInt reads a number as Redis does: decimal, in one way of writing only,
-// without a plus sign, leading zeros or blanks.
+// parseInt parses a decimal number as Redis does: no plus sign, leading zeros or blanks.
 func parseInt(b []byte) (v int64, ok bool) {
 	digits := b
 	negative := len(b) > 0 && b[0] == '-'
@@ -36,22 +35,22 @@ func parseInt(b []byte) (v int64, ok bool) {
 
 func formatInt(n int64) string { return strconv.FormatInt(n, 10) }
 
-// addInt is a + b, unless that overflows.
+// addInt returns a + b; ok is false if that overflows.
 func addInt(a, b int64) (sum int64, ok bool) {
 	sum = a + b
 	return sum, (sum > a) == (b > 0)
 }
 
-// Redis calculates in C's long double, which has 64 bits of mantissa where it
-// runs, and prints 17 places behind the point.
+// Redis calculates in C's long double, which has 64 bits of mantissa on x86, and prints 17
+// decimal places.
 const (
 	floatBits   = 64
 	floatPlaces = 17
-	floatDigits = 5 << 10 // of what is read, and one more
-	floatMost   = 4932    // the largest exponent of ten
+	floatDigits = 5 << 10 // inputs must be shorter than this
+	floatMost   = 4932    // largest decimal exponent
 )
 
-// parseFloat reads a number as C does.
+// parseFloat parses a number as C does.
 func parseFloat(b []byte) (f *big.Float, ok bool) {
 	if len(b) == 0 || len(b) >= floatDigits {
 		return nil, false
@@ -75,7 +74,7 @@ func parseFloat(b []byte) (f *big.Float, ok bool) {
 	switch {
 	case !ok:
 		return nil, false
-	case zero: // of any exponent
+	case zero: // with any exponent
 		f = new(big.Float).SetPrec(floatBits)
 		if b[0] == '-' {
 			f.Neg(f)
@@ -87,16 +86,15 @@ func parseFloat(b []byte) (f *big.Float, ok bool) {
 		return nil, false
 	}
 	if f.Sign() != 0 && abs(f.MantExp(nil)) > floatMost*10/3 {
-		return nil, false // C's range ends here, or nearly
+		return nil, false // approximately C's range
 	}
 	return f, true
 }
 
 func abs(n int) int { return max(n, -n) }
 
-// floatLike says whether b is written as a number in these digits, with a decimal
-// exponent behind that letter or without one, and is zero or else not so large that to
-// read it would take long.
+// floatLike reports whether b is a number in these digits, with an optional decimal exponent
+// after letter. A number other than zero whose exponent would make parsing slow is refused.
 func floatLike(b []byte, letter, digits string) (ok, zero bool) {
 	mantissa, exponent, has := bytes.Cut(b, []byte(letter))
 	whole, fraction, _ := bytes.Cut(mantissa, []byte("."))
@@ -115,11 +113,11 @@ func floatLike(b []byte, letter, digits string) (ok, zero bool) {
 	return zero || err == nil && n <= 4*floatMost, zero
 }
 
-// allIn says whether b is of these characters only.
+// allIn reports whether b consists of these characters only.
 func allIn(b []byte, of string) bool { return len(bytes.Trim(b, of)) == 0 }
 
-// addFloats appends the sum of a, which is 0 where there is none, and b, or says
-// what is wrong: with a, bad.
+// addFloats appends the sum of a and b to dst. Unless found, a counts as 0. err is the error
+// reply, or empty; it is bad if a is not a number.
 func addFloats(dst, a []byte, found bool, b []byte, bad string) (sum []byte, err string) {
 	x, ok := new(big.Float).SetPrec(floatBits), true
 	if found {
@@ -138,8 +136,7 @@ func addFloats(dst, a []byte, found bool, b []byte, bad string) (sum []byte, err
 	return appendFloat(dst, x), ""
 }
 
-// appendFloat appends f as people write it: without an exponent, and without zeros
-// at its end.
+// appendFloat appends f without an exponent and without trailing zeros.
 func appendFloat(dst []byte, f *big.Float) []byte {
 	at := len(dst)
 	dst = f.Append(dst, 'f', floatPlaces)

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// The replies of the protocol, each appended to out. What differs between RESP2
-// and RESP3 takes resp3.
+// Functions that append the replies of the protocol. Those with the parameter resp3 differ
+// between RESP2 and RESP3.
 
 func appendSimple(out []byte, text string) []byte {
 	out = append(out, '+')
@@ -16,7 +16,7 @@ func appendSimple(out []byte, text string) []byte {
 	return append(out, "\r\n"...)
 }
 
-// appendError appends an error. text begins with its code, such as ERR.
+// appendError appends an error reply. text begins with its code, such as ERR.
 func appendError(out []byte, text string) []byte {
 	out = append(out, '-')
 	out = append(out, oneLine.Replace(text)...)
@@ -51,7 +51,6 @@ func appendNullArray(out []byte, resp3 bool) []byte {
 	return append(out, "*-1\r\n"...)
 }
 
-// appendStrings appends an array of them.
 func appendStrings(out []byte, all []string) []byte {
 	out = appendArray(out, len(all))
 	for _, s := range all {
@@ -60,7 +59,7 @@ func appendStrings(out []byte, all []string) []byte {
 	return out
 }
 
-// appendSet announces n elements, which RESP2 has as an array.
+// appendSet appends the head of a set of n elements; in RESP2, of an array.
 func appendSet(out []byte, resp3 bool, n int) []byte {
 	if resp3 {
 		return appendHead(out, '~', int64(n))
@@ -70,7 +69,7 @@ func appendSet(out []byte, resp3 bool, n int) []byte {
 
 func appendArray(out []byte, n int) []byte { return appendHead(out, '*', int64(n)) }
 
-// appendMap announces n pairs, which RESP2 has as an array.
+// appendMap appends the head of a map of n pairs; in RESP2, of an array.
 func appendMap(out []byte, resp3 bool, n int) []byte {
 	if resp3 {
 		return appendHead(out, '%', int64(n))
@@ -78,7 +77,7 @@ func appendMap(out []byte, resp3 bool, n int) []byte {
 	return appendArray(out, 2*n)
 }
 
-// appendText appends text for people's eyes.
+// appendText appends text for people to read.
 func appendText(out []byte, resp3 bool, text string) []byte {
 	if !resp3 {
 		return appendBulk(out, text)
@@ -136,7 +135,7 @@ const (
 	errConfigFailed   = "ERR CONFIG SET failed (possibly related to argument '%s') - %s"
 )
 
-// Ours, where Redis has nothing to say.
+// Errors that Redis does not have.
 const (
 	errDamagedHash   = "ERR this hash is damaged"
 	errTooLarge      = "ERR the transaction is too large"
@@ -144,10 +143,10 @@ const (
 	errMemory        = "ERR the reply is too large for the memory that all clients' buffers may take"
 )
 
-// shown is how many bytes of a client's words an error repeats.
+// shown is the most bytes of a client's input that an error quotes.
 const shown = 128
 
-// text is b as C prints it: up to a zero byte or most bytes.
+// text returns b as C prints it: up to the first zero byte, and at most that many bytes.
 func text(b []byte, most int) string {
 	b = b[:min(len(b), most)]
 	if end := bytes.IndexByte(b, 0); end >= 0 {
@@ -168,13 +167,13 @@ func unknownSubcommand(r request) string {
 	return fmt.Sprintf("ERR unknown subcommand '%s'. Try %s HELP.", text(r.arg(1), shown), strings.ToUpper(string(r.arg(0))))
 }
 
-// subcommandSyntax is for a subcommand with too many arguments, where more than one
-// number of them is right.
+// subcommandSyntax is the error for too many arguments of a subcommand that accepts several
+// numbers of arguments.
 func subcommandSyntax(r request) string {
 	return fmt.Sprintf("ERR unknown subcommand or wrong number of arguments for '%s'. Try %s HELP.", text(r.arg(1), shown), strings.ToUpper(string(r.arg(0))))
 }
 
-// wrongArity takes the name of a command, or of a subcommand.
+// wrongArity takes the name of a command or subcommand.
 func wrongArity(name string) string {
 	return "ERR wrong number of arguments for '" + name + "' command"
 }
@@ -183,7 +182,7 @@ func noPermission(name string) string {
 	return "NOPERM this user has no permissions to run the '" + name + "' command"
 }
 
-// badExpiry is for a time that cannot be one.
+// badExpiry is the error for an invalid expiry time.
 func badExpiry(r request) string {
 	return "ERR invalid expire time in '" + strings.ToLower(string(r.arg(0))) + "' command"
 }

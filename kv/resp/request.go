@@ -12,22 +12,21 @@ const (
 	maxLine = 64 << 10 // bytes of an inline command or of a length
 	maxArgs = 1 << 20  // arguments of one command
 
-	// Of a client that has yet to show who it is:
+	// Limits for a client that has not authenticated.
 	strangerArgs = 10
 	strangerBulk = 16 << 10 // bytes of one argument
 )
 
-// protocolError says what a client sent that is no command. It ends the
-// connection.
+// protocolError describes a violation of the protocol. It ends the connection.
 type protocolError string
 
 func (e protocolError) Error() string { return "Protocol error: " + string(e) }
 
-// span is where an argument lies, counted from the start of its command.
+// span is an argument's position, relative to the start of its command.
 type span struct{ start, end int32 }
 
-// request is one command with its arguments. It lives in the connection's
-// buffer: it and its arguments are good until the connection reads on.
+// request is one command with its arguments. It points into the connection's buffer and is
+// valid until the next fill.
 type request struct {
 	data []byte
 	args []span
@@ -35,10 +34,10 @@ type request struct {
 
 func (r request) len() int { return len(r.args) }
 
-// arg is the i-th argument; the command's name is the 0th.
+// arg returns the i-th argument. The 0th is the command's name.
 func (r request) arg(i int) []byte { return r.data[r.args[i].start:r.args[i].end:r.args[i].end] }
 
-// largest is the length of the longest argument.
+// largest returns the length of the longest argument.
 func (r request) largest() (n int) {
 	for _, a := range r.args {
 		n = max(n, int(a.end-a.start))
@@ -46,27 +45,24 @@ func (r request) largest() (n int) {
 	return n
 }
 
-// parser cuts a stream of bytes into commands. It remembers how far it has come
-// in a command that has not arrived whole, so that no byte of a long one is
-// looked at again with everything that arrives.
+// parser splits a stream of bytes into commands. It keeps its position in an incomplete
+// command, so that every byte is parsed once.
 type parser struct {
 	maxBulk, maxRequest int
-	// stranger says that the client has yet to show who it is: until then its
-	// commands are small.
+	// stranger is set until the client has authenticated. It limits the size of commands.
 	stranger bool
 
-	at      int    // in the current command, up to here
-	missing int    // arguments still to come; 0: the first line is
-	args    []span // those that have come
+	at      int    // offset in the current command up to which it is parsed
+	missing int    // arguments still to be parsed; 0: the first line is next
+	args    []span // arguments parsed so far
 }
 
-// bytes is how much memory the spans take.
+// bytes returns the memory of the spans.
 func (p *parser) bytes() int { return cap(p.args) * int(unsafe.Sizeof(span{})) }
 
-// next goes on with the current command in data, which begins where the command
-// does and has only grown since the last call. size is the command's length; 0:
-// more data is needed. A command without arguments is to be ignored. After an
-// error the stream makes no sense any more.
+// next continues to parse the command at the start of data. Between calls for one command,
+// data may only grow. size is the command's length, or 0 if it is incomplete. A command
+// without arguments is to be ignored. After an error the stream cannot be parsed further.
 func (p *parser) next(data []byte) (size int, err error) {
 	if p.missing == 0 {
 		p.args = p.args[:0]
@@ -115,7 +111,7 @@ func (p *parser) next(data []byte) (size int, err error) {
 	return p.at, nil
 }
 
-// lengthLine is a line with a number, and what Redis says of a bad one.
+// lengthLine holds Redis's error texts for a line with a number.
 type lengthLine struct{ invalid, tooLong string }
 
 var (
@@ -123,8 +119,8 @@ var (
 	sizeLine  = lengthLine{"invalid bulk length", "too big bulk count string"}
 )
 
-// length reads the number that ends its line. after is where the next line
-// begins; 0: not all of the line is there.
+// length parses the number between from and the end of its line. after is the offset of the
+// next line, or 0 if the line is incomplete.
 func length(data []byte, from int, what lengthLine, most int64) (n int64, after int, err error) {
 	line := data[from:min(len(data), from+maxLine)]
 	end := bytes.IndexByte(line, '\r')
@@ -141,12 +137,12 @@ func length(data []byte, from int, what lengthLine, most int64) (n int64, after 
 	return n, from + end + len("\r\n"), nil
 }
 
-// oneLine makes text fit for an error reply, which ends with its line.
+// oneLine removes line breaks from an error reply, which consists of one line.
 var oneLine = strings.NewReplacer("\r", " ", "\n", " ")
 
-// inline reads a command that was typed as a line: words between blanks, in
-// quotes where they have blanks themselves. Quotes and escapes are taken away
-// in place, for what is left is never longer.
+// inline parses a command that was typed as a line: words separated by blanks, and quoted if
+// they contain blanks. Quotes and escapes are resolved in place, which never makes a word
+// longer.
 func (p *parser) inline(data []byte) (size int, err error) {
 	newline := bytes.IndexByte(data[:min(len(data), maxLine)], '\n')
 	if newline < 0 {
@@ -175,15 +171,15 @@ func (p *parser) inline(data []byte) (size int, err error) {
 
 func isBlank(c byte) bool { return c == ' ' || c >= '\t' && c <= '\r' }
 
-// unquote writes the word that begins at start over itself, up to end. after is
-// where the line goes on.
+// unquote resolves the word at start in place. The result is line[start:end]; the rest of the
+// line begins at after.
 func unquote(line []byte, start int) (end, after int, ok bool) {
 	end = start
 	put := func(c byte) {
 		line[end] = c
 		end++
 	}
-	var quote byte // the one that is open
+	var quote byte // the open quote
 	for at := start; at < len(line); at++ {
 		c := line[at]
 		switch {
@@ -192,7 +188,7 @@ func unquote(line []byte, start int) (end, after int, ok bool) {
 		case quote == 0 && (c == '"' || c == '\''):
 			quote = c
 		case c == quote && quote != 0:
-			// Nothing but a blank may follow.
+			// A closing quote must be followed by a blank.
 			if at+1 < len(line) && !isBlank(line[at+1]) {
 				return 0, 0, false
 			}

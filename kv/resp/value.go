@@ -5,18 +5,17 @@ import (
 	"encoding/binary"
 )
 
-// A key is one record of the store. A string is stored as it is, so that programs that use the
-// store directly see what clients see. Any other value begins with the mark and a byte for
-// what follows:
+// Each key is one record of the store. A string is stored as it is, so that programs that use
+// the store directly see the same values as clients. Any other value begins with mark and a
+// byte for its type:
 //
-//	s   a string that begins with the mark itself
-//	h   a hash: pairs of field and value, see hash.go
-//	H   a hash that was once too large for Redis to keep it as a list
+//	s   a string that itself begins with mark
+//	h   a hash: pairs of field and value, see below
+//	H   a hash that was once too large for Redis's list encoding
 //
-// A value no longer than mark and byte is a string whatever it is, so a store of
-// values of 8 bytes has strings only. Keys have an escape too, as the store has no
-// empty key: it is the mark and an e; one that begins with the mark gets the mark
-// and a k before it.
+// A value of at most markSize bytes is always a string, so a store of 8-byte values holds
+// strings only. Keys are escaped too. The empty key, which the store cannot hold, is stored as
+// mark and 'e'; a key that begins with mark is stored with mark and 'k' before it.
 const (
 	mark     = "\xff\x00redy\x00"
 	markSize = len(mark) + 1
@@ -29,19 +28,19 @@ const (
 	typeString
 	typeHash
 	typeLargeHash
-	typeOther // of a later version
+	typeOther // written by a later version
 )
 
 var typeBytes = [...]byte{typeString: 's', typeHash: 'h', typeLargeHash: 'H'}
 
 func (t valueType) isHash() bool { return t == typeHash || t == typeLargeHash }
 
-// isFor says whether a command for values of type only can be on one of this type.
+// isFor reports whether a command on values of type only applies to this type.
 func (t valueType) isFor(only valueType) bool {
 	return only == typeNone || t == only || only == typeHash && t.isHash()
 }
 
-// name is what TYPE says.
+// name returns TYPE's reply.
 func (t valueType) name() string {
 	switch t {
 	case typeNone:
@@ -58,7 +57,7 @@ func marked(b []byte) bool {
 	return len(b) >= len(mark) && b[0] == mark[0] && string(b[:len(mark)]) == mark
 }
 
-// typed is what a record's value is, and what is in it.
+// typed returns the type of a record's value, and its content.
 func typed(value []byte) (t valueType, content []byte) {
 	if len(value) <= markSize || !marked(value) {
 		return typeString, value
@@ -75,13 +74,13 @@ func typed(value []byte) (t valueType, content []byte) {
 	return typeOther, content
 }
 
-// stringOf is the string of a record's value; ok is false if it is none.
+// stringOf returns the string in a record's value; ok is false if it is not a string.
 func stringOf(value []byte) (s []byte, ok bool) {
 	t, s := typed(value)
 	return s, t == typeString
 }
 
-// storedString is the value under which a string is stored.
+// storedString returns the record's value for a string.
 func storedString(s []byte) []byte {
 	if len(s) <= markSize || !marked(s) {
 		return s
@@ -94,7 +93,7 @@ func appendMark(dst []byte, t valueType) []byte {
 	return append(dst, typeBytes[t])
 }
 
-// storedKey is the key under which a client's key is stored.
+// storedKey returns the record's key for a client's key.
 func storedKey(key []byte) []byte {
 	switch {
 	case len(key) == 0:
@@ -116,17 +115,17 @@ func shownKey(key []byte) []byte {
 	return bytes.TrimPrefix(key, []byte(mark+"k"))
 }
 
-// A hash is a record's value, behind the mark: for each field, in the order in
-// which they came, its length, the field, its value's length, the value; lengths
-// are varints. To change a field is to write the hash anew.
+// The content of a hash is, for each field in the order of insertion, the field's length, the
+// field, the value's length, the value. Lengths are varints. A change of a field writes the
+// whole hash.
 
-// hash is what is still to be looked at of one.
+// hash reads the content of a hash.
 type hash struct {
 	rest    []byte
-	damaged bool // it does not end where it should
+	damaged bool // the content is malformed
 }
 
-// next is the next pair.
+// next returns the next pair.
 func (h *hash) next() (field, value []byte, ok bool) {
 	if len(h.rest) == 0 || h.damaged {
 		return nil, nil, false
@@ -148,7 +147,7 @@ func (h *hash) part() ([]byte, bool) {
 	return b, true
 }
 
-// get is the value of a field.
+// get returns the value of a field, searching the rest.
 func (h *hash) get(field []byte) (value []byte, ok bool) {
 	for {
 		f, v, ok := h.next()
@@ -158,7 +157,7 @@ func (h *hash) get(field []byte) (value []byte, ok bool) {
 	}
 }
 
-// count is the number of pairs that are left.
+// count returns the number of pairs in the rest.
 func (h *hash) count() (n int) {
 	for {
 		if _, _, ok := h.next(); !ok {
@@ -168,23 +167,22 @@ func (h *hash) count() (n int) {
 	}
 }
 
-// pair is a field of a hash and its value. The field of one that was deleted is
-// nil, which that of no other is.
+// pair is a field of a hash and its value. field is nil only if the pair was removed.
 type pair struct{ field, value []byte }
 
-// pairs is a hash taken apart, to be changed. It refers to bytes of others.
+// pairs holds the pairs of a hash while it is changed. The slices point into memory of others.
 type pairs struct {
 	list    []pair
 	live    int
-	byField map[string]int // of a large one that is asked often
-	numbers []byte         // values that were calculated
+	byField map[string]int // index in list by field; nil if few fields are looked up
+	numbers []byte         // calculated values
 }
 
-// manyLooks is how many pairs may be compared before a map is made of them.
+// manyLooks is the number of comparisons from which a map is built.
 const manyLooks = 1 << 12
 
-// load takes a hash apart in which so many fields are to be looked for. It says
-// whether the hash is sound.
+// load reads the pairs of a hash, in which looks fields will be looked up. It returns false if
+// the hash is damaged.
 func (p *pairs) load(content []byte, looks int) bool {
 	p.list, p.byField, p.numbers = p.list[:0], nil, p.numbers[:0]
 	h := hash{rest: content}
@@ -205,7 +203,7 @@ func (p *pairs) load(content []byte, looks int) bool {
 	return !h.damaged
 }
 
-// find is where a field is; -1: nowhere.
+// find returns the index of a field, or -1.
 func (p *pairs) find(field []byte) int {
 	if p.byField != nil {
 		if i, ok := p.byField[string(field)]; ok {
@@ -221,7 +219,7 @@ func (p *pairs) find(field []byte) int {
 	return -1
 }
 
-// set gives a field a value, and says whether it is new.
+// set sets a field, and reports whether it is new.
 func (p *pairs) set(field, value []byte) (isNew bool) {
 	if i := p.find(field); i >= 0 {
 		p.list[i].value = value
@@ -238,7 +236,7 @@ func (p *pairs) set(field, value []byte) (isNew bool) {
 	return true
 }
 
-// remove says whether there was such a field.
+// remove removes a field, and reports whether it existed.
 func (p *pairs) remove(field []byte) bool {
 	i := p.find(field)
 	if i < 0 {
@@ -252,13 +250,13 @@ func (p *pairs) remove(field []byte) bool {
 	return true
 }
 
-// Beyond these Redis does not keep a hash as a list; it never goes back.
+// Limits of Redis's list encoding. A hash that exceeded them does not return to it.
 const (
 	listPairs = 512
 	listBytes = 64
 )
 
-// appendTo appends the record's value. large is whether the hash was large before.
+// appendTo appends the record's value. large is set if the hash was large before.
 func (p *pairs) appendTo(dst []byte, large bool) []byte {
 	large = large || p.live > listPairs
 	for i := range p.list {
@@ -281,7 +279,7 @@ func appendPart(dst, b []byte) []byte {
 	return append(binary.AppendUvarint(dst, uint64(len(b))), b...)
 }
 
-// forget lets go of other's bytes, and of much memory.
+// forget drops references to memory of others, and large buffers.
 func (p *pairs) forget() {
 	clear(p.list)
 	p.list, p.byField = p.list[:0], nil
