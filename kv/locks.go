@@ -14,32 +14,31 @@ import (
 	"github.com/redykv/redykv/kv/internal/goroutine"
 )
 
-// ErrNotLocked says that an operation within Atomically was on a key that was not
-// locked, or changed one that was locked for reading.
+// ErrNotLocked means that an operation within Atomically used a key that was not locked, or
+// changed one that was locked for reading.
 var ErrNotLocked = errors.New("kv: the key is not locked")
 
-// Keys are locked by the stripe that their hash falls in. As long as nobody locks
-// anything, stripes do not exist for a session's operations. The first locker sets
-// guarded, which sessions take over with the next epoch, and waits for it: from
-// then on every operation goes the general way and holds its stripe itself while
-// it is tried, so that a locker need not wait for epochs. When there was no locker
-// for a while, guarded ends.
+// A key is locked by locking the stripe of its hash. While there are no lockers, operations
+// ignore stripes. The first locker sets guarded and waits until every session has entered a
+// later epoch. From then on every operation goes the general way and holds the stripe of its
+// key during each attempt, so a locker need not wait for epochs. After guardTime without a
+// locker, guarded is cleared.
 //
-// Lockers take stripes in ascending order and hold no epoch, and operations wait
-// for a stripe outside their epoch and hold none: nobody waits in a circle. An
-// operation of a holder on what it has not locked fails, instead of waiting.
+// There is no deadlock: lockers take stripes in ascending order, outside any epoch; operations
+// wait for a stripe outside their epoch and while holding no stripe. An operation of a session
+// that holds locks fails on a key that is not locked, instead of waiting.
 //
-// An operation to a record on the device holds its stripe at its beginning and at
-// its end. What it reads between does not change, so a read counts as done at its
-// beginning; a change begins anew if it was too late.
+// An operation that reads a record from the device holds its stripe at its beginning and at
+// its end. The record does not change in between, so a read takes effect at its beginning; a
+// change begins again if the key has changed.
 
 // stripe is one word:
 //
 //	63      62         61..40        39..20         19..0
 //	wanted  exclusive  shared locks  changes going  reads going on
 //
-// A locker that has to wait sets wanted, so that newcomers do not keep it waiting
-// for ever; it goes with whoever gets the stripe next.
+// A locker that has to wait sets wanted, so that later operations do not starve it. The next
+// locker to get the stripe clears it.
 type stripe struct{ v atomic.Uint64 }
 
 const (
@@ -52,7 +51,7 @@ const (
 	stripeWanted    = 1 << 63
 )
 
-// claim is a way to hold a stripe: what it adds, and what it does not go with.
+// claim is a way to hold a stripe: the value it adds, and the bits that exclude it.
 type claim struct{ adds, bars uint64 }
 
 var (
@@ -62,7 +61,7 @@ var (
 	alone    = claim{stripeExclusive, stripeExclusive | stripeShared | stripeChanges | stripeReads}
 )
 
-// try takes the stripe for an operation, or does not.
+// try takes the stripe for an operation if it is free.
 func (s *stripe) try(c claim) bool {
 	for {
 		old := s.v.Load()
@@ -75,8 +74,8 @@ func (s *stripe) try(c claim) bool {
 	}
 }
 
-// lock takes the stripe for a locker, as soon as it is free. If that takes long, it calls
-// mayWait once, and gives up when ctx ends.
+// lock waits for the stripe and takes it for a locker. If that takes long, it calls mayWait
+// once, and it returns an error when ctx ends.
 func (s *stripe) lock(ctx context.Context, c claim, mayWait func() error) error {
 	for waits := 0; ; waits++ {
 		old := s.v.Load()
@@ -87,7 +86,7 @@ func (s *stripe) lock(ctx context.Context, c claim, mayWait func() error) error 
 			}
 		case waits == patience:
 			if err := mayWait(); err != nil {
-				s.v.And(^uint64(stripeWanted)) // another locker sets it again
+				s.v.And(^uint64(stripeWanted)) // other waiting lockers set it again
 				return err
 			}
 		case waits > patience && ctx.Err() != nil:
@@ -106,51 +105,51 @@ func (s *stripe) lock(ctx context.Context, c claim, mayWait func() error) error 
 func (s *stripe) release(c claim) { s.v.Add(-c.adds) }
 
 const (
-	patience  = 1000 // yields before a locker naps: the holder waits for a device, probably
+	patience  = 1000 // yields before a locker sleeps: the holder probably waits for a device
 	lockNap   = 50 * time.Microsecond
-	guardTime = 100 * time.Millisecond // without a locker, until operations are unguarded
+	guardTime = 100 * time.Millisecond // without a locker, until guarded is cleared
 )
 
-// locks are a store's.
+// locks are the locks of a store's keys.
 type locks struct {
-	guarded atomic.Bool // sessions look at stripes, as of the next epoch they see
+	guarded atomic.Bool // sessions look at stripes, from the next epoch they enter
 	stripes *[1 << stripeBits]stripe
 
-	ready  atomic.Bool // all of them do; changes with transactions held, exclusively if to false
-	recent atomic.Bool // somebody locked something lately
-	mu     sync.Mutex  // guards changes of the others
+	ready  atomic.Bool // all sessions do; set while holding transactions, cleared while holding it exclusively
+	recent atomic.Bool // there was a locker since the last unguard
+	mu     sync.Mutex  // guards changes of the other fields
 	idle   *time.Timer
 }
 
-// stripe is the one of a hash.
+// stripe returns stripe n.
 func (l *locks) stripe(n uint32) *stripe { return &l.stripes[n] }
 
 func stripeOf(hash uint64) uint32 { return uint32(hash>>24) & (1<<stripeBits - 1) }
 
-// Atomically calls do while no other session reads or changes any of the keys:
-// what do reads of them through this session is consistent, and what it changes
-// is seen whole or not at all, by others, by commits and by checkpoints. There is
-// no way back: what do has changed stays, also if it returns an error or panics.
+// Atomically calls do while no other session reads or changes any of the keys. The reads of do
+// through this session are consistent. Other sessions, commits and checkpoints see all of its
+// changes or none. There is no rollback: if do returns an error or panics, its changes remain.
 //
 // do uses this session, with plain calls, batches or streams, for these keys only
-// (ErrNotLocked); it is short, does not commit, checkpoint or close the store, and
-// does not wait for whoever may be waiting for one of the keys. What the session
-// has under way is completed before keys are locked, and again before they are
-// unlocked. Atomically does not nest. A call within do that would have to wait for do's own
-// end is ErrHoldsLocks instead: of this session; and, made by the same goroutine, of another
-// session or of the store. That a call from another goroutine waits for do is not found out.
+// (ErrNotLocked). It must be short, must not commit, checkpoint or close the store, and must
+// not wait for a goroutine that may wait for one of the keys. Pending operations of the
+// session are completed before the keys are locked, and again before they are unlocked.
+// Atomically does not nest.
+//
+// A call within do that would wait for the end of do returns ErrHoldsLocks: any such call of
+// this session, and calls of other sessions or of the store from the same goroutine. A call
+// from another goroutine is not detected.
 func (s *Session) Atomically(ctx context.Context, keys [][]byte, do func() error) error {
 	return s.locked(ctx, keys, alone, do)
 }
 
-// ReadAtomically is [Session.Atomically] for what only reads: others may read the
-// keys meanwhile, and nobody changes them.
+// ReadAtomically is [Session.Atomically] for a do that only reads: other sessions may read the
+// keys meanwhile, but not change them.
 func (s *Session) ReadAtomically(ctx context.Context, keys [][]byte, do func() error) error {
 	return s.locked(ctx, keys, shared, do)
 }
 
-// Atomically is [Session.Atomically] for callers who hold no session: do is lent
-// one.
+// Atomically is [Session.Atomically] for callers without a session: do is lent one.
 func (st *Store) Atomically(ctx context.Context, keys [][]byte, do func(s *Session) error) error {
 	return st.withAny(func(s *Session) error {
 		return s.Atomically(ctx, keys, func() error { return do(s) })
@@ -216,7 +215,7 @@ func (s *Session) unlock() {
 	s.release(c)
 }
 
-// release gives back what lock has taken.
+// release releases the stripes that lock took.
 func (s *Session) release(c claim) {
 	for _, n := range s.stripes {
 		s.store.locks.stripe(n).release(c)
@@ -224,8 +223,8 @@ func (s *Session) release(c claim) {
 	s.store.transactions.RUnlock()
 }
 
-// share takes a lock of barriers for reading, unless the barrier waits for this goroutine,
-// or ctx ends while the barrier has the lock.
+// share takes a lock of barriers for reading. It returns an error if this goroutine must not
+// wait for the barrier, or if ctx ends first.
 func (st *Store) share(ctx context.Context, mu *sync.RWMutex) error {
 	if mu.TryRLock() {
 		return nil
@@ -246,8 +245,8 @@ func (l readLock) Lock()         { l.mu.RLock() }
 func (l readLock) TryLock() bool { return l.mu.TryRLock() }
 func (l readLock) Unlock()       { l.mu.RUnlock() }
 
-// guard returns when the operations of all sessions look at stripes. The caller
-// holds transactions, and so nobody changes that.
+// guard makes the operations of all sessions look at stripes, and returns when they do. The
+// caller holds transactions, so that stays so.
 func (st *Store) guard() error {
 	l := &st.locks
 	if !l.recent.Load() {
@@ -278,7 +277,7 @@ func (st *Store) guard() error {
 	return nil
 }
 
-// unguard ends the guard, if nobody has locked anything lately; else it comes back.
+// unguard clears guarded unless there was a locker lately; else it runs again later.
 func (st *Store) unguard() {
 	l := &st.locks
 	l.mu.Lock()
@@ -293,9 +292,9 @@ func (st *Store) unguard() {
 	st.epoch.Bump()
 }
 
-// pass is what an operation of a restricted session needs before it is tried: the
-// stripe of its key, for release. The holder of locks needs none, but must have
-// locked the key. ok is false where somebody else has.
+// pass takes the stripe of a key before an operation of a guarded session is attempted. The
+// caller releases at, unless it is nil. A session that holds locks takes no stripe, but must
+// have locked the key. ok is false if the stripe is held otherwise.
 func (s *Session) pass(kind OpKind, hash uint64) (at *stripe, c claim, err error, ok bool) {
 	c = toRead
 	if kind.changes() {

@@ -12,10 +12,10 @@ import (
 	"github.com/redykv/redykv/internal/units"
 )
 
-// MaxTiers is how many tiers of a device Metrics tells apart.
+// MaxTiers is the number of tiers of a device that Metrics distinguishes.
 const MaxTiers = 4
 
-// Metrics describes what a store has done since it was opened and what it uses, part by
+// Metrics describes a store's activity since it was opened, and its current size, part by
 // part. Counts of operations are sums over all sessions.
 type Metrics struct {
 	Operations  OperationMetrics
@@ -29,77 +29,75 @@ type Metrics struct {
 	Checkpoints CheckpointMetrics
 	Compaction  CompactionMetrics
 	Barriers    BarrierMetrics
-	// BackgroundErrors counts the errors for which no caller waited: those of which the
-	// Logger and the EventListener were told.
+	// BackgroundErrors counts errors without a waiting caller. They are reported to the Logger
+	// and the EventListener.
 	BackgroundErrors uint64
 }
 
-// OperationMetrics counts operations that were begun. Refused ones are not counted.
+// OperationMetrics counts operations that began. Refused ones are not counted.
 type OperationMetrics struct {
 	Reads, Upserts, RMWs, Deletes, Inserts uint64
 }
 
-// ReadMetrics counts reads by where they found their answer.
+// ReadMetrics counts reads by where the record was found.
 type ReadMetrics struct {
 	Memory uint64 // the log's memory
 	Cache  uint64 // the read cache
-	// Tier counts those whose last fetch was from that tier of the device. A device
-	// without tiers is tier 0.
+	// Tier counts reads whose last fetch was from that tier of the device. A device without
+	// tiers is tier 0.
 	Tier [MaxTiers]uint64
 }
 
-// SessionMetrics counts sessions that are open.
+// SessionMetrics counts open sessions.
 type SessionMetrics struct {
-	Open  int // with the store's own
+	Open  int // including the store's own
 	Named int
 }
 
-// LogMetrics describes the hybrid log. Records below Head are on the device only, those
-// from ReadOnly on are updated in place, those below Flushed are at the device's commit
+// LogMetrics describes the hybrid log. Records below Head are on the device only. Records from
+// ReadOnly on are updated in place. Records below Flushed have reached the device's commit
 // point.
 type LogMetrics struct {
 	Begin, Head, ReadOnly, Flushed, Tail int64 // addresses
-	// MemoryBytes are in memory, of at most MemoryBudget.
+	// MemoryBytes is the part of the log in memory, at most MemoryBudget.
 	MemoryBytes, MemoryBudget int64
-	// Flushes counts writes of the log that reached the commit point, Evictions moves of
-	// Head.
+	// Flushes counts writes of the log that reached the commit point, Evictions moves of Head.
 	Flushes, Evictions         uint64
 	FlushedBytes, EvictedBytes int64
-	// FlushRetries counts how often writing began again after a failure that may pass,
-	// such as a lack of space or of descriptors.
+	// FlushRetries counts writes that were begun again after a failure that may pass, such as a
+	// lack of space or of descriptors.
 	FlushRetries uint64
-	FlushWaiting bool // the last such failure has not passed yet
+	FlushWaiting bool // the writer waits after such a failure
 }
 
 // IndexMetrics describes the hash index.
 type IndexMetrics struct {
 	Bytes    int64
 	Buckets  int64   // of seven entries each
-	Overflow int64   // buckets in use behind full ones
-	Growths  uint64  // how often the index has doubled
-	Load     float64 // entries in use for each entry of the buckets, estimated from a sample
+	Overflow int64   // overflow buckets in use
+	Growths  uint64  // number of times the index has doubled
+	Load     float64 // used entries per entry of the buckets, estimated from a sample
 }
 
-// ReadCacheMetrics describes the read cache, whose memory is beside the log's.
+// ReadCacheMetrics describes the read cache. Its memory is not part of the log's.
 type ReadCacheMetrics struct {
 	Records       int64
 	Bytes, Budget int64
-	Hits          uint64 // records that operations did not fetch from the device
-	// Added counts records that the cache took in, Evicted those that it dropped again,
-	// both since its size last changed.
+	Hits          uint64 // records found in the cache instead of being fetched from the device
+	// Added counts records added to the cache, Evicted records dropped from it, since its size
+	// last changed.
 	Added, Evicted uint64
 }
 
-// DeviceMetrics describes what the store's device did.
+// DeviceMetrics describes the store's device.
 type DeviceMetrics struct {
 	Reads       uint64 // records fetched, for all operations
-	CacheBudget int64  // bytes that caches in the device may take, part of Options.Memory
-	// Tiers of the device, the first one first; nil if it is not a [device.Tiered].
+	CacheBudget int64  // memory for caches in the device, part of Options.Memory
+	// Tiers of the device, first tier first; nil if it is not a [device.Tiered].
 	Tiers []device.TierMetrics
 }
 
-// CommitMetrics counts commits: those of Commit, of Close, and those that other calls
-// need.
+// CommitMetrics counts commits: those of Commit and Close, and those that other calls need.
 type CommitMetrics struct {
 	Made, Failed uint64
 }
@@ -107,11 +105,11 @@ type CommitMetrics struct {
 // CheckpointMetrics describes checkpoints of every kind.
 type CheckpointMetrics struct {
 	Made, Failed uint64
-	Bytes        int64 // of all objects that were written
-	// Kept checkpoints can be recovered by name. For them alone, PinnedBytes of the log stay
-	// on the device.
+	Bytes        int64 // of all objects written
+	// Kept is the number of checkpoints that can be recovered by name. PinnedBytes of the log
+	// stay on the device only for them.
 	Kept, PinnedBytes int64
-	// Of the newest checkpoint since the store was opened; zero if there is none.
+	// The newest checkpoint since the store was opened; zero if there is none.
 	Last         time.Time
 	LastDuration time.Duration
 	LastBytes    int64
@@ -122,19 +120,18 @@ type CompactionMetrics struct {
 	Runs                       uint64
 	ReadRecords, CopiedRecords uint64 // copied to the tail
 	ReadBytes, CopiedBytes     int64
-	ReclaimedBytes             int64 // by which the log's begin moved
+	ReclaimedBytes             int64 // by moving the log's begin
 }
 
-// BarrierMetrics describes barriers between the operations of all sessions, made for
-// commits and checkpoints, and for how long they kept operations waiting.
+// BarrierMetrics describes barriers, made for commits and checkpoints, and how long they
+// stopped the operations of all sessions.
 type BarrierMetrics struct {
 	Count          uint64
 	Last, Max, Sum time.Duration
 }
 
-// Metrics says what the store has done and what it uses. It looks at all
-// sessions and at some hundred buckets of the index: to be called every second,
-// not for every operation.
+// Metrics returns the store's metrics. It looks at all sessions and at some hundred buckets of
+// the index: call it every second, not for every operation.
 func (st *Store) Metrics() Metrics {
 	st.mu.Lock()
 	m := st.past
@@ -159,7 +156,7 @@ func (st *Store) Metrics() Metrics {
 
 func (st *Store) addLogTo(m *Metrics) {
 	l := st.log
-	// From the lowest on: what moves meanwhile moves up.
+	// In ascending order: markers that move meanwhile move up.
 	m.Log.Begin, m.Log.Head, m.Log.Flushed, m.Log.ReadOnly, m.Log.Tail = l.Begin(), l.Head(), l.Committed(), l.ReadOnly(), l.Tail()
 	m.Log.MemoryBytes, m.Log.MemoryBudget = m.Log.Tail-m.Log.Head, l.Budget()
 	m.Device.CacheBudget = st.opts.deviceCache
@@ -177,7 +174,7 @@ func (st *Store) addCacheTo(m *Metrics) {
 	m.ReadCache.Added, m.ReadCache.Evicted = c.Added, c.Evicted
 }
 
-// checkpointCounts are over all checkpoints since the store was opened.
+// checkpointCounts counts all checkpoints since the store was opened.
 type checkpointCounts struct {
 	made, failed        atomic.Uint64
 	bytes, kept, pinned atomic.Int64
@@ -206,13 +203,13 @@ func (st *Store) addCheckpointsTo(m *Metrics) {
 
 func (st *Store) addIndexTo(m *Metrics) {
 	m.Index.Bytes, m.Index.Growths = st.indexBytes(), st.growths.Load()
-	// The table is freed when it has grown and nobody is inside an epoch from
-	// before, or when the store is closed.
+	// The table is freed after growth, when no session is inside an older epoch, or when the
+	// store is closed.
 	slot := st.epoch.Register()
 	defer slot.Unregister()
 	slot.Enter()
 	defer slot.Leave()
-	st.mu.Lock() // after Enter: a barrier waits for it
+	st.mu.Lock() // after Enter: a barrier may wait for it
 	defer st.mu.Unlock()
 	t := st.index.Load()
 	m.Index.Buckets, m.Index.Overflow = int64(t.Mask()+1), int64(t.Overflow())
@@ -222,15 +219,14 @@ func (st *Store) addIndexTo(m *Metrics) {
 	m.Index.Load = math.Round(t.LoadFactor()*1000) / 1000
 }
 
-// failed counts and tells of what went wrong where no caller waits for it. The
-// logger was told.
+// failed counts and reports an error for which no caller waits. The caller has logged it.
 func (st *Store) failed(what string, err error) {
 	st.backgroundErrors.Add(1)
 	st.opts.Events.BackgroundError(BackgroundErrorInfo{what, err})
 }
 
-// String prints the metrics as a table: for each part of the store a row of names
-// and a row of numbers.
+// String returns the metrics as a table: for each part of the store a row of names and a row
+// of numbers.
 func (m Metrics) String() string {
 	var t metricsTable
 	t.w.Init(&t.b, 0, 0, 2, ' ', tabwriter.AlignRight)
@@ -247,20 +243,19 @@ func (m Metrics) String() string {
 	for i := range m.Device.Tiers {
 		t.tier(&m, i)
 	}
-	if err := t.w.Flush(); err != nil { // a Builder takes everything
+	if err := t.w.Flush(); err != nil { // cannot happen: a Builder does not fail
 		return err.Error()
 	}
-	// The writer puts its padding before the titles, too.
+	// The writer also pads before the titles.
 	return strings.ReplaceAll("\n"+t.b.String(), "\n  ", "\n")[1:]
 }
 
-// metricsTable is the table that is being printed.
 type metricsTable struct {
 	b strings.Builder
 	w tabwriter.Writer
 }
 
-// row prints a part's names and numbers, which alternate.
+// row prints the names and numbers of a part. pairs alternates between both.
 func (t *metricsTable) row(title string, pairs ...any) {
 	fmt.Fprintf(&t.w, "%-12s\t", title)
 	for i := 0; i < len(pairs); i += 2 {
@@ -342,7 +337,7 @@ func (t *metricsTable) tier(m *Metrics, i int) {
 
 func percent(share float64) string { return fmt.Sprintf("%.1f%%", 100*share) }
 
-// short is a duration with three digits or so.
+// short rounds d to about three digits.
 func short(d time.Duration) time.Duration {
 	for unit := time.Duration(1); unit < time.Hour; unit *= 10 {
 		if d < 1000*unit {

@@ -9,29 +9,29 @@ import (
 )
 
 var (
-	// ErrInModifier says that a call was made from within a Modifier, WordModifier or
-	// InPlace of the same store, for which it would have to wait.
+	// ErrInModifier means that a call from within a Modifier, WordModifier or InPlace of the
+	// same store would have to wait for it.
 	ErrInModifier = errors.New("kv: called from within a Modifier of the same store")
-	// ErrHoldsLocks says that a call was made from within Atomically of the same store,
-	// for which it would have to wait.
+	// ErrHoldsLocks means that a call from within Atomically of the same store would have to
+	// wait for it.
 	ErrHoldsLocks = errors.New("kv: the session holds locks")
 )
 
-// Calls from within a Modifier would wait for themselves: while a session runs the user's
-// code within an operation, it is inside an epoch, may hold the lock of a record, and uses
-// its scratch memory. So it notes its goroutine meanwhile.
+// A call from within a Modifier could wait for itself. While a session runs the user's code
+// within an operation, it is inside an epoch, may hold the lock of a record, and uses its
+// scratch memory. So the session notes its goroutine while the code runs.
 //
-//   - The session's own calls look at that note and fail.
-//   - Calls of other sessions do not look, so that they cost nothing, until they have to
-//     wait: then they look for their own goroutine in the notes of all sessions.
-//   - An operation that is retried again and again, because its Modifier writes the key
-//     through another session, does not wait. It makes the operations of all sessions go
-//     the general way, where they look: see suspect.
-//   - A record's lock is waited for by retries. Only scans wait for it at the record, and
-//     they look before they begin.
+//   - The session's own calls look at this note and fail.
+//   - Calls of other sessions look only when they have to wait, so that the check costs
+//     nothing otherwise: they look for their own goroutine in the notes of all sessions.
+//   - An operation that is retried many times, because its Modifier writes the key through
+//     another session, does not wait. It makes the operations of all sessions go the general
+//     way, where they look: see suspect.
+//   - Operations wait for a record's lock by retries. Only scans wait for it at the record,
+//     and they look before they begin.
 //
 // Direct plain calls of RMW and RMWWord run the user's code outside any epoch and note
-// nothing: a call of the session within it is an operation like any other. If it changes the
+// nothing: a call of the session within it is an ordinary operation. If that changes the
 // record, the Modifier is called again on the general way.
 
 // enterUserCode notes that this goroutine runs the user's code until leaveUserCode.
@@ -39,7 +39,7 @@ func (s *Session) enterUserCode() { mem.StoreRelease(&s.inUserCode, goroutine.Se
 
 func (s *Session) leaveUserCode() { mem.StoreRelease(&s.inUserCode, 0) }
 
-// refusal is why the session takes no calls, or nil.
+// refusal returns the reason why the session takes no calls, or nil.
 func (s *Session) refusal() error {
 	if s.inUserCode != 0 {
 		return ErrInModifier
@@ -53,7 +53,7 @@ func (s *Session) leaveAnyhow() {
 	s.leave()
 }
 
-// impatience is the number of retries of an operation between two looks for the reason.
+// impatience is the number of retries of an operation between two checks by mayTry.
 const impatience = 1 << 10
 
 // inModifier returns an error if this goroutine is within a Modifier of the store.
@@ -78,7 +78,7 @@ func (st *Store) mayWait() error {
 	return st.holdsLocks()
 }
 
-// mayTry returns an error if an operation with that outcome must not be retried.
+// mayTry returns an error if an operation with this outcome must not be retried.
 func (st *Store) mayTry(o outcome) error {
 	if o == keyLocked {
 		return st.mayWait()
@@ -96,7 +96,7 @@ func (st *Store) noted(err error, note func(*Session) *uint64) error {
 	return nil
 }
 
-// notes says whether one of the sessions has noted this goroutine. The caller holds mu.
+// notes reports whether one of the sessions has noted this goroutine. The caller holds mu.
 func (st *Store) notes(note func(*Session) *uint64) bool {
 	self := goroutine.Self()
 	if self == 0 {
@@ -110,7 +110,7 @@ func (st *Store) notes(note func(*Session) *uint64) bool {
 	return false
 }
 
-// suspect makes the operations of all sessions look whether they are called from within a
+// suspect makes the operations of all sessions check whether they are called from within a
 // Modifier, until end is called. end is nil if that is not possible now. See Session.pass.
 func (st *Store) suspect(s *Session) (end func()) {
 	if s.holds.adds == 0 { // else operations are guarded already

@@ -9,43 +9,40 @@ import (
 	"github.com/redykv/redykv/internal/units"
 )
 
-// RecoveryReport says what [Open] found on the device, and what it made of it.
+// RecoveryReport describes what [Open] found on the device and how it used it.
 type RecoveryReport struct {
-	// New says that there was no store on the device.
+	// New is set if there was no store on the device.
 	New bool
-	// From is the checkpoint that the store was recovered to, or LastCommit, and Kind
-	// how that was made.
+	// From is the checkpoint that was recovered, or LastCommit. Kind is its kind.
 	From string
 	Kind CheckpointKind
-	// Checkpoints are all that were found, oldest first.
+	// Checkpoints are all checkpoints found, oldest first.
 	Checkpoints []CheckpointInfo
-	// Dropped are checkpoints, and LastCommit, newer than what Options.Recover asked
-	// for.
+	// Dropped are the checkpoints, and LastCommit, that were newer than Options.Recover.
 	Dropped []string
 
-	Begin, Tail int64 // the log
-	// Snapshots are the objects, oldest first, from which so many bytes of the log
-	// were Restored.
+	Begin, Tail int64 // log addresses
+	// Snapshots are the objects, oldest first, from which Restored bytes of the log were
+	// written back.
 	Snapshots []string
 	Restored  int64
-	// Index is the object from which the index was loaded, "" if there was none that
-	// could be used. The log was read from ScannedFrom on, and so many Records found.
+	// Index is the object from which the index was loaded, or "" if there was no usable one.
+	// The log was read from ScannedFrom on; Records is the number of records found there.
 	Index       string
 	ScannedFrom int64
 	Records     int64
-	// Sessions with a name whose commit points were found.
+	// Sessions is the number of named sessions whose commit points were found.
 	Sessions int
-	// Removed are objects that belonged to nothing, as a crash leaves them.
+	// Removed are objects that no state needed, such as a crash leaves.
 	Removed []string
-	// Warnings tell what could not be used, and why.
+	// Warnings say what could not be used, and why.
 	Warnings []string
 	Time     time.Duration
 }
 
-// Recovery is the report of how the store was opened.
+// Recovery returns the report of how the store was opened.
 func (st *Store) Recovery() RecoveryReport { return st.recovered }
 
-// String prints the report.
 func (r RecoveryReport) String() string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
@@ -86,13 +83,13 @@ func (r RecoveryReport) String() string {
 		line("warning", "%s", warning)
 	}
 	line("time", "%v", r.Time.Round(time.Microsecond))
-	if err := w.Flush(); err != nil { // a Builder takes everything
+	if err := w.Flush(); err != nil { // cannot happen: a Builder does not fail
 		return err.Error()
 	}
 	return b.String()
 }
 
-// String prints the checkpoint in one line.
+// String returns the checkpoint in one line.
 func (c CheckpointInfo) String() string {
 	name := ""
 	if c.Name != "" {

@@ -12,17 +12,16 @@ import (
 	"github.com/redykv/redykv/kv/internal/index"
 )
 
-// ErrIndexFull means that the store holds many times the keys that its index was made for,
-// and that the index cannot grow: Options.FixedIndex is set, or there is no memory. Open
-// the store again with a larger Options.Records.
+// ErrIndexFull means that the store holds many times the keys that its index was made for, and
+// that the index cannot grow: Options.FixedIndex is set, or there is no memory. Open the store
+// again with a larger Options.Records.
 var ErrIndexFull = index.ErrFull
 
-// IndexMemory returns how many bytes the index of a store takes that was opened for so
+// IndexMemory returns the number of bytes of the index of a store that was opened for that
 // many records and holds them.
 func IndexMemory(records int64) int64 { return index.Memory(records) }
 
-// makeIndex makes an empty index of the size that the options ask for, or of bits if that
-// is larger.
+// makeIndex makes an empty index of the size in the options, or of bits if that is larger.
 func (st *Store) makeIndex(bits int) error {
 	t, err := st.newIndex(bits)
 	if err == nil {
@@ -40,7 +39,7 @@ func (st *Store) newIndex(bits int) (*index.Table, error) {
 	return t, nil
 }
 
-// ownBits returns the size of the index that the options ask for.
+// ownBits returns the size of the index according to the options.
 func (st *Store) ownBits() int {
 	if st.opts.indexBits != 0 {
 		return st.opts.indexBits
@@ -48,7 +47,7 @@ func (st *Store) ownBits() int {
 	return index.Bits(st.opts.Records)
 }
 
-// crowd returns what a crowded table calls.
+// crowd returns the function that a crowded table calls.
 func (st *Store) crowd() func() {
 	if st.opts.FixedIndex {
 		return nil
@@ -56,11 +55,11 @@ func (st *Store) crowd() func() {
 	return st.growSoon
 }
 
-// GrowIndex doubles the index while operations go on. The index takes about 30 bytes for
-// each key that it then has room for. An index grows by itself when there are many more
-// keys than it was made for; GrowIndex is for callers that know that these will come. If
-// ctx ends before the growth begins, the index stays as it is; once begun, a growth is
-// completed. The index can double 14 times before the store must be opened again.
+// GrowIndex doubles the index while operations go on. The index takes about 30 bytes for each
+// key that it then has room for. An index grows by itself when there are many more keys than
+// it was made for; GrowIndex is for callers that expect more keys. If ctx ends before the
+// growth begins, the index is unchanged; a growth that has begun is completed. The index can
+// double 14 times before the store must be opened again.
 func (st *Store) GrowIndex(ctx context.Context) error {
 	err := st.mayWait()
 	if err == nil {
@@ -72,7 +71,7 @@ func (st *Store) GrowIndex(ctx context.Context) error {
 	return nil
 }
 
-// growSoon starts to grow the index in the background, unless it is growing.
+// growSoon starts growing the index in the background, unless it is growing.
 func (st *Store) growSoon() {
 	if !st.growing.CompareAndSwap(false, true) {
 		return
@@ -98,16 +97,15 @@ func (st *Store) growCrowded() bool {
 	return false
 }
 
-// stopGrowing returns when the index does not grow any more. The store is marked closed
-// and has no sessions.
+// stopGrowing waits until the index does not grow any more. The store is marked closed and has
+// no sessions.
 func (st *Store) stopGrowing() {
 	st.background.Wait()
 	st.resizing <- struct{}{} // a later GrowIndex finds the store closed
 	<-st.resizing
 }
 
-// grow doubles the index, one call at a time: the holder of st.resizing keeps the table as
-// it is.
+// grow doubles the index. The holder of st.resizing keeps the table from changing.
 func (st *Store) grow(ctx context.Context) error {
 	select {
 	case st.resizing <- struct{}{}:
@@ -137,9 +135,10 @@ func (st *Store) grow(ctx context.Context) error {
 	return old.Free()
 }
 
-// indexBits returns the size of the index, or the size that it is growing to. A store is
-// opened with at least that: the log's chains are those of keys that share so many bits of
-// their hashes. It is read after the tail of the log that will be opened.
+// indexBits returns the size of the index, or the size that it is growing to. The store must
+// be opened with at least that many bits, since each chain of the log holds keys that share
+// that many bits of their hashes. It must be read after the tail of the log that will be
+// opened.
 func (st *Store) indexBits() int {
 	t := st.index.Load()
 	if next := t.Next(); next != nil {
@@ -148,7 +147,7 @@ func (st *Store) indexBits() int {
 	return t.Bits()
 }
 
-// indexBytes returns the memory of the index, of both tables while it grows.
+// indexBytes returns the memory of the index, including the new table while it grows.
 func (st *Store) indexBytes() int64 {
 	t := st.index.Load()
 	n := t.Bytes()
@@ -158,8 +157,8 @@ func (st *Store) indexBytes() int64 {
 	return n
 }
 
-// replay inserts a record that recovery has found at address. The newest record of a chain
-// wins, whatever the order. No session uses the store yet.
+// replay inserts a record that recovery found at address. The newest record of a chain wins,
+// in any order of calls. No session uses the store yet.
 func (st *Store) replay(hash uint64, address int64) error {
 	for {
 		t := st.index.Load()
@@ -173,8 +172,7 @@ func (st *Store) replay(hash uint64, address int64) error {
 	}
 }
 
-// shares divides memory between the log and the read cache, less what the device
-// takes of it.
+// shares divides memory, less the share of the device, between the log and the read cache.
 func (o *Options) shares(memory int64) (forLog, forCache int64) {
 	if memory == 0 {
 		return 0, 0
@@ -184,11 +182,11 @@ func (o *Options) shares(memory int64) (forLog, forCache int64) {
 	return memory - forCache, forCache
 }
 
-// SetMemory changes Options.Memory while the store is in use. The log and the read cache
-// keep their shares. SetMemory returns when the surplus has been given back to the system,
-// which takes until the device has the pages and no checkpoint holds them. It changes
-// nothing if the size is impossible, above Options.MaxMemory or too small for the log's
-// pages or the cache, or if ctx ends before.
+// SetMemory changes Options.Memory while the store is in use. The log and the read cache keep
+// their shares. SetMemory returns when the surplus has been returned to the system; before,
+// the pages must have been written to the device and released by checkpoints. It changes
+// nothing if the size is above Options.MaxMemory or too small for the log's pages or the
+// cache, or if ctx ends first.
 func (st *Store) SetMemory(ctx context.Context, bytes int64) error {
 	if err := st.mayWait(); err != nil {
 		return fmt.Errorf("kv: memory of %v: %w", units.Size(bytes), err)
@@ -211,7 +209,7 @@ func (st *Store) SetMemory(ctx context.Context, bytes int64) error {
 		return fmt.Errorf("kv: memory of %v leaves %v for the read cache, want at least %v",
 			units.Size(bytes), units.Size(forCache), units.Size(readcache.MinCapacity))
 	}
-	// The log first: it may refuse, and nothing has changed then.
+	// The log is resized first: if it refuses, nothing has changed.
 	before, start := st.log.Budget(), time.Now()
 	if err := st.log.Resize(ctx, forLog); err != nil {
 		return fmt.Errorf("kv: memory of %v: %w", units.Size(bytes), err)
@@ -229,11 +227,10 @@ func (st *Store) SetMemory(ctx context.Context, bytes int64) error {
 	return nil
 }
 
-// largeShare is the share of a read cache for large records in a store where
-// lengths vary, once there is one.
+// largeShare is the share of the read cache for large records, in a store where lengths vary.
 const largeShare = 0.25
 
-// openCache makes the read cache, or none.
+// openCache makes the read cache. It returns nil if capacity is 0.
 func openCache(capacity int64, layout hlog.Layout, o *Options) (*readcache.Cache, error) {
 	if capacity == 0 {
 		return nil, nil
@@ -252,7 +249,7 @@ func openCache(capacity int64, layout hlog.Layout, o *Options) (*readcache.Cache
 	return cache, nil
 }
 
-// unload gives back what a store has that is not open yet.
+// unload frees the memory of a store that failed to open.
 func (st *Store) unload() error {
 	var errs []error
 	for _, s := range st.pool.idle {
@@ -261,7 +258,7 @@ func (st *Store) unload() error {
 	return errors.Join(append(errs, st.log.Close(), st.freeMemory())...)
 }
 
-// freeMemory gives index and read cache back.
+// freeMemory frees the index and the read cache.
 func (st *Store) freeMemory() error {
 	st.stopGrowing()
 	err := st.index.Load().Free()

@@ -12,11 +12,11 @@ import (
 	"github.com/redykv/redykv/kv/internal/index"
 )
 
-// Scan iterates over the records that readers see, while operations go on. A key
-// that is there from its beginning to its end is found, with a value that it had
-// meanwhile: once, or a second time where compaction took a part of the log away
-// that the scan had still to go through. A key that was not there all the time is
-// found or not; one that was deleted before it began, never. An error ends it.
+// Scan iterates over the live records while operations go on. A key that exists during the
+// whole scan is found, with a value that it had meanwhile. It is found once, or twice if
+// compaction truncates a part of the log that the scan has not reached. A key that exists only
+// for a part of the scan may be found. A key that was deleted before the scan began is not
+// found. An error ends the iteration.
 func (st *Store) Scan() iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
 		err := st.withAny(func(s *Session) error {
@@ -37,7 +37,8 @@ func (st *Store) Scan() iter.Seq2[Record, error] {
 			if !goOn || !sc.lost {
 				return nil
 			}
-			// The newest records of what was lost are at the end or behind it now.
+			// The newest records of the part that was lost are now at the end of the scan or
+			// above it.
 			w := newSweep(s, 0, sc.end)
 			for goOn && w.at < index.Positions {
 				if _, err := w.step(math.MaxInt, math.MaxInt, visit); err != nil {
@@ -52,25 +53,23 @@ func (st *Store) Scan() iter.Seq2[Record, error] {
 	}
 }
 
-// scanner finds the records that readers see, a batch at a time. It walks the log
-// up to the tail as it was when the scan began, its end, and asks the index of each
-// record whether it is the newest of its key below. So a key is found there,
-// whatever writers append meanwhile, and the scan ends.
+// scanner finds live records, a batch at a time. It walks the log up to end, the tail when the
+// scan began, and asks the index whether a record is the newest of its key below end. So every
+// key is found whatever is appended meanwhile, and the scan terminates.
 //
-// Compaction moves records to the tail and the log's begin behind them. When that
-// overtakes the scan, a record that was still to come is behind the end, or a newer
-// one of its key.
+// Compaction copies records to the tail and then moves the log's begin. If begin passes the
+// scan's position, the records in between, or newer ones of their keys, are above end.
 type scanner struct {
 	s     *Session
 	w     *hlog.Walker
-	next  int64 // where the walk goes on
+	next  int64 // address of the next record to look at
 	end   int64 // the tail when the scan began
-	safe  int64 // what lies below was read-only then
-	lost  bool  // compaction has overtaken the scan
+	safe  int64 // records below it were read-only when the scan began
+	lost  bool  // compaction has truncated records that the scan had not reached
 	batch traceBatch
 
-	// Of keys that have several records below the end: the newest one's address. It
-	// spares their other records a trace, which passes all that were written since.
+	// The address of the newest record of keys that have several below end. It saves a trace of
+	// their other records, which would pass all later ones.
 	newest []newestOf
 	seed   maphash.Seed
 }
@@ -80,11 +79,11 @@ type newestOf struct {
 	address int64
 }
 
-// scanBatch is how many records a scan looks at together: so many reads of chains
-// that lie on the device are under way at once.
+// scanBatch is the number of records that a scan traces together, and so the number of device
+// reads that may be pending.
 const scanBatch = 256
 
-// newestKept is how many keys a scanner knows the newest records of.
+// newestKept is the number of keys whose newest record a scanner remembers.
 const newestKept = 1 << 12
 
 func (s *Session) newScanner() (*scanner, error) {
@@ -104,12 +103,12 @@ func (s *Session) newScanner() (*scanner, error) {
 	return sc, walkError(w.Walk(sc.next, sc.end))
 }
 
-// newestAt is what the scanner knows of a key: the place to note it.
+// newestAt returns the entry of a key.
 func (sc *scanner) newestAt(key []byte) *newestOf {
 	return &sc.newest[maphash.Bytes(sc.seed, key)%newestKept]
 }
 
-// step looks at a batch of records, until visit returns false.
+// step visits a batch of records. It stops when visit returns false.
 func (sc *scanner) step(visit func(Record) bool) error {
 	b := &sc.batch
 	b.reset()
@@ -133,8 +132,7 @@ func (sc *scanner) step(visit func(Record) bool) error {
 	if err := b.run(sc.s); err != nil {
 		return err
 	}
-	// Of what was looked at below the log's begin, some may have been moved before
-	// the index was asked.
+	// Records below the log's begin may have been moved before the index was asked.
 	sc.lost = sc.lost || sc.s.log.Begin() > sc.next
 	sc.next = sc.w.Position()
 	for i := range b.ops {
@@ -149,21 +147,21 @@ func (sc *scanner) step(visit func(Record) bool) error {
 	return nil
 }
 
-// traceBatch is records whose chains are followed together. Tombstones are not
-// among them. It owns copies of their bytes.
+// traceBatch is a batch of records whose chains are followed together, without tombstones. It
+// owns copies of their bytes.
 type traceBatch struct {
 	ops    []Op
 	traces []trace
 	bytes  []byte
 }
 
-// traceBatchBytes ends a batch of large records.
+// traceBatchBytes bounds the bytes of a batch.
 const traceBatchBytes = 1 << 20
 
 func (b *traceBatch) reset() { b.ops, b.traces, b.bytes = b.ops[:0], b.traces[:0], b.bytes[:0] }
 
-// add takes a record in. Slices of earlier ones stay good when bytes grows: they
-// keep the old memory.
+// add adds a record. Slices of earlier records remain valid when bytes grows: they refer to
+// the old memory.
 func (b *traceBatch) add(kind OpKind, t trace, im hlog.Image) {
 	at := len(b.bytes)
 	b.bytes = append(append(b.bytes, im.Key...), im.Value...)
@@ -175,8 +173,7 @@ func (b *traceBatch) add(kind OpKind, t trace, im hlog.Image) {
 	})
 }
 
-// run carries the batch out. Each Op has its own ErrNotFound; any other error is
-// returned.
+// run executes the batch. ErrNotFound is in the Op; any other error is returned.
 func (b *traceBatch) run(s *Session) error {
 	s.traces = b.traces
 	for i := range b.ops {
@@ -185,21 +182,20 @@ func (b *traceBatch) run(s *Session) error {
 	return s.Do(context.Background(), b.ops)
 }
 
-// Record is a record as an iteration finds it. Its bytes are valid until the
-// iteration goes on.
+// Record is a record that an iteration found. Its bytes are valid until the next step of the
+// iteration.
 type Record struct {
-	Address   int64 // in the log
+	Address   int64 // log address
 	Key       []byte
-	Value     []byte // of a tombstone: what is left of it
-	Expires   int64  // milliseconds of Unix time, 0: never
-	Tombstone bool   // it deletes its key
+	Value     []byte // undefined for a tombstone
+	Expires   int64  // milliseconds of Unix time; 0: never
+	Tombstone bool   // the record deletes its key
 }
 
-// ScanLog iterates over all records of the log that begin at from or above and
-// below to, oldest first, while operations go on: also those that newer ones have
-// replaced, those that have expired, and tombstones. from may be 0, for the
-// beginning; to 0 is the tail. What compaction takes away meanwhile is left out.
-// An error ends the iteration.
+// ScanLog iterates over all records of the log that begin in [from, to), oldest first, while
+// operations go on. It includes replaced and expired records and tombstones. If from is 0, it
+// starts at the log's begin; if to is 0, it ends at the tail. Records that compaction
+// truncates meanwhile are left out. An error ends the iteration.
 //
 //	for r, err := range st.ScanLog(0, 0) {
 //		if err != nil {
@@ -227,7 +223,7 @@ func (st *Store) ScanLog(from, to int64) iter.Seq2[Record, error] {
 	}
 }
 
-// settleTo is the log's SettleTo, which waits until all sessions have left their epochs:
+// settleTo is the log's SettleTo. That waits until all sessions have left their epochs, so
 // within a Modifier it is an error.
 func (st *Store) settleTo(to int64) (end int64, err error) {
 	if err := st.inModifier(); err != nil {
@@ -236,7 +232,7 @@ func (st *Store) settleTo(to int64) (end int64, err error) {
 	return st.log.SettleTo(to), nil
 }
 
-// ownWalker is the session's walker, of which it has one.
+// ownWalker returns the session's walker. A session has one.
 func (s *Session) ownWalker() (*hlog.Walker, error) {
 	if s.unusable != nil {
 		return nil, s.unusable

@@ -15,34 +15,33 @@ import (
 	"github.com/redykv/redykv/kv/internal/goroutine"
 )
 
-// Session is one goroutine's way to a store. It is used by one goroutine at a
-// time and closed before the store.
+// Session is one goroutine's access to a store. It is used by one goroutine at a time and
+// closed before the store.
 //
-// Operations on the same key take effect in the order in which the session was
-// given them. A read that is under way when a later write of its key is
-// submitted returns the value from before that write or, beside compaction, from
-// after it.
+// Operations on the same key take effect in the order of their calls. A read that is pending
+// when a later write of its key is submitted returns the value before that write or, during
+// compaction, possibly the value after it.
 //
-// Operations come in three ways: as plain calls (plain.go, and plain_amd64.s), in batches
-// and in streams (op.go). Plain calls go directly to a record in memory where they can.
-// Batches and streams go through lanes (lane.go), which prefetch index buckets and records,
-// and end in tryAt (attempt.go). All other operations go the general way: attempt tries
-// them in memory until they are complete or need a record from the device. Those become
-// pending operations (pending.go), which continue when the record has been read.
+// Operations are plain calls (plain.go, and plain_amd64.s), batches or streams (op.go). Plain
+// calls go directly to a record in memory if they can. Batches and streams go through lanes
+// (lane.go), which prefetch index buckets and records, and end in tryAt (attempt.go). All
+// other operations go the general way: attempt tries them in memory until they are complete or
+// need a record from the device. Those become pending operations (pending.go), which continue
+// when the record has been read.
 type Session struct {
 	// Used by every operation.
 	handle     epoch.Handle
-	view       view     // what the session knows of the store as of its last epoch
+	view       view     // the store's state as of the session's last epoch
 	words      bool     // keys and values have 8 bytes: see inplace.go
-	inAssembly bool     // plain calls are in assembly: words, and epochs that are entered by plain stores
+	inAssembly bool     // plain calls are in assembly: words is set, and entering an epoch needs no fence
 	holds      claim    // how Atomically holds stripes; zero outside Atomically
 	stripes    []uint32 // stripes held, in ascending order
 
-	counting bool    // of keys: see counts.go
-	keys     counter // those that this session has added, less those that it has removed
+	counting bool    // keys are counted: see counts.go
+	keys     counter // keys added by this session, less keys removed
 
-	name   string      // "": nobody asks for its commit point
-	before CommitPoint // of the sessions of that name before this one
+	name   string      // "" if it has no commit point
+	before CommitPoint // commit point of earlier sessions of this name
 
 	layout    hlog.Layout
 	keySize   int  // 0 if it varies
@@ -58,22 +57,22 @@ type Session struct {
 	queue     device.Queue     // nil until the first operation needs it
 	walker    *hlog.Walker     // nil until the session is first used for a walk of the log
 	traces    []trace          // of a batch of opNewest, opMove or opLink
-	unusable  error            // why the session takes no more operations: see Err
-	holder    uint64           // the goroutine in Atomically, or 0
+	unusable  error            // the reason why the session takes no more operations: see Err
+	holder    uint64           // the goroutine inside Atomically, or 0
 
-	inUserCode uint64 // the goroutine in the user's code within an operation, or 0: see nested.go
+	inUserCode uint64 // the goroutine inside the user's code within an operation, or 0: see nested.go
 
-	ctx     context.Context // ends waiting: see SetContext
-	plain   Op              // of plain calls
-	update  *Update         // what a Modifier is called with; in a cache line of its own
-	old     []byte          // scratch: the value that is modified
-	fresh   []byte          // scratch: its new value
+	ctx     context.Context // bounds waiting: see SetContext
+	plain   Op              // for plain calls
+	update  *Update         // argument of a Modifier, in a cache line of its own
+	old     []byte          // scratch: the old value
+	fresh   []byte          // scratch: the new value
 	form    Update          // update for a value of 8 bytes: Old is oldWord, New is in newWord
 	oldWord uint64
 	newWord uint64
 	zeros   []byte // the value of a tombstone
 
-	sealing sealing // of the operation that is attempted
+	sealing sealing // for the operation that is being attempted
 
 	lanes    [2]lane
 	filling  *lane  // being filled with operations
@@ -163,10 +162,10 @@ func (s *Session) stop(err error) {
 	s.allowDirect(false)
 }
 
-// Err is the error because of which the session takes no more operations, or nil. It is
-// ErrClosed after Close. It is another error after the session's queue on the device has
-// failed: then pending operations stay incomplete, and their Ops must not be used again. An
-// error of an operation is in its Op and does not end the session.
+// Err returns the error that ended the session, or nil. It is ErrClosed after Close. It is
+// another error after the session's queue on the device has failed: pending operations then
+// stay incomplete, and their Ops must not be used again. An error of an operation is in its Op
+// and does not end the session.
 func (s *Session) Err() error { return s.unusable }
 
 // Close completes all operations and closes the session. If the queue on the device has
@@ -214,18 +213,18 @@ func (s *Session) completeAll(ctx context.Context) error {
 	return nil
 }
 
-// SetContext sets the context of plain calls, of Run and of operations of Submit; a new
-// session has [context.Background]. Calls with a parameter for it use that instead.
+// SetContext sets the context of plain calls, of Run and of operations of Submit. A new
+// session has [context.Background]. Calls with a context parameter use that instead.
 //
-// A context has an effect only on an operation that waits: for a record from the device,
-// for space in the log, for a lock of [Session.Atomically] or for another operation on its
-// key. When ctx ends, it changes nothing, and its error is ctx's. An operation of Submit
+// A context affects an operation only while it waits: for a record from the device, for space
+// in the log, for a lock of [Session.Atomically] or for another operation on its key. If ctx
+// ends then, the operation changes nothing and returns ctx's error. An operation of Submit
 // that is already pending is completed nevertheless.
 func (s *Session) SetContext(ctx context.Context) { s.ctx = ctx }
 
 // dropPending drops the pending operations of a queue that has failed. Their buffers are not
-// used again: the device may still write to them. No commit contains these operations, see
-// commitPoint.
+// used again, since the device may still write to them. No commit contains these operations:
+// see commitPoint.
 func (s *Session) dropPending() {
 	s.streamed, s.batch, s.numAbandoned, s.free = 0, 0, 0, s.free[:0]
 	for i := range s.pending {
@@ -234,46 +233,44 @@ func (s *Session) dropPending() {
 	}
 }
 
-// enter enters the current epoch, of which view is valid then.
+// enter enters the current epoch, and updates view if the epoch has changed.
 func (s *Session) enter() {
 	if !s.handle.Reenter(s.view.epoch) {
 		s.enterAnew()
 	}
 }
 
-// enterAnew is enter when the epoch has moved since the session was in it.
+// enterAnew is enter for an epoch that has changed since the last call.
 func (s *Session) enterAnew() {
 	s.view.epoch = s.handle.Enter()
 	s.view.look(s.store)
 }
 
-// leave leaves the epoch.
 func (s *Session) leave() { s.handle.Leave() }
 
-// Sessions of the store's own serve the calls of [Store]. Each may have a queue on the
-// device, which takes memory and file descriptors, so their number is bounded: a call that
-// finds all of them lent waits, in order of arrival. Only calls that run no code which may
-// call the store are counted and wait. A scan, a compaction or [Store.Atomically] gets a
-// session in any case: waiting would be a deadlock where the session that it waits for
-// belongs to a call that waits for what it does. So does a call from within the Modifier
-// of another one.
+// The store's own sessions serve the operations of [Store]. Each may have a queue on the
+// device, which takes memory and file descriptors, so their number is bounded: a call waits,
+// in order of arrival, while all of them are lent. Only calls that run no code which may call
+// the store are counted and wait. Scan, compaction and [Store.Atomically] always get a
+// session, because waiting could be a deadlock: the session could be lent to a call that waits
+// for them. The same holds for a call from within the Modifier of another one.
 const (
-	maxLent   = 128              // sessions lent to calls that wait for one
-	keepIdle  = 8                // sessions that stay open though nobody needs them
-	trimAfter = 10 * time.Second // sessions that were not needed for so long are closed
+	maxLent   = 128              // counted sessions
+	keepIdle  = 8                // idle sessions that trim keeps open
+	trimAfter = 10 * time.Second // idle time after which trim closes sessions
 )
 
-// pool are a store's own sessions. Store.mu guards it.
+// pool holds the store's own sessions. Store.mu guards it.
 type pool struct {
 	idle    []*Session
-	lent    int             // to calls that wait for their turn
-	waiting []chan *Session // calls that wait, the first one first; each holds one
-	spare   int             // idle sessions at all times since the trim was set off…
-	trim    *time.Timer     // …which closes as many, but for keepIdle; nil: not set off
+	lent    int             // counted sessions that are lent
+	waiting []chan *Session // waiting calls in order of arrival
+	spare   int             // least number of idle sessions since the trim timer was started
+	trim    *time.Timer     // closes spare sessions; nil if not started
 	after   time.Duration
 }
 
-// take returns an idle session, or nil.
+// take returns an idle session, or nil if there is none.
 func (p *pool) take() *Session {
 	n := len(p.idle) - 1
 	if n < 0 {
@@ -285,8 +282,8 @@ func (p *pool) take() *Session {
 	return s
 }
 
-// with lends one of the store's own sessions to a call that does not call the store. ctx
-// ends its waiting, for the session and within use.
+// with lends one of the store's own sessions to use, which must not call the store. ctx bounds
+// waiting, for the session and within use.
 func (st *Store) with(ctx context.Context, use func(*Session) error) error {
 	p := &st.pool
 	var s *Session
@@ -319,8 +316,8 @@ func (st *Store) with(ctx context.Context, use func(*Session) error) error {
 	return use(s)
 }
 
-// leaveQueue ends a call's waiting for a session. A session that it was given meanwhile goes
-// to the next one.
+// leaveQueue ends a call's waiting for a session. If the call was handed a session meanwhile,
+// that goes to the next one.
 func (st *Store) leaveQueue(turn chan *Session) {
 	st.mu.Lock()
 	if i := slices.Index(st.pool.waiting, turn); i >= 0 {
@@ -332,7 +329,7 @@ func (st *Store) leaveQueue(turn chan *Session) {
 	st.passOn(<-turn)
 }
 
-// passOn gives a session to the next call that waits for one, or back.
+// passOn gives a session to the next waiting call, or back to the pool.
 func (st *Store) passOn(s *Session) {
 	mem.StoreRelease(&s.user, 0)
 	s.ctx = context.Background()
@@ -349,7 +346,7 @@ func (st *Store) passOn(s *Session) {
 	st.giveIdle(s)
 }
 
-// withAny is with for what must not wait: see above.
+// withAny is with for calls that must not wait for a session: see above.
 func (st *Store) withAny(use func(*Session) error) error {
 	st.mu.Lock()
 	s := st.pool.take()
@@ -366,7 +363,7 @@ func (st *Store) withAny(use func(*Session) error) error {
 	return use(s)
 }
 
-// sound returns the session, or a new one in its place if its queue has failed.
+// sound returns the session, or a new one instead of it if its queue has failed.
 func (st *Store) sound(s *Session) *Session {
 	if s.unusable == nil || errors.Is(s.unusable, ErrClosed) {
 		return s
@@ -378,14 +375,14 @@ func (st *Store) sound(s *Session) *Session {
 	return fresh
 }
 
-// giveIdle takes a session back. The caller holds mu.
+// giveIdle returns a session to the pool. The caller holds mu.
 func (st *Store) giveIdle(s *Session) {
 	p := &st.pool
 	p.idle = append(p.idle, s)
 	p.setOff(st)
 }
 
-// setOff sets off the trim if there is something for it.
+// setOff starts the trim timer if there are sessions to close.
 func (p *pool) setOff(st *Store) {
 	if len(p.idle) > keepIdle && p.trim == nil && !st.closed {
 		p.spare = len(p.idle)
@@ -393,7 +390,7 @@ func (p *pool) setOff(st *Store) {
 	}
 }
 
-// trim closes idle sessions that nobody has needed lately. Close waits for it.
+// trim closes sessions that were idle for the time of the timer. Close waits for it.
 func (st *Store) trim() {
 	st.closing.Lock()
 	defer st.closing.Unlock()

@@ -22,36 +22,36 @@ import (
 type Store struct {
 	opts    Options
 	dev     device.Device
-	release func() // of the device: see device.Claim
+	release func() // releases the claim of the device: see device.Claim
 	epoch   *epoch.Table
-	index   atomic.Pointer[index.Table] // changed by grow only
+	index   atomic.Pointer[index.Table] // changed by grow and Clear
 	log     *hlog.Log
-	cache   *readcache.Cache // nil: none
-	now     func() int64     // milliseconds of Unix time
+	cache   *readcache.Cache // nil without a read cache
+	now     func() int64     // current time in milliseconds of Unix time
 
-	keyHash index.Hash          // set before anything is hashed
+	keyHash index.Hash          // set before the first key is hashed
 	hash    func([]byte) uint64 // keyHash.Of
 
-	resizing   chan struct{}  // holds one while the index grows, or while somebody wants it not to
-	growths    atomic.Uint64  // times that it has doubled
-	growing    atomic.Bool    // nobody needs to start growing it in the background
-	background sync.WaitGroup // what was started there
+	resizing   chan struct{}  // a lock: its holder grows the index or keeps it from growing
+	growths    atomic.Uint64  // number of times the index has doubled
+	growing    atomic.Bool    // set while growSoon has nothing to start
+	background sync.WaitGroup // growth started by growSoon
 
 	locks        locks
-	suspects     atomic.Int32 // operations that are tried again and again: see suspect
-	transactions sync.RWMutex // held by who holds locks, and exclusively by barriers
-	wholes       sync.RWMutex // the same, before transactions: held by DoWhole
+	suspects     atomic.Int32 // operations that are retried many times: see suspect
+	transactions sync.RWMutex // held by lockers of keys for reading, and by barriers exclusively
+	wholes       sync.RWMutex // the same for DoWhole; locked before transactions
 
-	keyCounter *keycount.Counter // nil: keys are not counted
+	keyCounter *keycount.Counter // nil if keys are not counted
 	compaction compactionCounts
-	sweeps     sweeps // of scans in steps
+	sweeps     sweeps // unfinished sweeps of scans in steps
 
-	closing      sync.Mutex // one Close at a time
-	sizing       sync.Mutex // one SetMemory at a time
+	closing      sync.Mutex // serializes Close
+	sizing       sync.Mutex // serializes SetMemory
 	checkpointer checkpointer
 
-	// snapshotTail is the tail of the snapshot that is being written, or 0. Records below
-	// it are not updated in place. It changes in barriers only.
+	// snapshotTail is the tail of the snapshot that is being written, or 0. Records below it
+	// are not updated in place. It changes only in barriers.
 	snapshotTail int64
 	recovered    RecoveryReport
 	automatic    automatic
@@ -63,18 +63,17 @@ type Store struct {
 	mu       sync.Mutex
 	closed   bool
 	sessions map[*Session]struct{}
-	pool     pool                   // of those, the store's own
-	named    map[string]*Session    // of those, the ones with a name
-	ended    map[string]CommitPoint // of named sessions that are not open, or were once
-	past     Metrics                // counts of closed sessions…
-	keysPast int64                  // …and keys that they and earlier processes have left
+	pool     pool                   // idle sessions of the store's own; part of sessions
+	named    map[string]*Session    // sessions with a name; part of sessions
+	ended    map[string]CommitPoint // commit points of named sessions at their last close
+	past     Metrics                // counts of closed sessions
+	keysPast int64                  // keys added, less removed, by closed sessions and earlier processes
 }
 
-// Open opens the store that is on the device, or makes a new one there. It finds
-// what the last Commit, Checkpoint or Close covered, or what Options.Recover
-// names; [Store.Recovery] tells more. If it fails, the device is still the
-// caller's to close. It is device.ErrClaimed if another open store has the device, or a
-// tier of it.
+// Open opens the store on the device, or makes a new one there. It recovers what the last
+// Commit, Checkpoint or Close covered, or the checkpoint named by Options.Recover;
+// [Store.Recovery] describes the result. If Open fails, the caller must close the device. The
+// error is device.ErrClaimed if another open store has the device, or a tier of it.
 func Open(opts Options) (*Store, error) {
 	if err := opts.ensureDefaults(); err != nil {
 		return nil, err
@@ -95,7 +94,7 @@ func Open(opts Options) (*Store, error) {
 	return st, nil
 }
 
-// openClaimed is Open for a device that is the store's.
+// openClaimed is Open for a device that this store has claimed.
 func openClaimed(opts Options) (*Store, error) {
 	st := newStore(opts)
 	r, err := st.recover()
@@ -116,7 +115,7 @@ func openClaimed(opts Options) (*Store, error) {
 	return st, nil
 }
 
-// newStore returns a store with nothing in it, for options that are whole.
+// newStore returns an empty store. ensureDefaults has been called on opts.
 func newStore(opts Options) *Store {
 	st := &Store{
 		opts:     opts,
@@ -149,9 +148,9 @@ func (st *Store) isClosed() bool {
 	return st.closed
 }
 
-// Close commits and closes the store and its device. All sessions must have been
-// closed; if one has not, Close says so and changes nothing. After any other
-// error the store is closed, and what was not committed is lost.
+// Close commits and closes the store and its device. All sessions must have been closed
+// before; otherwise Close returns an error and changes nothing. After any other error the
+// store is closed, and writes since the last commit are lost.
 func (st *Store) Close() error {
 	if err := st.mayWait(); err != nil {
 		return fmt.Errorf("kv: closing the store: %w", err)
@@ -176,12 +175,12 @@ func (st *Store) Close() error {
 		st.pool.trim.Stop()
 	}
 	st.mu.Unlock()
-	// Nothing begins any more; what has begun ends.
+	// Nothing begins from here on; what has begun ends.
 	st.stopAutomatic()
 	st.sizing.Lock()
 	defer st.sizing.Unlock()
 	if err := st.begin(context.Background(), phase.Close, "closing the store"); err != nil {
-		return err // never: nobody else closes it
+		return err // cannot happen: st.closing is held
 	}
 
 	var errs []error
@@ -189,7 +188,7 @@ func (st *Store) Close() error {
 		errs = append(errs, s.Close())
 	}
 	errs = append(errs, st.commit(context.Background()))
-	st.collect() // that the state before the commit needed
+	st.collect() // objects of the state before the commit
 	errs = append(errs, st.log.Close(), st.freeMemory())
 	if err := st.dev.Close(); err != nil {
 		errs = append(errs, fmt.Errorf("kv: closing the device: %w", err))
@@ -198,9 +197,9 @@ func (st *Store) Close() error {
 	return errors.Join(errs...)
 }
 
-// Read is [Session.Read] for callers that hold no session. Where this call and those that
-// follow wait, see [Session.SetContext], or where no session is free, they do so until ctx
-// ends.
+// Read is [Session.Read] for callers without a session. ctx bounds the waiting of this call
+// and of the other operations of Store: see [Session.SetContext]. They also wait if no session
+// is free.
 func (st *Store) Read(ctx context.Context, key, dst []byte) (value []byte, err error) {
 	value = dst
 	err = st.with(ctx, func(s *Session) error {
@@ -210,37 +209,37 @@ func (st *Store) Read(ctx context.Context, key, dst []byte) (value []byte, err e
 	return value, err
 }
 
-// Upsert is [Session.Upsert] for callers that hold no session.
+// Upsert is [Session.Upsert] for callers without a session.
 func (st *Store) Upsert(ctx context.Context, key, value []byte) error {
 	return st.with(ctx, func(s *Session) error { return s.Upsert(key, value) })
 }
 
-// UpsertTTL is [Session.UpsertTTL] for callers that hold no session.
+// UpsertTTL is [Session.UpsertTTL] for callers without a session.
 func (st *Store) UpsertTTL(ctx context.Context, key, value []byte, ttl time.Duration) error {
 	return st.with(ctx, func(s *Session) error { return s.UpsertTTL(key, value, ttl) })
 }
 
-// RMW is [Session.RMW] for callers that hold no session.
+// RMW is [Session.RMW] for callers without a session.
 func (st *Store) RMW(ctx context.Context, key []byte, modify Modifier) error {
 	return st.with(ctx, func(s *Session) error { return s.RMW(key, modify) })
 }
 
-// Insert is [Session.Insert] for callers that hold no session.
+// Insert is [Session.Insert] for callers without a session.
 func (st *Store) Insert(ctx context.Context, key, value []byte) error {
 	return st.with(ctx, func(s *Session) error { return s.Insert(key, value) })
 }
 
-// Run is [Session.Run] for callers that hold no session.
+// Run is [Session.Run] for callers without a session.
 func (st *Store) Run(ctx context.Context, op *Op) error {
 	return st.with(ctx, func(s *Session) error { return s.Run(op) })
 }
 
-// Delete is [Session.Delete] for callers that hold no session.
+// Delete is [Session.Delete] for callers without a session.
 func (st *Store) Delete(ctx context.Context, key []byte) error {
 	return st.with(ctx, func(s *Session) error { return s.Delete(key) })
 }
 
-// openSession takes a session in, unless the store is closed.
+// openSession registers a session, unless the store is closed.
 func (st *Store) openSession(s *Session) error {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -273,10 +272,10 @@ func (st *Store) removeSession(s *Session) {
 	st.keysPast += s.keys.loadSigned()
 }
 
-// OpenDir opens the store in a directory, which it creates if there is none. opts.Device must
-// be nil: the store's device is the directory, opened with the defaults of
-// [ssdtier.Options]. [Store.Close] closes both. Everything else in this package knows a
-// [device.Device] only; a store on other devices is opened with [Open].
+// OpenDir opens the store in a directory, and creates the directory if there is none.
+// opts.Device must be nil: the device is the directory, opened with the defaults of
+// [ssdtier.Options]. [Store.Close] closes both. To open a store on any other device, use
+// [Open].
 func OpenDir(dir string, opts Options) (*Store, error) {
 	if opts.Device != nil {
 		return nil, errors.New("kv: OpenDir with Options.Device: the device is the directory; use Open for another one")
@@ -293,11 +292,11 @@ func OpenDir(dir string, opts Options) (*Store, error) {
 	return store, nil
 }
 
-// Clear removes all keys, at one moment: each operation of a session, transaction
-// ([Session.Atomically]) and whole batch ([Session.DoWhole]) comes before it or after it. It
-// takes no longer with more keys. Like other changes it is durable with the next Commit, and
-// a crash before brings the keys back. That commit also gives back the space on the device
-// that no kept checkpoint needs.
+// Clear removes all keys at one moment: each operation, transaction ([Session.Atomically]) and
+// whole batch ([Session.DoWhole]) takes effect before it or after it. Its time does not depend
+// on the number of keys. Like other changes it is durable with the next Commit; after an
+// earlier crash the keys are back. That commit also frees the space on the device, except what
+// kept checkpoints need.
 //
 // A caller that holds locks gets ErrHoldsLocks. If ctx ends while Clear waits for whole
 // batches and for sessions that hold locks, nothing is removed.
@@ -311,9 +310,9 @@ func (st *Store) Clear(ctx context.Context) error {
 	if st.log.Begin() == st.log.Tail() { // Begin is read first: at that moment the log was empty
 		return nil
 	}
-	// The log now begins at its tail. Entries of the index with lower addresses lead to no
-	// record, and pending operations on such records find nothing, or begin again. A new
-	// index is made because that is faster than clearing the present one.
+	// The log now begins at its tail. Index entries with lower addresses refer to no record,
+	// and pending operations on such records find nothing or begin again. Making a new index is
+	// faster than clearing the present one.
 	fresh, err := st.newIndex(0)
 	if err != nil {
 		st.opts.Logger.Warn("the index keeps its memory though there are no keys", "err", err)
@@ -336,15 +335,15 @@ func (st *Store) Clear(ctx context.Context) error {
 		}
 		select {
 		case st.resizing <- struct{}{}:
-			// Freeing gigabytes takes a while. No session is inside an epoch in which it has
-			// loaded the old index.
+			// Freeing gigabytes takes a while. No session is inside an epoch in which it could
+			// have loaded the old index.
 			old := st.index.Swap(fresh)
 			st.background.Go(func() {
 				st.freeIndex(old)
 				<-st.resizing
 			})
 			fresh = nil
-		default: // the index grows, or is copied, and stays: its entries lead to no record
+		default: // the index is growing or being copied, and is kept: its entries refer to no record
 		}
 	})
 	if fresh != nil {
