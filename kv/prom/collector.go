@@ -1,4 +1,4 @@
-// Package prom offers a store's metrics to Prometheus.
+// Package prom exports a store's metrics to Prometheus.
 package prom
 
 import (
@@ -11,19 +11,18 @@ import (
 	"github.com/redykv/redykv/kv"
 )
 
-// Source is what is measured: a [kv.Store].
+// Source is implemented by [kv.Store].
 type Source interface{ Metrics() kv.Metrics }
 
-// collector asks its source once for every scrape. Its fields do not change.
+// collector reads its source once per scrape. Its fields do not change.
 type collector struct {
 	source Source
 	store  promtable.Table[kv.Metrics]
 	tiers  promtable.Table[device.TierMetrics]
 }
 
-// NewCollector returns a collector for every number of [kv.Metrics]. All that it
-// collects has the labels, which may be nil: they tell the stores of a process
-// apart.
+// NewCollector returns a collector for all numbers of [kv.Metrics]. labels is added to all
+// metrics and may be nil; it distinguishes stores in one process.
 func NewCollector(source Source, labels prometheus.Labels) prometheus.Collector {
 	return &collector{
 		source: source,

@@ -8,7 +8,7 @@ import (
 	"github.com/redykv/redykv/kv"
 )
 
-// namespace begins every name.
+// namespace is the prefix of all names.
 const namespace = "redykv_"
 
 var families = []promtable.Family[kv.Metrics]{
@@ -133,7 +133,7 @@ var families = []promtable.Family[kv.Metrics]{
 		promtable.Number(func(m *kv.Metrics) uint64 { return m.BackgroundErrors })),
 }
 
-// tierFamilies have a sample for each tier of the device.
+// tierFamilies have one sample per tier of the device.
 var tierFamilies = []promtable.Family[device.TierMetrics]{
 	promtable.Gauge("healthy", "Whether the tier is in the set: 1 or 0.", promtable.Number(func(t *device.TierMetrics) int { return number(t.Healthy) })),
 	promtable.Gauge("begin_address_bytes", "Lowest address of the log that the tier answers for.",
@@ -179,7 +179,7 @@ var tierFamilies = []promtable.Family[device.TierMetrics]{
 		promtable.Number(func(t *device.TierMetrics) uint64 { return t.Refilled })),
 }
 
-// number is 1 for true.
+// number returns 1 for true and 0 for false.
 func number(b bool) int {
 	if b {
 		return 1

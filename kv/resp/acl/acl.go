@@ -1,26 +1,27 @@
-// Package acl has users of a [resp.Server] as Redis's access control lists describe
-// them: a name and rules, which are applied one after the other.
+// Package acl implements the users of a [resp.Server] by Redis's access control lists. A user
+// is a name and a list of rules, which are applied in order.
 //
 //	default on nopass ~* +@all
 //	alice on >secret ~cache:* %R~shared:* +@read +@write -flushall
 //
-// A new user is off and may do nothing. Rules are
+// A new user is off and has no permissions. The rules are
 //
-//	on off                     whether it can authenticate
-//	>password #hash nopass     what authenticates it: a password, the SHA-256 of one in
-//	<password !hash resetpass  hexadecimal digits, anything; and the same taken away
-//	~pattern %R~ %W~ %RW~      keys that it may use, or read or write only
-//	allkeys resetkeys          all, none
-//	+command -command          commands, config|get for one with a subcommand, that it
-//	+@category -@category      may run or not: of what fits a command, the last counts
-//	+command|argument          a command with that first argument
-//	allcommands nocommands     +@all, -@all
-//	(rules) clearselectors     a selector, of rules on keys and commands: what it allows
-//	                           together is allowed besides; none of them
-//	reset                      off and nothing
+//	on off                     whether the user can authenticate
+//	>password #hash nopass     add a password, or the SHA-256 of one in hexadecimal digits;
+//	                           accept any password
+//	<password !hash resetpass  remove a password, or all of them
+//	~pattern %R~ %W~ %RW~      allow keys, or only reading or writing them
+//	allkeys resetkeys          allow all keys, or none
+//	+command -command          allow or forbid a command, or a subcommand as in config|get
+//	+@category -@category      allow or forbid a category
+//	+command|argument          allow a command with that first argument
+//	allcommands nocommands     the same as +@all and -@all
+//	(rules) clearselectors     add a selector: rules on keys and commands that permit a command
+//	                           independently of the others; remove all selectors
+//	reset                      return to a new user
 //
-// Rules on channels, and on commands and categories that Redis has and this server has
-// not, change nothing.
+// The last of the rules that match a command decides. Rules on channels, and on commands and
+// categories of Redis that this server lacks, have no effect.
 package acl
 
 import (
@@ -32,24 +33,23 @@ import (
 	"github.com/redykv/redykv/kv/resp"
 )
 
-// Users implements [resp.Users]. It is safe for concurrent use once all users have
-// been added.
+// Users implements [resp.Users]. It is safe for concurrent use once all users have been added.
 type Users struct {
 	byName map[string]*user
 }
 
-// New returns the users of a server without access control: the default user, who
-// needs no password and may do everything.
+// New returns the users of a server without access control: the default user, with all
+// permissions and without a password.
 func New() *Users {
 	us := &Users{byName: make(map[string]*user)}
 	if err := us.Add(resp.DefaultUser + " on nopass allkeys +@all"); err != nil {
-		panic(err) // these rules are right
+		panic(err) // the rules are valid
 	}
 	return us
 }
 
-// Add adds a user, or replaces the one of that name: a name and rules, between
-// blanks, after the word user if that is there.
+// Add adds a user, or replaces the user of the same name. line is the name and the rules,
+// separated by blanks and optionally preceded by the word user.
 func (us *Users) Add(line string) error {
 	words := strings.Fields(line)
 	if len(words) > 1 && words[0] == "user" {
@@ -61,7 +61,7 @@ func (us *Users) Add(line string) error {
 	u := &user{name: words[0]}
 	for i, rule := range joinSelectors(words[1:]) {
 		if err := u.apply(rule); err != nil {
-			// Not the rule itself: it may be a password.
+			// The error omits the rule, which may be a password.
 			return fmt.Errorf("acl: user %s: rule %d: %w", u.name, i+1, err)
 		}
 	}
@@ -69,7 +69,7 @@ func (us *Users) Add(line string) error {
 	return nil
 }
 
-// joinSelectors makes one rule of each selector, which has blanks between its rules.
+// joinSelectors joins the words of each selector, whose rules are separated by blanks.
 func joinSelectors(words []string) (rules []string) {
 	open := false
 	for _, word := range words {
@@ -83,16 +83,16 @@ func joinSelectors(words []string) (rules []string) {
 	return rules
 }
 
-// Require has the default user show a password, who keeps what else it has.
+// Require sets the password of the default user and keeps its other permissions.
 func (us *Users) Require(password string) {
 	u := *us.byName[resp.DefaultUser]
 	u.open, u.passwords = false, nil
-	_ = u.apply(">" + password) // which is always a rule
+	_ = u.apply(">" + password) // always a valid rule
 	us.byName[u.name] = &u
 }
 
-// AddFile adds the users of a file, one on a line after the word user. Lines that
-// begin with # and empty ones do not count.
+// AddFile adds the users of a file. Each line has the word user, a name and rules. Empty lines
+// and lines that begin with # are ignored.
 func (us *Users) AddFile(name string) error {
 	text, err := os.ReadFile(name)
 	if err != nil {
@@ -130,8 +130,8 @@ func (us *Users) Anonymous() resp.User {
 // Has implements [resp.Users].
 func (us *Users) Has(name []byte) bool { return us.byName[string(name)] != nil }
 
-// nobody stands in for users that there are not, so that it takes as long to find
-// out as with a wrong password.
+// nobody replaces an unknown user, so that authentication takes as long as with a wrong
+// password.
 var nobody = user{passwords: [][32]byte{{}}}
 
 // Authenticate implements [resp.Users].

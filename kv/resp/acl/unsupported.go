@@ -9,7 +9,7 @@ import "strings"
 // unsupportedCategories are categories without a command in this server.
 var unsupportedCategories = setOf(`set sortedset list bitmap hyperloglog geo stream pubsub blocking scripting`)
 
-// unsupportedCommands are commands; a subcommand is written as config|get.
+// unsupportedCommands are commands, and subcommands as in config|get.
 var unsupportedCommands = setOf(`
 	acl|deluser acl|dryrun acl|genpass acl|getuser acl|list acl|load acl|log acl|save acl|setuser acl|users
 	asking bgrewriteaof bitcount bitfield bitfield_ro bitop bitpos blmove blmpop blpop brpop brpoplpush

@@ -13,24 +13,24 @@ import (
 	"github.com/redykv/redykv/kv/resp/internal/glob"
 )
 
-// user is one user. It is not changed once others see it.
+// user is immutable once it is published.
 type user struct {
 	name      string
 	on        bool
-	open      bool // any password will do
+	open      bool // any password is accepted
 	passwords [][sha256.Size]byte
 	permissions
 	selectors []resp.Permissions
 }
 
-// permissions are those of a user, or of one of its selectors.
+// permissions are the permissions of a user or of a selector.
 type permissions struct {
-	commands []commandRule // the last one that fits decides; none: no
+	commands []commandRule // the last one that fits decides; if none does, the command is forbidden
 	keys     []keyRule
 }
 
-// commandRule allows or forbids a command with its subcommands, a subcommand, a command
-// with a first argument, or the commands of some categories.
+// commandRule allows or forbids one of: a command with its subcommands, a subcommand, a
+// command with a first argument, the commands of some categories.
 type commandRule struct {
 	allow      bool
 	all        bool
@@ -46,7 +46,7 @@ func (r *commandRule) fits(command string, is resp.Category) bool {
 	return ok && (rest == "" || rest[0] == '|')
 }
 
-// keyRule allows what access says with the keys that match.
+// keyRule allows access to the keys that match pattern.
 type keyRule struct {
 	access  resp.Access
 	pattern []byte
@@ -80,7 +80,7 @@ func (p *permissions) MayRun(command string, is resp.Category) bool {
 	return false
 }
 
-// MayUse implements [resp.Permissions]. One rule has to allow all of the access.
+// MayUse implements [resp.Permissions]. A single rule must allow all of the access.
 func (p *permissions) MayUse(key []byte, a resp.Access) bool {
 	for i := range p.keys {
 		if k := &p.keys[i]; k.access&a == a && glob.Match(k.pattern, key) {
@@ -90,8 +90,8 @@ func (p *permissions) MayUse(key []byte, a resp.Access) bool {
 	return false
 }
 
-// knows says whether that is one of the user's passwords. How long it takes does
-// not tell how near it was.
+// knows reports whether password is one of the user's. Its time does not depend on the
+// passwords.
 func (u *user) knows(password []byte) bool {
 	sum, known := sha256.Sum256(password), 0
 	for i := range u.passwords {
@@ -102,7 +102,7 @@ func (u *user) knows(password []byte) bool {
 
 const bothWays = resp.AccessRead | resp.AccessWrite
 
-// apply changes the user as one rule says.
+// apply applies one rule to the user.
 func (u *user) apply(rule string) error {
 	switch strings.ToLower(rule) {
 	case "on", "off":
@@ -116,7 +116,7 @@ func (u *user) apply(rule string) error {
 	case "clearselectors":
 		u.selectors = nil
 	case "sanitize-payload", "skip-sanitize-payload":
-		// What RESTORE takes is always looked at.
+		// RESTORE always checks its payload.
 	default:
 		return u.applyOther(rule)
 	}
@@ -157,7 +157,7 @@ func (u *user) applyOther(rule string) error {
 	return u.permit(rule)
 }
 
-// addSelector takes the rules of a selector, behind its parenthesis.
+// addSelector adds a selector. rules begins after its opening parenthesis.
 func (u *user) addSelector(rules string) error {
 	rules, ok := strings.CutSuffix(rules, ")")
 	if !ok {
@@ -173,7 +173,7 @@ func (u *user) addSelector(rules string) error {
 	return nil
 }
 
-// permit changes what is permitted as one rule says.
+// permit applies one rule on keys or commands.
 func (p *permissions) permit(rule string) error {
 	switch strings.ToLower(rule) {
 	case "allkeys":
@@ -186,7 +186,7 @@ func (p *permissions) permit(rule string) error {
 		return p.addCommand(true, "@all")
 	case "nocommands":
 		return p.addCommand(false, "@all")
-	case "allchannels", "resetchannels": // there are none
+	case "allchannels", "resetchannels": // the server has no channels
 		return nil
 	}
 	switch value := rule[1:]; rule[0] {
@@ -203,7 +203,7 @@ func (p *permissions) permit(rule string) error {
 	return errRule
 }
 
-// sumOf is the hash of a password that a rule gives, or the hash that it gives.
+// sumOf returns the SHA-256 of the password in a rule, or the hash in the rule.
 func sumOf(rule string) (sum [sha256.Size]byte, err error) {
 	if rule[0] == '>' || rule[0] == '<' {
 		return sha256.Sum256([]byte(rule[1:])), nil
@@ -214,7 +214,7 @@ func sumOf(rule string) (sum [sha256.Size]byte, err error) {
 	return sum, nil
 }
 
-// addKeys takes the letters and the pattern of %RW~pattern.
+// addKeys adds a rule of the form %RW~pattern. rule begins after the %.
 func (p *permissions) addKeys(rule string) error {
 	letters, pattern, ok := strings.Cut(rule, "~")
 	k := keyRule{pattern: []byte(pattern)}

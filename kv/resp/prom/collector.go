@@ -1,4 +1,4 @@
-// Package prom offers a server's metrics to Prometheus.
+// Package prom exports a server's metrics to Prometheus.
 package prom
 
 import (
@@ -8,22 +8,22 @@ import (
 	"github.com/redykv/redykv/kv/resp"
 )
 
-// Source is what is measured: a [resp.Server].
+// Source is implemented by [resp.Server].
 type Source interface {
 	Metrics() resp.Metrics
 	Commands() []resp.CommandMetrics
 }
 
-// collector asks its source once for every scrape. Its fields do not change.
+// collector reads its source once per scrape. Its fields do not change.
 type collector struct {
 	source  Source
 	numbers promtable.Table[resp.Metrics]
 	latency *prometheus.Desc
-	// Of each command that was called:
+	// Per command that was called.
 	calls, seconds *prometheus.Desc
 }
 
-// namespace begins every name.
+// namespace is the prefix of all names.
 const namespace = "redykv_server_"
 
 var families = []promtable.Family[resp.Metrics]{
@@ -48,9 +48,9 @@ var families = []promtable.Family[resp.Metrics]{
 	)),
 }
 
-// NewCollector returns a collector for every number of [resp.Metrics]. All that it
-// collects has the labels, which may be nil: they tell the servers of a process
-// apart.
+// NewCollector returns a collector for all numbers of [resp.Metrics] and the calls of each
+// command. labels is added to all metrics and may be nil; it distinguishes servers in one
+// process.
 func NewCollector(source Source, labels prometheus.Labels) prometheus.Collector {
 	return &collector{
 		source:  source,
@@ -78,7 +78,7 @@ func (c *collector) Collect(to chan<- prometheus.Metric) {
 	buckets, n := make(map[float64]uint64), uint64(0)
 	for i, count := range m.Latency.Counts {
 		n += count
-		if i < len(m.Latency.Counts)-1 { // the last one has no bound
+		if i < len(m.Latency.Counts)-1 { // the last class has no bound
 			buckets[m.Latency.Bound(i).Seconds()] = n
 		}
 	}

@@ -1,13 +1,12 @@
-// Package glob matches strings of bytes with patterns as Redis has them: * is any
-// bytes, ? is one, [ab-x] and [^a] are one of a set or not of it, and a backslash
-// takes the next byte as it is.
+// Package glob matches byte strings with Redis's patterns: * matches any bytes, ? one byte,
+// [ab-x] and [^a] a byte in or outside a set, and a backslash makes the next byte literal.
 package glob
 
-// Match says whether all of s matches the pattern. It allocates nothing, and takes
-// time in the product of the lengths at most.
+// Match reports whether all of s matches the pattern. It allocates nothing. Its time is at
+// most proportional to the product of the lengths.
 func Match(pattern, s []byte) bool {
-	// Where the last * stood, to which the search goes back, and where in s it went on
-	// then. What came before that star is matched for good.
+	// star is the position of the last * in the pattern, and resume the position in s at which
+	// its match ends. On a mismatch, the match of that * grows by one byte.
 	star, resume := -1, 0
 	p, at := 0, 0
 	for at < len(s) {
@@ -35,7 +34,7 @@ func Match(pattern, s []byte) bool {
 	return p == len(pattern)
 }
 
-// one matches one byte with what stands at p, and says where the pattern goes on.
+// one matches c with the pattern's element at p, and returns the position of the next element.
 func one(pattern []byte, p int, c byte) (next int, ok bool) {
 	switch {
 	case pattern[p] == '?':
@@ -48,8 +47,7 @@ func one(pattern []byte, p int, c byte) (next int, ok bool) {
 	return p + 1, pattern[p] == c
 }
 
-// set matches a byte with a set of them, which begins at p. A set that is not closed
-// ends with the pattern.
+// set matches c with the set whose contents begin at p. An unclosed set ends with the pattern.
 func set(pattern []byte, p int, c byte) (next int, ok bool) {
 	not := p < len(pattern) && pattern[p] == '^'
 	if not {
