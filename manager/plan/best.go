@@ -1,19 +1,19 @@
 package plan
 
-// site is what stands at one distance, and what the demand is there.
+// site holds the servers and offers at one distance, and the demand's need there.
 type site struct {
 	need
 	distance int
-	far      bool  // than the VMs that the cache has
-	servers  []int // in the order of their age
-	offers   []int // in the order of their names
+	far      bool  // farther away than the cache's VMs
+	servers  []int // in order of age
+	offers   []int // in order of name
 	room     room  // for the VMs of offers
 
 	fits map[candidate]fit
 	best best
 }
 
-// candidate is a server or an offer, by its index; the other one is -1.
+// candidate is the index of a server or of an offer; the other index is -1.
 type candidate struct{ server, offer int }
 
 // best is the cheapest way to hold the demand at one site.
@@ -25,7 +25,7 @@ type best struct {
 
 type launch struct{ offer, regions, vms int }
 
-// solve finds the site's best.
+// solve sets the site's best plan.
 func (s *site) solve(offers []Offer, servers []Server) {
 	s.best = s.within(offers, servers, false)
 	for _, t := range s.best.servers {
@@ -47,13 +47,13 @@ func (b best) vms() int {
 	return n
 }
 
-// cautious is how many regions one cache gets of a fresh server.
+// cautious returns the number of regions that one cache gets of a fresh server.
 func (s *site) cautious(srv Server) int {
 	return int(min(srv.Memory/2/s.RegionSize, uint64(s.Regions)))
 }
 
-// within finds the best plan that has no more VMs than it may. The cheapest one of
-// all does where it has few enough, as almost always.
+// within finds the best plan with at most MaxVMs VMs. The unrestricted cheapest plan almost
+// always has few enough.
 func (s *site) within(offers []Offer, servers []Server, cautious bool) best {
 	items, of := s.items(offers)
 	bins := s.bins(servers, cautious)
@@ -73,7 +73,7 @@ func (s *site) within(offers []Offer, servers []Server, cautious bool) best {
 	return b
 }
 
-// bins are the servers that have room.
+// bins returns the servers that have room.
 func (s *site) bins(servers []Server, cautious bool) []bin {
 	var bins []bin
 	for _, i := range s.servers {
@@ -89,7 +89,7 @@ func (s *site) bins(servers []Server, cautious bool) []bin {
 	return bins
 }
 
-// items are the VM types that have room, and the offer of each.
+// items returns the VM types that have room, and the index of each one's offer.
 func (s *site) items(offers []Offer) ([]item, []int) {
 	var items []item
 	var of []int
@@ -110,10 +110,10 @@ func (s *site) items(offers []Offer) ([]item, []int) {
 type filling struct {
 	cost    cost
 	servers []taken
-	counts  []int // VMs to be launched, of each item
+	counts  []int // VMs to launch, by item
 }
 
-// shared is how many regions the servers hold.
+// shared returns the number of regions that the servers hold.
 func (f filling) shared() int {
 	n := 0
 	for _, t := range f.servers {
@@ -122,15 +122,15 @@ func (f filling) shared() int {
 	return n
 }
 
-// cheapest weighs what the servers hold against what has to be launched, over all
-// ways to divide the regions between them.
+// cheapest finds the cheapest way to divide the regions between servers and VMs to be
+// launched.
 func cheapest(items []item, bins []bin, regions int) filling {
 	return divide(newSharing(bins, regions), newCover(items, regions), regions, len(items))
 }
 
 func divide(shared *sharing, launched *cover, regions, items int) filling {
 	f, on := filling{cost: never}, 0
-	for n := shared.most(); n >= 0; n-- { // of equals, what the servers that are there can hold
+	for n := shared.most(); n >= 0; n-- { // of equally cheap ways, most regions on servers
 		if c := shared.least[n].plus(launched.at(regions - n)); c < f.cost {
 			f.cost, on = c, n
 		}
@@ -141,8 +141,8 @@ func divide(shared *sharing, launched *cover, regions, items int) filling {
 	return f
 }
 
-// parts cuts the demand into those of the best: each VM is filled before the next,
-// so that the last one has what is left over, for the cache to grow (R72).
+// parts divides the demand among the VMs of the best plan. Each VM is filled before the
+// next, so the last one has the spare memory, into which the cache can grow (R72).
 func (s *site) parts(offers []Offer, servers []Server) []Part {
 	var parts []Part
 	left := s.Regions

@@ -7,9 +7,8 @@ import (
 	"slices"
 )
 
-// Choose finds the cheapest plan for a demand. Its error is a [*NoneError] where
-// nothing serves the demand, with the reasons; any other says what is wrong with
-// the arguments.
+// Choose finds the cheapest plan for a demand. If nothing serves the demand, the error is a
+// [*NoneError] with the reasons; any other error reports an invalid argument.
 func Choose(d Demand, offers []Offer, servers []Server, p Policy) (*Plan, error) {
 	if err := check(&d, offers, servers, &p); err != nil {
 		return nil, err
@@ -21,8 +20,8 @@ func Choose(d Demand, offers []Offer, servers []Server, p Policy) (*Plan, error)
 		if s.best.cost == never {
 			continue
 		}
-		// Sites come in the order of distance: of equals the nearest wins, unless a
-		// farther one has to launch less.
+		// Sites are sorted by distance: of equally cheap ones the nearest wins, unless a
+		// farther one has fewer VMs to launch.
 		if won == nil || won.far == s.far && s.cheaper(won) {
 			won = s
 		}
@@ -45,10 +44,10 @@ func (s *site) cheaper(than *site) bool {
 	return s.best.vms() < than.best.vms()
 }
 
-// maxRegions bounds a demand: it is what costs can count.
+// maxRegions bounds a demand, so that a cost can count its VMs.
 const maxRegions = 1 << 16
 
-// check sets defaults and refuses what could not be counted.
+// check sets defaults and validates the arguments.
 func check(d *Demand, offers []Offer, servers []Server, p *Policy) error {
 	d.Per, p.MaxVMs = cmp.Or(d.Per, d.Regions), cmp.Or(p.MaxVMs, defaultMaxVMs)
 	if d.RegionSize == 0 || d.Regions < 1 || d.Regions > maxRegions || d.Per < 1 || d.Per > maxRegions {
@@ -78,8 +77,8 @@ func check(d *Demand, offers []Offer, servers []Server, p *Policy) error {
 	return nil
 }
 
-// sitesOf sorts servers and offers by their distances, those without a usable
-// configuration left out, and says what fits where. The nearest site comes first.
+// sitesOf groups servers and offers by distance and computes how much of the demand each
+// can hold. It skips those without a usable configuration. Sites are sorted by distance.
 func sitesOf(d Demand, offers []Offer, servers []Server, p Policy) []*site {
 	at := make(map[int]*site)
 	place := func(distance int) *site {
@@ -120,9 +119,8 @@ func sitesOf(d Demand, offers []Offer, servers []Server, p Policy) []*site {
 	return sites
 }
 
-// where says at which site a VM of a distance stands, and with what configuration.
-// One whose distance is not known stands at the nearest; one that is nearer than the
-// cache's own VMs stands with them.
+// where returns the site of a VM at a distance, and its configuration. A VM at an unknown
+// distance belongs to the nearest site; one nearer than the cache's VMs belongs to theirs.
 func (d Demand) where(distance int) (int, Config, bool) {
 	if distance == 0 {
 		distance = d.nearest()
@@ -135,8 +133,8 @@ func (d Demand) where(distance int) (int, Config, bool) {
 	return distance, c, ok
 }
 
-// nearest is the least distance that has a configuration of its own; 0 where one
-// does for all.
+// nearest returns the least distance that has a configuration; 0 if one configuration
+// applies to all distances.
 func (d Demand) nearest() int {
 	if _, ok := d.Configs[0]; ok {
 		return 0
@@ -144,7 +142,7 @@ func (d Demand) nearest() int {
 	return slices.Min(slices.Collect(maps.Keys(d.Configs)))
 }
 
-// none says how large a cache could have been.
+// none returns the error, with the largest cache that would have been possible.
 func none(d Demand, offers []Offer, servers []Server, sites []*site, e Explanation) error {
 	err := &NoneError{Asked: uint64(d.Regions) * d.RegionSize, Offers: len(offers), Explanation: e}
 	for _, s := range servers {
@@ -156,8 +154,8 @@ func none(d Demand, offers []Offer, servers []Server, sites []*site, e Explanati
 	return err
 }
 
-// Largest is how many bytes a demand could be for, at most, in no more regions than it
-// has and all else as it is. Its error says what is wrong with the arguments.
+// Largest returns the largest number of bytes that a demand could ask for, with no more
+// regions than d has and everything else equal. An error reports an invalid argument.
 func Largest(d Demand, offers []Offer, servers []Server, p Policy) (uint64, error) {
 	if err := check(&d, offers, servers, &p); err != nil {
 		return 0, err
@@ -172,10 +170,10 @@ func largest(d Demand, offers []Offer, servers []Server, sites []*site) (most ui
 	return most
 }
 
-// largest is how many regions the site could hold with as many VMs as a cache may
-// have. A cache that is smaller needs more cores for each region if its threads serve
-// all of it, so that its VMs hold no more than before: from the demand downwards, what
-// fits is all that can still be asked for, until it is what is asked for.
+// largest returns the number of regions that the site could hold with the allowed number of
+// VMs. If a cache's threads serve all of it, a smaller cache needs more cores per region,
+// so its VMs hold no more regions than before. The search therefore starts at the demand
+// and goes down to what fits, until that equals what is asked for.
 func (s *site) largest(offers []Offer, servers []Server) int {
 	n, whole := s.need, s.Per == s.Regions
 	for n.Regions > 0 {
@@ -192,8 +190,8 @@ func (s *site) largest(offers []Offer, servers []Server) int {
 	return n.Regions
 }
 
-// holding is how many regions of a need the site's VMs hold at most, as many as a cache
-// may have.
+// holding returns the number of regions of a need that the site's VMs hold at most, with
+// the allowed number of VMs.
 func (s *site) holding(n need, offers []Offer, servers []Server) int {
 	var shared []int
 	for _, i := range s.servers {

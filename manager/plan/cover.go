@@ -5,14 +5,14 @@ import (
 	"slices"
 )
 
-// cost orders plans: by price, and at one price by the number of VMs. Both are
-// packed into one word, so that costs can be added and compared in one step:
+// cost orders plans by price, then by the number of VMs. Both are packed into one word, so
+// that costs are added and compared in one step:
 //
 //	price << 17 | VMs
 type cost int64
 
 const (
-	vmBits = 17 // a cache has at most 65,536 regions, and so as many VMs
+	vmBits = 17 // a cache has at most 65,536 regions, and so at most as many VMs
 	never  = cost(math.MaxInt64 / 2)
 )
 
@@ -26,24 +26,23 @@ func costOf(p Price, vms int) cost {
 func (c cost) price() Price { return Price(c >> vmBits) }
 func (c cost) vms() int     { return int(c & (1<<vmBits - 1)) }
 
-// plus stays at never. Every price is at most MaxPrice, so that no sum overflows
-// before it gets there.
+// plus saturates at never. No price exceeds MaxPrice, so the sum does not overflow before.
 func (a cost) plus(b cost) cost { return min(a+b, never) }
 
-// item is a VM type as covering sees it.
+// item is a VM type in a table.
 type item struct {
 	regions   int // that one VM holds; at least 1
 	price     Price
 	available int
-	memory    int // units of [room] that each takes which is launched
-	ready     int // of the available ones, that need not be launched
+	memory    int // units of [room] that each launched VM takes
+	ready     int // of the available ones, those that need not be launched
 }
 
-// batch is some VMs of one item that a pass takes at a time.
+// batch is a number of VMs of one item that a pass takes together.
 type batch struct{ vms, memory int }
 
-// batches are those that any number of VMs is made of: 1, 2, 4, …, first of those that
-// take room.
+// batches splits the available VMs into 1, 2, 4, …, so that every number of them is a sum
+// of batches. VMs that take room come first.
 func (it item) batches() []batch {
 	ready := it.available
 	if it.memory > 0 {
@@ -62,36 +61,35 @@ func (it item) batches() []batch {
 	return all
 }
 
-// cover is the table of the cheapest ways to have VMs of some types hold x regions
-// or more, for each x: a knapsack that is filled from below. VMs may stay partly
-// empty, as they cost the same.
+// cover is the table of the cheapest ways to hold x regions or more with VMs of some types,
+// for each x: a knapsack that is filled from below. VMs may stay partly empty, as they cost
+// the same.
 //
-// All that items hold is a multiple of unit, or the whole demand, so the table has
-// steps of unit regions. An item of which there are enough goes in by one pass that
-// may take it again and again; one of which there are few goes in by passes that
-// take 1, 2, 4, … of it, once each. Where the room for VMs is limited there is such a
-// table for each number of its units, from 0 on.
+// Each item holds a multiple of unit regions, or the whole demand, so the table has steps
+// of unit regions. An item with enough VMs is added by one pass that may take it
+// repeatedly; any other by passes that take 1, 2, 4, … VMs once each. If room is limited,
+// there is one such table for each number of its units, from 0 on.
 type cover struct {
 	unit   int
 	width  int    // of the table for one number of units of room
-	room   room   // all of it
+	room   room   // the total
 	least  []cost // by units of room, then by units of regions
 	passes []pass
 }
 
-// pass remembers for which x it took its VMs: one bit for each. It takes them where
-// that is no dearer, so that the items that went in last are preferred.
+// pass records in one bit for each x whether it took its VMs. It takes them if that is no
+// dearer, so items added later are preferred.
 type pass struct {
 	item   int
-	vms    int // taken at a time
+	vms    int // taken together
 	cost   cost
-	units  int // that they hold
+	units  int // units of regions that they hold
 	memory int // units of room that they take
 	again  bool
 	took   []uint64
 }
 
-// newCover builds the table for up to regions. Of equal ways it prefers those with
+// newCover builds the table for up to regions. Of equally cheap ways it prefers those with
 // more VMs of earlier items.
 func newCover(items []item, regions int) *cover {
 	c := coverOf(items, regions, anyRoom)
@@ -99,7 +97,7 @@ func newCover(items []item, regions int) *cover {
 	return c
 }
 
-// weightless are items that take no room.
+// weightless returns the items without the room that they take.
 func weightless(items []item) []item {
 	items = slices.Clone(items)
 	for i := range items {
@@ -108,7 +106,7 @@ func weightless(items []item) []item {
 	return items
 }
 
-// coverOf is a table that is not filled.
+// coverOf returns a table that is not filled.
 func coverOf(items []item, regions int, r room) *cover {
 	unit := unitOf(items, regions)
 	return &cover{unit: unit, width: (regions+unit-1)/unit + 1, room: r}
@@ -126,7 +124,7 @@ func (c *cover) fill(passes []pass) {
 	}
 }
 
-// unitOf is what all that items hold is a multiple of, if it is less than the demand.
+// unitOf returns the greatest common divisor of the items' regions and the demand.
 func unitOf(items []item, regions int) int {
 	unit := regions
 	for _, it := range items {
@@ -137,7 +135,7 @@ func unitOf(items []item, regions int) int {
 	return unit
 }
 
-// passesOf puts the items into a table, those first that are preferred least. No plan
+// passesOf returns the passes that add the items, the least preferred item first. No plan
 // has more than vms VMs.
 func passesOf(items []item, unit, units, vms int) []pass {
 	var all []pass
@@ -157,8 +155,8 @@ func passesOf(items []item, unit, units, vms int) []pass {
 	return all
 }
 
-// add makes one pass over the table. It runs upwards where it may build on what it
-// has taken already, and downwards where it may not.
+// add makes one pass over the table: upwards if the pass may be taken repeatedly, downwards
+// otherwise.
 func (c *cover) add(p pass) {
 	p.took = make([]uint64, len(c.least)/64+1)
 	m, last, first, end, step := c.room.units, p.memory-1, c.width-1, 0, -1
@@ -177,7 +175,7 @@ func (c *cover) add(p pass) {
 	c.passes = append(c.passes, p)
 }
 
-// at is the least cost to hold so many regions.
+// at returns the least cost to hold so many regions.
 func (c *cover) at(regions int) cost {
 	if regions > c.room.regions {
 		return never
@@ -185,7 +183,7 @@ func (c *cover) at(regions int) cost {
 	return c.least[c.room.units*c.width+(regions+c.unit-1)/c.unit]
 }
 
-// counts says how many VMs of each item that takes.
+// counts returns the number of VMs of each item in that plan.
 func (c *cover) counts(regions, items int) []int {
 	counts := make([]int, items)
 	m, x := c.room.units, (regions+c.unit-1)/c.unit

@@ -7,17 +7,17 @@ import (
 	"github.com/redykv/redykv/internal/units"
 )
 
-// Explanation says of everything that Choose could have taken what became of it.
+// Explanation says for each candidate why it was taken or not.
 type Explanation struct {
 	Sites    []SiteVerdict // by distance
 	Verdicts []Verdict     // of servers, by age, and of VM types, by name
 }
 
-// SiteVerdict is about the VMs at one distance, together.
+// SiteVerdict is about all VMs at one distance.
 type SiteVerdict struct {
 	Distance int
 	Config   Config
-	VMs      int   // of the best plan there; 0: there is none
+	VMs      int   // of the site's best plan; 0: there is none
 	Price    Price // of that plan
 	Chosen   bool
 	Reason   string
@@ -27,12 +27,12 @@ type SiteVerdict struct {
 type Verdict struct {
 	Name     string
 	Distance int
-	VMs      int   // of it that are in the plan
+	VMs      int   // of this type in the plan
 	Price    Price // of one VM, or of the servers' part
 	Reason   string
 }
 
-// String is the explanation in lines, as people read it.
+// String formats the explanation, one line per verdict.
 func (e Explanation) String() string {
 	var b strings.Builder
 	for _, s := range e.Sites {
@@ -54,7 +54,7 @@ func unknown(distance int) string {
 func explain(offers []Offer, servers []Server, sites []*site, won *site) Explanation {
 	var e Explanation
 	home := make(map[candidate]*site)
-	used := make(map[candidate]int) // VMs, or regions of a server
+	used := make(map[candidate]int) // VMs of an offer, or regions of a server
 	for _, s := range sites {
 		e.Sites = append(e.Sites, s.verdict(won))
 		for c := range s.fits {
@@ -92,10 +92,10 @@ func explain(offers []Offer, servers []Server, sites []*site, won *site) Explana
 
 const noConfig = "no configuration for this distance: there is no model of it, or nothing in it meets the SLO"
 
-// nothing says why a VM holds no region.
+// nothing explains why a VM holds no region.
 func (f fit) nothing() string { return "holds no region: " + f.why }
 
-// holds says what bounds a VM that does not hold the whole cache.
+// holds explains why a VM does not hold the whole cache.
 func (f fit) holds(s *site) string {
 	if f.regions >= s.Regions {
 		return ""
@@ -131,8 +131,8 @@ func (s *site) verdict(won *site) SiteVerdict {
 	return v
 }
 
-// alone says why a VM type was not taken, of which one VM holds a region, by what it
-// would cost if it were the only one.
+// alone explains why a VM type that holds at least one region was not taken, by the price
+// of a plan of that type alone.
 func (s *site) alone(o Offer, f fit, won *site) string {
 	n := (s.Regions + f.regions - 1) / f.regions
 	price := o.Price * Price(n)
@@ -154,12 +154,12 @@ func (s *site) alone(o Offer, f fit, won *site) string {
 	return "as cheap, and comes later" + holds
 }
 
-// aboutServers gives each server that is used a verdict of its own, and the others
-// one for each reason.
+// aboutServers returns one verdict for each server that is used, and one for each reason
+// why others are not.
 func aboutServers(servers []Server, home map[candidate]*site, used map[candidate]int, won *site) []Verdict {
 	var all []Verdict
-	var others []int            // how many more servers share all[i]'s reason
-	at := make(map[Verdict]int) // all but the name
+	var others []int            // servers beside all[i]'s that share its reason
+	at := make(map[Verdict]int) // keyed by the verdict without its name
 	for i, srv := range servers {
 		c := candidate{i, -1}
 		v := Verdict{Name: "server " + srv.ID, Distance: srv.Distance, Price: srv.Price}

@@ -5,15 +5,15 @@ import (
 	"slices"
 )
 
-// Bounds of the table that finds the cheapest plan with a bounded number of VMs:
-// its cells, of 16 bytes, and how often one is looked at. A planner that has to look
-// at more stands in the way of other calls for too long.
+// Bounds of the table that finds the cheapest plan with a bounded number of VMs: its number
+// of cells, of 16 bytes each, and the number of cell visits. A larger table would delay
+// other calls too long.
 const (
 	maxCells = 1 << 21
 	maxLooks = 1 << 25
 )
 
-// few finds the cheapest way to hold the regions with no more VMs than that.
+// few finds the cheapest way to hold the regions with at most vms VMs.
 func few(items []item, bins []bin, regions, vms int) filling {
 	if t := newBounded(items, bins, regions, vms); t != nil {
 		return t.cheapest(len(items))
@@ -21,10 +21,9 @@ func few(items []item, bins []bin, regions, vms int) filling {
 	return roughly(items, bins, regions, vms)
 }
 
-// roughly is few where the table would be too large. It goes without the smallest VMs:
-// twice as large ones at least, and so on, and at last takes the fewest. That may be
-// dearer than it had to be, but there is none only if so few VMs cannot hold the
-// regions.
+// roughly is few for tables that are too large. It ignores the smallest VMs, each time
+// twice as large ones, and at last takes the fewest VMs. The result may be dearer than
+// necessary, but there is one whenever vms VMs can hold the regions.
 func roughly(items []item, bins []bin, regions, vms int) filling {
 	enough := (regions + vms - 1) / vms
 	for least := 2; least < 2*enough; least *= 2 {
@@ -35,7 +34,7 @@ func roughly(items []item, bins []bin, regions, vms int) filling {
 	return fewest(items, bins, regions, vms)
 }
 
-// withLarge is cheapest with those VMs alone that hold so many regions.
+// withLarge is cheapest, restricted to VMs that hold at least least regions.
 func withLarge(items []item, bins []bin, regions, least int) filling {
 	large := slices.Clone(items)
 	for i := range large {
@@ -46,11 +45,11 @@ func withLarge(items []item, bins []bin, regions, least int) filling {
 	return cheapest(large, slices.DeleteFunc(slices.Clone(bins), func(b bin) bool { return b.regions < least }), regions)
 }
 
-// bounded is the table of the cheapest ways to hold x regions or more with at most k
-// VMs, for each k and x. VMs to be launched go in as in [cover], with a second
-// dimension. Servers go in after them, the dearest first: a cheapest plan fills all
-// servers that it takes but the dearest one, so the first one that is taken may take
-// any number of regions, and each later one all that it can.
+// bounded is the table of the cheapest ways to hold x regions or more with at most k VMs,
+// for each k and x. VMs to be launched are added as in [cover], with a second dimension.
+// Servers are added after them, the dearest first: a cheapest plan fills all its servers
+// but the dearest one, so the first server that is taken may take any number of regions,
+// and each later one takes all it can.
 type bounded struct {
 	unit, units, vms int
 	launched, shared []cost // by k and x; shared has at least one server
@@ -59,7 +58,7 @@ type bounded struct {
 	full, partly     [][]uint64
 }
 
-// newBounded returns nil where the table would be too large.
+// newBounded returns nil if the table would be too large.
 func newBounded(items []item, bins []bin, regions, vms int) *bounded {
 	t := &bounded{unit: 1, vms: vms}
 	if len(bins) == 0 {
@@ -93,8 +92,8 @@ func newBounded(items []item, bins []bin, regions, vms int) *bounded {
 
 func (t *bounded) cell(k, x int) int { return k*(t.units+1) + x }
 
-// launch makes the pass of one VM type, towards more VMs where it may build on what
-// it has taken already.
+// launch adds one VM type. If the type may be taken repeatedly, it goes towards more VMs,
+// so that it builds on VMs already taken in this pass.
 func (t *bounded) launch(p *pass) {
 	p.took = make([]uint64, len(t.launched)/64+1)
 	k, end, step := t.vms, p.vms-1, -1
@@ -112,11 +111,11 @@ func (t *bounded) launch(p *pass) {
 	}
 }
 
-// share makes the pass of one server.
+// share adds one server.
 func (t *bounded) share(b bin) {
 	full, partly := make([]uint64, len(t.shared)/64+1), make([]uint64, len(t.shared)/64+1)
 	all := costOf(b.price*Price(b.regions), 1)
-	from := make([]int, 0, t.units+1) // of the last b.regions, those that may be the cheapest to go on from
+	from := make([]int, 0, t.units+1) // of the last b.regions cells, those that may be the cheapest predecessor
 	for k := t.vms; k >= 1; k-- {
 		from = from[:0]
 		for x := 1; x <= t.units; x++ {
@@ -152,8 +151,8 @@ func (t *bounded) share(b bin) {
 	t.full, t.partly = append(t.full, full), append(t.partly, partly)
 }
 
-// cheapest is the least cost to hold all regions, what each server takes of them,
-// and how many VMs of each of so many items are launched.
+// cheapest returns the least cost to hold all regions, the regions of each server, and the
+// number of VMs to launch of each item.
 func (t *bounded) cheapest(items int) filling {
 	k, x := t.vms, t.units
 	least := t.launched[t.cell(k, x)]
@@ -179,14 +178,14 @@ func (t *bounded) cheapest(items int) filling {
 	return filling{least, servers, counts}
 }
 
-// servers goes back through the passes of servers, to what is left to be launched.
+// servers traces the passes of servers back. It returns the cell of the VMs to be launched.
 func (t *bounded) servers(k, x int) (int, int, []taken) {
 	var servers []taken
 	left := t.shared[t.cell(k, x)]
 	for i := len(t.bins) - 1; i >= 0; i-- {
 		b, at := t.bins[i], t.cell(k, x)
 		switch {
-		case has(t.partly[i], at): // it came after full, and was cheaper
+		case has(t.partly[i], at): // partly was set after full, and was cheaper
 			for n := 1; n <= min(b.regions, x); n++ {
 				if t.launched[t.cell(k-1, x-n)].plus(costOf(b.price*Price(n), 1)) == left {
 					return k - 1, x - n, append(servers, taken{b, n})
@@ -204,8 +203,8 @@ func (t *bounded) servers(k, x int) (int, int, []taken) {
 func set(bits []uint64, i int)      { bits[i/64] |= 1 << (i % 64) }
 func has(bits []uint64, i int) bool { return bits[i/64]>>(i%64)&1 == 1 }
 
-// fewest holds the regions with as few VMs as possible: the largest first, of equally
-// large ones the cheapest.
+// fewest holds the regions with as few VMs as possible: the largest first, of equally large
+// ones the cheapest.
 func fewest(items []item, bins []bin, regions, vms int) filling {
 	type choice struct {
 		regions, available int

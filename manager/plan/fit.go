@@ -13,19 +13,19 @@ type need struct {
 	Demand
 	Policy
 	config Config
-	warm   int // regions that a VM which runs already could take; 0: none does
+	warm   int // regions that a running VM could take; 0: there is none
 }
 
-// cores keeps the configuration's ratio of cores to memory (R26, A17). A VM has no
-// use for more threads than it has connections, one for each client thread (R57).
+// cores keeps the configuration's ratio of cores to memory (R26, A17). A VM cannot use more
+// threads than it has connections, one for each client thread (R57).
 func (n need) cores(regions int) int {
 	return min((n.config.S*regions+n.Per-1)/n.Per, n.config.C)
 }
 
-// fit is how many regions something can hold, and what keeps it from holding more.
+// fit is the number of regions that a VM can hold, and the limit that applies.
 type fit struct {
 	regions int
-	why     string // of what there is too little; empty: it holds the demand whole
+	why     string // the limit; empty if it holds the whole demand
 }
 
 func (f fit) bound(regions int, format string, args ...any) fit {
@@ -35,7 +35,7 @@ func (f fit) bound(regions int, format string, args ...any) fit {
 	return f
 }
 
-// fitIn bounds by memory and cores.
+// fitIn applies the limits of memory and cores.
 func (n need) fitIn(memory uint64, cores int) fit {
 	f := fit{regions: n.Regions}
 	if most := n.byMemory(memory); most < f.regions {
@@ -56,7 +56,7 @@ func (n need) byCores(cores int) int {
 	return cores * n.Per / n.config.S // the largest n with ceil(S*n/Per) <= cores
 }
 
-// warmRoom is the most regions that one VM could take which runs already.
+// warmRoom returns the largest number of regions that one running VM could take.
 func (n need) warmRoom(offers []Offer, here []int) int {
 	most := 0
 	for _, i := range here {
@@ -96,8 +96,8 @@ func (n need) offer(o Offer) fit {
 	return f
 }
 
-// leave is how many regions can leave a spot VM before it goes (R27, A28), and why
-// not more.
+// leave returns the number of regions that can be migrated from a spot VM before its end
+// (R27, A28), and the limit that applies.
 func (n need) leave(o Offer) (int, string) {
 	switch {
 	case n.Duration == 0:
@@ -112,18 +112,17 @@ func (n need) leave(o Offer) (int, string) {
 		return int(max(0, min(bytes, float64(n.Regions))))
 	}
 	cold := within(o.Notice - n.Provision)
-	// A VM that runs already need not be waited for, if it has the room.
+	// A VM that runs already needs no provision time, if it has the room.
 	if warm := min(within(o.Notice), n.warm); warm > cold {
 		return warm, fmt.Sprintf("%v of notice less a margin of %v, at %v/s, with a warm VM", o.Notice, n.Margin, units.Size(n.MigrationRate))
 	}
 	return cold, fmt.Sprintf("%v of notice less a margin of %v, of which a new VM takes %v, at %v/s", o.Notice, n.Margin, n.Provision, units.Size(n.MigrationRate))
 }
 
-// Share is what a cache pays for so many regions of a server, which others may
-// share.
+// Share returns a cache's price for so many regions of a shared server.
 func (s Server) Share(regions int, size uint64) Price { return s.region(size) * Price(regions) }
 
-// region is the price of one region, rounded up.
+// region returns the price of one region, rounded up.
 func (s Server) region(size uint64) Price {
 	if s.Price == 0 || s.Memory == 0 {
 		return 0

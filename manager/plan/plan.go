@@ -6,20 +6,20 @@ import (
 	"time"
 )
 
-// Price is an amount of money for an hour, in millionths of a dollar: whole
-// numbers, so that sums are exact and equal prices are equal.
+// Price is an amount of money per hour, in millionths of a dollar. It is an integer, so
+// that sums and comparisons are exact.
 type Price int64
 
 // MaxPrice is the highest price of one VM: $10,000 an hour.
 const MaxPrice Price = 10_000_000_000
 
-// Dollars is the price from a number as people write it.
+// Dollars returns the price of perHour dollars an hour.
 func Dollars(perHour float64) Price { return Price(math.Round(perHour * 1e6)) }
 
-// Dollars is the price as a number of dollars an hour.
+// Dollars returns the price in dollars an hour.
 func (p Price) Dollars() float64 { return float64(p) / 1e6 }
 
-// String shows dollars, as "$0.35/h", with no more than six decimals.
+// String formats the price as "$0.35/h", with at most six decimals.
 func (p Price) String() string {
 	if p < 0 {
 		return "-" + (-p).String()
@@ -40,26 +40,26 @@ type Offer struct {
 	Spot     bool
 	Memory   uint64 // bytes that one VM lends
 	Cores    int    // server threads that one VM can run
-	Distance int    // switches between it and the client; 0: not known
-	Price    Price  // of one VM, however much of it is used; 0 to MaxPrice
-	// Available is how many can be launched now; negative: any number.
+	Distance int    // network switches between it and the client; 0: unknown
+	Price    Price  // of one VM, however much of it is used; at most MaxPrice
+	// Available is the number of VMs that can be launched now; negative: any number.
 	Available int
-	// Notice is how long before its end a spot VM is told of it.
+	// Notice is the time between a spot VM's reclaim notice and its end.
 	Notice time.Duration
-	// Lifetime is how long a VM of the type is expected to live; 0: not known.
+	// Lifetime is the expected lifetime of a VM of the type; 0: unknown.
 	Lifetime time.Duration
-	// Warm is how many of those available run already, as targets of migrations.
+	// Warm is the number of available VMs that run already, as targets of migrations.
 	Warm int
-	// Ready is how many of those available need not be launched for this demand: they
-	// take nothing of [Policy]'s Room.
+	// Ready is the number of available VMs that need not be launched for this demand. They
+	// do not count against [Policy]'s Room.
 	Ready int
-	// Fitted is a VM that is made as large as it is needed: it has the memory and the
-	// cores of its part of the cache. Memory is the most that one can have, 0 for no
-	// limit; Cores does not count.
+	// Fitted marks a type whose VMs are made to measure: a VM gets the memory and the cores
+	// of its part of the cache. Memory is then the limit for one VM, 0 for none; Cores is
+	// ignored.
 	Fitted bool
 }
 
-// Name is what people call the offer.
+// Name returns the type, marked if it is a spot type.
 func (o Offer) Name() string {
 	if o.Spot {
 		return o.Type + " (spot)"
@@ -67,52 +67,51 @@ func (o Offer) Name() string {
 	return o.Type
 }
 
-// Server is a cache server that is there and that caches share. Servers are given
-// to [Choose] in the order of their age, the oldest first.
+// Server is a registered cache server, which caches share. [Choose] takes servers in order
+// of age, the oldest first.
 type Server struct {
 	ID        string
 	Transport string
 	Free      uint64 // bytes
-	Memory    uint64 // bytes in all, which Price is for
-	Cores     int    // server threads that are free
-	Distance  int    // switches between it and the client; 0: not known
-	Price     Price  // of the whole server: a cache pays its share; 0 to MaxPrice
-	// Fresh marks a server that has joined only now. It takes no more than half its
-	// memory of one cache while others have room at no higher price (A34): nobody
-	// knows yet whether it stays.
+	Memory    uint64 // total bytes, which Price pays for
+	Cores     int    // free server threads
+	Distance  int    // network switches between it and the client; 0: unknown
+	Price     Price  // of the whole server: a cache pays its share; at most MaxPrice
+	// Fresh marks a server that has just joined and may not stay. One cache gets at most
+	// half its memory while others have room at no higher price (A34).
 	Fresh bool
 }
 
-// Demand is what a cache needs.
+// Demand describes what a cache needs.
 type Demand struct {
 	RegionSize uint64 // bytes
-	Regions    int    // to be placed
-	// Per is how many regions the configuration's S server threads serve; 0: Regions.
+	Regions    int    // regions to place
+	// Per is the number of regions that the configuration's S server threads serve; 0:
+	// Regions.
 	Per int
-	// Configs are the configurations that would do, by network distance. That of
-	// distance 0 does for each distance that has none of its own.
+	// Configs holds the acceptable configuration of each network distance. That of distance
+	// 0 applies to each distance without one.
 	Configs map[int]Config
-	// Distance is that of the VMs that the cache has already: others stand no farther
-	// away, unless there are none so near. 0: it has none.
+	// Distance is the distance of the VMs that the cache has already, 0 if it has none. New
+	// VMs are not farther away unless there are none so near.
 	Distance  int
-	Transport string        // that servers have to lend their memory over
-	Duration  time.Duration // how long it is expected to live; 0: no end
+	Transport string        // the transport that servers must lend their memory over
+	Duration  time.Duration // expected lifetime of the cache; 0: no end
 }
 
-// Policy is what an operator decides once for all caches.
+// Policy holds the operator's settings, which apply to all caches.
 type Policy struct {
-	// MaxVMs bounds the VMs of one cache. Default: 256.
+	// MaxVMs is the maximum number of VMs of one cache. Default: 256.
 	MaxVMs int
-	// Room is how many bytes the VMs that are launched may have together. nil: any
-	// number.
+	// Room is the total memory that launched VMs may have, in bytes. nil: no limit.
 	Room *uint64
-	// MigrationRate is how many bytes a second leave a VM that is reclaimed. 0: not
-	// known, and no spot VM is used.
+	// MigrationRate is the rate at which memory leaves a reclaimed VM, in bytes a second.
+	// 0: unknown, and no spot VM is used.
 	MigrationRate float64
-	// Provision is how long a new VM takes until it can hold memory, and Margin what
-	// is kept of a notice for whatever else takes time.
+	// Provision is the time until a new VM can hold memory. Margin is the part of a notice
+	// that is kept in reserve.
 	Provision, Margin time.Duration
-	// MinLifetime is how long a spot VM has to be expected to live.
+	// MinLifetime is the least expected lifetime of a spot VM.
 	MinLifetime time.Duration
 }
 
@@ -127,7 +126,7 @@ type Plan struct {
 	Explanation Explanation
 }
 
-// Part is what one VM contributes to a cache.
+// Part is one VM's contribution to a cache.
 type Part struct {
 	Server  int // index of a server, or -1
 	Offer   int // index of the offer to launch, or -1
@@ -136,14 +135,15 @@ type Part struct {
 	Price   Price
 }
 
-// NoneError says that no VMs serve a demand, and why.
+// NoneError reports that no VMs serve a demand, and why.
 type NoneError struct {
 	Asked uint64 // bytes
-	// Available is how many bytes could be had, at most: of a demand whose Per is its
-	// Regions, as those of a whole cache, with threads for so many regions.
+	// Available is the largest memory that could be had, in bytes. If the demand's Per
+	// equals its Regions, as for a whole cache, it is computed with threads for that many
+	// regions.
 	Available uint64
-	// Servers is how many servers were asked that lend over the demand's transport,
-	// and Offers how many VM types.
+	// Servers is the number of servers that lend over the demand's transport; Offers is the
+	// number of VM types.
 	Servers, Offers int
 	Explanation     Explanation
 }

@@ -6,21 +6,20 @@ import (
 	"slices"
 )
 
-// maxRows bounds how finely memory is counted that VMs may have together. Where the
-// sizes of VM types have no common measure as large as a part in so many of it, each is
-// counted a little larger than it is.
+// maxRows bounds the units of room. If the common divisor of the VM types' sizes gives more
+// units, the unit is doubled, and each VM's memory is rounded up to it.
 const maxRows = 1 << 12
 
-// room is what VMs to be launched may have together: memory in units, of which each
-// [item] has some, or, where all are made to measure, the regions on them. Without a
-// limit no item has units.
+// room is the limit for all VMs to be launched together: memory in units, of which each
+// [item] takes some; or, if all types are made to measure, a number of regions. Without a
+// limit no item takes units.
 type room struct {
 	unit    uint64 // bytes; 0: memory is not counted
 	units   int
 	regions int
 }
 
-// anyRoom is that of an allocator without a limit.
+// anyRoom is the room of an allocator without a limit.
 var anyRoom = room{regions: maxRegions}
 
 func (n need) roomFor(offers []Offer, here []int) room {
@@ -44,7 +43,7 @@ func (n need) roomFor(offers []Offer, here []int) room {
 	return r
 }
 
-// item is an offer of which one VM holds so many regions.
+// item returns the item of an offer whose VMs hold so many regions each.
 func (s *site) item(o Offer, regions int) item {
 	it := item{regions: regions, price: o.Price, available: o.Available}
 	if o.Available < 0 || o.Available > maxRegions {
@@ -61,7 +60,7 @@ func (s *site) item(o Offer, regions int) item {
 	return it
 }
 
-// holds is whether there is room for so many VMs of the items, with so many regions.
+// holds reports whether the room suffices for these VMs, with so many regions.
 func (r room) holds(items []item, counts []int, regions int) bool {
 	units := 0
 	for i, n := range counts {
@@ -70,9 +69,9 @@ func (r room) holds(items []item, counts []int, regions int) bool {
 	return units <= r.units && regions <= r.regions
 }
 
-// cheapest is [cheapest] with no more VMs than that, within the room. It finds a way
-// if there is one. The way may be dearer than it had to be where the cheapest of all
-// has too many VMs, or the table would be too large.
+// cheapest is the function [cheapest] with at most vms VMs, within the room. It finds a way
+// if there is one. The way may be dearer than necessary if the cheapest one has too many
+// VMs or the table would be too large.
 func (r room) cheapest(items []item, bins []bin, regions, vms int) filling {
 	f := r.roomy(items, bins, regions, vms)
 	if f.cost == never {
@@ -90,7 +89,7 @@ func (r room) cheapest(items []item, bins []bin, regions, vms int) filling {
 	return f
 }
 
-// roomy holds the regions with as few launched VMs as it can.
+// roomy holds the regions with as few launched VMs as possible.
 func (r room) roomy(items []item, bins []bin, regions, vms int) filling {
 	bins = slices.Clone(bins)
 	slices.SortStableFunc(bins, func(a, b bin) int {
@@ -122,7 +121,8 @@ func (r room) roomy(items []item, bins []bin, regions, vms int) filling {
 	return f
 }
 
-// most is how many regions so many VMs hold together, of servers that hold shared.
+// most returns the number of regions that vms VMs hold together; the elements of shared are
+// the regions of servers.
 func (r room) most(items []item, shared []int, vms int) int {
 	slices.SortFunc(shared, func(a, b int) int { return cmp.Compare(b, a) })
 	t := newRoomiest(items, r, vms)
@@ -136,10 +136,10 @@ func (r room) most(items []item, shared []int, vms int) int {
 	return most
 }
 
-// roomiest is the table of the most regions that up to k VMs hold in m units of room,
-// for each k and m. An item goes in by passes that take 1, 2, 4, … of it, once each.
+// roomiest is the table of the most regions that up to k VMs hold in m units of room, for
+// each k and m. An item is added by passes that take 1, 2, 4, … VMs once each.
 type roomiest struct {
-	most   []int // by k, in all the room
+	most   []int // by k, with all units of room
 	width  int
 	held   []int
 	passes []pass
@@ -178,7 +178,7 @@ func (t *roomiest) add(p *pass, vms int) {
 	}
 }
 
-// counts says how many VMs of each item up to k VMs are.
+// counts returns the number of VMs of each item among up to k VMs.
 func (t *roomiest) counts(k, items int) []int {
 	counts := make([]int, items)
 	m := t.width - 1

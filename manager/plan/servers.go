@@ -5,19 +5,19 @@ import (
 	"slices"
 )
 
-// bin is a registered server as sharing sees it.
+// bin is a server with free regions.
 type bin struct {
-	server  int // its index
-	regions int // that it can take; at least 1
+	server  int // index of the server
+	regions int // regions that it can take; at least 1
 	price   Price
 }
 
-// sharing finds the cheapest servers for any number of regions. A cache pays for
-// the regions that it uses, so the cheapest servers are filled first; of those at
-// one price the largest, which makes them as few as possible.
+// sharing finds the cheapest servers for any number of regions. A cache pays per region, so
+// the cheapest servers are filled first. Of servers at one price the largest come first, so
+// that their number is least.
 type sharing struct {
-	bins  []bin  // by price, then the largest first, then in the order of servers
-	least []cost // by regions, up to what all of them together can take
+	bins  []bin  // by price, then largest first, then in the order of servers
+	least []cost // by regions, up to what all servers together can take
 }
 
 func newSharing(bins []bin, regions int) *sharing {
@@ -37,18 +37,17 @@ func newSharing(bins []bin, regions int) *sharing {
 	return s
 }
 
-// most is how many regions the servers can take together, up to the demand.
+// most returns the number of regions that the servers can take together, up to the demand.
 func (s *sharing) most() int { return len(s.least) - 1 }
 
-// taken is what one server gets.
+// taken is a server with the number of regions placed on it.
 type taken struct {
 	bin
 	n int // regions
 }
 
-// take picks the servers for so many regions: all that are cheaper than the last
-// one that it takes, and of those at that one's price as few as it takes, the first
-// in their order.
+// take picks servers for the regions: all that are cheaper than the dearest one taken, and
+// at its price as few as possible, the first in the order of servers.
 func (s *sharing) take(regions int) []taken {
 	var all []taken
 	for len(s.bins) > 0 && regions > 0 {
@@ -68,9 +67,9 @@ func (s *sharing) take(regions int) []taken {
 	return all
 }
 
-// first returns the fewest bins that hold so many regions, and of all such choices
-// the one that comes first in the order of servers; all bins if they hold less. The
-// largest bins come first in largest.
+// first returns the fewest bins that hold the regions. Of equally small choices it returns
+// the first in the order of servers; if all bins together hold less, it returns them all.
+// The argument largest is sorted by size, the largest first.
 func first(largest []bin, regions int) []bin {
 	fewest := 0
 	for sum := 0; fewest < len(largest) && sum < regions; fewest++ {
@@ -79,12 +78,12 @@ func first(largest []bin, regions int) []bin {
 	order := slices.Clone(largest)
 	slices.SortFunc(order, func(a, b bin) int { return cmp.Compare(a.server, b.server) })
 	var chosen []bin
-	dropped := make(map[int]bool) // servers that were passed by or chosen
+	dropped := make(map[int]bool) // servers that were skipped or chosen
 	for _, b := range order {
 		if len(chosen) == fewest {
 			break
 		}
-		// Can the largest of those that come later hold what b leaves?
+		// Check whether the largest of the remaining bins hold what b leaves.
 		rest, more := regions-b.regions, fewest-len(chosen)-1
 		dropped[b.server] = true
 		for _, other := range largest {
