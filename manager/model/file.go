@@ -14,34 +14,34 @@ import (
 	"github.com/redykv/redykv/internal/machine"
 )
 
-// format is the version of the file. What it does not know, it does not read.
+// format is the version of the file format. Files of other versions are refused.
 const format = 1
 
-// Model is all that was measured of one transport on one machine. It is kept as one
-// JSON file.
+// Model holds all measurements of one transport on one machine. It is stored as a JSON
+// file.
 type Model struct {
 	Format       int            `json:"format"`
 	Provenance   Provenance     `json:"provenance"`
 	Measurements []*Measurement `json:"measurements"`
 }
 
-// Provenance says where a model comes from (A25).
+// Provenance describes how a model was measured (A25).
 type Provenance struct {
 	Transport string    `json:"transport"`
-	Network   string    `json:"network"` // the networks that were modelled on top; none: nothing
+	Network   string    `json:"network"` // modelled networks, or none
 	Host      Host      `json:"host"`
-	Date      time.Time `json:"date"`     // of its first measurement
-	Revision  string    `json:"revision"` // of the source of the program that measured
-	// Apart says that clients and servers shared the host, but none of its processors.
+	Date      time.Time `json:"date"`     // of the first measurement
+	Revision  string    `json:"revision"` // source revision of the measuring program
+	// Apart means that clients and servers shared the host, but no processor.
 	Apart bool `json:"apart,omitzero"`
 }
 
-// String says what was measured, and on what.
+// String describes what was measured, and where.
 func (p Provenance) String() string {
 	return fmt.Sprintf("transport %s, network %s, %s", p.Transport, p.Network, p.On())
 }
 
-// On says on what it was measured.
+// On describes where it was measured.
 func (p Provenance) On() string {
 	if p.Apart {
 		return fmt.Sprintf("on %v, clients and servers apart", p.Host)
@@ -49,20 +49,19 @@ func (p Provenance) On() string {
 	return fmt.Sprintf("on %v", p.Host)
 }
 
-// Host is the kind of machine that something was measured on.
+// Host describes a machine.
 type Host struct {
 	CPU    string `json:"cpu"`
 	Cores  int    `json:"cores"`
 	Kernel string `json:"kernel"`
 }
 
-// ThisHost is the machine that this program runs on.
+// ThisHost describes the machine that this program runs on.
 func ThisHost() Host {
 	return Host{CPU: machine.Processor(), Cores: runtime.NumCPU(), Kernel: machine.Kernel()}
 }
 
-// Same says whether two hosts are alike enough for a model of one to speak of the
-// other.
+// Same reports whether two hosts are so alike that a model of one applies to the other.
 func (h Host) Same(o Host) bool { return h.CPU == o.CPU && h.Cores == o.Cores }
 
 func (h Host) String() string { return fmt.Sprintf("%s, %d CPUs, %s", h.CPU, h.Cores, h.Kernel) }
@@ -70,8 +69,8 @@ func (h Host) String() string { return fmt.Sprintf("%s, %d CPUs, %s", h.CPU, h.C
 // New returns a model without measurements.
 func New(p Provenance) *Model { return &Model{Format: format, Provenance: p} }
 
-// Add takes up a measurement that is to begin, or returns the one that the model has
-// of the same record size and distance, if that is of the same bounds and network.
+// Add adds a new measurement. If the model has one of the same record size and distance,
+// Add returns that one; its bounds and network must be the same.
 func (m *Model) Add(n *Measurement) (*Measurement, error) {
 	if err := n.Check(); err != nil {
 		return nil, fmt.Errorf("model: %w", err)
@@ -90,7 +89,7 @@ func (m *Model) Add(n *Measurement) (*Measurement, error) {
 	return n, nil
 }
 
-// Check refuses a model that no program of this version has written.
+// Check returns an error if the model is invalid.
 func (m *Model) Check() error {
 	p := m.Provenance
 	if m.Format != format {
@@ -124,7 +123,7 @@ func (m *Model) Check() error {
 	return nil
 }
 
-// maxFile bounds the bytes of a model file.
+// maxFile is the maximum size of a model file in bytes.
 const maxFile = 64 << 20
 
 // Load reads a model file.
@@ -148,7 +147,7 @@ func Load(path string) (*Model, error) {
 	return m, nil
 }
 
-// Parse reads what Encode wrote, and checks all of it.
+// Parse decodes a model as Encode writes it, and checks it.
 func Parse(data []byte) (*Model, error) {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
@@ -162,21 +161,21 @@ func Parse(data []byte) (*Model, error) {
 	return m, m.Check()
 }
 
-// Encode writes the model as JSON, a line for each point.
+// Encode returns the model as JSON, one line per point.
 func (m *Model) Encode() ([]byte, error) {
 	data, err := json.Marshal(m)
 	if err != nil {
 		return nil, fmt.Errorf("model: %w", err)
 	}
-	// Objects begin lines, except those within a point. No text has an unescaped
-	// quote, so none of these can be within one.
+	// Objects begin lines, except those within a point. Strings contain no unescaped quote,
+	// so none of these matches within one.
 	for _, begin := range []string{`"provenance":`, `"measurements":`, `{"record_size":`, `{"c":`} {
 		data = bytes.ReplaceAll(data, []byte(begin), []byte("\n"+begin))
 	}
 	return append(data, '\n'), nil
 }
 
-// Save writes the model to a file, whole or not at all.
+// Save writes the model to a file atomically.
 func (m *Model) Save(path string) (err error) {
 	data, err := m.Encode()
 	if err != nil {

@@ -7,22 +7,21 @@ import (
 	"strings"
 )
 
-// Library answers SLOs by the models that it has. It never changes, so any number of
-// goroutines may use it.
+// Library answers queries from its models. It is immutable and safe for concurrent use.
 type Library struct {
 	models []*Model
 	shelf  []volume
 }
 
-// volume is one complete measurement and what it says.
+// volume is one complete measurement with its surfaces.
 type volume struct {
 	*Measurement
 	from     Provenance
 	surfaces [Writes + 1]*Surface // by Ops
 }
 
-// NewLibrary makes a library of models. Where several have measured the same, the
-// first of them counts. Measurements that are not complete are left out.
+// NewLibrary makes a library of models. Of several measurements of the same thing the first
+// counts. Incomplete measurements are left out.
 func NewLibrary(models ...*Model) (*Library, error) {
 	l := &Library{models: slices.Clone(models)}
 	for _, m := range models {
@@ -46,31 +45,31 @@ func NewLibrary(models ...*Model) (*Library, error) {
 	return l, nil
 }
 
-// Models are what the library was made of.
+// Models returns the models of the library.
 func (l *Library) Models() []*Model { return slices.Clone(l.models) }
 
-// Query is an SLO and what is known of who asks.
+// Query is an SLO with what is known of the client.
 type Query struct {
 	SLO
-	Ops Ops // that the SLO is of
-	// Margin is how much better than the SLO the prediction has to be, as a part of
-	// each of its bounds, below 1 (A26).
+	Ops Ops // that the SLO applies to
+	// Margin is how much better than each bound of the SLO the prediction must be, as a
+	// fraction below 1 (A26).
 	Margin     float64
 	RecordSize int // bytes (R10)
 	Transport  string
-	// Network names the network that the client models at a distance; NoNetwork: the
-	// transport is all there is.
+	// Network returns the name of the network that the client models at a distance;
+	// NoNetwork if there is only the transport.
 	Network     func(distance int) string
-	ClientCores int // most client threads; 0: as many as were measured
-	QueueDepth  int // most batches in flight on a connection; 0: as many as were measured
+	ClientCores int // maximum client threads; 0: as many as were measured
+	QueueDepth  int // maximum batches in flight on a connection; 0: as many as were measured
 }
 
-// NoNetwork is what a network is called that adds nothing to a transport.
+// NoNetwork is the name of a network that adds nothing to a transport.
 const NoNetwork = "none"
 
-// Search finds for each distance, in switches, the configuration that meets the SLO
-// there (R25). A distance of which there is no model has none (A24). If no distance
-// has one, the error is that of the nearest: an *[ImpossibleError], or [ErrNoModel].
+// Search finds for each distance, in switches, the configuration that meets the SLO there
+// (R25). A distance without a model has none (A24). If no distance has one, the error is
+// that of the nearest: an *[ImpossibleError], or [ErrNoModel].
 func (l *Library) Search(q Query) (map[int]Found, error) {
 	type answer struct {
 		found Found
@@ -107,9 +106,8 @@ func (l *Library) Search(q Query) (map[int]Found, error) {
 	return nil, fmt.Errorf("%w of records of %d bytes over %s%s", ErrNoModel, q.RecordSize, q.Transport, l.instead(q))
 }
 
-// Extent is what configurations achieve that a query can be answered with, at the
-// least distance of which there is a model: the least and the most of each, and how
-// many configurations there are.
+// Extent returns the least and the highest figures of the configurations that can answer a
+// query, and their number, at the least distance that has a model.
 func (l *Library) Extent(q Query) (least, most Performance, leaves int64, err error) {
 	for distance := 1; distance <= MaxDistance; distance++ {
 		if v := l.find(q, distance); v != nil {
@@ -122,7 +120,7 @@ func (l *Library) Extent(q Query) (least, most Performance, leaves int64, err er
 	return least, most, 0, err
 }
 
-// Source is where the model comes from that answers a query at a distance; false if
+// Source returns the provenance of the model that answers a query at a distance; false if
 // there is none.
 func (l *Library) Source(q Query, distance int) (Provenance, bool) {
 	v := l.find(q, distance)
@@ -132,13 +130,13 @@ func (l *Library) Source(q Query, distance int) (Provenance, bool) {
 	return v.from, true
 }
 
-// tightened is an SLO that leaves a margin to the one that is asked for.
+// tightened returns the SLO with a margin added to its bounds.
 func (o SLO) tightened(margin float64) SLO {
 	return SLO{LatencyUs: o.LatencyUs * (1 - margin), Mops: o.Mops * (1 + margin)}
 }
 
-// promise makes of what is possible instead of a tightened SLO what can be promised,
-// which is that with the margin taken off.
+// promise turns an ImpossibleError about a tightened SLO into one about the SLO of the
+// query, with the margin taken off its predictions.
 func promise(err error, q Query) error {
 	var impossible *ImpossibleError
 	if !errors.As(err, &impossible) || q.Margin == 0 {
@@ -147,8 +145,9 @@ func promise(err error, q Query) error {
 	e := &ImpossibleError{Asked: q.SLO, AtLatency: impossible.AtLatency, AtThroughput: impossible.AtThroughput}
 	for _, f := range []*Found{&e.AtLatency, &e.AtThroughput} {
 		p := &f.Predicted
-		// A little less than that, so that it is not lost to rounding when it is asked
-		// for; but what was asked for and can be had is just that.
+		// Promise slightly less, so that rounding does not refuse the promised figures when
+		// they are asked for; but a bound of the query that can be met is promised as it
+		// is.
 		const rounding = 1e-9
 		p.LatencyUs *= (1 + rounding) / (1 - q.Margin)
 		p.Mops *= (1 - rounding) / (1 + q.Margin)
@@ -162,8 +161,8 @@ func promise(err error, q Query) error {
 	return e
 }
 
-// find returns what was measured of the least record size that is not below the one
-// asked for (A23), or nil.
+// find returns the measurement with the least record size that is not below the query's
+// (A23), or nil.
 func (l *Library) find(q Query, distance int) *volume {
 	network := q.Network(distance)
 	var best *volume
@@ -179,14 +178,14 @@ func (l *Library) find(q Query, distance int) *volume {
 	return best
 }
 
-// anyDistance says whether a volume speaks of every distance at which the client is
-// behind the same network: where that is modelled, it is all that distance does, and
-// on one host distance does nothing.
+// anyDistance reports whether a volume applies to every distance at which the client has
+// the same network. A modelled network includes all effects of distance, and on one host
+// distance has none.
 func (v *volume) anyDistance() bool {
 	return v.Network != NoNetwork || v.from.Transport == "mem" || v.from.Transport == "shm"
 }
 
-// spaceFor is the part of the space that a client can use.
+// spaceFor returns the part of the space that the client can use.
 func (v *volume) spaceFor(q Query) Space {
 	limit := func(measured, asked int) int {
 		if asked > 0 {
@@ -199,7 +198,7 @@ func (v *volume) spaceFor(q Query) Space {
 	return s
 }
 
-// instead says of what else there are models.
+// instead lists the models that there are.
 func (l *Library) instead(q Query) string {
 	var others []string
 	for _, v := range l.shelf {
@@ -214,7 +213,7 @@ func (l *Library) instead(q Query) string {
 	return fmt.Sprintf(", network %s at distance 1; there are models of %s", q.Network(1), strings.Join(others, "; "))
 }
 
-// largest is the largest record that was measured like those of v.
+// largest returns the largest record size measured under the same conditions as v.
 func (l *Library) largest(v *volume) int {
 	largest := 0
 	for _, o := range l.shelf {

@@ -7,33 +7,33 @@ import (
 	"math"
 )
 
-// Point is what was measured of one configuration.
+// Point is the measurement of one configuration.
 type Point struct {
 	Config
-	// Skipped says that it was not measured: a parameter had stopped to gain anything
-	// before (R64), or it has too many threads for one host. It has no figures then.
+	// Skipped marks a configuration that was not measured, and has no figures: increasing a
+	// parameter had stopped to gain anything (R64), or it has too many threads for one
+	// host.
 	Skipped bool        `json:"skipped,omitzero"`
 	Read    Performance `json:"read,omitzero"`
 	Write   Performance `json:"write,omitzero"`
 }
 
-// Measurement is what was measured of one record size at one network distance, as
-// far as it has come. It decides what is to be measured next (figure 9); it belongs
-// to one goroutine.
+// Measurement holds the measurements of one record size at one network distance, complete
+// or not. It decides what to measure next (figure 9). One goroutine owns it.
 type Measurement struct {
 	RecordSize  int    `json:"record_size"`  // bytes
-	Distance    int    `json:"distance"`     // switches between client and server
-	Network     string `json:"network"`      // what was modelled at this distance; none: nothing
+	Distance    int    `json:"distance"`     // network switches between client and server
+	Network     string `json:"network"`      // modelled network at this distance, or none
 	ClientCores int    `json:"client_cores"` // C
 	QueueDepth  int    `json:"queue_depth"`  // Q
-	// Threads is the most client and server threads together, where both run on one
-	// host: more than it has processors take turns on them. 0: any number.
+	// Threads is the maximum of client and server threads together, if both run on one
+	// host: more threads than processors would take turns. 0: no limit.
 	Threads int     `json:"threads,omitzero"`
-	Opt     int     `json:"opt,omitzero"` // the least queue depth of a search; 0: not known yet
-	Points  []Point `json:"points"`       // in the order in which they are measured
+	Opt     int     `json:"opt,omitzero"` // least queue depth of a search; 0: unknown yet
+	Points  []Point `json:"points"`       // in the order of measurement
 }
 
-// MaxDistance is the most switches between a client and a server.
+// MaxDistance is the maximum number of switches between a client and a server.
 const MaxDistance = 64
 
 // Bounds of a measurement.
@@ -41,10 +41,10 @@ const (
 	maxRecordSize = 1 << 30
 	maxCores      = 1 << 10
 	maxQueueDepth = 1 << 10
-	maxText       = 256 // bytes of what is said of a network, a transport or a host
+	maxText       = 256 // bytes of a network's, transport's or host's name
 )
 
-// Check refuses what cannot have been measured.
+// Check returns an error if the measurement is invalid.
 func (m *Measurement) Check() error {
 	for _, v := range []struct {
 		what        string
@@ -94,12 +94,12 @@ func (p Performance) check() error {
 	return nil
 }
 
-// space is what is measured: from a queue depth of 1, whatever opt is (A18).
+// space is the measured space. Queue depths begin at 1, whatever opt is (A18).
 func (m *Measurement) space() Space {
 	return Space{C: m.ClientCores, B: BatchLimit(m.RecordSize), Opt: 1, Q: m.QueueDepth}
 }
 
-// Size is how many configurations are measured at most.
+// Size returns the maximum number of configurations to measure.
 func (m *Measurement) Size() int {
 	n := 0
 	for range m.space().grid() {
@@ -108,8 +108,8 @@ func (m *Measurement) Size() int {
 	return n
 }
 
-// Next is the configuration to measure now. It goes on until all are, or need not
-// be; then it returns false, and the measurement is complete.
+// Next returns the configuration to measure now. It returns false if the measurement is
+// complete.
 func (m *Measurement) Next() (Config, bool) {
 	i := 0
 	for at := range m.space().grid() {
@@ -125,7 +125,7 @@ func (m *Measurement) Next() (Config, bool) {
 	return Config{}, false
 }
 
-// Report takes what was measured of the configuration that Next returned.
+// Report adds the figures of the configuration that Next returned.
 func (m *Measurement) Report(at Config, read, write Performance) error {
 	if next, ok := m.Next(); !ok || next != at {
 		return fmt.Errorf("model: %v was measured, but %v comes next", at, next)
@@ -138,8 +138,9 @@ func (m *Measurement) Report(at Config, read, write Performance) error {
 	return nil
 }
 
-// Doubtful says whether a measurement of the configuration that Next returned would
-// end a line: noise would do so for good, so it is worth measuring again.
+// Doubtful reports whether these figures of the configuration that Next returned would end
+// a line of measurements. It is worth repeating the measurement, since noise would end the
+// line for good.
 func (m *Measurement) Doubtful(at Config, read, write Performance) bool {
 	now := Point{Config: at, Read: read, Write: write}
 	for _, before := range m.before(at) {
@@ -150,8 +151,8 @@ func (m *Measurement) Doubtful(at Config, read, write Performance) bool {
 	return false
 }
 
-// before are the last points that were measured before a configuration along c, s, b
-// and q, or nil.
+// before returns the last points measured before a configuration along c, s, b and q; nil
+// where there is none.
 func (m *Measurement) before(at Config) (last [4]*Point) {
 	for i := range m.Points {
 		if p := &m.Points[i]; !p.Skipped {
@@ -163,11 +164,11 @@ func (m *Measurement) before(at Config) (last [4]*Point) {
 	return last
 }
 
-// ended says that, along one of its axes, a configuration lies beyond one that had
-// gained nothing over the one before it (R64): neither throughput nor latency, of
-// reads nor of writes (A22).
+// ended reports whether a configuration lies, along one of the axes, beyond one that gained
+// nothing over the one before it (R64): neither throughput nor latency, of neither reads
+// nor writes (A22).
 func (m *Measurement) ended(at Config) bool {
-	var last [4]*Point // measured ones before at, along c, s, b and q
+	var last [4]*Point // last measured points before at, along c, s, b and q
 	for i := range m.Points {
 		p := &m.Points[i]
 		if p.Skipped {
@@ -185,8 +186,8 @@ func (m *Measurement) ended(at Config) bool {
 	return false
 }
 
-// along is the one axis on which a point lies before a configuration. Batches of one
-// are one-sided, another way to the server: they are on no axis with those of more.
+// along returns the one axis on which a point lies before a configuration. Batches of one
+// are one-sided, so they share no axis with larger ones.
 func (p *Point) along(at Config) (axis int, ok bool) {
 	if (p.B == 1) != (at.B == 1) {
 		return 0, false
@@ -205,7 +206,8 @@ func (p *Point) along(at Config) (axis int, ok bool) {
 	return axis, axis >= 0
 }
 
-// improves says whether anything of a point is better than before by more than noise.
+// improves reports whether any figure of a point is better than before's by more than
+// noise.
 func (p *Point) improves(before *Point) bool {
 	better := func(now, then Performance) bool {
 		return now.Mops >= then.Mops*(1+noise) || now.LatencyUs <= then.LatencyUs*(1-noise)
@@ -213,17 +215,15 @@ func (p *Point) improves(before *Point) bool {
 	return better(p.Read, before.Read) || better(p.Write, before.Write)
 }
 
-// Ops are the operations that an SLO is of. Of others it says nothing (A14).
+// Ops are the operations that an SLO applies to. Other operations are not bounded (A14).
 type Ops int
 
-// What an SLO may be of.
 const (
-	Both   Ops = iota // reads and writes alike
-	Reads             // only
-	Writes            // only
+	Both Ops = iota // both reads and writes
+	Reads
+	Writes
 )
 
-// String names the operations.
 func (o Ops) String() string {
 	switch o {
 	case Reads:
@@ -234,7 +234,7 @@ func (o Ops) String() string {
 	return "both"
 }
 
-// of is what operations achieve; of both, what reads and writes achieve alike.
+// of returns the performance of operations; for Both the worse of reads and writes.
 func (p *Point) of(ops Ops) Performance {
 	switch ops {
 	case Reads:
@@ -245,9 +245,8 @@ func (p *Point) of(ops Ops) Performance {
 	return p.Read.worse(p.Write)
 }
 
-// opt is the largest queue depth, from 1 on, that improves both latency and
-// throughput over the one before, with one thread and one-sided (R48, A18); 0 until
-// that is known.
+// opt returns the largest queue depth up to which each step improves both latency and
+// throughput, with one thread and one-sided (R48, A18); 0 if unknown yet.
 func (m *Measurement) opt() int {
 	opt, last := 0, Performance{}
 	for i := range m.Points {
@@ -264,14 +263,13 @@ func (m *Measurement) opt() int {
 	return opt
 }
 
-// Complete says whether all has been measured.
+// Complete reports whether everything has been measured.
 func (m *Measurement) Complete() bool { return len(m.Points) == m.Size() }
 
-// Surface is SurfaceOf what reads and writes achieve alike.
+// Surface returns SurfaceOf(Both).
 func (m *Measurement) Surface() (*Surface, error) { return m.SurfaceOf(Both) }
 
-// SurfaceOf makes a surface of what operations achieve. The measurement has to be
-// complete.
+// SurfaceOf makes the surface of these operations. The measurement must be complete.
 func (m *Measurement) SurfaceOf(ops Ops) (*Surface, error) {
 	if !m.Complete() {
 		return nil, fmt.Errorf("model: %d of %d configurations are measured of records of %d bytes", len(m.Points), m.Size(), m.RecordSize)

@@ -8,24 +8,24 @@ import (
 	"strings"
 )
 
-// ErrNoModel says that nothing was measured that an answer could rest on.
+// ErrNoModel reports that no measurement applies to the query.
 var ErrNoModel = errors.New("no model")
 
-// ImpossibleError says that no configuration of a space meets an SLO, and what would
-// be possible.
+// ImpossibleError reports that no configuration of a space meets an SLO, and what would be
+// possible.
 type ImpossibleError struct {
 	Asked SLO
-	// AtLatency is the most throughput within the latency that was asked; or, if
-	// nothing is that fast, the least latency that there is. As an SLO, the prediction
-	// can be met, and so can that of AtThroughput.
+	// AtLatency has the highest throughput within the latency of the SLO; or, if no
+	// configuration is that fast, the least latency. Its prediction, like that of
+	// AtThroughput, is an SLO that can be met.
 	AtLatency Found
-	// AtThroughput is the least latency with the throughput that was asked; or, if
-	// there is no such throughput, the most that there is.
+	// AtThroughput has the least latency at the throughput of the SLO; or, if no
+	// configuration has that, the highest throughput.
 	AtThroughput Found
 }
 
-// Nearest is the one of both that is nearer to what was asked, by the ratio that has to
-// be given up.
+// Nearest returns the one of the two that is nearer to the SLO, by the ratio that is
+// missed.
 func (e *ImpossibleError) Nearest() Found {
 	away := func(p Performance) float64 {
 		return max(p.LatencyUs/e.Asked.latency(), e.Asked.Mops/p.Mops)
@@ -53,16 +53,16 @@ func (e *ImpossibleError) Error() string {
 	return fmt.Sprintf("no configuration has %v: %s", e.Asked, strings.Join(instead, "; "))
 }
 
-// String says what is asked, just as it was.
+// String returns the SLO without rounding.
 func (o SLO) String() string { return o.with(fmt.Sprint(o.LatencyUs), fmt.Sprint(o.Mops)) }
 
-// String says both figures in four digits, and latencies in no less than nanoseconds.
-// They are rounded so that what is said can be had by whoever asks for it.
+// String returns both figures with four digits, and latencies to the nanosecond at most.
+// They are rounded so that an SLO of these figures can be met.
 func (p Performance) String() string {
 	return SLO(p).with(decimal(p.LatencyUs, 3, true), decimal(p.Mops, math.MaxInt, false))
 }
 
-// with says what is asked, in these figures.
+// with returns the SLO in these figures.
 func (o SLO) with(latencyUs, mops string) string {
 	var parts []string
 	if o.LatencyUs > 0 {
@@ -77,15 +77,15 @@ func (o SLO) with(latencyUs, mops string) string {
 	return strings.Join(parts, " and ")
 }
 
-// decimal writes x in four digits, or more if it is a larger whole number, rounded up or
-// down to no more than so many decimal places.
+// decimal formats x with four digits, or more if it is a larger whole number. It rounds up
+// or down, and to at most the given number of decimal places.
 func decimal(x float64, places int, up bool) string {
 	if !(x > 0) || math.IsInf(x, 1) {
 		return fmt.Sprint(x)
 	}
 	places = min(places, max(0, 3-int(math.Floor(math.Log10(x)))))
 	text := strconv.FormatFloat(x, 'f', places, 64)
-	// That is the nearest one, which may be on the wrong side of x.
+	// The text is the nearest decimal, which may be on the wrong side of x.
 	near, err := strconv.ParseFloat(text, 64)
 	if step := math.Pow10(-places); err == nil && up && near < x {
 		text = strconv.FormatFloat(near+step, 'f', places, 64)
@@ -98,7 +98,7 @@ func decimal(x float64, places int, up bool) string {
 	return text
 }
 
-// impossible finds what is possible instead of an SLO.
+// impossible returns an error with what would be possible instead of an SLO.
 func (f *Surface) impossible(space Space, slo SLO) error {
 	faster := func(best, p Performance) bool { return p.LatencyUs < best.LatencyUs }
 	e := &ImpossibleError{Asked: slo}
@@ -120,8 +120,8 @@ func (f *Surface) impossible(space Space, slo SLO) error {
 	return e
 }
 
-// extreme finds the first configuration that no other improves on. What improves
-// does so all the more with less latency or more throughput.
+// extreme finds the first configuration that no other improves on. The function improves
+// must be monotone: less latency or more throughput never makes it false.
 func (f *Surface) extreme(space Space, improves func(best, p Performance) bool) (found Found, ok bool) {
 	found.Predicted = unknown
 	wanted := func(p Performance) bool { return improves(found.Predicted, p) }

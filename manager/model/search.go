@@ -2,17 +2,17 @@ package model
 
 import "math"
 
-// SLO is what reads and writes have to achieve (3.3).
+// SLO is the required performance of reads and writes (3.3).
 type SLO struct {
-	LatencyUs float64 // most mean latency, in microseconds; 0: any
-	Mops      float64 // least throughput in millions a second; 0: any
+	LatencyUs float64 // maximum mean latency in microseconds; 0: any
+	Mops      float64 // minimum throughput in millions a second; 0: any
 }
 
-// met says whether a configuration of that performance meets the SLO.
+// met reports whether a performance meets the SLO.
 func (o SLO) met(p Performance) bool { return p.LatencyUs <= o.latency() && p.Mops >= o.Mops }
 
-// latency is the bound of the latency. There always is one: what was not measured
-// has an infinite latency, and meets no SLO.
+// latency returns the bound of the latency. It is always finite, so that a configuration
+// that was not measured, whose latency is infinite, meets no SLO.
 func (o SLO) latency() float64 {
 	if o.LatencyUs == 0 {
 		return math.MaxFloat64
@@ -20,19 +20,19 @@ func (o SLO) latency() float64 {
 	return o.LatencyUs
 }
 
-// Found is the answer of a search.
+// Found is the result of a search.
 type Found struct {
 	Config    Config
 	Predicted Performance
-	Leaves    int64 // how many configurations were looked at
-	Exact     bool  // by the search that does not depend on latencies that rise
+	Leaves    int64 // configurations visited
+	Exact     bool  // found without figure 10's pruning
 }
 
 // Search finds the first configuration of a space, in the order s, c, b, q, that is
-// predicted to meet the SLO: none has fewer server threads (R66, R67). It walks the
-// tree of figure 10; where measured latencies fall on the way down, so that the
-// figure's pruning may miss the answer, it does without (A22). The error is an
-// *[ImpossibleError] where there is no such configuration.
+// predicted to meet the SLO: none has fewer server threads (R66, R67). It walks the tree of
+// figure 10. If measured latencies fall on the way down, the figure's pruning could miss
+// the answer, and is left out (A22). If there is no such configuration, the error is an
+// *[ImpossibleError].
 func (f *Surface) Search(space Space, slo SLO) (Found, error) {
 	if f.monotone && space.Opt == f.space.Opt {
 		return f.search(space, slo, false)
@@ -40,8 +40,8 @@ func (f *Surface) Search(space Space, slo SLO) (Found, error) {
 	return f.Exact(space, slo)
 }
 
-// Exact is Search without pruning by figure 10: it finds the first configuration
-// whatever the surface looks like.
+// Exact is Search without the pruning of figure 10: it finds the first configuration on any
+// surface.
 func (f *Surface) Exact(space Space, slo SLO) (Found, error) {
 	return f.search(space, slo, true)
 }
@@ -57,35 +57,35 @@ func (f *Surface) search(space Space, slo SLO, exact bool) (Found, error) {
 	return Found{Config: t.found, Predicted: t.predicted, Leaves: t.leaves, Exact: exact}, nil
 }
 
-// status is what a subtree comes to.
+// status is the result of visiting a subtree.
 type status int
 
 const (
-	invalid status = iota // its first leaf is too slow, and so is all to the right of it
-	proceed               // CONTINUE: it has no answer, one to the right of it may be one
+	invalid status = iota // its first leaf is too slow, and so are all to the right of it
+	proceed               // CONTINUE: it has no answer, but one to the right of it may have
 	success               // it has the answer
 )
 
 // traversal is the function Traverse of figure 10, a method for each level, with two
-// additions. A subtree that cannot have the answer, by the corners that it lies
-// between, is not entered: it comes to what its first leaf comes to. And if it is to
-// be exact, nothing is invalid.
+// additions. A subtree whose corners rule the answer out is not entered: its status is that
+// of its first leaf. In an exact traversal no status is invalid.
 type traversal struct {
 	f     *Surface
 	space Space
 	slo   SLO
 	exact bool
 
-	slice *slice        // of the c and s being visited
-	row   []Performance // of the b being visited
+	slice *slice        // of the current c and s
+	row   []Performance // of the current b
 
 	found     Config
 	predicted Performance
 	leaves    int64
 }
 
-// siblings are lines 15 to 26 of figure 10, for the children from first to last.
-// visit says what a child comes to, and up to which sibling they all do.
+// siblings is lines 15 to 26 of figure 10, for the children from first to last. The
+// function visit returns the status of a child, and the last sibling that has the same
+// status.
 func siblings(first, last int, visit func(v int) (_ status, through int)) status {
 	result := invalid
 	for v := first; v <= last; v++ {
@@ -94,7 +94,7 @@ func siblings(first, last int, visit func(v int) (_ status, through int)) status
 		case success:
 			return success
 		case invalid:
-			return result // pruning the remaining children
+			return result // prune the remaining children
 		default:
 			result = proceed
 		}
@@ -103,17 +103,17 @@ func siblings(first, last int, visit func(v int) (_ status, through int)) status
 	return result
 }
 
-// servers is the root: its children are values of s.
+// servers visits the root; its children are values of s.
 func (t *traversal) servers() status {
 	return siblings(0, t.space.C, func(s int) (status, int) { return t.clients(s), s })
 }
 
-// clients visits s: its children are values of c.
+// clients visits s; its children are values of c.
 func (t *traversal) clients(s int) status {
 	return siblings(max(1, s), t.space.C, func(c int) (status, int) { return t.batches(c, s), c })
 }
 
-// batches visits c under s: its children are values of b.
+// batches visits c under s; its children are values of b.
 func (t *traversal) batches(c, s int) status {
 	if !t.slo.met(t.f.bestAt(c, s)) {
 		return t.barren(t.f.At(Config{c, s, 1, t.space.Opt}))
@@ -128,8 +128,8 @@ func (t *traversal) batches(c, s int) status {
 		if cell.hopeful {
 			return t.depths(Config{c, s, b, t.space.Opt}), b
 		}
-		// The first leaves of the children up to end lie on a line, so that if those
-		// at its ends are fast enough, all are.
+		// The first leaves of the children up to end lie on a line: if those at both ends
+		// are fast enough, all are.
 		got := t.barren(t.first(b))
 		if got == proceed && t.barren(t.first(cell.end)) == proceed {
 			return proceed, cell.end
@@ -138,7 +138,7 @@ func (t *traversal) batches(c, s int) status {
 	})
 }
 
-// depths visits b: its children are values of q, and theirs are leaves.
+// depths visits b; its children are values of q, each with one leaf.
 func (t *traversal) depths(at Config) status {
 	if !t.slice.row(at.B, t.row) {
 		return t.barren(unknown)
@@ -149,7 +149,7 @@ func (t *traversal) depths(at Config) status {
 	})
 }
 
-// leaf is lines 8 to 13.
+// leaf is lines 8 to 13 of figure 10.
 func (t *traversal) leaf(at Config) status {
 	p := t.f.depth(t.row, at.Q)
 	t.leaves++
@@ -160,7 +160,7 @@ func (t *traversal) leaf(at Config) status {
 	return t.fate(p)
 }
 
-// fate is what a leaf comes to that is not the answer.
+// fate returns the status of a leaf that does not meet the SLO.
 func (t *traversal) fate(p Performance) status {
 	if !t.exact && p.LatencyUs > t.slo.latency() {
 		return invalid
@@ -168,13 +168,13 @@ func (t *traversal) fate(p Performance) status {
 	return proceed
 }
 
-// barren is what a subtree without an answer comes to, whose first leaf is p.
+// barren returns the status of a subtree without an answer, whose first leaf is p.
 func (t *traversal) barren(p Performance) status {
 	t.leaves++
 	return t.fate(p)
 }
 
-// first is the first leaf under a b of the slice.
+// first returns the first leaf under a b of the slice.
 func (t *traversal) first(b int) Performance {
 	if !t.slice.row(b, t.row) {
 		return unknown

@@ -9,13 +9,13 @@ import (
 //go:embed shipped/*.json
 var shippedFiles embed.FS
 
-// Shipped are the models that come with the program, so that an SLO works before
-// anything was measured here: of mem, shm and tcp, and of shm behind the network model
-// rdma, on two processors. They are nobody's to change.
+// Shipped returns the models that are part of the program, so that an SLO works before
+// anything was measured here. They are of mem, shm and tcp, and of shm behind the network
+// model rdma, on two processors. They must not be modified.
 var Shipped = sync.OnceValue(func() []*Model {
 	entries, err := shippedFiles.ReadDir("shipped")
 	if err != nil {
-		panic(err) // cannot be: the directory is part of the program
+		panic(err) // the directory is part of the program
 	}
 	var models []*Model
 	for _, e := range entries {
@@ -27,7 +27,7 @@ var Shipped = sync.OnceValue(func() []*Model {
 				continue
 			}
 		}
-		panic(fmt.Sprintf("model: shipped %s: %v", e.Name(), err)) // a test looks at each
+		panic(fmt.Sprintf("model: shipped %s: %v", e.Name(), err)) // a test checks each file
 	}
 	return models
 })

@@ -1,16 +1,16 @@
 package model
 
-// slice is what a surface says of one c and s, at measured values of b and q.
+// slice holds a surface's values for one c and s, at the measured values of b and q.
 type slice struct {
 	f     *Surface
-	nodes []Performance // by b and q; with s = 0 there is b = 1 alone
+	nodes []Performance // by b and q; with s = 0 only b = 1
 }
 
 func (f *Surface) newSlice() *slice {
 	return &slice{f: f, nodes: make([]Performance, len(f.b)*len(f.q))}
 }
 
-// at moves the slice to c and s. It returns false beyond what was measured.
+// at moves the slice to c and s. It returns false outside the measured range.
 func (v *slice) at(c, s int) bool {
 	f := v.f
 	corners, n, ok := f.corners(c, s)
@@ -30,7 +30,7 @@ func (v *slice) at(c, s int) bool {
 	return true
 }
 
-// bestAt bounds what any configuration of c and s achieves.
+// bestAt returns a bound of what any configuration of c and s achieves.
 func (f *Surface) bestAt(c, s int) Performance {
 	corners, n, ok := f.corners(c, s)
 	best := unknown
@@ -42,8 +42,8 @@ func (f *Surface) bestAt(c, s int) Performance {
 	return best.bound()
 }
 
-// row puts what the slice says of b, at measured values of q, into row. It returns
-// false beyond what was measured.
+// row fills row with the values for b, at the measured values of q. It returns false
+// outside the measured range.
 func (v *slice) row(b int, row []Performance) bool {
 	bi, part, ok := between(v.f.b, b)
 	if !ok {
@@ -61,17 +61,16 @@ func (v *slice) row(b int, row []Performance) bool {
 	return true
 }
 
-// cell is a run of batch sizes up to end. It is hopeful if one of them can be what is
-// looked for.
+// cell is a run of batch sizes up to end. It is hopeful if one of them may be wanted.
 type cell struct {
 	end     int
 	hopeful bool
 }
 
-// cell is the run of batch sizes that begins at b, which is a measured one or lies
-// beyond all of them, and ends before the next measured one, or with last. No
-// configuration in it is better than the corners that it lies between: it is hopeful
-// if the best of some that are next to each other are what is looked for.
+// cell returns the run of batch sizes that begins at b, which is a measured value or beyond
+// all of them. It ends before the next measured value, or at last. No configuration in it
+// is better than the corners around it, so it is hopeful if the best of some adjacent
+// corners is wanted.
 func (v *slice) cell(b, last, opt int, wanted func(Performance) bool) cell {
 	f := v.f
 	bi, _, ok := between(f.b, b)
@@ -95,8 +94,8 @@ func (v *slice) cell(b, last, opt int, wanted func(Performance) bool) cell {
 	return cell{end: end}
 }
 
-// At predicts the performance of a configuration. Beyond what was measured the
-// latency is infinite.
+// At predicts the performance of a configuration. Outside the measured range the latency is
+// infinite.
 func (f *Surface) At(at Config) Performance {
 	v := f.newSlice()
 	row := make([]Performance, len(f.q))
@@ -106,7 +105,7 @@ func (f *Surface) At(at Config) Performance {
 	return f.depth(row, at.Q)
 }
 
-// depth is what a row says of a queue depth.
+// depth returns a row's value for a queue depth.
 func (f *Surface) depth(row []Performance, q int) Performance {
 	qi, part, ok := between(f.q, q)
 	switch {

@@ -16,8 +16,8 @@ type Config struct {
 // String writes a configuration as c,s,b,q.
 func (c Config) String() string { return fmt.Sprintf("%d,%d,%d,%d", c.C, c.S, c.B, c.Q) }
 
-// alias is the configuration that is carried out: batches of one are one-sided, so
-// server threads have nothing to do for them (A16).
+// alias returns the configuration that is carried out: batches of one are one-sided and use
+// no server threads (A16).
 func (c Config) alias() Config {
 	if c.B == 1 {
 		c.S = 0
@@ -25,24 +25,24 @@ func (c Config) alias() Config {
 	return c
 }
 
-// MaxBatchBytes is the size of a transfer beyond which nothing improves (5.1).
+// MaxBatchBytes is the size of a transfer beyond which throughput does not improve (5.1).
 const MaxBatchBytes = 4 << 10
 
-// BatchLimit is the largest batch of records of that many bytes (R54).
+// BatchLimit returns the largest batch of records of that size (R54).
 func BatchLimit(recordSize int) int {
 	return max(1, (MaxBatchBytes+recordSize-1)/recordSize)
 }
 
-// Space is the configurations that are considered: c from 1 to C, s from 0 to c, b
-// from 1 to B, or 1 where s is 0, and q from Opt to Q, both included (R52 to R56).
+// Space is a set of configurations: c from 1 to C, s from 0 to c, b from 1 to B, or 1 if s
+// is 0, and q from Opt to Q, all inclusive (R52 to R56).
 type Space struct {
 	C   int // client cores
-	B   int // the largest batch
-	Opt int // the least queue depth (4.3)
+	B   int // largest batch
+	Opt int // least queue depth (4.3)
 	Q   int // the NIC's limit
 }
 
-// Check refuses a space without configurations, and one too large to count.
+// Check returns an error if the space is empty or too large.
 func (s Space) Check() error {
 	const most = 1 << 14
 	if s.C < 1 || s.B < 1 || s.Opt < 1 || s.Q < s.Opt || max(s.C, s.B, s.Q) > most {
@@ -51,20 +51,20 @@ func (s Space) Check() error {
 	return nil
 }
 
-// Contains says whether a configuration belongs to the space.
+// Contains reports whether a configuration belongs to the space.
 func (s Space) Contains(c Config) bool {
 	return c.C >= 1 && c.C <= s.C && c.S >= 0 && c.S <= c.C &&
 		c.B >= 1 && c.B <= s.B && (c.S > 0 || c.B == 1) && c.Q >= s.Opt && c.Q <= s.Q
 }
 
-// Leaves is the number of configurations (R58). The paper prints Q-opt for the
-// number of queue depths; opt and Q are both possible, so there is one more.
+// Leaves returns the number of configurations (R58). The paper prints Q-opt as the number
+// of queue depths; both ends are included, so there is one more.
 func (s Space) Leaves() int64 {
 	c, b, q := int64(s.C), int64(s.B), int64(s.Q-s.Opt+1)
 	return (c*(c+3)/2*b - c*(b-1)) * q
 }
 
-// All are the configurations in the order of the search: by s, c, b and q (R60).
+// All returns the configurations in the order of the search: by s, c, b and q (R60).
 func (s Space) All() iter.Seq[Config] {
 	return func(yield func(Config) bool) {
 		for threads := 0; threads <= s.C; threads++ {
@@ -81,7 +81,7 @@ func (s Space) All() iter.Seq[Config] {
 	}
 }
 
-// batches is the largest batch with that many server threads.
+// batches returns the largest batch with that many server threads.
 func (s Space) batches(threads int) int {
 	if threads == 0 {
 		return 1
@@ -89,8 +89,8 @@ func (s Space) batches(threads int) int {
 	return s.B
 }
 
-// axis are the values of a parameter that are measured: the powers of two, and the
-// last value (R63, A19).
+// axis returns the measured values of a parameter: the powers of two, and the last value
+// (R63, A19).
 func axis(last int) []int {
 	var values []int
 	for v := 1; v < last; v *= 2 {
@@ -99,9 +99,9 @@ func axis(last int) []int {
 	return append(values, last)
 }
 
-// grid are the configurations that are measured, in the order of the search, one
-// for each alias: those with b = 1 have no server threads. Depths are measured from
-// 1, whatever the search begins with (A18).
+// grid returns the configurations that are measured, in the order of the search. Aliases
+// occur once: configurations with b = 1 have no server threads. Depths are measured from 1,
+// whatever the search begins with (A18).
 func (s Space) grid() iter.Seq[Config] {
 	return func(yield func(Config) bool) {
 		threads := append([]int{0}, axis(s.C)...)

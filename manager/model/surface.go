@@ -6,24 +6,24 @@ import (
 	"sort"
 )
 
-// Performance is what a configuration achieves with all the requests in flight that
-// it has room for (A15).
+// Performance is what a configuration achieves with as many requests in flight as it allows
+// (A15).
 type Performance struct {
 	LatencyUs float64 `json:"latency_us"` // mean latency of a request, in microseconds
 	Mops      float64 `json:"mops"`       // million requests a second
 }
 
-// worse is the worse of both in either respect.
+// worse returns the worse of the two in each respect.
 func (p Performance) worse(o Performance) Performance {
 	return Performance{LatencyUs: max(p.LatencyUs, o.LatencyUs), Mops: min(p.Mops, o.Mops)}
 }
 
-// better is the better of both in either respect.
+// better returns the better of the two in each respect.
 func (p Performance) better(o Performance) Performance {
 	return Performance{LatencyUs: min(p.LatencyUs, o.LatencyUs), Mops: max(p.Mops, o.Mops)}
 }
 
-// bestOf is the least latency and the most throughput of some.
+// bestOf returns the least latency and the highest throughput of some.
 func bestOf(some []Performance) Performance {
 	best := unknown
 	for _, p := range some {
@@ -32,43 +32,41 @@ func bestOf(some []Performance) Performance {
 	return best
 }
 
-// bound is what nothing in between is better than: rounding may take an
-// interpolation a little past its corners.
+// bound returns a bound that no interpolated value exceeds: rounding may take an
+// interpolation slightly past its corners.
 func (p Performance) bound() Performance {
 	const rounding = 1e-12
 	return Performance{LatencyUs: p.LatencyUs * (1 - rounding), Mops: p.Mops * (1 + rounding)}
 }
 
-// unknown is what is said of a configuration that was not measured: nothing that
-// anybody could count on.
+// unknown is the performance of a configuration that was not measured. It meets no SLO.
 var unknown = Performance{LatencyUs: math.Inf(1)}
 
-// noise is how much two measurements of the same thing may differ (A22).
+// noise is the relative difference that repeated measurements may have (A22).
 const noise = 0.02
 
-// Surface predicts the performance of every configuration of a space from that of
-// some. It never changes, so any number of goroutines may use it.
+// Surface predicts the performance of all configurations of a space from measurements of
+// some. It is immutable and safe for concurrent use.
 //
-// Between adjacent measured values of an axis it is linear in each parameter. Where
-// s <= c cuts a cell of c and s in two, the half that is left has three corners and
-// is linear in both (A20). If a corner is missing, the latency in the cell is
-// infinite: nothing is said of what was not measured (A21).
+// Between adjacent measured values of an axis it is linear in each parameter. Where s <= c
+// cuts a cell of c and s in two, the remaining half has three corners and is linear in both
+// (A20). If a corner is missing, the latency in the cell is infinite (A21).
 type Surface struct {
 	space Space
-	c     []int // axes; that of s has 0 before it
+	c     []int // axes; that of s has 0 in front
 	s     []int
 	b     []int
 	q     []int
-	cells []Performance // by c, s, b, q; those with b = 1 are the same for each s
-	best  []Performance // by c and s: the least latency and the most throughput of all b and q
+	cells []Performance // by c, s, b, q; with b = 1 the same for each s
+	best  []Performance // by c and s: least latency and highest throughput over all b and q
 
-	// monotone says that latency never falls on the way down the left of any
-	// subtree: then figure 10 misses nothing.
+	// monotone means that latency never falls on the way down the left of any subtree, so
+	// that figure 10's pruning misses nothing.
 	monotone bool
 }
 
-// NewSurface makes the surface of what was measured, which are configurations of
-// the space's grid. Those that are not given are missing.
+// NewSurface makes a surface of measurements, which are of configurations on the space's
+// grid. Configurations without one are missing.
 func NewSurface(space Space, measured map[Config]Performance) (*Surface, error) {
 	if err := space.Check(); err != nil {
 		return nil, err
@@ -89,7 +87,7 @@ func NewSurface(space Space, measured map[Config]Performance) (*Surface, error) 
 		}
 		f.cells[f.cell(ci, si, bi)+qi] = p
 	}
-	for ci := range f.c { // batches of one have no use for server threads
+	for ci := range f.c { // batches of one use no server threads
 		from := f.cells[f.cell(ci, 0, 0):][:len(f.q)]
 		for si := 1; si < len(f.s) && f.s[si] <= f.c[ci]; si++ {
 			copy(f.cells[f.cell(ci, si, 0):], from)
@@ -104,20 +102,20 @@ func NewSurface(space Space, measured map[Config]Performance) (*Surface, error) 
 	return f, nil
 }
 
-// from1 is the space with all queue depths.
+// from1 returns the space with all queue depths.
 func (s Space) from1() Space {
 	s.Opt = 1
 	return s
 }
 
-// Space is what the surface was made for.
+// Space returns the space of the surface.
 func (f *Surface) Space() Space { return f.space }
 
-// Monotone says whether measured latencies rise on the way of figure 10's search, so
+// Monotone reports whether measured latencies rise in the order of figure 10's search, so
 // that its pruning misses nothing.
 func (f *Surface) Monotone() bool { return f.monotone }
 
-// extent is the least and the most of what was measured of a space.
+// extent returns the least and the highest figures measured in a space.
 func (f *Surface) extent(space Space) (least, most Performance) {
 	least = Performance{LatencyUs: math.Inf(1), Mops: math.Inf(1)}
 	for at := range f.space.grid() {
@@ -132,12 +130,12 @@ func (f *Surface) extent(space Space) (least, most Performance) {
 	return least, most
 }
 
-// cell is where the depths of c, s, b begin.
+// cell returns the index in cells of the first queue depth of c, s, b.
 func (f *Surface) cell(ci, si, bi int) int {
 	return ((ci*len(f.s)+si)*len(f.b) + bi) * len(f.q)
 }
 
-// index finds a measured configuration on the axes.
+// index returns the indices of a measured configuration on the axes.
 func (f *Surface) index(at Config) (ci, si, bi, qi int, ok bool) {
 	find := func(axis []int, v int) int {
 		i := sort.SearchInts(axis, v)
@@ -151,8 +149,8 @@ func (f *Surface) index(at Config) (ci, si, bi, qi int, ok bool) {
 	return ci, si, bi, qi, ok
 }
 
-// settle gives missing configurations the throughput that was measured last before
-// them on any axis, so that bounds of throughputs hold for them, too.
+// settle gives missing configurations the last throughput measured before them on any axis,
+// so that they too have bounds of throughput.
 func (f *Surface) settle() {
 	for ci := range f.c {
 		for si := range f.s {
@@ -185,10 +183,10 @@ func (f *Surface) settle() {
 	}
 }
 
-// smooth raises latencies that are below one to the left of them by no more than
-// noise, and says whether none is left that is (A22). To the left of a configuration
-// in a subtree are those of smaller q; for the least q, those of smaller b; for b = 1
-// those of smaller c. With b = 1 the server threads do not count.
+// smooth raises latencies that are below their left neighbour by no more than noise, and
+// reports whether no lower ones are left (A22). The left neighbour of a configuration in a
+// subtree has the next smaller q; for the least q, the next smaller b; for b = 1, the next
+// smaller c. With b = 1 the server threads do not matter.
 func (f *Surface) smooth() bool {
 	monotone := true
 	raise := func(p *Performance, left float64) {
@@ -202,7 +200,7 @@ func (f *Surface) smooth() bool {
 	}
 	least, ok := sort.Find(len(f.q), func(i int) int { return f.space.Opt - f.q[i] })
 	if !ok {
-		return false // the search begins between two depths
+		return false // the search begins between two measured depths
 	}
 	for ci := range f.c {
 		for si := range f.s {
@@ -214,7 +212,7 @@ func (f *Surface) smooth() bool {
 				switch {
 				case bi > 0:
 					raise(&row[least], f.cells[f.cell(ci, si, bi-1)+least].LatencyUs)
-				case ci > 0: // for any s it is the same as for 0
+				case ci > 0: // the same for each s
 					raise(&row[least], f.cells[f.cell(ci-1, 0, 0)+least].LatencyUs)
 				}
 				for qi := least + 1; qi < len(row); qi++ {
