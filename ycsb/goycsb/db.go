@@ -15,66 +15,63 @@ import (
 	"github.com/redykv/redykv/kv"
 )
 
-// ErrNoScan says that a DB keeps no order of its keys: set redykv.scan=true both
-// when loading and when running.
+// ErrNoScan is returned by Scan of a DB without an ordered set of keys. Set redykv.scan=true
+// for both load and run.
 var ErrNoScan = errors.New("goycsb: scan without an ordered set of keys")
 
-// DB is go-ycsb's database on a store of variable-length records. A record's key
-// is its table's name and its YCSB key, its value the fields. It is safe for
-// concurrent use; a worker goroutine that has passed its context through
-// InitThread has a session of its own.
+// DB is go-ycsb's database on a store of variable-length records. The key of a record is made
+// of the table's name and the YCSB key; the value has the fields. It is safe for concurrent
+// use. InitThread gives each worker goroutine a session.
 //
-// What Read and Scan return is the worker's: it holds until its next Read or Scan, as
-// long as go-ycsb's workloads look at it, and must not be changed. So a read allocates
-// nothing.
+// The result of Read or Scan is valid until the same worker's next Read or Scan, and must not
+// be changed. So a read allocates nothing.
 type DB struct {
 	store *kv.Store
 	keys  *keySet                    // nil: no scans
 	save  func(ordered []byte) error // stores the keys, before the store closes
 
 	mu      sync.Mutex
-	failure error // the first error that is more than a missing record
+	failure error // the first error other than a missing record
 }
 
 var _ goycsb.DB = (*DB)(nil)
 
-// NewDB returns a DB over store, which it closes in the end. It has no scans.
+// NewDB returns a DB over store, without scans. Close closes the store.
 func NewDB(store *kv.Store) *DB { return &DB{store: store} }
 
-// Store is what the DB is over.
+// Store returns the store of the DB.
 func (db *DB) Store() *kv.Store { return db.store }
 
-// worker is what one goroutine of the client keeps. It travels in the context.
+// worker has the session and buffers of one goroutine. Its context holds it.
 type worker struct {
 	session *kv.Session
 	key     []byte
-	table   string // of key, which begins with prefix bytes for it
+	table   string // the table in key; the first prefix bytes of key stand for it
 	prefix  int
 	read    view   // what Read returned
 	row     []byte // what Insert writes
 	scan    scan   // what Scan returned
 
-	// fields is what Insert writes and what change puts into a row, and made and
-	// merging what came of that: set around one RMW.
+	// For one RMW: the fields to write, and the results made and merging.
 	fields  []field
-	made    bool // of nothing
+	made    bool // the record did not exist
 	merging error
 	edit    edit
 	change  kv.Op // the RMW, with the worker's own merge and overwrite
 }
 
-// scan is what a worker keeps for its scans.
+// scan has the buffers of a worker's scans.
 type scan struct {
-	keys    []string // of a round
-	ops     []kv.Op  // its reads
-	views   []*view  // of the records, in their order
+	keys    []string // of one round of reads
+	ops     []kv.Op  // the reads of a round
+	views   []*view  // the records, in order of keys
 	records []map[string][]byte
 }
 
 type workerKey struct{}
 
-// workerContext is a context with a worker. Whoever has it as it is need not ask for the
-// worker's key, which takes longer.
+// workerContext is a context with a worker. workerOf reads the worker by a type assertion,
+// which is faster than Value.
 type workerContext struct {
 	context.Context
 	worker *worker
@@ -102,7 +99,7 @@ func (db *DB) CleanupThread(ctx context.Context) {
 		return
 	}
 	if err := w.session.Close(); err != nil {
-		_ = db.check(fmt.Errorf("goycsb: close a session: %w", err)) // kept for Err
+		_ = db.check(fmt.Errorf("goycsb: close a session: %w", err))
 	}
 }
 
@@ -118,12 +115,12 @@ func workerOf(ctx context.Context) (*worker, error) {
 	return w, nil
 }
 
-// setKey makes w.key the store's key of a record: what stands for its table, and the
-// YCSB key. No two pairs of names have the same one. A table stands there as the length
-// of its name, from 1, and the name; the usual table as a 0: the shorter a key, the
-// sooner it is hashed.
+// setKey sets w.key to the store's key of a record: a prefix for the table, then the YCSB key.
+// The prefix is one byte 0 for the default table, and otherwise the length of the name plus 1
+// and the name, so different pairs of table and key have different keys. A short prefix makes
+// hashing faster.
 func (w *worker) setKey(table, key string) {
-	if table != w.table || w.prefix == 0 { // mostly it is the one before
+	if table != w.table || w.prefix == 0 { // usually the same as before
 		if w.key = w.key[:0]; table == prop.TableNameDefault {
 			w.key = append(w.key, 0)
 		} else {
@@ -135,15 +132,15 @@ func (w *worker) setKey(table, key string) {
 	w.key = append(w.key[:w.prefix], key...)
 }
 
-// setRow makes w.row the row of these fields.
+// setRow encodes the fields in w.row.
 func (w *worker) setRow(values map[string][]byte) {
 	w.fields = sorted(w.fields, values)
 	w.row = appendRow(w.row[:0], w.fields)
 }
 
-// overwrite is the kv.InPlace of Update: fields mostly keep their lengths.
+// overwrite is the kv.InPlace of Update. Fields usually keep their lengths.
 func (w *worker) overwrite(row []byte) ([]byte, bool) {
-	w.made = false // by an attempt before
+	w.made = false // an earlier attempt may have set it
 	return row, w.edit.overwrite(row, w.fields)
 }
 
@@ -157,7 +154,7 @@ func (w *worker) merge(u *kv.Update) kv.Verdict {
 	return kv.Put
 }
 
-// Read implements go-ycsb's DB. A record that is not there is kv.ErrNotFound.
+// Read implements go-ycsb's DB. If the record does not exist, it returns kv.ErrNotFound.
 func (db *DB) Read(ctx context.Context, table, key string, fields []string) (map[string][]byte, error) {
 	w, err := workerOf(ctx)
 	if err != nil {
@@ -183,8 +180,8 @@ func (w *worker) readRow(table, key string, fields []string) (map[string][]byte,
 	return values, nil
 }
 
-// Scan implements go-ycsb's DB: the records of up to count keys of the table, in
-// order, from startKey on. Without an ordered set of keys it is ErrNoScan.
+// Scan implements go-ycsb's DB. It returns the records of up to count keys of the table, in
+// order, from startKey on. Without an ordered set of keys it returns ErrNoScan.
 func (db *DB) Scan(ctx context.Context, table, startKey string, count int, fields []string) ([]map[string][]byte, error) {
 	if db.keys == nil {
 		return nil, db.check(ErrNoScan)
@@ -198,7 +195,7 @@ func (db *DB) Scan(ctx context.Context, table, startKey string, count int, field
 	s := &w.scan
 	s.records = s.records[:0]
 	for next := prefix + startKey; len(s.records) < count; {
-		// Keys whose records are gone are made up for in the next round.
+		// The next round makes up for keys without a record.
 		s.keys = db.keys.from(s.keys[:0], next, min(count-len(s.records), scanRound))
 		end := slices.IndexFunc(s.keys, func(key string) bool { return !strings.HasPrefix(key, prefix) })
 		if end < 0 {
@@ -208,18 +205,18 @@ func (db *DB) Scan(ctx context.Context, table, startKey string, count int, field
 			return nil, db.check(fmt.Errorf("goycsb: scan %s from %s: %w", table, startKey, err))
 		}
 		if end < len(s.keys) || end == 0 {
-			break // the next table, or no table
+			break // the next table, or the end
 		}
-		next = s.keys[end-1] + "\x00" // the key right after
+		next = s.keys[end-1] + "\x00" // the least key after the last one
 	}
 	return s.records, nil
 }
 
-// scanRound is how many records a scan reads at once.
+// scanRound is the most records that a scan reads in one round.
 const scanRound = 128
 
-// readAll appends to the scan's records those of the store's keys that are there,
-// their cold reads under way together.
+// readAll appends the existing records of keys to the scan's records. It reads them as one
+// batch.
 func (w *worker) readAll(keys []string, fields []string) error {
 	s := &w.scan
 	for len(s.ops) < len(keys) {
@@ -245,7 +242,7 @@ func (w *worker) readAll(keys []string, fields []string) error {
 		if err != nil {
 			return fmt.Errorf("key %q: %w", keys[i], err)
 		}
-		// The one behind a record that is gone takes its place.
+		// Move the view of a missing record behind the used ones.
 		at := len(s.records) - first
 		views[at], views[i] = views[i], views[at]
 		s.records = append(s.records, values)
@@ -253,7 +250,7 @@ func (w *worker) readAll(keys []string, fields []string) error {
 	return nil
 }
 
-// Insert implements go-ycsb's DB. A record that is there already is replaced.
+// Insert implements go-ycsb's DB. It replaces an existing record.
 func (db *DB) Insert(ctx context.Context, table, key string, values map[string][]byte) error {
 	w, err := workerOf(ctx)
 	if err != nil {
@@ -270,8 +267,8 @@ func (db *DB) Insert(ctx context.Context, table, key string, values map[string][
 	return nil
 }
 
-// Update implements go-ycsb's DB: one atomic RMW that puts the given fields over
-// those of the record. A record that is not there is made of them.
+// Update implements go-ycsb's DB. One atomic RMW merges the fields into the record, or creates
+// it.
 func (db *DB) Update(ctx context.Context, table, key string, values map[string][]byte) error {
 	w, err := workerOf(ctx)
 	if err != nil {
@@ -309,27 +306,27 @@ func (db *DB) Delete(ctx context.Context, table, key string) error {
 	return nil
 }
 
-// Close implements go-ycsb's DB: it stores the ordered set of keys, if there is
-// one, and closes the store.
+// Close implements go-ycsb's DB. It stores the ordered set of keys, if there is one, and
+// closes the store.
 func (db *DB) Close() error {
 	var err error
 	if db.keys != nil && db.save != nil {
-		// First the keys: a key too many is found missing by a scan, a key too
-		// few is never found.
+		// The keys are stored first: a scan skips a key without a record, but cannot find a
+		// record whose key is missing.
 		err = db.save(db.keys.encode())
 	}
 	return errors.Join(err, db.store.Close())
 }
 
-// Err is the first error that any operation had, other than a record that is not
-// there, or nil: go-ycsb's client counts errors and goes on.
+// Err returns the first error of an operation other than a missing record. go-ycsb's client
+// only counts errors.
 func (db *DB) Err() error {
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	return db.failure
 }
 
-// check keeps err for Err and returns it.
+// check records err for Err, and returns it.
 func (db *DB) check(err error) error {
 	if err == nil || errors.Is(err, kv.ErrNotFound) {
 		return err

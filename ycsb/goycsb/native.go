@@ -22,12 +22,11 @@ import (
 	"github.com/redykv/redykv/ycsb"
 )
 
-// WorkloadNative is the name of this project's driver as a workload of go-ycsb
-// (property workload): go-ycsb's client runs it in the place of the core workload, on a
-// [DB]. Keys are record numbers, values one piece of fieldcount times fieldlength bytes,
-// which every read is checked by. Each thread draws for itself, and keeps many operations
-// under way on a session of its own; the time of every 32nd is taken, in nanoseconds.
-// What it reports has the form of go-ycsb's own report, with fractions of microseconds.
+// WorkloadNative is the value of property workload that runs package ycsb's driver in
+// go-ycsb's client, on a [DB]. Keys are record numbers. A value is one piece of fieldcount
+// times fieldlength bytes, and every read checks it. Each thread has a generator and a
+// session, and keeps many operations pending. It measures every 32nd operation, in
+// nanoseconds. The report has the form of go-ycsb's, with fractions of microseconds.
 const WorkloadNative = "redykv"
 
 func init() { goycsb.RegisterWorkloadCreator(WorkloadNative, nativeCreator{}) }
@@ -42,7 +41,7 @@ func (nativeCreator) Create(p *properties.Properties) (goycsb.Workload, error) {
 	return newNative(p), nil
 }
 
-// checkNative refuses what the native workload does not do.
+// checkNative returns an error for properties that the native workload does not support.
 func checkNative(p *properties.Properties) error {
 	size := p.GetInt64(prop.FieldCount, prop.FieldCountDefault) * p.GetInt64(prop.FieldLength, prop.FieldLengthDefault)
 	distribution := p.GetString(prop.RequestDistribution, prop.RequestDistributionDefault)
@@ -75,8 +74,8 @@ type native struct {
 
 	mu      sync.Mutex
 	counts  ycsb.Counts // of the threads that have ended
-	failure error       // the first one of a thread
-	began   time.Time   // the first thread's operations that count
+	failure error       // the first error of a thread
+	began   time.Time   // when the first thread's warm-up ended
 }
 
 var _ goycsb.Workload = (*native)(nil)
@@ -103,15 +102,15 @@ func newNative(p *properties.Properties) *native {
 		w.inserts.Store(first)
 	}
 	if p.GetInt64(prop.Target, 0) > 0 {
-		w.spec.Depth = 1 // the client sleeps between operations, and nobody would look
+		w.spec.Depth = 1 // the client sleeps between operations, and nothing would poll
 	}
 	return w
 }
 
-// nativeThread is what one goroutine of the client keeps. It travels in the context.
+// nativeThread is the state of one goroutine. Its context holds it.
 type nativeThread struct {
 	id     int64
-	stream *ycsb.Stream // nil: not begun
+	stream *ycsb.Stream // nil until the first operation
 	counts bool         // the warm-up is over
 }
 
@@ -122,7 +121,7 @@ func (w *native) InitThread(ctx context.Context, id, _ int) context.Context {
 	return context.WithValue(ctx, nativeKey{}, &nativeThread{id: int64(id)})
 }
 
-// CleanupThread implements go-ycsb's Workload: it waits for what is under way.
+// CleanupThread implements go-ycsb's Workload. It waits for pending operations.
 func (w *native) CleanupThread(ctx context.Context) {
 	t, ok := ctx.Value(nativeKey{}).(*nativeThread)
 	if !ok || t.stream == nil {
@@ -138,21 +137,21 @@ func (w *native) CleanupThread(ctx context.Context) {
 	w.fail(err)
 }
 
-// fail keeps the first error. The caller holds w.mu.
+// fail records the first error. The caller holds w.mu.
 func (w *native) fail(err error) {
 	if w.failure == nil {
 		w.failure = err
 	}
 }
 
-// Load implements go-ycsb's Workload, whose client does not call it.
+// Load implements go-ycsb's Workload. The client does not call it.
 func (w *native) Load(context.Context, goycsb.DB, int64) error { return nil }
 
 // DoInsert implements go-ycsb's Workload.
 func (w *native) DoInsert(ctx context.Context, db goycsb.DB) error { return w.DoTransaction(ctx, db) }
 
-// DoTransaction implements go-ycsb's Workload: it begins an operation, and may return
-// before that has ended.
+// DoTransaction implements go-ycsb's Workload. It begins an operation, which may be pending
+// when it returns.
 func (w *native) DoTransaction(ctx context.Context, db goycsb.DB) error {
 	t, ok := ctx.Value(nativeKey{}).(*nativeThread)
 	if !ok {
@@ -173,7 +172,7 @@ func (w *native) DoTransaction(ctx context.Context, db goycsb.DB) error {
 	return err
 }
 
-// begin opens a thread's stream and, when the warm-up is over, forgets what came before.
+// begin opens a thread's stream and, when the warm-up is over, resets its counts.
 func (w *native) begin(t *nativeThread, db goycsb.DB) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -198,7 +197,7 @@ func (w *native) begin(t *nativeThread, db goycsb.DB) error {
 	return nil
 }
 
-// storeOf is the store of a database of go-ycsb's that has one of this project.
+// storeOf returns the kv.Store of a go-ycsb database, or an error if it has none.
 func storeOf(db goycsb.DB) (*kv.Store, error) {
 	if wrapped, ok := db.(client.DbWrapper); ok {
 		db = wrapped.DB
@@ -210,7 +209,7 @@ func storeOf(db goycsb.DB) (*kv.Store, error) {
 	return with.Store(), nil
 }
 
-// DoBatchInsert implements go-ycsb's Workload; batches are refused beforehand.
+// DoBatchInsert implements go-ycsb's Workload. checkNative refuses batches.
 func (w *native) DoBatchInsert(context.Context, int, goycsb.DB) error { return errNoBatches }
 
 // DoBatchTransaction implements go-ycsb's Workload, as DoBatchInsert.
@@ -218,7 +217,7 @@ func (w *native) DoBatchTransaction(context.Context, int, goycsb.DB) error { ret
 
 var errNoBatches = fmt.Errorf("goycsb: workload %s has no batches", WorkloadNative)
 
-// Close implements go-ycsb's Workload. It tells of the first operation that failed.
+// Close implements go-ycsb's Workload. It returns the first error of an operation.
 func (w *native) Close() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -236,7 +235,7 @@ func (w *native) Close() error {
 	return nil
 }
 
-// report prints what was measured where and how go-ycsb does that.
+// report prints the results in go-ycsb's form, to its output.
 func (w *native) report() (err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -262,20 +261,20 @@ func (w *native) report() (err error) {
 	return w.export(w.p.GetString(prop.MeasurementHistogramPercentileExportFilepath, prop.MeasurementHistogramPercentileExportFilepathDefault))
 }
 
-// nativeHeader is what go-ycsb calls its columns.
+// nativeHeader has go-ycsb's names of its columns.
 var nativeHeader = []string{
 	"Operation", "Takes(s)", "Count", "OPS", "Avg(us)", "Min(us)", "Max(us)",
 	"50th(us)", "90th(us)", "95th(us)", "99th(us)", "99.9th(us)", "99.99th(us)",
 }
 
-// lines are the kinds' of operations that there were, and that of all.
+// lines returns a line per kind of operation, and a total.
 func (w *native) lines(took time.Duration) (lines [][]string) {
 	var total ycsb.Counted
 	add := func(name string, c ycsb.Counted) {
 		line := []string{name, fmt.Sprintf("%.1f", took.Seconds()), fmt.Sprint(c.Ops), fmt.Sprintf("%.1f", float64(c.Ops)/took.Seconds())}
 		micros := func(ns float64) { line = append(line, fmt.Sprintf("%.3f", ns/1e3)) }
 		h := c.Latencies
-		if h == nil { // fewer than are measured one of
+		if h == nil { // no operation was measured
 			h = ycsb.NewLatencies()
 		}
 		micros(h.Mean())
@@ -306,7 +305,7 @@ func (w *native) lines(took time.Duration) (lines [][]string) {
 	return lines
 }
 
-// export writes the histograms, in microseconds, each into a file.
+// export writes each histogram, in microseconds, to a file.
 func (w *native) export(prefix string) error {
 	for kind, c := range w.counts.Kinds {
 		if c.Latencies == nil {

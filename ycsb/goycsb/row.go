@@ -9,8 +9,8 @@ import (
 	"slices"
 )
 
-// A row is one record's fields, in the order of their names, each only once: first the
-// heads of all of them, then their values.
+// A row has the fields of one record, in the order of their names: first all heads, then all
+// values.
 //
 //	uvarint   number of bytes of all heads
 //	heads     of each field: uvarint   length of the name
@@ -18,20 +18,20 @@ import (
 //	                         uvarint   length of the value
 //	bytes     the values, one after another
 //
-// Rows of a table are mostly alike but for the values: whether two are, one comparison
-// of their heads tells (see shape). No bytes at all are a row without fields.
+// Most rows of a table have equal heads; one comparison checks that (see shape). An empty row
+// has no fields.
 
-// errBadRow says that bytes are not a row.
+// errBadRow is the error of a malformed row.
 var errBadRow = errors.New("malformed row")
 
 // field is one field of a row.
 type field struct {
 	name  string
 	value []byte
-	at    int // where edit.overwrite puts the value
+	at    int // offset at which edit.overwrite puts the value
 }
 
-// appendRow appends the row of fields, which are in their order.
+// appendRow appends the encoding of fields, which are sorted by name.
 func appendRow(row []byte, fields []field) []byte {
 	heads := 0
 	for i := range fields {
@@ -50,11 +50,10 @@ func appendRow(row []byte, fields []field) []byte {
 	return row
 }
 
-// uvarintSize is how many bytes n takes.
+// uvarintSize returns the size of n as a uvarint.
 func uvarintSize(n int) int { return (bits.Len64(uint64(n)|1) + 6) / 7 }
 
-// sorted are values in the order of their names. fields are those of the call before,
-// whose memory it takes.
+// sorted returns values sorted by name. It reuses fields, the result of the call before.
 func sorted(fields []field, values map[string][]byte) []field {
 	if len(values) > 1 && refill(fields, values) {
 		return fields
@@ -67,8 +66,7 @@ func sorted(fields []field, values map[string][]byte) []field {
 	return fields
 }
 
-// refill puts values into fields that have the same names, as most rows of a table do,
-// and says whether they have.
+// refill puts values into fields if they have the same names, and reports whether they have.
 func refill(fields []field, values map[string][]byte) bool {
 	if len(fields) != len(values) {
 		return false
@@ -83,26 +81,25 @@ func refill(fields []field, values map[string][]byte) bool {
 	return true
 }
 
-// shape is what rows with the same heads have in common: where the values are.
+// shape has the layout of all rows with the same heads.
 type shape struct {
-	head   []byte // what such a row begins with, up to its first value
-	length int    // of such a row
-	spots  []spot // its fields
+	head   []byte // the row up to its first value
+	length int    // size of the row
+	spots  []spot // of the fields
 }
 
-// spot is where a row has a field: row[from:to] is the value.
+// spot locates a field: row[from:to] is its value.
 type spot struct {
 	name     string
 	from, to int
 }
 
-// fits says whether s is the shape of the row.
+// fits reports whether the row has the shape s.
 func (s *shape) fits(row []byte) bool {
 	return len(row) == s.length && string(row[:len(s.head)]) == string(s.head)
 }
 
-// learn makes s the shape of the row. After an error it is that of a row without
-// fields.
+// learn sets s to the shape of the row. After an error, s is the shape of an empty row.
 func (s *shape) learn(row []byte) error {
 	if s.fits(row) {
 		return nil
@@ -130,7 +127,7 @@ func (s *shape) learn(row []byte) error {
 			spots = append(spots, spot{})
 		}
 		p := &spots[n]
-		if p.name != string(name) { // mostly it is, and the string there already
+		if p.name != string(name) { // usually equal: keep the existing string
 			p.name = string(name)
 		}
 		p.from, p.to = at, at+int(size)
@@ -143,7 +140,7 @@ func (s *shape) learn(row []byte) error {
 	return nil
 }
 
-// nextBytes splits a length and as many bytes off b.
+// nextBytes splits a length and that many bytes off b.
 func nextBytes(b []byte) (head, rest []byte, err error) {
 	length, n := binary.Uvarint(b)
 	switch {
@@ -156,15 +153,14 @@ func nextBytes(b []byte) (head, rest []byte, err error) {
 	return b[n:end:end], b[end:], nil
 }
 
-// edit puts fields over those of rows.
+// edit merges fields into rows.
 type edit struct {
-	shape  shape   // of the row before
+	shape  shape   // of the last row
 	merged []field // scratch
 }
 
-// overwrite puts fields, in their order, over those of a row, in its place. It says
-// false, and has changed nothing, unless the row has all of them, each with a value of
-// the same length.
+// overwrite replaces fields of a row in place. It reports false, and changes nothing, unless
+// the row has all of them with values of the same lengths. fields is sorted by name.
 func (e *edit) overwrite(row []byte, fields []field) bool {
 	if e.shape.learn(row) != nil {
 		return false
@@ -186,7 +182,7 @@ func (e *edit) overwrite(row []byte, fields []field) bool {
 	return true
 }
 
-// merge appends to dst the row old with fields, in their order, put over its own.
+// merge appends to dst the row old with fields, sorted by name, merged into it.
 func (e *edit) merge(dst, old []byte, fields []field) ([]byte, error) {
 	if err := e.shape.learn(old); err != nil {
 		return dst, err

@@ -17,38 +17,37 @@ import (
 	"github.com/redykv/redykv/ycsb"
 )
 
-// Properties of our own.
+// Properties of this package.
 const (
-	PropDir    = "redykv.dir"    // where the files are; default DefaultDir
+	PropDir    = "redykv.dir"    // directory of the files; default DefaultDir
 	PropDevice = "redykv.device" // ssd (default) or redy
 	PropMemory = "redykv.memory" // log in local memory, a size; default 256MiB
 	PropCache  = "redykv.cache"  // Redy's remote memory, a size; default 1GiB
-	PropNet    = "redykv.net"    // as --net of compare; default rdma
-	PropScan   = "redykv.scan"   // keep the order of keys; default: whether the workload scans
+	PropNet    = "redykv.net"    // emulated network, as --net of compare; default rdma
+	PropScan   = "redykv.scan"   // keep an ordered set of keys; default: whether the workload scans
 )
 
-// ownProps are all of them. What else begins as they do is a slip of the pen.
+// ownProps lists all of them. Any other property with ownPrefix is an error.
 var ownProps = []string{PropDir, PropDevice, PropMemory, PropCache, PropNet, PropScan}
 
-// ownPrefix is how they begin, in letters of either case.
+// ownPrefix begins the names of these properties, in letters of either case.
 const ownPrefix = "redykv."
 
-// DefaultDir is where load and run keep their files unless told otherwise.
+// DefaultDir is the default directory of the files.
 const DefaultDir = "redykv-ycsb"
 
-// settings are the properties that this package itself needs, checked.
+// settings has the checked properties that this package uses.
 type settings struct {
 	device  ycsb.Device
 	dir     string
-	shape   ycsb.Shape // Records: that the store may come to hold; records vary in size
+	shape   ycsb.Shape // Records is the most records that the store may hold; their sizes vary
 	scan    bool
 	seconds int64 // maxexecutiontime; 0: no limit
 }
 
-// readSettings checks all properties that go-ycsb or this package reads. go-ycsb
-// itself takes a default for a number that it cannot read, and ends the process
-// over others: after this it finds nothing to object to. loading says that
-// records are inserted rather than transactions run.
+// readSettings checks all properties that go-ycsb or this package reads. go-ycsb itself uses
+// its default for a number that it cannot parse, and exits the process for other bad values.
+// loading means that records are inserted, rather than transactions run.
 func readSettings(p *properties.Properties, loading bool) (settings, error) {
 	if err := checkKinds(p); err != nil {
 		return settings{}, err
@@ -71,7 +70,7 @@ func readSettings(p *properties.Properties, loading bool) (settings, error) {
 			Depth:   kv.DefaultQueueDepth,
 		},
 	}
-	// Inserts of a transaction phase come on top; the index is sized for them.
+	// The run phase may insert more records; the index is sized for them too.
 	s.shape.Records += int64(float64(p.GetInt64(prop.OperationCount, 0)) * p.GetFloat64(prop.InsertProportion, 0))
 	s.scan = p.GetBool(PropScan, s.scan)
 	for name, size := range map[string]struct {
@@ -84,7 +83,7 @@ func readSettings(p *properties.Properties, loading bool) (settings, error) {
 		}
 		*size.value = int64(parsed)
 	}
-	// The others do not last from load to run, or are other stores.
+	// The other devices do not keep data from load to run, or are other stores.
 	if s.device = ycsb.Device(p.GetString(PropDevice, string(ycsb.SSD))); s.device != ycsb.SSD && s.device != ycsb.Redy {
 		return settings{}, fmt.Errorf("property %s: %q: want %s or %s", PropDevice, s.device, ycsb.SSD, ycsb.Redy)
 	}
@@ -99,7 +98,7 @@ func readSettings(p *properties.Properties, loading bool) (settings, error) {
 	return s, nil
 }
 
-// kinds says how go-ycsb's properties, and ours, are read.
+// kinds lists properties by how they are parsed.
 var kinds = struct {
 	whole, positive, share, boolean []string
 	oneOf                           map[string][]string
@@ -131,7 +130,7 @@ var kinds = struct {
 	},
 }
 
-// limits keep what go-ycsb makes room for, or counts up to, within reason.
+// limits bounds the numbers for which go-ycsb allocates memory or loops.
 var limits = map[string]int64{
 	prop.ThreadCount:   ycsb.MaxThreads,
 	prop.FieldCount:    10_000,
@@ -141,7 +140,7 @@ var limits = map[string]int64{
 	prop.ZeroPadding:   1000,
 }
 
-// checkKinds checks every property that is set by itself.
+// checkKinds checks each property on its own.
 func checkKinds(p *properties.Properties) error {
 	whole := func(least int64) func(string) bool {
 		return func(text string) bool {
@@ -198,8 +197,8 @@ func checkKinds(p *properties.Properties) error {
 	return nil
 }
 
-// trim takes blanks off the property, if it is set: go-ycsb's own template has one at the
-// end of a line, and go-ycsb would take its default instead of such a number.
+// trim removes blanks around the property's value, if it is set. go-ycsb's own template ends a
+// line with a blank, and go-ycsb would use its default for such a number.
 func trim(p *properties.Properties, name string) (text string, set bool, err error) {
 	if text, set = p.Get(name); !set {
 		return "", false, nil
@@ -211,7 +210,7 @@ func trim(p *properties.Properties, name string) (text string, set bool, err err
 	return text, true, nil
 }
 
-// checkWorkload checks what several properties must make together.
+// checkWorkload checks properties that depend on each other.
 func checkWorkload(p *properties.Properties, loading bool) error {
 	records := p.GetInt64(prop.RecordCount, 0)
 	threads := p.GetInt64(prop.ThreadCount, 1)

@@ -25,27 +25,27 @@ import (
 // Stores of a suite, beside those of package peers.
 const (
 	StoreRedykv = "redykv" // this project's, on the SSD
-	StoreEmpty  = "empty"  // no store at all: what go-ycsb itself costs
-	StoreMap    = "map"    // a map of Go's behind a lock, each read a copy
+	StoreEmpty  = "empty"  // no store: the cost of go-ycsb itself
+	StoreMap    = "map"    // a Go map with a lock; a read copies the row
 )
 
-// SuiteStores are the names of all stores that a suite can have.
+// SuiteStores returns the names of all stores that a suite can have.
 func SuiteStores() []string {
 	return append([]string{StoreRedykv, StoreEmpty, StoreMap}, peers.Names()...)
 }
 
-// SuiteSpec is go-ycsb's core workloads on several stores.
+// SuiteSpec describes a suite: go-ycsb's core workloads on several stores.
 type SuiteSpec struct {
-	Workloads           []string // of Workloads
-	Stores              []string // of SuiteStores
+	Workloads           []string // see Workloads
+	Stores              []string // see SuiteStores
 	Records, Operations int64
-	Fields, FieldLength int64 // of a record, and bytes of each
+	Fields, FieldLength int64 // fields per record, bytes per field
 	Threads, Rounds     int
 	Memory              int64  // bytes of log in memory, or of cache
-	Dir                 string // an existing directory, for the stores' files
+	Dir                 string // an existing directory for the stores' files
 }
 
-// Check returns an error if the spec makes no sense.
+// Check returns an error for a spec that cannot run.
 func (s *SuiteSpec) Check() error {
 	for _, list := range []struct {
 		what        string
@@ -82,26 +82,26 @@ func (s *SuiteSpec) Check() error {
 	return nil
 }
 
-// SuiteRow is a workload on a store. Its JSON form is one line. Figures are those of the
-// round whose throughput is the median; latencies are go-ycsb's, in whole microseconds.
+// SuiteRow is the result of a workload on a store. Its JSON form is one line. The figures are
+// of the round with the median throughput. Latencies are go-ycsb's, in whole microseconds.
 type SuiteRow struct {
 	Workload string  `json:"workload"`
 	Store    string  `json:"store"`
 	Threads  int     `json:"threads"`
 	Rounds   int     `json:"rounds"`
-	Ops      float64 `json:"ops"` // a second
+	Ops      float64 `json:"ops"` // per second
 	Least    float64 `json:"ops_least"`
 	Most     float64 `json:"ops_most"`
 	P50      float64 `json:"p50_us"`
 	P99      float64 `json:"p99_us"`
 	P999     float64 `json:"p999_us"`
 	Max      float64 `json:"max_us"`
-	Failed   int64   `json:"failed,omitempty"` // operations; go-ycsb asks for keys that do not exist
+	Failed   int64   `json:"failed,omitempty"` // operations; go-ycsb asks for some keys that do not exist
 }
 
 // Suite loads each workload into all stores and runs it on them alternately, in several
-// rounds, with go-ycsb's own client and measurement. Only one Suite or Execute at a time
-// in a process. progress may be nil.
+// rounds, with go-ycsb's client and measurement. A process can run only one Suite or Execute
+// at a time. progress may be nil.
 func Suite(ctx context.Context, spec SuiteSpec, progress ycsb.Progress) ([]SuiteRow, error) {
 	if err := spec.Check(); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrProperties, err)
@@ -118,7 +118,7 @@ func Suite(ctx context.Context, spec SuiteSpec, progress ycsb.Progress) ([]Suite
 	return rows, nil
 }
 
-// workload is one workload on all stores.
+// workload measures one workload on all stores.
 func (s *SuiteSpec) workload(ctx context.Context, name string, progress ycsb.Progress) (rows []SuiteRow, err error) {
 	progress.Begin(name, int64((1+s.Rounds)*len(s.Stores)))
 	defer progress.End()
@@ -160,7 +160,7 @@ func (s *SuiteSpec) workload(ctx context.Context, name string, progress ycsb.Pro
 	return rows, nil
 }
 
-// properties are those of a workload on a store.
+// properties returns the properties of a workload on a store.
 func (s *SuiteSpec) properties(workload, store string, phase Phase, output string) (*properties.Properties, error) {
 	return Properties([]string{workload}, []string{
 		prop.RecordCount + "=" + strconv.FormatInt(s.Records, 10),
@@ -168,7 +168,7 @@ func (s *SuiteSpec) properties(workload, store string, phase Phase, output strin
 		prop.FieldCount + "=" + strconv.FormatInt(s.Fields, 10),
 		prop.FieldLength + "=" + strconv.FormatInt(s.FieldLength, 10),
 		prop.ThreadCount + "=" + strconv.Itoa(s.Threads),
-		prop.LogInterval + "=1000000", // nothing is printed in between
+		prop.LogInterval + "=1000000", // no intermediate output
 		prop.OutputStyle + "=json",
 		prop.MeasurementRawOutputFile + "=" + output,
 		prop.DoTransactions + "=" + strconv.FormatBool(phase == PhaseRun),
@@ -248,8 +248,8 @@ func (s *SuiteSpec) run(ctx context.Context, workload, store string, db goycsb.D
 	return row, err
 }
 
-// silently keeps what go-ycsb prints, to os.Stdout and without being asked, from
-// standing in the way of a table.
+// silently discards what do prints to os.Stdout: go-ycsb prints there unconditionally, into
+// the tables.
 func silently(do func() error) error {
 	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
 	if err != nil {
@@ -261,7 +261,7 @@ func silently(do func() error) error {
 	return errors.Join(do(), null.Close())
 }
 
-// totals reads go-ycsb's output: its line for all operations, and how many failed.
+// totals parses go-ycsb's output: the line of all operations, and the number that failed.
 func totals(text []byte) (row SuiteRow, err error) {
 	var lines []map[string]string
 	if err := json.Unmarshal(text, &lines); err != nil {
@@ -290,5 +290,5 @@ func totals(text []byte) (row SuiteRow, err error) {
 	return row, err
 }
 
-// failed ends the names of operations that failed.
+// failed is the suffix of go-ycsb's names for failed operations.
 const failed = "_ERROR"
