@@ -2,15 +2,14 @@ package ycsb
 
 import "fmt"
 
-// Distribution says how an experiment chooses records.
+// Distribution is the way in which an experiment chooses records.
 type Distribution string
 
 const (
-	// Uniform chooses every record equally often.
+	// Uniform chooses all records equally often.
 	Uniform Distribution = "uniform"
-	// Zipfian chooses few records very often: Zipf's law with theta 0.99 over
-	// records in scrambled order, as YCSB does it, so that hot records lie
-	// anywhere in the log (A55).
+	// Zipfian chooses few records very often: Zipf's law with theta 0.99 over records in
+	// scrambled order, as in YCSB, so that hot records are spread over the log (A55).
 	Zipfian Distribution = "zipfian"
 )
 
@@ -32,8 +31,7 @@ func oneOf[T ~string](what, name string, known []T) (T, error) {
 	return "", fmt.Errorf("unknown %s %q: want one of %v", what, name, known)
 }
 
-// MaxRecords is the most records that an experiment can have: their numbers are of 32
-// bits.
+// MaxRecords is the most records of an experiment: record numbers have 32 bits.
 const MaxRecords = 1 << 32
 
 // Sequence draws n record numbers below records. The same seed gives the same

@@ -8,16 +8,16 @@ import (
 	"sync"
 )
 
-// Generator draws record numbers for one thread. It belongs to that thread, takes some
-// nanoseconds a number, and does not repeat itself: a read cache would answer a short list
-// that is repeated.
+// Generator draws record numbers for one thread, in a few nanoseconds each. Its sequence does
+// not repeat: a read cache would answer a short repeated sequence. It belongs to one
+// goroutine.
 type Generator struct {
 	rng     rand.PCG
 	records uint64
 	zipf    *zipf // nil: uniform
 }
 
-// Generator returns one for numbers below records. The same seed gives the same
+// Generator returns a generator of numbers below records. The same seed gives the same
 // numbers.
 func (d Distribution) Generator(records, seed int64) (*Generator, error) {
 	if records < 1 || records > MaxRecords {
@@ -49,7 +49,7 @@ func below(random, n uint64) uint64 {
 	return high
 }
 
-// scramble sends ranks all over 64 bits: it has an inverse, so that no two meet.
+// scramble maps ranks to 64-bit numbers. It is invertible, so no two ranks collide.
 func scramble(rank uint64) uint64 {
 	const a, b, c = 0x9e3779b97f4a7c15, 0xbf58476d1ce4e5b9, 0x94d049bb133111eb
 	rank = (rank + 1) * a
@@ -58,33 +58,33 @@ func scramble(rank uint64) uint64 {
 	return rank ^ rank>>31
 }
 
-// YCSB's Zipf law: theta, and the number of items, which are folded onto the records
-// there are, however few.
+// Parameters of YCSB's Zipf law: theta, and the number of items. Items are mapped onto the
+// existing records, even if there are few.
 const (
 	zipfTheta = 0.99
 	zipfItems = 10_000_000_000
 )
 
-// Ranks up to zipfExact have a class of their own; beyond, a class is a 64th of an
-// octave, within which ranks are drawn evenly: their probabilities differ by 1.6 %.
+// Each rank up to zipfExact is a class. Beyond, a class is a 64th of an octave, and its ranks
+// are drawn evenly: their probabilities differ by 1.6 %.
 const (
 	zipfExact   = 64
 	zipfClasses = 64
 )
 
-// zipf draws ranks from 0 by Zipf's law: a class by Walker's alias method, and a rank
-// within it.
+// zipf draws ranks from 0 by Zipf's law. It draws a class by Walker's alias method, then a
+// rank of the class.
 type zipf struct {
 	classes []zipfClass
 }
 
 type zipfClass struct {
-	first, size uint64 // its ranks
-	keep        uint64 // of 2^32: how often it is itself that is drawn
-	alias       uint32 // else this one is
+	first, size uint64 // the ranks of the class
+	keep        uint64 // of 2^32: how often a draw of this class keeps it
+	alias       uint32 // the class drawn otherwise
 }
 
-// rank draws a rank, with 64 random bits and some more.
+// rank draws a rank, from 64 random bits and rng.
 func (z *zipf) rank(random uint64, rng *rand.PCG) uint64 {
 	c := &z.classes[random>>32*uint64(len(z.classes))>>32]
 	if random&math.MaxUint32 >= c.keep {
@@ -98,7 +98,7 @@ func (z *zipf) rank(random uint64, rng *rand.PCG) uint64 {
 
 var ycsbZipf = sync.OnceValue(func() *zipf { return newZipf(zipfTheta, zipfItems) })
 
-// newZipf divides items into classes and gives each its share.
+// newZipf divides items into classes and computes the share of each.
 func newZipf(theta float64, items uint64) *zipf {
 	z := new(zipf)
 	var shares []float64
@@ -122,8 +122,8 @@ func newZipf(theta float64, items uint64) *zipf {
 	return z
 }
 
-// alias fills in Walker's table (Vose's way): classes of less than the average share
-// hand what they lack to one of those of more.
+// alias builds Walker's table by Vose's method: each class below the average share is filled
+// up from one above it.
 func (z *zipf) alias(shares []float64) {
 	sum := 0.0
 	for _, s := range shares {
@@ -150,7 +150,7 @@ func (z *zipf) alias(shares []float64) {
 			small = append(small, l)
 		}
 	}
-	for _, i := range append(small, large...) { // all of them 1, but for rounding
+	for _, i := range append(small, large...) { // these shares are 1, except for rounding
 		z.classes[i].keep = 1 << 32
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/redykv/redykv/redytier"
 )
 
-// history has the events of a target's tiers since it was opened. Tiers report events from
-// any goroutine.
+// history holds the events of a target's tiers since it was opened. Any goroutine may report
+// events.
 type history struct {
 	mu     sync.Mutex
 	events []pastEvent
@@ -29,7 +29,7 @@ func (h *history) add(e device.TierEvent) {
 	h.events = append(h.events, pastEvent{time.Now(), e})
 }
 
-// memory is the OnEvent of a cache that is the first tier, which stays in the set when it
+// memory is the OnEvent of a cache as the first tier. Such a tier stays in the set when it
 // loses memory.
 func (h *history) memory(e redytier.Event) {
 	switch e.Kind {
@@ -40,9 +40,9 @@ func (h *history) memory(e redytier.Event) {
 	}
 }
 
-// note tells what happened between two moments, with seconds counted from the
-// first, and which tiers were out of use already. next names the tier that
-// reads go on from, by the number of the one that failed.
+// note describes the events between two times, with seconds since the first, and the tiers
+// that were out of use before. next names the tier that reads fall back to when the given one
+// has failed.
 func (h *history) note(from, to time.Time, next func(tier int) string) string {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -10,11 +10,11 @@ import (
 	"github.com/redykv/redykv/kv"
 )
 
-// loadBatch is how many records a loading thread hands to its session at once.
+// loadBatch is the number of records that a loading thread submits at once.
 const loadBatch = 64
 
-// Load stores the records 0 to shape.Records-1 as [Fill] does and commits them, so
-// that nothing is being written any more when it returns.
+// Load stores the records 0 to shape.Records-1 as [Fill] does and commits them, so that no
+// writes are pending when it returns.
 func Load(ctx context.Context, store *kv.Store, shape Shape, threads int, progress Progress) error {
 	if err := Fill(ctx, store, shape, threads, progress); err != nil {
 		return err
@@ -25,8 +25,8 @@ func Load(ctx context.Context, store *kv.Store, shape Shape, threads int, progre
 	return nil
 }
 
-// Fill stores the records 0 to shape.Records-1 from several threads. It commits
-// nothing: what fits into the store's mutable memory is still updated in place.
+// Fill stores the records 0 to shape.Records-1 from several threads. It does not commit, so
+// the records in the store's mutable memory are still updated in place.
 func Fill(ctx context.Context, store *kv.Store, shape Shape, threads int, progress Progress) error {
 	if err := shape.check(); err != nil {
 		return fmt.Errorf("ycsb: load: %w", err)

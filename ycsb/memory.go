@@ -9,25 +9,24 @@ import (
 	"github.com/redykv/redykv/kv"
 )
 
-// What processes take beside what a Shape says, in bytes: code and heap of this one, and
+// Memory of processes in addition to the Shape's, in bytes: code and heap of this process, and
 // of a server that is started for a device.
 const (
 	processMemory = 32 << 20
 	serverMemory  = 24 << 20
 )
 
-// overhead is the part of all that is estimated that no estimate is of: page tables,
-// and what allocators round up.
+// overhead is the fraction of the estimate added for page tables and for the rounding of
+// allocators.
 const overhead = 1.0 / 50
 
-// readMemory is what a cold read of a store has under way beside its record: aligned
-// blocks around it, and what the session keeps of it.
+// readMemory is the memory of a pending cold read in addition to its record: the aligned
+// blocks around it and the session's state.
 const readMemory = 8 << 10
 
-// MemoryOn is about how many bytes of this machine's memory a store of that shape
-// takes on a device, at most, while it is loaded and read. What the kernel can drop at
-// once, of files that are read by way of the page cache, does not count. It is no whole
-// number, so that no Shape is too large for it.
+// MemoryOn returns an upper estimate of this machine's memory, in bytes, that a store of the
+// shape takes on a device while it is loaded and read. Page cache, which the kernel can drop,
+// does not count. The result is a float64, so that it cannot overflow.
 func (s Shape) MemoryOn(device Device) float64 {
 	sum := 0.0
 	for _, p := range s.parts(device) {
@@ -36,17 +35,17 @@ func (s Shape) MemoryOn(device Device) float64 {
 	return sum
 }
 
-// part is what one part of a store takes.
+// part is the memory of one part of a store.
 type part struct {
 	name  string
 	bytes float64
 }
 
-// parts are those of a store on a device, the local ones first.
+// parts returns the parts of a store on a device, the local ones first.
 func (s Shape) parts(device Device) []part {
 	log := float64(s.LogBytes())
 	parts := []part{{"local memory", float64(s.Memory)}, {"index", float64(kv.IndexMemory(s.Records))}}
-	if slices.Contains(Peers, device) { // these two are its cache
+	if slices.Contains(Peers, device) { // a peer's cache gets the memory of both
 		parts = []part{{"cache", parts[0].bytes + parts[1].bytes}}
 	}
 	switch device {
@@ -58,14 +57,15 @@ func (s Shape) parts(device Device) []part {
 		parts = append(parts, part{"log", log})
 	case "pebble": // see peers.PebbleOptions
 		parts = append(parts, part{"memtables", min(log, 9*64<<20)})
-	case "badger": // its defaults, and the tables' own indexes and filters
+	case "badger": // its default memtables, and the indexes and filters of its tables
 		parts = append(parts, part{"memtables", 48<<20 + min(3*log, 7*64<<20)}, part{"tables' indexes", 20 * float64(s.Records)})
 	}
 	return parts
 }
 
-// MemoryBytes is about what a comparison takes of this machine's memory, at most. All stores are open at once, so
-// that devices are measured alternately; the readers of one at a time.
+// MemoryBytes returns an upper estimate of this machine's memory that a comparison takes. All
+// stores are open at once, as devices are measured alternately; the readers of only one run at
+// a time.
 func (c Comparison) MemoryBytes() int64 { return int64(size(c.memoryBytes())) }
 
 func (c Comparison) memoryBytes() float64 {
@@ -77,7 +77,7 @@ func (c Comparison) memoryBytes() float64 {
 	return sum * (1 + overhead)
 }
 
-// fits refuses a comparison that needs more memory than there is.
+// fits returns an error if the comparison needs more memory than have.
 func (c Comparison) fits(have int64) error {
 	need := c.memoryBytes()
 	if need <= float64(have) {
@@ -95,5 +95,5 @@ func (c Comparison) fits(have int64) error {
 		"lower --records, --memory or --cache, or compare fewer devices", size(need), strings.Join(each, ", "), units.Size(have))
 }
 
-// size is a number of bytes that may be too large for its type.
+// size converts a number of bytes to a Size, and limits it to 2^62.
 func size(bytes float64) units.Size { return units.Size(min(bytes, 1<<62)) }

@@ -25,30 +25,31 @@ const (
 	kinds
 )
 
-// String is the name by which YCSB reports it.
+// String returns YCSB's name of the kind.
 func (k Kind) String() string {
 	return [kinds]string{"READ", "UPDATE", "INSERT", "READ_MODIFY_WRITE"}[k]
 }
 
-// Mix says how often a load does what, in any unit. Updates and inserts store the whole
-// value of their record, which is always the same, so that every read can be checked;
-// inserts add records in the order of their numbers.
+// Mix has the relative frequency of each kind of operation. Updates and inserts store a
+// record's whole value, which is always the same, so that every read can be checked. Inserts
+// add records in the order of their numbers.
 type Mix [kinds]float64
 
-// Counted is what became of the operations of a kind.
+// Counted has the counts of one kind of operation.
 type Counted struct {
 	Ops, Errors uint64
-	// Latencies are those of every 32nd operation, in nanoseconds; nil: there were none.
+	// Latencies has the latency of every 32nd operation, in nanoseconds. It is nil if there is
+	// none.
 	Latencies *hdrhistogram.Histogram
 }
 
-// Counts are those of a mixed load.
+// Counts has the counts of a mixed load.
 type Counts struct {
 	Kinds      [kinds]Counted
 	FirstError error
 }
 
-// Add adds what another thread has counted.
+// Add adds the counts of another thread.
 func (c *Counts) Add(other Counts) {
 	for kind := range c.Kinds {
 		sum, more := &c.Kinds[kind], &other.Kinds[kind]
@@ -66,17 +67,17 @@ func (c *Counts) Add(other Counts) {
 	}
 }
 
-// mixed is what a reader has that does more than read. What is of a slot belongs to the
-// operation of that number.
+// mixed is the state of a reader with a mixed load. A slot is the number of one of its
+// operations.
 type mixed struct {
 	rng    rand.PCG
-	below  [kinds]uint64 // a kind is drawn by a number below this, and not below the one before
-	first  uint64        // of the records that are asked for
+	below  [kinds]uint64 // a random number from below[k-1] up to below[k] selects kind k
+	first  uint64        // the first record that operations ask for
 	insert *atomic.Int64 // the record that the next insert adds
 	size   int           // of values
-	kinds  []Kind        // by slot
-	torn   []bool        // by slot: a read-modify-write saw a wrong value
-	drawn  uint32        // slot + 1 of the operation that was drawn last, until it has ended
+	kinds  []Kind        // by slot: the kind of the operation
+	torn   []bool        // by slot: whether a read-modify-write saw a wrong value
+	drawn  uint32        // slot + 1 of the last drawn operation, until it has completed
 	counts Counts
 }
 
@@ -119,7 +120,7 @@ func newMixed(mix Mix, seed, first int64, insert *atomic.Int64, r *reader) (*mix
 	return m, nil
 }
 
-// modify is a read-modify-write: it looks at the record's value and stores it anew.
+// modify is a read-modify-write: it checks the record's value and stores it again.
 func (m *mixed) modify(slot int, op *kv.Op, value []byte) {
 	n := KeyNumber(op.Key)
 	if m.torn[slot] = !EndsMatch(value, n, m.size); !m.torn[slot] {
@@ -127,7 +128,7 @@ func (m *mixed) modify(slot int, op *kv.Op, value []byte) {
 	}
 }
 
-// draw puts the next operation into a slot, unless one is there that found no room.
+// draw draws the next operation into a slot. It keeps a drawn operation that found no room.
 func (m *mixed) draw(slot uint32, op *kv.Op, numbers *Generator) {
 	if m.drawn == slot+1 {
 		return
@@ -156,8 +157,7 @@ func (m *mixed) draw(slot uint32, op *kv.Op, numbers *Generator) {
 	}
 }
 
-// finish counts the operation in a slot, which took so many nanoseconds, or 0 if that was
-// not measured.
+// finish counts the operation in a slot. took is its latency in nanoseconds; 0: not measured.
 func (m *mixed) finish(slot uint32, op *kv.Op, took int64) {
 	if m.drawn == slot+1 {
 		m.drawn = 0
@@ -184,7 +184,7 @@ func (m *mixed) finish(slot uint32, op *kv.Op, took int64) {
 		if c.Latencies == nil {
 			c.Latencies = NewLatencies()
 		}
-		// The histogram refuses only what is out of its range.
+		// RecordValue fails only for values out of range.
 		_ = c.Latencies.RecordValue(min(took, maxLatency))
 	}
 }

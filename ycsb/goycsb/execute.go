@@ -19,7 +19,7 @@ import (
 	"github.com/redykv/redykv/ycsb"
 )
 
-// Phase is what Execute does with a workload.
+// Phase is a phase of a workload.
 type Phase string
 
 const (
@@ -29,20 +29,19 @@ const (
 	PhaseRun Phase = "run"
 )
 
-// ErrProperties says that a workload's properties make no sense; nothing was
-// started.
+// ErrProperties is the error of bad properties. Nothing was started.
 var ErrProperties = errors.New("bad properties")
 
-// Execute loads or runs a workload on the store in the directory that the
-// properties name, and prints what go-ycsb's own command prints, to os.Stdout.
-// maxexecutiontime and ctx end a phase early. Only one Execute at a time in a
-// process: go-ycsb measures in global variables.
+// Execute loads or runs a workload on the store in the directory that the properties name, and
+// prints what go-ycsb's own command prints, to os.Stdout. maxexecutiontime and ctx can end a
+// phase early. A process can run only one Execute at a time: go-ycsb measures in global
+// variables.
 func Execute(ctx context.Context, p *properties.Properties, phase Phase) (err error) {
 	settings, err := readSettings(p, phase == PhaseLoad)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrProperties, err)
 	}
-	// The client and the workload read these from the properties alone.
+	// The client and the workload read these from the properties only.
 	for name, value := range map[string]string{
 		prop.DoTransactions: fmt.Sprint(phase == PhaseRun),
 		prop.Command:        string(phase),
@@ -80,8 +79,8 @@ func Execute(ctx context.Context, p *properties.Properties, phase Phase) (err er
 	return errors.Join(output(), db.Err(), ctx.Err())
 }
 
-// output prints what was measured. go-ycsb panics if it cannot write where
-// properties tell it to.
+// output prints the measurements. It returns an error where go-ycsb panics: if it cannot write
+// to the file that the properties name.
 func output() (err error) {
 	defer func() {
 		if why := recover(); why != nil {
@@ -94,7 +93,7 @@ func output() (err error) {
 
 const rule = "**********************************************"
 
-// printProperties prints what go-ycsb prints, in order.
+// printProperties prints the properties in go-ycsb's form, sorted.
 func printProperties(p *properties.Properties) {
 	fmt.Println("***************** properties *****************")
 	for _, name := range slices.Sorted(slices.Values(p.Keys())) {
@@ -103,16 +102,16 @@ func printProperties(p *properties.Properties) {
 	fmt.Println(rule)
 }
 
-// storage is a DB with the device that it lies on.
+// storage is a DB with its device.
 type storage struct {
 	*DB
 	*ycsb.Storage
 }
 
-// Close closes the DB, and with it the device, and then what stands beside it.
+// Close closes the DB, and with it the device, then releases the storage.
 func (s *storage) Close() error { return errors.Join(s.DB.Close(), s.Release()) }
 
-// open opens the store that the settings name.
+// open opens the store described by settings.
 func open(ctx context.Context, settings settings) (*storage, error) {
 	under, err := ycsb.OpenStorage(ctx, settings.device, settings.shape, settings.dir)
 	if err != nil {
@@ -130,12 +129,12 @@ func open(ctx context.Context, settings settings) (*storage, error) {
 	return db, nil
 }
 
-// keysMeta is the name under which a device keeps the ordered keys.
+// keysMeta is the name of the device's metadata that holds the ordered keys.
 const keysMeta = "ycsb.keys"
 
-// order reads the ordered set of keys that the device has, or makes one if scan
-// asks for it and the store is empty. A set that was once begun is kept up even
-// without scans: one that misses keys would be worse than none.
+// order reads the ordered set of keys from the device. Without one it makes a new set if scan
+// is set and the store is empty. An existing set is kept up to date even without scans: an
+// incomplete set would be worse than none.
 func (db *DB) order(dev device.Device, scan bool) error {
 	data, err := dev.ReadMeta(keysMeta)
 	switch {

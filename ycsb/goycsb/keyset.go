@@ -15,7 +15,7 @@ type keySet struct {
 	tree *btree.BTreeG[string]
 }
 
-// keySetDegree makes nodes of about a kilobyte.
+// keySetDegree makes nodes of about 1 KiB.
 const keySetDegree = 32
 
 func newKeySet() *keySet {
@@ -34,7 +34,7 @@ func (s *keySet) remove(key string) {
 	s.tree.Delete(key)
 }
 
-// from appends to dst up to n keys in order, the first one at or after start.
+// from appends to dst up to n keys in order, starting with the first at or after start.
 func (s *keySet) from(dst []string, start string, n int) []string {
 	if n <= 0 {
 		return dst
@@ -49,10 +49,10 @@ func (s *keySet) from(dst []string, start string, n int) []string {
 	return dst
 }
 
-// A stored key set is every key in order, each after its length as an uvarint,
-// and 8 bytes of xxhash, little-endian, of all of that.
+// Encoding of a key set: all keys in order, each as its length (uvarint) and its bytes, then
+// the xxhash of all of that in 8 bytes, little-endian.
 
-// encode returns the set as it is stored.
+// encode returns the encoding of the set.
 func (s *keySet) encode() []byte {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -65,7 +65,7 @@ func (s *keySet) encode() []byte {
 	return binary.LittleEndian.AppendUint64(data, xxhash.Sum64(data))
 }
 
-// decodeKeySet reads what encode returned.
+// decodeKeySet decodes the result of encode.
 func decodeKeySet(data []byte) (*keySet, error) {
 	body := len(data) - 8
 	if body < 0 || binary.LittleEndian.Uint64(data[body:]) != xxhash.Sum64(data[:body]) {

@@ -12,9 +12,9 @@ import (
 	"github.com/redykv/redykv/kv"
 )
 
-// mapDB is go-ycsb's database on a map of Go's behind a lock, with the same keys and rows
-// as DB has. A read copies the row, as must be done with whatever is shared and may change.
-// With one thread there is little that it could leave out.
+// mapDB is go-ycsb's database on a Go map with a lock, with the same keys and rows as DB. A
+// read copies the row, since shared rows change. With one thread it does the least work that a
+// database can do.
 type mapDB struct {
 	keys *keySet // nil: no scans
 
@@ -40,7 +40,7 @@ func (db *mapDB) InitThread(ctx context.Context, _, _ int) context.Context {
 // CleanupThread implements go-ycsb's DB.
 func (db *mapDB) CleanupThread(context.Context) {}
 
-// copyRow copies a row into row, from its beginning.
+// copyRow copies the row of key into row.
 func (db *mapDB) copyRow(key, row []byte) (_ []byte, found bool) {
 	db.mu.RLock()
 	defer db.mu.RUnlock()
@@ -66,7 +66,8 @@ func (db *mapDB) Read(ctx context.Context, table, key string, fields []string) (
 	return values, nil
 }
 
-// Scan implements go-ycsb's DB. Records that are deleted meanwhile are not made up for.
+// Scan implements go-ycsb's DB. It may return fewer records if some are deleted during the
+// scan.
 func (db *mapDB) Scan(ctx context.Context, table, startKey string, count int, fields []string) ([]map[string][]byte, error) {
 	if db.keys == nil {
 		return nil, ErrNoScan
@@ -115,7 +116,7 @@ func (db *mapDB) Insert(ctx context.Context, table, key string, values map[strin
 	return nil
 }
 
-// put makes a row that of a key; the caller holds the lock.
+// put stores row under key. The caller holds the lock.
 func (db *mapDB) put(key, row []byte) {
 	if stored, ok := db.rows[string(key)]; ok && len(stored) == len(row) {
 		copy(stored, row)

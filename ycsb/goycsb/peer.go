@@ -15,13 +15,13 @@ import (
 	"github.com/redykv/redykv/kv"
 )
 
-// peerDB is go-ycsb's database on a store of another project, with the same keys and
-// rows as DB has: what is compared is the stores.
+// peerDB is go-ycsb's database on a store of another project, with the same keys and rows as
+// DB, so that only the stores differ.
 type peerDB struct {
 	store peers.Store
 
-	// An update reads, merges and writes: what takes place at once for a key that two
-	// threads update goes by its lock.
+	// locks are held during updates, which read, merge and write. The hash of a key selects
+	// its lock.
 	seed  maphash.Seed
 	locks [256]sync.Mutex
 }
@@ -30,11 +30,11 @@ var _ goycsb.DB = (*peerDB)(nil)
 
 func newPeerDB(store peers.Store) *peerDB { return &peerDB{store: store, seed: maphash.MakeSeed()} }
 
-// peerWorker is what one goroutine of the client keeps.
+// peerWorker has the reader and buffers of one goroutine.
 type peerWorker struct {
 	worker
 	reader peers.Reader
-	old    []byte // what Update reads
+	old    []byte // the row that Update read
 	merged []byte
 }
 
@@ -44,7 +44,7 @@ type peerWorkerKey struct{}
 func (db *peerDB) InitThread(ctx context.Context, _, _ int) context.Context {
 	reader, err := db.store.NewReader()
 	if err != nil {
-		return ctx // its operations say that the context is none of ours
+		return ctx // without a worker in ctx, every operation fails
 	}
 	return context.WithValue(ctx, peerWorkerKey{}, &peerWorker{reader: reader})
 }
@@ -52,7 +52,7 @@ func (db *peerDB) InitThread(ctx context.Context, _, _ int) context.Context {
 // CleanupThread implements go-ycsb's DB.
 func (db *peerDB) CleanupThread(ctx context.Context) {
 	if w, ok := ctx.Value(peerWorkerKey{}).(*peerWorker); ok {
-		_ = w.reader.Close() // what it read has been used
+		_ = w.reader.Close()
 	}
 }
 
@@ -64,7 +64,7 @@ func peerWorkerOf(ctx context.Context) (*peerWorker, error) {
 	return w, nil
 }
 
-// get reads a record into row, from its beginning.
+// get reads a record into row.
 func (w *peerWorker) get(table, key string, row []byte) ([]byte, error) {
 	w.setKey(table, key)
 	row, err := w.reader.Get(w.key, row[:0])
@@ -159,7 +159,7 @@ func (db *peerDB) Delete(ctx context.Context, table, key string) error {
 // Close implements go-ycsb's DB.
 func (db *peerDB) Close() error { return db.store.Close() }
 
-// emptyDB does nothing: what go-ycsb itself costs.
+// emptyDB does nothing. It measures the cost of go-ycsb itself.
 type emptyDB struct{}
 
 var _ goycsb.DB = emptyDB{}

@@ -5,22 +5,21 @@ import (
 	"unsafe"
 )
 
-// view is the fields of a row as a map, made to be used again: row is a buffer that one
-// row after another is read into, and the map's values are parts of it. Rows of one
-// table are mostly of one shape. Then what the map holds for the last row holds for the
-// next one in the same memory.
+// view is a reusable map of a row's fields. row is a buffer into which one row after another
+// is read, and the map's values are parts of it. If the next row has the same shape, as most
+// rows of a table do, the map stays valid without a change.
 type view struct {
 	row    []byte
-	fields map[string][]byte // of the row that decode saw last
+	fields map[string][]byte // of the last decoded row
 
-	// What fields was made of.
-	at     *byte // where the row lies; nil: fields is that of no row
+	// The input of fields.
+	at     *byte // the row's memory; nil: fields is not valid
 	shape  shape
 	wanted []string
 }
 
-// decode returns the fields of the row that are wanted, or all of them where wanted is
-// empty. The map and its values are the view's, and hold until row is changed.
+// decode returns the wanted fields of the row, or all of them if wanted is empty. The map and
+// its values belong to the view, and are valid until row changes.
 func (v *view) decode(wanted []string) (map[string][]byte, error) {
 	if v.at == nil || len(v.row) == 0 || &v.row[0] != v.at || !v.shape.fits(v.row) || !same(v.wanted, wanted) {
 		if err := v.look(wanted); err != nil {
@@ -30,7 +29,7 @@ func (v *view) decode(wanted []string) (map[string][]byte, error) {
 	return v.fields, nil
 }
 
-// look makes fields anew.
+// look rebuilds fields.
 func (v *view) look(wanted []string) error {
 	v.at = nil
 	if err := v.shape.learn(v.row); err != nil {
@@ -51,9 +50,9 @@ func (v *view) look(wanted []string) error {
 	return nil
 }
 
-// same says whether two lists of names are equal. Mostly they are the same strings, since
-// a workload has one list for all its reads: to see that here saves a call for each, and
-// of a read of ten fields a tenth.
+// same reports whether two lists of names are equal. They usually are the same strings, since
+// a workload has one list for all its reads. Comparing them here saves a call for each, and a
+// tenth of a read of ten fields.
 func same(a, b []string) bool {
 	if len(a) != len(b) {
 		return false

@@ -12,18 +12,17 @@ import (
 	"github.com/magiconair/properties"
 )
 
-// The six core workloads as YCSB defines them. Those that come with go-ycsb ask
-// for records uniformly; these ask for them as the definition says.
+// The six core workloads as YCSB defines them. Those of go-ycsb choose records uniformly;
+// these use the distributions of the definition.
 //
 //go:embed workloads
 var workloads embed.FS
 
-// Workloads are the names of the workloads that [Properties] knows without a
-// file.
+// Workloads returns the names of the workloads that [Properties] knows without a file.
 func Workloads() []string {
 	entries, err := workloads.ReadDir("workloads")
 	if err != nil {
-		panic(fmt.Sprintf("goycsb: embedded workloads: %v", err)) // the build put them there
+		panic(fmt.Sprintf("goycsb: embedded workloads: %v", err)) // the build embeds them
 	}
 	names := make([]string, len(entries))
 	for i, entry := range entries {
@@ -32,8 +31,7 @@ func Workloads() []string {
 	return names
 }
 
-// workloadText is the text of the workload file of that name, or else of the
-// core workload of that name.
+// workloadText returns the workload file of that name, or else the core workload of that name.
 func workloadText(name string) ([]byte, error) {
 	text, err := os.ReadFile(name)
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -47,11 +45,11 @@ func workloadText(name string) ([]byte, error) {
 	return nil, fmt.Errorf("workload %q is neither a file nor one of %v", name, Workloads())
 }
 
-// Properties reads workload files, or core workloads by name (workloada), one
-// over the other, and puts assignments of the form name=value over them.
+// Properties reads workload files, or core workloads by name (workloada). Later ones override
+// earlier ones, and assignments of the form name=value override all.
 func Properties(files, assignments []string) (*properties.Properties, error) {
-	// Expressions in values are not expanded: workloads have none, and one that
-	// refers to itself would end the process.
+	// Expansion of expressions is disabled: no workload needs it, and a recursive expression
+	// would exit the process.
 	loader := properties.Loader{Encoding: properties.UTF8, DisableExpansion: true}
 	all := properties.NewProperties()
 	all.DisableExpansion = true
