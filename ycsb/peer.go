@@ -13,9 +13,9 @@ import (
 	"github.com/redykv/redykv/kv"
 )
 
-// Peers are embedded stores of other projects, which can be compared as if they were
-// devices: they get the same load, and as much memory as the store's memory and index.
-// Each read is one call that waits for its answer; there is no depth.
+// Peers are embedded stores of other projects, which are compared as if they were devices.
+// They get the same load, and as much memory as the store's memory and index. Each read is one
+// blocking call; depth does not apply.
 var Peers = []Device{"pebble", "badger", "bbolt"}
 
 // peerTarget is a store of another project.
@@ -39,11 +39,11 @@ func openPeer(name Device, shape Shape, dir string) (*Target, error) {
 	}, nil
 }
 
-// putPeerKey writes a record's key so that the order of keys is the order of numbers, which
+// putPeerKey writes a record's key in big-endian order, so that keys sort by number, which
 // suits peers.
 func putPeerKey(key []byte, n uint64) { binary.BigEndian.PutUint64(key, n) }
 
-// load stores all records, and waits until the store has settled.
+// load stores all records, and waits until the peer's background work has ended.
 func (p *peerTarget) load(ctx context.Context, shape Shape, progress Progress) error {
 	const batch = 1 << 14
 	for n := int64(0); n < shape.Records; {
@@ -65,7 +65,7 @@ func (p *peerTarget) load(ctx context.Context, shape Shape, progress Progress) e
 	return nil
 }
 
-// newPeerReader is a thread that reads from a peer.
+// newReader returns a thread that reads from a peer.
 func (p *peerTarget) newReader(valueSize int, numbers *Generator) (*peerReader, error) {
 	r, err := p.store.NewReader()
 	if err != nil {
@@ -74,7 +74,7 @@ func (p *peerTarget) newReader(valueSize int, numbers *Generator) (*peerReader, 
 	return &peerReader{reader: r, key: make([]byte, KeySize), valueSize: valueSize, numbers: numbers, tally: newTally()}, nil
 }
 
-// peerReader is one thread of an experiment on a peer: one read after the other.
+// peerReader is one thread of an experiment on a peer. It reads one record at a time.
 type peerReader struct {
 	reader    peers.Reader
 	key       []byte
@@ -117,7 +117,7 @@ func (r *peerReader) run(_ context.Context, stop *atomic.Bool) error {
 			}
 		}
 		if began != 0 {
-			// The histogram refuses only what is out of its range.
+			// RecordValue fails only for values out of range.
 			_ = r.latencies.RecordValue(min(max(now()-began, 1), maxLatency))
 		}
 		r.pacer.advance()

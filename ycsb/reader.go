@@ -14,40 +14,39 @@ import (
 )
 
 const (
-	// sampleEvery is how many reads share one pair of clock readings. A clock
-	// reading costs as much as a read from memory.
+	// sampleEvery is the number of reads per measured one. A clock reading costs as much as a
+	// read from memory.
 	sampleEvery = 32
-	// burst is how many reads are submitted between two polls.
+	// burst is the number of reads submitted between two polls.
 	burst = 64
-	// maxLatency is where the histogram ends, in nanoseconds; what takes longer
-	// counts as that.
+	// maxLatency is the upper end of the histogram, in nanoseconds. Longer latencies count as
+	// maxLatency.
 	maxLatency = int64(10 * time.Minute)
 )
 
-// reader is one thread of an experiment: the reads that it keeps under way, on a
-// session while it runs; or the operations of a mixed load. It belongs to one goroutine at a time, and allocates
-// nothing per read.
+// reader is one thread of an experiment. It keeps reads, or the operations of a mixed load,
+// pending on a session. It belongs to one goroutine at a time, and allocates nothing per read.
 type reader struct {
 	store     *kv.Store
-	session   *kv.Session // while run is running
+	session   *kv.Session // nil except during run
 	valueSize int
 	numbers   *Generator
 
-	// ops[i] belongs to the session while i is not in free. began[i] is when
-	// ops[i] was submitted, if its latency is measured, else 0.
+	// ops[i] belongs to the session while i is not in free. began[i] is the time at which
+	// ops[i] was submitted if its latency is measured, else 0.
 	ops   []kv.Op
 	began []int64
 	free  []uint32
 	done  []*kv.Op
 
-	epoch     time.Time // what began counts nanoseconds from
-	countdown int       // reads until the next one that is measured
+	epoch     time.Time // the origin of the times in began
+	countdown int       // reads until the next measured one
 	pacer     pacer     // of an open loop
-	mixed     *mixed    // nil: it reads
+	mixed     *mixed    // nil: reads only
 	tally
 }
 
-// tally is what a reader has counted.
+// tally has the counts of a reader.
 type tally struct {
 	reads     uint64
 	errors    uint64
@@ -55,7 +54,7 @@ type tally struct {
 	latencies *hdrhistogram.Histogram // nanoseconds
 }
 
-// take returns what was counted, and begins anew.
+// take returns the counts, and resets them.
 func (t *tally) take() tally {
 	taken := *t
 	*t = newTally()
@@ -66,7 +65,7 @@ func newTally() tally {
 	return tally{latencies: NewLatencies()}
 }
 
-// NewLatencies is an empty histogram for nanoseconds.
+// NewLatencies returns an empty histogram of nanoseconds.
 func NewLatencies() *hdrhistogram.Histogram { return hdrhistogram.New(1, maxLatency, 3) }
 
 func (t *tally) add(other tally) {
@@ -78,7 +77,7 @@ func (t *tally) add(other tally) {
 	t.latencies.Merge(other.latencies)
 }
 
-// newReader makes a reader that keeps depth reads under way. It needs a store to run.
+// newReader returns a reader that keeps depth reads pending. The caller sets its store.
 func newReader(valueSize, depth int, numbers *Generator) *reader {
 	r := &reader{
 		valueSize: valueSize,
@@ -101,12 +100,12 @@ func newReader(valueSize, depth int, numbers *Generator) *reader {
 	return r
 }
 
-// run reads in a session of its own. An error is one of the session itself; reads that
-// failed are in the tally.
+// run reads in a new session. It returns only errors of the session; the tally counts failed
+// reads.
 func (r *reader) run(ctx context.Context, stop *atomic.Bool) (err error) {
 	r.session = r.store.NewSession()
 	defer func() {
-		// What is under way owns its buffers until it comes back, whatever ctx says.
+		// Pending operations own their buffers until they complete, even if ctx ends.
 		if endErr := r.end(context.WithoutCancel(ctx)); err == nil {
 			err = endErr
 		}
@@ -124,7 +123,7 @@ func (r *reader) run(ctx context.Context, stop *atomic.Bool) (err error) {
 			r.pacer.rest(r.now(), len(r.free) == len(r.ops))
 			continue
 		}
-		// ctx ends when stop is about to be set: not an error of the session.
+		// ctx ends right before stop is set; that is no error.
 		if err := r.session.Wait(ctx); err != nil && ctx.Err() == nil {
 			return err
 		}
@@ -132,7 +131,7 @@ func (r *reader) run(ctx context.Context, stop *atomic.Bool) (err error) {
 	return nil
 }
 
-// end waits for what is under way, and ends the session.
+// end waits for pending operations, and closes the session.
 func (r *reader) end(ctx context.Context) (err error) {
 	defer func() {
 		if closeErr := r.session.Close(); err == nil {
@@ -150,7 +149,7 @@ func (r *reader) end(ctx context.Context) (err error) {
 	return nil
 }
 
-// submit hands up to most operations to the session and returns how many it took.
+// submit submits up to most operations and returns how many the session accepted.
 func (r *reader) submit(most int) (int, error) {
 	now := int64(0)
 	if r.pacer.open() {
@@ -186,7 +185,7 @@ func (r *reader) submit(most int) (int, error) {
 	return most, nil
 }
 
-// poll takes back what has completed and returns how many reads that were.
+// poll collects completed operations and returns their number.
 func (r *reader) poll() int {
 	n := r.session.Poll(r.done)
 	for _, op := range r.done[:n] {
@@ -197,8 +196,8 @@ func (r *reader) poll() int {
 	return n
 }
 
-// indexOf is the place of op in ops. Only the difference of two addresses of one
-// array is used; no pointer is made from a number.
+// indexOf returns the index of op in ops. It uses only the difference of two addresses of one
+// array, and makes no pointer from a number.
 func (r *reader) indexOf(op *kv.Op) uint32 {
 	base := uintptr(unsafe.Pointer(unsafe.SliceData(r.ops)))
 	return uint32((uintptr(unsafe.Pointer(op)) - base) / unsafe.Sizeof(*op))
@@ -223,15 +222,15 @@ func (r *reader) finish(i uint32, op *kv.Op) {
 	if r.began[i] == 0 {
 		return
 	}
-	// The histogram refuses only what is out of its range.
+	// RecordValue fails only for values out of range.
 	_ = r.latencies.RecordValue(min(max(r.now()-r.began[i], 1), maxLatency))
 	r.began[i] = 0
 	if op.Err == nil && checkValue(op.Value, n, r.valueSize) != nil && EndsMatch(op.Value, n, r.valueSize) {
-		r.fail(op, n) // wrong in the middle only: not counted yet
+		r.fail(op, n) // the ends match but the middle is wrong: not counted yet
 	}
 }
 
-// fail counts a read that failed or brought wrong bytes.
+// fail counts a read that failed or returned wrong bytes.
 func (r *reader) fail(op *kv.Op, n uint64) {
 	r.errors++
 	if r.first != nil {
@@ -244,5 +243,5 @@ func (r *reader) fail(op *kv.Op, n uint64) {
 	}
 }
 
-// now is the time in nanoseconds since epoch, never 0.
+// now returns the time since epoch in nanoseconds, never 0.
 func (r *reader) now() int64 { return int64(time.Since(r.epoch)) | 1 }

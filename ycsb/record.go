@@ -14,9 +14,9 @@ const recordHeader = 8
 
 // PutKey writes the key of record n into key[:KeySize].
 //
-// It is one store of 8 bytes. Of PutUint64 the compiler makes several where it
-// knows n to be small, and a store that loads the key whole then waits for all
-// of them, and for every load before them.
+// It is one store of 8 bytes. For PutUint64 the compiler emits several stores if it knows that
+// n is small, and a later 8-byte load of the key then waits for all of them, and for all
+// earlier loads.
 func PutKey(key []byte, n uint64) {
 	*(*uint64)(unsafe.Pointer(unsafe.SliceData(key[:KeySize]))) = n
 }
@@ -24,9 +24,9 @@ func PutKey(key []byte, n uint64) {
 // KeyNumber returns the record number of a key.
 func KeyNumber(key []byte) uint64 { return binary.LittleEndian.Uint64(key) }
 
-// ValueWord returns the i-th 8-byte word of the value of record n. It depends on
-// both, so that a value of another record, or one put together from two places,
-// is told apart; no word of record 0 is zero, as memory never written would be.
+// ValueWord returns the i-th 8-byte word of the value of record n. It depends on both, so that
+// a value of another record, or one mixed from two positions, is detected. No word of record 0
+// is zero, as unwritten memory would be.
 func ValueWord(n uint64, i int) uint64 {
 	const odd, step = 0x9e3779b97f4a7c15, 0xbf58476d1ce4e5b9
 	return (n+1)*odd + uint64(i)*step
@@ -44,8 +44,8 @@ func FillValue(value []byte, n uint64) {
 	copy(value, last[:])
 }
 
-// StampEnds writes the ends of record n's value into value, of 8 bytes or more: all that
-// [EndsMatch] checks, at less cost than FillValue.
+// StampEnds writes the first and the last word of record n's value into value, which has 8
+// bytes or more. [EndsMatch] checks only these, and this costs less than FillValue.
 func StampEnds(value []byte, n uint64) {
 	binary.LittleEndian.PutUint64(value, ValueWord(n, 0))
 	if last := len(value)/8 - 1; last > 0 {
@@ -53,9 +53,8 @@ func StampEnds(value []byte, n uint64) {
 	}
 }
 
-// EndsMatch says whether value has size bytes and begins and ends as the value
-// of record n does: the check that every read can afford. What lies between is
-// for [checkValue].
+// EndsMatch reports whether value has size bytes and begins and ends as the value of record n
+// does. It is cheap enough for every read; [checkValue] compares the whole value.
 func EndsMatch(value []byte, n uint64, size int) bool {
 	if len(value) != size || size < 8 {
 		return checkValue(value, n, size) == nil
@@ -65,8 +64,8 @@ func EndsMatch(value []byte, n uint64, size int) bool {
 		binary.LittleEndian.Uint64(value[8*last:]) == ValueWord(n, last)
 }
 
-// checkValue compares value with the whole value of record n, of size bytes, and
-// says where they differ.
+// checkValue compares value with the value of record n, of size bytes. The error has the
+// position of the first difference.
 func checkValue(value []byte, n uint64, size int) error {
 	if len(value) != size {
 		return fmt.Errorf("record %d: value of %d bytes, want %d", n, len(value), size)

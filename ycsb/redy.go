@@ -17,14 +17,14 @@ import (
 
 // Transports of a Redy cache, by [Shape].Transport.
 const (
-	TransportSHM   = "shm"   // a cache server process of this machine, over shared memory; the default
-	TransportTCP   = "tcp"   // a cache server process of this machine, over loopback
-	TransportVerbs = "verbs" // a cache server process of this machine, over RDMA
+	TransportSHM   = "shm"   // a cache server process on this machine, over shared memory; the default
+	TransportTCP   = "tcp"   // a cache server process on this machine, over loopback
+	TransportVerbs = "verbs" // a cache server process on this machine, over RDMA
 	TransportMem   = "mem"   // a cache server in this process
 )
 
-// openRedy starts a manager in this process and has it start a cache server, and
-// makes a cache there. Release ends all of it.
+// openRedy starts a manager in this process, which starts a cache server, and makes a cache
+// there. Release ends both.
 func (s *Storage) openRedy(ctx context.Context, shape Shape) (device.Device, error) {
 	network, err := fabric.ParseNetwork(shape.Net)
 	if err != nil {
@@ -64,7 +64,7 @@ func (s Shape) transport() string {
 	return s.Transport
 }
 
-// checkRedy refuses a transport or a network that there is not.
+// checkRedy returns an error for an unknown transport or network.
 func (s Shape) checkRedy() error {
 	if !slices.Contains(transport.Names(), s.transport()) {
 		return fmt.Errorf("unknown transport %q: want one of %s", s.Transport, strings.Join(transport.Names(), ", "))

@@ -43,15 +43,15 @@ type Shape struct {
 	PageSize  int     // of the log, as kv.Options.PageSize; 0: what suits Memory
 	Cache     int64   // Redy's remote memory; unused on other devices
 	Transport string  // how Redy's memory is reached, TransportSHM by default
-	Net       string  // the network that Transport pretends to be: rdma, none, 2.9us,100Gbit, or one for each distance
-	Depth     int     // reads that a thread keeps under way (A58)
+	Net       string  // the network that Transport emulates: rdma, none, 2.9us,100Gbit, or one for each distance
+	Depth     int     // reads that a thread keeps pending (A58)
 
 	// RefillRate bounds the bytes a second with which holes in Redy's memory are
 	// refilled. 0: device.DefaultRefillRate; negative: no refill.
 	RefillRate int64
 
-	// CacheServer is the program of Redy's cache server, with its first arguments. Empty: this executable with the argument cacheserver, as in
-	// the redykv command.
+	// CacheServer is the program of Redy's cache server, with its first arguments. Empty:
+	// this executable with the argument cacheserver, as in the redykv command.
 	CacheServer []string
 }
 
@@ -166,5 +166,5 @@ type Result struct {
 	IndexBytes       int64  `json:"index_bytes"`
 	HeapBytesBefore  uint64 `json:"heap_bytes_before"`        // Go heap before any store was opened
 	HeapBytesAfter   uint64 `json:"heap_bytes_after"`         // and after this run
-	ResidentBytes    int64  `json:"resident_bytes,omitempty"` // memory of this process that it shares with nobody
+	ResidentBytes    int64  `json:"resident_bytes,omitempty"` // memory of this process that is not shared
 }

@@ -14,7 +14,7 @@ type StreamSpec struct {
 	// inserted.
 	First, Records int64
 	ValueSize      int // bytes, the same for all
-	Depth          int // operations under way; 1: each is waited for
+	Depth          int // pending operations; 1: Next waits for each
 	Distribution   Distribution
 	Mix            Mix
 	// Inserts is the record that the next insert of any stream adds.
@@ -27,7 +27,7 @@ type StreamSpec struct {
 // begin one at a time, and many are pending. It belongs to one goroutine.
 type Stream struct {
 	reader  *reader
-	unasked int // operations begun since it was looked for what has ended
+	unasked int // operations begun since the last poll
 }
 
 // NewStream returns a stream with a session on store, which the caller closes.

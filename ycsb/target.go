@@ -46,7 +46,7 @@ type Storage struct {
 	// DirectIO says that the files bypass the page cache.
 	DirectIO bool
 
-	tiers   []Device // what each tier of the device is
+	tiers   []Device // the kind of each tier
 	history *history
 	release func() error // ends what serves Device, after its Close
 	heap    uint64       // Go heap before a store was opened on it

@@ -1,5 +1,5 @@
-// Package dirs makes directories: durable ones, whose names survive a power failure, and
-// temporary ones, which do not outlive a killed process for long.
+// Package dirs makes durable directories, whose names survive a power failure, and temporary
+// ones, which the next run removes if the process is killed.
 package dirs
 
 import (
@@ -11,7 +11,7 @@ import (
 	"syscall"
 )
 
-// Fsync makes the names in a directory durable. Tests observe it.
+// Fsync makes the names in a directory durable. Tests replace it.
 var Fsync = func(dir string) error {
 	f, err := os.Open(dir)
 	if err == nil {

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// recordSyncs keeps which directories were there, durably, at the last fsync of the directory
-// that has their names. The k-th fsync fails instead; 0: none does.
+// recordSyncs records which directories existed at the last fsync of their parents. The k-th
+// fsync fails; 0: none does.
 func recordSyncs(t *testing.T, k int) (durable map[string]bool) {
 	t.Helper()
 	durable = make(map[string]bool)
@@ -32,8 +32,8 @@ func recordSyncs(t *testing.T, k int) (durable map[string]bool) {
 	return durable
 }
 
-// TestMkdirAll: all names on the way to a directory are durable, also where an earlier
-// attempt ended at any step.
+// TestMkdirAll checks that all new names on a path are durable, even if an earlier attempt
+// failed at any step.
 func TestMkdirAll(t *testing.T) {
 	for k := range 5 {
 		top := t.TempDir()
@@ -53,7 +53,7 @@ func TestMkdirAll(t *testing.T) {
 	}
 }
 
-// TestMkdirAllRefuses: what is in the way of a directory is an error that names it.
+// TestMkdirAllRefuses checks that the error names a file in the way of a directory.
 func TestMkdirAllRefuses(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o666); err != nil {

@@ -10,12 +10,11 @@ import (
 
 const suffix = ".lock"
 
-// Temp is a directory for the files of one run. The next run removes it if this one is
-// killed: such files may fill most of a disk, or of memory.
+// Temp is a directory for the files of one run. If the run is killed, the next one removes it:
+// such files may fill most of a disk, or of memory.
 //
-// Beside the directory lies a file NAME.lock, locked as long as the run lives. The file is
-// locked before it is renamed to that name, so whoever can lock it knows that its run is
-// over.
+// A file NAME.lock beside the directory is locked until the run ends. It is locked before it
+// is renamed to that name, so a process that can lock it knows that the run has ended.
 type Temp struct {
 	Path string
 	lock *os.File // nil: the file system has no locks
@@ -33,7 +32,7 @@ func MakeTemp(dir, pattern string) (*Temp, error) {
 		return nil, err
 	}
 	d := &Temp{Path: path}
-	d.takeLock() // without a lock the directory stays if this process is killed
+	d.takeLock() // if this fails, the directory stays after a kill
 	return d, nil
 }
 
@@ -80,9 +79,9 @@ func sweep(path string) {
 	}
 	defer func() { _ = f.Close() }()
 	if syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil {
-		return // its run lives, or another process removes it
+		return // its run is alive, or another process removes it
 	}
-	if os.RemoveAll(path) == nil { // otherwise the next run tries again
+	if os.RemoveAll(path) == nil { // if it fails, the next run tries again
 		_ = os.Remove(path + suffix)
 	}
 }

@@ -10,8 +10,8 @@ import (
 
 const pattern = "run-*"
 
-// TestMain is, as a process of its own, a run that makes a directory and waits to be
-// killed.
+// TestMain runs the test binary as a process that makes a directory and waits to be killed, if
+// DIRS_TEMP_IN is set.
 func TestMain(m *testing.M) {
 	if dir := os.Getenv("DIRS_TEMP_IN"); dir != "" {
 		d, err := MakeTemp(dir, pattern)
@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// entries are the names in dir.
+// entries returns the names in dir.
 func entries(t *testing.T, dir string) []string {
 	t.Helper()
 	all, err := os.ReadDir(dir)
@@ -41,8 +41,8 @@ func entries(t *testing.T, dir string) []string {
 	return names
 }
 
-// What a run that was killed has left goes with the next one; what a living run has
-// stays, and so do directories that are nobody's.
+// TestLeftBehind checks that the next run removes the directory of a killed run, and keeps
+// those of living runs and those without a lock.
 func TestLeftBehind(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.Mkdir(filepath.Join(dir, "run-by-hand"), 0o700); err != nil {
@@ -74,7 +74,7 @@ func TestLeftBehind(t *testing.T) {
 	if err := other.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	_ = other.Wait() // it was killed
+	_ = other.Wait() // it fails, as the process was killed
 	SweepTemp(dir, pattern)
 	if got := strings.Join(entries(t, dir), " "); strings.Contains(got, filepath.Base(theirs)) || !strings.Contains(got, filepath.Base(ours.Path)) {
 		t.Errorf("after a run was killed there are %s", got)

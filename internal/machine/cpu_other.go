@@ -4,8 +4,8 @@ package machine
 
 import "time"
 
-// ProcessCPU is not known here.
+// ProcessCPU returns 0: the time is not known on this system.
 func ProcessCPU() time.Duration { return 0 }
 
-// ThreadCPU is not known here.
+// ThreadCPU returns 0: the time is not known on this system.
 func ThreadCPU() time.Duration { return 0 }

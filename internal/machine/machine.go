@@ -14,7 +14,7 @@ import (
 	"github.com/redykv/redykv/internal/units"
 )
 
-// Processor returns the kernel's name of the processor.
+// Processor returns the processor's name.
 func Processor() string {
 	const unknown = "unknown processor"
 	f, err := os.Open("/proc/cpuinfo")

@@ -2,6 +2,6 @@
 
 package machine
 
-// RaceDetector says whether the program was built with the race detector, which makes it
-// some ten times slower and allocates memory itself.
+// RaceDetector reports whether the program was built with the race detector, which makes it
+// about ten times slower and allocates memory.
 const RaceDetector = true

@@ -1,5 +1,5 @@
-// Package metrics has what the metrics of several packages share: classes of latencies
-// here, and tables of Prometheus metrics in promtable.
+// Package metrics has what the metrics of several packages share: classes of latencies.
+// Package promtable has tables of Prometheus metrics.
 package metrics
 
 import (

@@ -2,8 +2,8 @@ package smbd
 
 import "syscall"
 
-// attributes are those of the program's process, which leads a group and is told to end
-// when this process does, however it ends.
+// attributes makes the program's process the leader of a new group. The kernel terminates it
+// when this process ends, even by a kill.
 func attributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 }

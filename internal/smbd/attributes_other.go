@@ -4,5 +4,5 @@ package smbd
 
 import "syscall"
 
-// attributes are those of the program's process, which leads a group.
+// attributes makes the program's process the leader of a new group.
 func attributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }

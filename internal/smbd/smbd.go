@@ -1,5 +1,4 @@
-// Package smbd starts a Samba file server of its own, on loopback: a real server for
-// tests and comparisons.
+// Package smbd starts a private Samba file server on loopback, for tests and comparisons.
 package smbd
 
 import (
@@ -23,43 +22,40 @@ import (
 	"github.com/redykv/redykv/internal/dirs"
 )
 
-// ErrMissing says that there is no Samba here, or that this user cannot run it.
+// ErrMissing means that Samba is not installed, or that this user cannot run it.
 var ErrMissing = errors.New("no Samba server can be started here")
 
-// ShareName is the name of a server's one share.
+// ShareName is the name of a server's only share.
 const ShareName = "redykv"
 
-// Server is a running server. What it needs is in a temporary directory, and goes with
-// it: configuration, one user, and the share, which is kept in memory where that can
-// be.
+// Server is a running server. Its configuration, its user and its share are in temporary
+// directories, which Close removes. The share is in memory if possible.
 type Server struct {
-	// Address is HOST:PORT.
-	Address string
-	// User and Password log in.
+	Address string // host:port
+	// User and Password are the login.
 	User, Password string
-	// Dir is the share's directory. Share kept in memory: InMemory.
+	// Dir is the share's directory. InMemory means that it is in memory.
 	Dir      string
 	InMemory bool
 
-	share *dirs.Temp // Dir, if it is in memory
+	share *dirs.Temp // Dir; nil: it is not in memory
 	temp  *dirs.Temp // configuration and state
 	smbd  string     // the program
 	port  int
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards process
 	process *process
 }
 
-// process is one run of the server.
+// process is one run of the program.
 type process struct {
 	cmd    *exec.Cmd
 	output bytes.Buffer
-	ended  chan struct{} // closed when it has; then err holds
+	ended  chan struct{} // closed when the program has ended; then err is set
 	err    error
 }
 
-// Available says whether Start may succeed: an error that wraps ErrMissing says why
-// not.
+// Available returns an error that wraps ErrMissing if Start cannot succeed.
 func Available() error {
 	if _, err := find("smbd"); err != nil {
 		return err
@@ -70,7 +66,7 @@ func Available() error {
 	return nil
 }
 
-// find returns a program's path; smbd is not where users' programs are.
+// find returns the path of a program. smbd is usually not in PATH.
 func find(name string) (string, error) {
 	path, err := exec.LookPath(name)
 	if err != nil {
@@ -81,15 +77,15 @@ func find(name string) (string, error) {
 	return path, nil
 }
 
-// MemoryDir is where Linux keeps files in memory, and so a server its share.
+// MemoryDir is a file system in memory, where Linux has one. Shares are made there.
 const MemoryDir = "/dev/shm"
 
 const shares = "redykv-share-*"
 
-// Sweep gives back the memory of shares whose programs were killed.
+// Sweep removes the shares in memory whose programs were killed.
 func Sweep() { dirs.SweepTemp(MemoryDir, shares) }
 
-// Start starts a server and waits until it answers.
+// Start starts a server and waits until it accepts connections.
 func Start(ctx context.Context) (_ *Server, err error) {
 	if err := Available(); err != nil {
 		return nil, err
@@ -126,7 +122,7 @@ func Start(ctx context.Context) (_ *Server, err error) {
 	return s, s.Run(ctx)
 }
 
-// freePort returns a port of loopback that nobody uses at this moment.
+// freePort returns a port of loopback that is free now.
 func freePort() (int, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -136,8 +132,8 @@ func freePort() (int, error) {
 	return l.Addr().(*net.TCPAddr).Port, nil
 }
 
-// configuration is smb.conf: %[1]s is the temporary directory, %[2]d the port, %[3]s
-// the share's name, %[4]s its directory, %[5]s the user.
+// configuration is smb.conf, a format of the temporary directory, the port, the share's name,
+// the share's directory and the user.
 const configuration = `[global]
 	server role = standalone server
 	workgroup = REDYKV
@@ -168,7 +164,7 @@ const configuration = `[global]
 	valid users = %[5]s
 `
 
-// configure writes the configuration and makes the user known.
+// configure writes the configuration and adds the user.
 func (s *Server) configure(ctx context.Context) error {
 	text := fmt.Appendf(nil, configuration, s.temp.Path, s.port, ShareName, s.Dir, s.User)
 	if err := os.WriteFile(s.config(), text, 0o600); err != nil {
@@ -193,13 +189,13 @@ func (s *Server) Run(ctx context.Context) error {
 	cmd := exec.Command(s.smbd, "--foreground", "--no-process-group", "--debug-stdout", "--configfile="+s.config())
 	p := &process{cmd: cmd, ended: make(chan struct{})}
 	cmd.Stdout, cmd.Stderr = &p.output, &p.output
-	// A group of its own: the program starts one process for each connection.
+	// A new group: the program starts one process for each connection.
 	cmd.SysProcAttr = attributes()
 	// Children may keep the output open.
 	cmd.WaitDelay = time.Second
 	started := make(chan error)
 	go func() {
-		// The kernel ends the program with the thread that started it.
+		// Pdeathsig takes effect when the thread that started the program ends.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := cmd.Start()
@@ -217,7 +213,7 @@ func (s *Server) Run(ctx context.Context) error {
 	return s.await(ctx, p)
 }
 
-// startTimeout is how long the server may take until it answers.
+// startTimeout bounds the time until the server accepts connections.
 const startTimeout = 30 * time.Second
 
 // await waits until the server accepts connections.
@@ -241,25 +237,25 @@ func (s *Server) await(ctx context.Context, p *process) error {
 	}
 }
 
-// Kill ends the program at once, with all its connections, as a crash would.
+// Kill kills the program and its connections, as a crash would.
 func (s *Server) Kill() { s.end(syscall.SIGKILL) }
 
-// Pause stops all of the program where it is, until Resume: a server that hangs.
+// Pause stops all processes of the program until Resume, as if the server hung.
 func (s *Server) Pause() { s.signal(syscall.SIGSTOP) }
 
-// Resume lets a paused program go on.
+// Resume continues a paused program.
 func (s *Server) Resume() { s.signal(syscall.SIGCONT) }
 
-// signal sends a signal to the program and all its processes.
+// signal sends a signal to all processes of the program.
 func (s *Server) signal(sig syscall.Signal) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.process != nil {
-		_ = syscall.Kill(-s.process.cmd.Process.Pid, sig) // all may have ended
+		_ = syscall.Kill(-s.process.cmd.Process.Pid, sig) // the processes may have ended
 	}
 }
 
-// end ends the program and waits for it.
+// end stops the program with sig and waits for it.
 func (s *Server) end(sig syscall.Signal) {
 	s.signal(syscall.SIGCONT)
 	s.signal(sig)
@@ -269,11 +265,11 @@ func (s *Server) end(sig syscall.Signal) {
 	s.mu.Unlock()
 	if p != nil {
 		<-p.ended
-		_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL) // what is left of its group
+		_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL) // remaining processes of its group
 	}
 }
 
-// Close ends the server and removes its files, the share included.
+// Close stops the server and removes its files and its share.
 func (s *Server) Close() error {
 	s.end(syscall.SIGTERM)
 	var errs []error
@@ -288,7 +284,7 @@ func (s *Server) Close() error {
 	return nil
 }
 
-// lastLine is the end of what a program has said.
+// lastLine returns the last line of a program's output.
 func lastLine(out []byte) string {
 	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
 	return lines[len(lines)-1]

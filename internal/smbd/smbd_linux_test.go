@@ -11,11 +11,12 @@ import (
 	"time"
 )
 
-// owner is the variable that makes this program one that starts a server and waits to be
-// killed; it holds the directory for the server's files.
+// owner is the environment variable that makes the test binary start a server and wait to be
+// killed. It holds the directory for the server's files.
 const owner = "REDYKV_TEST_SMBD_OWNER"
 
-// A server ends with the process that started it, even if that is killed.
+// TestOwnerIsKilled checks that a server ends with the process that started it, even by a
+// kill.
 func TestOwnerIsKilled(t *testing.T) {
 	if err := Available(); err != nil {
 		t.Skip(err)
@@ -48,11 +49,11 @@ func TestOwnerIsKilled(t *testing.T) {
 	if killed := cmd.Process.Kill(); err != nil || killed != nil {
 		t.Fatalf("%q, %v, %v", line, err, killed)
 	}
-	_ = cmd.Wait() // it was killed
+	_ = cmd.Wait() // it fails, as the process was killed
 	address, share, _ := strings.Cut(strings.TrimSpace(line), " ")
 	t.Cleanup(func() {
 		if filepath.Dir(share) == MemoryDir {
-			_ = os.RemoveAll(share) // nobody else does
+			_ = os.RemoveAll(share) // the killed process could not
 		}
 	})
 	for until := time.Now().Add(startTimeout); ; time.Sleep(10 * time.Millisecond) {

@@ -1,5 +1,4 @@
-// Package units reads and prints the quantities that people type: sizes in
-// bytes, as flags and in reports.
+// Package units parses and formats sizes in bytes, for flags and reports.
 package units
 
 import (
@@ -9,8 +8,8 @@ import (
 	"unicode"
 )
 
-// Size is a number of bytes. As a flag it reads 4096, 64KiB, 1.5GiB, and takes
-// KB, MB, GB, TB and K, M, G, T for the same powers of 1024 (A63).
+// Size is a number of bytes. As a flag it is written as 4096, 64KiB or 1.5GiB. KB, MB, GB, TB
+// and K, M, G, T mean the same powers of 1024 (A63).
 type Size int64
 
 var suffixes = []struct {
@@ -18,7 +17,7 @@ var suffixes = []struct {
 	unit int64
 }{{"TiB", 1 << 40}, {"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}}
 
-// ParseSize reads a size as a person writes it.
+// ParseSize parses a size, written as for Size.
 func ParseSize(s string) (Size, error) {
 	text := strings.TrimSpace(s)
 	number := strings.TrimRightFunc(text, unicode.IsLetter)
@@ -27,14 +26,14 @@ func ParseSize(s string) (Size, error) {
 		return 0, fmt.Errorf("size %q: unknown unit %q", s, text[len(number):])
 	}
 	v, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
-	// The comparison is written so that NaN fails it.
+	// NaN fails this comparison.
 	if err != nil || !(v >= 0 && v*float64(unit) < 1<<62) {
 		return 0, fmt.Errorf("size %q: want a number of bytes such as 4096, 64KiB or 1.5GiB", s)
 	}
 	return Size(v * float64(unit)), nil
 }
 
-// ParseSizes reads a list of sizes, in bytes.
+// ParseSizes parses a list of sizes, in bytes.
 func ParseSizes(texts []string) ([]int, error) {
 	sizes := make([]int, len(texts))
 	for i, s := range texts {
@@ -63,8 +62,8 @@ func unitOf(suffix string) (int64, bool) {
 	return 0, false
 }
 
-// String prints the size with up to two decimals in the largest unit that it
-// fills: 1.5GiB, 64KiB, 100B.
+// String formats the size with up to two decimals in the largest unit that is not larger than
+// it: 1.5GiB, 64KiB, 100B.
 func (s Size) String() string {
 	for _, u := range suffixes {
 		if int64(s) >= u.unit {
@@ -74,7 +73,7 @@ func (s Size) String() string {
 	return strconv.FormatInt(int64(s), 10) + "B"
 }
 
-// Set makes *Size a flag value.
+// Set implements a flag's value.
 func (s *Size) Set(text string) error {
 	v, err := ParseSize(text)
 	if err == nil {
@@ -83,5 +82,5 @@ func (s *Size) Set(text string) error {
 	return err
 }
 
-// Type names the flag's kind in usage texts.
+// Type returns the flag's type in usage texts.
 func (*Size) Type() string { return "size" }

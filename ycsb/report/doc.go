@@ -1,7 +1,6 @@
-// Package report prints and draws what package ycsb measured: a table for the
-// terminal, JSON lines for other programs, and one HTML file with plots that
-// needs nothing from anywhere else.
+// Package report writes the results of package ycsb: a table for the terminal, JSON lines for
+// other programs, and one self-contained HTML file with plots.
 //
-// Everything takes the results in the order in which they shall appear, and a
-// [Head] that says on what they were measured.
+// All functions take the results in the order of the report, and a [Head] that describes the
+// measurement.
 package report

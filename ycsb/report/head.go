@@ -9,12 +9,12 @@ import (
 	"github.com/redykv/redykv/ycsb"
 )
 
-// Head is what a report is stamped with.
+// Head describes the measurement at the top of a report.
 type Head struct {
-	Machine string // as [ycsb.Machine] gives it
-	Dir     string // where the files were
+	Machine string // see [ycsb.Machine]
+	Dir     string // directory of the files
 	Started time.Time
-	Took    time.Duration // of everything, loading included
+	Took    time.Duration // total time, with loading
 	ycsb.Shape
 	Duration, Warmup time.Duration // of each run
 }
@@ -22,7 +22,7 @@ type Head struct {
 // line is one line of a head.
 type line struct{ Name, Text string }
 
-// lines is the head in words. Some of it only the results know.
+// lines returns the lines of the head. Some come from the results.
 func (h Head) lines(results []ycsb.Result) []line {
 	lines := []line{
 		{"machine", h.Machine},
@@ -58,7 +58,7 @@ func (h Head) lines(results []ycsb.Result) []line {
 		}
 	}
 	for _, r := range slices.Backward(results) {
-		if r.LogBytes > 0 { // other stores have none
+		if r.LogBytes > 0 { // a peer has no log
 			lines = append(lines,
 				line{"log", fmt.Sprintf("%d bytes, by arithmetic %d (%d a record)",
 					r.LogBytes, r.LogBytesExpected, ycsb.RecordBytes(h.ValueSize))},
@@ -74,7 +74,7 @@ func (h Head) lines(results []ycsb.Result) []line {
 	return lines
 }
 
-// heapAfter is the largest Go heap that a run left.
+// heapAfter returns the largest Go heap after a run.
 func heapAfter(results []ycsb.Result) uint64 {
 	var most uint64
 	for _, r := range results {
@@ -90,7 +90,7 @@ func readsOf(direct bool) string {
 	return "no direct I/O here: the page cache may have served reads"
 }
 
-// scale is memory, log and cache as a proportion, the paper's being 1 : 6 : 8.
+// scale returns memory : log : cache as a proportion. The paper's is 1 : 6 : 8.
 func (h Head) scale() string {
 	if h.Memory < 1 {
 		return "no local memory"

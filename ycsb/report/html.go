@@ -22,9 +22,8 @@ type titled struct {
 	SVG   template.HTML
 }
 
-// WriteHTML writes one HTML page with plots and the table. It loads nothing and
-// links to nothing, follows the reader's choice of light or dark, and can be
-// kept or sent as one file.
+// WriteHTML writes one self-contained HTML page with plots and the table. It has no links and
+// loads nothing, and follows the reader's choice of light or dark.
 func WriteHTML(w io.Writer, head Head, results []ycsb.Result) error {
 	charts := []chart{
 		{"Throughput", "million operations per second", func(r ycsb.Result) float64 { return r.Mops }, false},
@@ -43,7 +42,7 @@ func WriteHTML(w io.Writer, head Head, results []ycsb.Result) error {
 	grid := bench.Grid(columns(results), results)
 	data.Columns, data.Rows = grid[0], grid[1:]
 	if len(results) == 0 {
-		charts = nil // there is nothing to draw
+		charts = nil // nothing to draw
 	}
 	for _, c := range charts {
 		data.Plots = append(data.Plots, titled{c.title, c.draw(results)})

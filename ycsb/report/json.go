@@ -7,5 +7,5 @@ import (
 	"github.com/redykv/redykv/ycsb"
 )
 
-// WriteJSON writes one line of JSON for each result.
+// WriteJSON writes each result as one line of JSON.
 func WriteJSON(w io.Writer, results []ycsb.Result) error { return bench.WriteJSON(w, results) }

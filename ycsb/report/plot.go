@@ -9,18 +9,18 @@ import (
 	"github.com/redykv/redykv/ycsb"
 )
 
-// colours has the devices in the order of the style sheet's colours.
+// colours lists the devices in the order of the style sheet's colours.
 var colours = []ycsb.Device{ycsb.Redy, ycsb.SSD, ycsb.SMB, ycsb.Memory, "pebble", "badger", "bbolt"}
 
-// chart is a figure of every result.
+// chart is a figure over all results.
 type chart struct {
 	title, axis string
 	value       func(ycsb.Result) float64
 	logarithmic bool // where devices differ by orders of magnitude
 }
 
-// draw draws each figure as a bar, in one group for each distribution and number of
-// threads, with the device and the figure above it.
+// draw draws the chart's figure of each result as a bar, labelled with the device and the
+// figure. Bars of one distribution and number of threads form a group.
 func (c chart) draw(results []ycsb.Result) template.HTML {
 	curves := make(map[ycsb.Device]*plot.Curve)
 	var devices []ycsb.Device
@@ -40,7 +40,7 @@ func (c chart) draw(results []ycsb.Result) template.HTML {
 	return p.SVG()
 }
 
-// group names what bars beside each other have in common.
+// group returns the label of a result's group of bars.
 func group(r ycsb.Result) string {
 	if r.Threads == 1 {
 		return fmt.Sprintf("%s, 1 thread", r.Distribution)

@@ -10,8 +10,7 @@ import (
 	"github.com/redykv/redykv/ycsb"
 )
 
-// WriteTable writes the results as a table for people, with the head above and
-// what happened below.
+// WriteTable writes the results as a table, with the head above and notes below.
 func WriteTable(w io.Writer, head Head, results []ycsb.Result) error {
 	var b strings.Builder
 	for _, line := range head.lines(results) {
@@ -30,9 +29,9 @@ func WriteTable(w io.Writer, head Head, results []ycsb.Result) error {
 	return nil
 }
 
-// columns returns the columns of the table. Several rounds have columns for the slowest and
-// the fastest. The file server, and other places, have columns only where they were
-// measured.
+// columns returns the columns of the table. With several rounds, there are columns for the
+// slowest and the fastest. Columns of the file server and of other places appear only if they
+// were measured.
 func columns(results []ycsb.Result) []bench.Column[ycsb.Result] {
 	number := func(name string, value func(r *ycsb.Result) float64) bench.Column[ycsb.Result] {
 		return bench.Column[ycsb.Result]{Name: name, Text: func(r *ycsb.Result) string { return figure(value(r)) }}
@@ -84,14 +83,13 @@ func figure(v float64) string {
 	return fmt.Sprintf("%.3f", v)
 }
 
-// wide is how many times as fast the fastest round may be as the slowest until a reader
-// is warned.
+// wide is the ratio of the fastest to the slowest round from which a note warns.
 const wide = 1.5
 
-// keptUp is the share of an open loop's rate from which on a device has kept up with it.
+// keptUp is the least fraction of an open loop's rate that counts as kept up.
 const keptUp = 0.95
 
-// notes are what a reader must know of single runs, one line for each.
+// notes returns warnings about single runs, one line each.
 func notes(results []ycsb.Result) []string {
 	var lines []string
 	for _, r := range results {

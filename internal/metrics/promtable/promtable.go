@@ -57,15 +57,15 @@ func Of[M any, N int | int64 | uint64 | float64](label string, get func(m *M) N)
 	return Sample[M]{label, func(m *M) float64 { return float64(get(m)) }}
 }
 
-// Table has the families that are collected from every snapshot. It is immutable.
+// Table has the families collected from every snapshot. It is immutable.
 type Table[M any] struct {
 	families []Family[M]
 	descs    []*prometheus.Desc // in the order of families
 }
 
 // New returns a table of families whose names begin with namespace. All samples have the
-// constant labels, which may be nil. The labels named by, which distinguish several
-// snapshots of one scrape, come before a family's own label.
+// constant labels, which may be nil. The labels by distinguish several snapshots of one scrape
+// and come before a family's own label.
 func New[M any](namespace string, constant prometheus.Labels, families []Family[M], by ...string) Table[M] {
 	t := Table[M]{families: families}
 	for _, f := range families {
@@ -85,8 +85,8 @@ func (t Table[M]) Describe(to chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect implements the part of [prometheus.Collector.Collect] for one snapshot. by has a
-// value for each label that New got as by.
+// Collect implements the part of [prometheus.Collector.Collect] for one snapshot. by has the
+// values of the labels passed to New as by.
 func (t Table[M]) Collect(to chan<- prometheus.Metric, m *M, by ...string) {
 	for i, f := range t.families {
 		for _, s := range f.samples.each {

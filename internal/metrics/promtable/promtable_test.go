@@ -9,13 +9,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
-// snapshot is what there is to count.
+// snapshot is what the table counts.
 type snapshot struct {
 	red, blue int
 	took      time.Duration
 }
 
-// pots are collected one by one.
+// pots collects several snapshots.
 type pots struct {
 	Table[snapshot]
 	each map[string]snapshot
@@ -27,7 +27,8 @@ func (p pots) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// A snapshot's label comes before a family's own, and the constant one stands everywhere.
+// TestTable checks that a snapshot's label comes before a family's, and that all samples have
+// the constant one.
 func TestTable(t *testing.T) {
 	p := pots{New("test_", prometheus.Labels{"house": "h"}, []Family[snapshot]{
 		Counter("drops_total", "Drops.", By("colour",
