@@ -4,7 +4,8 @@
 // goroutine, many operations at a time. [Tiered] stacks devices, each smaller and faster
 // than the next. [Memory], [Null] and [Faulty] are devices for caches, measurements and
 // tests. Package ssdtier has the SSD and package redytier the remote cache; a user of
-// Device does not depend on either.
+// Device does not depend on either. Other devices are sub-packages. Package devicetest has
+// the tests that each device passes.
 //
 // Caveats worth knowing:
 //   - A Queue belongs to one goroutine. A Device is safe for all of them.

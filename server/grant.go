@@ -19,7 +19,7 @@ import (
 )
 
 // grant is one loan of the server's memory to a cache. It is complete before it is
-// published.
+// published. The manager disconnects the grants of a cache whose lease has expired.
 //
 //	set up ──publish──► lent ──Disconnect──► ending ──► gone
 //	   └──────────Disconnect, or a failure─────────────►
