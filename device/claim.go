@@ -12,7 +12,7 @@ var ErrClaimed = errors.New("device: in use by another store")
 
 // Composite is a Device that stores its bytes in others.
 type Composite interface {
-	// Parts are these devices, or other things that only one device may use.
+	// Parts returns these devices, and other objects that only one device may use.
 	Parts() []any
 }
 
@@ -45,7 +45,7 @@ func Claim(dev Device) (release func(), err error) {
 	}, nil
 }
 
-// take adds key and its parts to the claim. The caller holds the lock, as for release
+// take adds key and its parts to the claim. The caller holds the lock, as it does for release
 // and abandon.
 func (c *claim) take(key any) error {
 	if single(key) {

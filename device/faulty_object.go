@@ -20,7 +20,7 @@ func (f *Faulty) CreateObject(name string) (ObjectWriter, error) {
 	w := &faultyObjectWriter{f: f, name: name, inner: inner}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.crashed.Load() { // meanwhile, and dropObjects may have run
+	if f.crashed.Load() { // a Crash during CreateObject, whose dropObjects may have run
 		return nil, errors.Join(ErrClosed, inner.Abort())
 	}
 	f.making[w] = struct{}{}
@@ -55,7 +55,7 @@ func (f *Faulty) ListObjects() ([]string, error) {
 	return f.inner.ListObjects()
 }
 
-// dropObjects aborts the unfinished objects, after no more can be begun.
+// dropObjects aborts the unfinished objects. No more can be created by then.
 func (f *Faulty) dropObjects() error {
 	f.mu.Lock()
 	making := slices.Collect(maps.Keys(f.making))
@@ -145,7 +145,7 @@ func (w *faultyObjectWriter) admit(what string) error {
 	return w.f.gate(what)
 }
 
-// end ends the inner writer by one of its methods. The caller holds mu.
+// end ends the inner writer by Commit or Abort. The caller holds mu.
 func (w *faultyObjectWriter) end(by func() error) error {
 	w.over = true
 	w.f.mu.Lock()

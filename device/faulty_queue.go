@@ -7,7 +7,7 @@ import (
 	"math/rand/v2"
 )
 
-// faultyQueue passes operations on to the inner queue, or ends them itself, and delays
+// faultyQueue passes operations to the inner queue, or completes them itself, and delays
 // completions.
 type faultyQueue struct {
 	f      *Faulty

@@ -86,8 +86,8 @@ func (q *tieredQueue) endLeft(left []int) {
 	q.retire()
 }
 
-// syncTier syncs a tier. Of a detached tier it waits for a limited time; then the sync is
-// left to a goroutine.
+// syncTier syncs a tier. It waits for a detached tier for a limited time, and leaves a longer
+// sync to a goroutine.
 func (t *Tiered) syncTier(tr *tier) error {
 	if !t.detached(tr.index) {
 		return tr.dev.Sync()
@@ -110,7 +110,7 @@ func (t *Tiered) syncTier(tr *tier) error {
 	return err
 }
 
-// within waits for a result for at most wait, and reports whether it came.
+// within waits for a result for at most wait, and reports whether it arrived.
 func within(wait time.Duration, result <-chan error) (came bool, err error) {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()

@@ -192,7 +192,7 @@ func (s *suite) refusedFill(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = q.Close() }() // where the test has ended before it did so
+	defer func() { _ = q.Close() }() // for a test that fails before it closes q
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	var dst [10]byte
@@ -430,7 +430,7 @@ func (s *suite) restart(t *testing.T, prepared bool) {
 	p.ReadFails(make([]byte, 1), int64(begin)-1, device.ErrNotHeld)
 	p.ReadFails(make([]byte, 1), int64(s.size-1), device.ErrNotHeld)
 	p.Drain()
-	// The log goes on, as logs do, with the page that the tail is in.
+	// The log continues at the start of the page that contains the tail.
 	align := d.Alignment()
 	more := content(7, s.size)
 	at := tail &^ (align - 1)

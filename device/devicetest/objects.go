@@ -113,7 +113,7 @@ func (s *suite) objects(t *testing.T) {
 	old := openObject(t, d, "b")
 	commitObject(t, d, "a", nil)
 
-	// What is not committed changes nothing.
+	// An object that is not committed changes nothing.
 	w, err := d.CreateObject("b")
 	if err != nil {
 		t.Fatal(err)
@@ -196,8 +196,8 @@ func (s *suite) objectNames(t *testing.T) {
 	checkList(t, d)
 }
 
-// manyObjects writes objects concurrently, some of them under one name, which the last to commit
-// has, whole.
+// manyObjects writes objects concurrently, some under the same name. The last commit of a name
+// must have stored its whole object.
 func (s *suite) manyObjects(t *testing.T) {
 	d := s.start(t)
 	defer closeDevice(t, d)
@@ -244,7 +244,7 @@ func (s *suite) manyObjects(t *testing.T) {
 	}
 }
 
-// restartObjects: committed objects are there again, others never were.
+// restartObjects checks that a restart keeps committed objects, and drops all others.
 func (s *suite) restartObjects(t *testing.T) {
 	d := s.start(t)
 	data := content(10, s.size)

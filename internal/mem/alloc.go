@@ -8,8 +8,8 @@ import (
 // HugePage is the size of a huge page, and the alignment of memory in huge pages.
 const HugePage = 2 << 20
 
-// maxAlloc keeps sizes within the address space of every platform, so that arithmetic
-// on them does not overflow.
+// maxAlloc keeps sizes within the address space of every platform, so that arithmetic on them
+// does not overflow.
 const maxAlloc = 1 << 46
 
 // Alloc returns size bytes of zeroed memory, aligned to the largest power of two that is
@@ -31,9 +31,10 @@ func alignmentOf(size int) int {
 	return min(max(1<<(bits.Len(uint(size))-1), 4096), HugePage)
 }
 
-// Free releases memory that Alloc returned: the whole slice, which is not used afterwards.
+// Free releases memory that Alloc returned. b is the whole slice and must not be used
+// afterwards.
 func Free(b []byte) error { return free(b) }
 
-// Discard releases the physical memory behind b, which reads as zeros afterwards. b is a
-// part of what Alloc returned, aligned to the system's pages at both ends.
+// Discard releases the physical memory of b, which reads as zeros afterwards. b is a part of
+// an allocation, aligned to the system's pages at both ends.
 func Discard(b []byte) error { return discard(b) }

@@ -37,7 +37,7 @@ func alloc(size int) ([]byte, error) {
 	}
 	b := unsafe.Slice((*byte)(p), size)
 	if huge {
-		// Advice only: without huge pages everything works, more slowly.
+		// Advice only: without huge pages access is slower.
 		_ = unix.Madvise(b, unix.MADV_HUGEPAGE)
 	}
 	return b, nil

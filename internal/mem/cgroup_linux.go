@@ -9,23 +9,22 @@ import (
 	"strings"
 )
 
-// cgroupFiles are the files of one version of control groups.
+// cgroupFiles are the names of the files of one version of control groups.
 type cgroupFiles struct {
-	limits []string // bytes, or a word for none
+	limits []string // files that hold a number of bytes, or a word for no limit
 	usage  string
-	cache  string // what memory.stat calls cached files that can be dropped at once
+	cache  string // field of memory.stat that counts cached files which can be dropped at once
 }
 
 var (
 	cgroupV1 = cgroupFiles{[]string{"memory.limit_in_bytes"}, "memory.usage_in_bytes", "total_inactive_file"}
-	// A group beyond memory.high is slowed down until it is below.
+	// A group above memory.high is slowed down until it is below.
 	cgroupV2 = cgroupFiles{[]string{"memory.max", "memory.high"}, "memory.current", "inactive_file"}
 )
 
-// cgroupMemory is how much memory the control groups of this process may take, and
-// how much of it is left, in bytes: that of the tightest group, of its own and of
-// those around it, in either version. Without a limit both are math.MaxInt64. root
-// is the root directory.
+// cgroupMemory returns the memory limit of this process's control groups, and the memory left
+// below it, in bytes: those of the tightest group among its own and its ancestors, in either
+// version. Without a limit both are math.MaxInt64. root is the root directory.
 func cgroupMemory(root fs.FS) (limit, left int64) {
 	limit, left = math.MaxInt64, math.MaxInt64
 	own := readText(root, "proc/self/cgroup")
@@ -62,8 +61,8 @@ func cgroupMemory(root fs.FS) (limit, left int64) {
 	return limit, left
 }
 
-// cgroupOf finds the process's group in the hierarchy that has a controller: "" is
-// that of version 2.
+// cgroupOf returns the process's group in the hierarchy of a controller. The empty controller
+// is version 2.
 func cgroupOf(own, controller string) (group string, ok bool) {
 	for line := range strings.Lines(own) { // 4:cpu,memory:/group
 		parts := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
@@ -74,8 +73,8 @@ func cgroupOf(own, controller string) (group string, ok bool) {
 	return "", false
 }
 
-// below is where a group is below a mount of the hierarchy from root on. A group
-// that the mount does not show is taken for the mount's.
+// below returns the path of a group below a mount whose root is root. A group outside of the
+// mount is taken for the mount's root.
 func below(root, group string) string {
 	if root == "/" {
 		return group
@@ -86,7 +85,7 @@ func below(root, group string) string {
 	return "/"
 }
 
-// read reads one group, as far as it can be read.
+// read returns the limit of one group and the memory left. Unreadable files count as no limit.
 func (f cgroupFiles) read(root fs.FS, dir string) (limit, left int64) {
 	limit, left = math.MaxInt64, math.MaxInt64
 	for _, name := range f.limits {
@@ -113,6 +112,6 @@ func number(text string) (n int64, ok bool) {
 }
 
 func readText(root fs.FS, name string) string {
-	text, _ := fs.ReadFile(root, name) // where there is none, there is no limit
+	text, _ := fs.ReadFile(root, name) // a missing file means no limit
 	return string(text)
 }

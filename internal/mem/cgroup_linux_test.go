@@ -15,8 +15,8 @@ const (
 	none = math.MaxInt64
 )
 
-// The tightest limit counts, of the process's group and of those around it, in
-// either version, however its mount shows it.
+// The tightest limit counts, among the process's group and its ancestors, in either version,
+// however the mount shows the group.
 func TestCgroupMemory(t *testing.T) {
 	for name, c := range map[string]struct {
 		files       map[string]string
@@ -51,7 +51,7 @@ func TestCgroupMemory(t *testing.T) {
 			"sys/fs/cgroup/memory/m/memory.usage_in_bytes": "5000\n",
 			"sys/fs/cgroup/memory/m/memory.stat":           "inactive_file 1\ntotal_inactive_file 1000\n",
 			"sys/fs/cgroup/memory/memory.limit_in_bytes":   "9223372036854771712\n",
-			"sys/fs/cgroup/cpu/c/memory.limit_in_bytes":    "1\n", // not the controller's
+			"sys/fs/cgroup/cpu/c/memory.limit_in_bytes":    "1\n", // a group of another controller
 		}, 6000, 2000},
 		"a container that sees its own group": {map[string]string{
 			"proc/self/cgroup": "4:memory:/docker/abc/inner\n",
@@ -78,7 +78,7 @@ func TestCgroupMemory(t *testing.T) {
 	}
 }
 
-// What this machine says makes sense, whatever it is limited to.
+// Total and Available are consistent with each other and with this machine's limit.
 func TestTotal(t *testing.T) {
 	total, available := Total(), Available()
 	if available <= 0 || total < available {

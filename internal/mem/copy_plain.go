@@ -18,18 +18,18 @@ func AppendOut(dst []byte, p unsafe.Pointer, size int) []byte {
 }
 
 // Edit passes the size bytes at p, with a capacity of space, to edit and returns the new
-// length. edit may change the bytes in place. ok is false if edit returned false or other
-// memory than it was given; the bytes may have changed nevertheless.
+// length. edit may change the bytes in place. ok is false if edit returned false or a slice of
+// other memory; the bytes may have changed even so.
 func Edit(p unsafe.Pointer, size, space int, edit func([]byte) ([]byte, bool)) (n int, ok bool) {
 	given := unsafe.Slice((*byte)(p), space)[:size]
 	value, ok := edit(given)
 	return len(value), ok && sameStart(value, given)
 }
 
-// CopyBytesIn copies src to dst, which has the same length and which others may read or
-// write meanwhile: they may see any mixture of old and new bytes.
+// CopyBytesIn copies src to dst, which has the same length. Concurrent readers and writers of
+// dst may see any mixture of old and new bytes.
 func CopyBytesIn(dst, src []byte) { copy(dst, src) }
 
-// CopyBytesOut copies src, which others may write meanwhile, to dst, which has the same
+// CopyBytesOut copies src, which may be written concurrently, to dst, which has the same
 // length.
 func CopyBytesOut(dst, src []byte) { copy(dst, src) }

@@ -25,7 +25,7 @@ func AppendOut(dst []byte, p unsafe.Pointer, size int) []byte {
 
 func Edit(p unsafe.Pointer, size, space int, edit func([]byte) ([]byte, bool)) (n int, ok bool) {
 	copied := AppendOut(make([]byte, 0, space), p, size)
-	// As in place: changes stay even where edit returns false or panics.
+	// Changes stay even if edit returns false or panics, as in the plain version.
 	written := copied
 	defer func() { CopyIn(p, written) }()
 	value, ok := edit(copied)
@@ -35,8 +35,8 @@ func Edit(p unsafe.Pointer, size, space int, edit func([]byte) ([]byte, bool)) (
 	return len(value), ok
 }
 
-// CopyBytesIn and CopyBytesOut access whole words; CopyBytesIn changes them atomically and
-// leaves their other bytes as they are. dst and src lie in memory of whole words.
+// CopyBytesIn and CopyBytesOut access whole words. CopyBytesIn changes them atomically and
+// preserves bytes outside of dst. dst and src are in memory of whole words.
 
 func CopyBytesIn(dst, src []byte) {
 	eachWord(dst, func(word *uint64, at, from, to int) {
@@ -58,8 +58,8 @@ func CopyBytesOut(dst, src []byte) {
 	})
 }
 
-// eachWord visits the words that b lies in: b[at:] begins at byte from of the word, and
-// b covers the word's bytes from from to to.
+// eachWord visits the words that b overlaps. b[at:] begins at byte from of the word, and b
+// covers the word's bytes [from, to).
 func eachWord(b []byte, visit func(word *uint64, at, from, to int)) {
 	for at := 0; at < len(b); {
 		p := unsafe.Pointer(&b[at])

@@ -4,8 +4,8 @@ package mem
 
 import "sync/atomic"
 
-// Elsewhere an atomic addition, which both acquires and releases, is the fence. The word
-// is shared and only ever added to: the barrier matters, not the number.
+// On other processors the fence is an atomic addition, which both acquires and releases. Only
+// the ordering matters; the value of fence is not used.
 var fence atomic.Uint64
 
 // LoadFence orders the loads before it with the atomic loads after it.

@@ -16,8 +16,8 @@ func TestPrefetchingDoesNotFault(t *testing.T) {
 	}
 }
 
-// BenchmarkRandomLines loads random cache lines of a memory that no cache holds,
-// with and without asking for them 16 loads ahead.
+// BenchmarkRandomLines loads random cache lines from memory larger than all caches, with and
+// without prefetching 16 loads ahead.
 func BenchmarkRandomLines(b *testing.B) {
 	const ahead = 16
 	lines := make([][8]uint64, 1<<22) // 256 MiB

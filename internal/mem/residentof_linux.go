@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ResidentOf is how many bytes of physical memory are behind b, which came from
-// Alloc; -1 where it is not known.
+// ResidentOf returns the number of bytes of b, allocated by Alloc, that have physical memory;
+// -1 if unknown.
 func ResidentOf(b []byte) (int64, error) {
 	const page = 4096
 	if len(b) == 0 {

@@ -2,6 +2,5 @@
 
 package mem
 
-// ResidentOf is how many bytes of physical memory are behind b, which came from
-// Alloc; -1 where it is not known.
+// ResidentOf returns -1: the number is unknown on this system.
 func ResidentOf([]byte) (int64, error) { return -1, nil }

@@ -8,9 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Total is the memory that this process may have, in bytes: the machine's, or less
-// where its control group, a container's say, is limited to less. 0 where it is not
-// known.
+// Total returns the memory in bytes that this process may use: the machine's, or the limit of
+// its control group (such as a container's) if that is lower. 0 if unknown.
 func Total() int64 {
 	var info unix.Sysinfo_t
 	if unix.Sysinfo(&info) != nil {
@@ -20,8 +19,7 @@ func Total() int64 {
 	return min(int64(info.Totalram)*int64(info.Unit), limit)
 }
 
-// Resident is the physical memory of this process in bytes, or 0 where it is not
-// known.
+// Resident returns the physical memory of this process in bytes, or 0 if unknown.
 func Resident() int64 {
 	text, err := os.ReadFile("/proc/self/statm")
 	if err != nil {
@@ -34,8 +32,7 @@ func Resident() int64 {
 	return resident * int64(os.Getpagesize())
 }
 
-// Private is the physical memory of this process that it shares with no other, in
-// bytes, or 0 where it is not known.
+// Private returns the physical memory in bytes that only this process uses, or 0 if unknown.
 func Private() int64 {
 	text, err := os.ReadFile("/proc/self/statm")
 	if err != nil {
@@ -48,9 +45,8 @@ func Private() int64 {
 	return (resident - shared) * int64(os.Getpagesize())
 }
 
-// Available is how much memory can be had without pressing others for theirs, nor
-// meeting the limit of this process's control group, in bytes, or 0 where it is not
-// known.
+// Available returns the memory in bytes that can be allocated without swapping and within the
+// limit of this process's control group, or 0 if unknown.
 func Available() int64 {
 	text, err := os.ReadFile("/proc/meminfo")
 	if err != nil {

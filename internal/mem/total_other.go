@@ -2,18 +2,15 @@
 
 package mem
 
-// Total is the memory that this process may have, in bytes, or 0 where it is not
-// known.
+// Total returns the memory in bytes that this process may use, or 0 if unknown.
 func Total() int64 { return 0 }
 
-// Resident is the physical memory of this process in bytes, or 0 where it is not
-// known.
+// Resident returns the physical memory of this process in bytes, or 0 if unknown.
 func Resident() int64 { return 0 }
 
-// Private is the physical memory of this process that it shares with no other, in
-// bytes, or 0 where it is not known.
+// Private returns the physical memory in bytes that only this process uses, or 0 if unknown.
 func Private() int64 { return 0 }
 
-// Available is how much memory can be had without pressing others for theirs, in
-// bytes, or 0 where it is not known.
+// Available returns the memory in bytes that can be allocated without swapping, or 0 if
+// unknown.
 func Available() int64 { return 0 }

@@ -11,19 +11,19 @@ import (
 	"github.com/dgraph-io/ristretto/v2"
 )
 
-// cacher is what the comparison needs of a cache.
+// cacher is a cache under comparison.
 type cacher interface {
 	Get(dst []byte, addr int64) ([]byte, bool)
 	Add(addr int64, record []byte)
-	settle() // what was added can be found
+	settle() // returns when added records can be found
 }
 
 type ours struct{ *Cache }
 
 func (ours) settle() {}
 
-// peer is ristretto with the same budget, everything counted: heap bytes per
-// entry beside the record are peerOverhead.
+// peer is ristretto with the same total budget: each entry is charged peerOverhead bytes of
+// heap beside its record.
 type peer struct {
 	c *ristretto.Cache[uint64, []byte]
 }
@@ -51,7 +51,7 @@ func (p peer) Add(addr int64, record []byte) {
 
 func (p peer) settle() { p.c.Wait() }
 
-// zipf draws from [0, n) with exponent theta, the YCSB way, scattered.
+// zipf draws from [0, n) with exponent theta, as YCSB does, scattered.
 type zipf struct {
 	n                       float64
 	theta, alpha, zeta, eta float64
@@ -129,7 +129,7 @@ func compare(b *testing.B, c cacher, n, size int, before uint64) {
 	fetches := func(k int) (hits int) {
 		for i := range k {
 			hits += fetch(z.next())
-			if i%256 == 0 { // a session waits for its device, too
+			if i%256 == 0 { // a session would wait for its device here
 				c.settle()
 			}
 		}

@@ -4,6 +4,5 @@ package readcache
 
 import "github.com/redykv/redykv/internal/mem"
 
-// discard gives the physical memory behind b back. Readers may still be inside;
-// they see zeros then.
+// discard releases the physical memory of b. Concurrent readers then see zeros.
 func discard(b []byte) error { return mem.Discard(b) }

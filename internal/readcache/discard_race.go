@@ -2,6 +2,6 @@
 
 package readcache
 
-// discard leaves memory of the Go heap to the collector: zeroing it would be a
-// race with readers that are still inside.
+// discard leaves memory of the Go heap to the collector: zeroing it would race with concurrent
+// readers.
 func discard([]byte) error { return nil }

@@ -1,11 +1,11 @@
 package readcache
 
-// addressBits is how many bits log addresses take.
+// addressBits is the size of a log address.
 const addressBits = 48
 
-// mix spreads an address over all bits. Its low bits choose the shard, its high
-// half the bucket, what is between tag and fingerprint. Addresses of
-// neighbours differ in a few low bits only.
+// mix spreads an address over all bits. The low bits of the result choose the shard, the high
+// half the bucket, and the bits between give tag and fingerprint. Neighbouring addresses
+// differ in a few low bits only.
 func mix(addr int64) uint64 {
 	h := uint64(addr) * 0x9e3779b97f4a7c15
 	h ^= h >> 32
@@ -13,12 +13,12 @@ func mix(addr int64) uint64 {
 	return h ^ h>>29
 }
 
-// choose is one of n by the high half of the hash, without a division.
+// choose maps the high half of the hash to [0, n) without a division.
 func choose(hash uint64, n uint64) uint64 { return hash >> 32 * n >> 32 }
 
-// place is where a record lies in its shard's ring: how often the ring had been
-// filled before, and the word in it. Places of later records are larger; in
-// 53 bits they do not wrap within the bytes that a machine can move.
+// place is the position of a record in its shard's ring: the lap, which is the number of times
+// the ring was filled before, and the word within the ring. Later records have larger places.
+// With 53 bits places do not wrap within the bytes that a machine can move.
 type place uint64
 
 // entry is one word of a bucket, 0 if free:
@@ -35,11 +35,11 @@ const (
 	tagShift              = 54
 	tagBits               = 9
 
-	bucketSize    = 64 // one cache line: entries, and a word of ghosts
+	bucketSize    = 64 // one cache line: entries and a word of ghosts
 	bucketEntries = bucketSize/8 - 1
 )
 
-// newEntry is the entry of a hash at place 0.
+// newEntry returns the entry of a hash at place 0.
 func newEntry(hash uint64) entry {
 	return entryUsed | entry(hash>>6&(1<<tagBits-1))<<tagShift
 }
@@ -65,5 +65,5 @@ func newNote(addr int64, length int) note {
 func (n note) address() int64 { return int64(n>>lengthBits) << 3 }
 func (n note) length() int    { return int(n & (1<<lengthBits - 1)) }
 
-// words is how many words record and note take.
+// words is the number of words that the record and its note take.
 func (n note) words() uint64 { return 1 + uint64(n.length()+7)/8 }

@@ -2,14 +2,13 @@ package readcache
 
 import "sync/atomic"
 
-// ghosts remember what was fetched lately: four fingerprints in one word, the
-// latest in the lowest bits. They decide what is worth its place in a full cache:
-// what is fetched a second time before its word has seen four others. A bucket
-// has its own, in the line that a miss has looked at just before.
+// Ghosts are fingerprints of recently fetched addresses, four in one word, the latest in the
+// lowest bits. A full cache admits a record whose fingerprint is among them: one that is
+// fetched again before four others of the same word. Each bucket has its own word, in the
+// cache line that a miss has just read.
 
-// seen reports whether the hash is among the ghosts of its word, and makes it the
-// latest. Two goroutines at once may lose one of their ghosts, which costs a
-// fetch.
+// seen reports whether the hash is among the ghosts of its word, and makes it the latest.
+// Concurrent calls may lose a ghost, which costs one fetch.
 func seen(word *uint64, hash uint64) bool {
 	const lane = 1<<16 - 1
 	print := max(hash>>16&lane, 1)

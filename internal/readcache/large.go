@@ -8,30 +8,30 @@ import (
 	"github.com/dgraph-io/ristretto/v2"
 )
 
-// large holds the large records in a ristretto cache. Its entries are slices of
-// the Go heap, few enough for the collector not to mind.
+// large holds the large records in a ristretto cache. The entries are slices on the Go heap,
+// too few to burden the collector.
 type large struct {
-	used atomic.Bool // something was added since the last resize
+	used atomic.Bool // a record was added since the last resize
 
-	mu     sync.RWMutex // ristretto must not be closed while it is in use
+	mu     sync.RWMutex // guards ristretto against Close while it is in use
 	cache  *ristretto.Cache[uint64, []byte]
 	ghosts []uint64
 
-	// Since the last resize; left also counts those that ristretto refused.
+	// Counts since the last resize. left includes records that ristretto refused.
 	added, declined, dropped, left atomic.Uint64
 }
 
-// largeOverhead is what an entry takes beside its record: the map's word, the
-// policy's, and the share of a size class that is not used.
+// largeOverhead is the memory of an entry beside its record: the map's word, the policy's, and
+// the unused part of the size class.
 const largeOverhead = 256
 
-// resize drops everything: it is for budgets that change seldom.
+// resize drops all records, so budgets should change rarely.
 func (l *large) resize(budget int64, threshold int) error {
 	var next *ristretto.Cache[uint64, []byte]
 	if budget >= int64(threshold) {
 		var err error
 		entries := max(budget/int64(threshold), 16)
-		counters := entries * 60 // bytes: 3 for each of 10 an entry, and rounded up
+		counters := entries * 60 // bytes: 10 counters per entry at 3 bytes each, rounded up
 		if next, err = NewRistretto(entries, max(budget-counters, 1), l.exited); err != nil {
 			return err
 		}
@@ -48,7 +48,7 @@ func (l *large) resize(budget int64, threshold int) error {
 	return nil
 }
 
-// exited is called by ristretto with a record that it lets go of, or nil.
+// exited is called by ristretto with a record that it evicts or refuses, or nil.
 func (l *large) exited(record []byte) {
 	if record != nil {
 		l.left.Add(1)
@@ -96,7 +96,7 @@ func (l *large) addTo(m *Metrics) {
 	if l.cache == nil {
 		return
 	}
-	left := l.left.Load() // first: whatever left was added before
+	left := l.left.Load() // before added: what left was added earlier
 	added := l.added.Load()
 	m.Added += added
 	m.Evicted += left
@@ -105,7 +105,7 @@ func (l *large) addTo(m *Metrics) {
 	m.Bytes += l.cache.MaxCost() - l.cache.RemainingCost()
 }
 
-// free drops everything for good.
+// free drops all records for good.
 func (l *large) free() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

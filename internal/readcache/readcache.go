@@ -1,16 +1,16 @@
 // Package readcache caches records that were fetched from devices.
 //
 // The key of a record is its log address. The bytes at an address of the log never change, and
-// an updated record has another address, so no entry is ever stale and nothing has to be
-// invalidated: the index leads to the address, and the address to the cache.
+// an updated record has another address, so entries are never stale and need no invalidation:
+// the index gives the address, and the address is the key.
 //
-// Records up to a threshold are in a table outside the Go heap (table.go, shard.go): a hit costs
-// two cache lines, an entry some ten bytes beside the record, and the garbage collector scans
-// none of it. Larger records, whose copy costs more than the rest, are in a ristretto cache
+// Records up to a threshold are in a table outside the Go heap (table.go, shard.go): a hit
+// costs two cache lines, an entry some ten bytes beside the record, and the garbage collector
+// scans none of it. Larger records, where copying dominates the cost, are in a ristretto cache
 // (large.go).
 //
-// A full cache admits a record on its second fetch (ghost.go), so that a scan, which fetches
-// everything once, evicts nothing.
+// A full cache admits a record on its second fetch (ghost.go), so a scan, which fetches every
+// record once, evicts nothing.
 package readcache
 
 import (
@@ -28,25 +28,26 @@ type Options struct {
 	// Capacity is the cache's whole memory in bytes, at least MinCapacity.
 	Capacity int64
 
-	// RecordSize is the expected size of a record in bytes, which determines the layout of
-	// the table. Default 128. If it proves far off when the table is full, the table is
-	// laid out again.
+	// RecordSize is the expected size of a record in bytes, which determines the layout of the
+	// table. Default 128. If the mean proves very different when the table is full, the layout
+	// is changed.
 	RecordSize int
 
-	// Threshold is the size in bytes above which a record is large. Default
-	// DefaultThreshold, at most MaxThreshold. Small caches have a lower one: no record
-	// takes more than a fraction of a shard.
+	// Threshold is the size in bytes above which a record is large. Default DefaultThreshold,
+	// at most MaxThreshold. Small caches use a lower threshold, so that no record takes more
+	// than a fraction of a shard.
 	Threshold int
 
-	// LargeShare, 0 to 1, is the share of Capacity for large records, once the first is
-	// offered. If it is 0 they are not cached.
+	// LargeShare, from 0 to 1, is the share of Capacity for large records. It takes effect
+	// when the first one is offered. With 0 large records are not cached.
 	LargeShare float64
 }
 
 const (
-	// MinCapacity is the least memory that a cache works with.
+	// MinCapacity is the smallest valid capacity.
 	MinCapacity = 1 << 10
-	// DefaultThreshold is the size at which both parts are equally fast (docs/readcache.md).
+	// DefaultThreshold is the size at which the table and ristretto are equally fast
+	// (docs/readcache.md).
 	DefaultThreshold = 16 << 10
 	// MaxThreshold is the largest length that the table can represent.
 	MaxThreshold = 256 << 10
@@ -56,7 +57,7 @@ const (
 
 // Cache holds records by address. All methods are safe for concurrent use.
 type Cache struct {
-	small atomic.Pointer[table] // nil: none
+	small atomic.Pointer[table] // nil if there are no small records
 	large large
 
 	reshaping atomic.Bool // a reshape is running
@@ -70,7 +71,7 @@ type Cache struct {
 	freed      bool
 }
 
-// New makes an empty cache.
+// New returns an empty cache.
 func New(o Options) (*Cache, error) {
 	if o.RecordSize == 0 {
 		o.RecordSize = defaultRecordSize
@@ -101,8 +102,8 @@ func (c *Cache) Prefetch(addr int64) {
 	}
 }
 
-// PrefetchRecord prefetches the record at addr, if it is cached. It reads the line of Prefetch,
-// which should have been called some time before.
+// PrefetchRecord prefetches the record at addr, if it is cached. It reads the line that
+// Prefetch loads, which should have been called some time before.
 func (c *Cache) PrefetchRecord(addr int64) {
 	if t := c.small.Load(); t != nil {
 		t.prefetchRecord(addr)
@@ -124,7 +125,7 @@ func (c *Cache) Get(dst []byte, addr int64) ([]byte, bool) {
 }
 
 // Add offers the record at addr, a multiple of 8, which was just fetched. The cache keeps a
-// copy, or declines it: the record was not fetched before recently, is too large, or another
+// copy or declines: if the record is too large, was not fetched before recently, or another
 // goroutine is adding to the same shard.
 func (c *Cache) Add(addr int64, record []byte) {
 	if addr <= 0 || addr&7 != 0 || addr>>addressBits != 0 || len(record) == 0 {
@@ -146,17 +147,18 @@ func (c *Cache) Add(addr int64, record []byte) {
 }
 
 // Resize changes the memory of the cache while it is in use. It keeps as many small records as
-// fit, and no large ones; records added meanwhile may be lost. When it returns, memory beyond
-// the new capacity was released; meanwhile old and new take at most the larger of the two and a
-// shard, which is a 64th or at most 2 MiB. After an error nothing has changed.
+// fit, and no large ones; records added during the call may be lost. When it returns, memory
+// beyond the new capacity is released. During the call old and new memory together take at
+// most the larger of the two plus a shard, which is a 64th or at most 2 MiB. After an error
+// nothing has changed.
 func (c *Cache) Resize(capacity int64) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.resize(capacity)
 }
 
-// reshape lays the cache out again, in the background, for records of another mean size or for
-// the first large ones.
+// reshape changes the layout in the background, for another mean size of records or for the
+// first large ones.
 func (c *Cache) reshape(recordSize int) {
 	if !c.reshaping.CompareAndSwap(false, true) {
 		return
@@ -168,12 +170,12 @@ func (c *Cache) reshape(recordSize int) {
 		if recordSize > 0 {
 			c.recordSize = recordSize
 		}
-		// An error means that the cache was freed, or that there is no memory.
+		// An error means that the cache was freed or memory is exhausted.
 		_ = c.resize(c.capacity)
 	}()
 }
 
-// resize is Resize for callers that hold mu.
+// resize is Resize. The caller holds mu.
 func (c *Cache) resize(capacity int64) error {
 	if capacity < MinCapacity || capacity > math.MaxInt64/2 {
 		return fmt.Errorf("readcache: capacity of %v, want at least %v", units.Size(capacity), units.Size(MinCapacity))
@@ -199,18 +201,18 @@ func (c *Cache) resize(capacity int64) error {
 	return c.small.Swap(next).retire(next)
 }
 
-// Metrics are the contents of a cache, and the results of Add.
+// Metrics describe the contents of a cache and the results of Add.
 type Metrics struct {
 	Capacity int64 // bytes
-	Bytes    int64 // of records cached
+	Bytes    int64 // bytes of cached records
 	Entries  int64
 
-	// Records admitted; declined at their first fetch or for their size; not admitted
+	// Records that were admitted; declined at their first fetch or for their size; dropped
 	// because of contention; evicted.
 	Added, Declined, Dropped, Evicted uint64
 }
 
-// Metrics returns the metrics. The counts start at 0 with every change of shape.
+// Metrics returns the metrics. The counts restart at 0 when the layout changes.
 func (c *Cache) Metrics() Metrics {
 	c.mu.Lock()
 	defer c.mu.Unlock()

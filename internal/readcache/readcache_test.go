@@ -17,8 +17,7 @@ import (
 	"github.com/redykv/redykv/internal/mem"
 )
 
-// record is what lies at addr: its length follows from the address, and every
-// word proves it.
+// record returns the bytes at addr. The address determines the length, and every word.
 func record(dst []byte, addr int64, sizes int) []byte {
 	size := 1 + int(mix(addr^1<<40)%uint64(sizes))
 	for at := 0; at < size; at += 8 {
@@ -41,8 +40,7 @@ func newCache(t testing.TB, o Options) *Cache {
 	return c
 }
 
-// fetch is what a store does: it asks the cache, and offers what it had to
-// fetch.
+// fetch acts as a store: it reads from the cache, and adds the record after a miss.
 func fetch(t interface{ Errorf(string, ...any) }, c *Cache, buf []byte, addr int64, sizes int) (hit bool) {
 	got, hit := c.Get(buf[:0], addr)
 	want := record(nil, addr, sizes)
@@ -54,8 +52,8 @@ func fetch(t interface{ Errorf(string, ...any) }, c *Cache, buf []byte, addr int
 	return hit
 }
 
-// TestModel plays random calls on caches of random shape and checks after each
-// that hits are exact and that the table is sound.
+// TestModel makes random calls on caches of random shape. After each it checks that hits are
+// exact and that the table is consistent.
 func TestModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		sizes := rapid.SampledFrom([]int{1, 24, 100, 700}).Draw(rt, "sizes")
@@ -91,9 +89,8 @@ func TestModel(t *testing.T) {
 	})
 }
 
-// check walks every shard: its counts are those of the records that have an
-// entry, entries are in the bucket of their address, and head is at most a lap
-// behind the tail.
+// check walks every shard: the counts match the records that have an entry, each entry is in
+// the bucket of its address, and head is at most a lap behind tail.
 func check(t interface{ Fatalf(string, ...any) }, c *Cache) {
 	wait(c)
 	tb := c.small.Load()
@@ -132,8 +129,8 @@ func check(t interface{ Fatalf(string, ...any) }, c *Cache) {
 	}
 }
 
-// TestTorture has goroutines fetch few addresses more than the cache holds, with
-// every size of record and while the cache is resized: copies must be whole.
+// TestTorture fetches slightly more addresses than the cache holds from several goroutines,
+// with every size of record and while the cache is resized. Copies must be whole.
 func TestTorture(t *testing.T) {
 	for _, sizes := range []int{8, 100, 3000} {
 		t.Run(fmt.Sprintf("sizes=%d", sizes), func(t *testing.T) {
@@ -200,7 +197,7 @@ func TestWhatFitsStays(t *testing.T) {
 	}
 }
 
-// TestScanPushesNothingOut reads a working set, then everything else once.
+// TestScanPushesNothingOut reads a working set, and then all other records once.
 func TestScanPushesNothingOut(t *testing.T) {
 	const sizes, n = 24, 2000
 	c := newCache(t, Options{Capacity: n * 60, RecordSize: 12})
@@ -224,17 +221,17 @@ func TestScanPushesNothingOut(t *testing.T) {
 	}
 }
 
-// wait returns when the cache does not change its shape any more.
+// wait returns when the layout no longer changes.
 func wait(c *Cache) {
 	for c.reshaping.Load() {
 		runtime.Gosched()
 	}
 }
 
-// TestGuessIsMended fills caches whose records are much smaller or larger than
-// expected: they end up holding about as many as with the right guess.
+// TestGuessIsMended fills caches with records much smaller or larger than expected. They must
+// hold about as many as with the right RecordSize.
 func TestGuessIsMended(t *testing.T) {
-	const sizes, capacity = 100, 256 << 10 // a mean of 50
+	const sizes, capacity = 100, 256 << 10 // the mean is 50
 	held := func(guess int) int64 {
 		c := newCache(t, Options{Capacity: capacity, RecordSize: guess})
 		for range 3 {
@@ -257,7 +254,7 @@ func TestGuessIsMended(t *testing.T) {
 func TestLargeRecords(t *testing.T) {
 	c := newCache(t, Options{Capacity: 8 << 20, Threshold: 1000, LargeShare: 0.5})
 	big := func(addr int64) []byte { return bytes.Repeat(record(nil, addr, 1), 5000) }
-	c.Add(8, big(8)) // the first makes room for them
+	c.Add(8, big(8)) // the first large record makes the cache reserve space
 	wait(c)
 	for addr := int64(8); addr < 100*8; addr += 8 {
 		c.Add(addr, big(addr))
@@ -279,7 +276,7 @@ func TestLargeRecords(t *testing.T) {
 	}
 }
 
-// TestResizeKeepsWhatFits and gives the rest back at once.
+// TestResizeKeepsWhatFits also checks that the rest is released at once.
 func TestResizeKeepsWhatFits(t *testing.T) {
 	const sizes, n = 100, 20_000
 	c := newCache(t, Options{Capacity: 4 << 20, RecordSize: 56})
@@ -319,8 +316,8 @@ func TestResizeKeepsWhatFits(t *testing.T) {
 	runtime.KeepAlive(old)
 }
 
-// TestMemoryGoesWithItsReaders checks that the collector unmaps a table which
-// was replaced, and not before.
+// TestMemoryGoesWithItsReaders checks that the collector unmaps a replaced table, and not
+// before its last reader has left.
 func TestMemoryGoesWithItsReaders(t *testing.T) {
 	freed := make(chan struct{})
 	c := newCache(t, Options{Capacity: 1 << 20})
@@ -334,7 +331,7 @@ func TestMemoryGoesWithItsReaders(t *testing.T) {
 		case <-freed:
 			return
 		default:
-			runtime.Gosched() // cleanups run in a goroutine of their own
+			runtime.Gosched() // cleanups run in another goroutine
 		}
 	}
 }
@@ -357,7 +354,7 @@ func TestNothingIsAllocated(t *testing.T) {
 			}
 		}},
 		{"miss", func() { c.Get(buf, 16) }},
-		// The last, since it may evict what is hit.
+		// Last, because it may evict the record that the others hit.
 		{"add", func() { addr += 8; c.Prefetch(addr); c.PrefetchRecord(addr); c.Add(addr, want); c.Add(addr, want) }},
 	} {
 		x.call()

@@ -8,32 +8,31 @@ import (
 	"github.com/redykv/redykv/internal/mem"
 )
 
-// shard is what is not in its memory. Readers look at base and head, and all
-// but the first are written by writers only.
+// shard is the state of a shard beside its memory. Readers load base and head. All fields but
+// base are written by writers only.
 type shard struct {
 	base unsafe.Pointer // never changes
-	head atomic.Uint64  // a place: below it, the ring may have been overwritten
-	full atomic.Bool    // it has evicted: from now on records must earn their place
+	head atomic.Uint64  // below this place the ring may have been overwritten
+	full atomic.Bool    // the shard has evicted: new records must have a ghost to be admitted
 	_    [40]byte
 
 	declined, dropped atomic.Uint64
 
-	mu                sync.Mutex // guards all below, and writing to the memory
+	mu                sync.Mutex // guards the fields below and writes to the shard's memory
 	retired           bool
-	tail              place  // the next record goes here; at most a lap ahead of head
-	scratch           []byte // a record on its way from head to tail
+	tail              place  // place of the next record, at most a lap ahead of head
+	scratch           []byte // buffer for a record that is moved from head to tail
 	entries, bytes    int64
 	added, evicted    uint64
 	secondChancesLeft int
-	_                 [24]byte // the next one's lines are its own
+	_                 [24]byte // keeps the next shard on other cache lines
 }
 
-// secondChances is how many records that were read since they were written one
-// insertion writes again before it evicts the next one nevertheless.
+// secondChances is the number of read records that one insertion may write again at the tail.
+// After that it evicts records even if they were read.
 const secondChances = 16
 
-// insert puts a record at the tail, unless it is there already. The caller holds
-// the lock.
+// insert writes a record at the tail, unless it is cached already. The caller holds the lock.
 func (t *table) insert(s *shard, addr int64, record []byte) {
 	hash := mix(addr)
 	bucket, want := t.bucketOf(s, hash), newEntry(hash)
@@ -45,15 +44,15 @@ func (t *table) insert(s *shard, addr int64, record []byte) {
 	}
 	s.secondChancesLeft = secondChances
 	p := t.write(s, newNote(addr, len(record)), record)
-	cell := t.freeEntry(s, bucket) // after writing: that may have freed one
+	cell := t.freeEntry(s, bucket) // after write, which may have freed an entry
 	atomic.StoreUint64(cell, uint64(want.at(p)))
 	s.entries++
 	s.bytes += int64(len(record))
 	s.added++
 }
 
-// freeEntry frees a entry of the bucket if none is free: of records that were not
-// read lately, if there are any, it gives up the oldest.
+// freeEntry returns a free entry of the bucket. If there is none it evicts the oldest record,
+// preferring those that were not read recently.
 func (t *table) freeEntry(s *shard, bucket unsafe.Pointer) *uint64 {
 	var victim *uint64
 	var worst entry
@@ -63,19 +62,20 @@ func (t *table) freeEntry(s *shard, bucket unsafe.Pointer) *uint64 {
 		if e == 0 {
 			return cell
 		}
-		// The referenced bit stands above the place: the least is both.
+		// The referenced bit is above the place, so the least value is the oldest record that
+		// was not read.
 		if rank := e & (entryReferenced | placeMask); victim == nil || rank < worst {
 			victim, worst = cell, rank
 		}
 	}
 	t.forget(s, victim)
 	if s.entries > int64(t.buckets*perBucketFull) {
-		s.full.Store(true) // of entries, though its ring may not be
+		s.full.Store(true) // its entries are used up, though its ring may have room
 	}
 	return victim
 }
 
-// forget clears a entry that is in use.
+// forget clears an entry that is in use.
 func (t *table) forget(s *shard, cell *uint64) {
 	n := t.noteAt(s, entry(atomic.LoadUint64(cell)).place())
 	atomic.StoreUint64(cell, 0)
@@ -84,7 +84,8 @@ func (t *table) forget(s *shard, cell *uint64) {
 	s.evicted++
 }
 
-// entryOf is the entry of the record of addr at p, or nil if it has lost it.
+// entryOf returns the entry of the record of addr at p, or nil if the record has none any
+// more.
 func (t *table) entryOf(s *shard, addr int64, p place) *uint64 {
 	bucket := t.bucketOf(s, mix(addr))
 	for i := range bucketEntries {
@@ -109,12 +110,12 @@ func (t *table) write(s *shard, n note, record []byte) place {
 	return p
 }
 
-// reserve takes so many words at the tail that lie in one piece. Head is at most
-// one lap behind: either in the tail's lap, and all from the tail to the ring's
-// end is free, or one before, and all from the tail to head is.
+// reserve allocates need contiguous words at the tail. Head is at most one lap behind: it is
+// either in the tail's lap, and everything from the tail to the ring's end is free, or one lap
+// before, and everything from the tail to head is.
 func (t *table) reserve(s *shard, need uint64) place {
 	for {
-		lap, word := t.split(s.tail) // anew each time: evict may write, too
+		lap, word := t.split(s.tail) // recomputed, because evict may write too
 		headLap, headWord := t.split(place(s.head.Load()))
 		inOnePiece := word+need <= t.ringWords
 		switch {
@@ -131,8 +132,8 @@ func (t *table) reserve(s *shard, need uint64) place {
 	}
 }
 
-// evict takes the oldest record out of the ring. If it was read since it was
-// written, and there are second chances left, it goes back in at the tail.
+// evict removes the oldest record from the ring. A record that was read since it was written
+// is written again at the tail, while second chances remain.
 func (t *table) evict(s *shard) {
 	p := place(s.head.Load())
 	n := t.noteAt(s, p)
@@ -149,8 +150,8 @@ func (t *table) evict(s *shard) {
 		_, word := t.split(p)
 		s.scratch = mem.AppendOut(s.scratch[:0], unsafe.Pointer(t.wordAt(s, word+1)), n.length())
 		s.moveHead(next)
-		// Where the ring ends, more may have to go to make room in one piece: that
-		// must not come here again.
+		// At the ring's end write may evict again to get contiguous words. Second chances are
+		// suspended so that this does not recurse.
 		left := s.secondChancesLeft
 		s.secondChancesLeft = 0
 		again := t.write(s, n, s.scratch)
@@ -163,7 +164,7 @@ func (t *table) evict(s *shard) {
 	}
 }
 
-// moveHead says that what is below p will be overwritten, before it is.
+// moveHead announces that everything below p will be overwritten.
 func (s *shard) moveHead(p place) {
 	s.head.Store(uint64(p))
 	mem.StoreFence()

@@ -11,49 +11,43 @@ import (
 	"github.com/redykv/redykv/internal/mem"
 )
 
-// table holds the small records. It is cut into shards, each with its piece of
+// table holds the small records. It consists of shards, each with a separate part of
 // memory outside the heap:
 //
-//	buckets, 64 bytes: 7 entries │ ghosts     ring of records, each behind its note
+//	buckets, 64 bytes: 7 entries │ ghosts     ring of records, each after its note
 //
-// A bucket's entries point into the ring, which is written round and round: what
-// its tail reaches is evicted, or written again at the tail if it was read since
-// it was written.
-//
-// Readers take no lock. They copy what an entry points to and then look at the
-// shard's head: it moves, always up, before the bytes below it are overwritten,
-// so a copy from a place that is not below head afterwards is whole. The note
-// holds the full address. Writers hold the shard's lock, or drop their record
-// where another one has it.
-//
-// The memory is unmapped when the collector has found that nobody refers to the
-// table any more: readers keep it alive by the pointer that they came by, at no
-// cost. Its physical part is given back before (retire).
+// The entries of a bucket point into the ring. Records that the ring's tail reaches are
+// evicted, or written again at the tail if they were read since they were written.
+// Readers take no lock. They copy the record that an entry points to and then load the
+// shard's head. The head only grows, and moves before the bytes below it are overwritten,
+// so a copy from a place that is not below head afterwards is whole. The note holds the
+// full address. Writers hold the shard's lock; if it is taken, they drop their record.
+// The memory is unmapped when the collector finds the table unreachable: a reader keeps
+// it alive by its pointer, at no cost. retire releases the physical memory earlier.
 type table struct {
 	base       unsafe.Pointer
 	shards     []shard
 	shardMask  uint64
-	shardBytes uint64 // of memory, each
+	shardBytes uint64 // bytes of memory per shard
 
-	buckets   uint64 // of a shard
+	buckets   uint64 // per shard
 	ringAt    uint64 // offset in a shard's memory
 	ringWords uint64
-	wordBits  uint // a place is a lap and so many bits of a word in the ring
+	wordBits  uint // a place is a lap, followed by this many bits for a word in the ring
 
-	recordSize int // that the memory was divided for
+	recordSize int // size of records that the layout is made for
 	maxRecord  int
 	memory     []byte
 }
 
 const (
 	maxShards = 64
-	// shardsBegin is the memory for which one shard is enough; more get one each,
-	// up to maxShards.
+	// shardsBegin is the memory per shard, up to maxShards shards.
 	shardsBegin = 1 << 20
-	// perBucket is how many entries of seven are expected in use. A bucket that
-	// overflows loses its oldest record, 4 % of them at this number.
+	// perBucket is the expected number of used entries, of seven. A bucket that overflows
+	// loses its oldest record; at this number 4 % of them do.
 	perBucket     = 4.7
-	perBucketFull = 5 // with more than that on average the table is full
+	perBucketFull = 5 // mean number of used entries from which the table is full
 )
 
 func newTable(capacity int64, recordSize, threshold int) (*table, error) {
@@ -63,7 +57,7 @@ func newTable(capacity int64, recordSize, threshold int) (*table, error) {
 	}
 	bytes := uint64(capacity/shards-int64(unsafe.Sizeof(shard{}))) &^ 7
 	if bytes > 4096 {
-		bytes &^= 4095 // whole pages can be given back shard by shard
+		bytes &^= 4095 // whole pages, so that shards can be released one by one
 	}
 	record := float64(newNote(0, min(max(recordSize, 1), threshold)).words() * 8)
 	records := float64(bytes) / (record + bucketSize/perBucket)
@@ -77,14 +71,14 @@ func newTable(capacity int64, recordSize, threshold int) (*table, error) {
 	t.ringAt = t.buckets * bucketSize
 	t.ringWords = (bytes - t.ringAt) / 8
 	t.wordBits = uint(bits.Len64(t.ringWords - 1))
-	t.maxRecord = min(threshold, int(t.ringWords)*2) // a quarter of the ring
+	t.maxRecord = min(threshold, int(t.ringWords)*2) // bytes: a quarter of the ring
 	var err error
 	if t.memory, err = mem.Alloc(int(bytes) * int(shards)); err != nil {
 		return nil, fmt.Errorf("table of %d shards: %w", shards, err)
 	}
 	t.base = unsafe.Pointer(unsafe.SliceData(t.memory))
 	runtime.AddCleanup(t, func(memory []byte) {
-		// Of memory that mem.Alloc gave this cannot fail.
+		// Free cannot fail with memory that mem.Alloc returned.
 		_ = mem.Free(memory)
 	}, t.memory)
 	for i := range t.shards {
@@ -96,16 +90,16 @@ func newTable(capacity int64, recordSize, threshold int) (*table, error) {
 	return t, nil
 }
 
-// firstPlace is where every ring begins: places are never 0.
+// firstPlace is the first place of every ring. Places are never 0.
 func (t *table) firstPlace() place { return 1 << t.wordBits }
 
-// split is the number of the lap and of the word in the ring. The word of a
-// place that was ever written is below ringWords.
+// split returns the lap of a place and its word in the ring. The word of a place that was
+// written is below ringWords.
 func (t *table) split(p place) (lap, word uint64) {
 	return uint64(p) >> t.wordBits, uint64(p) & (1<<t.wordBits - 1)
 }
 
-// after is the place so many words behind p, which is not beyond the ring's end.
+// after returns the place that many words behind p. It is not beyond the ring's end.
 func (t *table) after(p place, words uint64) place {
 	if lap, word := t.split(p); word+words >= t.ringWords {
 		return place((lap + 1) << t.wordBits)
@@ -113,14 +107,14 @@ func (t *table) after(p place, words uint64) place {
 	return p + place(words)
 }
 
-// shardOf and bucketOf are in bounds whatever the hash is.
+// shardOf and bucketOf are within bounds for any hash.
 func (t *table) shardOf(hash uint64) *shard { return &t.shards[hash&t.shardMask] }
 
 func (t *table) bucketOf(s *shard, hash uint64) unsafe.Pointer {
 	return unsafe.Add(s.base, choose(hash, t.buckets)*bucketSize)
 }
 
-// wordAt is a word of the ring.
+// wordAt returns the address of a word in the ring.
 func (t *table) wordAt(s *shard, word uint64) *uint64 {
 	return (*uint64)(unsafe.Add(s.base, t.ringAt+word*8))
 }
@@ -136,7 +130,7 @@ func (t *table) prefetch(addr int64) {
 	mem.Prefetch(t.bucketOf(t.shardOf(hash), hash))
 }
 
-// prefetchRecord is [Cache.PrefetchRecord].
+// prefetchRecord implements [Cache.PrefetchRecord].
 func (t *table) prefetchRecord(addr int64) {
 	hash := mix(addr)
 	s := t.shardOf(hash)
@@ -151,7 +145,7 @@ func (t *table) prefetchRecord(addr int64) {
 	}
 }
 
-// get is [Cache.Get].
+// get implements [Cache.Get].
 func (t *table) get(dst []byte, addr int64) ([]byte, bool) {
 	hash := mix(addr)
 	s := t.shardOf(hash)
@@ -164,7 +158,7 @@ func (t *table) get(dst []byte, addr int64) ([]byte, bool) {
 		_, word := t.split(e.place())
 		n := note(atomic.LoadUint64(t.wordAt(s, word)))
 		if n.address() != addr || word+n.words() > t.ringWords {
-			continue // another address of this tag, or overwritten
+			continue // another address with this tag, or overwritten
 		}
 		out := mem.AppendOut(dst, unsafe.Pointer(t.wordAt(s, word+1)), n.length())
 		mem.LoadFence()
@@ -172,7 +166,7 @@ func (t *table) get(dst []byte, addr int64) ([]byte, bool) {
 			return dst, false
 		}
 		if !e.referenced() {
-			// If it fails the entry has moved: that is no reason to look again.
+			// If this fails the entry has changed. The copy is valid nevertheless.
 			atomic.CompareAndSwapUint64(entryAt(bucket, i), uint64(e), uint64(e|entryReferenced))
 		}
 		return out, true
@@ -180,9 +174,8 @@ func (t *table) get(dst []byte, addr int64) ([]byte, bool) {
 	return dst, false
 }
 
-// add is [Cache.Add] of a record that is not too large. When a shard is full for
-// the first time it reports whether the records' mean size is far from what the
-// memory was divided for.
+// add implements [Cache.Add] for a record that is not too large. When a shard first becomes
+// full, misfit reports whether the mean size of records is far from the layout's.
 func (t *table) add(addr int64, record []byte) (mean int, misfit bool) {
 	hash := mix(addr)
 	s := t.shardOf(hash)
@@ -207,8 +200,8 @@ func (t *table) add(addr int64, record []byte) (mean int, misfit bool) {
 	return mean, mean > t.recordSize+t.recordSize/2 || t.recordSize > mean+mean/2
 }
 
-// retire moves what t holds to next and gives its memory back. t is in nobody's
-// reach any more but of those who are inside. Both t and next may be nil.
+// retire moves t's records to next and releases t's memory. New readers cannot reach t any
+// more, but earlier ones may still use it. t and next may be nil.
 func (t *table) retire(next *table) error {
 	if t == nil {
 		return nil
@@ -221,7 +214,7 @@ func (t *table) retire(next *table) error {
 			t.moveTo(next, s)
 		}
 		s.retired = true
-		s.head.Store(uint64(placeMask)) // whoever still copies will not believe it
+		s.head.Store(uint64(placeMask)) // invalidates the copies of concurrent readers
 		mem.StoreFence()
 		if t.shardBytes%4096 == 0 {
 			errs = append(errs, discard(unsafe.Slice((*byte)(s.base), t.shardBytes)))
@@ -232,7 +225,7 @@ func (t *table) retire(next *table) error {
 	return errors.Join(errs...)
 }
 
-// moveTo adds the records of a shard to next, the oldest first.
+// moveTo adds the records of a shard to next, oldest first.
 func (t *table) moveTo(next *table, s *shard) {
 	for p := place(s.head.Load()); p != s.tail; {
 		_, word := t.split(p)

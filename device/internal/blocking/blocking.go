@@ -11,8 +11,8 @@ import (
 	"github.com/redykv/redykv/internal/queue"
 )
 
-// Storage carries operations out. Many goroutines call its methods at once; each call
-// returns when its operation is over.
+// Storage carries out operations. Its methods are called concurrently, and return when the
+// operation is complete.
 type Storage interface {
 	// ReadAt fills dst from addr.
 	ReadAt(dst []byte, addr int64) error
@@ -33,8 +33,8 @@ func New(name string, storage Storage, workers int) *Engine {
 	return &Engine{name: name, storage: storage, pool: queue.NewPool(workers)}
 }
 
-// Close waits until no operation is under way. Operations that are submitted later end
-// with device.ErrClosed.
+// Close waits until no operation is pending. Operations that are submitted later end with
+// device.ErrClosed.
 func (e *Engine) Close() { e.pool.Close() }
 
 // blockingQueue implements device.Queue.
@@ -55,7 +55,7 @@ type operation struct {
 	err   error
 }
 
-// NewQueue returns a queue that holds up to depth operations under way.
+// NewQueue returns a queue of up to depth pending operations.
 func (e *Engine) NewQueue(depth int) (device.Queue, error) {
 	if depth < 1 || depth > queue.MaxDepth {
 		return nil, fmt.Errorf("%s: queue depth %d, want 1 to %d", e.name, depth, queue.MaxDepth)
@@ -65,7 +65,7 @@ func (e *Engine) NewQueue(depth int) (device.Queue, error) {
 	return q, nil
 }
 
-// run carries operation n out, on a goroutine of the pool.
+// run carries out operation n, on a goroutine of the pool.
 func (q *blockingQueue) run(n uint32, closed bool) {
 	op := &q.ops[n]
 	switch {
@@ -137,7 +137,7 @@ func (q *blockingQueue) Poll(done []device.Completion) int {
 	return len(ready)
 }
 
-// ready are the operations that are over; the pool is asked if there are none.
+// ready returns the completed operations. It asks the pool if there are none.
 func (q *blockingQueue) ready() []uint32 {
 	if len(q.core.Ready()) == 0 {
 		q.core.Gather()

@@ -17,8 +17,8 @@ import (
 
 const childVariable = "REDYKV_FABRICTEST_CHILD"
 
-// ServeChild makes a test binary that RunKilledPeer started serve a region until
-// it is killed; otherwise it returns at once. A TestMain calls it first.
+// ServeChild serves a region until the process is killed, if this test binary was started by
+// RunKilledPeer or a similar test. Otherwise it returns at once. A TestMain calls it first.
 func ServeChild(open Open) {
 	if os.Getenv(childVariable) == "" {
 		return
@@ -27,7 +27,7 @@ func ServeChild(open Open) {
 	os.Exit(1)
 }
 
-// serve accepts until something fails.
+// serve accepts connections until an error.
 func serve(p fabric.Provider) error {
 	l, err := p.Listen("", 64)
 	if err != nil {
@@ -51,8 +51,8 @@ func serve(p fabric.Provider) error {
 	}
 }
 
-// RunKilledPeer reads from a child process, kills it with SIGKILL under way and
-// checks that everything ends with fabric.ErrDisconnected.
+// RunKilledPeer kills a child process with SIGKILL while reads from it are pending, and checks
+// that all operations end with fabric.ErrDisconnected.
 func RunKilledPeer(t *testing.T, open Open) {
 	c := startChild(t, open)
 	check(t, c.process.Kill())
@@ -62,7 +62,7 @@ func RunKilledPeer(t *testing.T, open Open) {
 	}
 }
 
-// RunStoppedPeer reads and writes the memory of a child process that does not run.
+// RunStoppedPeer reads and writes the memory of a stopped child process.
 func RunStoppedPeer(t *testing.T, open Open) {
 	c := startChild(t, open)
 	check(t, c.process.Signal(syscall.SIGSTOP))
@@ -74,9 +74,9 @@ func RunStoppedPeer(t *testing.T, open Open) {
 	}
 }
 
-// RunSilentPeer stops a child process, whose kernel goes on answering for it, and checks
-// that what is under way ends with fabric.ErrDisconnected, as a connection does over
-// which nothing is. open's providers give silent peers up in much less than a minute.
+// RunSilentPeer stops a child process, whose kernel continues to answer for it, and checks
+// that pending operations and an idle connection end with fabric.ErrDisconnected. open's
+// providers must have a timeout for silent peers well below a minute.
 func RunSilentPeer(t *testing.T, open Open) {
 	c := startChild(t, open)
 	idle, err := c.provider.Dial(deadline(t), c.addr, nil, 64)
@@ -91,7 +91,7 @@ func RunSilentPeer(t *testing.T, open Open) {
 	if _, err := idle.Import(deadline(t), c.token); !errors.Is(err, fabric.ErrDisconnected) {
 		t.Errorf("import from a silent peer: %v", err)
 	}
-	// It was not told that it was given up, and finds out when it goes on.
+	// The peer was not told that its connection is closed, and detects it once it runs again.
 	check(t, c.process.Signal(syscall.SIGCONT))
 	q, err := c.provider.Dial(deadline(t), c.addr, nil, 64)
 	check(t, err)
@@ -107,7 +107,7 @@ func RunSilentPeer(t *testing.T, open Open) {
 // child is a process that serves a region, and a queue pair to it.
 type child struct {
 	process  *os.Process
-	provider fabric.Provider // that reaches it
+	provider fabric.Provider // connects to the process
 	addr     string
 	q        fabric.QueuePair
 	r        fabric.Remote
@@ -130,7 +130,7 @@ func startChild(t *testing.T, open Open) child {
 	_, err = hex.Decode(token[:], []byte(hexToken))
 	check(t, err)
 	if i := strings.LastIndex(addr, "/"); i > 0 {
-		t.Cleanup(func() { _ = os.RemoveAll(addr[:i]) }) // what a killed listener leaves
+		t.Cleanup(func() { _ = os.RemoveAll(addr[:i]) }) // a killed listener leaves its directory
 	}
 
 	p := open()
@@ -147,7 +147,7 @@ func startChild(t *testing.T, open Open) child {
 	return child{process: cmd.Process, provider: p, addr: addr, q: q, r: r, token: token}
 }
 
-// readUntilGone keeps reading; every operation ends, with bytes or with
+// readUntilGone reads until the connection ends. Every operation must succeed or fail with
 // ErrDisconnected.
 func readUntilGone(t *testing.T, q fabric.QueuePair, r fabric.Remote) {
 	t.Helper()

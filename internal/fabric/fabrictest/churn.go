@@ -14,10 +14,9 @@ import (
 	"github.com/redykv/redykv/internal/machine"
 )
 
-// RunChurn makes and ends thousands of connections, in every way in which one may
-// end, and checks that nothing of them is left: no memory, no mapping, no
-// descriptor, no goroutine. In short runs and under the race detector they are
-// fewer.
+// RunChurn opens and closes thousands of connections, in every order of closing, and checks
+// that memory, mappings, descriptors and goroutines are released. Short runs and the race
+// detector use fewer rounds.
 func RunChurn(t *testing.T, open Open) {
 	rounds := 10_000
 	if testing.Short() || machine.RaceDetector {
@@ -38,7 +37,7 @@ func RunChurn(t *testing.T, open Open) {
 	before.CheckLeft(t, rounds)
 }
 
-// churn is two hosts that keep connecting.
+// churn is a pair of hosts that connect repeatedly.
 type churn struct {
 	t              *testing.T
 	server, client fabric.Provider
@@ -51,7 +50,7 @@ type accepted struct {
 	err error
 }
 
-// round makes one connection, uses it and ends it in the i-th way.
+// round opens a connection, uses it, and closes it in the order that i selects.
 func (c *churn) round(i int) {
 	t := c.t
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -83,7 +82,7 @@ func (c *churn) round(i int) {
 	r, err := here.Import(ctx, region.Token())
 	check(t, err)
 	check(t, errors.Join(here.WriteImm([]byte("x"), r, 0, 1, 1), here.Read(make([]byte, 8), r, 0, 2), here.Submit()))
-	if i%2 == 0 { // or they are under way when it ends
+	if i%2 == 0 { // otherwise operations are pending at the end
 		var done [2]fabric.Completion
 		for seen := 0; seen < 2; {
 			check(t, here.Wait(ctx))
@@ -96,16 +95,16 @@ func (c *churn) round(i int) {
 	}
 }
 
-// Left is what those who come and go may leave behind.
+// Left counts the resources that connections may leak.
 type Left struct {
 	goroutines, descriptors, mappings int
 	heap                              uint64
 }
 
-// MeasureLeft measures what this process has. Only the caller does anything meanwhile.
+// MeasureLeft counts the resources of this process. Nothing else may run meanwhile.
 func MeasureLeft() Left {
 	for range 3 {
-		runtime.GC() // pools and finalizers take more than one
+		runtime.GC() // pools and finalizers need several cycles
 	}
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
@@ -120,9 +119,8 @@ func MeasureLeft() Left {
 	}
 }
 
-// CheckLeft fails the test if there is more than before for any of so many rounds, and
-// stays: what the last of them had ends in goroutines of its own, which on a busy machine
-// take their time.
+// CheckLeft fails the test if resources leaked during that many rounds. It retries for a
+// while, because goroutines of the last connections may take time to end on a busy machine.
 func (before Left) CheckLeft(t *testing.T, rounds int) {
 	t.Helper()
 	after := MeasureLeft()
@@ -136,11 +134,11 @@ func (before Left) CheckLeft(t *testing.T, rounds int) {
 	}
 }
 
-// above says whether there is more than before, for any of so many rounds.
+// above reports whether more resources are in use than before, allowing for noise.
 func (after Left) above(before Left, rounds int) bool {
 	const (
-		few  = 20 // come and go anyway; of what each round left there would be more
-		each = 32 // bytes: less than anything that could be kept of one
+		few  = 20 // noise; a leak in every round would exceed it
+		each = 32 // bytes per round: less than any leaked object
 	)
 	return after.goroutines > before.goroutines+few || after.descriptors > before.descriptors+few || after.mappings > before.mappings+few ||
 		int64(after.heap)-int64(before.heap) > int64(rounds)*each+1<<18

@@ -65,7 +65,7 @@ func testImmediate(t *testing.T, open Open) {
 	check(t, <-heard)
 }
 
-// hear takes n immediates, each the number of the 4 bytes that it tells of.
+// hear receives n immediates. Each is the index of the 4 bytes that were written with it.
 func hear(q fabric.QueuePair, g fabric.Region, n int) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -87,8 +87,8 @@ func hear(q fabric.QueuePair, g fabric.Region, n int) error {
 	return nil
 }
 
-// testImmediateFlood sends more immediates than a peer that does not poll is
-// kept for, then lets it poll.
+// testImmediateFlood sends more immediates to a peer that does not poll than are buffered for
+// it, and then lets the peer poll.
 func testImmediateFlood(t *testing.T, open Open) {
 	const sent = 10_000
 	l := connect(t, open, 64)
@@ -126,7 +126,7 @@ func testImmediateFlood(t *testing.T, open Open) {
 	check(t, <-heard)
 }
 
-// testBothDirections lets both ends read and write each other at once.
+// testBothDirections reads and writes from both ends at the same time.
 func testBothDirections(t *testing.T, open Open) {
 	l := connect(t, open, 8)
 	_, there := region(t, l.server, l.here, 1<<20)
@@ -180,7 +180,7 @@ func testWake(t *testing.T, open Open) {
 		ended := make(chan error, 1)
 		ctx := deadline(t)
 		go func() { ended <- l.here.Wait(ctx) }()
-		l.here.Wake() // before the wait or within it: it returns
+		l.here.Wake() // Wait returns whether Wake comes before or during it
 		check(t, <-ended)
 	}
 }
@@ -202,7 +202,7 @@ func testPeerCloses(t *testing.T, open Open) {
 	check(t, l.here.Read(make([]byte, 8), r, 0, 1))
 	check(t, l.there.Close())
 	awaitEnd(t, l.here)
-	// The region stands, but its host is gone as far as this pair can tell.
+	// The region exists, but this queue pair has lost its peer.
 	if err := l.here.Read(make([]byte, 8), r, 0, 2); !errors.Is(err, fabric.ErrDisconnected) {
 		t.Errorf("read after disconnect: %v", err)
 	}
@@ -218,14 +218,14 @@ func testPeerCloses(t *testing.T, open Open) {
 	if err := l.here.Wait(deadline(t)); !errors.Is(err, fabric.ErrDisconnected) {
 		t.Errorf("wait after disconnect: %v", err)
 	}
-	// Another connection is not concerned.
+	// Other connections are not affected.
 	_, q := l.dial(4)
 	again, err := q.Import(deadline(t), g.Token())
 	check(t, err)
 	read(t, q, make([]byte, 8), again, 0)
 }
 
-// awaitEnd waits until q knows that its peer is gone.
+// awaitEnd waits until q reports that its peer is gone.
 func awaitEnd(t *testing.T, q fabric.QueuePair) {
 	t.Helper()
 	ctx := deadline(t)
@@ -301,7 +301,7 @@ func testPrivate(t *testing.T, open Open) {
 	}
 }
 
-// acceptPrivate wants that private data and answers with "back".
+// acceptPrivate expects the private data want and answers "back".
 func acceptPrivate(ctx context.Context, l fabric.Listener, want []byte) error {
 	r, err := l.Accept(ctx)
 	if err != nil {
@@ -350,8 +350,7 @@ func testDialNobody(t *testing.T, open Open) {
 	}
 }
 
-// testDialGivesUp dials a listener that does not accept until the dialer has
-// gone.
+// testDialGivesUp dials a listener that does not accept before the dialer gives up.
 func testDialGivesUp(t *testing.T, open Open) {
 	l := connect(t, open, 4)
 	ctx, cancel := context.WithCancel(context.Background())

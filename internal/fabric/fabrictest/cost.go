@@ -10,12 +10,12 @@ import (
 	"github.com/redykv/redykv/internal/machine"
 )
 
-// testAllocations allows what providers are known to do that stand on others: a
-// wait of a long network model allocates, and so does sealing a record of TLS.
+// testAllocations allows one allocation per operation: waits of a network model allocate, and
+// so does sealing a TLS record.
 func testAllocations(t *testing.T, open Open) { allocations(t, open, 1) }
 
-// RunAllocations checks that operations in the steady state allocate nothing at
-// all, on either side. The race detector allocates for itself.
+// RunAllocations checks that operations in the steady state do not allocate, on either side.
+// The race detector itself allocates.
 func RunAllocations(t *testing.T, open Open) { allocations(t, open, 0.01) }
 
 func allocations(t *testing.T, open Open, most float64) {
@@ -36,7 +36,7 @@ func allocations(t *testing.T, open Open, most float64) {
 	}
 	message := make([]byte, 64)
 	var done [4]fabric.Completion
-	exchange := func() { // a message, its arrival, and a write
+	exchange := func() { // sends a message, receives it, and writes
 		check(t, l.here.WriteImm(message, r, 0, 1, 1))
 		check(t, l.here.Write(message, r, 64, 2))
 		check(t, l.here.Submit())
@@ -91,13 +91,13 @@ func (b *batch) run(ctx context.Context, t testing.TB) {
 	}
 }
 
-// Benchmark measures random reads of several sizes and depths from a region of
-// 256 MiB; one iteration is one read.
+// Benchmark measures random reads of several sizes and depths from a region of 256 MiB. One
+// iteration is one read.
 func Benchmark(b *testing.B, open Open) {
 	l := connect(b, open, 256)
 	g, r := region(b, l.server, l.here, 256<<20)
 	for i := 0; i < len(g.Bytes()); i += 4096 {
-		g.Bytes()[i] = 1 // touch it: an untouched page costs a fault
+		g.Bytes()[i] = 1 // avoids page faults during the measurement
 	}
 	ctx := context.Background()
 	for _, size := range []int{8, 64, 1 << 10, 4 << 10, 64 << 10} {

@@ -8,9 +8,8 @@ import (
 	"time"
 )
 
-// RunCrowd has 500 sockets of a network connect to a listener and say nothing. A client
-// that comes after them is served while most of the latest are still there: it did not
-// wait until they were given up.
+// RunCrowd opens 500 connections that send nothing to a listener, and checks that a later
+// client is served before the silent ones time out.
 func RunCrowd(t *testing.T, open Open, network string) {
 	l := connect(t, open, 4)
 	var silent []net.Conn

@@ -11,8 +11,8 @@ import (
 	"github.com/redykv/redykv/internal/fabric"
 )
 
-// testModel runs random reads and writes from several queue pairs, each on a
-// stretch of its own in shared regions, and compares with plain byte arrays.
+// testModel runs random reads and writes from several queue pairs, each on its own part of
+// shared regions, and compares them with byte arrays.
 func testModel(t *testing.T, open Open) {
 	const pairs, stretch, depth, operations = 3, 5000, 32, 4000
 	l := connect(t, open, depth)
@@ -45,8 +45,8 @@ func testModel(t *testing.T, open Open) {
 	group.Wait()
 }
 
-// model is one queue pair's view: what its stretch of each region holds once
-// everything enqueued is done.
+// model holds the expected contents of one queue pair's part of each region, once all enqueued
+// operations are complete.
 type model struct {
 	q       fabric.QueuePair
 	rng     *rand.Rand
@@ -58,8 +58,7 @@ type model struct {
 	seen    uint64
 }
 
-// slot is one operation under way: its buffer and, for a read, what it must
-// find.
+// slot is a pending operation: its buffer and, for a read, the expected bytes.
 type slot struct {
 	op        fabric.Op
 	buf, want []byte
@@ -108,7 +107,7 @@ func (m *model) enqueue() error {
 	at := m.rng.IntN(len(m.want[r]) - n + 1)
 	held := m.want[r][at : at+n]
 	if m.sent-m.seen == uint64(len(m.slots)) {
-		// The slot is still under way: the queue must say so itself.
+		// The slot is still in use, so the queue must return ErrQueueFull.
 		return m.q.Read(make([]byte, n), m.remotes[r], m.base+int64(at), m.sent)
 	}
 	buf := make([]byte, n)
@@ -173,7 +172,7 @@ func testEmpty(t *testing.T, open Open) {
 	check(t, l.here.Submit()) // nothing enqueued
 }
 
-// testLarge moves more than any buffer on the way holds.
+// testLarge transfers more than any internal buffer holds.
 func testLarge(t *testing.T, open Open) {
 	const size = 9<<20 + 13
 	l := connect(t, open, 4)
@@ -200,7 +199,7 @@ func testBounds(t *testing.T, open Open) {
 	l := connect(t, open, 8)
 	g, r := region(t, l.server, l.here, 100)
 	lying := r
-	lying.Size = 1 << 40 // what this side believes protects nobody
+	lying.Size = 1 << 40 // the peer must not rely on the size that this side claims
 	for _, c := range []struct {
 		r      fabric.Remote
 		offset int64
@@ -231,7 +230,7 @@ func testBadToken(t *testing.T, open Open) {
 	if _, err := l.here.Import(deadline(t), fabric.Token{1, 2, 3}); !errors.Is(err, fabric.ErrBadToken) {
 		t.Errorf("import of an unknown token: %v", err)
 	}
-	// A region of one's own is not the peer's.
+	// A region of this side is not a region of the peer.
 	own, err := l.client.Alloc(64)
 	check(t, err)
 	if _, err := l.here.Import(deadline(t), own.Token()); !errors.Is(err, fabric.ErrBadToken) {
@@ -265,7 +264,7 @@ func testRevoked(t *testing.T, open Open) {
 	if _, err := l.here.Import(deadline(t), token); !errors.Is(err, fabric.ErrBadToken) {
 		t.Errorf("import of a revoked region: %v", err)
 	}
-	// A successor is another region: zeroed, and not reached by the old handle.
+	// A region allocated afterwards is zeroed and cannot be reached by the old handle.
 	_, fresh := region(t, l.server, l.here, 64)
 	b := []byte{1}
 	read(t, l.here, b, fresh, 0)
@@ -283,7 +282,7 @@ func testRevoked(t *testing.T, open Open) {
 	}
 }
 
-// testRevokeUnderLoad closes a region while its peers read it without pause.
+// testRevokeUnderLoad closes a region while peers read it continuously.
 func testRevokeUnderLoad(t *testing.T, open Open) {
 	l := connect(t, open, 16)
 	for range 20 {

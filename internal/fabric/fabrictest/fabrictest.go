@@ -1,5 +1,5 @@
-// Package fabrictest is the body of tests that every provider of package fabric
-// passes, and the body of benchmarks by which they are compared.
+// Package fabrictest is the conformance test of the providers of package fabric, and the
+// benchmark that compares them.
 package fabrictest
 
 import (
@@ -10,15 +10,13 @@ import (
 	"github.com/redykv/redykv/internal/fabric"
 )
 
-// patience bounds how long a test waits for what must come; it is no measure of
-// speed.
+// patience is the timeout of every wait. It does not measure speed.
 const patience = time.Minute
 
 // Open returns a new provider.
 type Open func() fabric.Provider
 
-// Run runs the whole body against providers from open. Two providers of one test
-// stand for two hosts.
+// Run runs all tests against providers from open. A test's two providers stand for two hosts.
 func Run(t *testing.T, open Open) {
 	for _, test := range []struct {
 		name string
@@ -76,7 +74,7 @@ func connect(t testing.TB, open Open, depth int) *link {
 	return l
 }
 
-// dial makes one more connection.
+// dial opens one more connection.
 func (l *link) dial(depth int) (there, here fabric.QueuePair) {
 	l.t.Helper()
 	accepted := make(chan fabric.QueuePair, 1)
@@ -103,7 +101,7 @@ func (l *link) dial(depth int) (there, here fabric.QueuePair) {
 	return there, here
 }
 
-// region allocates at p and imports at q.
+// region allocates a region at p and imports it at q.
 func region(t testing.TB, p fabric.Provider, q fabric.QueuePair, size int) (fabric.Region, fabric.Remote) {
 	t.Helper()
 	r, err := p.Alloc(size)
@@ -129,7 +127,7 @@ func next(t testing.TB, q fabric.QueuePair) fabric.Completion {
 	return done[0]
 }
 
-// expect waits for the completion of the operation tag, which did n bytes.
+// expect waits for the completion of operation tag on n bytes.
 func expect(t testing.TB, q fabric.QueuePair, tag uint64, n int) {
 	t.Helper()
 	c := next(t, q)
@@ -159,7 +157,7 @@ func check(t testing.TB, err error) {
 	}
 }
 
-// deadline is a context that ends when the test has waited too long.
+// deadline returns a context that expires after patience.
 func deadline(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	t.Cleanup(cancel)

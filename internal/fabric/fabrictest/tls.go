@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// TLS returns what both sides of TLS on this host need: a certificate of a new
-// authority for 127.0.0.1, and faith in that authority alone, on either side.
+// TLS returns a configuration for both sides of TLS on this host: a certificate for 127.0.0.1
+// of a new authority, which is the only trusted one.
 func TLS(t testing.TB) *tls.Config {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
