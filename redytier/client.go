@@ -109,7 +109,7 @@ func (k *Client) call(ctx context.Context, c call) error {
 		t, err := k.try(c)
 		if !errors.Is(err, ErrBusy) {
 			if t != nil {
-				offer(t.room) // there may be more room, for another that waits
+				offer(t.room) // another waiting caller may find room too
 			}
 			return err
 		}

@@ -134,11 +134,11 @@ type clientThread struct {
 	clients *clients
 	session *Session
 	ring    batchRing
-	pending []call   // under way, by tag
+	pending []call   // by tag
 	free    []uint64 // tags not in use
 	done    [pollBatch]device.Completion
 	ended   chan error // holds how the thread ended
-	spins   int        // rounds without work before it parks with calls under way
+	spins   int        // rounds without work before it parks with calls pending
 
 	// A producer that finds parked set after its push wakes the thread; the thread checks
 	// the ring again after it has set parked. One of the two sees the other.

@@ -200,7 +200,7 @@ func (c *Config) ensureDefaults() error {
 	}
 	c.longest = cmp.Or(c.longest, maxAccess)
 	switch {
-	case c.control != nil: // a test's
+	case c.control != nil: // set by a test
 	case c.FabricTLS != nil:
 		t := http.DefaultTransport.(*http.Transport).Clone()
 		t.TLSClientConfig = c.FabricTLS

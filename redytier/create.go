@@ -27,9 +27,9 @@ type Manager interface {
 	Watch(context.Context, *connect.Request[managerv1.WatchRequest]) (*connect.ServerStreamForClient[managerv1.WatchResponse], error)
 }
 
-// Create makes a cache. The manager chooses its VMs and their servers lend regions; the cache
-// is ready when all of them have (R36), and hold the prefix of Config.File if that is given
-// (R2). If anything fails, everything is undone (R3). The caller deletes the cache.
+// Create makes a cache on VMs that the manager chooses. It returns when their servers have
+// lent all regions (R36) and the regions hold the prefix of Config.File, if that is set (R2).
+// If anything fails, everything is undone (R3). The caller deletes the cache.
 func Create(ctx context.Context, mgr Manager, cfg Config) (*Cache, error) {
 	smaller := cfg.RegionSize == 0
 	if err := cfg.ensureDefaults(); err != nil {
@@ -66,7 +66,7 @@ func createNow(ctx context.Context, mgr Manager, cfg Config, smaller bool) (*Cac
 	}
 	c, err := create(ctx, mgr, cfg, answer.Msg)
 	if err != nil {
-		// The VMs are released even if it was ctx that ended Create.
+		// The VMs are released even if ctx has ended.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), controlTimeout)
 		defer cancel()
 		return nil, fmt.Errorf("redytier: create cache %s: %w", answer.Msg.CacheId,
@@ -131,8 +131,8 @@ func create(ctx context.Context, mgr Manager, cfg Config, m *managerv1.AllocateR
 }
 
 // stillThere fails if a cache's lease ended while its servers were asked for regions. The
-// manager has told the servers that lent some before, but not the later ones: they would
-// keep their memory lent.
+// manager took back the grants that existed then; servers that lent regions afterwards would
+// keep them lent.
 func stillThere(ctx context.Context, mgr Manager, cache string) error {
 	_, err := mgr.Renew(ctx, connect.NewRequest(&managerv1.RenewRequest{CacheId: cache}))
 	if connect.CodeOf(err) != connect.CodeNotFound {
@@ -141,7 +141,7 @@ func stillThere(ctx context.Context, mgr Manager, cache string) error {
 	return fmt.Errorf("its lease ended while it was created: %w", err)
 }
 
-// checkGrants holds a manager's shares against the regions asked for.
+// checkGrants checks that the manager's grants have as many regions as were requested.
 func checkGrants(shares []*managerv1.Grant, regions int) error {
 	sum := uint64(0)
 	for _, s := range shares {

@@ -75,8 +75,8 @@ func (d *Device) Err() error { return d.cache.Err() }
 // Cache is the cache below the device.
 func (d *Device) Cache() *Cache { return d.cache }
 
-// Start implements device.Device: the device holds nothing below tail, so that what the ring
-// has room for is a hole.
+// Start implements device.Device. The device holds nothing below tail: the part of the log
+// that the ring has room for is a hole.
 func (d *Device) Start(tail int64) error {
 	if tail < 0 || tail > maxLog {
 		return fmt.Errorf("redytier: start at %d", tail)

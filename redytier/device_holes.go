@@ -17,10 +17,10 @@ const (
 
 // holes are the addresses that a device lacks in the part of the log that it answers.
 //
-// A hole appears before other bytes than the log's can be read in its place, so a read that
-// saw such bytes is polled after the hole has appeared. The hole may have been filled by
-// then. Each addition therefore has a number, which operations compare with the number when
-// they began.
+// A hole is added before its place can return other bytes than the log's. So a read that
+// returned such bytes is polled after the addition. The hole may have been filled by then.
+// Each addition therefore has a number, which operations compare with the number when they
+// began.
 //
 // A write into a hole, or a refill, is a fill. Fills never overlap, since their order is
 // unknown. A fill that ends removes its span only if that was not added again meanwhile.
@@ -37,7 +37,7 @@ type holes struct {
 type holeSet struct {
 	spans spans
 	added uint64 // number of spans ever added
-	// recent holds the last of them, each at its number.
+	// recent holds the last additions, each at its number modulo recentHoles.
 	recent [recentHoles]span
 }
 

@@ -31,10 +31,10 @@ const (
 	occupied            // an earlier segment is still being written
 )
 
-// occupancy is the state of one place: which segment it holds, plus one, so that
-// zero is none, in the high 42 bits, and how many writers are in it in the low
-// 22. A cache has 4 KiB at least, so a segment has 128 bytes at least, and the
-// 48 bits of a log address leave 41 for its number.
+// occupancy is the state of one place. The high 42 bits hold the number of its segment plus
+// one; zero means none. The low 22 bits hold the number of writers in it. A cache has at least
+// 4 KiB, so a segment has at least 128 bytes, and the 48 bits of a log address leave 41 for
+// its number.
 type occupancy uint64
 
 const writerBits = 22

@@ -90,8 +90,8 @@ func (k *keeper) checkTargets(grants []*managerv1.Grant, known map[string]time.T
 	return nil
 }
 
-// cheaper moves all regions away from VMs for which there are cheaper ones. It tries once:
-// the manager proposes it again if it is still worth it.
+// cheaper moves all regions away from VMs for which there are cheaper ones. It tries once: the
+// manager proposes it again while it still saves money.
 func (k *keeper) cheaper(vms []string) {
 	k.tasks.Go(func() {
 		c := k.cache

@@ -186,9 +186,9 @@ func (c *Cache) checkSuspected(g *grant, reason error) {
 // The rest of this file bounds the time of a server's answers (Config.ServerTimeout).
 //
 // A batch in a server's ring is answered by the server's process, which may be stopped while
-// its kernel, NIC and memory still work. So sessions check a clock while they wait. It is a
-// counter of beats per cache: reading it costs a load. This process counts it, so a pause of
-// this process is not blamed on servers.
+// its kernel, NIC and memory still work. So sessions check a clock while they wait: a counter
+// of beats per cache, which costs one load to read. This process increments it, so a pause of
+// this process does not count as a server's silence.
 
 const (
 	// A connection fails at the first beat after silentBeats without an answer; the first

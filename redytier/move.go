@@ -390,8 +390,8 @@ func (c *Cache) dropIdleGrants(ctx context.Context) error {
 	return nil
 }
 
-// settle tells the manager what the cache consists of, or has that repeated later if it
-// fails. The caller holds the turn.
+// settle tells the manager what the cache consists of. If that fails, the watcher repeats it.
+// The caller holds the turn.
 func (c *Cache) settle(ctx context.Context) {
 	if c.gone() {
 		return // the manager does not know the cache

@@ -219,9 +219,9 @@ type serverError struct{ error }
 
 func (e serverError) Unwrap() error { return e.error }
 
-// isTemporary reports whether creating a cache may succeed later without anybody's help: the
-// manager does not answer, or VMs lack memory or do not answer, or another process answers
-// at the address of one before the manager knows.
+// isTemporary reports whether creating a cache may succeed later without intervention: the
+// manager does not answer, VMs lack memory or do not answer, or another process answers at a
+// VM's address before the manager knows.
 func isTemporary(err error) bool {
 	var certificate *tls.CertificateVerificationError
 	var alert tls.AlertError

@@ -130,7 +130,7 @@ func (q *regionQueue) fenced() bool {
 	return q.after != nil
 }
 
-// send issues a request, a write to the mirror as well.
+// send issues a request. A write to a mirrored region also goes to the mirror.
 func (q *regionQueue) send(s *Session, r request) bool {
 	if q.fresh != nil && r.write {
 		q.fresh.Store(true)
@@ -144,8 +144,8 @@ func (q *regionQueue) send(s *Session, r request) bool {
 	}
 	m := r
 	m.mirror, m.remote, m.index = true, q.mirrorRemote, q.mirrorIndex
-	s.ops[r.op].left += len(r.buf) // of both
-	if !q.mirror.issue(m) {        // full below its queue
+	s.ops[r.op].left += len(r.buf) // of both writes
+	if !q.mirror.issue(m) {        // the connection is full although its queue has room
 		s.ops[r.op].left -= len(r.buf)
 		return false
 	}

@@ -61,7 +61,7 @@ func (c *Cache) reshape(ctx context.Context, capacity int64, slo SLO) error {
 	return err
 }
 
-// shrink cuts the table off, and returns unused memory when no request to it is pending.
+// shrink cuts the table, and returns unused memory when no request to it is pending.
 func (c *Cache) shrink(ctx context.Context, capacity int64) error {
 	c.update(func(t *table) { t.resize(t.need(capacity), capacity) })
 	if err := c.dropIdleGrants(ctx); err != nil {

@@ -34,7 +34,7 @@ type Session struct {
 	table   *table        // that the session uses
 	gone    error         // the cache was deleted
 	wrap    int64         // address after which requests continue at 0; 0: none
-	longest int64         // most bytes of a request to one region at a time
+	longest int64         // most bytes of one request to a region
 	conns   []*conn
 	queues  []regionQueue // by virtual region
 	// draining says that requests from before the current table are pending.

@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// table maps the cache's addresses to regions of servers (R12): address a is in
-// region a >> shift at offset a & mask. A table does not change once it is
-// published; whoever wants another publishes a copy (see control.go).
+// table maps the cache's addresses to regions of servers (R12): address a is in region a >>
+// shift at offset a & mask. A published table does not change. A change publishes a modified
+// copy (see table_change.go).
 type table struct {
 	capacity      int64
 	shift         uint
@@ -53,7 +53,7 @@ const (
 //	   │            └────────────┴─────► Stable, where it was: the move failed
 //	   └──► Lost ──► Recovering ──► Stable, at its new place
 //
-// A region is lost from any state when the server that holds it is.
+// A region in any state becomes Lost when its server is lost.
 type RegionState uint8
 
 // States of a region. In Lost and Recovering requests end with ErrRegionUnavailable, or wait,
@@ -138,14 +138,14 @@ func (t *table) resize(regions int, capacity int64) {
 	t.regions = slices.Grow(t.regions, max(0, regions-len(t.regions)))[:regions]
 }
 
-// configure sets the configuration, which a new one is for the current number of regions.
+// configure sets the configuration. A different one applies to the current number of regions.
 func (t *table) configure(c Configuration) {
 	if c != t.configuration {
 		t.configuration, t.per = c, len(t.regions)
 	}
 }
 
-// removeEndpoints takes endpoints out.
+// removeEndpoints removes endpoints from the table.
 func (t *table) removeEndpoints(gone []*endpoint) {
 	t.endpoints = slices.DeleteFunc(t.endpoints, func(l *endpoint) bool { return slices.Contains(gone, l) })
 }

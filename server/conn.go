@@ -64,8 +64,8 @@ func (s *Server) refuse(req fabric.Request, reason string, err error) {
 	s.opts.Logger.Warn("connection refused", "err", errors.Join(err, req.Reject(reason)))
 }
 
-// begin opens an admitted connection and serves it in a goroutine. A connection that was
-// not admitted, for which err is the reason, or cannot be opened is refused.
+// begin opens an admitted connection and serves it in a goroutine. It refuses a connection
+// that was not admitted, because of err, or that cannot be opened.
 func (s *Server) begin(g *grant, c *conn, err error, req fabric.Request, hello redywire.Hello) {
 	if err == nil {
 		if err = c.open(req, hello); err != nil {
@@ -164,8 +164,8 @@ func (g *grant) leave(c *conn) {
 	g.running.Done()
 }
 
-// conn is one accepted queue pair. Its goroutine (run) owns it, except between thread.inbox
-// and returned, when the thread does.
+// conn is one accepted queue pair. Its goroutine (run) owns it, except from a send on
+// thread.inbox to the receive from returned: then the thread owns it.
 type conn struct {
 	grant    *grant
 	ctx      context.Context // ends with the grant, with its last thread, or by cancel

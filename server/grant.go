@@ -210,7 +210,7 @@ func limitsOf(c *managerv1.Configuration, before limits) limits {
 	return l
 }
 
-// budget is a number of bytes to take from. It is safe for concurrent use.
+// budget counts bytes that are left to take. It is safe for concurrent use.
 type budget struct{ left atomic.Int64 }
 
 func (b *budget) take(n int64) bool {
@@ -322,7 +322,7 @@ func (s *Server) publish(ctx context.Context, g *grant) error {
 	return nil
 }
 
-// find returns a grant that is lent, if the ticket is correct. Called under mu.
+// find returns a lent grant if the ticket is correct. Called under mu.
 func (s *Server) find(id grantID, ticket []byte) (*grant, error) {
 	g := s.grants[id]
 	if g == nil || !g.lent || g.over {
@@ -331,7 +331,7 @@ func (s *Server) find(id grantID, ticket []byte) (*grant, error) {
 	return g, g.admits(ticket)
 }
 
-// admits checks the ticket of a grant that is lent, or was.
+// admits checks the ticket of a grant that is or was lent.
 func (g *grant) admits(ticket []byte) error {
 	if subtle.ConstantTimeCompare(ticket, g.ticket[:]) == 0 {
 		return connect.NewError(connect.CodePermissionDenied, fmt.Errorf("the ticket is not that of %v", g.id))

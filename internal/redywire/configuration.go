@@ -2,19 +2,19 @@ package redywire
 
 import "fmt"
 
-// Bounds of a configuration, from the paper's table 2. The bound of client threads is
-// generous, because not every caller of Check knows the client's cores.
+// Bounds of a configuration, from the paper's table 2. The bound of client threads is a
+// constant, because some callers of Check do not know the client's cores.
 const (
 	MaxClientThreads = 1024
 	MaxQueueDepth    = 16      // the NIC's limit
 	maxBatchBytes    = 4 << 10 // transfers beyond this size gain nothing (5.1)
-	minRecordSize    = 8       // assumed of batches where no record size is known
+	minRecordSize    = 8       // assumed if no record size is known
 )
 
 // Configuration is (c, s, b, q) of table 2, as clients and managers check it.
 type Configuration struct{ ClientThreads, ServerThreads, BatchSize, QueueDepth int }
 
-// Check refuses invalid configurations (R52 to R57). recordSize is that of the SLO; 0: none.
+// Check refuses invalid configurations (R52 to R57). recordSize is the SLO's; 0: none.
 func (c Configuration) Check(recordSize int) error {
 	if recordSize <= 0 {
 		recordSize = minRecordSize

@@ -6,9 +6,8 @@ import (
 	"testing"
 )
 
-// Whatever a peer writes into a slot, reading it as requests ends, within the slot
-// and within what a batch may ask for; what was read says the same when it is
-// written again.
+// Reading arbitrary bytes of a slot as requests ends, and stays within the slot and the limits
+// of a batch. Encoding the decoded requests again gives the same bytes.
 func FuzzRequests(f *testing.F) {
 	slot := make([]byte, SlotSize(2))
 	var w Writer
@@ -23,7 +22,7 @@ func FuzzRequests(f *testing.F) {
 			refused(t, err)
 			return
 		}
-		again := make([]byte, len(slot)) // no entry takes more there than here
+		again := make([]byte, len(slot)) // the encoding is not longer
 		var w Writer
 		w.Reset(again)
 		reads := 0
@@ -56,7 +55,7 @@ func FuzzRequests(f *testing.F) {
 	})
 }
 
-// As FuzzRequests, of responses.
+// FuzzResponses is FuzzRequests for responses.
 func FuzzResponses(f *testing.F) {
 	slot := make([]byte, SlotSize(2))
 	var w Writer

@@ -1,16 +1,15 @@
 // Package redywire is the protocol of a Redy client and a cache server over a queue pair: the
 // private data of the connection, and the messages in its two rings.
 //
-// A connection for batches of one has no rings: the client reads and writes the
-// regions one-sided. Any other connection has a request ring in the server's
-// memory and a response ring in the client's, of q slots each. The client
-// writes request batch n into slot n mod q of the request ring, one write with
-// the low bits of n as its immediate; the server executes it and writes the
-// response batch into the same slot of the response ring, likewise. Batches are
-// numbered from 1.
+// A connection for batches of one has no rings: the client reads and writes the regions
+// one-sided. Any other connection has a request ring in the server's memory and a response
+// ring in the client's, of q slots each. The client writes request batch n into slot n mod q
+// of the request ring by one write, with the low bits of n as its immediate. The server
+// executes the batch and writes the response batch into the same slot of the response ring in
+// the same way. Batches are numbered from 1.
 //
-// Everything comes from a peer and is checked before it is used. A peer can change a ring
-// while it is read, so each field is loaded once, and the loaded value is checked and used.
+// Both sides check what they receive before they use it. A peer can change a ring while it is
+// read, so each field is loaded once, and the loaded value is checked and used.
 package redywire
 
 import (

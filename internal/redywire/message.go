@@ -43,8 +43,8 @@ const (
 	MaxPayload = 4096
 )
 
-// SlotSize is the size in bytes of a ring's slot where batches hold up to batch
-// requests: a full payload and all headers fit (A11).
+// SlotSize is the size in bytes of a ring's slot for batches of up to batch requests. A full
+// payload and all headers fit (A11).
 func SlotSize(batch int) int {
 	return (headerSize + MaxPayload + batch*requestSize + trailerSize + 63) &^ 63
 }
@@ -161,9 +161,9 @@ func Reseal(slot []byte) {
 
 // Reader reads a message from a peer.
 type Reader struct {
-	entries []byte // what is left of them
-	left    int    // entries not read yet
-	reads   int    // bytes that the requests so far want to read
+	entries []byte // not read yet
+	left    int    // number of entries not read yet
+	reads   int    // bytes requested by the reads so far
 }
 
 // Open checks the frame of the message in slot, which must be batch seq with at most batch

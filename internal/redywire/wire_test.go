@@ -77,7 +77,7 @@ func TestMessageRoundTrip(t *testing.T) {
 	}
 }
 
-// The largest batch of the largest payload fits its slot, either way.
+// The largest batch with the largest payload fits its slot, as requests and as responses.
 func TestSlotHoldsAnyBatch(t *testing.T) {
 	for _, batch := range []int{1, 2, 64, MaxBatch} {
 		slot := make([]byte, SlotSize(batch))
