@@ -10,13 +10,13 @@ import (
 	"golang.org/x/sys/cpu"
 )
 
-// The position of an entry in its bucket is random: a search entry by entry costs about
-// one mispredicted branch per key, and a mispredicted branch on a load that misses the
-// cache discards the work on later operations that the processor has begun. Vector
-// instructions compare all eight words of a bucket at once.
+// The position of an entry in its bucket is random: a search entry by entry costs about one
+// mispredicted branch per key. A mispredicted branch on a load that misses the cache also
+// discards the work on later operations that the processor has begun. Vector instructions
+// compare all eight words of a bucket at once.
 //
-// A vector load is not atomic as a whole. Each aligned word of it is, on every processor
-// with AVX2; an entry that is found is loaded again as a word.
+// A vector load is not atomic as a whole, but each aligned word of it is, on every processor
+// with AVX2. An entry that is found is loaded again as a word.
 var (
 	vectors  = cpu.X86.HasAVX2 && cpu.X86.HasBMI1
 	vectors2 = vectors && cpu.X86.HasBMI2 && cpu.X86.HasAVX512F && cpu.X86.HasAVX512DQ
@@ -55,8 +55,8 @@ func (v *view) scan(l *lane) (absent int) {
 	return v.scanWords(l.hashes[:l.n], l.places[:l.n])
 }
 
-// newest is the address of the newest record of a hash's chain, or 0 where the first
-// bucket has no entry. It prefetches n bytes of a record in memory.
+// newest returns the address of the newest record of a hash's chain, or 0 if the first bucket
+// has no entry. It prefetches n bytes of a record in memory.
 func (v *view) newest(hash uint64, n int) int64 {
 	if vectors {
 		return newestAVX2(v, hash, n)
@@ -64,13 +64,13 @@ func (v *view) newest(hash uint64, n int) int64 {
 	return v.newestOf(hash)
 }
 
-// haveAssembly says that plain calls of 8-byte keys and values are in assembly. It enters
-// epochs by plain stores.
+// haveAssembly reports whether plain calls of 8-byte keys and values are in assembly. The
+// assembly enters epochs by plain stores.
 const haveAssembly = true
 
-// The fewer instructions a plain call takes, the more calls the processor overlaps: so
-// these are in assembly from the arguments to the result. They end in readGeneral,
-// upsertGeneral and rmwWordGeneral where they cannot complete the call.
+// Plain calls are in assembly from the arguments to the result: the fewer instructions a call
+// takes, the more calls the processor overlaps. If they cannot complete a call, they end in
+// readGeneral, upsertGeneral or rmwWordGeneral.
 
 func readWord(s *Session, key, dst []byte) (done bool)
 
@@ -78,9 +78,9 @@ func upsertWord(s *Session, key, value []byte) (done bool)
 
 func rmwWord(s *Session, key []byte, modify WordModifier) (done bool)
 
-// findRMW returns a record whose lock-free value may be updated in place, with the value
-// in s.oldWord and s.update ready for a Modifier; else none. The session is outside its
-// epoch again.
+// findRMW finds a record whose lock-free value may be updated in place, and puts the value
+// into s.oldWord and s.update for a Modifier. It returns no record if there is none. The
+// session is outside its epoch afterwards.
 //
 //go:noescape
 func findRMW(s *Session, key unsafe.Pointer) (record hlog.Record)

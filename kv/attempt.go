@@ -9,19 +9,19 @@ import (
 	"github.com/redykv/redykv/kv/internal/index"
 )
 
-// The general way of an operation: begin checks it, attempt tries it in memory until it is
-// complete, and an operation that needs a record from the device becomes a pending
-// operation (pending.go).
+// The general way of an operation: begin checks it, and attempt tries it in memory until it is
+// complete. An operation that needs a record from the device becomes a pending operation
+// (pending.go).
 
-// outcome is the result of one try in memory.
+// outcome is the result of one attempt in memory.
 type outcome uint8
 
 const (
 	complete    outcome = iota // op has its result
 	needsRecord                // op needs a record on the device: see coldRecord
 	needsSpace                 // the log has no room for a record
-	needsDrain                 // a record has to be sealed or drained first: see sealing
-	retry                      // a concurrent change was in the way
+	needsDrain                 // a record must be sealed or drained first: see sealing
+	retry                      // a concurrent change interfered
 	keyLocked                  // another session has locked the key
 )
 
@@ -32,12 +32,12 @@ type coldRecord struct {
 	begin   int64 // the log's begin address at that time
 }
 
-// begin starts an operation and returns whether it is complete. If not, it is pending.
-// The value that a read finds is appended to op.Value[:keep]. stream says that Poll hands
-// the operation back.
+// begin starts an operation and reports whether it is complete; if not, it is pending. The
+// value that a read finds is appended to op.Value[:keep]. If stream is set, Poll hands the
+// operation back.
 func (s *Session) begin(op *Op, hash uint64, keep int, stream bool) bool {
 	op.Err = s.check(op)
-	for op.Err == nil && s.pendingRMWs[hashByte(hash)] > 0 { // it may be on the same key, and comes first
+	for op.Err == nil && s.pendingRMWs[hashByte(hash)] > 0 { // a pending operation may be on the same key, and comes first
 		op.Err = s.await(s.ctx)
 	}
 	if op.Err != nil {
@@ -62,12 +62,12 @@ func (s *Session) begin(op *Op, hash uint64, keep int, stream bool) bool {
 	return false
 }
 
-// hashByte is the index of a hash in Session.pendingRMWs.
+// hashByte returns the index of a hash in Session.pendingRMWs.
 func hashByte(hash uint64) byte { return byte(hash >> 40) }
 
 var errNoOp = errors.New("kv: a nil Op")
 
-// check returns why op cannot be carried out, or nil.
+// check returns the reason why op cannot be executed, or nil.
 func (s *Session) check(op *Op) error {
 	value := len(op.Value)
 	switch op.Kind {
@@ -91,7 +91,7 @@ func (s *Session) check(op *Op) error {
 	return s.checkSizes(len(op.Key), value)
 }
 
-// checkSizes returns why there can be no record with a key and a value of these sizes, or
+// checkSizes returns the reason why no record can have a key and a value of these sizes, or
 // nil.
 func (s *Session) checkSizes(key, value int) error {
 	if key == s.keySize && value == s.valueSize && s.fixed {
@@ -110,8 +110,9 @@ func (s *Session) checkSizes(key, value int) error {
 	return nil
 }
 
-// attempt tries an operation in memory until it is complete or needs a record from the
-// device: then cold is true, and where is that record. p is op's pending operation, or nil.
+// attempt tries an operation in memory until it is complete or needs a record from the device.
+// In the latter case cold is true, and where is that record. p is op's pending operation, or
+// nil.
 func (s *Session) attempt(op *Op, hash uint64, keep int, p *pendingOp) (where coldRecord, cold bool) {
 	var endSuspicion func()
 	defer func() {
@@ -157,8 +158,8 @@ func (s *Session) attempt(op *Op, hash uint64, keep int, p *pendingOp) (where co
 }
 
 // waitForSpace waits until the log may have room for a record. The session is outside its
-// epoch. Within a Modifier it fails instead: no page is evicted before the Modifier's
-// session has left its epoch.
+// epoch. Within a Modifier it returns an error instead: no page is evicted before the
+// Modifier's session has left its epoch.
 func (s *Session) waitForSpace() error {
 	if err := s.store.inModifier(); err != nil {
 		return err
@@ -169,8 +170,8 @@ func (s *Session) waitForSpace() error {
 	return nil
 }
 
-// try tries an operation once, in one stay in an epoch. It counts a complete operation in
-// the same stay, so that a barrier sees both or neither.
+// try tries an operation once, in one stay in an epoch. It counts a complete operation in the
+// same stay, so that a barrier sees both or neither.
 func (s *Session) try(op *Op, hash uint64, keep int, p *pendingOp) (result outcome, where coldRecord) {
 	s.enter()
 	defer s.leaveAnyhow()                // deferred, since the user's code may panic
@@ -211,7 +212,7 @@ func (s *Session) tryInEpoch(op *Op, hash uint64, keep int) (outcome, coldRecord
 	return s.tryAt(op, place, e, keep)
 }
 
-// tookEffect counts an operation that has taken effect or will have none. p is its pending
+// tookEffect counts an operation that has taken effect or ended without one. p is its pending
 // operation, which issue has counted, or nil.
 func (s *Session) tookEffect(kind OpKind, p *pendingOp) {
 	if p == nil {
@@ -221,8 +222,8 @@ func (s *Session) tookEffect(kind OpKind, p *pendingOp) {
 	}
 }
 
-// tryAt tries an operation once inside an epoch, given the place of its entry in the
-// index: at is empty for a read or a delete of a key without one.
+// tryAt tries an operation once inside an epoch. at is the place of its entry in the index, or
+// empty for a read or a delete of a key without one.
 func (s *Session) tryAt(op *Op, at index.Place, e index.Entry, keep int) (outcome, coldRecord) {
 	switch op.Kind {
 	case OpRead:
@@ -279,8 +280,8 @@ func (s *Session) tryRead(op *Op, e index.Entry, keep int) (outcome, coldRecord)
 }
 
 // tryUpsert updates a mutable record in place and appends a new one otherwise. It does not
-// seal the record that it replaces: an update in place that is under way there began before
-// the new record was published, and is ordered before it.
+// seal the record that it replaces: a concurrent update in place began before the new record
+// was published, and is ordered before it.
 func (s *Session) tryUpsert(op *Op, at index.Place, e index.Entry) outcome {
 	for {
 		r, found := s.lookupMutable(op.Key, e.Address())
@@ -336,15 +337,15 @@ func (s *Session) appendRecord(at index.Place, e index.Entry, key, value []byte,
 	return complete, true
 }
 
-// expired says whether a record with that expiry has expired.
+// expired reports whether a record with this expiry has expired.
 func (s *Session) expired(expires int64) bool { return expires != 0 && expires <= s.store.now() }
 
-// corrupt is the error for a record read from the device that is damaged.
+// corrupt returns the error for a damaged record read from the device.
 func corrupt(address int64, format string, args ...any) error {
 	return fmt.Errorf("%w: record at %d: %s", ErrCorrupt, address, fmt.Sprintf(format, args...))
 }
 
-// checkExpiry refuses an expiry so early that it is most likely a number of seconds.
+// checkExpiry refuses an expiry so early that it is most likely in seconds.
 func checkExpiry(expires int64) error {
 	if expires == 0 || expires >= MinExpires {
 		return nil

@@ -12,23 +12,23 @@ import (
 	"github.com/redykv/redykv/kv/internal/manifest"
 )
 
-// CheckpointPolicy says how many checkpoints are kept, and when the store makes them by
-// itself. Without Every and EveryBytes it makes none. With them, on a volatile device, the
-// error of Open is errors.ErrUnsupported.
+// CheckpointPolicy configures how many checkpoints are kept and when the store makes automatic
+// ones. Without Every and EveryBytes it makes none. If one of them is set and the device is
+// volatile, Open returns errors.ErrUnsupported.
 type CheckpointPolicy struct {
-	// Keep is how many of the newest checkpoints without a given name are kept, besides
+	// Keep is the number of newest checkpoints without a given name that are kept, besides
 	// those that a kept one extends. Checkpoints with a given name are kept until
 	// [Store.RemoveCheckpoint]. Default 2.
 	Keep int
-	// Every is the time between two automatic checkpoints. 0: time makes none due.
+	// Every is the time between two automatic checkpoints. 0: no limit.
 	Every time.Duration
-	// EveryBytes is the growth of the log between two. 0: growth makes none due.
+	// EveryBytes is the growth of the log between two automatic checkpoints. 0: no limit.
 	EveryBytes int64
-	// Kind is the kind of the automatic ones. It needs Every or EveryBytes.
+	// Kind is the kind of automatic checkpoints. It needs Every or EveryBytes.
 	Kind CheckpointKind
-	// Increments is how many Incremental ones follow a Snapshot before the next Snapshot.
-	// Recovery reads all of them. It needs Every or EveryBytes, and the Kind Incremental.
-	// Default 8.
+	// Increments is the number of Incremental checkpoints after a Snapshot before the next
+	// Snapshot. Recovery reads all of them. It needs Every or EveryBytes, and the Kind
+	// Incremental. Default 8.
 	Increments int
 }
 
@@ -38,7 +38,7 @@ const (
 	DefaultIncrements = 8
 )
 
-// ensureDefaults sets the defaults and checks the rest.
+// ensureDefaults sets defaults and checks the other fields.
 func (p *CheckpointPolicy) ensureDefaults() error {
 	if p.Keep == 0 {
 		p.Keep = DefaultKeep
@@ -67,7 +67,7 @@ func (p *CheckpointPolicy) ensureDefaults() error {
 // automatic is the goroutine that makes automatic checkpoints.
 type automatic struct {
 	stop context.CancelFunc
-	done chan struct{} // closed when it has ended
+	done chan struct{} // closed when the goroutine has ended
 }
 
 // lookEvery is how often EveryBytes is checked.
@@ -90,9 +90,9 @@ func (st *Store) stopAutomatic() {
 	<-st.automatic.done
 }
 
-// checkpointAutomatically ends with ctx; last and tail are the time and the log's tail at
-// the last checkpoint. An error is logged and counted, and the next checkpoint is due as
-// after a success.
+// checkpointAutomatically makes checkpoints until ctx ends; last and tail are the time and the
+// log's tail at the last checkpoint. An error is logged and counted, and the next checkpoint
+// is due as after a success.
 func (st *Store) checkpointAutomatically(ctx context.Context, p *CheckpointPolicy, last time.Time, tail int64) {
 	defer close(st.automatic.done)
 	interval := p.Every
@@ -121,8 +121,8 @@ func (st *Store) checkpointAutomatically(ctx context.Context, p *CheckpointPolic
 	}
 }
 
-// automaticKind is the kind of the next automatic checkpoint. It ends a chain of increments
-// that has the maximum length.
+// automaticKind returns the kind of the next automatic checkpoint: a Snapshot after a chain of
+// increments of the maximum length.
 func (st *Store) automaticKind(p *CheckpointPolicy) CheckpointKind {
 	m := st.recorded()
 	if n := len(m.Checkpoints); p.Kind == Incremental && n > 0 && len(m.Chain(&m.Checkpoints[n-1])) > p.Increments {
@@ -131,26 +131,26 @@ func (st *Store) automaticKind(p *CheckpointPolicy) CheckpointKind {
 	return p.Kind
 }
 
-// AutoCompaction compacts the store in the background, a part of the log at a time. The
-// zero value does not. If a field is set, but neither DeadShare nor LogSize, DeadShare is
+// AutoCompaction compacts the store in the background, a part of the log at a time. The zero
+// value disables it. If a field is set, but neither DeadShare nor LogSize, DeadShare is
 // DefaultCompactDead.
 type AutoCompaction struct {
 	// DeadShare starts a compaction when this share of the log's bytes, at least 0 and less
-	// than 1, was overwritten, deleted or has expired. The share is estimated from a
-	// sample. 0, with LogSize set: it is not estimated.
+	// than 1, has been overwritten or deleted or has expired. The share is estimated from a
+	// sample. If it is 0 and LogSize is set, nothing is estimated.
 	DeadShare float64
-	// LogSize starts a compaction when the log, from its begin address to its tail, has
-	// more bytes than this. 0: its size starts none.
+	// LogSize starts a compaction when the log, from its begin address to its tail, has more
+	// bytes than this. 0: no limit.
 	LogSize int64
-	// Share is the share of one processor that compaction uses while it keeps up. If the
-	// log exceeds LogSize, or has more dead bytes for each live byte than DeadShare allows,
+	// Share is the share of one processor that compaction uses while it keeps up. If the log
+	// exceeds LogSize by a factor, or the ratio of dead to live bytes exceeds that of DeadShare
 	// by a factor, compaction uses that many times more, up to one processor. Default 0.25.
 	Share float64
-	// Method is how live records are told from dead ones.
+	// Method distinguishes live records from dead ones.
 	Method CompactMethod
-	// Every is how often the store checks whether a compaction is due. It then compacts
-	// until none is. If little is dead, it checks again when the log has grown by an eighth
-	// of its length. Default 1 s.
+	// Every is the interval at which the store checks whether a compaction is due. It then
+	// compacts until none is. If little is dead, it checks again when the log has grown by an
+	// eighth of its length. Default 1 s.
 	Every time.Duration
 }
 
@@ -184,8 +184,8 @@ func (a *AutoCompaction) ensureDefaults() error {
 	return nil
 }
 
-// autoCompactor is the goroutine that compacts in the background. A run holds the token,
-// and has a context that pause can end.
+// autoCompactor is the goroutine that compacts in the background. A run holds the token and
+// has a context that pause can end.
 type autoCompactor struct {
 	st   *Store
 	opts AutoCompaction
@@ -195,25 +195,25 @@ type autoCompactor struct {
 	ended   chan struct{} // closed when the goroutine has ended
 	token   chan struct{} // holds the token while there is no run
 	pausing atomic.Bool
-	cancel  atomic.Pointer[context.CancelFunc] // of the present run, or an earlier one
+	cancel  atomic.Pointer[context.CancelFunc] // of the current run, or an earlier one
 
 	idleUntil int64 // tail up to which no compaction is due
 }
 
-// The size of a sample: the pages, and the records of each page.
+// The size of a sample: the number of pages, and of records in each page.
 const (
 	samplePages   = 32
 	sampleRecords = 32
 )
 
-// A run compacts the oldest one of autoParts parts of the log. It is worthwhile if the live
+// A run compacts the oldest of autoParts parts of the log. It is worthwhile if the live
 // records of the part take less than this share of it.
 const (
 	autoParts  = 4
 	worthwhile = 0.9
 )
 
-// start starts the goroutine, if the options ask for one.
+// start starts the goroutine if the options enable it.
 func (a *autoCompactor) start(st *Store) {
 	a.st, a.opts = st, st.opts.Compaction
 	a.ctx, a.end = context.WithCancel(context.Background())
@@ -244,7 +244,7 @@ func (a *autoCompactor) stop() {
 	<-a.ended
 }
 
-// pause ends the present run and keeps others from starting until resume.
+// pause ends the current run and keeps others from starting until resume.
 func (a *autoCompactor) pause() (resume func()) {
 	a.pausing.Store(true)
 	if cancel := a.cancel.Load(); cancel != nil {
@@ -257,15 +257,15 @@ func (a *autoCompactor) pause() (resume func()) {
 	}
 }
 
-// catchUp compacts until nothing is due. With one part for each tick, a log that is written
-// fast would stay too long.
+// catchUp compacts until nothing is due. With one part for each tick, the log would stay too
+// long under fast writes.
 func (a *autoCompactor) catchUp() {
 	for a.look() {
 	}
 }
 
-// look compacts a part of the log if that is due and compaction is not paused. It reports
-// whether it has; then more may be due.
+// look compacts a part of the log if one is due and compaction is not paused. It reports
+// whether it did; then more may be due.
 func (a *autoCompactor) look() (again bool) {
 	select {
 	case <-a.token:
@@ -291,7 +291,7 @@ func (a *autoCompactor) look() (again bool) {
 	return due && err == nil
 }
 
-// due returns the factor, at least 1, by which the log exceeds what the options allow, or 0
+// due returns the factor, at least 1, by which the log exceeds the limits of the options, or 0
 // if no compaction is due.
 func (a *autoCompactor) due() (behind float64, err error) {
 	log := a.st.log
@@ -317,7 +317,7 @@ func (a *autoCompactor) due() (behind float64, err error) {
 	return perLive(dead) / perLive(a.opts.DeadShare), nil
 }
 
-// perLive is the number of dead bytes for each live one, for a share of dead bytes.
+// perLive returns the number of dead bytes per live byte for a share of dead bytes.
 func perLive(dead float64) float64 { return dead / (1 - dead) }
 
 // rest makes no compaction due until the log has grown by a share of its length.
@@ -339,15 +339,14 @@ func (a *autoCompactor) run(ctx context.Context, behind float64) error {
 	return err
 }
 
-// deadShare estimates the share of the bytes of a part of the log that readers do not see
-// any more.
+// deadShare estimates the share of dead bytes in a part of the log.
 func (st *Store) deadShare(from, until int64) (share float64, err error) {
 	var all, live int64
 	err = st.withAny(func(s *Session) error {
 		page := int64(st.log.PageSize())
 		pages := (until-1)/page - from/page + 1
 		for i := range min(pages, samplePages) {
-			number := i // of the page, from the first one
+			number := i // of the page, counted from the first one
 			if pages > samplePages {
 				number = rand.Int64N(pages)
 			}

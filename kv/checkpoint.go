@@ -13,7 +13,7 @@ import (
 	"github.com/redykv/redykv/kv/internal/phase"
 )
 
-// ErrNoCheckpoint says that no checkpoint of that name is kept.
+// ErrNoCheckpoint means that no checkpoint of that name is kept.
 var ErrNoCheckpoint = errors.New("kv: no such checkpoint")
 
 // CheckpointKind is how a checkpoint is made.
@@ -23,12 +23,11 @@ const (
 	// FoldOver makes the log read-only up to its tail, and durable. Later updates of
 	// records below go to the tail.
 	FoldOver CheckpointKind = manifest.FoldOver
-	// Snapshot writes the part of the log that the device does not have yet to an object.
-	// While it is written, updates go to the tail; afterwards the log is as mutable as
-	// before.
+	// Snapshot writes the part of the log that the device does not have yet to an object. While
+	// it is written, updates go to the tail; afterwards the mutable region is as before.
 	Snapshot CheckpointKind = manifest.Snapshot
-	// Incremental is a Snapshot without the blocks of 4 KiB that are the same in the
-	// snapshot before. The first one since the store was opened is a Snapshot.
+	// Incremental is a Snapshot without the 4 KiB blocks that are equal in the previous
+	// snapshot. The first one since the store was opened is a Snapshot.
 	Incremental CheckpointKind = manifest.Incremental
 	// Index writes only a copy of the index. It cannot be recovered by itself. Recovery of
 	// later commits, and of checkpoints without a copy, reads the log only from there on.
@@ -38,9 +37,9 @@ const (
 // CheckpointOptions are the options of [Store.Checkpoint].
 type CheckpointOptions struct {
 	Kind CheckpointKind
-	// Name is what [Options].Recover calls the checkpoint: up to 128 letters, digits, dots,
-	// dashes and underscores. No other checkpoint that is kept has it. A checkpoint with a
-	// name is kept until [Store.RemoveCheckpoint]. Default: "c" and the checkpoint's
+	// Name is the checkpoint's name for [Options].Recover: up to 128 letters, digits, dots,
+	// dashes and underscores, different from the names of all kept checkpoints. A checkpoint
+	// with a name is kept until [Store.RemoveCheckpoint]. Default: "c" and the checkpoint's
 	// number. Names of that form, and LastCommit, are reserved. An Index has no name.
 	Name string
 	// LogOnly leaves the index out. Recovery then uses the newest older copy, or reads the
@@ -53,15 +52,15 @@ type CheckpointInfo struct {
 	Name        string
 	Kind        CheckpointKind
 	Sequence    uint64 // number; later checkpoints have higher ones
-	Base        string // of an incremental one: the checkpoint that it extends
+	Base        string // the checkpoint that an incremental one extends
 	Time        time.Time
 	Begin, Tail int64 // the part of the log that it covers
-	Bytes       int64 // in its own objects; objects that it shares do not count
-	Pinned      int64 // bytes of log that stay on the device for it, and the last commit does not need
+	Bytes       int64 // in its own objects, without objects that it shares
+	Pinned      int64 // bytes of the log kept on the device for it that the last commit does not need
 	Index       bool  // it has a copy of the index
 }
 
-// Checkpoints returns the checkpoints that are kept, the oldest first.
+// Checkpoints returns the kept checkpoints, oldest first.
 func (st *Store) Checkpoints() []CheckpointInfo {
 	m := st.recorded()
 	return checkpointInfos(&m)
@@ -82,15 +81,15 @@ func checkpointInfo(m *manifest.Manifest, c *manifest.Checkpoint) CheckpointInfo
 	}
 }
 
-// Checkpoint makes the state of the store durable under a name, by which it can be
-// recovered later. Operations go on meanwhile. Of each session the state has a prefix of
-// its operations, see [CommitPoint].
+// Checkpoint makes the state of the store durable under a name, by which it can be recovered
+// later. Operations go on meanwhile. The state contains a prefix of each session's operations,
+// see [CommitPoint].
 //
-// With a name in the options the checkpoint is kept until [Store.RemoveCheckpoint], and so
-// is the part of the log that it needs (see CheckpointInfo.Pinned). Without one it is
-// replaced by newer ones, see CheckpointPolicy.Keep. After an error the store goes on with
-// the checkpoints that it had. Checkpoints are made one at a time. On a volatile device
-// the error is errors.ErrUnsupported.
+// With a name in the options, the checkpoint and the part of the log that it needs (see
+// CheckpointInfo.Pinned) are kept until [Store.RemoveCheckpoint]. Without one, newer
+// checkpoints replace it, see CheckpointPolicy.Keep. After an error the previous checkpoints
+// remain. Checkpoints are made one at a time. On a volatile device the error is
+// errors.ErrUnsupported.
 func (st *Store) Checkpoint(ctx context.Context, opts CheckpointOptions) (CheckpointInfo, error) {
 	if err := st.mayWait(); err != nil {
 		return CheckpointInfo{}, fmt.Errorf("kv: %v checkpoint: %w", opts.Kind, err)
@@ -150,8 +149,8 @@ func (st *Store) checkpoint(ctx context.Context, opts CheckpointOptions) (Checkp
 		}
 	}
 
-	// 4. Remove what the manifest does not need any more. After an error this is what was
-	// written for the checkpoint.
+	// 4. Remove objects that the manifest does not need any more; after an error, those of this
+	// checkpoint.
 	st.step(phase.Collect)
 	st.collect()
 	if err != nil {
@@ -165,7 +164,7 @@ func (st *Store) checkpoint(ctx context.Context, opts CheckpointOptions) (Checkp
 	return checkpointInfo(&m, &c), nil
 }
 
-// ascertain writes the manifest again if the last write has failed: until one succeeds,
+// ascertain writes the manifest again if the last write failed: until a write succeeds,
 // nothing can be removed.
 func (st *Store) ascertain(ctx context.Context) error {
 	k := &st.checkpointer
@@ -204,7 +203,7 @@ func (st *Store) save(ctx context.Context, c *manifest.Checkpoint, m *manifest.M
 	return nil, st.log.Persist(ctx, c.Tail)
 }
 
-// recordCheckpoint writes the manifest with a checkpoint. From then on it exists.
+// recordCheckpoint writes the manifest with a checkpoint. From then on the checkpoint exists.
 func (st *Store) recordCheckpoint(ctx context.Context, c *manifest.Checkpoint) error {
 	if c.Kind == Index {
 		return st.record(ctx, func(m *manifest.Manifest) { m.Index = c.Index })
@@ -226,9 +225,9 @@ func (st *Store) recordCheckpoint(ctx context.Context, c *manifest.Checkpoint) e
 	return err
 }
 
-// RemoveCheckpoint removes a kept checkpoint. It is an error if a kept incremental one
+// RemoveCheckpoint removes a kept checkpoint. It returns an error if a kept incremental one
 // extends it. If the checkpoint is newer than the last commit, the store commits first, so
-// that everything that was durable stays durable.
+// that everything durable stays durable.
 func (st *Store) RemoveCheckpoint(name string) error {
 	if err := st.mayWait(); err != nil {
 		return fmt.Errorf("kv: removing checkpoint %q: %w", name, err)
@@ -329,10 +328,10 @@ func (st *Store) copyIndex(ctx context.Context) (_ *manifest.IndexCopy, bytes in
 	return c, w.Bytes(), nil
 }
 
-// A snapshot is a copy of the part of the log that the device may not have: the memory
-// from the address Flushed to the tail. While it is written, records below its tail are
-// not updated in place: sessions use Store.snapshotTail as their read-only address.
-// Afterwards the log is as mutable as before.
+// A snapshot is a copy of the part of the log that the device may not have: the memory from
+// the address Flushed to the tail. While it is written, records below its tail are not updated
+// in place: sessions use Store.snapshotTail as their read-only address. Afterwards the mutable
+// region is as before.
 
 // minBlock is the block size of incremental snapshots, in bytes. A device with a larger
 // alignment has larger blocks.
@@ -351,7 +350,7 @@ type blockHashes struct {
 	hashes   []blockHash
 }
 
-// holds reports whether the snapshot has the block with that hash; h may be nil.
+// holds reports whether the snapshot has a block with this hash; h may be nil.
 func (h *blockHashes) holds(block int64, hash blockHash) bool {
 	if h == nil {
 		return false
@@ -360,8 +359,8 @@ func (h *blockHashes) holds(block int64, hash blockHash) bool {
 	return i >= 0 && i < int64(len(h.hashes)) && h.hashes[i] == hash
 }
 
-// snapshot makes the state of a Snapshot or an Incremental durable: the device has the log
-// up to Flushed, and an object has the rest. It returns the hashes of the object's blocks.
+// snapshot makes the state of a Snapshot or an Incremental durable: the log up to Flushed on
+// the device, and the rest in an object. It returns the hashes of the object's blocks.
 func (st *Store) snapshot(ctx context.Context, c *manifest.Checkpoint, m *manifest.Manifest) (*blockHashes, error) {
 	base := st.checkpointer.blocks
 	if c.Kind == Incremental && (base == nil || m.Numbered(base.sequence) == nil) {
@@ -392,15 +391,15 @@ func (st *Store) snapshot(ctx context.Context, c *manifest.Checkpoint, m *manife
 		return nil, w.Abort(err)
 	}
 	c.Bytes += w.Bytes()
-	if err := device.Retry(ctx, st.dev.Sync); err != nil { // what is below Flushed
+	if err := device.Retry(ctx, st.dev.Sync); err != nil { // the log below Flushed
 		return nil, fmt.Errorf("syncing the log up to %d: %w", c.Flushed, err)
 	}
 	return hashes, nil
 }
 
-// writeSnapshot writes the memory from one address to another to an object. The memory is
-// on hold, and nothing in it is updated in place. Blocks that base holds are left out. It
-// returns the hashes of all blocks.
+// writeSnapshot writes the memory between two addresses to an object. The memory is on hold,
+// and nothing in it is updated in place. Blocks that base holds are left out. It returns the
+// hashes of all blocks.
 func (st *Store) writeSnapshot(ctx context.Context, w *manifest.ObjectWriter, from, to int64, base *blockHashes) (*blockHashes, error) {
 	size := max(minBlock, int64(st.dev.Alignment()))
 	hashes := &blockHashes{first: from / size}

@@ -18,10 +18,9 @@ import (
 
 // checkpointer makes states of the store durable, and removes files and log that no state
 // needs. Its machine has the phase of the commit (commit.go), of the checkpoint
-// (checkpoint.go) or collection of files, and of the compaction (compact.go)
-// that are under way. RemoveCheckpoint and Close exclude commits and checkpoints. The table
-// in package phase says which actions begin in which phases. Clear needs no phase: it is
-// one barrier.
+// (checkpoint.go) or collection of files, and of the compaction (compact.go) in progress.
+// RemoveCheckpoint and Close exclude commits and checkpoints. The table in package phase says
+// which actions may begin in which phases. Clear needs no phase: it is one barrier.
 //
 // Lock order, outermost first:
 //
@@ -29,30 +28,29 @@ import (
 //	locks.mu, Store.resizing, the epoch's gate, Store.mu, checkpointer.mu
 //
 // No lock is taken while checkpointer.mu is held, and nothing waits for the device while it
-// holds Store.mu or checkpointer.mu. Waiting for a phase or for a barrier ends with a
-// context.
+// holds Store.mu or checkpointer.mu. Waiting for a phase or for a barrier ends with a context.
 type checkpointer struct {
 	machine phase.Machine
 
 	mu        sync.Mutex             // guards the next fields
-	manifest  manifest.Manifest      // the last one written; on a volatile device, the one that would have been
+	manifest  manifest.Manifest      // the last one written; on a volatile device, the one that would have been written
 	written   []byte                 // its bytes
 	volatile  bool                   // the device keeps no metadata
-	uncertain bool                   // the last write failed: the device may have another manifest
+	uncertain bool                   // the last write failed, so the device may have another manifest
 	durable   map[string]CommitPoint // commit points of the last commit or checkpoint
 
 	durableAt atomic.Uint64 // number of the last commit or checkpoint; changed with mu held
 	sequence  atomic.Uint64 // the last number given to a commit, a checkpoint or an object
 
-	cleared atomic.Int64 // begin of the log after a Clear whose space the device still has; or 0
-	blocks  *blockHashes // of the last snapshot, or nil; belongs to the checkpoint under way
+	cleared atomic.Int64 // begin of the log after a Clear whose space has not been freed on the device; or 0
+	blocks  *blockHashes // of the last snapshot, or nil; owned by the checkpoint in progress
 
 	commits, commitErrors atomic.Uint64
 	checkpoints           checkpointCounts
 }
 
-// begin begins an action of the checkpointer, which st.end ends. The error is ErrClosed if
-// the store is closed or being closed, or else the end of ctx.
+// begin begins an action of the checkpointer, which st.end ends. It returns ErrClosed if the
+// store is closed or being closed, or an error if ctx ends.
 func (st *Store) begin(ctx context.Context, a phase.Action, what string) error {
 	err := st.checkpointer.machine.Begin(ctx, a)
 	if err == nil && a != phase.Close && st.isClosed() {
@@ -107,14 +105,14 @@ func (st *Store) record(ctx context.Context, change func(m *manifest.Manifest)) 
 	return nil
 }
 
-// noteIndexBits sets the manifest's size of the index, if the index has been made.
+// noteIndexBits records the size of the index in the manifest, if the index has been made.
 func (st *Store) noteIndexBits(m *manifest.Manifest) {
 	if st.index.Load() != nil {
 		m.IndexBits = max(m.IndexBits, st.indexBits())
 	}
 }
 
-// recorded returns the manifest on the device. The caller does not change it.
+// recorded returns the manifest on the device. The caller must not change it.
 func (st *Store) recorded() manifest.Manifest {
 	k := &st.checkpointer
 	k.mu.Lock()
@@ -123,8 +121,8 @@ func (st *Store) recorded() manifest.Manifest {
 }
 
 // holds reports whether the last commit in the manifest on the device equals s except for its
-// number. Then s is durable, and a commit of it has nothing to write: records below the tail
-// of a commit are read-only, so with the same tail the log is the same.
+// number. Then s is durable, and its commit has nothing to write: records below the tail of a
+// commit are read-only, so with the same tail the log is the same.
 func (st *Store) holds(s *manifest.State) bool {
 	k := &st.checkpointer
 	k.mu.Lock()
@@ -141,7 +139,7 @@ func (st *Store) holds(s *manifest.State) bool {
 	return err == nil && bytes.Equal(data, written)
 }
 
-// survived notes that a state is durable, for LastCommit and CommitPoint.
+// survived records that a state is durable, for LastCommit and CommitPoint.
 func (st *Store) survived(s *manifest.State) {
 	k := &st.checkpointer
 	k.mu.Lock()
@@ -167,9 +165,8 @@ func isObject(name string) bool {
 }
 
 // collect is the garbage collection of files: it removes objects that the manifest on the
-// device does not name, and the log below its oldest state. What cannot be removed now is
-// removed by a later collection, or by Open. The caller is in a phase that excludes
-// checkpoints.
+// device does not name, and the log below its oldest state. A failed removal is repeated by a
+// later collection, or by Open. The caller is in a phase that excludes checkpoints.
 func (st *Store) collect() (removed []string) {
 	k := &st.checkpointer
 	k.mu.Lock()
@@ -204,15 +201,15 @@ func (st *Store) collect() (removed []string) {
 	return removed
 }
 
-// truncate moves the log's begin address to that of a record: all live records below have a
-// copy above. The device gives back the space that no state needs; after an error, a later
-// collection does.
+// truncate moves the log's begin address to begin, the address of a record; all live records
+// below have a copy above. The space that no state needs is freed on the device; after an
+// error, a later collection frees it.
 func (st *Store) truncate(ctx context.Context, begin int64) error {
 	st.log.SetBegin(begin)
 	if err := st.Commit(ctx); err != nil {
 		return err
 	}
-	// A checkpoint that is under way may need the log below.
+	// A checkpoint in progress may need the log below.
 	if err := st.begin(ctx, phase.Collect, "truncating the log"); err != nil {
 		return err
 	}
@@ -221,8 +218,8 @@ func (st *Store) truncate(ctx context.Context, begin int64) error {
 	return nil
 }
 
-// giveBack collects what a Clear has left on the device, if a commit contains the Clear. While
-// a checkpoint is made it does nothing, and a later commit collects.
+// giveBack frees the space of a Clear on the device, if a commit contains the Clear. While a
+// checkpoint is in progress it does nothing, and a later commit frees it.
 func (st *Store) giveBack() {
 	k := &st.checkpointer
 	cleared := k.cleared.Load()

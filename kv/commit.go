@@ -12,12 +12,12 @@ import (
 	"github.com/redykv/redykv/kv/internal/phase"
 )
 
-// Commit makes everything written before it durable, as far as the device's
-// commit point goes: by default it survives a crash of the process and the loss
-// of every tier but the last. What is in it is a prefix of what each session was
-// given, see [CommitPoint]. Operations go on meanwhile. Calls that wait at the same time
-// share one commit. If nothing is new, nothing is written. Waiting for another commit, or
-// for sessions that hold locks, ends with ctx.
+// Commit makes all earlier writes durable, down to the device's commit point: by default they
+// survive a crash of the process and the loss of every tier but the last. The commit contains
+// a prefix of each session's operations, see [CommitPoint]. Operations go on meanwhile. Calls
+// that wait at the same time share one commit. If nothing has changed, nothing is written. If
+// ctx ends while Commit waits for another commit, or for sessions that hold locks, Commit
+// returns its error.
 func (st *Store) Commit(ctx context.Context) error {
 	if err := st.mayWait(); err != nil {
 		return fmt.Errorf("kv: commit: %w", err)
@@ -37,8 +37,8 @@ func (st *Store) Commit(ctx context.Context) error {
 	}
 }
 
-// commitFor commits for all calls of a group. If the context of this call, or a panic, ends
-// it, the others try again.
+// commitFor commits for all calls of a group. If it ends by this call's context or a panic,
+// the other calls try again.
 func (st *Store) commitFor(ctx context.Context, group *phase.Group) (err error) {
 	again := true
 	defer func() { st.checkpointer.machine.Finish(group, err, again) }()
@@ -49,7 +49,7 @@ func (st *Store) commitFor(ctx context.Context, group *phase.Group) (err error) 
 	return err
 }
 
-// commitNext commits when no other commit is under way.
+// commitNext commits when no other commit is in progress.
 func (st *Store) commitNext(ctx context.Context) error {
 	if err := st.begin(ctx, phase.Commit, "commit"); err != nil {
 		return err
@@ -58,7 +58,7 @@ func (st *Store) commitNext(ctx context.Context) error {
 	return st.commit(ctx)
 }
 
-// commit makes the present state durable. The caller is in the phase Gathering, Removing or
+// commit makes the current state durable. The caller is in the phase Gathering, Removing or
 // Closed.
 func (st *Store) commit(ctx context.Context) (err error) {
 	k := &st.checkpointer
@@ -73,8 +73,8 @@ func (st *Store) commit(ctx context.Context) (err error) {
 	}
 
 	// 1. The barrier takes the state: everything that has taken effect is in it. Calls of
-	// Commit that have joined the group began before the barrier, so this commit is for
-	// them. Later calls join the next one.
+	// Commit that have joined the group began before the barrier, so this commit covers them.
+	// Later calls join the next one.
 	m := st.recorded()
 	s := manifest.State{Index: m.Index}
 	err = st.exclusive(ctx, func() {
@@ -85,7 +85,7 @@ func (st *Store) commit(ctx context.Context) (err error) {
 		return err
 	}
 
-	if !st.holds(&s) { // else nothing is new, and the device has the state
+	if !st.holds(&s) { // else the device already has the state
 		// 2. Write the log up to the state's tail, and sync the device.
 		if err := st.log.Persist(ctx, s.Tail); err != nil {
 			return err
@@ -100,7 +100,7 @@ func (st *Store) commit(ctx context.Context) (err error) {
 		}
 	}
 
-	// 4. Publish the commit, to LastCommit and CommitPoint.
+	// 4. Publish the commit to LastCommit and CommitPoint.
 	k.commits.Add(1)
 	st.survived(&s)
 	return nil
@@ -120,7 +120,7 @@ func (st *Store) enterState(s *manifest.State) {
 	s.Sequence = st.checkpointer.sequence.Add(1)
 	s.Begin, s.Tail = st.log.Begin(), st.log.Tail()
 	if s.Index != nil && s.Index.Start <= s.Begin {
-		// The copy has no entry of the present log, and may be of another table (see Clear).
+		// The copy has no entry of the current log, and may be of another table (see Clear).
 		s.Index = nil
 	}
 	s.Sessions = st.commitPoints()
@@ -128,32 +128,32 @@ func (st *Store) enterState(s *manifest.State) {
 }
 
 // NextCommit returns a number that tells when the changes made so far are durable: once
-// [Store.LastCommit] is that number or a higher one, so are all changes by operations, and
-// by Clear, that returned before the call of NextCommit.
+// [Store.LastCommit] returns that number or a higher one, all changes by operations and by
+// Clear that returned before the call of NextCommit are durable.
 //
-// Commits and checkpoints have numbers, which grow in the order of their barriers and are
-// not consecutive. A commit that writes nothing has a number, too. Numbers of different
-// processes cannot be compared.
+// Commits and checkpoints have numbers, which grow in the order of their barriers and are not
+// consecutive. A commit that writes nothing also has a number. Numbers of different processes
+// cannot be compared.
 func (st *Store) NextCommit() uint64 { return st.checkpointer.sequence.Load() + 1 }
 
-// LastCommit returns the highest number of a commit or checkpoint that has succeeded, see
+// LastCommit returns the highest number of a successful commit or checkpoint, see
 // [Store.NextCommit].
 func (st *Store) LastCommit() uint64 { return st.checkpointer.durableAt.Load() }
 
-// CommitPoint says which operations of a named session are in a commit or a
-// checkpoint: those with numbers up to Until, except those in Excluding. The excluded
-// ones are read-modify-writes and inserts that were pending: their record was being read
-// from the device. A session numbers its operations from 1, see [Session.Serial].
+// CommitPoint describes the operations of a named session that are in a commit or a
+// checkpoint: those with numbers up to Until, except those in Excluding. The excluded ones are
+// read-modify-writes and inserts that were pending. A session numbers its operations from 1,
+// see [Session.Serial].
 type CommitPoint = manifest.CommitPoint
 
 // maxName is the maximum length of the name of a session or a checkpoint, in bytes.
 const maxName = 128
 
-// NewNamedSession is [Store.NewSession] for a session whose commit point the store keeps
-// under a name, across restarts. Its numbers continue where the last session of that name
-// ended, or where recovery has put it. A name has 1 to 128 bytes of UTF-8, else the error
-// is ErrBadName. It has one open session at a time, else the error is ErrNameInUse. Names
-// are never removed, and every commit writes all of them: use few, and use them again.
+// NewNamedSession is [Store.NewSession] for a session whose commit point the store keeps under
+// a name, across restarts. Its numbers continue from the last session of that name, or from
+// the recovered commit point. A name has 1 to 128 bytes of UTF-8, else the error is
+// ErrBadName. A name has one open session at a time, else the error is ErrNameInUse. Names are
+// never removed, and every commit writes all of them: use few, and reuse them.
 func (st *Store) NewNamedSession(name string) (*Session, error) {
 	if name == "" || len(name) > maxName || !utf8.ValidString(name) { // the manifest is JSON
 		return nil, fmt.Errorf("%w: session %q: want 1 to %d bytes of UTF-8", ErrBadName, name, maxName)
@@ -166,9 +166,9 @@ func (st *Store) NewNamedSession(name string) (*Session, error) {
 	return s, nil
 }
 
-// CommitPoint returns the operations of the named session that survive a crash from now
-// on: the commit point of the last commit or checkpoint, or the recovered one. It returns
-// false if that has no session of the name.
+// CommitPoint returns the operations of the named session that survive a crash from now on:
+// the commit point of the last commit or checkpoint, or the recovered one. It returns false if
+// there is no session of that name in it.
 func (st *Store) CommitPoint(name string) (CommitPoint, bool) {
 	k := &st.checkpointer
 	k.mu.Lock()
@@ -178,9 +178,9 @@ func (st *Store) CommitPoint(name string) (CommitPoint, bool) {
 	return p, ok
 }
 
-// Serial is the number of the last operation that the session was given, in a
-// call, a batch or a stream. Of a batch that ended with a panic of a Modifier, the
-// operations that had begun count.
+// Serial returns the number of the last operation passed to the session, in a call, a batch or
+// a stream. If a Modifier panicked in a batch, only the operations of the batch that had begun
+// count.
 func (s *Session) Serial() uint64 {
 	staged := 0
 	for i := range s.lanes {
@@ -189,8 +189,8 @@ func (s *Session) Serial() uint64 {
 	return s.begun() + uint64(staged)
 }
 
-// begun is the number of the last operation that has taken effect or is pending.
-// Operations begin in the order of their numbers. The counters that it adds up change only
+// begun returns the number of the last operation that has taken effect or is pending.
+// Operations begin in the order of their numbers. The counters that it sums up change only
 // inside an epoch, together with what they count: so in a barrier the number of any session
 // agrees with the log.
 func (s *Session) begun() uint64 {
@@ -201,7 +201,7 @@ func (s *Session) begun() uint64 {
 	return n
 }
 
-// refuse gives a number to an operation that has no effect.
+// refuse assigns a number to an operation without effect.
 func (s *Session) refuse() {
 	s.enter()
 	s.counts.refused++
@@ -222,8 +222,8 @@ func (s *Session) commitPoint() CommitPoint {
 
 // exclusive is the barrier: it runs f between the operations of all sessions. An operation
 // that began before has taken effect, is pending, or begins again after f. Transactions
-// (Atomically) and whole batches (DoWhole) end before it. f must take microseconds, since
-// all sessions wait for it. An error is the end of ctx, and f was not run.
+// (Atomically) and whole batches (DoWhole) end before it. f must take microseconds, since all
+// sessions wait for it. If ctx ends first, exclusive returns an error and f is not run.
 func (st *Store) exclusive(ctx context.Context, f func()) error {
 	if err := lock(ctx, &st.wholes); err != nil {
 		return fmt.Errorf("waiting for the ends of batches: %w", err)
@@ -250,7 +250,7 @@ func lock(ctx context.Context, l interface {
 		return nil
 	}
 	locked := make(chan struct{})
-	go func() { // stays until l is free
+	go func() { // runs until l is free
 		l.Lock()
 		select {
 		case locked <- struct{}{}:
@@ -266,7 +266,7 @@ func lock(ctx context.Context, l interface {
 	}
 }
 
-// commitPoints returns those of all named sessions. The caller is in a barrier.
+// commitPoints returns the commit points of all named sessions. The caller is in a barrier.
 func (st *Store) commitPoints() map[string]CommitPoint {
 	st.mu.Lock()
 	defer st.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 	"github.com/redykv/redykv/kv/internal/phase"
 )
 
-// CompactMethod is how compaction tells live records from dead ones.
+// CompactMethod is how compaction distinguishes live records from dead ones.
 type CompactMethod uint8
 
 const (
@@ -29,7 +29,7 @@ const (
 	CompactByScan
 )
 
-// String is the method's name.
+// String returns the method's name.
 func (m CompactMethod) String() string {
 	switch m {
 	case CompactAuto:
@@ -42,13 +42,13 @@ func (m CompactMethod) String() string {
 	return fmt.Sprintf("method %d", uint8(m))
 }
 
-// CompactOptions say how much of the log is compacted, and how. The zero value compacts
-// everything that is read-only.
+// CompactOptions select the part of the log that is compacted, and the method. The zero value
+// compacts everything that is read-only.
 type CompactOptions struct {
 	// Until is the address at which the region ends. If it is 0, Bytes is the region's
 	// length. The region ends at a page, and not above the read-only address.
 	Until, Bytes int64
-	// Method is how live records are told from dead ones.
+	// Method distinguishes live records from dead ones.
 	Method CompactMethod
 	// Share limits compaction to a share of one processor, up to 1. 0: no limit.
 	Share float64
@@ -80,14 +80,14 @@ func (o *CompactOptions) ensureDefaults() error {
 type CompactionInfo struct {
 	// From and Until are the log's begin address before and after.
 	From, Until int64
-	// Records is the number of records between them, Copied that of the ones copied to the
-	// tail.
+	// Records is the number of records between them, Copied the number of those that were
+	// copied to the tail.
 	Records, Copied          uint64
 	RecordBytes, CopiedBytes int64
 	Duration                 time.Duration
 }
 
-// Reclaimed is the number of bytes by which the compaction has made the log shorter.
+// Reclaimed returns the number of bytes by which the compaction shortened the log.
 func (i CompactionInfo) Reclaimed() int64 { return i.Until - i.From - i.CopiedBytes }
 
 // compactionCounts are sums over all compactions.
@@ -102,17 +102,17 @@ func (c *compactionCounts) addTo(m *Metrics) {
 	m.Compaction.ReclaimedBytes = c.reclaimed.Load()
 }
 
-// portion is the number of bytes that are compacted before the log is truncated, which
+// portion is the number of bytes that are compacted between two truncations. A truncation
 // takes a commit.
 const portion = 64 << 20
 
-// Compact shortens the log from its beginning: it copies live records to the tail, moves
-// the begin address, and gives the space below it back to the device. Operations go on
-// meanwhile, and nothing that they see changes. If ctx ends, or after another error, the
-// portions before it are done. Compactions run one at a time.
+// Compact shortens the log from its beginning: it copies live records to the tail, moves the
+// begin address, and frees the space below it on the device. Operations go on meanwhile and
+// see no change. If ctx ends, or after another error, the portions before it are done.
+// Compactions run one at a time.
 //
-// Expired records and tombstones are not copied: everything older of their keys is
-// dropped, too.
+// Expired records and tombstones are not copied: all older records of their keys are dropped,
+// too.
 func (st *Store) Compact(ctx context.Context, opts CompactOptions) (CompactionInfo, error) {
 	if err := opts.ensureDefaults(); err != nil {
 		return CompactionInfo{}, err
@@ -167,8 +167,8 @@ func (c *compactor) count() {
 	sums.reclaimed.Add(i.Until - i.From)
 }
 
-// until is where the options have the region end: at the start of a page, since walks begin
-// there.
+// until returns the end of the region according to the options. It is the start of a page,
+// since walks begin there.
 func (c *compactor) until() int64 {
 	until := c.st.log.SafeReadOnly()
 	switch {
@@ -180,7 +180,7 @@ func (c *compactor) until() int64 {
 	return c.page(until)
 }
 
-// page is the start of the page of an address.
+// page returns the start of the page of an address.
 func (c *compactor) page(address int64) int64 { return address &^ int64(c.st.log.PageSize()-1) }
 
 func (c *compactor) run(ctx context.Context) error {
@@ -222,7 +222,7 @@ func newMove(address int64, _ hlog.Image) (trace, bool) {
 	return newTrace(address, hlog.MaxAddress), true
 }
 
-// copy copies to the tail those records of a part of the region for which choose returns a
+// copy copies records of a part of the region to the tail: those for which choose returns a
 // trace and which are still the newest of their keys.
 func (c *compactor) copy(ctx context.Context, from, to int64, choose func(int64, hlog.Image) (trace, bool)) error {
 	c.batch.reset()
@@ -258,7 +258,7 @@ func (c *compactor) move() error {
 	return nil
 }
 
-// sizeOf is the size of a copy of a record in the log.
+// sizeOf returns the size of a copy of a record in the log.
 func (s *Session) sizeOf(im hlog.Image) int {
 	return s.layout.Size(len(im.Key), len(im.Value), im.Header.Expires())
 }
@@ -279,7 +279,7 @@ func (c *compactor) walk(ctx context.Context, from, to int64, visit func(int64, 
 	return errors.Join(err, failed)
 }
 
-// release truncates the log at to: every live record below has a copy now.
+// release truncates the log at to: every live record below has a copy by now.
 func (c *compactor) release(ctx context.Context, to int64) error {
 	// A session that read the index before the last copy must leave its epoch before begin
 	// moves: it would find neither the record nor the copy.
@@ -291,8 +291,8 @@ func (c *compactor) release(ctx context.Context, to int64) error {
 	return nil
 }
 
-// paceQuantum is the minimum time of work between two rests: timers are too coarse for
-// shorter ones.
+// paceQuantum is the minimum time of work between two rests. Timers are too coarse for shorter
+// ones.
 const paceQuantum = 5 * time.Millisecond
 
 // pace limits work to a share of the time.
@@ -317,11 +317,11 @@ func (p *pace) rest(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// keyDigest stands for a key in a large table: 128 bits, by two hashes with random seeds,
-// so that no two keys have the same digest.
+// keyDigest represents a key in a large table: 128 bits, from two hashes with random seeds, so
+// that different keys have different digests.
 type keyDigest [2]uint64
 
-// keyTable has the address of the newest record of each key of a part of the log.
+// keyTable holds the address of the newest record of each key of a part of the log.
 type keyTable struct {
 	seeds   [2]maphash.Seed
 	newest  map[keyDigest]int64
@@ -346,8 +346,8 @@ func (t *keyTable) digest(key []byte) keyDigest {
 	return keyDigest{maphash.Bytes(t.seeds[0], key), maphash.Bytes(t.seeds[1], key)}
 }
 
-// scan copies the live records of a part of the region, by scan. It puts the newest record
-// of each key into a table, removes the keys of which the log above has another record, and
+// scan copies the live records of a part of the region, by scan. It puts the newest record of
+// each key into a table, removes the keys that have another record in the log above, and
 // copies the rest. If the table gets full, the part ends early, at the page until.
 func (c *compactor) scan(ctx context.Context, from, to int64) (until int64, err error) {
 	table := newKeyTable(c.opts.Memory)

@@ -8,22 +8,22 @@ import (
 	"github.com/redykv/redykv/kv/internal/manifest"
 )
 
-// fromCache stands for the read cache where a tier is noted.
+// fromCache is the tier number that stands for the read cache.
 const fromCache = -1
 
-// counts are the numbers of one session. Those of operations change only inside an epoch:
-// see [Session.begun].
+// counts are the numbers of one session. Those of operations change only inside an epoch: see
+// [Session.begun].
 type counts struct {
 	ops         [opKinds]counter
-	refused     uint64 // only the session reads it
+	refused     uint64 // used by the session only
 	readsCache  counter
 	readsTier   [MaxTiers]counter
 	deviceReads counter
 	cacheHits   counter
 }
 
-// counter is a number that only its session changes, by a plain load and a store: an
-// atomic add would cost as much as the rest of an operation in memory.
+// counter is a number that only its session changes, by a plain load and a store. An atomic
+// add would cost as much as the rest of an operation in memory.
 type counter uint64
 
 func (c *counter) inc() { c.add(1) }
@@ -60,22 +60,22 @@ func (c *counts) addTo(m *Metrics) {
 	for i, counter := range c.all() {
 		*sums[i] += counter.load()
 	}
-	// A session may count between these loads: the tiers may add up to more than Reads.
+	// A session may count between these loads, so the tiers may add up to more than Reads.
 	m.ReadsFrom.Memory = m.Operations.Reads - min(m.Operations.Reads, m.ReadsFrom.Cache)
 	for _, n := range m.ReadsFrom.Tier {
 		m.ReadsFrom.Memory -= min(m.ReadsFrom.Memory, n)
 	}
 }
 
-// A store with Options.CountKeys knows how many keys it has. A session counts a change of
-// a key at the moment when it takes effect, inside its epoch; for that it looks for the
-// record that it replaces, on the device if need be. So a barrier finds the number that
-// belongs to the log at that moment, and a commit keeps it.
+// A store with Options.CountKeys knows its number of keys. A session counts a change of a key
+// when it takes effect, inside its epoch; for that it looks for the record that it replaces,
+// on the device if necessary. So in a barrier the number agrees with the log, and a commit
+// stores it.
 
-// KeyCount returns how many keys there are, and how many of them expire, without looking
-// for them. It is exact but for keys that have expired within the last second. After the
-// store was opened again, a key is counted longer than it lives by up to a thirty-second of
-// the time that it had left at the last commit. ok is false without Options.CountKeys.
+// KeyCount returns the number of keys, and the number of those that expire, without a scan. It
+// is exact except for keys that have expired within the last second. After the store was
+// opened again, a key may be counted after it has expired, for up to a thirty-second of the
+// time that it had left at the last commit. ok is false without Options.CountKeys.
 func (st *Store) KeyCount() (all, expiring int64, ok bool) {
 	if st.keyCounter == nil {
 		return 0, 0, false
@@ -84,7 +84,7 @@ func (st *Store) KeyCount() (all, expiring int64, ok bool) {
 	return st.keysCounted() - gone, timed, true
 }
 
-// keysCounted returns the sum of what sessions have counted.
+// keysCounted returns the sum of the sessions' counts.
 func (st *Store) keysCounted() int64 {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -107,7 +107,7 @@ func (st *Store) enterCount(s *manifest.State) {
 	}
 }
 
-// beginKeyCounter takes over the count of the state that was recovered. If that has none,
+// beginKeyCounter continues from the count of the recovered state. If the state has none,
 // since the store did not count, it counts the keys by a scan.
 func (st *Store) beginKeyCounter(s *manifest.State) error {
 	if st.keyCounter == nil {
@@ -121,8 +121,8 @@ func (st *Store) beginKeyCounter(s *manifest.State) error {
 		return nil
 	}
 	began := time.Now()
-	// The clock stands still, so that the scan finds the keys of one moment. The store is
-	// not in use yet.
+	// The clock is stopped, so that the scan finds the keys of one moment. The store is not in
+	// use yet.
 	clock, now := st.now, st.now()
 	st.now = func() int64 { return now }
 	defer func() { st.now = clock }()
@@ -140,8 +140,9 @@ func (st *Store) beginKeyCounter(s *manifest.State) error {
 	return nil
 }
 
-// recount counts a change of a key that takes effect. there says whether the key had a
-// record, which expired at was; that may be past. verdict and expires say what it has now.
+// recount counts a change of a key that takes effect. there is set if the key had a record;
+// was is that record's expiry, which may have passed. verdict and expires describe its new
+// record.
 func (s *Session) recount(there bool, was int64, verdict Verdict, expires int64) {
 	if !s.counting {
 		return

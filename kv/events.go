@@ -14,15 +14,15 @@ import (
 )
 
 // EventListener has a function for each kind of event of a store; nil functions are not
-// called. A function runs on the goroutine that does the work, named beside it, and may run
-// before Open has returned. Several may run at once. The work waits for the function, so it
-// must be quick.
+// called. A function runs on the goroutine of the event, named at the field, and may run
+// before Open has returned. Several functions may run at once. The goroutine waits for the
+// function, so the function must be quick.
 //
 // A function may call the store's Metrics, Checkpoints, NextCommit and LastCommit, which do
-// not wait for such work; TierChanged, which may run within an operation, may not call
-// those either. Any other call of the store, of a session or of the device may deadlock,
-// and the store does not detect that. A function that needs such a call passes it to
-// another goroutine and does not wait for it.
+// not wait for such goroutines; TierChanged, which may run within an operation, may not call
+// those either. Any other call of the store, of a session or of the device may deadlock, and
+// the store does not detect that. A function that needs such a call passes it to another
+// goroutine and does not wait for it.
 type EventListener struct {
 	// Flushed and Evicted run on the log's flusher. When memory is full, writers wait for it.
 	Flushed func(FlushInfo)
@@ -35,8 +35,8 @@ type EventListener struct {
 	// Recovered runs on Open's goroutine, at its end.
 	Recovered func(RecoveryInfo)
 
-	// CheckpointBegin and CheckpointEnd run on Checkpoint's goroutine, or on that of
-	// automatic checkpoints. There is an end for every beginning.
+	// CheckpointBegin and CheckpointEnd run on Checkpoint's goroutine, or on that of automatic
+	// checkpoints. Every begin has an end.
 	CheckpointBegin func(CheckpointBeginInfo)
 	CheckpointEnd   func(CheckpointEndInfo)
 
@@ -44,7 +44,7 @@ type EventListener struct {
 	MemoryResized func(MemoryInfo)
 
 	// CompactionBegin and CompactionEnd run on Compact's goroutine, or on that of automatic
-	// compaction. There is an end for every beginning.
+	// compaction. Every begin has an end.
 	CompactionBegin func(CompactionBeginInfo)
 	CompactionEnd   func(CompactionEndInfo)
 
@@ -56,16 +56,16 @@ type EventListener struct {
 	IndexGrowthBegin func(GrowthInfo)
 	IndexGrowthEnd   func(GrowthInfo)
 
-	// TierChanged is not called by the store, but by the device, which is made before: pass it
-	// as [device.TieredOptions].OnEvent. It runs on a goroutine that uses the device.
+	// TierChanged is called by the device, not by the store: pass it as
+	// [device.TieredOptions].OnEvent. It runs on a goroutine that uses the device.
 	TierChanged func(device.TierEvent)
 
-	// BackgroundError runs on the goroutine that failed. The store goes on as far as it can.
-	// The store's Logger logs it as well.
+	// BackgroundError runs on the goroutine that failed. The store continues as far as
+	// possible. The store's Logger logs the error as well.
 	BackgroundError func(BackgroundErrorInfo)
 }
 
-// FlushInfo describes one write of the log that is on the device.
+// FlushInfo describes one completed write of the log to the device.
 type FlushInfo struct {
 	From, Until int64 // addresses
 	Duration    time.Duration
@@ -75,11 +75,11 @@ func (i FlushInfo) String() string {
 	return fmt.Sprintf("flushed %v of log from %d until %d in %v", units.Size(i.Until-i.From), i.From, i.Until, i.Duration)
 }
 
-// FlushWaitInfo describes a failed write of the log that is tried again after a while: the
-// device had no space, or the process had no descriptors or no memory. Without space,
-// writers and commits fail meanwhile; otherwise they wait, for up to [device.RetryTime].
+// FlushWaitInfo describes a failed write of the log that will be retried: the device had no
+// space, or the process had no descriptors or no memory. Without space, writers and commits
+// fail meanwhile; otherwise they wait, for up to [device.RetryTime].
 type FlushWaitInfo struct {
-	Err      error         // why the write failed; nil: it has succeeded
+	Err      error         // why the write failed; nil after a success
 	Duration time.Duration // if Err is nil: time since the failure
 }
 
@@ -111,7 +111,7 @@ func (i RecoveryInfo) String() string {
 	return s
 }
 
-// CheckpointBeginInfo describes a checkpoint that begins.
+// CheckpointBeginInfo describes the begin of a checkpoint.
 type CheckpointBeginInfo struct {
 	Kind CheckpointKind
 	Name string // "" if the store names it at the end
@@ -124,8 +124,8 @@ func (i CheckpointBeginInfo) String() string {
 	return fmt.Sprintf("making checkpoint %q, %v", i.Name, i.Kind)
 }
 
-// CheckpointEndInfo describes a checkpoint that was made, or, if Err is not nil, one that
-// failed; then only its Kind and Name are set.
+// CheckpointEndInfo describes a checkpoint that was made. If Err is not nil, the checkpoint
+// failed, and only its Kind and Name are set.
 type CheckpointEndInfo struct {
 	CheckpointInfo
 	Duration time.Duration
@@ -149,8 +149,7 @@ func (i MemoryInfo) String() string {
 	return fmt.Sprintf("memory resized from %v to %v in %v", units.Size(i.Before), units.Size(i.After), i.Duration)
 }
 
-// CompactionBeginInfo describes a compaction that begins, of the log between two
-// addresses.
+// CompactionBeginInfo describes the begin of a compaction of the log between two addresses.
 type CompactionBeginInfo struct {
 	From, Until int64
 	Method      CompactMethod
@@ -160,7 +159,7 @@ func (i CompactionBeginInfo) String() string {
 	return fmt.Sprintf("compacting %v of log from %d until %d, method %v", units.Size(i.Until-i.From), i.From, i.Until, i.Method)
 }
 
-// CompactionEndInfo describes what a compaction did. Err says why it ended early.
+// CompactionEndInfo describes a compaction that ended. Err is the reason if it ended early.
 type CompactionEndInfo struct {
 	CompactionInfo
 	Err error
@@ -179,7 +178,7 @@ func (i TruncateInfo) String() string { return fmt.Sprintf("truncated the log be
 // GrowthInfo describes a growth of the index.
 type GrowthInfo struct {
 	Before, After int64         // buckets
-	Duration      time.Duration // 0 at the beginning
+	Duration      time.Duration // 0 at the begin
 }
 
 func (i GrowthInfo) String() string {
@@ -197,7 +196,7 @@ type BackgroundErrorInfo struct {
 
 func (i BackgroundErrorInfo) String() string { return i.What + failure(i.Err) }
 
-// failure returns the end of an event's line.
+// failure returns the end of a log line for err.
 func failure(err error) string {
 	if err == nil {
 		return ""
@@ -205,10 +204,9 @@ func failure(err error) string {
 	return ": " + err.Error()
 }
 
-// LogEvents returns a listener that logs a line for every event: Flushed and Evicted at
-// level debug, failures at level error unless the caller ended the work, the others at
-// level info. It leaves out FlushWait, TierChanged and BackgroundError, which the store
-// logs itself.
+// LogEvents returns a listener that logs a line for every event: Flushed and Evicted at level
+// debug, failures at level error unless the caller ended the work, the others at level info.
+// It leaves out FlushWait, TierChanged and BackgroundError, which the store logs itself.
 func LogEvents(logger *slog.Logger) EventListener {
 	return EventListener{
 		Flushed:          logAt[FlushInfo](logger, slog.LevelDebug),
@@ -241,8 +239,8 @@ func logEnd(logger *slog.Logger, info fmt.Stringer, err error) {
 	logger.Log(context.Background(), level, info.String())
 }
 
-// stopped is an error of work that ended because its caller's context did. It tells them
-// from a device's own timeouts, which may be context.DeadlineExceeded as well.
+// stopped is the error of work that ended because its caller's context did. It distinguishes
+// this from a device's own timeouts, which may also be context.DeadlineExceeded.
 type stopped struct{ error }
 
 func (s stopped) Unwrap() error { return s.error }
@@ -277,7 +275,7 @@ func Tee(listeners ...EventListener) EventListener {
 	return all
 }
 
-// join makes *first call then as well.
+// join makes *first also call then.
 func join[I any](first *func(I), then func(I)) {
 	switch before := *first; {
 	case then == nil:

@@ -6,40 +6,40 @@ import (
 	"github.com/redykv/redykv/hlog"
 )
 
-// May a record be updated in place? Here is decided that; plain_amd64.s decides the same
+// This file decides whether a record may be updated in place; plain_amd64.s decides the same
 // for lock-free values.
 //
-// The record's address decides first. At or above view.readOnly the record is mutable:
-// the log's read-only address or, while a snapshot is taken, the snapshot's end where that
-// is higher. Below, sessions whose view is older may still update a record until they have
-// left their epoch: that is the fuzzy region, down to the safe read-only address, in which
+// The record's address decides first. At or above view.readOnly the record is mutable.
+// view.readOnly is the log's read-only address or, while a snapshot is taken, the snapshot's
+// end if that is higher. Below it is the fuzzy region, down to the safe read-only address:
+// there a session whose view is older may still update a record until it leaves its epoch, so
 // an operation that depends on the value has to be retried. Below that, the record is
 // immutable and is replaced by a new one at the tail.
 //
-// The header of a mutable record decides second: sealed and deleted records are not
-// updated, nor, by operations that need its lock, a record that is locked or has no
-// versions left. [hlog.Record.Lock], LockIf and Bury and [hlog.Layout.StoreWord] and
-// SwapWord refuse them, and [hlog.Header.Updatable] tells.
+// The header of a mutable record decides second: sealed and deleted records are not updated.
+// Operations that need the record's lock also do not update a record that is locked or has no
+// versions left. [hlog.Record.Lock], LockIf and Bury and [hlog.Layout.StoreWord] and SwapWord
+// refuse these records, and [hlog.Header.Updatable] reports them.
 
-// mutable says whether records at address may be updated in place.
+// mutable reports whether records at address may be updated in place.
 func (v *view) mutable(address int64) bool { return address >= v.readOnly }
 
-// fuzzy says whether another session may still update an address that is not mutable in
-// this session's view. The end of a snapshot is set while no session is in an epoch, so
-// below it nothing is fuzzy.
+// fuzzy reports whether another session may still update an address that is not mutable in
+// this session's view. The end of a snapshot is set while no session is in an epoch, so below
+// it nothing is fuzzy.
 func (s *Session) fuzzy(address int64) bool {
 	return !s.view.mutable(address) && address >= s.log.SafeReadOnly() && address >= s.store.snapshotTail
 }
 
-// lookupMutable returns the newest record of the key where it is mutable. from is the
-// newest address of its chain.
+// lookupMutable returns the newest record of the key if it is mutable. from is the newest
+// address of its chain.
 func (s *Session) lookupMutable(key []byte, from int64) (r hlog.Record, found bool) {
 	r, _, _, found = s.lookup(key, from, s.view.readOnly)
 	return r, found
 }
 
-// storeInPlace replaces the value and the expiry of a mutable record, and returns whether
-// it could.
+// storeInPlace replaces the value and the expiry of a mutable record, and reports whether it
+// did.
 func (s *Session) storeInPlace(r hlog.Record, value []byte, expires int64) bool {
 	if s.layout.LockFree(r.Header()) {
 		return expires == 0 && s.layout.StoreWord(r, valueWord(value))
@@ -63,10 +63,10 @@ func (s *Session) storeInPlace(r hlog.Record, value []byte, expires int64) bool 
 	return true
 }
 
-// updateInPlace applies Op.InPlace to a mutable record, and returns whether it could.
+// updateInPlace applies Op.InPlace to a mutable record, and reports whether it did.
 func (s *Session) updateInPlace(op *Op, r hlog.Record) (done bool) {
 	if s.layout.WordValues() {
-		return false // copying is cheaper, and most of them have no lock
+		return false // copying is cheaper, and most such records have no lock
 	}
 	h, ok := r.Lock()
 	if !ok {
@@ -77,7 +77,7 @@ func (s *Session) updateInPlace(op *Op, r hlog.Record) (done bool) {
 		return false
 	}
 	s.enterUserCode()
-	// The user's code may have changed the value also where it returns false or panics.
+	// The user's code may change the value even if it returns false or panics.
 	defer func() {
 		s.leaveUserCode()
 		r.Unlock(h)
@@ -85,16 +85,16 @@ func (s *Session) updateInPlace(op *Op, r hlog.Record) (done bool) {
 	return s.layout.Update(r, op.InPlace)
 }
 
-// Keys and values of 8 bytes, as words: stores of very many records mostly have these, and
-// with them each instruction counts.
+// Keys and values of 8 bytes are handled as words: most stores of very many records have
+// these, and each instruction counts for them.
 
-// loadWord is the word that the first 8 bytes of b are.
+// loadWord returns the first 8 bytes of b as a word.
 func loadWord(b []byte) uint64 { return *(*uint64)(unsafe.Pointer(unsafe.SliceData(b))) }
 
-// word is the bytes of a word, which they share.
+// word returns the bytes of *p. They share its memory.
 func word(p *uint64) []byte { return (*[8]byte)(unsafe.Pointer(p))[:] }
 
-// valueWord is a value of up to 8 bytes as the word that the log has for it.
+// valueWord returns a value of up to 8 bytes as the word that is stored in the log.
 func valueWord(value []byte) (word uint64) {
 	if len(value) == 8 {
 		return loadWord(value)
@@ -103,11 +103,11 @@ func valueWord(value []byte) (word uint64) {
 	return word
 }
 
-// finishWords carries out the lane's operations from its next one on, up to the first that
-// is not one of tryAt's most frequent cases: a key whose record is in memory and the newest
-// of its chain, and an operation that needs no new record. The operation at which it stops
-// has changed nothing, but its Modifier may have been called, and will be called again. It
-// is one loop since a function call per operation takes a third more time.
+// finishWords executes the lane's operations from its next one on, up to the first one that is
+// not a most frequent case of tryAt: the key's record is in memory and the newest of its
+// chain, and the operation needs no new record. The operation at which it stops has changed
+// nothing, but its Modifier may have been called, and will be called again. It is one loop
+// since a function call per operation takes a third more time.
 func (s *Session) finishWords(l *lane) {
 	for i := l.next; i < l.n; i++ {
 		op, at := l.ops[i&(laneSize-1)], l.places[i&(laneSize-1)]
@@ -164,8 +164,8 @@ func (s *Session) finishWords(l *lane) {
 	}
 }
 
-// modifyWord calls a Modifier as if it were a WordModifier. It returns Keep for all that a
-// WordModifier cannot return; the Modifier is called again on the general way then.
+// modifyWord calls a Modifier as a WordModifier. It returns Keep for any result that a
+// WordModifier cannot return; the Modifier is then called again on the general way.
 func (s *Session) modifyWord(modify Modifier, old uint64) (fresh uint64, verdict Verdict) {
 	s.oldWord = old
 	*s.update = s.form

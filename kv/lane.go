@@ -12,21 +12,21 @@ import (
 // operations than either. A size of 32 was slower by up to a tenth, 128 was no faster.
 const laneSize = 64
 
-// lane is a group of operations that go through the index together. A session has two,
-// which alternate. When one is full, advance
+// lane is a group of operations that go through the index together. A session has two, which
+// alternate. When one is full, advance
 //
-//  1. hashes its keys and prefetches their index buckets,
-//  2. finishes the operations of the other lane, whose records were prefetched before,
-//  3. scans the buckets, which have arrived meanwhile, and prefetches the records.
+// 1. hashes its keys and prefetches their index buckets,
+// 2. finishes the operations of the other lane, whose records were prefetched before,
+// 3. scans the buckets, which have arrived meanwhile, and prefetches the records.
 //
-// All that is one stay in an epoch.
+// advance is one stay in an epoch.
 type lane struct {
-	next, n int          // operations [next, n) have to be finished
-	stream  bool         // they are of Submit; else of Do
-	index   *index.Table // in which scan has looked
+	next, n int          // operations [next, n) are not finished
+	stream  bool         // operations of Submit; else of Do
+	index   *index.Table // the index that scan has used
 	ops     [laneSize]*Op
 	hashes  [laneSize]uint64
-	places  [laneSize]index.Place // places of their entries, empty where scan has found none
+	places  [laneSize]index.Place // places of their entries, empty if scan found none
 
 	// Operations whose entries may be behind their first bucket.
 	behind  [laneSize]uint8
@@ -43,8 +43,8 @@ func (s *Session) stage(op *Op) {
 	}
 }
 
-// stageAll adds as many of a batch's operations as the lane that is being filled has room
-// for, and returns their number.
+// stageAll adds operations of a batch to the lane that is being filled while there is room,
+// and returns their number.
 func (s *Session) stageAll(ops []Op) int {
 	l := s.filling
 	l.stream = false
@@ -71,7 +71,7 @@ func (s *Session) hashLane(l *lane) {
 	}
 }
 
-// advance finishes the lane that is scanned and scans the one that is filled.
+// advance finishes the scanned lane and scans the filled one.
 func (s *Session) advance() {
 	s.enter()
 	defer func() { // deferred, since the user's code may panic
@@ -87,7 +87,7 @@ func (s *Session) advance() {
 	s.filling, s.scanned = s.scanned, s.filling
 }
 
-// flush finishes the operations in the lanes: they are complete or pending then.
+// flush finishes the operations in the lanes: afterwards they are complete or pending.
 func (s *Session) flush() {
 	for s.filling.n > 0 || s.scanned.n > 0 {
 		s.advance()
@@ -105,8 +105,8 @@ func (s *Session) scan(l *lane) {
 	}
 }
 
-// prefetchBehind prefetches the buckets that may have the entries that the first buckets do
-// not have: the overflow bucket, and a bucket of the larger table while the index grows.
+// prefetchBehind prefetches the buckets that may have the entries missing in the first
+// buckets: the overflow bucket, and a bucket of the larger table while the index grows.
 func (s *Session) prefetchBehind(l *lane) {
 	for i := range l.n {
 		if l.places[i].None() && l.index.PrefetchBehind(l.hashes[i]) {
@@ -121,7 +121,7 @@ func (s *Session) scanBehind(l *lane) {
 	behind := l.behind[:l.nBehind]
 	l.nBehind = 0
 	if l.index != s.view.index {
-		return // finish looks all of them up again
+		return // finish looks up all of them again
 	}
 	for _, i := range behind {
 		at, e, _ := l.index.Locate(l.hashes[i])
@@ -148,9 +148,9 @@ func (s *Session) eachCold(l *lane, f func(address int64)) {
 	}
 }
 
-// finish carries out the lane's operations in their order and empties the lane. It loads
-// the entries that scan has found again, since they may have changed, also by operations of
-// this session.
+// finish executes the lane's operations in their order and empties the lane. It loads the
+// entries that scan found again, since they may have changed, also by operations of this
+// session.
 func (s *Session) finish(l *lane) {
 	current := l.index == s.view.index
 	if current && s.cache != nil {
@@ -195,19 +195,18 @@ func (s *Session) finish(l *lane) {
 	l.next, l.n = 0, 0
 }
 
-// scan prefetches only the first cache lines of a record that is longer: all lines of all
-// records of a lane would evict each other from the cache before they are used. finish
-// prefetches the rest.
+// scan prefetches only the first cache lines of a longer record: all lines of all records of a
+// lane would evict each other from the cache before they are used. finish prefetches the rest.
 const (
 	restAhead = 3       // operations between the prefetch of the rest and its use
-	restLimit = 4 << 10 // bytes; beyond them the processor recognizes the sequence by itself
+	restLimit = 4 << 10 // bytes; beyond them the processor prefetches the sequence by itself
 )
 
-// long guesses from an operation's buffer whether its record has a rest to prefetch. To load
-// each record's length so early would make reads of 100 bytes slower by a twentieth. Writes
-// profit although they do not wait for the lines that they store to, since the next write
-// waits for them when it locks its record: on an Intel Xeon upserts of 1 KB take a quarter
-// less time.
+// long guesses from an operation's buffer whether its record has a rest to prefetch. Loading
+// each record's length that early would make reads of 100 bytes slower by a twentieth. Writes
+// do not wait for the lines that they store to, but the next write waits for them when it
+// locks its record: on an Intel Xeon upserts of 1 KB take a quarter less time with the
+// prefetch.
 func (s *Session) long(op *Op) bool {
 	switch {
 	case s.rest == 0:
@@ -230,8 +229,8 @@ func (s *Session) prefetchRest(op *Op, at index.Place) {
 	}
 }
 
-// abandon ends finish when a Modifier panics. The other operations of a stream continue;
-// those of a batch are dropped, since Do does not return.
+// abandon ends finish when a Modifier panics. The other operations of a stream continue; those
+// of a batch are dropped, since Do does not return.
 func (s *Session) abandon(l *lane) {
 	if l.stream {
 		if op := l.ops[l.next-1]; !errors.Is(op.Err, errPanicked) { // else it was pending and is complete
@@ -246,9 +245,9 @@ func (s *Session) abandon(l *lane) {
 	}
 }
 
-// moveUp moves the remaining operations of a lane to its start and fills it up from the
-// lane behind it, so that there is room for the next operation there. The moved operations
-// are looked up again by finish.
+// moveUp moves the remaining operations of a lane to its start and fills it up from the lane
+// behind it, so that the next operation has room there. finish looks up the moved operations
+// again.
 func (s *Session) moveUp(l, behind *lane) {
 	n := copy(l.ops[:], l.ops[l.next:l.n])
 	copy(l.hashes[:], l.hashes[l.next:l.n])
@@ -259,7 +258,7 @@ func (s *Session) moveUp(l, behind *lane) {
 	behind.n = copy(behind.ops[:], behind.ops[moved:behind.n])
 }
 
-// finishAt carries out one operation inside finish's epoch, given the place of its entry.
+// finishAt executes one operation inside finish's epoch, given the place of its entry.
 func (s *Session) finishAt(op *Op, hash uint64, at index.Place, stream bool) {
 	e := at.Load()
 	if !e.Moved() && s.pendingRMWs[hashByte(hash)] == 0 && s.check(op) == nil {
@@ -282,7 +281,7 @@ func (s *Session) finishAt(op *Op, hash uint64, at index.Place, stream bool) {
 	s.finishGeneral(op, hash, stream)
 }
 
-// issueWithin is issue and fetch inside finish's epoch, which it leaves where fetch may call
+// issueWithin is issue and fetch inside finish's epoch. It leaves the epoch if fetch may call
 // the user's code.
 func (s *Session) issueWithin(op *Op, hash uint64, stream bool, where coldRecord) {
 	n := s.issue(op, hash, 0, stream, where)
@@ -295,7 +294,7 @@ func (s *Session) issueWithin(op *Op, hash uint64, stream bool, where coldRecord
 	s.enter()
 }
 
-// finishGeneral carries out an operation the general way, outside finish's epoch.
+// finishGeneral executes an operation the general way, outside finish's epoch.
 func (s *Session) finishGeneral(op *Op, hash uint64, stream bool) {
 	s.leave()
 	complete := s.begin(op, hash, 0, stream)
