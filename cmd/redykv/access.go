@@ -14,9 +14,9 @@ import (
 	"github.com/redykv/redykv/manager/access"
 )
 
-// accessFlags say how a command gets into a manager's control API.
+// accessFlags are the flags for access to a manager's control API.
 type accessFlags struct {
-	token string // a file
+	token string // path of the file
 	ca    string
 }
 
@@ -25,7 +25,7 @@ func (f *accessFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.ca, "manager-ca", "", "`FILE` with the certificates by which the manager is known (default: what $"+access.CAEnv+" says, or the system's)")
 }
 
-// access is what the flags and the environment say.
+// access returns the credentials from the flags and the environment.
 func (f accessFlags) access() (access.Credentials, error) {
 	a := access.FromEnv()
 	if f.ca != "" {
@@ -52,7 +52,7 @@ func (f accessFlags) dial(url string) (access.Client, error) {
 	return access.DialWith(url, a)
 }
 
-// managerFlag names a running manager, and says how to get into it.
+// managerFlag has the URL of a running manager and the access to it.
 type managerFlag struct {
 	url    string
 	access accessFlags
@@ -70,7 +70,7 @@ func (f managerFlag) client() (access.Client, error) {
 	return f.access.dial(f.url)
 }
 
-// guardFlags say whom a manager lets in.
+// guardFlags are the flags that decide which clients a manager accepts.
 type guardFlags struct {
 	cert     string
 	key      string
@@ -87,7 +87,7 @@ func (f *guardFlags) add(flags *pflag.FlagSet) {
 	flags.BoolVar(&f.insecure, "insecure", false, "let anybody in who reaches an address that is not this machine's alone")
 }
 
-// check holds the flags against the address.
+// check checks the flags against the address.
 func (f guardFlags) check(listen string) error {
 	switch {
 	case (f.cert == "") != (f.key == ""):
@@ -100,7 +100,7 @@ func (f guardFlags) check(listen string) error {
 	return nil
 }
 
-// apply reads the files. launches says whether the manager starts servers itself.
+// apply reads the files and sets opts. launches means that the manager starts servers.
 func (f guardFlags) apply(opts *manager.Options, launches bool, log *slog.Logger) error {
 	if f.tokens != "" {
 		tokens, err := access.OpenTokenFile(f.tokens, log)
@@ -119,7 +119,7 @@ func (f guardFlags) apply(opts *manager.Options, launches bool, log *slog.Logger
 		return fmt.Errorf("--api-cert: %w", err)
 	}
 	opts.TLS = &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: file.get}
-	// Servers of this machine know the manager by its own certificate.
+	// Servers on this machine verify the manager by its own certificate.
 	opts.Access.CA = f.cert
 	if f.clientCA != "" {
 		if opts.TLS.ClientCAs, err = access.ReadCertificates(f.clientCA); err != nil {
@@ -134,8 +134,8 @@ func (f guardFlags) apply(opts *manager.Options, launches bool, log *slog.Logger
 	return nil
 }
 
-// signedFor says why a caller with a certificate would not be let in: another authority
-// has signed it, or it is for servers only.
+// signedFor returns an error if authorities would reject a client with the certificate:
+// another authority has signed it, or it is for servers only.
 func signedFor(cert *tls.Certificate, authorities *x509.CertPool) error {
 	chain := x509.NewCertPool()
 	for _, der := range cert.Certificate[1:] {

@@ -175,7 +175,7 @@ func (f *benchCacheFlags) measure(cmd *cobra.Command) (report *cachebench.Report
 	return cachebench.Run(cmd.Context(), mgr, raw, f.spec, log, newProgress(cmd.ErrOrStderr()))
 }
 
-// startRaw prepares the transport alone, if it is to be measured; stop ends what was
+// startRaw prepares the transport for the raw measurement, if there is one. stop ends what was
 // started.
 func (f *benchCacheFlags) startRaw(cmd *cobra.Command) (raw *cachebench.Raw, stop func() error, err error) {
 	if f.noRaw || f.connect != "" && f.raw == "" {

@@ -20,7 +20,7 @@ import (
 	"github.com/redykv/redykv/manager/node"
 )
 
-// benchFabricReady begins the line with which the other side prints its address.
+// benchFabricReady begins the line with which the server prints its address.
 const benchFabricReady = "fabric ready at "
 
 // benchFabricFlags are the flags of bench fabric.
@@ -146,7 +146,7 @@ func (f *benchFabricFlags) run(cmd *cobra.Command, args []string) (err error) {
 	return out.commit(report.WriteJSON)
 }
 
-// checkMemory refuses what this machine does not have, before its memory is touched.
+// checkMemory returns an error for a size larger than this machine's memory.
 func checkMemory(flag string, size units.Size) error {
 	if total := node.MachineMemory(); uint64(size) > total {
 		return &api.CapacityError{What: flag + ": memory of this machine", Asked: uint64(size), Available: total}
@@ -154,7 +154,7 @@ func checkMemory(flag string, size units.Size) error {
 	return nil
 }
 
-// serve is the other side, for a person or for a process that is its parent.
+// serve runs the server, for a user or for a parent process.
 func (f *benchFabricFlags) serve(cmd *cobra.Command, p fabric.Provider, args []string) error {
 	ctx := cmd.Context()
 	if f.untilStdin {
@@ -166,7 +166,7 @@ func (f *benchFabricFlags) serve(cmd *cobra.Command, p fabric.Provider, args []s
 	})
 }
 
-// otherSide finds or starts the other side. stop ends what was started.
+// otherSide returns the server's address. It starts a server if there is none; stop ends that.
 func (f *benchFabricFlags) otherSide(cmd *cobra.Command, p fabric.Provider) (addr string, stop func() error, err error) {
 	if f.connect != "" {
 		return f.connect, func() error { return nil }, nil
@@ -174,8 +174,8 @@ func (f *benchFabricFlags) otherSide(cmd *cobra.Command, p fabric.Provider) (add
 	return startFabric(cmd, p, int(f.memory))
 }
 
-// startFabric starts the other side on a provider's transport, which lends memory
-// bytes to each peer. stop ends it.
+// startFabric starts a server on a provider's transport. It lends memory bytes to each peer.
+// stop ends it.
 func startFabric(cmd *cobra.Command, p fabric.Provider, memory int) (addr string, stop func() error, err error) {
 	if p.Name() == mem.Name {
 		return fabricbench.ServeHere(cmd.Context(), p, memory)

@@ -64,7 +64,7 @@ func newCacheDescribeCmd() *cobra.Command {
 	return cmd
 }
 
-// table writes rows of cells that tabs separate.
+// table writes rows of tab-separated cells in columns.
 func table(w io.Writer, head string, rows func(*tabwriter.Writer)) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, head)
@@ -133,7 +133,7 @@ func printCache(w io.Writer, r *managerv1.DescribeCacheResponse) error {
 	return err
 }
 
-// printDecision says why some VMs were chosen, and not others.
+// printDecision prints which VMs were chosen and why.
 func printDecision(w io.Writer, d *managerv1.Decision) error {
 	fmt.Fprintf(w, "\n%s at %s: %v\n", d.GetWhat(), time.UnixMilli(d.GetAtUnixMs()).UTC().Format(time.RFC3339), plan.Price(d.GetPriceMicros()))
 	return table(w, "WHAT\tDISTANCE\tPRICE\tWHY", func(t *tabwriter.Writer) {

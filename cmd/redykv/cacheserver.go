@@ -136,13 +136,12 @@ func runCacheServer(cmd *cobra.Command, f cacheServerFlags) (err error) {
 	if err != nil {
 		return err
 	}
-	// What interrupts the command asks the server to leave. It serves on until it
-	// has left.
+	// An interrupt makes the server leave. It serves until it has left.
 	serving, stop := context.WithCancel(context.WithoutCancel(cmd.Context()))
 	defer stop()
 	if f.untilStdin {
 		go func() {
-			// Whatever ends the input, nobody is left who wants this server.
+			// The end of the input means that the parent process has ended.
 			_, _ = io.Copy(io.Discard, cmd.InOrStdin())
 			stop()
 		}()

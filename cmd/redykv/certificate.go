@@ -11,17 +11,17 @@ import (
 	"github.com/redykv/redykv/manager/access"
 )
 
-// certificateFile is a certificate that is renewed by writing its files again.
+// certificateFile is a certificate that is reloaded when its files change.
 type certificateFile struct {
 	cert, key string
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards current and written
 	current *tls.Certificate
-	written time.Time // when the files that it is from were, the later of the two
+	written time.Time // the later modification time of the two files when current was read
 }
 
-// get is for tls.Config. As long as new files do not fit together, the certificate
-// before is shown.
+// get implements tls.Config.GetCertificate. If new files do not match or cannot be read, it
+// returns the previous certificate.
 func (c *certificateFile) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	var written time.Time
 	for _, file := range []string{c.cert, c.key} {
@@ -44,12 +44,12 @@ func (c *certificateFile) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return c.current, nil
 }
 
-// askCallers has a server ask for certificates that the authorities in a file have
-// signed: config's ClientCAs, until the file is renewed. As long as it cannot be read,
-// what it said last holds.
+// askCallers makes a server require client certificates signed by the authorities in file,
+// which is read again for each connection. If it cannot be read, the last authorities remain
+// valid; the first are config's ClientCAs.
 func askCallers(config *tls.Config, file string) {
 	config.ClientAuth = tls.RequireAndVerifyClientCert
-	config.NextProtos = []string{"h2", "http/1.1"} // net/http sets them on a copy of its own
+	config.NextProtos = []string{"h2", "http/1.1"} // net/http sets them only on its copy of config
 	base := config.Clone()
 	var last atomic.Pointer[x509.CertPool]
 	last.Store(config.ClientCAs)

@@ -2,7 +2,7 @@
 
 package main
 
-// Drivers of the clouds that --bucket may name.
+// Cloud drivers for --bucket.
 import (
 	_ "gocloud.dev/blob/azureblob"
 	_ "gocloud.dev/blob/s3blob"

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// logFlags are the flags about logging of the commands that run as servers.
+// logFlags are the logging flags of the server commands.
 type logFlags struct {
 	level  slog.Level
 	format string // text or json; "" is text
@@ -20,7 +20,7 @@ func (l *logFlags) add(flags *pflag.FlagSet) {
 	flags.TextVar(&l.level, "log-level", l.level, "least level logged to standard error: debug, info, warn, error")
 }
 
-// addFormat lets the form of a line be chosen as well.
+// addFormat adds the flag --log-format.
 func (l *logFlags) addFormat(flags *pflag.FlagSet) {
 	flags.StringVar(&l.format, "log-format", "text", "form of a line of the log: text, json")
 }
@@ -34,7 +34,7 @@ func (l *logFlags) check() error {
 
 func (l *logFlags) logger(cmd *cobra.Command) *slog.Logger { return l.loggerAt(cmd, l.level) }
 
-// loggerAt is logger with a level that may change.
+// loggerAt returns a logger with a variable level.
 func (l *logFlags) loggerAt(cmd *cobra.Command, level slog.Leveler) *slog.Logger {
 	opts := &slog.HandlerOptions{Level: level}
 	if l.format == "json" {
@@ -43,7 +43,7 @@ func (l *logFlags) loggerAt(cmd *cobra.Command, level slog.Leveler) *slog.Logger
 	return slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), opts))
 }
 
-// usageArgs makes a complaint about arguments one of the command line.
+// usageArgs makes errors of check usage errors.
 func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if err := check(cmd, args); err != nil {
@@ -53,7 +53,7 @@ func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
 	}
 }
 
-// checkListen refuses what is no host:port.
+// checkListen returns an error for an addr that is not host:port.
 func checkListen(flag, addr string) error {
 	_, port, err := net.SplitHostPort(addr)
 	if err == nil {
@@ -65,9 +65,8 @@ func checkListen(flag, addr string) error {
 	return nil
 }
 
-// checkURL refuses what could never be reached, be it host:port or a URL: a
-// server that cannot register would look for its manager for ever. No address is
-// none.
+// checkURL returns an error for an addr that cannot be a host:port or a URL. Otherwise a
+// server would try to register for ever. An empty addr is allowed.
 func checkURL(flag, addr string) error {
 	if addr == "" {
 		return nil
@@ -82,7 +81,7 @@ func checkURL(flag, addr string) error {
 	return nil
 }
 
-// newGroup is a command that has nothing but others below it.
+// newGroup returns a command that only has subcommands.
 func newGroup(use, short string, below ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   use,

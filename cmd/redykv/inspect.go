@@ -52,11 +52,11 @@ quoted, and base64 with --json.`,
 	return cmd
 }
 
-// inspected is what is printed as JSON.
+// inspected is the JSON output.
 type inspected struct {
 	OK    bool            `json:"ok"`
 	Files *ssdtier.Report `json:"files"`
-	// Store is null where the files do not let it be looked at, and Error says why.
+	// Store is null if the files cannot be inspected; Error has the reason.
 	Store *inspect.Report `json:"store"`
 	Error string          `json:"error,omitempty"`
 }
@@ -67,7 +67,7 @@ func (f *inspectFlags) run(out io.Writer, dir string) error {
 		return err
 	}
 	found := inspected{Files: files}
-	var failed error // of printing
+	var failed error // printing error
 	opts := inspect.Options{From: f.from, To: f.to}
 	if f.records {
 		opts.Record = func(r inspect.Record) {

@@ -1,5 +1,5 @@
-// Command redykv runs every part of redykv: workloads and comparisons, the Redy
-// manager and its cache servers.
+// Command redykv runs every part of redykv: servers, workloads, comparisons, the Redy manager
+// and its cache servers.
 package main
 
 import (
@@ -16,18 +16,17 @@ import (
 	"github.com/redykv/redykv/internal/units"
 )
 
-// errUsage marks an error as one of the command line: exit code 2. Any other
-// error is exit code 1.
+// errUsage marks a usage error: exit code 2. Any other error is exit code 1.
 var errUsage = errors.New("usage")
 
-// usageError is an error that the person at the command line can mend there.
+// usageError is an error in the command line.
 type usageError struct{ err error }
 
 func (e usageError) Error() string        { return e.err.Error() }
 func (e usageError) Unwrap() error        { return e.err }
 func (e usageError) Is(target error) bool { return target == errUsage }
 
-// usagef returns an error that ends the command with exit code 2.
+// usagef returns a usage error.
 func usagef(format string, args ...any) error {
 	return usageError{fmt.Errorf(format, args...)}
 }
@@ -61,8 +60,7 @@ func newRootCmd() *cobra.Command {
 	return root
 }
 
-// hideZeroSizes keeps help texts from calling 0B a default: where it stands, the
-// flag's own text says what happens without it.
+// hideZeroSizes omits the default 0B from help texts. The flag's text describes the default.
 func hideZeroSizes(cmd *cobra.Command) {
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		if f.DefValue == units.Size(0).String() {
@@ -76,7 +74,7 @@ func hideZeroSizes(cmd *cobra.Command) {
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second interrupt does not wait for anything
+	context.AfterFunc(ctx, stop) // a second interrupt ends the process at once
 	err := newRootCmd().ExecuteContext(ctx)
 	stop()
 	if err == nil {

@@ -23,7 +23,7 @@ import (
 	"github.com/redykv/redykv/server"
 )
 
-// closeTimeout bounds how long a command waits for calls under way at its end.
+// closeTimeout bounds the wait for pending calls when a command ends.
 const closeTimeout = 2 * time.Second
 
 type managerFlags struct {
@@ -190,8 +190,8 @@ func (f managerFlags) options(log *slog.Logger) (manager.Options, error) {
 	return opts, err
 }
 
-// checkTransport refuses what the servers of this machine could not use: better at
-// the start than with the first cache.
+// checkTransport returns an error for a transport that the servers on this machine cannot use.
+// Without it, the first cache would fail.
 func checkTransport(name string) error {
 	if name == "" {
 		return nil
@@ -222,7 +222,7 @@ func runManager(cmd *cobra.Command, f managerFlags) error {
 	return serveManager(cmd, m, f, scheme, opts.Logger)
 }
 
-// serveManager answers until the command's context ends, and closes m.
+// serveManager serves until the command's context ends, and then closes m.
 func serveManager(cmd *cobra.Command, m *manager.Manager, f managerFlags, scheme string, log *slog.Logger) (err error) {
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(cmd.Context()), closeTimeout)

@@ -17,7 +17,8 @@ import (
 	"github.com/redykv/redykv/manager/menu"
 )
 
-// menuFlags say what VMs a manager's allocator sells, and when caches move to others.
+// menuFlags are the flags for the VMs on the allocator's menu, and for moving caches between
+// them.
 type menuFlags struct {
 	menu      string
 	region    string
@@ -40,7 +41,7 @@ func (f *menuFlags) add(flags *pflag.FlagSet) {
 	flags.DurationVar(&f.dwell, "dwell", 10*time.Minute, "how long a cache stays where it is, whatever it could save")
 }
 
-// options checks the flags, and completes what they concern.
+// options checks the flags and sets the options.
 func (f menuFlags) options(opts *manager.Options, local *allocator.LocalOptions, log *slog.Logger) error {
 	switch {
 	case f.menu == "" && (f.region != "" || f.seed != 0 || f.speed != 1 || len(f.warm) > 0):
@@ -87,7 +88,7 @@ func (f menuFlags) options(opts *manager.Options, local *allocator.LocalOptions,
 	return nil
 }
 
-// warmPool reads TYPE=N, or TYPE:spot=N.
+// warmPool parses TYPE=N or TYPE:spot=N.
 func warmPool(text string) (manager.WarmPool, error) {
 	name, number, _ := strings.Cut(text, "=")
 	n, err := strconv.Atoi(number)

@@ -14,15 +14,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// sideServer answers over HTTP beside what a command is there for. One without an
-// address answers nowhere.
+// sideServer is an HTTP server for operators. Without an address it does nothing.
 type sideServer struct {
-	ln   net.Listener // nil: nowhere
+	ln   net.Listener // nil: no address
 	log  *slog.Logger
 	http http.Server
 }
 
-// listenSide takes the address, so that one in use is noticed at once.
+// listenSide opens the listener, so that an address in use is an error at the start.
 func listenSide(ctx context.Context, addr string, log *slog.Logger) (s *sideServer, err error) {
 	s = &sideServer{log: log}
 	if addr != "" {
@@ -31,7 +30,7 @@ func listenSide(ctx context.Context, addr string, log *slog.Logger) (s *sideServ
 	return s, err
 }
 
-// serve begins to answer.
+// serve starts the HTTP server.
 func (s *sideServer) serve(h http.Handler) {
 	if s.ln == nil {
 		return
@@ -45,10 +44,10 @@ func (s *sideServer) serve(h http.Handler) {
 	}()
 }
 
-// url is where it answers.
+// url returns the server's URL.
 func (s *sideServer) url() string { return fmt.Sprintf("http://%s", s.ln.Addr()) }
 
-// close ends the answering, after what is being answered.
+// close stops the server after its pending requests.
 func (s *sideServer) close() {
 	if s.ln == nil {
 		return
@@ -58,10 +57,10 @@ func (s *sideServer) close() {
 	if err := s.http.Shutdown(ctx); err != nil {
 		s.log.Warn("a reader of metrics was cut off", "err", err)
 	}
-	_ = s.ln.Close() // for the case that it was not served
+	_ = s.ln.Close() // needed if serve was not called
 }
 
-// newRegistry has the numbers of the process, and those given.
+// newRegistry returns a registry with the metrics of the process and those of numbers.
 func newRegistry(numbers ...prometheus.Collector) *prometheus.Registry {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -75,8 +74,8 @@ func metricsHandler(registry *prometheus.Registry, log *slog.Logger) http.Handle
 	})
 }
 
-// serveMetrics has a server answer /metrics, for Prometheus, and returns what is to be
-// said of it: where.
+// serveMetrics serves /metrics for Prometheus, and returns the part of the ready message with
+// its URL.
 func serveMetrics(s *sideServer, numbers prometheus.Collector) (where string) {
 	if s.ln == nil {
 		return ""

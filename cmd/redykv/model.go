@@ -115,8 +115,8 @@ func (f *modelBuildFlags) parse(cmd *cobra.Command) (err error) {
 	return s.Check()
 }
 
-// parseCacheFlags checks the flags that commands that measure caches share, and returns
-// what their idle threads do.
+// parseCacheFlags checks the flags shared by commands that measure caches, and returns the
+// behaviour of idle threads.
 func parseCacheFlags(name, net, connect, idle string) (fabricbench.Idle, error) {
 	if _, err := fabric.ParseNetwork(net); err != nil {
 		return "", fmt.Errorf("--net: %w", err)
@@ -160,14 +160,14 @@ func (f *modelBuildFlags) run(cmd *cobra.Command) (err error) {
 	return printModel(cmd.OutOrStdout(), m)
 }
 
-// open starts a model, or continues the one in the file. It never overwrites a file
-// otherwise: a model takes long to measure.
+// open makes a new model, or loads the file's model to continue it. It overwrites no other
+// file: a model takes long to measure.
 func (f *modelBuildFlags) open() (*model.Model, error) {
 	m, err := model.Load(f.out)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		m = model.New(f.spec.Provenance())
-		return m, m.Save(f.out) // a path that cannot be written to is found out now
+		return m, m.Save(f.out) // fails early if the path cannot be written
 	case !f.resume && (err == nil || fileExists(f.out)):
 		return nil, usagef("--out %s: the file exists: continue with --resume, or name another", f.out)
 	}
@@ -179,8 +179,8 @@ func fileExists(path string) bool {
 	return err == nil
 }
 
-// startCacheManager returns the manager at a URL, or starts one with opts in this process;
-// end ends that.
+// startCacheManager returns the manager at the URL connect, or starts one with opts in this
+// process. end stops that one.
 func startCacheManager(cmd *cobra.Command, connect string, servers cachebench.Servers, opts manager.EmbedOptions) (mgr redytier.Manager, end func() error, err error) {
 	if connect != "" {
 		mgr, err := accessFlags{}.dial(connect)
@@ -235,7 +235,7 @@ models that are part of the program.`,
 	return cmd
 }
 
-// loadModels loads the model in a file, or those that are part of the program.
+// loadModels loads the model in a file, or the embedded models.
 func loadModels(args []string) ([]*model.Model, error) {
 	if len(args) == 0 {
 		return model.Shipped(), nil

@@ -94,13 +94,13 @@ func (f *modelSearchFlags) run(cmd *cobra.Command, args []string) error {
 	return writeFound(cmd.OutOrStdout(), found, time.Since(began))
 }
 
-// foundRow is a configuration with the distances for which it is the answer.
+// foundRow is a configuration and the distances for which it was found.
 type foundRow struct {
 	model.Found
 	from, to int
 }
 
-// writeFound prints the answers, with equal ones of adjacent distances on one line.
+// writeFound prints the configurations. Equal ones of adjacent distances share a line.
 func writeFound(out io.Writer, found map[int]model.Found, took time.Duration) error {
 	var rows []foundRow
 	for distance := 1; distance <= model.MaxDistance; distance++ {

@@ -7,15 +7,15 @@ import (
 	"os"
 )
 
-// tell is notify for those who go on in any case.
+// tell calls notify and logs its error.
 func tell(log *slog.Logger, state string) {
 	if err := notify(state); err != nil {
 		log.Warn("nobody was told", "state", state, "err", err)
 	}
 }
 
-// notify tells the service manager that has started this process, if one has and
-// wants to know (systemd's Type=notify), how it is: READY=1 or STOPPING=1.
+// notify sends READY=1 or STOPPING=1 to the service manager that started this process, if it
+// asks for that (systemd's Type=notify).
 func notify(state string) error {
 	socket := os.Getenv("NOTIFY_SOCKET")
 	if socket == "" {
@@ -24,7 +24,7 @@ func notify(state string) error {
 	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: socket, Net: "unixgram"})
 	if err == nil {
 		_, err = conn.Write([]byte(state))
-		_ = conn.Close() // it has been sent
+		_ = conn.Close() // the state has been sent
 	}
 	if err != nil {
 		return fmt.Errorf("telling the service manager: %w", err)

@@ -26,7 +26,7 @@ func newPaperCmd() *cobra.Command {
 	cmd := newGroup("paper", "Draw the figures of the paper's evaluation on this machine",
 		newPaperListCmd(), newPaperRunCmd(), newPaperDiffCmd())
 	cmd.PersistentPreRun = func(*cobra.Command, []string) {
-		slog.SetLogLoggerLevel(slog.LevelWarn) // as of ycsb
+		slog.SetLogLoggerLevel(slog.LevelWarn) // as for ycsb
 	}
 	return cmd
 }
@@ -153,7 +153,7 @@ func (f *paperRunFlags) run(cmd *cobra.Command, names []string) (err error) {
 		},
 	})
 	progress.wipe()
-	// What there is makes a report, even if the rest is missing.
+	// A partial run makes a report too.
 	verdicts, reportErr := writePaperReport(w)
 	if err = errors.Join(plainly(cmd.Context(), err), reportErr); err != nil {
 		return err
@@ -161,8 +161,8 @@ func (f *paperRunFlags) run(cmd *cobra.Command, names []string) (err error) {
 	return sayVerdicts(cmd.OutOrStdout(), w, figures, verdicts)
 }
 
-// writePaperReport writes all that is derived from a workspace's measurements, and
-// returns what the paper's claims came to.
+// writePaperReport writes the report from a workspace's measurements, and returns the verdicts
+// on the paper's claims.
 func writePaperReport(w *paper.Workspace) ([]paper.Verdict, error) {
 	all := w.Journal.All()
 	data := paper.NewData(all)
@@ -192,7 +192,7 @@ func writePaperReport(w *paper.Workspace) ([]paper.Verdict, error) {
 	return verdicts, nil
 }
 
-// sayVerdicts prints what the claims of some figures came to.
+// sayVerdicts prints the verdicts on the claims of some figures.
 func sayVerdicts(out io.Writer, w *paper.Workspace, figures []paper.Figure, verdicts []paper.Verdict) error {
 	for _, l := range w.LeftOut {
 		if slices.ContainsFunc(figures, func(f paper.Figure) bool { return f.Trial == l.Trial }) {

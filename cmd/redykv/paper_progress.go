@@ -12,8 +12,8 @@ import (
 	"github.com/redykv/redykv/internal/paper"
 )
 
-// paperProgress shows how far a run of experiments is: on a terminal as one bar that
-// goes away, otherwise as a line now and then.
+// paperProgress shows the progress of a run of experiments: a bar on a terminal, otherwise a
+// line at intervals.
 type paperProgress struct {
 	w        io.Writer
 	terminal bool
@@ -21,7 +21,7 @@ type paperProgress struct {
 	said     time.Time
 }
 
-// sayEvery is how much time passes between two lines.
+// sayEvery is the interval between two lines.
 const sayEvery = 10 * time.Second
 
 func newPaperProgress(w io.Writer) *paperProgress {
@@ -29,7 +29,7 @@ func newPaperProgress(w io.Writer) *paperProgress {
 	return &paperProgress{w: w, terminal: ok && term.IsTerminal(int(f.Fd())), said: time.Now()}
 }
 
-// turn is told of every turn.
+// turn is called for every turn.
 func (p *paperProgress) turn(s paper.Standing) {
 	left := s.Left.Round(time.Second)
 	if !p.terminal {
@@ -48,10 +48,10 @@ func (p *paperProgress) turn(s paper.Standing) {
 		)
 	}
 	p.bar.Describe(fmt.Sprintf("%s: %s, about %v left", s.Trial, s.Turn, left))
-	_ = p.bar.Set(s.Done) // a bar that cannot be drawn is not worth failing for
+	_ = p.bar.Set(s.Done) // a bar that cannot be drawn is no reason to fail
 }
 
-// wipe takes the bar away until the next turn.
+// wipe removes the bar until the next turn.
 func (p *paperProgress) wipe() {
 	if p.bar != nil {
 		_ = p.bar.Clear()

@@ -12,7 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// listFlags are the flags of commands that print what a manager answers.
+// listFlags are the flags of commands that print a manager's answer.
 type listFlags struct {
 	managerFlag
 	json bool
@@ -23,7 +23,7 @@ func (f *listFlags) add(flags *pflag.FlagSet) {
 	flags.BoolVar(&f.json, "json", false, "print the manager's answer as JSON, as its API has it")
 }
 
-// print writes an answer as the flags say, or as text does.
+// print prints an answer as JSON if the flag is set, otherwise by text.
 func (f *listFlags) print(cmd *cobra.Command, answer proto.Message, text func(io.Writer) error) error {
 	if !f.json {
 		return text(cmd.OutOrStdout())
@@ -32,7 +32,7 @@ func (f *listFlags) print(cmd *cobra.Command, answer proto.Message, text func(io
 	if err != nil {
 		return err
 	}
-	var out bytes.Buffer // protojson's own white space differs from time to time
+	var out bytes.Buffer // protojson varies its white space
 	if err := json.Indent(&out, raw, "", "  "); err != nil {
 		return err
 	}

@@ -19,10 +19,10 @@ import (
 	respprom "github.com/redykv/redykv/kv/resp/prom"
 )
 
-// servePrefix begins the names of serve's flags in the environment.
+// servePrefix begins the names of environment variables for serve's flags.
 const servePrefix = "REDYKV_"
 
-// serveFlags are the flags of serve, and so its whole configuration.
+// serveFlags are the flags of serve, and its whole configuration.
 type serveFlags struct {
 	config string
 	print  bool
@@ -113,10 +113,10 @@ func (f *serveFlags) add(cmd *cobra.Command) {
 	flags.BoolVar(&f.print, "print-config", false, "print the configuration, as a file for --config, and end")
 	settings.Local(flags, "config", "print-config")
 	settings.Secret(flags, "requirepass", "user")
-	settings.Own(flags, "manager-token") // the variable has the token itself
+	settings.Own(flags, "manager-token") // the environment variable holds the token, not a file's path
 }
 
-// load fills in what the command line does not say.
+// load sets the flags that are not on the command line.
 func (f *serveFlags) load(cmd *cobra.Command) error {
 	if err := settings.FromEnvironment(cmd.Flags(), servePrefix); err != nil {
 		return err
@@ -129,7 +129,7 @@ func (f *serveFlags) load(cmd *cobra.Command) error {
 	return f.check()
 }
 
-// check refuses what is to be mended by whoever has configured it.
+// check returns an error for a bad configuration.
 func (f *serveFlags) check() error {
 	if f.admin != "" {
 		if err := checkListen("--admin", f.admin); err != nil {
@@ -150,7 +150,7 @@ func (f *serveFlags) check() error {
 	return nil
 }
 
-// options are those of the server.
+// options returns the server's options.
 func (f *serveFlags) options(log *slog.Logger) (resp.Options, error) {
 	users, err := f.listen.access()
 	if err != nil {
@@ -163,8 +163,8 @@ func (f *serveFlags) options(log *slog.Logger) (resp.Options, error) {
 }
 
 func runServe(cmd *cobra.Command, f *serveFlags) (err error) {
-	// As with Redis, a terminal that closes does not end the server, nor who believes that
-	// the signal has it read its configuration again.
+	// SIGHUP is ignored, as by Redis: a closed terminal must not stop the server, nor a script
+	// that expects the signal to reload the configuration.
 	signal.Ignore(syscall.SIGHUP)
 	ctx, stop := context.WithCancel(cmd.Context())
 	defer stop()
@@ -178,8 +178,8 @@ func runServe(cmd *cobra.Command, f *serveFlags) (err error) {
 	if err != nil {
 		return err
 	}
-	// Before the store, which may take long to open, so that a port in use is
-	// noticed at once.
+	// Listen before the store is opened, which may take long, so that a port in use is
+	// reported at once.
 	listeners, err := f.listen.listen(ctx)
 	if err != nil {
 		return err
@@ -210,8 +210,8 @@ func runServe(cmd *cobra.Command, f *serveFlags) (err error) {
 	return f.serve(ctx, cmd, server, listeners, admin, log)
 }
 
-// serve answers until ctx ends, and then lets clients have their last
-// replies. When it is ready it says so, and where.
+// serve serves until ctx ends, and then sends the last replies. It prints a line with its
+// addresses when it is ready.
 func (f *serveFlags) serve(ctx context.Context, cmd *cobra.Command, server *resp.Server, listeners []net.Listener, admin *admin, log *slog.Logger) error {
 	served := make(chan error, len(listeners))
 	for _, ln := range listeners {

@@ -15,7 +15,15 @@ import (
 	"github.com/redykv/redykv/manager/access"
 )
 
-// admin answers operators, from before the store is opened until it is closed:
+// admin is an HTTP server for operators. It runs before the store is opened and until it is
+// closed:
+//
+//	/metrics       metrics for Prometheus
+//	/              the store's metrics as a table
+//	/healthz       200 while the process is alive
+//	/readyz        200 while clients are served and their writes become as
+//	               durable as promised, otherwise 503 and the reason
+//	/debug/pprof/  profiles
 //
 //	/metrics       numbers for Prometheus
 //	/              the store's as a table, for people
@@ -26,17 +34,17 @@ import (
 type admin struct {
 	*sideServer
 	registry *prometheus.Registry
-	store    atomic.Pointer[servedStore] // nil: it is being opened
-	unready  atomic.Pointer[string]      // why clients are not served; "": they are
+	store    atomic.Pointer[servedStore] // nil until the store is open
+	unready  atomic.Pointer[string]      // why clients are not served; "": they are served
 }
 
-// servedStore is what there is once the store is open.
+// servedStore is the open store's server and table of metrics.
 type servedStore struct {
 	server *resp.Server
 	table  func() string
 }
 
-// listenAdmin takes the address, and begins to answer.
+// listenAdmin opens the listener and starts the HTTP server.
 func listenAdmin(ctx context.Context, addr string, log *slog.Logger) (*admin, error) {
 	side, err := listenSide(ctx, addr, log)
 	a := &admin{sideServer: side}
@@ -62,7 +70,7 @@ func listenAdmin(ctx context.Context, addr string, log *slog.Logger) (*admin, er
 	return a, nil
 }
 
-// opened makes the numbers of the store, and of its server, part of what is answered.
+// opened adds the metrics of the open store and of its server.
 func (a *admin) opened(server *resp.Server, table func() string, numbers ...prometheus.Collector) {
 	a.store.Store(&servedStore{server, table})
 	if a.registry != nil {
@@ -70,7 +78,7 @@ func (a *admin) opened(server *resp.Server, table func() string, numbers ...prom
 	}
 }
 
-// say tells why clients are not served; "": they are.
+// say sets the reason why clients are not served; "": they are served.
 func (a *admin) say(unready string) { a.unready.Store(&unready) }
 
 func (a *admin) ready(w http.ResponseWriter, _ *http.Request) {
@@ -96,14 +104,14 @@ func (a *admin) table(w http.ResponseWriter, _ *http.Request) {
 	answer(w, http.StatusOK, store.table())
 }
 
-// answer is one in plain text. Who has gone does not want to know.
+// answer writes a reply in plain text. It ignores write errors: the client is gone.
 func answer(w http.ResponseWriter, status int, text string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.WriteHeader(status)
 	_, _ = io.WriteString(w, text)
 }
 
-// where is what is to be said of it at the start.
+// where returns the part of the ready message with the URL.
 func (a *admin) where() string {
 	if a.ln == nil {
 		return ""

@@ -9,7 +9,7 @@ import (
 	"github.com/redykv/redykv/kv/resp"
 )
 
-// clientFlags bound what serve's clients may use.
+// clientFlags are the flags that limit serve's clients.
 type clientFlags struct {
 	clients, loops    int
 	bulk              units.Size

@@ -10,8 +10,7 @@ import (
 	"github.com/redykv/redykv/kv/resp"
 )
 
-// keepingFlags say how a served store keeps what was written: when it is durable,
-// how fast it opens again, and how long its log gets.
+// keepingFlags are the flags for durability, checkpoints and compaction of the served store.
 type keepingFlags struct {
 	durability  resp.Durability
 	checkpoints kv.CheckpointPolicy
@@ -39,7 +38,7 @@ func (f *keepingFlags) add(flags *pflag.FlagSet) {
 	flags.Float64Var(&f.compaction.Share, "compact-share", f.compaction.Share, "share of a processor that compaction may use while it keeps up; the further the log is beyond --compact-dead or --compact-size, the more")
 }
 
-// policy is when checkpoints are made: of a store that ends with the server, never.
+// policy returns the policy of checkpoints. A store in memory has none.
 func (f *keepingFlags) policy(storage string) kv.CheckpointPolicy {
 	if storage == storageMemory || f.checkpoints.Every == 0 && f.checkpoints.EveryBytes == 0 {
 		return kv.CheckpointPolicy{}
@@ -47,7 +46,7 @@ func (f *keepingFlags) policy(storage string) kv.CheckpointPolicy {
 	return f.checkpoints
 }
 
-// compactionPolicy is when the log is compacted: never, where nothing says when.
+// compactionPolicy returns the policy of compaction. By default there is none.
 func (f *keepingFlags) compactionPolicy() kv.AutoCompaction {
 	if f.compaction.DeadShare == 0 && f.compaction.LogSize == 0 {
 		return kv.AutoCompaction{}

@@ -15,7 +15,7 @@ import (
 	"github.com/redykv/redykv/manager/access"
 )
 
-// listenFlags say where serve answers, and whom.
+// listenFlags are the flags for the addresses of serve, TLS and users.
 type listenFlags struct {
 	addr, tlsAddr string
 	cert, key, ca string
@@ -60,7 +60,7 @@ func (f *listenFlags) check() error {
 	return err
 }
 
-// access is who may use the server: nil, anybody for anything.
+// access returns the users of the server. nil: no login, and everything is allowed.
 func (f *listenFlags) access() (resp.Users, error) {
 	if f.password == "" && len(f.users) == 0 && f.usersFile == "" {
 		return nil, nil
@@ -82,7 +82,7 @@ func (f *listenFlags) access() (resp.Users, error) {
 	return users, nil
 }
 
-// listen takes the addresses.
+// listen opens the listeners.
 func (f *listenFlags) listen(ctx context.Context) (listeners []net.Listener, err error) {
 	if f.addr != "" {
 		ln, err := new(net.ListenConfig).Listen(ctx, "tcp", f.addr)
@@ -105,7 +105,7 @@ func (f *listenFlags) listen(ctx context.Context) (listeners []net.Listener, err
 	return append(listeners, tls.NewListener(ln, config)), nil
 }
 
-// where are the addresses, as they are in fact.
+// where returns the addresses of the listeners.
 func (f *listenFlags) where(listeners []net.Listener) string {
 	var at []string
 	for i, ln := range listeners {
@@ -118,7 +118,7 @@ func (f *listenFlags) where(listeners []net.Listener) string {
 	return strings.Join(at, " and ")
 }
 
-// encryption is how --tls-addr is served.
+// encryption returns the TLS configuration for --tls-addr.
 func (f *listenFlags) encryption() (*tls.Config, error) {
 	c := &certificateFile{cert: f.cert, key: f.key}
 	if _, err := c.get(nil); err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/redykv/redykv/kv/resp"
 )
 
-// redisLevels are the names of levels of the log that Redis's CONFIG has. Of two for one
-// level the first is told.
+// redisLevels maps the names of levels in Redis's CONFIG. If a level has two names, CONFIG GET
+// returns the first.
 var redisLevels = []struct {
 	name  string
 	level slog.Level
@@ -22,19 +22,18 @@ var redisLevels = []struct {
 	{"debug", slog.LevelDebug}, {"notice", slog.LevelInfo}, {"verbose", slog.LevelInfo}, {"warning", slog.LevelWarn},
 }
 
-// settings are what clients see, and may change, of the configuration by CONFIG, in
-// Redis's words.
+// settings returns the configuration for CONFIG GET and CONFIG SET, under Redis's names.
 func (f *serveFlags) settings(store *kv.Store, listeners []net.Listener, level *slog.LevelVar) []resp.Setting {
 	constant := func(name, value string) resp.Setting {
 		return resp.Setting{Name: name, Get: func() string { return value }}
 	}
 	host, port := "", "0"
 	if f.listen.addr != "" {
-		host, port, _ = net.SplitHostPort(listeners[0].Addr().String()) // it is one
+		host, port, _ = net.SplitHostPort(listeners[0].Addr().String()) // the plain listener
 	}
 	tlsPort := "0"
 	if f.listen.tlsAddr != "" {
-		_, tlsPort, _ = net.SplitHostPort(listeners[len(listeners)-1].Addr().String()) // as well
+		_, tlsPort, _ = net.SplitHostPort(listeners[len(listeners)-1].Addr().String()) // the TLS listener
 	}
 	protected := "no"
 	if f.listen.protected {
@@ -59,7 +58,7 @@ func (f *serveFlags) settings(store *kv.Store, listeners []net.Listener, level *
 	}
 }
 
-// setMemory changes what --memory has set.
+// setMemory sets the store's memory, as --memory does.
 func setMemory(store *kv.Store, value string) error {
 	size, err := units.ParseSize(value)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
-	_ "gocloud.dev/blob/fileblob" // what --bucket can be; see clouds.go
+	_ "gocloud.dev/blob/fileblob" // for --bucket; see clouds.go
 
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/device/blob"
@@ -26,8 +26,7 @@ import (
 	"github.com/redykv/redykv/ycsb"
 )
 
-// Values of --storage, of --redy that are no manager's address, and of
-// --commit-point.
+// Values of --storage, --redy and --commit-point.
 const (
 	storageSSD    = "ssd"
 	storageMemory = "memory"
@@ -39,7 +38,7 @@ const (
 	commitRedy = "redy"
 )
 
-// storageFlags say where a served store is.
+// storageFlags are the flags for the device of the served store.
 type storageFlags struct {
 	kind        string
 	dir         string
@@ -88,7 +87,7 @@ func (f *storageFlags) add(flags *pflag.FlagSet) {
 	f.access.add(flags)
 }
 
-// check refuses what is to be mended at the command line.
+// check returns an error for bad flags.
 func (f *storageFlags) check() error {
 	switch {
 	case f.kind != storageSSD && f.kind != storageMemory:
@@ -145,8 +144,8 @@ func (f *storageFlags) check() error {
 	return nil
 }
 
-// open opens the store's files, and remote memory above them. The caller closes the
-// device, and calls release after that.
+// open opens the store's files and the remote memory above them. The caller closes the device,
+// and then calls release.
 func (f *storageFlags) open(ctx context.Context, log *slog.Logger) (dev device.Device, release func() error, err error) {
 	release = func() error { return nil }
 	if f.kind == storageMemory {
@@ -167,20 +166,20 @@ func (f *storageFlags) open(ctx context.Context, log *slog.Logger) (dev device.D
 	return device.NewTieredWith(opts, redy, ssd), mgr.Close, nil
 }
 
-// patience is how long a command waits in silence.
+// patience is the time after which a waiting command prints why.
 const patience = 2 * time.Second
 
-// files are the options of the SSD's files.
+// files returns the options of the SSD's files.
 func (f *storageFlags) files(log *slog.Logger) ssdtier.Options {
 	opts := ssdtier.Options{Verify: ssdtier.Verify(f.verify), Recycle: f.recycle, Logger: log}
 	if f.recycle == 0 {
-		opts.Recycle = -1 // 0 is the default there
+		opts.Recycle = -1 // 0 would mean the default
 	}
 	return opts
 }
 
-// openSSD opens the files, with the bucket behind and the cache before them that are
-// asked for.
+// openSSD opens the files, with the bucket behind them and the cache in front of them if the
+// flags ask for these.
 func (f *storageFlags) openSSD(ctx context.Context, log *slog.Logger) (dev device.Device, err error) {
 	if dev, err = ssdtier.OpenWith(f.dir, f.files(log)); err != nil {
 		return nil, err
@@ -202,8 +201,8 @@ func (f *storageFlags) openSSD(ctx context.Context, log *slog.Logger) (dev devic
 	return dev, nil
 }
 
-// openRedy makes the cache, and the manager if that is not somebody else's. The
-// manager is closed after the cache.
+// openRedy makes the cache. With an embedded manager, it starts that too, and the manager is
+// closed after the cache.
 func (f *storageFlags) openRedy(ctx context.Context, log *slog.Logger) (*redytier.Device, io.Closer, error) {
 	config := redytier.Config{Capacity: int64(f.cache), Transport: f.transport, Late: true, Logger: log}
 	if f.redy == redyEmbedded {
@@ -239,7 +238,7 @@ func (f *storageFlags) openRedy(ctx context.Context, log *slog.Logger) (*redytie
 	return redy, io.NopCloser(nil), err
 }
 
-// refill is --refill-rate as devices have it.
+// refill converts --refill-rate to the devices' option.
 func (f *storageFlags) refill() int64 {
 	if f.refillRate == 0 {
 		return -1

@@ -138,7 +138,7 @@ func (f *sloCheckFlags) keptEnough(report *modelbench.CheckReport) error {
 	return nil
 }
 
-// checkMargin refuses a margin that leaves nothing of an SLO.
+// checkMargin returns an error for a margin out of range.
 func checkMargin(margin float64) error {
 	if !(margin >= 0 && margin <= manager.MaxSLOMargin) {
 		return usagef("--slo-margin %v: want 0 to %v", margin, manager.MaxSLOMargin)

@@ -10,9 +10,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// tlsFlags are the flags about TLS between caches and cache servers, over the tcp
-// transport, and to the servers' control APIs. Either side shows a certificate, and
-// checks the other's.
+// tlsFlags are the flags for TLS between caches and cache servers, over the tcp transport and
+// to the servers' control APIs. Both sides show a certificate and verify the other's.
 type tlsFlags struct{ cert, key, ca string }
 
 func (f *tlsFlags) add(flags *pflag.FlagSet) {
@@ -21,7 +20,7 @@ func (f *tlsFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.ca, "tls-ca", "", "`FILE` with the authorities whose certificates the other side may show, in PEM")
 }
 
-// config is what the flags say: nil where there are none.
+// config returns the TLS configuration; nil without flags.
 func (f *tlsFlags) config() (*tls.Config, error) {
 	if *f == (tlsFlags{}) {
 		return nil, nil
@@ -48,13 +47,13 @@ func (f *tlsFlags) config() (*tls.Config, error) {
 	}, nil
 }
 
-// command is the program that a manager starts as a cache server with the same
-// flags: nil, which is its default, where there are none.
+// command returns the program that a manager starts as a cache server with the same flags.
+// Without flags it returns nil, the manager's default.
 func (f *tlsFlags) command() ([]string, error) {
 	if *f == (tlsFlags{}) {
 		return nil, nil
 	}
-	if _, err := f.config(); err != nil { // better now than with the first cache
+	if _, err := f.config(); err != nil { // fail now, not with the first cache
 		return nil, err
 	}
 	self, err := os.Executable()

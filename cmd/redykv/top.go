@@ -94,16 +94,16 @@ func (f *topFlags) run(cmd *cobra.Command, addr string) error {
 	return nil
 }
 
-// onScreen puts a page where the one before was: from the upper left corner, with the
-// rest of each line, and of the screen, cleared.
+// onScreen returns the page with escape codes that draw it over the previous one and clear the
+// rest of the screen.
 func onScreen(page string) string {
 	return "\x1b[H" + strings.ReplaceAll(page, "\n", "\x1b[K\n") + "\x1b[J"
 }
 
-// scrapeTimeout bounds how long a server may take to say what it does.
+// scrapeTimeout bounds a request for metrics.
 const scrapeTimeout = 10 * time.Second
 
-// scrape asks a server for its numbers, and whether it is ready.
+// scrape requests a server's metrics and whether it is ready.
 func scrape(ctx context.Context, url string) (*numbers, error) {
 	ctx, cancel := context.WithTimeout(ctx, scrapeTimeout)
 	defer cancel()

@@ -10,18 +10,18 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// numbers are what a server has said of itself at one moment.
+// numbers are a server's metrics at one time.
 type numbers struct {
 	at      time.Time
 	ready   string
-	values  map[string]float64 // by name, and values of labels by their names, between slashes
-	latency []bucket           // of batches
+	values  map[string]float64 // by metric name and label values, separated by slashes
+	latency []bucket           // histogram of batches
 }
 
-// bucket is how many were not above a bound, all smaller ones included.
+// bucket is a bucket of a cumulative histogram: count values are at most bound.
 type bucket struct{ bound, count float64 }
 
-// parseNumbers reads what Prometheus is offered.
+// parseNumbers parses Prometheus's text format.
 func parseNumbers(text string) (*numbers, error) {
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	families, err := parser.TextToMetricFamilies(strings.NewReader(text))
@@ -32,7 +32,7 @@ func parseNumbers(text string) (*numbers, error) {
 	for name, f := range families {
 		for _, m := range f.GetMetric() {
 			key := name
-			for _, l := range m.GetLabel() { // which are sorted
+			for _, l := range m.GetLabel() { // sorted by name
 				key += "/" + l.GetValue()
 			}
 			switch {
@@ -58,7 +58,7 @@ func parseNumbers(text string) (*numbers, error) {
 
 func (n *numbers) get(key string) float64 { return n.values["redykv_"+key] }
 
-// named are the labels' values of all that begins with a name, sorted.
+// named returns the label values of all metrics of a name, sorted.
 func (n *numbers) named(name string) (labels []string) {
 	for key := range n.values {
 		if label, ok := strings.CutPrefix(key, "redykv_"+name+"/"); ok {
@@ -69,13 +69,12 @@ func (n *numbers) named(name string) (labels []string) {
 	return labels
 }
 
-// change is what happened between two moments.
+// change is the change between two scrapes.
 type change struct{ before, now *numbers }
 
 func (c change) seconds() float64 { return c.now.at.Sub(c.before.at).Seconds() }
 
-// of is by how much a number has grown; that of a server that was started anew has
-// grown from 0.
+// of returns the growth of a counter. After a restart of the server it counts from 0.
 func (c change) of(key string) float64 {
 	grown := c.now.get(key) - c.before.get(key)
 	if grown < 0 {
@@ -84,11 +83,11 @@ func (c change) of(key string) float64 {
 	return grown
 }
 
-// rate is that in a second.
+// rate returns the growth per second.
 func (c change) rate(key string) float64 { return c.of(key) / c.seconds() }
 
-// quantile is a bound of the latencies that so great a share of the batches had; not
-// a number if there were none.
+// quantile returns the upper bound of the bucket in which the quantile of the batches'
+// latencies lies; NaN without batches.
 func (c change) quantile(share float64) float64 {
 	grown := make([]float64, len(c.now.latency))
 	for i, b := range c.now.latency {

@@ -9,7 +9,7 @@ import (
 	"github.com/redykv/redykv/internal/units"
 )
 
-// topPage is what top shows of the time between two moments.
+// topPage formats the page for the time between two scrapes.
 func topPage(url string, before, now *numbers) string {
 	c := change{before, now}
 	var b strings.Builder
@@ -52,18 +52,18 @@ func topPage(url string, before, now *numbers) string {
 	return b.String()
 }
 
-// tier is one of the store's tiers, with what its numbers are labelled.
+// tier is one of the store's tiers, with the labels of its metrics.
 type tier struct{ number, name, labels string }
 
 func tiersOf(n *numbers) (tiers []tier) {
 	for _, labels := range n.named("tier_healthy") {
-		at := strings.LastIndexByte(labels, '/') // the labels are name and tier
+		at := strings.LastIndexByte(labels, '/') // the label values are name and tier
 		tiers = append(tiers, tier{labels[at+1:], labels[:at], labels})
 	}
 	return tiers
 }
 
-// hitShares says where how great a share of the reads was answered.
+// hitShares formats the share of reads that each place answered.
 func hitShares(c change) string {
 	names := map[string]string{"memory": "memory", "cache": "read cache", "tier0": "storage"}
 	for _, t := range tiersOf(c.now) {
@@ -98,7 +98,7 @@ func lastCheckpoint(n *numbers) string {
 		time.Duration(n.get("checkpoint_last_duration_seconds")*1e9).Round(time.Millisecond), bytesOf(n.get("checkpoint_last_bytes")))
 }
 
-// short is a number in three digits or so.
+// short formats a number to about three digits.
 func short(v float64) string {
 	for _, unit := range []struct {
 		name string
@@ -113,7 +113,7 @@ func short(v float64) string {
 
 func bytesOf(v float64) string { return units.Size(v).String() }
 
-// below is an upper bound of latencies.
+// below formats an upper bound of latencies.
 func below(seconds float64) string {
 	switch {
 	case math.IsNaN(seconds):

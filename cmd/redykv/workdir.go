@@ -11,15 +11,14 @@ import (
 	"github.com/redykv/redykv/internal/machine"
 )
 
-// workDir is a new directory for files that a measurement makes.
+// workDir is a new directory for the files of a measurement.
 type workDir struct {
 	dir  *dirs.Temp // nil: it could not be made
-	made []string   // the directories above it that were not there, the highest first
+	made []string   // the parent directories made for it, the highest first
 }
 
-// makeWorkDir makes one with a name of a pattern, below dir or where temporary files
-// go; not in memory, unless that is what dir says. Those of measurements that were
-// killed are removed.
+// makeWorkDir makes a directory named by pattern in dir, or in the directory of temporary
+// files unless that is in memory. It removes the directories of killed measurements.
 func makeWorkDir(dir, pattern string) (_ *workDir, err error) {
 	if dir == "" {
 		dir = os.TempDir()
@@ -30,7 +29,7 @@ func makeWorkDir(dir, pattern string) (_ *workDir, err error) {
 	w := &workDir{made: missing(filepath.Clean(dir))}
 	defer func() {
 		if err != nil {
-			_ = w.remove() // what went wrong is told already
+			_ = w.remove() // the first error is returned
 		}
 	}()
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -42,7 +41,7 @@ func makeWorkDir(dir, pattern string) (_ *workDir, err error) {
 	return w, nil
 }
 
-// missing returns the directories on the way to dir that are not there, with dir.
+// missing returns dir and its parents that do not exist.
 func missing(dir string) (dirs []string) {
 	for {
 		if _, err := os.Lstat(dir); !errors.Is(err, os.ErrNotExist) {
@@ -57,8 +56,7 @@ func missing(dir string) (dirs []string) {
 	}
 }
 
-// remove removes the directory with all that is in it, and those above it that were
-// made for it, unless somebody else has put something there.
+// remove removes the directory, and the parents that were made for it if they are empty.
 func (w *workDir) remove() error {
 	if w.dir != nil {
 		if err := w.dir.Remove(); err != nil {

@@ -12,7 +12,7 @@ func newYCSBCmd() *cobra.Command {
 	cmd := newGroup("ycsb", "Measure stores under the workloads of YCSB",
 		newCompareCmd(), newCoreCmd(corePhases[0]), newCoreCmd(corePhases[1]), newSuiteCmd())
 	cmd.PersistentPreRun = func(*cobra.Command, []string) {
-		// Of a cache's manager and server, log failures only.
+		// Log only failures of a cache's manager and server.
 		slog.SetLogLoggerLevel(slog.LevelWarn)
 	}
 	return cmd

@@ -78,7 +78,7 @@ shared machine the figures themselves vary.`,
 	return cmd
 }
 
-// comparison is what the flags ask for.
+// comparison returns the comparison that the flags describe.
 func (f *compareFlags) comparison(cmd *cobra.Command) (ycsb.Comparison, error) {
 	c := ycsb.Comparison{
 		Shape: ycsb.Shape{
@@ -86,7 +86,7 @@ func (f *compareFlags) comparison(cmd *cobra.Command) (ycsb.Comparison, error) {
 		},
 		Threads: f.threads, Duration: f.duration, Warmup: f.warmup, Rate: f.rate, Rounds: f.rounds,
 	}
-	// The default sizes follow from the log's, which must make sense for that.
+	// The default sizes depend on the size of the log, so these flags are checked first.
 	if f.records < 1 || f.records > ycsb.MaxRecords || f.valueSize < 1 || f.valueSize > ycsb.MaxValueSize {
 		return c, fmt.Errorf("--records %d of --value-size %v: want 1 to %d records of 1B to %v",
 			f.records, f.valueSize, int64(ycsb.MaxRecords), units.Size(ycsb.MaxValueSize))
@@ -158,9 +158,9 @@ func (f *compareFlags) run(cmd *cobra.Command) (err error) {
 	return nil
 }
 
-// compareOutputs are the files that a comparison writes in the end.
+// compareOutputs are the files that a comparison writes.
 type compareOutputs struct {
-	json, html *outputFile // nil: not wanted
+	json, html *outputFile // nil: not written
 }
 
 func (f *compareFlags) openOutputs() (out compareOutputs, err error) {
@@ -177,7 +177,7 @@ func (f *compareFlags) openOutputs() (out compareOutputs, err error) {
 	return out, err
 }
 
-// commit writes the files and says where they are.
+// commit writes the files and prints their names.
 func (out compareOutputs) commit(stdout io.Writer, head report.Head, results []ycsb.Result) error {
 	fmt.Fprintln(stdout)
 	if out.json != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/redykv/redykv/ycsb/goycsb"
 )
 
-// corePhase is one of the commands that run go-ycsb's client.
+// corePhase is a command that runs go-ycsb's client.
 type corePhase struct {
 	phase goycsb.Phase
 	short string

@@ -8,17 +8,16 @@ import (
 	"path/filepath"
 )
 
-// outputFile is a file that appears whole when its content is known, or not at
-// all. It is made before the work begins, so that a path that cannot be written
-// to is found out at once.
+// outputFile is a file that is written as a whole or not at all. It is opened before the work
+// begins, so that a path that cannot be written fails at once.
 type outputFile struct {
 	path string
 	file *os.File
-	temp string // what file is named until it is complete; empty for a device
+	temp string // name of file until commit; empty for a device
 }
 
-// openOutput makes the file ready. What is at path stays until commit; a path
-// that is no regular file, such as a device, is written to directly.
+// openOutput makes the temporary file. The file at path stays until commit. A path that is no
+// regular file, such as a device, is written directly.
 func openOutput(path string) (*outputFile, error) {
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		if info.IsDir() {
@@ -32,7 +31,7 @@ func openOutput(path string) (*outputFile, error) {
 	}
 	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".partial-*")
 	if err == nil {
-		err = f.Chmod(0o644) // as any file that a command writes
+		err = f.Chmod(0o644) // the usual mode
 	}
 	if err != nil {
 		return nil, fmt.Errorf("output %s: %w", path, err)
@@ -40,8 +39,7 @@ func openOutput(path string) (*outputFile, error) {
 	return &outputFile{path: path, file: f, temp: f.Name()}, nil
 }
 
-// commit writes the content and gives the file its name. The file is closed
-// afterwards, whatever happened.
+// commit writes the content and renames the file. It always closes the file.
 func (o *outputFile) commit(write func(io.Writer) error) error {
 	err := errors.Join(write(o.file), o.file.Close())
 	if err != nil || o.temp == "" {
@@ -54,10 +52,10 @@ func (o *outputFile) commit(write func(io.Writer) error) error {
 	return nil
 }
 
-// discard removes what commit has not named. It may be called in any case.
+// discard removes a file that was not committed. After commit it does nothing.
 func (o *outputFile) discard() {
-	_ = o.file.Close() // closed already after commit
+	_ = o.file.Close() // commit may have closed it
 	if o.temp != "" {
-		_ = os.Remove(o.temp) // it is ours, and of no use to anybody
+		_ = os.Remove(o.temp)
 	}
 }

@@ -11,8 +11,7 @@ import (
 	"github.com/redykv/redykv/ycsb"
 )
 
-// newProgress shows progress on w if that is a terminal; otherwise there is
-// nobody to look at it, and nil is returned.
+// newProgress returns a progress bar on w if that is a terminal, otherwise nil.
 func newProgress(w io.Writer) ycsb.Progress {
 	f, ok := w.(*os.File)
 	if !ok || !term.IsTerminal(int(f.Fd())) {
@@ -21,10 +20,10 @@ func newProgress(w io.Writer) ycsb.Progress {
 	return &barProgress{w: f}
 }
 
-// barProgress draws one bar for each stage and wipes it away afterwards.
+// barProgress draws one bar per stage and removes it at the end.
 type barProgress struct {
 	w   io.Writer
-	bar *progressbar.ProgressBar // between Begin and End
+	bar *progressbar.ProgressBar // nil except between Begin and End
 }
 
 func (p *barProgress) Begin(stage string, total int64) {
@@ -38,8 +37,7 @@ func (p *barProgress) Begin(stage string, total int64) {
 	)
 }
 
-// Add is safe for concurrent use, as the bar is. A bar that cannot be drawn is
-// not worth failing a measurement for; neither is one that runs over its end.
+// Add is safe for concurrent use. Errors of drawing do not fail a measurement.
 func (p *barProgress) Add(n int64) { _ = p.bar.Add64(n) }
 
 func (p *barProgress) End() { _ = p.bar.Finish() }

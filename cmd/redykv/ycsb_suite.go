@@ -77,7 +77,7 @@ that do not exist; failed counts those.`,
 	return cmd
 }
 
-// writeSuite prints the table, with each store's throughput beside that of the first.
+// writeSuite prints the table, with the ratio of each store's throughput to the first's.
 func writeSuite(w io.Writer, rows []goycsb.SuiteRow) error {
 	type row = goycsb.SuiteRow
 	column := func(name, format string, value func(r *row) any) bench.Column[row] {
@@ -98,7 +98,7 @@ func writeSuite(w io.Writer, rows []goycsb.SuiteRow) error {
 	}, rows)
 }
 
-// first is a workload's first row.
+// first returns a workload's first row.
 func first(rows []goycsb.SuiteRow, workload string) *goycsb.SuiteRow {
 	for i := range rows {
 		if rows[i].Workload == workload {
