@@ -78,8 +78,8 @@ func TestFaultyConformance(t *testing.T) {
 	})
 }
 
-// TestFaultyTiersConformance: as long as the last tier stands, nobody notices
-// what goes wrong on the others.
+// TestFaultyTiersConformance: while the last tier is healthy, faults of the other tiers have
+// no visible effect.
 func TestFaultyTiersConformance(t *testing.T) {
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {

@@ -2,7 +2,7 @@ package device
 
 import "github.com/redykv/redykv/internal/clock"
 
-// PaceRefills sets the clock by which a device that is not started yet refills its tiers.
+// PaceRefills sets the clock that refills of a device use. The device must not be started yet.
 func PaceRefills(t *Tiered, c clock.Clock) {
 	for _, tr := range t.tiers {
 		if tr.refill != nil {
@@ -11,5 +11,5 @@ func PaceRefills(t *Tiered, c clock.Clock) {
 	}
 }
 
-// Writing is how many writes are under way on a tier.
+// Writing returns the number of pending writes on a tier.
 func Writing(t *Tiered, tier int) int64 { return t.tiers[tier].writes.Load() }

@@ -9,7 +9,7 @@ import (
 	"github.com/redykv/redykv/device"
 )
 
-// putObject makes an object in writes of 100 bytes.
+// putObject creates an object by writes of 100 bytes.
 func putObject(d device.Device, name, data string) error {
 	w, err := d.CreateObject(name)
 	if err != nil {
@@ -38,8 +38,8 @@ func getObject(t *testing.T, d device.Device, name string) string {
 	return string(data)
 }
 
-// TestFailedObjects: whatever fails in making an object, its name stands for the
-// old one or the new one.
+// TestFailedObjects: after any failure, an object's name stands for the old object or the new
+// one.
 func TestFailedObjects(t *testing.T) {
 	before, after := strings.Repeat("a", 450), strings.Repeat("b", 550)
 	old := func(t *testing.T) *device.Memory {
@@ -144,7 +144,7 @@ func TestFailedObjects(t *testing.T) {
 	})
 }
 
-// TestObjectsInACrash: committed objects outlive it, others do not.
+// TestObjectsInACrash: a crash keeps committed objects and drops all others.
 func TestObjectsInACrash(t *testing.T) {
 	for name, crashable := range map[string]func(device.Device, device.FaultyOptions) *device.Faulty{
 		"with a cache": device.NewCrashable, "without": device.NewFaulty,

@@ -79,8 +79,7 @@ func TestDown(t *testing.T) {
 	}
 }
 
-// TestCrash: what was synced is there afterwards, and of the rest what the
-// cache happened to keep.
+// TestCrash: a crash keeps all synced writes, and each other write with probability keep.
 func TestCrash(t *testing.T) {
 	for _, keep := range []float64{0, 1} {
 		inner := device.NewMemory()

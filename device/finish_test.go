@@ -8,8 +8,8 @@ import (
 	"github.com/redykv/redykv/device"
 )
 
-// A write is finished when the last tier is through with it, not when it is committed; one
-// that waits for ever ends with its context.
+// Finish returns when the last tier has ended a write, not when it is committed. It also
+// returns when its context ends.
 func TestFinish(t *testing.T) {
 	slow := device.NewFaulty(device.NewMemory(), device.FaultyOptions{Delay: 1})
 	d := started(t, device.NewTieredWith(device.TieredOptions{CommitPoint: 1, Logger: quiet}, volatile(), slow))

@@ -10,8 +10,8 @@ import (
 	"github.com/redykv/redykv/device"
 )
 
-// lossy is a device.Refiller that loses what it is told to lose. It keeps a mark
-// for every byte of the log, so that what it does is plain to see.
+// lossy is a device.Refiller that loses ranges on demand. It keeps a mark for every byte of
+// the log, so that its behaviour is simple to check.
 type lossy struct {
 	device.NoObjects
 	capacity int64
@@ -21,15 +21,15 @@ type lossy struct {
 	r          *rand.Rand
 	bytes      []byte
 	held       []bool
-	since      []uint64 // when a byte was last lost, or a write to it began
+	since      []uint64 // by byte: when it was last lost, or a write to it began
 	busy       []bool   // being written
 	now        uint64
 	begin, end int64
-	gone       map[int64]int64 // from, to: without memory
+	gone       map[int64]int64 // ranges without memory, from → to
 	lost       bool
-	writeError float64 // share of the writes that fail, with
-	failure    error   // this
-	steady     bool    // no refill fails; else one in ten
+	writeError float64 // share of writes that fail
+	failure    error   // their error
+	steady     bool    // refills never fail; otherwise one in ten does
 	refills    []device.Hole
 	queues     int
 }
@@ -42,7 +42,7 @@ func newLossy(seed uint64, size int, capacity int64) *lossy {
 	}
 }
 
-// lose forgets [from, to); without memory until restore.
+// lose drops [from, to). If without is set, the range has no memory until restore.
 func (d *lossy) lose(from, to int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -59,7 +59,7 @@ func (d *lossy) drop(from, to int64) {
 	}
 }
 
-// restore gives all that was lost its memory back.
+// restore makes memory available again for all lost ranges.
 func (d *lossy) restore() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -173,7 +173,7 @@ func (d *lossy) Hole(below int64, n int) device.Hole {
 	return device.Hole{}
 }
 
-// lossyQueue carries an operation out at some Poll after its Submit.
+// lossyQueue carries out an operation at a random Poll after its Submit.
 type lossyQueue struct {
 	d     *lossy
 	depth int
@@ -185,7 +185,7 @@ type lossyOp struct {
 	buf           []byte
 	addr          int64
 	write, refill bool
-	began         uint64 // 0: refused
+	began         uint64 // time of the start; 0: the operation was refused
 }
 
 func (q *lossyQueue) add(op *lossyOp) error {
@@ -233,8 +233,8 @@ func (q *lossyQueue) Refill(src []byte, hole device.Hole, tag uint64) error {
 	return nil
 }
 
-// start begins a write, unless another one is under way there. Nothing there is
-// held from now on. The caller holds mu.
+// start begins a write, unless another write to the range is pending. The range is not held
+// from now on. The caller holds mu.
 func (d *lossy) start(op *lossyOp) {
 	at, end := op.addr, op.addr+int64(len(op.buf))
 	free := true
@@ -250,7 +250,7 @@ func (d *lossy) start(op *lossyOp) {
 	}
 }
 
-// run carries an operation out. The caller holds mu.
+// run carries out an operation. The caller holds mu.
 func (d *lossy) run(op *lossyOp) error {
 	at, end := op.addr, op.addr+int64(len(op.buf))
 	if at < 0 || end > int64(len(d.bytes)) {
@@ -319,7 +319,7 @@ func (q *lossyQueue) Close() error {
 	return nil
 }
 
-// late is a device whose writes reach it some time after they were submitted.
+// late is a device that delays writes after they were submitted.
 type late struct {
 	*device.Memory
 	seed uint64
@@ -341,7 +341,7 @@ func (q *lateQueue) Write(src []byte, addr int64, tag uint64) error {
 	return nil
 }
 
-// next lets the oldest write through.
+// next carries out the oldest delayed write.
 func (q *lateQueue) next() error {
 	if len(q.waiting) == 0 {
 		return nil

@@ -24,21 +24,21 @@ import (
 	"github.com/redykv/redykv/ssdtier"
 )
 
-// part is a device that a stack is made of. Each call of open opens what the one
-// before has left; of a volatile device that is nothing.
+// part is one device of a stack. Each call of open opens what the previous one left behind,
+// which for a volatile device is nothing.
 type part struct {
 	kind string
 	open func() (device.Device, error)
 }
 
-// kind makes parts: for the bottom of a stack, which must keep everything, or not.
+// kind creates parts. The last part of a stack must keep everything.
 type kind struct {
 	name   string
 	bottom bool
 	make   func(t *testing.T) func() (device.Device, error)
 }
 
-// kinds are all devices that keep a log.
+// kinds returns all devices that keep a log.
 func kinds(t *testing.T) []kind {
 	server, err := smbd.Start(t.Context())
 	if err != nil && !errors.Is(err, smbd.ErrMissing) {
@@ -97,7 +97,7 @@ func ssdOf(engine ssdtier.Engine) func(t *testing.T) func() (device.Device, erro
 	}
 }
 
-// redyDevice is a cache in this process, and all that belongs to it.
+// redyDevice is a cache in this process, with its manager and servers.
 type redyDevice struct {
 	*redytier.Device
 	mgr io.Closer
@@ -121,8 +121,7 @@ func openRedy(t *testing.T) (device.Device, error) {
 	return redyDevice{d, mgr}, nil
 }
 
-// TestEveryStack has every device behind every other pass the tests that all devices
-// pass.
+// TestEveryStack runs the conformance test on every pair of devices as tiers.
 func TestEveryStack(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes half a minute")
@@ -135,7 +134,7 @@ func TestEveryStack(t *testing.T) {
 		for i, first := range append([]kind{{name: "nothing"}}, all...) {
 			opts := device.TieredOptions{Logger: quiet}
 			name := fmt.Sprintf("%s over %s", first.name, last.name)
-			if i%2 == 1 { // half of them
+			if i%2 == 1 { // half of the stacks
 				opts.CommitPoint = 1
 				name += ", committed there"
 			}
@@ -166,9 +165,9 @@ func TestEveryStack(t *testing.T) {
 	}
 }
 
-// TestEveryStackFails plays the model of a log on stacks of all devices, each of them
-// faulty in ways of its own: as long as the last one keeps what it is given, there is
-// no wrong byte, no completion lost or told twice, and no hang.
+// TestEveryStackFails runs the model of a log on stacks of all devices, each with its own
+// faults. While the last tier keeps what is written to it, no byte is wrong, no completion is
+// lost or duplicated, and nothing hangs.
 func TestEveryStackFails(t *testing.T) {
 	seeds := 24
 	if testing.Short() {

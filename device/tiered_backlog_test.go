@@ -11,7 +11,7 @@ import (
 	"github.com/redykv/redykv/device"
 )
 
-// writeAll writes to the end of its events, and returns the error of the last one.
+// writeAll writes until the last event, and returns its error.
 func (b *bench) writeAll(s string, addr int64) error {
 	b.t.Helper()
 	c := b.write(s, addr)
@@ -21,7 +21,7 @@ func (b *bench) writeAll(s string, addr int64) error {
 	return c.Err
 }
 
-// until waits for what others do in the background.
+// until waits for an effect of the device's goroutines.
 func until(t *testing.T, what func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -34,7 +34,7 @@ func until(t *testing.T, what func() bool) {
 	}
 }
 
-// Up to its limit a slow tier holds up nobody; then writes wait for it.
+// A slow tier delays no write up to its backlog; beyond that, writes wait for it.
 func TestBacklogWait(t *testing.T) {
 	for _, slow := range []int{1, 2} {
 		tiers := []device.Device{volatile(), volatile(), device.NewMemory()}
@@ -61,7 +61,7 @@ func TestBacklogWait(t *testing.T) {
 				t.Errorf("%+v", c)
 			}
 		}
-		// However large, one write at a time goes through.
+		// A single write proceeds even if it is larger than the backlog.
 		if err := b.writeAll(strings.Repeat("b", 100), 12); err != nil {
 			t.Error(err)
 		}
@@ -71,7 +71,7 @@ func TestBacklogWait(t *testing.T) {
 	}
 }
 
-// A tier that is dropped comes back, and is given all that it lacks.
+// A dropped tier returns to the set and is refilled.
 func TestBacklogDrop(t *testing.T) {
 	slow := device.NewFaulty(device.NewMemory(), device.FaultyOptions{Stuck: 1})
 	var events []string
@@ -91,7 +91,7 @@ func TestBacklogDrop(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// What is on its way may be there: but nobody knows.
+	// The dropped tier may hold the pending writes, but must not answer for them.
 	want(2, "aaaa", "bbbb", "cccc")
 	if m := d.Metrics()[1]; m.Backlog != 12 || !m.Healthy {
 		t.Errorf("%+v", m)
@@ -113,7 +113,7 @@ func TestBacklogDrop(t *testing.T) {
 	until(t, func() bool {
 		b.q.Poll(make([]device.Completion, 1))
 		m := d.Metrics()[1]
-		return m.Missing == 0 && m.Backlog == 0 && m.Healthy && m.Refilled >= 16 // which is counted last
+		return m.Missing == 0 && m.Backlog == 0 && m.Healthy && m.Refilled >= 16 // Refilled is counted last
 	})
 	want(1, "aaaa", "bbbb", "cccc", "dddd", "eeee", "ffff")
 	if m := d.Metrics()[1]; m.Restarts != 1 || m.Refilled != 16 || m.Begin != 0 {
@@ -124,8 +124,7 @@ func TestBacklogDrop(t *testing.T) {
 	}
 }
 
-// Copies of one block that is written again reach a tier in order, even one that does
-// last what it was asked first.
+// Copies of rewrites of one block reach a tier in order, even if the tier reorders operations.
 func TestBacklogKeepsOrder(t *testing.T) {
 	d := started(t, device.NewTieredWith(device.TieredOptions{CommitPoint: 1, BacklogPolicy: device.BacklogDrop, Logger: quiet},
 		device.NewNull(), lazy{device.NewMemory()}, device.NewMemory())).(*device.Tiered)

@@ -10,12 +10,12 @@ import (
 	"github.com/redykv/redykv/device"
 )
 
-// logLines collects what is logged.
+// logLines collects log output.
 type logLines struct{ bytes.Buffer }
 
-// leaveBehind writes pages to two tiers and ends everything, without closing anything, when
-// the last tier has but the first of them: the others are committed, on their way there, and
-// stuck as the options say.
+// leaveBehind writes pages to two tiers and then abandons them without closing, when the last
+// tier has the first page only. The others are committed, and their writes to the last tier
+// are stuck by the options.
 func leaveBehind(t *testing.T, first, last device.Device, begin int64, stuck device.FaultyOptions, pages ...string) {
 	t.Helper()
 	faulty := device.NewFaulty(last, device.FaultyOptions{})
@@ -42,8 +42,8 @@ func leaveBehind(t *testing.T, first, last device.Device, begin int64, stuck dev
 	}
 }
 
-// What had been committed, and was on its way to the last tier when everything ended,
-// Start copies there.
+// Start copies pages to the last tier that were committed, but still pending there at the
+// crash.
 func TestCatchUp(t *testing.T) {
 	for name, begin := range map[string]int64{"from the beginning": 0, "from a truncation on": 6, "from another one": 9} {
 		t.Run(name, func(t *testing.T) {
@@ -61,11 +61,11 @@ func TestCatchUp(t *testing.T) {
 	}
 }
 
-// Who only looks at the log has it whole as well, before it is cut off.
+// Prepare also makes the log whole before it is truncated.
 func TestCatchUpPrepared(t *testing.T) {
 	first, last := device.NewMemory(), device.NewMemory()
 	leaveBehind(t, first, last, 0, device.FaultyOptions{Stuck: 1, LostWrite: 1}, "aaaa", "bbbb")
-	for _, end := range []int64{8, 6} { // the second time the last tier has all
+	for _, end := range []int64{8, 6} { // the second time, the last tier has everything
 		d := device.NewTieredWith(device.TieredOptions{CommitPoint: 1, Logger: quiet, RefillRate: -1}, first.Reopen(), last.Reopen())
 		look := func(end int64, tier uint8) {
 			q, err := d.NewQueue(1)
@@ -91,7 +91,7 @@ func TestCatchUpPrepared(t *testing.T) {
 	}
 }
 
-// A tier that cannot be prepared, or started, is no tier of a log that was looked at.
+// A tier that fails in Prepare or Start is not used.
 func TestPreparedWithoutATier(t *testing.T) {
 	last := device.NewMemory()
 	if err := newBench(t, started(t, last)).writeAll("aaaabbbb", 0); err != nil {
@@ -105,7 +105,7 @@ func TestPreparedWithoutATier(t *testing.T) {
 	newBench(t, startedAt(t, d, 4)).wantRead("aaaa", 0, 1)
 }
 
-// Where no other tier has it any more, Start says so and goes on with what there is.
+// If no other tier has the missing bytes, Start reports that and continues.
 func TestCatchUpInVain(t *testing.T) {
 	last := device.NewMemory()
 	leaveBehind(t, volatile(), last, 0, device.FaultyOptions{Stuck: 1}, "aaaa", "bbbb")
@@ -118,7 +118,7 @@ func TestCatchUpInVain(t *testing.T) {
 	}
 }
 
-// An orderly end leaves nothing to catch up with.
+// After an orderly Close there is nothing to catch up with.
 func TestNothingToCatchUp(t *testing.T) {
 	first, last := device.NewMemory(), device.NewMemory()
 	faulty := device.NewFaulty(last, device.FaultyOptions{Stuck: 1})

@@ -9,11 +9,10 @@ import (
 	"github.com/redykv/redykv/device"
 )
 
-// These are the faults that are known of FASTER's tiered storage (A51), each with a
-// test that would find it here.
+// These are the known faults of FASTER's tiered storage (A51), each with a test that would
+// detect it here.
 
-// lazy is a device that does its work only when it is polled, and what it was asked
-// for last first.
+// lazy is a device that works only when polled, and carries out the last operation first.
 type lazy struct{ device.Device }
 
 type lazyQueue struct {
@@ -42,8 +41,7 @@ func (q *lazyQueue) Poll(done []device.Completion) int {
 	return q.Queue.Poll(done)
 }
 
-// A write, and a truncation, wait for the tiers that they went to, not for as many as
-// there are.
+// Writes and truncations wait for the tiers they went to, not for a fixed number of tiers.
 func TestFaultWaitsForTiersNotWritten(t *testing.T) {
 	for _, down := range []int{0, 1} {
 		faulty := []*device.Faulty{
@@ -72,7 +70,7 @@ func TestFaultWaitsForTiersNotWritten(t *testing.T) {
 	}
 }
 
-// Of a write that fails, every tier's error is told, once.
+// A failed write reports the error of every tier, once.
 func TestFaultOnlyTheLastError(t *testing.T) {
 	bad := func() device.Device {
 		return device.NewFaulty(device.NewMemory(), device.FaultyOptions{WriteError: 1})
@@ -94,8 +92,8 @@ func TestFaultOnlyTheLastError(t *testing.T) {
 	}
 }
 
-// So it is of a read that all tiers fail. It is no reason for the last one to leave, and
-// when that answers again nothing is lost.
+// A read that all tiers fail reports all errors, too. The last tier stays in the set, and
+// later reads succeed.
 func TestEveryTierFailsReads(t *testing.T) {
 	var tiers []*device.Faulty
 	for range 3 {
@@ -128,8 +126,7 @@ func TestEveryTierFailsReads(t *testing.T) {
 	}
 }
 
-// A buffer is its owner's again when no tier reads it any more: as soon as it is
-// Released, its bytes may change.
+// No tier reads a buffer after the Released event: its bytes may then change.
 func TestFaultBufferIsReused(t *testing.T) {
 	for name, opts := range map[string]device.TieredOptions{
 		"wait": {CommitPoint: 1},
@@ -162,7 +159,7 @@ func TestFaultBufferIsReused(t *testing.T) {
 	}
 }
 
-// A volatile tier answers for nothing after a restart, not even where the log begins.
+// After a restart a volatile tier answers no read, not even at the beginning of the log.
 func TestFaultReadsGoToAnEmptyTier(t *testing.T) {
 	last := device.NewMemory()
 	d := started(t, device.NewTiered(volatile(), last))
@@ -179,8 +176,8 @@ func TestFaultReadsGoToAnEmptyTier(t *testing.T) {
 	b.wantRead("cccc", 8, 0)
 }
 
-// A tier that nobody asks for anything gets on with its work, and may refuse more than
-// it can take (see also TestTierIsFull).
+// A tier makes progress even if no read goes to it, and may refuse operations beyond its
+// capacity (see also TestTierIsFull).
 func TestFaultInnerTiersAreNotPolled(t *testing.T) {
 	d := started(t, device.NewTieredWith(device.TieredOptions{CommitPoint: 1, Logger: quiet},
 		volatile(), lazy{volatile()}, lazy{narrow{device.NewMemory()}}))
@@ -193,7 +190,7 @@ func TestFaultInnerTiersAreNotPolled(t *testing.T) {
 	}
 	released := 0
 	for i := 0; released < n; i++ {
-		// Reads of the first tier alone, without a Wait for anybody.
+		// Reads of the first tier only, without a Wait for the others.
 		if err := b.q.Read(make([]byte, 4), 0, 1); err != nil {
 			t.Fatal(err)
 		}

@@ -15,8 +15,8 @@ import (
 	"github.com/redykv/redykv/device"
 )
 
-// Close waits neither for a tier that was dropped and is stuck, nor for one that turns out
-// to be. What it has open is closed when its writes end.
+// Close waits neither for a dropped tier that is stuck, nor for one that becomes stuck. Their
+// queues are closed when the writes end.
 func TestCloseLeavesStuckTiers(t *testing.T) {
 	for name, pages := range map[string]int{"dropped": 4, "not dropped yet": 2} {
 		t.Run(name, func(t *testing.T) {
@@ -63,7 +63,7 @@ func TestCloseLeavesStuckTiers(t *testing.T) {
 	}
 }
 
-// Close gives a tier what its full queue did not take yet, and ends.
+// Close submits the writes that a tier's full queue had no room for, and returns.
 func TestCloseEndsWhatIsLate(t *testing.T) {
 	const pages = 5
 	faulty := device.NewFaulty(device.NewMemory(), device.FaultyOptions{Stuck: 1})
@@ -86,7 +86,7 @@ func TestCloseEndsWhatIsLate(t *testing.T) {
 	}
 }
 
-// closes counts how often a device is closed.
+// closes counts calls of Close.
 type closes struct {
 	device.Device
 	n atomic.Int64
@@ -97,8 +97,8 @@ func (c *closes) Close() error {
 	return c.Device.Close()
 }
 
-// Close does not wait for a tier that is stuck while it gets back what it lacks, nor for
-// one that this is read from.
+// Close does not wait for a tier that is stuck in a refill, whether it is refilled or read
+// from.
 func TestCloseLeavesStuckRefills(t *testing.T) {
 	for name, stuckAt := range map[string]int{"filled": 0, "read": 1} {
 		t.Run(name, func(t *testing.T) {
@@ -119,7 +119,7 @@ func TestCloseLeavesStuckRefills(t *testing.T) {
 				t.Fatal(err)
 			}
 			faulty[0].Set(device.FaultyOptions{})
-			asked[stuckAt].stick.Store(faulty[stuckAt]) // at what the refill asks of it
+			asked[stuckAt].stick.Store(faulty[stuckAt]) // by the refill's operation
 			if err := b.writeAll("efgh", 4); err != nil {
 				t.Fatal(err)
 			}
@@ -136,8 +136,8 @@ func TestCloseLeavesStuckRefills(t *testing.T) {
 	}
 }
 
-// asks is a device that gets stuck at the first operation on address 0 once stick is set,
-// and whose queues wait for what is stuck.
+// asks is a device that gets stuck at the first operation on address 0 once stick is set, and
+// whose queues wait for stuck operations.
 type asks struct {
 	device.Device
 	stick         atomic.Pointer[device.Faulty]
@@ -184,7 +184,7 @@ func (q askedQueue) stick(addr int64, do func() error) error {
 	return err
 }
 
-// A tier that takes long to be started again holds nobody up, neither writes nor Close.
+// A tier whose restart takes long delays neither writes nor Close.
 func TestSlowStart(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	faulty, slow, d := newSlowStart(time.Millisecond)
@@ -204,7 +204,7 @@ func TestSlowStart(t *testing.T) {
 		slow.slow.Store(true)
 	}
 	fail()
-	write() // has it started
+	write() // triggers the restart
 	end := <-slow.asked
 	for range 3 {
 		write()
@@ -234,7 +234,7 @@ func TestSlowStart(t *testing.T) {
 	until(t, func() bool { return slow.n.Load() == 1 })
 }
 
-// begun starts tiers, and opens a queue of them; the test closes both.
+// begun starts tiers and opens a queue. The test closes both.
 func begun(t *testing.T, d *device.Tiered) *bench {
 	t.Helper()
 	if err := d.Start(0); err != nil {
@@ -247,7 +247,7 @@ func begun(t *testing.T, d *device.Tiered) *bench {
 	return &bench{t, q}
 }
 
-// newSlowStart makes tiers, the first of which can fail, and take long to start.
+// newSlowStart returns two tiers. The first can fail, and its start can be delayed.
 func newSlowStart(closeWait time.Duration) (*device.Faulty, *slowStart, *device.Tiered) {
 	faulty := device.NewFaulty(volatile(), device.FaultyOptions{})
 	slow := &slowStart{closes: closes{Device: faulty}, asked: make(chan chan struct{})}
@@ -255,7 +255,7 @@ func newSlowStart(closeWait time.Duration) (*device.Faulty, *slowStart, *device.
 	return faulty, slow, device.NewTieredWith(opts, slow, device.NewMemory())
 }
 
-// slowStart is a device whose Start tells and waits, if it is to be slow.
+// slowStart is a device whose Start signals the test and then blocks, if slow is set.
 type slowStart struct {
 	closes
 	slow  atomic.Bool
@@ -271,7 +271,7 @@ func (s *slowStart) Start(tail int64) error {
 	return s.closes.Start(tail)
 }
 
-// A tier that nobody waits for does not hold up Sync, and is not trusted afterwards.
+// A detached tier that is stuck does not delay Sync, and leaves the set.
 func TestSyncLeavesStuckTiers(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	stuck := &slowSync{closes: closes{Device: device.NewMemory()}, end: make(chan struct{})}
@@ -299,7 +299,7 @@ func TestSyncLeavesStuckTiers(t *testing.T) {
 	until(t, func() bool { return stuck.n.Load() == 1 })
 }
 
-// slowSync is a device whose Sync waits.
+// slowSync is a device whose Sync blocks.
 type slowSync struct {
 	closes
 	end chan struct{}

@@ -10,9 +10,9 @@ import (
 	"github.com/redykv/redykv/device/devicetest"
 )
 
-// TestTieredAgainstModel runs random logs on random stacks of faulty tiers and
-// compares every byte with an array. The last tier is slow and sticks, but it
-// keeps what it is given; the others do everything wrong that they can tell of.
+// TestTieredAgainstModel runs random logs on random stacks of faulty tiers and compares every
+// byte with an array. The last tier is slow and gets stuck, but keeps all writes. The others
+// inject every fault that they report.
 func TestTieredAgainstModel(t *testing.T) {
 	seeds := 40
 	if testing.Short() {
@@ -29,13 +29,13 @@ func TestTieredAgainstModel(t *testing.T) {
 
 const modelPage = 4096
 
-// tieredModel is one run: a log that is written a page after another, read
-// below what was released, truncated, synced and opened again.
+// tieredModel is one run: a log whose pages are written in order, read below the released
+// address, truncated, synced and reopened.
 type tieredModel struct {
 	t       *testing.T
 	r       *rand.Rand
-	bytes   []byte // what every address holds
-	next    int    // page to write next
+	bytes   []byte // expected byte at every address
+	next    int    // next page to write
 	pending map[int]bool
 	begin   int // lowest address not truncated
 
@@ -63,7 +63,7 @@ func newTieredModel(t *testing.T, seed uint64) *tieredModel {
 	return m
 }
 
-// memories makes the stack one of memories.
+// memories replaces the parts by memory devices.
 func (m *tieredModel) memories() {
 	tiers := 1 + m.r.IntN(3)
 	for i := range tiers {
@@ -78,7 +78,7 @@ func (m *tieredModel) memories() {
 	m.commit = m.r.IntN(tiers + 1)
 }
 
-// open stacks the tiers anew over what the parts hold.
+// open creates a new stack over the contents of the parts.
 func (m *tieredModel) open() {
 	var tiers []device.Device
 	m.faulty = nil
@@ -139,7 +139,7 @@ func (m *tieredModel) run() {
 	m.close()
 }
 
-// released is the end of what may be read from the device.
+// released is the end of the range that can be read from the device.
 func (m *tieredModel) released() int {
 	end := m.next
 	for page := range m.pending {
@@ -167,7 +167,7 @@ func (m *tieredModel) read() {
 	m.p.Read(make([]byte, n), int64(addr), m.bytes[addr:addr+n])
 }
 
-// reopen ends the log in an orderly way and opens it again.
+// reopen closes the log properly and opens it again.
 func (m *tieredModel) reopen() {
 	m.p.Drain()
 	if err := m.d.Sync(); err != nil {
@@ -180,7 +180,7 @@ func (m *tieredModel) reopen() {
 func (m *tieredModel) close() {
 	m.p.Drain()
 	for _, f := range m.faulty {
-		f.Release() // a queue waits for copies of writes, too, that a tier is still to answer
+		f.Release() // Close also waits for copies that a tier has not written yet
 	}
 	m.p.Close()
 	for i, tier := range m.d.Metrics() {

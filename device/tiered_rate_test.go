@@ -14,7 +14,7 @@ import (
 	"github.com/redykv/redykv/internal/clock"
 )
 
-// handClock stands still but for pass, and tells of whoever wants to be called.
+// handClock advances only by pass, and reports every timer that is set.
 type handClock struct {
 	armed chan alarm
 
@@ -27,7 +27,7 @@ type alarm struct {
 	call  func()
 }
 
-// Stop implements clock.Timer: whoever stops it does not want to hear of it any more.
+// Stop implements clock.Timer. The callback is not called any more.
 func (alarm) Stop() bool { return true }
 
 func (c *handClock) Now() time.Time {
@@ -48,9 +48,8 @@ func (c *handClock) AfterFunc(d time.Duration, call func()) clock.Timer {
 	return a
 }
 
-// busy is a device whose operations take some of a clock's time, as those of one do that
-// has others to carry out first. It notes how many are under way at a time, and how large
-// they are.
+// busy is a device whose operations take time of a clock, as those of a loaded device do. It
+// records how many are pending at once, and their sizes.
 type busy struct {
 	device.Device
 	clock *handClock
@@ -82,17 +81,16 @@ func (q *busyQueue) Poll(done []device.Completion) int {
 	return n
 }
 
-// A tier is refilled no faster than it is allowed to, and, where its tiers have nothing
-// else to do, as fast. Where they are busy, so that a piece takes long, the refill rests
-// for as long after it: it asks for half of their time at most, and never for more than
-// one small piece at a time. While it rests, operations go on.
+// A refill does not exceed its rate, and reaches it on idle tiers. On busy tiers, where a
+// piece takes long, it pauses for as long after each piece: it uses at most half of their
+// time, with one small piece pending at a time. Other operations continue during the pause.
 func TestRefillRate(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	const (
 		size     = 4 << 20
 		capacity = 2<<20 + 100<<10
 		piece    = 64 << 10
-		share    = 10 * time.Millisecond // of a piece
+		share    = 10 * time.Millisecond // duration of a piece at the refill's rate
 		rate     = piece * int64(time.Second/share)
 		slow     = 7 * share
 	)
@@ -113,10 +111,10 @@ func TestRefillRate(t *testing.T) {
 	}
 	b = newBench(t, d)
 	filled := func() int64 { return int64(d.Metrics()[0].Refilled) }
-	var elapsed, asked time.Duration // since the first piece began; of which the tiers were at work for it
+	var elapsed, asked time.Duration // time since the first piece began, and the part in which tiers worked for the refill
 	before := int64(0)
 	for pieces := 1; d.Metrics()[0].Missing > 0; pieces++ {
-		a := <-c.armed // a piece was copied, and the refill rests
+		a := <-c.armed // a piece was copied, and the pause has begun
 		copied := filled() - before
 		if copied <= 0 || copied > piece {
 			t.Fatalf("%d bytes in one piece", copied)
@@ -131,7 +129,7 @@ func TestRefillRate(t *testing.T) {
 		if before += copied; before > int64(elapsed.Seconds()*float64(rate)) {
 			t.Fatalf("%d bytes in %v, at %d a second", before, elapsed, rate)
 		}
-		// Whoever reads meanwhile does not wait for it.
+		// Reads do not wait for the pause.
 		b.wantRead("0123", 0, 1)
 		if filled() != before {
 			t.Fatal("it did not rest")

@@ -18,12 +18,11 @@ import (
 	"github.com/redykv/redykv/device/devicetest"
 )
 
-// TestRefillAgainstModel runs random logs on tiers of which the first loses ranges
-// at random, and comes back, while the log is written, read, truncated and opened
-// again. Every read is right, and in the end the first tier holds all it has room
-// for, and nothing else.
+// TestRefillAgainstModel runs random logs on tiers, while the first tier loses random ranges
+// and restarts, and the log is written, read, truncated and reopened. Every read must be
+// right, and at the end the first tier must hold all it has room for, and nothing else.
 func TestRefillAgainstModel(t *testing.T) {
-	defer goleak.VerifyNone(t, goleak.IgnoreCurrent()) // others' are their own
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent()) // ignore goroutines of other tests
 	seeds := 60
 	if testing.Short() {
 		seeds = 15
@@ -37,14 +36,14 @@ func TestRefillAgainstModel(t *testing.T) {
 
 const refillPage = 1 << 10
 
-// refillModel is one run. Some pages are written twice, as the page is in which a
-// log ends: first with zeros in their second half.
+// refillModel is one run. Some pages are written twice, like the page in which a log ends:
+// first with zeros in the second half.
 type refillModel struct {
 	t      *testing.T
 	r      *rand.Rand
 	bytes  []byte
-	next   int          // page to write next
-	half   map[int]bool // written once, to be written again
+	next   int          // next page to write
+	half   map[int]bool // pages written once that will be written again
 	under  map[int]bool // pages being written
 	begin  int
 	commit int
@@ -70,7 +69,7 @@ func newRefillModel(t *testing.T, seed uint64) *refillModel {
 
 func (m *refillModel) open() {
 	tiers := []device.Device{m.first}
-	if m.r.IntN(3) == 0 { // one between them, with a hole that it does not know
+	if m.r.IntN(3) == 0 { // a tier in between, with a hole that it does not know of
 		tiers = append(tiers, device.NewFaulty(volatile(), device.FaultyOptions{Seed: m.r.Uint64(), WriteError: 0.1, ReadError: 0.1}))
 	}
 	tiers = append(tiers, late{m.last.Reopen(), m.r.Uint64()})
@@ -117,7 +116,7 @@ func (m *refillModel) run() {
 	m.finish()
 }
 
-// settled is the end of what may be read from the device.
+// settled is the end of the range that can be read from the device.
 func (m *refillModel) settled() int {
 	end := m.next
 	for page := range m.under {
@@ -163,7 +162,7 @@ func (m *refillModel) read() {
 	m.p.Read(make([]byte, n), int64(addr), m.bytes[addr:addr+n])
 }
 
-// whole writes the pages that are to be written again.
+// whole completes the pages that are written twice.
 func (m *refillModel) whole() {
 	for m.p.Drain(); len(m.half) > 0; m.p.Drain() {
 		m.write()
@@ -186,15 +185,15 @@ func (m *refillModel) close() {
 	}
 }
 
-// finish waits until the first tier has all back, and looks at it.
+// finish waits until the first tier is refilled, and checks it.
 func (m *refillModel) finish() {
 	m.whole()
 	m.first.fail(0, device.ErrNotHeld)
 	m.first.restore()
-	if !m.d.Metrics()[0].Healthy { // only a write brings it back
+	if !m.d.Metrics()[0].Healthy { // only a write restarts it
 		m.reopen()
 	}
-	wait(m.t, func() bool { // what was filled last is counted a moment later
+	wait(m.t, func() bool { // the last piece is counted with a delay
 		tier := m.d.Metrics()[0]
 		return tier.Missing == 0 && (tier.Refilled == 0) == (tier.Refills == 0)
 	})
@@ -208,8 +207,8 @@ func (m *refillModel) finish() {
 	}
 }
 
-// wait is for what a goroutine of the device does. It does not count the time in which
-// the whole process stood still.
+// wait waits for an effect of a goroutine of the device. The timeout does not include time in
+// which the whole process was stopped.
 func wait(t *testing.T, until func() bool) {
 	t.Helper()
 	patience, looked := 30*time.Second, time.Now()
@@ -223,7 +222,7 @@ func wait(t *testing.T, until func() bool) {
 	}
 }
 
-// lines is what was logged.
+// lines holds log output.
 type lines struct {
 	mu  sync.Mutex
 	all strings.Builder
@@ -243,10 +242,10 @@ func (l *lines) count(s string) int {
 
 func (l *lines) has(s string) bool { return l.count(s) > 0 }
 
-// A tier that is empty after a restart gets what it has room for, the newest first;
-// reads of it come from the next tier until then.
+// A tier that is empty after a restart is refilled up to its capacity, newest first. Until
+// then the next tier answers its reads.
 func TestRefillAfterStart(t *testing.T) {
-	defer goleak.VerifyNone(t, goleak.IgnoreCurrent()) // others' are their own
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent()) // ignore goroutines of other tests
 	const size, capacity = 1 << 20, 300 << 10
 	last := device.NewMemory()
 	log := bytes.Repeat([]byte("0123456789abcdef"), size/16)
@@ -258,14 +257,14 @@ func TestRefillAfterStart(t *testing.T) {
 	d := device.NewTieredWith(device.TieredOptions{
 		Names: []string{"fast", "all"}, Logger: slog.New(slog.NewTextHandler(&logged, nil)), RefillRate: 1 << 40,
 	}, first, last)
-	first.lose(0, size) // no memory yet
+	first.lose(0, size) // no memory at first
 	if err := d.Start(size); err != nil {
 		t.Fatal(err)
 	}
 	b = newBench(t, d)
 	b.wantRead("789a", size-9, 1)
 	first.restore()
-	wait(t, func() bool { return logged.has("tier=fast bytes=307200") }) // what was filled last is counted then
+	wait(t, func() bool { return logged.has("tier=fast bytes=307200") }) // the last piece is counted with a delay
 	if m := d.Metrics()[0]; m.Missing != 0 {
 		t.Errorf("metrics %+v", m)
 	}
@@ -287,7 +286,7 @@ func TestRefillAfterStart(t *testing.T) {
 	upwards := 0
 	for i, hole := range first.refills {
 		if i > 0 && hole.From > first.refills[i-1].From {
-			upwards++ // after one that failed
+			upwards++ // this read follows a failed one
 		}
 	}
 	if upwards > len(first.refills)/2 {
@@ -295,10 +294,10 @@ func TestRefillAfterStart(t *testing.T) {
 	}
 }
 
-// A write that the first tier does not keep leaves it in the set, and is committed
-// when another one has it.
+// A first tier that fails a write with ErrNotHeld stays in the set. The write is committed
+// when another tier has it.
 func TestHoleIsNoCommitPoint(t *testing.T) {
-	defer goleak.VerifyNone(t, goleak.IgnoreCurrent()) // others' are their own
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent()) // ignore goroutines of other tests
 	first := newLossy(2, 1000, 1000)
 	last := device.NewFaulty(device.NewMemory(), device.FaultyOptions{Stuck: 1})
 	d := device.NewTieredWith(device.TieredOptions{CommitPoint: 1, Logger: quiet, RefillRate: -1}, first, last)
@@ -341,9 +340,9 @@ func TestHoleIsNoCommitPoint(t *testing.T) {
 	}
 }
 
-// What the commit point has lost, Sync does not promise before the last tier has it.
+// If the commit point lost writes, Sync fails until the last tier has them.
 func TestSyncAfterALoss(t *testing.T) {
-	defer goleak.VerifyNone(t, goleak.IgnoreCurrent()) // others' are their own
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent()) // ignore goroutines of other tests
 	first := newLossy(3, 1000, 1000)
 	last := device.NewFaulty(device.NewMemory(), device.FaultyOptions{Stuck: 1})
 	d := device.NewTieredWith(device.TieredOptions{CommitPoint: 1, Logger: quiet}, first, last)
@@ -377,8 +376,7 @@ func TestSyncAfterALoss(t *testing.T) {
 	}
 }
 
-// A tier that has tiers itself is refilled by writes that are committed before they are
-// over: each counts as one.
+// A tier that is itself a Tiered is refilled by writes with two events. Each counts as one.
 func TestRefillOfTiers(t *testing.T) {
 	slow := device.NewFaulty(device.NewMemory(), device.FaultyOptions{WriteError: 1})
 	inner := device.NewTieredWith(device.TieredOptions{CommitPoint: 1, RefillRate: -1, Logger: quiet}, device.NewMemory(), slow)
@@ -391,7 +389,7 @@ func TestRefillOfTiers(t *testing.T) {
 		t.Fatalf("%+v", m)
 	}
 	slow.Set(device.FaultyOptions{Delay: 1})
-	for at := int64(4); !d.Metrics()[0].Healthy; at += 4 { // a start that takes long is tried again
+	for at := int64(4); !d.Metrics()[0].Healthy; at += 4 { // a start that takes too long is repeated
 		if err := b.writeAll("bbbb", at); err != nil {
 			t.Fatal(err)
 		}

@@ -11,8 +11,8 @@ import (
 	"github.com/redykv/redykv/device"
 )
 
-// A log that is only read gets a tier back as well, whatever took it out, and what the
-// tier lacks.
+// Reads alone bring a failed tier back into the set, for any cause of failure, and it is
+// refilled.
 func TestReadsBringTiersBack(t *testing.T) {
 	for name, ill := range map[string]device.FaultyOptions{
 		"a write failed": {WriteError: 1}, "all fails": {Down: true}, "reads fail": {ReadError: 1},
@@ -32,7 +32,7 @@ func TestReadsBringTiersBack(t *testing.T) {
 			b.write("aaaa", 0)
 			first.Set(ill)
 			b.write("bbbb", 4)
-			late := newBench(t, d) // of a tier that is down, it gets no queue
+			late := newBench(t, d) // gets no queue on the tier that is down
 			for d.Metrics()[0].Healthy {
 				b.wantRead("aaaa", 0, 1)
 			}
@@ -55,7 +55,7 @@ func TestReadsBringTiersBack(t *testing.T) {
 	}
 }
 
-// So it gets one that could not even be started.
+// Reads also bring back a tier whose first Start failed.
 func TestReadsStartTiers(t *testing.T) {
 	middle, last := device.NewMemory(), device.NewMemory()
 	opts := device.TieredOptions{RetryAfter: 1, Logger: quiet}
@@ -73,8 +73,8 @@ func TestReadsStartTiers(t *testing.T) {
 	b.wantRead("aaaa", 0, 0)
 }
 
-// Reads do not wait for a tier that takes long to start. One that writes have passed
-// meanwhile does not answer for them.
+// Reads do not wait for a slow start. If writes went past its address meanwhile, the tier does
+// not answer for them.
 func TestReadsDoNotWaitForAStart(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	faulty, slow, d := newSlowStart(time.Minute)
@@ -99,9 +99,9 @@ func TestReadsDoNotWaitForAStart(t *testing.T) {
 	for range 200 {
 		b.wantRead("aaaa", 0, 1)
 	}
-	b.write("bbbb", 4) // passes the start
+	b.write("bbbb", 4) // goes past the address of the start
 	close(end)
-	end = asked() // so there is another one
+	end = asked() // so the tier is started again
 	b.wantRead("bbbb", 4, 1)
 	slow.slow.Store(false)
 	close(end)

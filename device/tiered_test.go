@@ -13,7 +13,7 @@ import (
 
 var quiet = slog.New(slog.DiscardHandler)
 
-// bench is a queue and the means to use it one operation at a time.
+// bench is a queue, with methods that run one operation at a time.
 type bench struct {
 	t testing.TB
 	q device.Queue
@@ -67,7 +67,7 @@ func (b *bench) read(n int, addr int64) (string, device.Completion) {
 	return string(dst), c
 }
 
-// wantRead checks what is read and which tier answers.
+// wantRead checks the bytes of a read and the tier that answered.
 func (b *bench) wantRead(want string, addr int64, tier uint8) {
 	b.t.Helper()
 	if got, c := b.read(len(want), addr); c.Err != nil || got != want || c.Tier != tier {
@@ -75,16 +75,17 @@ func (b *bench) wantRead(want string, addr int64, tier uint8) {
 	}
 }
 
-// started starts a new device, and ends it with the test.
+// started starts a new device and closes it at the end of the test.
 func started(t testing.TB, d device.Device) device.Device {
 	t.Helper()
 	return startedAt(t, d, 0)
 }
 
-// startedAt starts a device with a log that ends there, and ends it with the test.
+// startedAt starts a device with a log that ends at tail, and closes it at the end of the
+// test.
 func startedAt(t testing.TB, d device.Device, tail int64) device.Device {
 	t.Helper()
-	t.Cleanup(func() { _ = d.Close() }) // the test says how it is to end, if it matters
+	t.Cleanup(func() { _ = d.Close() }) // a test that checks Close calls it itself
 	if err := d.Start(tail); err != nil {
 		t.Fatal(err)
 	}
@@ -132,8 +133,8 @@ func TestTierFailsAndComesBack(t *testing.T) {
 	}
 }
 
-// TestHolesSurviveRestart: a durable tier that missed a write does not answer
-// for it after everything was opened anew.
+// TestHolesSurviveRestart: a durable tier that missed a write does not answer for it after a
+// restart.
 func TestHolesSurviveRestart(t *testing.T) {
 	middle, last := device.NewMemory(), device.NewMemory()
 	faulty := device.NewFaulty(middle, device.FaultyOptions{FailWrite: 2})
@@ -202,15 +203,15 @@ func TestCommitPoint(t *testing.T) {
 	} else if !errors.Is(c.Err, device.ErrFault) {
 		t.Errorf("%+v, want the last tier's error", c)
 	}
-	// The commit point itself fails: the next tier takes its place.
+	// If the commit point fails, the next tier takes its place.
 	last.Set(device.FaultyOptions{})
 	if c := b.write("cccc", 8); c.Event != device.Done || c.Err != nil {
 		t.Errorf("%+v, want Done", c)
 	}
 }
 
-// TestSyncNeedsTheCommitPoint: where the tier that committed a write has failed
-// and the last does not have it yet, Sync cannot promise it.
+// TestSyncNeedsTheCommitPoint: Sync fails if the tier that committed a write has failed and
+// the last tier does not have the write yet.
 func TestSyncNeedsTheCommitPoint(t *testing.T) {
 	first := device.NewFaulty(device.NewMemory(), device.FaultyOptions{SyncError: 1})
 	last := device.NewFaulty(device.NewMemory(), device.FaultyOptions{Stuck: 1})
@@ -256,7 +257,7 @@ type reusing struct {
 type reusingQueue struct {
 	device.Queue
 	d    reusing
-	dst  []byte // of the read under way
+	dst  []byte // of the pending read
 	addr int64
 }
 
@@ -319,7 +320,7 @@ func TestBadTiers(t *testing.T) {
 	}
 }
 
-// TestNoAllocations counts those of reads and writes in the steady state.
+// TestNoAllocations checks that reads and writes do not allocate in the steady state.
 func TestNoAllocations(t *testing.T) {
 	for name, d := range map[string]device.Device{
 		"memory": device.NewMemory(),
@@ -350,8 +351,8 @@ func TestNoAllocations(t *testing.T) {
 	}
 }
 
-// TestDamagedFloors: where it cannot be made out which tiers have holes, only
-// the last is trusted.
+// TestDamagedFloors: if the stored floors cannot be read, only the last tier answers old
+// addresses.
 func TestDamagedFloors(t *testing.T) {
 	for _, stored := range []string{"", "rubbish", "[0]", "[0,0,0]", `{"a":1}`} {
 		first, last := device.NewMemory(), device.NewMemory()
@@ -369,7 +370,7 @@ func TestDamagedFloors(t *testing.T) {
 	}
 }
 
-// narrow is a device whose queues take two operations at a time, whatever their depth.
+// narrow is a device whose queues accept two operations, at any depth.
 type narrow struct{ device.Device }
 
 func (d narrow) NewQueue(depth int) (device.Queue, error) {
@@ -404,8 +405,8 @@ func (q *narrowQueue) Poll(done []device.Completion) int {
 	return n
 }
 
-// A tier whose queue has no room at the moment has not failed: what it did not take
-// it is given later, in order.
+// A tier whose queue is full for the moment has not failed. Operations that it refused are
+// enqueued later, in order.
 func TestTierIsFull(t *testing.T) {
 	for _, tiers := range [][]device.Device{
 		{narrow{volatile()}, device.NewMemory()},
@@ -437,7 +438,7 @@ func TestTierIsFull(t *testing.T) {
 			}
 		}
 		const n = 16
-		for lap := range 2 { // the second overwrites the first
+		for lap := range 2 { // the second lap overwrites the first
 			for i := range n {
 				if err := q.Write(fmt.Appendf(nil, "%d %2d", lap, i), int64(4*i), uint64(i)); err != nil {
 					t.Fatal(err)

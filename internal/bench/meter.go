@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// longest is the longest latency that is told apart, in nanoseconds.
+	// longest is the greatest latency that is recorded, in nanoseconds.
 	longest = int64(time.Minute)
 	// clockShare is the part of an operation's time that reading the clock may take.
 	clockShare = 0.02

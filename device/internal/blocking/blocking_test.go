@@ -14,7 +14,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// gated is a Storage whose operations wait to be let through.
+// gated is a Storage whose operations block until the test releases them.
 type gated struct {
 	gate chan struct{}
 	mu   sync.Mutex
@@ -44,8 +44,8 @@ func (g *gated) ReadAt(dst []byte, addr int64) error {
 
 func (g *gated) WriteAt(src []byte, addr int64) error { return g.ReadAt(src[:0], addr) }
 
-// As many operations are under way as there are workers; each ends once, with its own
-// outcome; Wait can be given up; what comes after Close ends with ErrClosed.
+// At most as many operations run as there are workers. Each completes once, with its own
+// result. Wait ends with its context. Operations after Close end with ErrClosed.
 func TestQueue(t *testing.T) {
 	const depth, workers = 50, 7
 	g := &gated{gate: make(chan struct{})}

@@ -17,8 +17,8 @@ import (
 // mem servers in this process.
 type Servers struct {
 	Transport string
-	Command   []string       // what is run; empty: as in [allocator.LocalOptions]
-	Menu      *menu.Menu     // by which a market sells them; nil: there is none
+	Command   []string       // command of a server; empty: as in [allocator.LocalOptions]
+	Menu      *menu.Menu     // VM types and prices of a simulated market; nil: no market
 	Pinning   server.Pinning // of their threads
 	// Apart gives them half of the processors that this process may use, and restricts this
 	// process to the others until the manager is closed, like two machines.

@@ -76,12 +76,12 @@ func (s *MigrateSpec) startLoad(c *redytier.Cache, op Op) (*migrant, error) {
 func (m *migrant) stop() error {
 	m.ended.Store(true)
 	err := <-m.result
-	m.result <- err // for the next
+	m.result <- err // kept for the next caller
 	return err
 }
 
 func (m *migrant) close() error {
-	_ = m.stop() // its error is known to who has not stopped it
+	_ = m.stop() // already reported, unless the loop still ran
 	return m.session.Close()
 }
 

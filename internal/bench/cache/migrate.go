@@ -22,13 +22,13 @@ type MigrateSpec struct {
 	RegionSize     int64 // bytes
 	Size           int   // of a request, in bytes
 	Depth          int   // requests in flight to each region
-	// Rate is how many requests a second are offered to each region, evenly: an open
-	// loop, which makes up for a few milliseconds in which nothing went, and drops what
-	// could not be asked for in more. 0: a closed one.
+	// Rate is the number of requests per second offered to each region, evenly. This is an
+	// open loop: it makes up for a few milliseconds without requests, and drops requests that
+	// are later than that. 0 means a closed loop.
 	Rate float64
 	Ops  []Op // Idle, Read, Write
-	// Moving is how many regions move: each has a VM of its own then. 0: those on the
-	// VM of the first.
+	// Moving is the number of regions that move; each region then has its own VM. 0: the
+	// regions on the first region's VM move.
 	Moving     int
 	Migrations []redytier.Migration
 	Rounds     int
@@ -88,7 +88,7 @@ type MigrateRow struct {
 	OfCopy             float64 `json:"of_copy"`
 
 	Before Load `json:"before"` // Migrate is called
-	Around Load `json:"around"` // Migrate runs, but no region moves: servers ready memory, and take it back
+	Around Load `json:"around"` // Migrate runs, but no region moves: servers prepare or release memory
 	During Load `json:"during"` // regions move
 	After  Load `json:"after"`  // Migrate has returned
 	Beside Load `json:"beside"` // a thread does a plain copy, of as many bytes in as much time

@@ -31,8 +31,8 @@ type loop struct {
 	done  []device.Completion
 }
 
-// newLoop starts a device with a log of the spec's size. For Write on files the log has
-// been truncated already, so that the files to be written were written before.
+// newLoop starts a device with a log of the spec's size. For Write on files the log has been
+// truncated already, so that the files to write to were written before.
 func newLoop(ctx context.Context, o *opened, op Op, s *Spec) (*loop, error) {
 	depth, block := slices.Max(s.Depths), slices.Max(s.Blocks)
 	l := &loop{
@@ -111,7 +111,7 @@ func (l *loop) check(x cell) error {
 func (l *loop) slice(ctx context.Context, x cell, lasts time.Duration) (bench.Sample, error) {
 	l.free = bench.AllTags(l.free, x.depth)
 	if x.op.writes() {
-		block := int64(x.block) // that of the slice before may have been another
+		block := int64(x.block) // the previous slice may have had another block size
 		l.tail = (l.tail + block - 1) / block * block
 	}
 	return l.meter.Run(ctx, x.depth, lasts, func() error { return l.start(x) }, l.finish, func() int { return len(l.free) })

@@ -101,9 +101,9 @@ func Run(ctx context.Context, spec Spec, progress bench.Progress) (_ *Report, er
 	return b.report, nil
 }
 
-// median returns the sample of the round that counts: the one with the median ratio to fio's
-// throughput where fio takes part, since a disk and its neighbours do in one slice what they
-// do in the next; otherwise the one with the median throughput.
+// median returns the sample of the round that counts: if fio takes part, the one with the
+// median ratio to fio's throughput, because the speed of a disk varies over time and
+// neighbouring slices see the same; otherwise the one with the median throughput.
 func median(ours, theirs []bench.Sample) (our bench.Sample, their *bench.Sample) {
 	rounds := make([]int, len(ours))
 	for i := range rounds {

@@ -73,7 +73,7 @@ type Client struct {
 	rng    *rand.PCG
 	meter  *bench.Meter
 	free   []uint64 // tags
-	halves []bool   // by tag: one of a message's completion and answer has come
+	halves []bool   // by tag: either the completion or the answer of a message has arrived
 	done   []fabric.Completion
 }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/redykv/redykv/ycsb"
 )
 
-// kinds are what a cell's operations do, in a form that costs nothing to ask.
+// kinds are the kinds of a cell's operations, in a form that is cheap to test.
 type kinds struct {
 	kind  kv.OpKind
 	mixed bool // reads and upserts
@@ -25,7 +25,8 @@ func (o Op) kinds() kinds {
 	return kinds{kind: kv.OpRead, mixed: o == Mixed}
 }
 
-// next is the kind of the next operation; coins holds those of a mix, a bit each.
+// next returns the kind of the next operation. coins holds one random bit per operation of a
+// mix.
 func (k kinds) next(coins *uint64) kv.OpKind {
 	if !k.mixed {
 		return k.kind
@@ -35,7 +36,7 @@ func (k kinds) next(coins *uint64) kv.OpKind {
 	return kv.OpKind(bit) // OpRead or OpUpsert
 }
 
-// set makes an operation one on record n. Small enough to be part of its callers.
+// set prepares op for record n. It is small enough to be inlined.
 func (w *worker) set(op *kv.Op, kind kv.OpKind, n uint32) {
 	op.Kind = kind
 	ycsb.PutKey(op.Key, uint64(n))
@@ -44,8 +45,8 @@ func (w *worker) set(op *kv.Op, kind kv.OpKind, n uint32) {
 	}
 }
 
-// fill gives an upsert of record n its value. Not part of set, which would be
-// too large to be part of its callers.
+// fill sets the value of an upsert of record n. It is not part of set, which would become too
+// large to be inlined.
 //
 //go:noinline
 func (w *worker) fill(op *kv.Op, n uint32) {
@@ -53,18 +54,18 @@ func (w *worker) fill(op *kv.Op, n uint32) {
 	ycsb.StampEnds(op.Value, uint64(n))
 }
 
-// plausible says whether a completed operation is well beyond doubt; if not,
-// verify looks closer. Small enough to be part of its callers.
+// plausible reports whether a completed operation is certainly correct; otherwise verify
+// checks it in full. It is small enough to be inlined.
 func plausible(op *kv.Op) bool {
 	return op.Err == nil && (op.Kind != kv.OpRead || ownWord(op.Value, ycsb.KeyNumber(op.Key)))
 }
 
-// ownWord says whether value is the one word of record n's.
+// ownWord reports whether value is the one-word value of record n.
 func ownWord(value []byte, n uint64) bool {
 	return len(value) == 8 && binary.LittleEndian.Uint64(value) == ycsb.ValueWord(n, 0)
 }
 
-// verify says what is wrong with a completed operation.
+// verify returns an error if a completed operation is wrong.
 func (w *worker) verify(op *kv.Op) error {
 	if op.Err != nil {
 		return fmt.Errorf("storebench: record %d: %w", ycsb.KeyNumber(op.Key), op.Err)
@@ -75,7 +76,7 @@ func (w *worker) verify(op *kv.Op) error {
 	return nil
 }
 
-// explain is what verify is for plain calls.
+// explain is verify for plain calls.
 func (w *worker) explain(value []byte, n uint64, err error) error {
 	if err != nil {
 		return fmt.Errorf("storebench: record %d: %w", n, err)
@@ -83,7 +84,7 @@ func (w *worker) explain(value []byte, n uint64, err error) error {
 	return w.check(value, n)
 }
 
-// check says whether value is that of record n, as far as its ends tell.
+// check returns an error if the ends of value are not those of record n's.
 func (w *worker) check(value []byte, n uint64) error {
 	if ycsb.EndsMatch(value, n, w.valueSize) {
 		return nil
@@ -91,9 +92,8 @@ func (w *worker) check(value []byte, n uint64) error {
 	return fmt.Errorf("storebench: record %d has a value of %d bytes that is not its own", n, len(value))
 }
 
-// plain runs one call for each number. Each kind has a loop of its own: how many
-// calls the processor has under way at once depends on how few instructions lie
-// between them.
+// plain makes one call per number. Each kind has a separate loop: the fewer instructions lie
+// between calls, the more of them the processor overlaps.
 func (w *worker) plain(k kinds, numbers []uint32) error {
 	switch {
 	case k.mixed:
@@ -122,7 +122,7 @@ func (w *worker) plainReads(numbers []uint32) error {
 	return nil
 }
 
-// plainWordReads is plainReads where the compiler knows how much room there is.
+// plainWordReads is plainReads with a buffer size known to the compiler.
 func (w *worker) plainWordReads(numbers []uint32) error {
 	session, key, buffer := w.session, (*[ycsb.KeySize]byte)(w.key), (*[8]byte)(w.value)
 	for _, n := range numbers {
@@ -163,7 +163,7 @@ func (w *worker) plainRMWs(numbers []uint32) error {
 	return nil
 }
 
-// plainWordRMWs is plainRMWs in the form that there is for values of a word.
+// plainWordRMWs is plainRMWs for one-word values.
 func (w *worker) plainWordRMWs(numbers []uint32) error {
 	session, key, modify := w.session, (*[ycsb.KeySize]byte)(w.key), w.rmwWord
 	for _, n := range numbers {
@@ -215,8 +215,8 @@ func (w *worker) batch(k kinds, numbers []uint32) error {
 	return nil
 }
 
-// async submits an operation for each number. It returns with as many under way
-// as there is room for.
+// async submits an operation per number. It returns with as many operations pending as there
+// is room for.
 func (w *worker) async(k kinds, numbers []uint32) error {
 	coins := w.coins.Uint64()
 	for _, n := range numbers {
@@ -235,7 +235,7 @@ func (w *worker) async(k kinds, numbers []uint32) error {
 	return nil
 }
 
-// poll takes back what is complete; if nothing is, it waits.
+// poll takes completed operations; if there are none, it waits.
 func (w *worker) poll() error {
 	n := w.session.Poll(w.done)
 	for _, op := range w.done[:n] {
@@ -255,8 +255,8 @@ func (w *worker) poll() error {
 	return nil
 }
 
-// generate is a batch without its store: what the cells' figures hold beside it.
-// That the values it looks at are not those of the records makes no difference.
+// generate is batch without the store. It measures the overhead that the figures of all cells
+// include. The values it checks need not be those of the records.
 func (w *worker) generate(k kinds, numbers []uint32) error {
 	coins := w.coins.Uint64()
 	for i, n := range numbers {

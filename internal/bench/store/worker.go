@@ -34,7 +34,7 @@ type worker struct {
 	key   []byte // of plain calls…
 	value []byte // …and their value
 	rmw   kv.Op  // a plain read-modify-write…
-	// …and what it is where values are of one word.
+	// The same read-modify-write for one-word values.
 	rmwWord kv.WordModifier
 
 	yard        yardstick
