@@ -2,5 +2,5 @@ package blackbox
 
 import "syscall"
 
-// attributes are those of a process that is killed when this one ends, however it does.
+// attributes makes the kernel kill the process when this one ends.
 func attributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }

@@ -14,37 +14,38 @@ import (
 	"time"
 )
 
-// Load are connections that send random commands in pipelines, and check every reply.
+// Load sends random commands in pipelines over some connections, and checks every reply.
 type Load struct {
 	Model *Model
 	// Dial connects to the server.
 	Dial func(context.Context) (net.Conn, error)
-	// Connections, and the keys of each kind that each of them writes.
+	// Connections is the number of connections; Keys is the number of keys of each kind
+	// that each connection writes.
 	Connections, Keys int
-	// MaxValue is the size of the largest values.
+	// MaxValue is the maximum size of a value.
 	MaxValue int
-	// Pauses lets connections wait now and then before they send, or take their replies.
+	// Pauses makes connections wait now and then before they send or read replies.
 	Pauses bool
-	// Failures lets commands fail at any time: the server's disk is damaged.
+	// Failures allows commands to fail at any time, because the server's disk is damaged.
 	Failures bool
-	// Patience is how long a reply may take (default 60 s).
+	// Patience is the time limit of a reply (default 60 s).
 	Patience time.Duration
 
-	run    int // number of the last Run, which makes values unique
+	run    int // number of the current Run, which makes values unique
 	ending atomic.Bool
 }
 
-// Ending says that the server is about to be ended: from now on connections may break and
+// Ending announces that the server will be ended: from now on connections may break and
 // commands may fail.
 func (l *Load) Ending() {
 	l.ending.Store(true)
 	l.Model.ends(true)
 }
 
-// mayFail says whether errors are to be expected now.
+// mayFail reports whether errors are expected now.
 func (l *Load) mayFail() bool { return l.Failures || l.ending.Load() }
 
-// Run sends until ctx ends or, after Ending, all connections are broken.
+// Run sends commands until ctx ends or, after Ending, all connections are broken.
 func (l *Load) Run(ctx context.Context, seed uint64) error {
 	if l.Patience == 0 {
 		l.Patience = time.Minute
@@ -75,7 +76,7 @@ type client struct {
 	r      *rand.Rand
 	conn   *Conn
 	values int
-	failed map[string]bool // keys of which a write failed: they are only read from then on
+	failed map[string]bool // keys with a failed write; they are only read from then on
 }
 
 // request is one command, or one transaction, of a pipeline.
@@ -94,7 +95,7 @@ func (c *client) run(ctx context.Context) error {
 		}
 		return err
 	}
-	defer func() { _ = conn.Close() }() // what was sent is answered, or the server is gone
+	defer func() { _ = conn.Close() }() // either everything sent was answered, or the server has ended
 	c.conn = NewConn(conn)
 	for ctx.Err() == nil {
 		c.pause()
@@ -115,8 +116,9 @@ func (c *client) pause() {
 	}
 }
 
-// pipeline sends some requests at once and checks their replies. It ends the client if
-// the connection broke, or a command failed, while the server was about to be ended.
+// pipeline sends some requests together and checks their replies. It returns true if the
+// client must end: after an error, or after a broken connection or failed command while the
+// server is being ended.
 func (c *client) pipeline() (ends bool, err error) {
 	requests := make([]request, 1+c.r.IntN(1<<c.r.IntN(8)))
 	var out []byte
@@ -148,7 +150,7 @@ func (c *client) pipeline() (ends bool, err error) {
 		for _, req := range requests[i+1:] {
 			c.load.Model.abandon(req.tickets)
 		}
-		_ = c.conn.Close() // ends the write as well
+		_ = c.conn.Close() // also ends the write
 		writing.Wait()
 		return true, err
 	}
@@ -158,13 +160,13 @@ func (c *client) pipeline() (ends bool, err error) {
 	return false, nil
 }
 
-// brokenError is that a connection ended.
+// brokenError reports that a connection ended.
 type brokenError struct{ err error }
 
 func (e *brokenError) Error() string { return "the connection ended: " + e.err.Error() }
 func (e *brokenError) Unwrap() error { return e.err }
 
-// read is the next reply.
+// read returns the next reply.
 func (c *client) read() (Reply, error) {
 	r, err := c.conn.ReadReply()
 	if err != nil && !errors.As(err, new(*ProtocolError)) {
@@ -173,7 +175,7 @@ func (c *client) read() (Reply, error) {
 	return r, err
 }
 
-// replies reads and checks what a request is answered. Failed is that it was an error.
+// replies reads and checks the reply to a request. It returns true if that was an error.
 func (c *client) replies(req request) (failed bool, err error) {
 	r, err := c.expect(req)
 	if err != nil {
@@ -214,7 +216,7 @@ func (c *client) replies(req request) (failed bool, err error) {
 	return failed, nil
 }
 
-// expect reads up to the reply that counts: a transaction's last.
+// expect returns the last reply of a request, which for a transaction is EXEC's.
 func (c *client) expect(req request) (Reply, error) {
 	if req.group {
 		want := ok // of MULTI
@@ -232,7 +234,7 @@ func (c *client) expect(req request) (Reply, error) {
 	return c.read()
 }
 
-// request makes one.
+// request returns a random request.
 func (c *client) request() request {
 	switch c.r.IntN(24) {
 	case 0: // a transaction
@@ -259,7 +261,7 @@ func (c *client) request() request {
 			args = append(args, op.Args[1:]...)
 		}
 		return request{bytes: AppendCommand(nil, args...), tickets: c.load.Model.send(ops, nil, false), one: true}
-	case 2, 3: // what another connection writes
+	case 2, 3: // keys that another connection writes
 		op := c.readOf(c.r.IntN(c.load.Connections))
 		return request{bytes: AppendCommand(nil, op.Args...), tickets: c.load.Model.send([]*Op{op}, nil, !c.owns(op.Key))}
 	}
@@ -271,12 +273,12 @@ func (c *client) owns(key string) bool {
 	return strings.Split(key, ":")[1] == strconv.Itoa(c.number)
 }
 
-// key is one of a kind, s, c or h, that a connection writes. Few of them are used often.
+// key returns a key of kind s, c or h that a connection writes. A few keys are used often.
 func (c *client) key(kind string, number int) string {
 	return fmt.Sprintf("%s:%d:%d", kind, number, c.r.IntN(1+c.r.IntN(c.load.Keys)))
 }
 
-// value is unlike any other.
+// value returns a unique value.
 func (c *client) value() string {
 	c.values++
 	tag := fmt.Sprintf("<%d.%d.%d>", c.load.run, c.number, c.values)
@@ -284,13 +286,13 @@ func (c *client) value() string {
 	return strings.Repeat(tag, 1+size/len(tag))
 }
 
-// piece is a short value.
+// piece returns a short value.
 func (c *client) piece() string {
 	c.values++
 	return fmt.Sprintf("<%d.%d.%d>", c.load.run, c.number, c.values)
 }
 
-// op is an operation on a key of this connection's own.
+// op returns an operation on a key that this connection writes.
 func (c *client) op() *Op {
 	later := func() int64 { return time.Now().Add(time.Hour + time.Duration(c.r.IntN(1000))*time.Second).UnixMilli() }
 	key := func(kind string) string { return c.key(kind, c.number) }
@@ -320,7 +322,7 @@ func (c *client) op() *Op {
 	return c.readOf(c.number)
 }
 
-// readOf is a read of a key that a connection writes.
+// readOf returns a read of a key that a connection writes.
 func (c *client) readOf(number int) *Op {
 	field := "f" + strconv.Itoa(c.r.IntN(8))
 	s, h := c.key("s", number), c.key("h", number)
@@ -328,8 +330,8 @@ func (c *client) readOf(number int) *Op {
 	return ops[c.r.IntN(len(ops))]
 }
 
-// Read reads the states of keys. Of keys that are answered with errors there are none, and
-// failed counts them; a connection that ends in the middle is an error.
+// Read reads the states of keys. Keys answered with an error have no state, and are counted
+// in failed. If the connection ends early, Read returns an error.
 func Read(conn *Conn, keys []string, patience time.Duration) (states map[string]State, failed map[string]Reply, err error) {
 	states, failed = make(map[string]State), make(map[string]Reply)
 	for some := range slices.Chunk(keys, 64) {
@@ -381,7 +383,7 @@ func readCommand(key string) string {
 	return "GET"
 }
 
-// stateOf is the state that a GET or HGETALL and a PEXPIRETIME tell of.
+// stateOf returns the state described by the replies to GET or HGETALL and to PEXPIRETIME.
 func stateOf(value, expires Reply) (State, error) {
 	until, err := strconv.ParseInt(expires.Text, 10, 64)
 	empty := value.Kind == Null || value.Kind == Array && len(value.Items) == 0
@@ -409,5 +411,5 @@ func stateOf(value, expires Reply) (State, error) {
 	return s, fmt.Errorf("%w: the value is %v", errContradiction, value)
 }
 
-// errContradiction is that replies do not fit each other.
+// errContradiction reports replies that do not fit each other.
 var errContradiction = errors.New("replies contradict each other")

@@ -8,60 +8,59 @@ import (
 	"time"
 )
 
-// Promise is what a reply to a write promises, as --durability has it.
+// Promise is a durability, as in --durability: what a reply to a write promises.
 type Promise string
 
-// Promises.
 const (
 	Always   Promise = "always"
 	EverySec Promise = "everysec"
 	None     Promise = "none"
 )
 
-// Model knows which states every key may have. Each key is written over one connection
+// Model tracks the states that every key may have. Each key is written over one connection
 // at a time, whose order the server keeps, so a key's history is a list of versions.
 type Model struct {
-	// Slack is how much longer than a second a write that is answered may be lost with
-	// EverySec, while no others are answered: the disk or the machine may be slow.
+	// Slack is added to the second within which answered writes may be lost with EverySec,
+	// while no other writes are answered: the disk or the machine may be slow.
 	Slack time.Duration
 
 	promise Promise
 
-	mu   sync.Mutex // guards all below, histories and tickets too
+	mu   sync.Mutex // guards the fields below, and all histories and tickets
 	keys map[string]*history
-	// When the server is about to be ended; zero: not now. What is answered then may be
-	// answered by one that does not know that its disk is dead.
+	// ending is the time when the end of the server was announced; zero if it was not.
+	// Replies after it may come from a server that does not know that its disk is dead.
 	ending time.Time
-	// When that of the answered writes was sent that was sent last.
+	// lastSent is the latest send time of an answered write.
 	lastSent time.Time
-	// Counts of what was checked.
+	// Numbers of checked replies, and of keys verified after restarts.
 	replies, verified int
 }
 
-// NewModel is the model of an empty store.
+// NewModel returns the model of an empty store.
 func NewModel(promise Promise) *Model {
 	return &Model{promise: promise, keys: make(map[string]*history)}
 }
 
-// history is what is known of a key: the versions that it may still have, or have had
-// when a read of it was sent.
+// history holds the versions that a key may still have, or may have had when a pending read
+// of it was sent.
 type history struct {
 	first    int       // number of versions[0]
-	versions []version // the first one is answered, and then the others in order
-	readers  int       // reads under way from other connections
+	versions []version // the first is answered; the others follow in order
+	readers  int       // pending reads from other connections
 }
 
-// version is a key after a write.
+// version is the state of a key after a write.
 type version struct {
-	op       *Op // nil: as it was found
+	op       *Op // nil: the state that was found
 	group    *group
 	sent     time.Time
 	answered time.Time // zero: not yet
-	failed   bool      // answered with an error: it may have been carried out or not
-	states   []State   // that are possible, once it is answered
+	failed   bool      // answered with an error: it may or may not have been carried out
+	states   []State   // possible states, once it is answered
 }
 
-// group is a transaction: all of it is carried out, or nothing.
+// group is a transaction: it is carried out as a whole or not at all.
 type group struct{ ops []*Op }
 
 func (m *Model) history(key string) *history {
@@ -77,7 +76,7 @@ func (h *history) last() int { return h.first + len(h.versions) - 1 }
 
 func (h *history) at(n int) *version { return &h.versions[n-h.first] }
 
-// answered is the number of the last version that was answered.
+// answered returns the number of the last version that was answered.
 func (h *history) answered() int {
 	n := h.last()
 	for h.at(n).answered.IsZero() {
@@ -86,7 +85,7 @@ func (h *history) answered() int {
 	return n
 }
 
-// states are those that version n may be.
+// states returns the possible states of version n.
 func (h *history) states(n int) []State {
 	if v := h.at(n); !v.answered.IsZero() {
 		return v.states
@@ -99,18 +98,18 @@ func (h *history) states(n int) []State {
 	return after
 }
 
-// ticket is an operation under way.
+// ticket is a pending operation.
 type ticket struct {
 	op      *Op
 	h       *history
 	foreign bool // a read of a key that another connection writes
-	// Of a write, the version that it makes; of a read, that which it sees, or of a
-	// foreign one, the first that it may see.
+	// number is the version that a write makes or a read sees; for a foreign read, the
+	// first version that it may see.
 	number int
 }
 
-// send notes operations that are about to be sent over one connection, in this order.
-// A foreign read is one of a key that another connection writes.
+// send records operations that are about to be sent over one connection, in this order. A
+// foreign read is a read of a key that another connection writes.
 func (m *Model) send(ops []*Op, g *group, foreign bool) []ticket {
 	now := time.Now()
 	m.mu.Lock()
@@ -132,8 +131,8 @@ func (m *Model) send(ops []*Op, g *group, foreign bool) []ticket {
 	return tickets
 }
 
-// answer checks a reply, and narrows what is possible by it. The replies of a connection
-// are given in order.
+// answer checks a reply and removes the states that it rules out. It is called in the order
+// of a connection's replies.
 func (m *Model) answer(t ticket, r Reply) error {
 	now := time.Now()
 	m.mu.Lock()
@@ -182,10 +181,10 @@ func (m *Model) answer(t ticket, r Reply) error {
 	return nil
 }
 
-// durable is the time before which all answered writes survive an end of the server that is
-// no earlier than one.
+// durable returns the time before which all answered writes survive an end of the server at
+// ended or later.
 func (m *Model) durable(promise Promise, ended time.Time) time.Time {
-	const atRisk = time.Second // what is answered within it can be lost together
+	const atRisk = time.Second // writes answered within this time can be lost together
 	switch promise {
 	case Always:
 		return time.Now()
@@ -198,7 +197,7 @@ func (m *Model) durable(promise Promise, ended time.Time) time.Time {
 	return time.Time{}
 }
 
-// ends says that the server is about to be ended, or is not.
+// ends records whether the server is about to be ended.
 func (m *Model) ends(about bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -208,8 +207,8 @@ func (m *Model) ends(about bool) {
 	}
 }
 
-// answerAll gives all tickets the same reply, without a comparison: that of a command for
-// several keys.
+// answerAll answers all tickets of a command for several keys, successfully or with an
+// error, without comparing replies.
 func (m *Model) answerAll(tickets []ticket, failed bool) error {
 	for _, t := range tickets {
 		r := Reply{Kind: Error}
@@ -225,7 +224,7 @@ func (m *Model) answerAll(tickets []ticket, failed bool) error {
 	return nil
 }
 
-// abandon forgets reads that will not be answered. Writes stay: they may be carried out.
+// abandon ends reads that will not be answered. Writes stay: they may be carried out.
 func (m *Model) abandon(tickets []ticket) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -253,7 +252,7 @@ func sign(n int64) int {
 	return 0
 }
 
-// between are the states of versions first to last.
+// between returns the states of versions first to last.
 func (h *history) between(first, last int) (states []State) {
 	for n := first; n <= last; n++ {
 		states = append(states, h.states(n)...)
@@ -261,7 +260,7 @@ func (h *history) between(first, last int) (states []State) {
 	return states
 }
 
-// prune forgets versions that were followed by one that was answered before a time.
+// prune drops versions that were followed by one answered before a time.
 func (h *history) prune(before time.Time) {
 	if h.readers > 0 {
 		return
@@ -274,7 +273,8 @@ func (h *history) prune(before time.Time) {
 	h.first += n
 }
 
-// replies says whether a state is one of which the ticket's command replies r.
+// replies returns a function that reports whether the ticket's command, in a state, replies
+// r.
 func (t ticket) replies(r Reply) func(State) bool {
 	return func(s State) bool {
 		_, want := t.op.Apply(s)
@@ -282,7 +282,7 @@ func (t ticket) replies(r Reply) func(State) bool {
 	}
 }
 
-// wrong is the error of a reply that none of versions first to last explains.
+// wrong returns the error of a reply that none of versions first to last explains.
 func (t ticket) wrong(r Reply, first, last int) error {
 	var want []string
 	for _, s := range t.h.between(first, last) {
@@ -294,7 +294,7 @@ func (t ticket) wrong(r Reply, first, last int) error {
 	return fmt.Errorf("%v is answered %v, want one of %s\n%v", t.op, r, strings.Join(want, ", "), t.h)
 }
 
-// String is the history's end, for people.
+// String formats the end of the history.
 func (h *history) String() string {
 	const most = 12
 	var b strings.Builder

@@ -7,20 +7,19 @@ import (
 	"strings"
 )
 
-// Kind is what a key holds.
+// Kind is the type of a key's value.
 type Kind byte
 
-// Kinds of values.
 const (
 	Nothing Kind = iota
 	String
 	Hash
 )
 
-// State is what a key holds. States are compared with ==.
+// State is the value of a key. States are compared with ==.
 type State struct {
 	Kind    Kind
-	Value   string // of a hash: its fields, encoded in the order of their names
+	Value   string // of a hash: its fields, encoded in order of their names
 	Expires int64  // Unix milliseconds; 0: never
 }
 
@@ -38,7 +37,7 @@ func (s State) String() string {
 	return text
 }
 
-// fields are a hash's names and values in turn.
+// fields returns a hash's names and values, alternating.
 func (s State) fields() []string {
 	if s.Kind != Hash {
 		return nil
@@ -46,7 +45,7 @@ func (s State) fields() []string {
 	return strings.Split(s.Value, "\x00")
 }
 
-// hashOf is the hash with these names and values; its order is that of the names.
+// hashOf returns the hash with these names and values.
 func hashOf(fields []string, expires int64) State {
 	if len(fields) == 0 {
 		return State{}
@@ -61,7 +60,7 @@ type Op struct {
 	Key   string
 	Args  []string
 	Write bool
-	// Apply is what the command makes of a key's state, and its reply.
+	// Apply returns the key's state after the command, and the reply.
 	Apply func(State) (State, Reply)
 }
 
@@ -76,7 +75,7 @@ func (op *Op) String() string {
 	return strings.Join(args, " ")
 }
 
-// On strings.
+// Commands on strings.
 
 func opGet(key string) *Op {
 	return &Op{key, []string{"GET", key}, false, func(s State) (State, Reply) { return s, valueOf(s) }}
@@ -128,13 +127,13 @@ func opSetRange(key string, offset int, value string) *Op {
 
 func opIncrBy(key string, by int64) *Op {
 	return &Op{key, []string{"INCRBY", key, strconv.FormatInt(by, 10)}, true, func(s State) (State, Reply) {
-		n, _ := strconv.ParseInt(s.Value, 10, 64) // nothing is 0; only numbers are written to such keys
+		n, _ := strconv.ParseInt(s.Value, 10, 64) // a missing value counts as 0; only numbers are written to such keys
 		n += by
 		return State{String, strconv.FormatInt(n, 10), s.Expires}, integer(n)
 	}}
 }
 
-// On any key.
+// Commands on any key.
 
 func opDel(key string) *Op {
 	return &Op{key, []string{"DEL", key}, true, func(s State) (State, Reply) { return State{}, present(s) }}
@@ -183,7 +182,7 @@ func opExpireTime(key string) *Op {
 	}}
 }
 
-// On hashes.
+// Commands on hashes.
 
 func opHSet(key, field, value string) *Op {
 	return &Op{key, []string{"HSET", key, field, value}, true, func(s State) (State, Reply) {

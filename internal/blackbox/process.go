@@ -17,18 +17,18 @@ import (
 
 // Process is a running program.
 type Process struct {
-	// Ready are the groups of the expression that a line of its output matched.
+	// Ready holds the submatches of the output line that matched.
 	Ready []string
 
 	cmd    *exec.Cmd
 	log    tail
-	signal sync.Mutex    // no signal is sent to a process that was waited for
-	ended  chan struct{} // closed at its end; then err holds
+	signal sync.Mutex    // held while signalling, so that no signal is sent to a process that was waited for
+	ended  chan struct{} // closed when the process has ended; then err is set
 	err    error
 }
 
-// starter is the thread that starts processes. They are killed when it ends, that is, when
-// this process does.
+// starter is the thread that starts processes. They are killed when it ends, which is when
+// this process ends.
 var starter = sync.OnceValue(func() chan func() {
 	calls := make(chan func())
 	go func() {
@@ -40,8 +40,8 @@ var starter = sync.OnceValue(func() chan func() {
 	return calls
 })
 
-// Start starts a program and, unless ready is nil, waits until a line of its standard output
-// matches. A program that ends before is an *EndedError.
+// Start starts a program and, unless ready is nil, waits until a line of its standard
+// output matches. If the program ends before, the error is an *EndedError.
 func Start(ctx context.Context, ready *regexp.Regexp, argv ...string) (*Process, error) {
 	p := &Process{cmd: exec.Command(argv[0], argv[1:]...), ended: make(chan struct{})}
 	p.cmd.SysProcAttr = attributes()
@@ -59,7 +59,7 @@ func Start(ctx context.Context, ready *regexp.Regexp, argv ...string) (*Process,
 	}
 	go p.read(out, ready, matched)
 	go func() {
-		err := p.cmd.Wait() // outlives it if it has children that have its output
+		err := p.cmd.Wait() // also waits for children that share its output
 		p.signal.Lock()
 		p.err = err
 		close(p.ended)
@@ -77,7 +77,7 @@ func Start(ctx context.Context, ready *regexp.Regexp, argv ...string) (*Process,
 	}
 }
 
-// read looks for the line that says that the process is ready, and reads on.
+// read looks for the line that matches ready, and then discards the rest of the output.
 func (p *Process) read(out io.Reader, ready *regexp.Regexp, matched chan<- []string) {
 	var line []byte
 	b := make([]byte, 1)
@@ -92,27 +92,27 @@ func (p *Process) read(out io.Reader, ready *regexp.Regexp, matched chan<- []str
 		if m := ready.FindStringSubmatch(string(line)); m != nil {
 			select {
 			case matched <- m[1:]:
-			default: // nobody waits
+			default: // Start no longer waits
 			}
-			_, _ = io.Copy(io.Discard, out) // to its end
+			_, _ = io.Copy(io.Discard, out)
 			return
 		}
 		line = line[:0]
 	}
 }
 
-// Signal sends a signal, if the process runs.
+// Signal sends a signal if the process is running.
 func (p *Process) Signal(s syscall.Signal) {
 	p.signal.Lock()
 	defer p.signal.Unlock()
 	select {
 	case <-p.ended:
 	default:
-		_ = p.cmd.Process.Signal(s) // it may have ended by itself
+		_ = p.cmd.Process.Signal(s) // it may have just ended
 	}
 }
 
-// Ended says whether the process runs no more.
+// Ended reports whether the process has ended.
 func (p *Process) Ended() bool {
 	select {
 	case <-p.ended:
@@ -122,20 +122,20 @@ func (p *Process) Ended() bool {
 	}
 }
 
-// Kill ends the process at once.
+// Kill kills the process and waits for its end.
 func (p *Process) Kill() {
 	p.Signal(syscall.SIGKILL)
 	<-p.ended
 }
 
-// Stop has the process end by itself. That it takes longer than patience, or that its
-// exit code is not 0, is an error.
+// Stop sends SIGTERM and waits for the process. It returns an error if that takes longer
+// than patience, or if the exit code is not 0.
 func (p *Process) Stop(patience time.Duration) error {
 	p.Signal(syscall.SIGTERM)
 	select {
 	case <-p.ended:
 	case <-time.After(patience):
-		p.Signal(syscall.SIGQUIT) // the stacks of its goroutines are part of the error
+		p.Signal(syscall.SIGQUIT) // adds the stacks of its goroutines to the error
 		<-p.ended
 		return fmt.Errorf("%s does not end in %v\n%s", p.cmd, patience, p.log.String())
 	}
@@ -145,16 +145,16 @@ func (p *Process) Stop(patience time.Duration) error {
 	return p.Crashed()
 }
 
-// Crashed says whether the process, if it has ended, did so by a fault of its own.
+// Crashed returns an error if the process has crashed.
 func (p *Process) Crashed() error { return Crashed(p.log.String()) }
 
-// Log is the end of what the process wrote to standard error.
+// Log returns the end of the process's standard error.
 func (p *Process) Log() string { return p.log.String() }
 
-// EndedError is that a program ended that should not have, or not in this way.
+// EndedError reports that a program ended unexpectedly.
 type EndedError struct {
 	Argv []string
-	Err  error  // nil: its exit code is 0
+	Err  error  // nil if the exit code is 0
 	Log  string // the end of its standard error
 }
 
@@ -164,10 +164,10 @@ func (e *EndedError) Error() string {
 
 func (e *EndedError) Unwrap() error { return e.Err }
 
-// crash matches what Go's runtime says of a program that it ends, and the race detector.
+// crash matches the output of Go's runtime for a crash, and of the race detector.
 var crash = regexp.MustCompile(`(?m)^(panic: |fatal error: |SIG[A-Z]+: |unexpected fault address|WARNING: DATA RACE)`)
 
-// Crashed is an error if a program's standard error has a panic.
+// Crashed returns an error if a program's standard error shows a crash.
 func Crashed(log string) error {
 	if at := crash.FindStringIndex(log); at != nil {
 		return fmt.Errorf("the program crashed:\n%s", log[at[0]:])
@@ -175,7 +175,7 @@ func Crashed(log string) error {
 	return nil
 }
 
-// Run runs a program to its end. An exit code other than 0 is an *EndedError.
+// Run runs a program until it ends. If its exit code is not 0, the error is an *EndedError.
 func Run(ctx context.Context, argv ...string) (out string, err error) {
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	var stdout, stderr bytes.Buffer
@@ -186,9 +186,9 @@ func Run(ctx context.Context, argv ...string) (out string, err error) {
 	return stdout.String(), nil
 }
 
-// tail keeps the end of what is written to it.
+// tail keeps the end of its input.
 type tail struct {
-	mu   sync.Mutex // guards what follows
+	mu   sync.Mutex // guards kept
 	kept []byte
 }
 

@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// found is where a key's state, as it was found, stands in its history: it is one of the
-// versions from earliest to latest.
+// found is the position of a key's found state in its history: one of the versions from
+// earliest to latest.
 type found struct{ earliest, latest int }
 
-// Recovered checks the states that keys have after an end of the server against what may
-// be left, and makes them the ones from which the model goes on. Ended is a time before
-// the end. A server that was stopped in order keeps what it answered: promise is Always
-// then. Keys that are missing in states could not be read, and stay as they are.
+// Recovered checks the states of keys after an end of the server, and goes on from them.
+// The server ended no earlier than ended. For a server that was stopped in order, promise
+// is Always, since it keeps everything that it answered. Keys that are missing in states
+// could not be read, and are not changed.
 func (m *Model) Recovered(states map[string]State, promise Promise, ended time.Time) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -48,8 +48,8 @@ func (m *Model) Recovered(states map[string]State, promise Promise, ended time.T
 	return nil
 }
 
-// kept is the number of the last version that must be there, or a later one: answered
-// before a time.
+// kept returns the number of the earliest version that may be found: the last one that was
+// answered before a time.
 func (h *history) kept(durable time.Time) int {
 	n := h.answered()
 	for n > h.first && (h.at(n).failed || !h.at(n).answered.Before(durable)) {
@@ -58,7 +58,7 @@ func (h *history) kept(durable time.Time) int {
 	return n
 }
 
-// find looks for a state in the versions from number on.
+// find looks for a state in the versions from number from on.
 func (h *history) find(s State, from int) (found, error) {
 	f := found{-1, -1}
 	for n := from; n <= h.last(); n++ {
@@ -80,7 +80,7 @@ func (h *history) find(s State, from int) (found, error) {
 	return f, fmt.Errorf("found %v, which it never was from version %d on", s, h.first)
 }
 
-// torn are the transactions of which a part is there.
+// torn reports the transactions of which only a part is found.
 func (m *Model) torn(where map[string]found) (problems []string) {
 	there, gone := make(map[*group]string), make(map[*group]string)
 	for key, f := range where {
@@ -105,8 +105,8 @@ func (m *Model) torn(where map[string]found) (problems []string) {
 	return problems
 }
 
-// reordered are the keys that lack a write which was answered before one was sent that is
-// there.
+// reordered reports the keys that lack a write which was answered before a found write was
+// sent.
 func (m *Model) reordered(where map[string]found) (problems []string) {
 	var newest *version
 	var of string
@@ -128,14 +128,14 @@ func (m *Model) reordered(where map[string]found) (problems []string) {
 	return problems
 }
 
-// Counts are how many replies were checked, and how many keys after restarts.
+// Counts returns the number of checked replies, and of keys verified after restarts.
 func (m *Model) Counts() (replies, verified int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.replies, m.verified
 }
 
-// Adopt is the model of a store that has these states.
+// Adopt returns the model of a store with these states.
 func Adopt(promise Promise, states map[string]State) *Model {
 	m := NewModel(promise)
 	for key, s := range states {
@@ -144,7 +144,7 @@ func Adopt(promise Promise, states map[string]State) *Model {
 	return m
 }
 
-// Cleared is FLUSHALL, while nothing else is under way.
+// Cleared records a FLUSHALL. No other operation may be pending.
 func (m *Model) Cleared() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -155,7 +155,7 @@ func (m *Model) Cleared() {
 	}
 }
 
-// Keys are all that were ever used.
+// Keys returns all keys that were ever used.
 func (m *Model) Keys() []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()

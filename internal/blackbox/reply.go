@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// Kinds of replies. Null is that of a missing value and of a missing array.
+// Kinds of replies. Null is a missing value or a missing array.
 const (
 	Simple  = '+'
 	Error   = '-'
@@ -23,7 +23,7 @@ const (
 // Reply is a reply of the Redis protocol, version 2.
 type Reply struct {
 	Kind  byte
-	Text  string  // but for Array and Null
+	Text  string  // of all kinds but Array and Null
 	Items []Reply // of Array
 }
 
@@ -41,7 +41,7 @@ func (r Reply) Equal(other Reply) bool {
 	return r.Kind == other.Kind && r.Text == other.Text && slices.EqualFunc(r.Items, other.Items, Reply.Equal)
 }
 
-// String shortens long texts.
+// String formats the reply; long texts are shortened.
 func (r Reply) String() string {
 	switch r.Kind {
 	case Null:
@@ -65,16 +65,16 @@ func short(s string) string {
 	return fmt.Sprintf("%q... of %d bytes", s[:most], len(s))
 }
 
-// Conn is a client's connection.
+// Conn is a client connection.
 type Conn struct {
 	net.Conn
 	in *bufio.Reader
 }
 
-// NewConn is a client's connection over conn.
+// NewConn returns a client connection over conn.
 func NewConn(conn net.Conn) *Conn { return &Conn{conn, bufio.NewReader(conn)} }
 
-// AppendCommand appends a command as it is sent.
+// AppendCommand appends a command in the protocol's encoding.
 func AppendCommand(b []byte, args ...string) []byte {
 	b = fmt.Appendf(b, "*%d\r\n", len(args))
 	for _, arg := range args {
@@ -91,7 +91,8 @@ func (c *Conn) Do(args ...string) (Reply, error) {
 	return c.ReadReply()
 }
 
-// ReadReply reads the next reply. What is no reply of the protocol is a *ProtocolError.
+// ReadReply reads the next reply. If the input is not a valid reply, the error is a
+// *ProtocolError.
 func (c *Conn) ReadReply() (Reply, error) {
 	line, err := c.in.ReadString('\n')
 	if err != nil {
@@ -134,7 +135,7 @@ func (c *Conn) ReadReply() (Reply, error) {
 	return Reply{}, &ProtocolError{line}
 }
 
-// ProtocolError says that what a server sent is no reply.
+// ProtocolError reports input that is not a valid reply.
 type ProtocolError struct{ Got string }
 
 func (e *ProtocolError) Error() string { return "not a reply of the protocol: " + short(e.Got) }
