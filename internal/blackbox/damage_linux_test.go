@@ -17,16 +17,16 @@ import (
 )
 
 // TestDamage damages the files of stores that were stopped or killed. A server of such a
-// store answers right, answers with errors, or does not start; inspect finds what the
-// server stumbles over, and nothing in the store before.
+// store answers correctly, answers with errors, or does not start. Wherever the server has
+// an error, inspect must find damage; in undamaged stores it must find none.
 func TestDamage(t *testing.T) {
 	d := &damages{dir: storeDir(t), counts: make(map[string]int)}
 	n := cycles(t, "store", d.life)
 	t.Logf("%d stores, damaged %d times: %v", n, d.damaged, d.counts)
 }
 
-// storeDir is a directory on a small disk, where that can be made, whose stores have
-// several segments.
+// storeDir returns a directory on a small disk, on which stores have several segments. If
+// that disk cannot be made, it is a temporary directory.
 func storeDir(t *testing.T) string {
 	disk, err := newDisk(t, 1<<30)
 	if err != nil {
@@ -36,11 +36,11 @@ func storeDir(t *testing.T) string {
 	return disk.dir
 }
 
-// damages are stores that are damaged, as copies of one after the other.
+// damages makes damaged copies of one store after the other.
 type damages struct {
 	dir     string
 	damaged int
-	counts  map[string]int // outcomes, by the kind of file that was damaged first
+	counts  map[string]int // outcomes, by the kind of the first damaged file
 }
 
 const damagesOfAStore = 16
@@ -50,8 +50,8 @@ func (d *damages) life(ctx context.Context, r *rand.Rand, seed uint64) error {
 	if err := os.RemoveAll(whole); err != nil {
 		return err
 	}
-	load := newLoad(r, EverySec)           // which writes more in a given time
-	load.Keys, load.MaxValue = 320, 10_000 // much of the log is not in memory
+	load := newLoad(r, EverySec)           // the faster of the durable promises
+	load.Keys, load.MaxValue = 320, 10_000 // much of the log is on the disk only
 	var states [2]map[string]State
 	for i := range states {
 		var err error
@@ -75,8 +75,8 @@ func (d *damages) life(ctx context.Context, r *rand.Rand, seed uint64) error {
 	return nil
 }
 
-// write has a server of the store in dir under the load for a while, and then again, to
-// see what is there.
+// write runs a server of the store in dir under the load for a while. It then starts the
+// server again and returns the states of all keys.
 func (d *damages) write(ctx context.Context, r *rand.Rand, load *Load, dir string, seed uint64) (map[string]State, error) {
 	argv := append([]string{*binary, "serve", "--addr", "127.0.0.1:0", "--dir", dir, "--durability", "everysec"}, someFlags(r)...)
 	argv = append(argv, "--checkpoint-every-bytes", []string{"64KiB", "1MiB"}[r.IntN(2)])
@@ -102,7 +102,7 @@ func (d *damages) write(ctx context.Context, r *rand.Rand, load *Load, dir strin
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = conn.Close() }() // read to its end
+	defer func() { _ = conn.Close() }()
 	states, failed, err := Read(NewConn(conn), load.Model.Keys(), patience)
 	if err == nil && len(failed) > 0 {
 		err = fmt.Errorf("keys of a store that is whole cannot be read: %v", failed)
@@ -116,7 +116,7 @@ func (d *damages) write(ctx context.Context, r *rand.Rand, load *Load, dir strin
 	return states, endSomehow(r, p)
 }
 
-// endSomehow stops or kills a server.
+// endSomehow stops or kills a server at random.
 func endSomehow(r *rand.Rand, p *Process) error {
 	if r.IntN(2) == 0 {
 		return p.Stop(patience)
@@ -125,13 +125,13 @@ func endSomehow(r *rand.Rand, p *Process) error {
 	return p.Crashed()
 }
 
-// duplicate makes a copy of a directory of files in place of another.
+// duplicate replaces a directory by a copy of another.
 func duplicate(from, to string) error {
 	return errors.Join(os.RemoveAll(to), os.CopyFS(to, os.DirFS(from)))
 }
 
-// damage damages a copy of a store whose keys have these states. Earlier are those of the
-// older copy.
+// damage damages a copy of the store whole, whose keys have these states, and checks it.
+// The keys of the older copy have the states earlier.
 func (d *damages) damage(ctx context.Context, r *rand.Rand, whole, older string, states, earlier map[string]State) error {
 	d.damaged++
 	dir := filepath.Join(d.dir, "damaged")
@@ -160,14 +160,14 @@ func (d *damages) damage(ctx context.Context, r *rand.Rand, whole, older string,
 	return nil
 }
 
-// serve looks at a damaged store, serves it, and says how that went.
+// serve inspects and serves a damaged store, and returns the outcome.
 func (d *damages) serve(ctx context.Context, r *rand.Rand, dir string, states, earlier map[string]State, rolledBack bool) (outcome string, err error) {
 	out, inspected := Run(ctx, *binary, "inspect", dir)
 	if err := refused(inspected); err != nil {
 		return "", fmt.Errorf("inspect: %w\n%s", err, out)
 	}
 	argv := append([]string{*binary, "serve", "--addr", "127.0.0.1:0", "--dir", dir, "--durability", "always"}, someFlags(r)...)
-	argv = append(argv, "--verify", "all") // the other way promises less
+	argv = append(argv, "--verify", "all") // without it, less is promised
 	p, err := serve(ctx, argv)
 	if err != nil {
 		if err := refused(err); err != nil {
@@ -182,7 +182,7 @@ func (d *damages) serve(ctx context.Context, r *rand.Rand, dir string, states, e
 	model := Adopt(Always, states)
 	failed, err := readDamaged(ctx, model, p.Ready[0])
 	if err != nil && rolledBack {
-		// No store can know that there was a later manifest than the one that it has.
+		// A store cannot detect that its manifest is not the newest.
 		model = Adopt(Always, earlier)
 		_, err = readDamaged(ctx, model, p.Ready[0])
 	}
@@ -223,7 +223,7 @@ func (d *damages) serve(ctx context.Context, r *rand.Rand, dir string, states, e
 
 var clearError = regexp.MustCompile(`(?m)^redykv: .+`)
 
-// refused is nil for programs that ended with an error as they should.
+// refused returns nil if a program ended with a clear error, or did not fail.
 func refused(err error) error {
 	var ended *EndedError
 	if err == nil {
@@ -245,8 +245,8 @@ func readDamaged(ctx context.Context, m *Model, addr string) (map[string]Reply, 
 	return readDamagedAt(ctx, m, addr, time.Now())
 }
 
-// readDamagedAt compares those keys of a damaged store that can be read. A connection may
-// end, and then there is another one.
+// readDamagedAt reads and checks the readable keys of a damaged store. It reconnects when a
+// connection ends.
 func readDamagedAt(ctx context.Context, m *Model, addr string, at time.Time) (map[string]Reply, error) {
 	failed, states := make(map[string]Reply), make(map[string]State)
 	for keys := m.Keys(); len(keys) > 0; {
@@ -257,14 +257,14 @@ func readDamagedAt(ctx context.Context, m *Model, addr string, at time.Time) (ma
 		some, bad, err := Read(NewConn(conn), keys, patience)
 		maps.Copy(states, some)
 		maps.Copy(failed, bad)
-		_ = conn.Close() // read as far as it went
+		_ = conn.Close()
 		if err == nil {
 			break
 		}
 		if errors.As(err, new(*ProtocolError)) || errors.Is(err, errContradiction) || errors.Is(err, os.ErrDeadlineExceeded) {
 			return failed, err
 		}
-		if len(some)+len(bad) == 0 { // the connection ends with the first key
+		if len(some)+len(bad) == 0 { // the connection ended at the first key
 			failed[keys[0]] = Reply{Kind: Error, Text: err.Error()}
 		}
 		keys = slices.DeleteFunc(keys, func(key string) bool {
@@ -278,11 +278,11 @@ func readDamagedAt(ctx context.Context, m *Model, addr string, at time.Time) (ma
 
 var digits = regexp.MustCompile(`[0-9]+`)
 
-// likely has the kinds of files of which there is much to damage more often than others.
+// likely makes kinds of files with many parts to damage more frequent.
 var likely = map[string]int{".seg": 5, ".sum": 3, "object.index-": 3, "object.snapshot-": 3, "meta.store": 2}
 
-// damageOne damages one file, or two. It says what it did, if anything, and whether that can
-// bring an earlier state of the store back.
+// damageOne damages one file, or two. It returns what it did, empty if nothing, and whether
+// that may restore an earlier state of the store.
 func damageOne(r *rand.Rand, dir, older string) (what string, back bool, err error) {
 	kinds := make(map[string][]string)
 	err = filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {

@@ -15,7 +15,8 @@ import (
 // disk is an ext4 file system on a loop device, whose power can be cut.
 type disk struct{ image, dir string }
 
-// newDisk makes one, until the test ends. An error says why there is none.
+// newDisk makes a disk that lasts until the test ends. An error says why that is
+// impossible.
 func newDisk(t *testing.T, size int64) (*disk, error) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -50,7 +51,7 @@ func (d *disk) mount(ctx context.Context, options string) error {
 	return err
 }
 
-// unmount waits for the kernel, which closes the files of a process after its end.
+// unmount repeats until the kernel has closed the files of ended processes.
 func (d *disk) unmount(ctx context.Context) error {
 	end := time.Now().Add(patience)
 	for {
@@ -66,8 +67,8 @@ func (d *disk) unmount(ctx context.Context) error {
 	}
 }
 
-// cut ends the file system's writes to the device at once. Its journal in memory is lost,
-// as are all data that were not written.
+// cut ends the file system's writes to the device at once. The journal in memory and all
+// unwritten data are lost.
 func (d *disk) cut() (err error) {
 	f, err := os.Open(d.dir)
 	if err != nil {

@@ -24,10 +24,10 @@ var (
 	binary = flag.String("binary", "", "the redykv to test (default: one that is built for it)")
 )
 
-// patience is how long a program may take for anything. The machine may be busy.
+// patience is the time limit of a program's steps; the machine may be busy.
 const patience = 2 * time.Minute
 
-// built is the directory of the binary that was built, if one was.
+// built is the directory of the binary under test; empty if it was not built here.
 var built string
 
 func TestMain(m *testing.M) {
@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// build builds the binary under test, unless there is one.
+// build builds the binary under test unless there is one.
 var build = sync.OnceValue(func() (err error) {
 	if *binary != "" {
 		return nil
@@ -56,7 +56,7 @@ var build = sync.OnceValue(func() (err error) {
 	return err
 })
 
-// cycles runs one cycle after the other, each with the next seed, until the time is up.
+// cycles runs cycles, each with the next seed, until the time is up.
 func cycles(t *testing.T, what string, cycle func(ctx context.Context, r *rand.Rand, seed uint64) error) (n int) {
 	t.Helper()
 	if err := build(); err != nil {
@@ -92,21 +92,22 @@ func serve(ctx context.Context, argv []string) (*Process, error) {
 	return Start(ctx, readyAt, argv...)
 }
 
-// chance is a time up to longest.
+// chance returns a random duration below longest.
 func chance(r *rand.Rand, longest time.Duration) time.Duration {
 	return time.Duration(r.Int64N(int64(longest)))
 }
 
-// busy is no rest.
+// busy as a rest means that the load goes on.
 const busy = time.Duration(-1)
 
-// during runs the load while meanwhile does, and then end: after all of the load is answered
-// and a rest, or while the load is busy. It returns when end began.
+// during runs the load during meanwhile, and then calls end: when the load is complete and
+// the rest has passed, or during the load if rest is busy. It returns the time at which end
+// was called.
 func (l *Load) during(ctx context.Context, seed uint64, meanwhile func(context.Context) error, rest time.Duration, end func() error) (at time.Time, err error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	ended := make(chan error, 1)
-	running, over := context.WithCancel(ctx) // until the load is over, which it should not be by itself
+	running, over := context.WithCancel(ctx) // ends early if the load ends by itself, which is an error
 	go func() {
 		defer over()
 		ended <- l.Run(ctx, seed)
@@ -128,7 +129,7 @@ func (l *Load) during(ctx context.Context, seed uint64, meanwhile func(context.C
 	return at, errors.Join(err, <-ended)
 }
 
-// waits waits for a time, or until ctx ends.
+// waits returns a function that waits for a time, or until ctx ends.
 func waits(d time.Duration) func(context.Context) error {
 	return func(ctx context.Context) error {
 		select {
@@ -139,18 +140,18 @@ func waits(d time.Duration) func(context.Context) error {
 	}
 }
 
-// dialer connects to an address.
+// dialer returns a function that connects to an address.
 func dialer(addr string) func(context.Context) (net.Conn, error) {
 	return func(ctx context.Context) (net.Conn, error) { return new(net.Dialer).DialContext(ctx, "tcp", addr) }
 }
 
-// check reads all keys of a model at a server, and compares.
+// check reads all keys of a model from a server and checks them.
 func check(ctx context.Context, m *Model, dial func(context.Context) (net.Conn, error), promise Promise, ended time.Time) error {
 	conn, err := dial(ctx)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = conn.Close() }() // read to its end
+	defer func() { _ = conn.Close() }()
 	states, failed, err := Read(NewConn(conn), m.Keys(), patience)
 	if err != nil {
 		return fmt.Errorf("reading all keys: %w", err)

@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-// script drives a model as one connection would.
+// script drives a model like one connection.
 type script struct {
 	t *testing.T
 	m *Model
 }
 
-// sends has operations under way.
+// sends sends operations without an answer.
 func (s *script) sends(g *group, ops ...*Op) []ticket { return s.m.send(ops, g, false) }
 
-// answers gives tickets the replies that a right store would.
+// answers answers tickets as a correct store would.
 func (s *script) answers(tickets []ticket) {
 	s.t.Helper()
 	if err := s.m.answerAll(tickets, false); err != nil {
@@ -27,16 +27,16 @@ func (s *script) does(ops ...*Op) { s.answers(s.sends(nil, ops...)) }
 
 func str(value string) State { return State{Kind: String, Value: value} }
 
-// TestRecovered has stores that were ended keep less than was promised, or something else.
+// TestRecovered recovers stores with fewer or other values than promised.
 func TestRecovered(t *testing.T) {
 	both := &group{}
 	long := 2 * time.Second
 	for name, c := range map[string]struct {
 		promise Promise
 		before  func(s *script)
-		ended   time.Duration // after that
+		ended   time.Duration // after before
 		found   map[string]State
-		want    string // in the error; empty: none
+		want    string // part of the error; empty: no error
 	}{
 		"all there": {Always, func(s *script) { s.does(opSet("a", "1"), opIncrBy("n", 3)) }, 0, map[string]State{"a": str("1"), "n": str("3")}, ""},
 		"lost":      {Always, func(s *script) { s.does(opSet("a", "1")) }, 0, map[string]State{"a": {}}, "which it never was"},
@@ -56,7 +56,7 @@ func TestRecovered(t *testing.T) {
 		"more than a second": {EverySec, func(s *script) { s.does(opSet("a", "1")) }, long, map[string]State{"a": {}}, "must be there"},
 		"a hole": {EverySec, func(s *script) {
 			s.does(opSet("a", "1"))
-			time.Sleep(time.Millisecond) // the clock is no finer
+			time.Sleep(time.Millisecond) // so that the times differ
 			s.does(opSet("b", "1"))
 		}, 0, map[string]State{"a": {}, "b": str("1")}, "lacks version"},
 		"half of a transaction": {
@@ -77,7 +77,7 @@ func TestRecovered(t *testing.T) {
 	}
 }
 
-// TestReplies has replies that cannot be.
+// TestReplies answers with correct and wrong replies.
 func TestReplies(t *testing.T) {
 	s := &script{t, NewModel(Always)}
 	s.does(opSet("a", "1"), opHSet("h", "f", "1"), opIncrBy("n", 7))
@@ -101,7 +101,8 @@ func TestReplies(t *testing.T) {
 	}
 }
 
-// TestFailedWrite leaves both states possible, until a read tells.
+// TestFailedWrite checks that after a failed write both states are possible, until a read
+// decides.
 func TestFailedWrite(t *testing.T) {
 	s := &script{t, NewModel(Always)}
 	s.does(opSet("a", "1"))

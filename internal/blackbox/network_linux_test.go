@@ -13,14 +13,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// network is a network namespace for each of some nodes, and one with a bridge between
-// them: its nodes can be cut off.
+// network has a network namespace for each node, and one with a bridge between them. Nodes
+// can be cut off.
 type network struct {
 	prefix string
 	nodes  []string
 }
 
-// newNetwork makes one, until the test ends. An error says why there is none.
+// newNetwork makes a network that lasts until the test ends. An error says why that is
+// impossible.
 func newNetwork(t *testing.T, nodes ...string) (n *network, err error) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -59,7 +60,7 @@ func newNetwork(t *testing.T, nodes ...string) (n *network, err error) {
 
 func (n *network) file(node string) string { return filepath.Join("/run/netns", n.prefix+node) }
 
-// address is a node's, in a network that nothing else has a part in.
+// address returns a node's address, in a network that nothing else uses.
 func (n *network) address(node string) string {
 	for i, name := range n.nodes {
 		if name == node {
@@ -69,20 +70,20 @@ func (n *network) address(node string) string {
 	panic("no node " + node)
 }
 
-// at is the command line of a program that runs at a node. Unlike that of ip netns exec, its
-// process has no mounts of its own, which would keep those of other tests.
+// at returns the command line of a program that runs at a node. Unlike ip netns exec,
+// nsenter makes no mount namespace, which would keep other tests' disks mounted.
 func (n *network) at(node string, argv ...string) []string {
 	return append([]string{"nsenter", "--net=" + n.file(node)}, argv...)
 }
 
-// link cuts a node off from all others, or ends that.
+// link sets a node's link to the others up or down.
 func (n *network) link(ctx context.Context, node, state string) error {
 	_, err := Run(ctx, "ip", "-n", n.prefix+"bridge", "link", "set", node, state)
 	return err
 }
 
-// deafen has a node hear nothing of another one, which still hears it. Where there is no
-// nft, it cuts it off.
+// deafen makes a node ignore the packets of another one, which still receives its packets.
+// Without nft it cuts the node off.
 func (n *network) deafen(ctx context.Context, node, to string) error {
 	rules := fmt.Sprintf("table inet cut { chain input { type filter hook input priority 0; ip saddr %s drop; }; }", n.address(to))
 	if _, err := Run(ctx, n.at(node, "nft", rules)...); err != nil {
@@ -91,13 +92,13 @@ func (n *network) deafen(ctx context.Context, node, to string) error {
 	return nil
 }
 
-// heal ends all that was done to a node.
+// heal ends all faults of a node.
 func (n *network) heal(ctx context.Context, node string) error {
-	_, _ = Run(ctx, n.at(node, "nft", "flush", "ruleset")...) // or there is no nft
+	_, _ = Run(ctx, n.at(node, "nft", "flush", "ruleset")...) // fails without nft
 	return n.link(ctx, node, "up")
 }
 
-// dial connects to an address as a program at a node does.
+// dial returns a function that connects to an address from a node.
 func (n *network) dial(node, addr string) func(context.Context) (net.Conn, error) {
 	return func(ctx context.Context) (conn net.Conn, err error) {
 		runtime.LockOSThread()
@@ -116,7 +117,7 @@ func (n *network) dial(node, addr string) func(context.Context) (net.Conn, error
 		}
 		conn, err = dialer(addr)(ctx)
 		if back := unix.Setns(int(own.Fd()), unix.CLONE_NEWNET); back != nil {
-			return conn, os.NewSyscallError("setns", back) // the thread stays locked, and ends with its goroutine
+			return conn, os.NewSyscallError("setns", back) // on failure the thread stays locked, and ends with its goroutine
 		}
 		runtime.UnlockOSThread()
 		return conn, err

@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// TestPowerCut cuts the power of the disk below a server that is written to, that is idle,
-// or that is being started, and checks what is there afterwards. Each cycle is the life of
-// one store, in directories of which some or all are not there yet.
+// TestPowerCut cuts the power of the disk below a server that is under load, idle, or
+// starting, and checks the store afterwards. Each cycle is the life of one store, whose
+// directories may not exist before.
 func TestPowerCut(t *testing.T) {
 	disk, err := newDisk(t, 1<<30)
 	if err != nil {
@@ -24,7 +24,7 @@ func TestPowerCut(t *testing.T) {
 	t.Logf("%d stores, %d cuts and %d kills under load, %d of starts; %d replies and %d keys checked", n, c.cuts, c.kills, c.starts, c.replies, c.verified)
 }
 
-// powerCuts is a store whose power is cut again and again.
+// powerCuts is a store whose power is cut repeatedly.
 type powerCuts struct {
 	disk    *disk
 	promise Promise
@@ -71,7 +71,7 @@ func (c *powerCuts) round(ctx context.Context, r *rand.Rand, seed uint64) error 
 	case 0, 1, 2:
 		rest = 0
 	case 3:
-		rest = 4 * time.Second // by then everything is durable, whatever was promised
+		rest = 4 * time.Second // long enough for every write to be durable, with any promise
 	}
 	at, err := c.load.during(ctx, seed, waits(chance(r, longest)), rest, func() error {
 		defer p.Kill()
@@ -82,7 +82,7 @@ func (c *powerCuts) round(ctx context.Context, r *rand.Rand, seed uint64) error 
 		c.cuts++
 		err := c.disk.cut()
 		if r.IntN(2) == 0 {
-			time.Sleep(chance(r, 1200*time.Millisecond)) // the server goes on, on a dead disk
+			time.Sleep(chance(r, 1200*time.Millisecond)) // the server runs on a dead disk
 		}
 		return err
 	})
@@ -98,19 +98,19 @@ func (c *powerCuts) round(ctx context.Context, r *rand.Rand, seed uint64) error 
 	return c.verify(ctx, r, at)
 }
 
-// argv is the server's command line.
+// argv returns the server's command line.
 func (c *powerCuts) argv(r *rand.Rand) []string {
 	return append([]string{
 		*binary, "serve", "--addr", "127.0.0.1:0", "--dir", c.dir, "--durability", string(c.promise),
 	}, someFlags(r)...)
 }
 
-// someFlags are flags that what a store holds does not depend on. Little memory has much of
-// the log on the disk; checkpoints and compactions are frequent.
+// someFlags returns random flags that do not affect the store's contents. With little
+// memory, much of the log is on the disk; checkpoints and compactions are frequent.
 func someFlags(r *rand.Rand) []string {
 	kinds := []string{"index", "fold-over", "snapshot", "incremental"}
 	return []string{
-		"--memory", "2MiB", // what fits a page depends on it
+		"--memory", "2MiB", // always the same, as the page size depends on it
 		"--records", "1000",
 		"--checkpoint-kind", kinds[r.IntN(len(kinds))],
 		"--checkpoint-every-bytes", []string{"64KiB", "1MiB", "4GiB"}[r.IntN(3)],
@@ -131,7 +131,7 @@ func (c *powerCuts) power(ctx context.Context, r *rand.Rand) error {
 	return c.disk.mount(ctx, []string{"", "data=writeback", "nodelalloc", "commit=1"}[r.IntN(4)])
 }
 
-// cutStart starts the server, and cuts the power or kills it meanwhile.
+// cutStart starts the server, and cuts the power or kills it during the start.
 func (c *powerCuts) cutStart(ctx context.Context, r *rand.Rand) error {
 	c.starts++
 	argv, wait, cut := c.argv(r), chance(r, 80*time.Millisecond), r.IntN(2) == 0
@@ -160,8 +160,7 @@ func (c *powerCuts) cutStart(ctx context.Context, r *rand.Rand) error {
 	return err
 }
 
-// verify starts the server and compares all that it has with the model. Now and then
-// inspect looks first.
+// verify starts the server and checks all keys. Sometimes it runs inspect before.
 func (c *powerCuts) verify(ctx context.Context, r *rand.Rand, at time.Time) error {
 	inspect, kill := r.IntN(4) == 0, r.IntN(2) == 0
 	if _, err := os.Stat(filepath.Join(c.dir, "FORMAT")); err == nil && inspect {

@@ -17,8 +17,9 @@ import (
 )
 
 // TestService runs a manager, cache servers and a store with remote memory in network
-// namespaces, kills, stops and partitions them under load, and checks the store. At the end of
-// a cycle all is healed: the store has its remote memory again, and gives all of it back.
+// namespaces. It kills, stops and partitions them under load, and checks the store. At the
+// end of a cycle all faults are healed: the store must get remote memory again, and release
+// all of it when it stops.
 func TestService(t *testing.T) {
 	nodes := append([]string{managerNode, storeNode}, serverNodes...)
 	network, err := newNetwork(t, nodes...)
@@ -49,13 +50,13 @@ type service struct {
 
 	running map[string]*Process // by node
 	heals   []heal
-	done    []string // what was done in this cycle
+	done    []string // log of this cycle
 
 	faults            map[string]int
 	replies, verified int
 }
 
-// heal ends a fault when it is due.
+// heal ends a fault at its due time.
 type heal struct {
 	due  time.Time
 	node string
@@ -65,7 +66,7 @@ type heal struct {
 func (s *service) life(ctx context.Context, r *rand.Rand, seed uint64) (err error) {
 	s.promise = []Promise{Always, EverySec}[r.IntN(2)]
 	s.load = newLoad(r, s.promise)
-	s.load.Model.Slack = time.Minute // a server that is silent holds up commits for a while
+	s.load.Model.Slack = time.Minute // a silent server delays commits for a while
 	s.running, s.heals, s.done = make(map[string]*Process), nil, nil
 	for _, name := range []string{"store", "manager"} {
 		if err := os.RemoveAll(filepath.Join(s.dir, name)); err != nil {
@@ -99,8 +100,8 @@ func (s *service) life(ctx context.Context, r *rand.Rand, seed uint64) (err erro
 	return s.end(ctx)
 }
 
-// start starts the program of a node and, if wait, waits until it is ready, for which it
-// may need others.
+// start starts the program of a node. If wait is set, it waits until the program is ready,
+// which may need other nodes.
 func (s *service) start(ctx context.Context, node string, wait bool) error {
 	addr := s.network.address(node)
 	manager := s.network.address(managerNode) + ":7070"
@@ -137,7 +138,7 @@ func (s *service) start(ctx context.Context, node string, wait bool) error {
 	return err
 }
 
-// round has the store under load while faults come and go, and then kills it or not.
+// round runs the store under load during faults, and then may kill it.
 func (s *service) round(ctx context.Context, r *rand.Rand, seed uint64) error {
 	if p := s.running[storeNode]; p == nil || p.Ended() {
 		if err := s.start(ctx, storeNode, true); err != nil {
@@ -150,11 +151,11 @@ func (s *service) round(ctx context.Context, r *rand.Rand, seed uint64) error {
 		kill, rest = false, 0
 	}
 	if r.IntN(2) == 0 {
-		healed = ofStore // the store does without what it cannot have
+		healed = ofStore // the store must start without its remote memory
 	}
 	at, err := s.load.during(ctx, seed, func(ctx context.Context) error {
 		err := s.trouble(ctx, r, time.Now().Add(time.Second+chance(r, 5*time.Second)))
-		if err == nil && !kill { // all is to be answered
+		if err == nil && !kill { // everything must be answered
 			err = s.heal(ctx, ofStore)
 		}
 		return err
@@ -180,7 +181,7 @@ func (s *service) round(ctx context.Context, r *rand.Rand, seed uint64) error {
 	return check(ctx, s.load.Model, s.load.Dial, s.promise, at)
 }
 
-// trouble makes faults, many at once, and heals them, until the time is up.
+// trouble makes faults, several at once, and heals them, until the time is up.
 func (s *service) trouble(ctx context.Context, r *rand.Rand, until time.Time) error {
 	for ctx.Err() == nil && time.Now().Before(until) {
 		now := time.Now()
@@ -190,12 +191,12 @@ func (s *service) trouble(ctx context.Context, r *rand.Rand, until time.Time) er
 		if err := s.fault(ctx, r); err != nil {
 			return err
 		}
-		_ = waits(chance(r, 800*time.Millisecond))(ctx) // which fails never
+		_ = waits(chance(r, 800*time.Millisecond))(ctx) // never fails
 	}
 	return nil
 }
 
-// fault makes one at a node that has none.
+// fault makes a fault at a random node, unless the node already has one.
 func (s *service) fault(ctx context.Context, r *rand.Rand) error {
 	nodes := slices.Concat([]string{managerNode, storeNode}, serverNodes)
 	node, other := nodes[r.IntN(len(nodes))], nodes[r.IntN(len(nodes))]
@@ -204,7 +205,7 @@ func (s *service) fault(ctx context.Context, r *rand.Rand) error {
 	}
 	how := time.Duration(r.IntN(3000)) * time.Millisecond
 	if r.IntN(8) == 0 {
-		how += lease // a cache or a server that is silent for so long is given up
+		how += lease // longer than the lease, so that the cache or server is given up
 	}
 	p := s.running[node]
 	later := func(what string, do func(context.Context) error) {
@@ -235,8 +236,8 @@ func (s *service) fault(ctx context.Context, r *rand.Rand) error {
 	return nil
 }
 
-// damage damages the state of a manager that was killed. If it refuses to start with that, it
-// starts with none.
+// damage damages the state of a killed manager. If the manager refuses to start with it,
+// the state is removed.
 func (s *service) damage(r *rand.Rand) error {
 	state := filepath.Join(s.dir, "manager")
 	what, _, err := "", false, error(nil)
@@ -265,11 +266,11 @@ func (s *service) note(format string, args ...any) {
 	s.faults[kind]++
 }
 
-// all is every fault, and ofStore those of the store's node.
+// all selects all faults, ofStore those of the store's node.
 func all(heal) bool       { return true }
 func ofStore(h heal) bool { return h.node == storeNode }
 
-// heal ends some faults.
+// heal ends the selected faults.
 func (s *service) heal(ctx context.Context, which func(heal) bool) error {
 	heals := s.heals
 	s.heals = nil
@@ -286,8 +287,8 @@ func (s *service) heal(ctx context.Context, which func(heal) bool) error {
 	return nil
 }
 
-// end waits until the store has remote memory again, checks all that it has, and ends one
-// program after the other: no memory stays lent.
+// end waits until the store has remote memory again, checks all keys, and stops one program
+// after the other. All memory must be free then.
 func (s *service) end(ctx context.Context) error {
 	for node, p := range s.running {
 		if p.Ended() {
@@ -333,7 +334,7 @@ func (s *service) end(ctx context.Context) error {
 	return nil
 }
 
-// vm and cache are what the manager says of them.
+// vm and cache are parts of the manager's answer to Describe.
 type vm struct {
 	ID         string `json:"id"`
 	Memory     string `json:"memory"`
@@ -348,7 +349,7 @@ type cache struct {
 	} `json:"grants"`
 }
 
-// eventually waits until the manager's catalog is as it should become.
+// eventually waits until a condition on the manager's catalog holds.
 func (s *service) eventually(ctx context.Context, what string, holds func([]vm, []cache) bool) error {
 	end := time.Now().Add(patience)
 	for {
@@ -366,7 +367,7 @@ func (s *service) eventually(ctx context.Context, what string, holds func([]vm, 
 		if time.Now().After(end) || ctx.Err() != nil {
 			return fmt.Errorf("%v after all is healed it does not hold that %s: %w\n%s\n%s", patience, what, err, listed, also)
 		}
-		_ = waits(200 * time.Millisecond)(ctx) // which fails never
+		_ = waits(200 * time.Millisecond)(ctx) // never fails
 	}
 }
 
@@ -378,7 +379,7 @@ func (s *service) list(ctx context.Context, what string, into any) (string, erro
 	return out, json.Unmarshal([]byte(out), into)
 }
 
-// logs are the ends of what the programs logged.
+// logs returns the end of each program's log.
 func (s *service) logs() string {
 	var all []string
 	for node, p := range s.running {
