@@ -118,7 +118,7 @@ func TestBesideFio(t *testing.T) {
 	}
 	var table strings.Builder
 	if err := report.WriteTable(&table); err != nil || !strings.Contains(table.String(), "beside it: fio-") ||
-		!strings.Contains(table.String(), "never written, as has fio's") {
+		!strings.Contains(table.String(), "have space that was never written") {
 		t.Errorf("%v, table:\n%s", err, table.String())
 	}
 }
