@@ -18,12 +18,12 @@ import (
 	"github.com/redykv/redykv/kv"
 )
 
-// fixed is a source that always says the same.
+// fixed is a source with constant metrics.
 type fixed kv.Metrics
 
 func (f fixed) Metrics() kv.Metrics { return kv.Metrics(f) }
 
-// scrape is what Prometheus would read.
+// scrape returns the text that Prometheus would read.
 func scrape(t *testing.T, source Source) string {
 	t.Helper()
 	r := prometheus.NewPedanticRegistry()
@@ -43,7 +43,7 @@ func scrape(t *testing.T, source Source) string {
 	return b.String()
 }
 
-// numbers calls visit with a path to each number in a struct, and what sets it.
+// numbers calls visit with the path of each number in a struct, and a function that sets it.
 func numbers(v reflect.Value, path string, visit func(path string, set func(n int))) {
 	switch v.Kind() {
 	case reflect.Struct:
@@ -79,8 +79,8 @@ func numbers(v reflect.Value, path string, visit func(path string, set func(n in
 	}
 }
 
-// TestEveryNumber changes one number of Metrics after the other: each has to be
-// found in the table, and by a collector as the one sample that changed.
+// TestEveryNumber changes each number of Metrics in turn: the table must change, and exactly
+// one sample of a collector.
 func TestEveryNumber(t *testing.T) {
 	m := kv.Metrics{Device: kv.DeviceMetrics{Tiers: make([]device.TierMetrics, 2)}}
 	m.Device.Tiers[1].Reason = errors.New("broken")
@@ -115,7 +115,7 @@ func TestEveryNumber(t *testing.T) {
 	}
 }
 
-// TestConventions has the linter of Prometheus look at names and help texts.
+// TestConventions checks names and help texts with Prometheus's linter.
 func TestConventions(t *testing.T) {
 	problems, err := testutil.CollectAndLint(NewCollector(fixed{Device: kv.DeviceMetrics{Tiers: make([]device.TierMetrics, 1)}}, nil))
 	if err != nil {
@@ -126,8 +126,7 @@ func TestConventions(t *testing.T) {
 	}
 }
 
-// TestStore collects from a store that does something, and from it when it is
-// closed.
+// TestStore collects from a working store, and again after it is closed.
 func TestStore(t *testing.T) {
 	st, err := kv.Open(kv.Options{Device: device.NewTiered(device.NewMemory(), device.NewMemory()), Records: 100})
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// pipeline is a batch of commands, and the length of its replies.
+// pipeline returns a batch of n commands, and the length of its replies.
 func pipeline(command string, n, valueSize int) (requests []byte, replies int) {
 	value := strings.Repeat("v", valueSize)
 	var b strings.Builder
@@ -38,7 +38,7 @@ func (p *peer) exchange(requests, buf []byte) {
 	}
 }
 
-// BenchmarkServer measures one connection over loopback, in operations.
+// BenchmarkServer measures one connection over loopback. An operation is a command.
 func BenchmarkServer(b *testing.B) {
 	for _, valueSize := range []int{8, 1024} {
 		for _, depth := range []int{1, 64} {
@@ -61,7 +61,7 @@ func BenchmarkServer(b *testing.B) {
 	}
 }
 
-// BenchmarkParser measures the cutting of a stream into commands, in commands.
+// BenchmarkParser measures the parser. An operation is a command.
 func BenchmarkParser(b *testing.B) {
 	const depth = 64
 	data, _ := pipeline("SET", depth, 8)
@@ -78,7 +78,7 @@ func BenchmarkParser(b *testing.B) {
 	}
 }
 
-// In the steady state an operation allocates nothing, on either side.
+// TestNoAllocations: in the steady state a command allocates nothing, on either side.
 func TestNoAllocations(t *testing.T) {
 	_, addr := start(t, inMemory(), Options{})
 	p := dial(t, addr)
@@ -89,11 +89,11 @@ func TestNoAllocations(t *testing.T) {
 			p.exchange(load, make([]byte, n))
 			requests, n := pipeline(command, depth, valueSize)
 			buf := make([]byte, n)
-			for range 100 { // until all buffers have their size
+			for range 100 { // until all buffers have reached their size
 				p.exchange(requests, buf)
 			}
 			perBatch := testing.AllocsPerRun(100, func() { p.exchange(requests, buf) })
-			if perBatch >= depth/8 { // what the network, the store and the runtime do besides
+			if perBatch >= depth/8 { // allows for the network, the store and the runtime
 				t.Errorf("%s of %d bytes: %v allocations in a batch of %d", command, valueSize, perBatch, depth)
 			}
 		}

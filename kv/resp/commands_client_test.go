@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// What a program of a client library does at least: it connects, with a name, writes
-// and reads, in a pipeline and in a transaction, and leaves.
+// Programs that make typical use of a client library: connect, set a name, write and read, in
+// a pipeline and in a transaction, and disconnect.
 const (
 	redisPy = `
 import sys
@@ -62,8 +62,8 @@ use({}).then(() => use({ RESP: 2 })).then(() => use({ RESP: 3 })).then(() => con
 `
 )
 
-// Client libraries of other languages work unchanged, where they are installed; node
-// finds its own by NODE_PATH.
+// TestClientLibraries runs client libraries of other languages, if they are installed. node
+// finds its libraries by NODE_PATH.
 func TestClientLibraries(t *testing.T) {
 	for name, tc := range map[string]struct {
 		programs []string // the first that has the library
@@ -96,5 +96,5 @@ func TestClientLibraries(t *testing.T) {
 	}
 }
 
-// missingLibrary is how the programs end that have no library to test.
+// missingLibrary is the exit code of a program that lacks its library.
 const missingLibrary = 77

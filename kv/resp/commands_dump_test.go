@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// What DUMP gives, the other server restores, and what comes of it is the same.
+// TestDumpAsRedis restores dumps of each server on the other, and compares the values.
 func TestDumpAsRedis(t *testing.T) {
 	redis, _ := startRedis(t)
 	_, addr := start(t, inMemory(), Options{})
@@ -51,7 +51,7 @@ func TestDumpAsRedis(t *testing.T) {
 			if got, want := way.to.do(get...), way.from.do(get...); got != want && sorted(got) != sorted(want) {
 				t.Errorf("%s is restored as %.200s, want %.200s", key, got, want)
 			}
-			// Damaged anywhere, it is refused.
+			// A damaged dump is refused.
 			for i := 0; i < len(dumped); i += 1 + len(dumped)/7 {
 				damaged := dumped[:i] + string(dumped[i]^1) + dumped[i+1:]
 				if got := ours.do("RESTORE", "bad", "0", damaged); got != "-"+errBadDump {
@@ -87,20 +87,20 @@ func TestDumpAsRedis(t *testing.T) {
 	}
 }
 
-// sealDump makes a dump of a type and a value, by a version of the format.
+// sealDump returns a dump of a type and a value, of the given version of the format.
 func sealDump(body string, version uint16) string {
 	b := binary.LittleEndian.AppendUint16([]byte(body), version)
 	return string(binary.LittleEndian.AppendUint64(b, checksum(b)))
 }
 
-// listpack makes one of short strings and of small numbers.
+// listpack returns a listpack of short strings and integers.
 func listpack(entries ...any) string {
 	var b []byte
 	for _, e := range entries {
 		switch e := e.(type) {
 		case int:
 			b = append(b, byte(e), 1)
-		case int64: // of 8 bytes
+		case int64: // as 8 bytes
 			b = append(binary.LittleEndian.AppendUint64(append(b, 0xf4), uint64(e)), 9)
 		case string:
 			b = append(append(append(b, 0x80|byte(len(e))), e...), byte(len(e)+1))
@@ -111,8 +111,8 @@ func listpack(entries ...any) string {
 	return string(append(binary.LittleEndian.AppendUint16(head, uint16(len(entries))), b...))
 }
 
-// TestRestoreOfLaterVersions restores what Redis 7.2 and later write of strings and
-// hashes, and says why it does not where fields expire.
+// TestRestoreOfLaterVersions restores dumps of strings and hashes by Redis 7.2 and later, and
+// checks the error for fields that expire.
 func TestRestoreOfLaterVersions(t *testing.T) {
 	redis, _ := startRedis(t)
 	_, addr := start(t, inMemory(), Options{})
@@ -175,7 +175,7 @@ func TestRestoreOfLaterVersions(t *testing.T) {
 	}
 }
 
-// FuzzUndump gives RESTORE whatever there is, with a checksum that is right.
+// FuzzUndump passes arbitrary payloads with correct checksums to RESTORE.
 func FuzzUndump(f *testing.F) {
 	for _, body := range []string{"\x00\x03abc", "\x00\xc0\x05", "\x04\x01\x01f\x01v", "\x10\x0b\x0b\x00\x00\x00\x02\x00\x81f\x02\x01\x01\xff", "\x00\xc3\x03\x04\x00a\x20\x00",
 		"\x18\x00\x00\x00\x00\x00\x00\x00\x80\x01\x00\x01f\x01v", "\x18\x00\x00\x00\x00\x00\x00\x00\x80\x01\x05\x01f\x01v",
@@ -197,7 +197,7 @@ func FuzzUndump(f *testing.F) {
 	})
 }
 
-// FuzzHash takes damaged hashes apart.
+// FuzzHash reads damaged hashes.
 func FuzzHash(f *testing.F) {
 	f.Add([]byte("\x01f\x01v"), []byte("f"))
 	f.Add([]byte("\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01f"), []byte(""))

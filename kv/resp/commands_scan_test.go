@@ -17,8 +17,8 @@ import (
 	"github.com/redykv/redykv/kv"
 )
 
-// scanStep sends one SCAN and returns the next cursor, which clients that keep it as a
-// floating-point number can send again, and the keys.
+// scanStep sends one SCAN and returns the next cursor and the keys. It checks that the cursor
+// survives conversion to a floating-point number.
 func scanStep(p *peer, cursor string, args ...string) (next string, keys []string) {
 	p.t.Helper()
 	reply := p.do(append([]string{"SCAN", cursor}, args...)...)
@@ -31,7 +31,7 @@ func scanStep(p *peer, cursor string, args ...string) (next string, keys []strin
 		p.t.Fatalf("cursor %s is none for clients that keep numbers", next)
 	}
 	for _, key := range elements(parts[1]) {
-		if key == "" { // there are none
+		if key == "" { // the array is empty
 			continue
 		}
 		key, err := strconv.Unquote(key)
@@ -43,7 +43,7 @@ func scanStep(p *peer, cursor string, args ...string) (next string, keys []strin
 	return next, keys
 }
 
-// writeMany sends a SET of each of so many keys in one pipeline.
+// writeMany sends n SETs in one pipeline.
 func writeMany(p *peer, n int, key func() string, value string) {
 	p.t.Helper()
 	var b strings.Builder
@@ -58,9 +58,8 @@ func writeMany(p *peer, n int, key func() string, value string) {
 	}
 }
 
-// TestScanBesideWriters scans a store whose keys are overwritten all the time, and whose
-// log is compacted: each call finds about as many keys as it asks for, each key is found
-// once, and the scan ends.
+// TestScanBesideWriters scans a store while its keys are overwritten and its log is compacted.
+// Each call returns about COUNT keys, each key is returned once, and the scan ends.
 func TestScanBesideWriters(t *testing.T) {
 	for name, memory := range map[string]int64{"cold": 64 << 10, "warm": 256 << 10} {
 		t.Run(name, func(t *testing.T) {
@@ -104,7 +103,7 @@ func TestScanBesideWriters(t *testing.T) {
 	}
 }
 
-// TestScanCursors gives cursors twice, leaves scans in their midst, and makes cursors up.
+// TestScanCursors reuses cursors, abandons scans, and sends invented cursors.
 func TestScanCursors(t *testing.T) {
 	_, addr := start(t, cold(), Options{})
 	p := dial(t, addr)
@@ -147,7 +146,7 @@ func TestScanCursors(t *testing.T) {
 	}
 }
 
-// Programs that print all keys, one a line.
+// Programs that print all keys, one per line.
 const (
 	nodeRedisScan = `
 let redis
@@ -160,7 +159,7 @@ async function main() {
 }
 main()
 `
-	// As programs do that were written for cursors as numbers.
+	// For cursors as numbers, as older programs use them.
 	ioredisScan = `
 let Redis
 try { Redis = require("ioredis") } catch { process.exit(77) }
@@ -197,8 +196,8 @@ for key in redis.Redis(port=int(sys.argv[1]), decode_responses=True).scan_iter(c
 `
 )
 
-// TestClientsScan has clients of other languages go through all keys beside a writer:
-// each key is there, once.
+// TestClientsScan scans with clients of other languages beside a writer. Each key must be
+// returned once.
 func TestClientsScan(t *testing.T) {
 	keys := 200_000
 	if machine.RaceDetector {
@@ -215,7 +214,7 @@ func TestClientsScan(t *testing.T) {
 	for n := 0; n < keys; {
 		writeMany(p, 1000, func() string { n++; return fmt.Sprint("key", n-1) }, "value")
 	}
-	for name, tc := range map[string]struct {
+	for name, tc := range map[string]struct { // the first one whose library is installed is used
 		programs []string // the first that has the library
 		args     []string
 	}{
@@ -261,7 +260,7 @@ func TestClientsScan(t *testing.T) {
 	}
 }
 
-// overwrite writes keys, whichever, until stop is called.
+// overwrite writes keys until stop is called.
 func overwrite(t *testing.T, addr string, keys int) (stop func()) {
 	t.Helper()
 	conn, err := net.Dial("tcp", addr)
@@ -276,7 +275,7 @@ func overwrite(t *testing.T, addr string, keys int) (stop func()) {
 		}
 	})
 	return func() {
-		_ = conn.Close() // ends both
+		_ = conn.Close() // ends both goroutines
 		wg.Wait()
 	}
 }

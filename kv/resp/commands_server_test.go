@@ -13,7 +13,7 @@ import (
 	"github.com/redykv/redykv/kv"
 )
 
-// testUsers has a reader of keys that begin with r, and an admin.
+// testUsers has two users: a reader of keys that begin with r, and an admin.
 type testUsers struct{ anonymous User }
 
 func (u testUsers) Anonymous() User { return u.anonymous }
@@ -84,7 +84,7 @@ func TestUsers(t *testing.T) {
 			t.Errorf("%s: %s, want %s", tc.command, got, tc.want)
 		}
 	}
-	// Before it has authenticated, a client's commands are small.
+	// Until a client has authenticated, its commands are limited.
 	q := dial(t, addr)
 	q.send("*11\r\n")
 	if got := q.reply(); got != "-ERR Protocol error: unauthenticated multibulk length" {
@@ -103,16 +103,17 @@ func TestUsers(t *testing.T) {
 	}
 }
 
-// keyNotes are what Redis has to say of some keys.
+// keyNotes matches Redis's notes in key specifications.
 var keyNotes = regexp.MustCompile(`"notes" "[^"]*" `)
 
-// Every command is described as by Redis: arity, flags, keys, categories.
+// TestCommandsAsRedisDescribesThem compares the arity, flags, keys and categories of all
+// commands with Redis's.
 func TestCommandsAsRedisDescribesThem(t *testing.T) {
 	redis, _ := startRedis(t)
 	_, addr := start(t, inMemory(), Options{})
 	ours := dial(t, addr)
 	for _, cmd := range newTable().all {
-		if cmd.name == "client|setinfo" { // of a later version
+		if cmd.name == "client|setinfo" { // added in a later version
 			continue
 		}
 		want, got := elements(elements(redis.do("COMMAND", "INFO", cmd.name))[0]), elements(elements(ours.do("COMMAND", "INFO", cmd.name))[0])
@@ -121,7 +122,7 @@ func TestCommandsAsRedisDescribesThem(t *testing.T) {
 			continue
 		}
 		for i, what := range []string{"name", "arity", "flags", "first key", "last key", "step", "categories", "tips", "key specifications"} {
-			if what == "tips" { // which are about clusters
+			if what == "tips" { // about clusters only
 				continue
 			}
 			want[i] = keyNotes.ReplaceAllString(want[i], "")
@@ -132,7 +133,7 @@ func TestCommandsAsRedisDescribesThem(t *testing.T) {
 	}
 }
 
-// DBSIZE is right at once, whatever happened, and SCAN finds all.
+// TestSizeAndScan: DBSIZE is exact and immediate, and SCAN returns all keys.
 func TestSizeAndScan(t *testing.T) {
 	for name, options := range map[string]func() kv.Options{"memory": inMemory, "cold": cold} {
 		t.Run(name, func(t *testing.T) {
@@ -190,7 +191,7 @@ func TestSizeAndScan(t *testing.T) {
 	}
 }
 
-// CLIENT LIST, KILL, SLOWLOG, LATENCY and INFO tell what happened.
+// TestAdministration checks CLIENT LIST, KILL, SLOWLOG, LATENCY and INFO.
 func TestAdministration(t *testing.T) {
 	asked := make(chan struct{}, 1)
 	_, addr := start(t, inMemory(), Options{

@@ -8,9 +8,8 @@ import (
 	"github.com/redykv/redykv/kv"
 )
 
-// Each script is a conversation: a command in words, and its reply. Words may be
-// quoted as in inline commands, which is what they are sent as; the same script
-// is then sent as one pipeline of arrays.
+// scripts are conversations: a command in words, then its reply. Words may be quoted. Each
+// script is sent as inline commands, and then as one pipeline of arrays.
 var scripts = map[string]string{
 	"get and set": `
 GET a                      => nil
@@ -255,7 +254,7 @@ func runScript(t *testing.T, script string, store kv.Options, pipeline bool) {
 	}
 }
 
-// words are those of an inline command.
+// words splits an inline command.
 func words(t *testing.T, line string) (words []string) {
 	p := parser{maxBulk: DefaultMaxBulk, maxRequest: maxRequest}
 	data := []byte(line + "\n")
@@ -269,8 +268,7 @@ func words(t *testing.T, line string) (words []string) {
 	return words
 }
 
-// coolDown writes so much that what the cold store had before is on its device
-// only.
+// coolDown writes so much that a cold store's earlier records are on the device only.
 func (p *peer) coolDown() {
 	value := strings.Repeat("v", 10_000)
 	var all strings.Builder
@@ -285,7 +283,7 @@ func (p *peer) coolDown() {
 	}
 }
 
-// warmUp removes what coolDown has written.
+// warmUp deletes the keys of coolDown.
 func (p *peer) warmUp() {
 	keys := []string{"DEL"}
 	for i := range 10 {

@@ -10,9 +10,8 @@ import (
 	"github.com/redykv/redykv/kv"
 )
 
-// Transfers between accounts, in transactions and by the other commands on several
-// keys, lose nothing, whoever looks: in a transaction of its own, one with a scan
-// among its commands included.
+// TestTransactionsAreWhole transfers between accounts, in transactions and by commands on
+// several keys. The sum stays constant in every reader's view, also in transactions that scan.
 func TestTransactionsAreWhole(t *testing.T) {
 	for name, options := range map[string]func() kv.Options{"memory": inMemory, "cold": cold} {
 		t.Run(name, func(t *testing.T) {
@@ -85,7 +84,8 @@ func TestTransactionsAreWhole(t *testing.T) {
 	}
 }
 
-// Counters that many connections raise with WATCH, GET and SET lose no step.
+// TestWatch increments counters from many connections with WATCH, GET and SET. No increment is
+// lost.
 func TestWatch(t *testing.T) {
 	for name, options := range map[string]func() kv.Options{"memory": inMemory, "cold": cold} {
 		t.Run(name, func(t *testing.T) {
@@ -98,7 +98,7 @@ func TestWatch(t *testing.T) {
 					for done := 0; done < steps; {
 						p.send(encode("WATCH", "n") + encode("GET", "n"))
 						p.reply()
-						n, _ := strconv.Atoi(strings.Trim(p.reply(), `"`)) // 0 at first
+						n, _ := strconv.Atoi(strings.Trim(p.reply(), `"`)) // 0 if the key does not exist
 						p.send(encode("MULTI") + encode("SET", "n", strconv.Itoa(n+1)) + encode("EXEC"))
 						p.reply()
 						p.reply()
@@ -121,7 +121,7 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// What touches a watched key and what does not.
+// TestWhatTouches checks which changes make a transaction on a watched key fail.
 func TestWhatTouches(t *testing.T) {
 	_, addr := start(t, inMemory(), Options{})
 	p, other := dial(t, addr), dial(t, addr)
@@ -146,18 +146,18 @@ func TestWhatTouches(t *testing.T) {
 			t.Errorf("%s: %s, want %s", command, got, want)
 		}
 	}
-	// So does an expiry.
+	// An expiry does, too.
 	if got := p.do("SET", "a", "1", "PX", "1") + p.do("WATCH", "a") + p.do("MULTI"); got != "+OK+OK+OK" {
 		t.Fatal(got)
 	}
 	eventually(t, "the key is gone", func() bool { return other.do("EXISTS", "a") == ":0" })
-	_ = p.do("EXEC") // watched before or after it expired: either is right
+	_ = p.do("EXEC") // the result depends on whether WATCH came before the expiry
 	if got := p.do("UNWATCH") + p.do("EXEC") + p.do("DISCARD"); got != "+OK-"+errExecAlone+"-"+errDiscardAlone {
 		t.Error(got)
 	}
 }
 
-// What is queued takes of the memory for requests, and gives it back.
+// TestQueueIsBounded: queued commands are charged to the memory for requests until they end.
 func TestQueueIsBounded(t *testing.T) {
 	s, addr := start(t, inMemory(), Options{MaxBulk: 1 << 20, MaxRequest: 2 << 20, MaxBuffers: 4 << 20})
 	p := dial(t, addr)
@@ -176,7 +176,8 @@ func TestQueueIsBounded(t *testing.T) {
 	eventually(t, "what was queued is given back", func() bool { return s.Metrics().RequestBytes == 0 })
 }
 
-// Replies of a transaction are held until it is over: there is a limit.
+// TestTransactionOfLargeReplies: the replies of a transaction are held until its end, up to a
+// limit.
 func TestTransactionOfLargeReplies(t *testing.T) {
 	_, addr := start(t, inMemory(), Options{MaxReplies: leastReplies})
 	p := dial(t, addr)

@@ -10,9 +10,9 @@ import (
 	"github.com/redykv/redykv/kv"
 )
 
-// Of many connections that change the same keys, none loses an update, one alone
-// makes a new key, and nobody sees half a value. There are fewer sessions than
-// connections, so that these wait for each other.
+// TestConnectionsTogether changes the same keys from many connections. No update is lost, one
+// connection creates a new key, and no reader sees half a value. There are fewer sessions than
+// connections, so connections wait for each other.
 func TestConnectionsTogether(t *testing.T) {
 	for name, options := range map[string]func() kv.Options{"memory": inMemory, "cold": cold} {
 		t.Run(name, func(t *testing.T) {
@@ -60,8 +60,8 @@ func TestConnectionsTogether(t *testing.T) {
 	}
 }
 
-// A device that cannot read is an error of each command that needs it, and of no
-// other; GETDEL does not remove what it could not read.
+// TestFailingDevice: a device that fails to read is an error of the commands that need it
+// only. GETDEL does not remove a value that it could not read.
 func TestFailingDevice(t *testing.T) {
 	faulty := device.NewFaulty(device.NewMemory(), device.FaultyOptions{})
 	options := cold()

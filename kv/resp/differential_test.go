@@ -19,7 +19,7 @@ import (
 	"github.com/redykv/redykv/kv"
 )
 
-// startRedis starts a real server and returns two connections to it.
+// startRedis starts redis-server and returns two connections to it.
 func startRedis(t *testing.T) (first, second *peer) {
 	t.Helper()
 	path, err := exec.LookPath("redis-server")
@@ -29,7 +29,7 @@ func startRedis(t *testing.T) (first, second *peer) {
 	if version, err := exec.Command(path, "--version").Output(); err != nil || !strings.Contains(string(version), "v=7.") {
 		t.Skipf("want version 7, have %q, %v", version, err)
 	}
-	dir, err := os.MkdirTemp("", "redis") // a socket's name must be short
+	dir, err := os.MkdirTemp("", "redis") // names of sockets are limited
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,12 +69,12 @@ func startRedis(t *testing.T) (first, second *peer) {
 	return dial(), dial()
 }
 
-// commander makes commands up: mostly good ones, on few keys, so that they meet.
+// commander generates random commands, mostly valid ones, on few keys.
 type commander struct{ *rand.Rand }
 
 func (c commander) one(of ...string) string { return of[c.IntN(len(of))] }
 
-// word is one of several, which are given in one string.
+// word returns one of the words of a string.
 func (c commander) word(of string) string { return c.one(strings.Fields(of)...) }
 
 func (c commander) key() string {
@@ -102,9 +102,8 @@ func (c commander) number() string {
 
 func (c commander) field() string { return c.one("f", "g", "h", "", "\x00", "field") }
 
-// seconds is a time to live that is long or past: nobody has to be quick. No two
-// are so near that it matters which of them was given first: GT and LT compare times
-// that either server counts from its own present.
+// seconds returns a time to live that is long or past, so that timing does not matter. Any two
+// differ enough for GT and LT to agree, although each server adds its own current time.
 func (c commander) seconds() string {
 	some := c.IntN(1_000_000_000)
 	long := strconv.Itoa(1_000_000 + some)
@@ -112,12 +111,12 @@ func (c commander) seconds() string {
 		strconv.Itoa(9_223_372_036_854_775-some/1000), strconv.Itoa(9_223_370_000_000_000-some), "1.5")
 }
 
-// moment is a Unix time in seconds or milliseconds, likewise.
+// moment returns a Unix time in seconds or milliseconds, chosen like seconds.
 func (c commander) moment() string {
 	return c.one("99999999999", "99999999998", "9999999999999", "1", "0", "-5", "x", "9223372036854775807")
 }
 
-// some is up to most of what make makes, and one at least.
+// some returns the results of 1 to most calls of make.
 func (c commander) some(most int, make func() []string) (all []string) {
 	for range 1 + c.IntN(most) {
 		all = append(all, make()...)
@@ -127,7 +126,7 @@ func (c commander) some(most int, make func() []string) (all []string) {
 
 func (c commander) keyList() []string { return c.some(4, func() []string { return []string{c.key()} }) }
 
-// options are some of these, each with an argument where it takes one.
+// options returns up to most of the options, with their arguments.
 func (c commander) options(most int, of string) (all []string) {
 	for range c.IntN(most + 1) {
 		option := c.word(of)
@@ -136,15 +135,14 @@ func (c commander) options(most int, of string) (all []string) {
 		case "ex", "px":
 			all = append(all, c.seconds())
 		case "exat", "pxat":
-			// What is set with one that is past Redis counts as a key for a while.
+			// Redis counts a key that is set with a past expiry for a while.
 			all = append(all, c.one("5000000000000", "9999999999999", "0", "-5", "x"))
 		}
 	}
 	return all
 }
 
-// shapes are the commands that both servers have to answer alike, with the kinds of
-// their arguments.
+// shapes are the commands to compare, with the kinds of their arguments.
 var shapes = strings.Split(strings.TrimSpace(`
 get key
 set key value
@@ -244,7 +242,7 @@ nonsense keys
 flushall nonsense
 flushall rarely`), "\n")
 
-// command is one that both servers have to answer alike.
+// command returns a random command of shapes.
 func (c commander) command() (args []string) {
 	shape := strings.Fields(shapes[c.IntN(len(shapes))])
 	if shape[len(shape)-1] == "rarely" {
@@ -256,13 +254,13 @@ func (c commander) command() (args []string) {
 	for _, kind := range shape[1:] {
 		args = append(args, c.arguments(kind)...)
 	}
-	if c.IntN(30) == 0 { // too few, or too many
+	if c.IntN(30) == 0 { // too few or too many arguments
 		if args = args[:1+c.IntN(len(args))]; c.IntN(2) == 0 {
 			args = append(args, c.key())
 		}
 		switch args[0] {
 		case "hello", "client", "select", "memory", "slowlog", "config", "command", "object", "acl", "scan", "hscan":
-			args[0] = "nonsense" // not all answers of those are to be alike
+			args[0] = "nonsense" // some errors of these differ
 		}
 	}
 	if c.IntN(4) == 0 {
@@ -311,7 +309,7 @@ func (c commander) arguments(kind string) []string {
 		return []string{c.one("*", "?", "[a-d]", "[^a-d]", "key*", "*e*", "\\a", "[", "[]", "[a", "[^]", "*[ab]", "a**", "*\r*", "\\", "**?**", "[b-a]", "")}
 	case "db":
 		return []string{c.one("0", "99", "-1", "x")}
-	case "version": // an answer that both give alike is an error
+	case "version": // values for which both servers return an error
 		return []string{c.one("1", "x", "")}
 	case "name":
 		return []string{c.one("me", "you", "", "a b", "\n")}
@@ -319,10 +317,10 @@ func (c commander) arguments(kind string) []string {
 	return []string{kind}
 }
 
-// connectionID is in the reply to HELLO, in a transaction.
+// connectionID matches the connection's id in the reply to HELLO.
 var connectionID = regexp.MustCompile(`"id" :[0-9]+`)
 
-// alike says whether two replies to a command are as good as the same.
+// alike reports whether two replies to a command are equivalent.
 func alike(command []string, got, want string) bool {
 	if got == want {
 		return true
@@ -334,14 +332,14 @@ func alike(command []string, got, want string) bool {
 		return errA == nil && errB == nil && a > 0 && b > 0 && max(a-b, b-a) <= most
 	}
 	switch strings.ToLower(command[0]) {
-	case "ttl", "expiretime": // the two clocks are read one after the other
+	case "ttl", "expiretime": // the servers read their clocks at different times
 		return near(600)
 	case "pttl", "pexpiretime":
 		return near(600_000)
-	case "object": // Redis's depends on how the string came to be
+	case "object": // Redis's depends on the string's history
 		kinds := strings.NewReplacer(`"int"`, "string", `"embstr"`, "string", `"raw"`, "string", `"listpack"`, "hash", `"hashtable"`, "hash")
 		return kinds.Replace(got) == kinds.Replace(want)
-	case "keys", "hgetall", "hkeys", "hvals", "hscan": // Redis has no order of large hashes
+	case "keys", "hgetall", "hkeys", "hvals", "hscan": // Redis's large hashes are unordered
 		return sorted(got) == sorted(want)
 	case "exec":
 		a, b := elements(got), elements(want)
@@ -368,7 +366,7 @@ func stringKind(a, b string) bool {
 	return is(a) && is(b)
 }
 
-// elements are those of an array as reply prints it.
+// elements splits an array as printed by reply.
 func elements(reply string) (all []string) {
 	if len(reply) < 2 || reply[0] != '[' && reply[0] != '{' {
 		return nil
@@ -386,7 +384,7 @@ func elements(reply string) (all []string) {
 			depth++
 		case c == ']' || c == '}':
 			depth--
-		case c == ' ' && depth == 0 && i+1 < len(reply): // some errors end with one
+		case c == ' ' && depth == 0 && i+1 < len(reply): // some errors end with a blank
 			if i > start && reply[start] != '+' && reply[start] != '-' || strings.ContainsRune("+-:\"[{n", rune(reply[i+1])) {
 				all = append(all, reply[start:i])
 				start = i + 1
@@ -412,8 +410,8 @@ var (
 	differentSeed = flag.Uint64("redis.seed", 0, "compare with the commands of this seed, as logged; 0: of a new one")
 )
 
-// Random commands get from this server, byte for byte, the replies of Redis. Those
-// of another connection change what is watched.
+// TestAsRedis sends random commands to this server and to Redis, and compares the replies byte
+// for byte. A second connection changes watched keys.
 func TestAsRedis(t *testing.T) {
 	for name, options := range map[string]func() kv.Options{"memory": inMemory, "cold": cold} {
 		t.Run(name, func(t *testing.T) {
@@ -433,7 +431,7 @@ func TestAsRedis(t *testing.T) {
 			c := commander{rand.New(rand.NewPCG(seed, 0))}
 			end := time.Now().Add(*differentFor / 2)
 			for round := 0; time.Now().Before(end); round++ {
-				if round%50 == 25 { // the other protocol
+				if round%50 == 25 { // switch the protocol
 					version := c.one("2", "3")
 					redis.do("HELLO", version)
 					ours.do("HELLO", version)
@@ -452,7 +450,7 @@ func TestAsRedis(t *testing.T) {
 	}
 }
 
-// compare sends the same commands to both.
+// compare sends the same n commands to both servers.
 func compare(t *testing.T, c commander, round int, redis, ours *peer, n int) {
 	t.Helper()
 	commands := make([][]string, n)

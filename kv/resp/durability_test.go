@@ -14,14 +14,15 @@ import (
 	"github.com/redykv/redykv/kv"
 )
 
-// commits are a store's, as a committer sees them: each takes its number at its beginning.
+// commits simulates a store's commits for a committer. A commit takes its number when it
+// begins.
 type commits struct {
 	takes   time.Duration
 	outcome atomic.Pointer[error]
 
 	number, last atomic.Uint64
 	ended        atomic.Int64
-	covers       atomic.Pointer[time.Time] // when the last one that has ended began
+	covers       atomic.Pointer[time.Time] // beginning of the last commit that has ended
 }
 
 func (s *commits) Commit(context.Context) error {
@@ -39,7 +40,7 @@ func (s *commits) Commit(context.Context) error {
 func (s *commits) NextCommit() uint64 { return s.number.Load() + 1 }
 func (s *commits) LastCommit() uint64 { return s.last.Load() }
 
-// committing starts a committer over commits that take so long.
+// committing starts a committer whose commits take the given time.
 func committing(promise Durability, takes time.Duration) (*committer, *commits) {
 	s := &commits{takes: takes}
 	s.covers.Store(new(time.Time))
@@ -48,15 +49,15 @@ func committing(promise Durability, takes time.Duration) (*committer, *commits) 
 	return c, s
 }
 
-// With always, who has written waits for a commit that began afterwards, together
-// with all others that did so.
+// TestAlwaysSharesCommits: with always, writers wait for a commit that begins after their
+// write, and share it.
 func TestAlwaysSharesCommits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, store := committing(DurabilityAlways, time.Second)
 		start := time.Now()
 		ended := make(chan time.Duration, 30)
 		for i := range 30 {
-			// Ten at once, ten while these are committed, ten more after that.
+			// Ten at once, ten during their commit, ten after it.
 			time.AfterFunc(time.Duration(i/10)*1500*time.Millisecond, func() {
 				if err := c.wait(store.NextCommit()); err != nil {
 					t.Error(err)
@@ -77,8 +78,8 @@ func TestAlwaysSharesCommits(t *testing.T) {
 	})
 }
 
-// A write that comes while a commit is under way needs the next one; one that came
-// before needs no other, whenever it is to be answered.
+// TestAlwaysWaitsForTheCommitThatAWriteNeeds: a write during a commit needs the next one. An
+// earlier write needs the pending one only, whenever it is answered.
 func TestAlwaysWaitsForTheCommitThatAWriteNeeds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, store := committing(DurabilityAlways, time.Second)
@@ -101,7 +102,7 @@ func TestAlwaysWaitsForTheCommitThatAWriteNeeds(t *testing.T) {
 	})
 }
 
-// What somebody else has committed needs no commit of the committer's.
+// TestOthersCommit: the committer does not commit again what others have committed.
 func TestOthersCommit(t *testing.T) {
 	for _, promise := range []Durability{DurabilityAlways, DurabilityEverySecond} {
 		synctest.Test(t, func(t *testing.T) {
@@ -122,8 +123,7 @@ func TestOthersCommit(t *testing.T) {
 	}
 }
 
-// With always, a commit that fails is an error to those who waited for it, and
-// to nobody else.
+// TestAlwaysFails: with always, a failed commit is an error for those that wait for it only.
 func TestAlwaysFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		broken := errors.New("broken")
@@ -146,9 +146,8 @@ func TestAlwaysFails(t *testing.T) {
 	})
 }
 
-// With everysec, at any time the answered writes that no commit has made durable
-// are none older than a second, however slow commits are, and however long after a
-// write its answer is given.
+// TestEverySecond: with everysec, at any time all answered writes that are not durable are at
+// most a second old, whatever the duration of commits and the delay of replies.
 func TestEverySecond(t *testing.T) {
 	for _, takes := range []time.Duration{10 * time.Millisecond, 900 * time.Millisecond, 3 * time.Second} {
 		t.Run(takes.String(), func(t *testing.T) {
@@ -184,8 +183,8 @@ func TestEverySecond(t *testing.T) {
 	}
 }
 
-// With everysec, writes are refused when none can be made durable, and answered
-// again when that has changed; a server at rest commits nothing.
+// TestEverySecondFails: with everysec, writes are refused while commits fail and answered
+// again afterwards. An idle server does not commit.
 func TestEverySecondFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		broken := errors.New("broken")
@@ -213,7 +212,7 @@ func TestEverySecondFails(t *testing.T) {
 	})
 }
 
-// The reply to a write comes after its commit; the reply to a read does not wait.
+// TestServerAlways: the reply to a write waits for its commit; the reply to a read does not.
 func TestServerAlways(t *testing.T) {
 	st, addr := start(t, inMemory(), Options{Durability: DurabilityAlways})
 	p := dial(t, addr)
@@ -233,7 +232,7 @@ func TestServerAlways(t *testing.T) {
 	}
 }
 
-// A write that cannot be committed is not answered.
+// TestServerCannotCommit: a write that cannot be committed is not answered.
 func TestServerCannotCommit(t *testing.T) {
 	faulty := device.NewFaulty(device.NewMemory(), device.FaultyOptions{})
 	_, addr := start(t, kv.Options{Device: faulty, Memory: 64 << 20, Records: 1 << 10}, Options{Durability: DurabilityAlways})

@@ -12,7 +12,7 @@ import (
 	"github.com/redykv/redykv/kv/resp"
 )
 
-// A program that embeds a store lets Redis clients at it as well.
+// A program that embeds a store also serves it to Redis clients.
 func ExampleServer() {
 	store, err := kv.Open(kv.Options{Device: device.NewMemory()})
 	if err != nil {
@@ -38,7 +38,7 @@ func ExampleServer() {
 		fmt.Println(lines.Text())
 	}
 
-	// The server ends before its store.
+	// Shut the server down before the store is closed.
 	if err := server.Shutdown(context.Background()); err != nil {
 		log.Fatal(err)
 	}

@@ -18,11 +18,9 @@ import (
 	"github.com/redykv/redykv/ssdtier"
 )
 
-// damaged serves a store on files whose records of many keys are on the device, some of
-// them damaged: of each of so many rounds the same ones, whatever the directory, which
-// damaged returns. Reads end in another order than they began. The store begins as a copy
-// of an empty one: where the seed of the hash is the same, so are the chains, and a damaged
-// record is in the way of the same keys.
+// damaged serves a store on files in which some records of many keys are damaged. The same
+// records are damaged in every directory. Reads complete out of order. The store is a copy of
+// an empty one, so that the hash's seed, and with it the chains, are the same everywhere.
 func damaged(t *testing.T, empty string, rounds int, opts Options) (addr, dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -99,14 +97,13 @@ func emptyStore(t *testing.T) (dir string) {
 	return dir
 }
 
-// failingKeys are those of commanders that each round has of its own.
+// failingKeys are the keys of a commander. Each round has its own copies.
 var failingKeys = []string{"a", "b", "c", "d", "e", "f", "g"}
 
 func keyOf(round int, key string) string { return fmt.Sprint("round", round, ":", key) }
 
-// TestFailingReads has random pipelines answered by a server some of whose records cannot
-// be read: every reply is in its place, and is that of a server to which the commands
-// come one at a time.
+// TestFailingReads sends random pipelines to a server with unreadable records. Every reply
+// must be in its place and equal that of a server that gets the commands one at a time.
 func TestFailingReads(t *testing.T) {
 	for name, opts := range map[string]Options{"goroutines": {Loops: -1}, "loops": {Loops: 1}} {
 		t.Run(name, func(t *testing.T) {
@@ -147,13 +144,13 @@ func TestFailingReads(t *testing.T) {
 	}
 }
 
-// failingPipeline is random commands on the keys of a round, and in the end what they
-// hold.
+// failingPipeline returns random commands on the keys of a round, followed by reads of all its
+// keys.
 func failingPipeline(c commander, round int) (commands [][]string) {
 	for range 1 + c.IntN(20) {
 		command := c.command()
 		switch strings.ToLower(command[0]) {
-		case "flushall", "keys", "scan", "dbsize", "slowlog": // of what other rounds have left
+		case "flushall", "keys", "scan", "dbsize", "slowlog": // depend on other rounds
 			command = []string{"ECHO", "x"}
 		}
 		commands = append(commands, command)
@@ -175,7 +172,7 @@ func failingPipeline(c commander, round int) (commands [][]string) {
 	return commands
 }
 
-// deafDevice is a device whose reads cannot be waited for, once.
+// deafDevice is a device on which one Wait for reads fails.
 type deafDevice struct {
 	device.Device
 	deaf atomic.Bool // the next Wait for reads fails
@@ -204,8 +201,8 @@ func (q *deafQueue) Wait(ctx context.Context) error {
 	return q.Queue.Wait(ctx)
 }
 
-// After a failure of the session itself nothing more is said, whichever command comes
-// next, and nobody else notices.
+// TestFailingSession: after the failure of a session its connection sends nothing more,
+// whatever command follows. Other connections are not affected.
 func TestFailingSession(t *testing.T) {
 	queued := func(n int) string { return "+OK\r\n" + strings.Repeat("+QUEUED\r\n", n) }
 	for _, tc := range []struct{ pipeline, want string }{

@@ -9,7 +9,7 @@ import (
 	"github.com/redykv/redykv/device"
 )
 
-// FLUSHALL is one moment: for transactions, for DBSIZE, and for who watches a key.
+// TestFlushAll: FLUSHALL is atomic for transactions, DBSIZE and watched keys.
 func TestFlushAll(t *testing.T) {
 	_, addr := start(t, inMemory(), Options{Sessions: 8})
 	p, other := dial(t, addr), dial(t, addr)
@@ -42,7 +42,8 @@ func TestFlushAll(t *testing.T) {
 	}
 }
 
-// Pairs of keys are written together while others flush: both are there, or none.
+// TestFlushAllTakesTransactionsWhole writes pairs of keys together beside FLUSHALL: either
+// both exist or none.
 func TestFlushAllTakesTransactionsWhole(t *testing.T) {
 	_, addr := start(t, cold(), Options{Sessions: 8})
 	const rounds, writers = 200, 3
@@ -83,7 +84,7 @@ func TestFlushAllTakesTransactionsWhole(t *testing.T) {
 	wg.Wait()
 }
 
-// What FLUSHALL frees goes back to the device, whatever durability was promised.
+// TestFlushAllGivesSpaceBack: FLUSHALL frees space on the device with every durability.
 func TestFlushAllGivesSpaceBack(t *testing.T) {
 	for durability := range durabilities {
 		t.Run(durability.String(), func(t *testing.T) {

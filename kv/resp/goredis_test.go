@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// goRedis is a client of the library that most Go programs use.
+// goRedis returns a client of go-redis.
 func goRedis(t *testing.T, addr string, protocol int) *redis.Client {
 	t.Helper()
 	db := redis.NewClient(&redis.Options{Addr: addr, Protocol: protocol, ClientName: "test"})
@@ -22,7 +22,7 @@ func goRedis(t *testing.T, addr string, protocol int) *redis.Client {
 	return db
 }
 
-// go-redis connects, and understands all replies.
+// TestGoRedis: go-redis connects and parses all replies.
 func TestGoRedis(t *testing.T) {
 	_, addr := start(t, inMemory(), Options{})
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -64,7 +64,7 @@ func TestGoRedis(t *testing.T) {
 			if n, err := db.DBSize(ctx).Result(); err != nil || n != 3 || len(keys) != 3 {
 				t.Error(n, keys, err)
 			}
-			// A transaction that somebody else spoils is tried again.
+			// A transaction that fails because of another client is retried.
 			tries := 0
 			add := func(tx *redis.Tx) error {
 				n, err := tx.Get(ctx, "a").Int()

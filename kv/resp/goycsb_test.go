@@ -17,7 +17,7 @@ import (
 	_ "github.com/pingcap/go-ycsb/db/redis" // registers the binding
 )
 
-// noting notes what goes wrong with a DB.
+// noting is a DB that records errors.
 type noting struct {
 	ycsb.DB
 	calls atomic.Int64
@@ -48,9 +48,9 @@ func (n *noting) Insert(ctx context.Context, table, key string, values map[strin
 	return n.note(n.DB.Insert(ctx, table, key, values))
 }
 
-// go-ycsb's redis binding runs its workloads, with its hashes and with its strings.
-// E's scans the binding does not have: what remains of it are inserts, as in D.
-// go-ycsb has races of its own.
+// TestGoYCSB runs go-ycsb's workloads with its redis binding, on hashes and on strings. The
+// binding has no scans, so E is reduced to inserts, as in D. Not under the race detector:
+// go-ycsb has races.
 func TestGoYCSB(t *testing.T) {
 	const records, operations = 500, 2000
 	mixes := map[string]map[string]string{

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// sender is a connection over which some bytes come, as fast as they are read.
+// sender is a connection that delivers given bytes as fast as they are read.
 type sender struct {
 	net.Conn
 	io.Reader
@@ -18,8 +18,8 @@ type sender struct {
 
 func (s sender) Read(b []byte) (int, error) { return s.Reader.Read(b) }
 
-// A client that pipelines gets large batches, wherever its commands end in the
-// buffer; not where memory is short.
+// TestBatchesGrow: a client that pipelines gets large batches, wherever its commands end in
+// the buffer, unless memory is short.
 func TestBatchesGrow(t *testing.T) {
 	request := encode("SET", "key:000000000001", strings.Repeat("v", 1000))
 	const requests = 10_000
@@ -66,8 +66,8 @@ func TestBatchesGrow(t *testing.T) {
 	}
 }
 
-// A client that stops in the middle of a command, after many others, keeps no more
-// memory than that command.
+// TestBuffersShrink: a client that stops in the middle of a command keeps only that command's
+// memory.
 func TestBuffersShrink(t *testing.T) {
 	for _, loops := range []int{1, -1} {
 		s, addr := start(t, inMemory(), Options{Loops: loops, releaseAfter: time.Millisecond})

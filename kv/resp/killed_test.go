@@ -18,19 +18,18 @@ import (
 	"github.com/redykv/redykv/ssdtier"
 )
 
-// servedDir names, to a process that this test's binary starts to kill it, the store that
-// it shall serve, servedPromise how durably, and servedLoops by how many loops.
+// Environment variables of the process that is killed: the store to serve, its durability, and
+// its number of loops.
 const (
 	servedDir     = "REDYKV_TEST_SERVED_DIR"
 	servedPromise = "REDYKV_TEST_SERVED_PROMISE"
 	servedLoops   = "REDYKV_TEST_SERVED_LOOPS"
 )
 
-// TestAnsweredWritesSurvive kills a server, again and again, that random pipelines of all
-// commands write to, among reads of so much that replies leave in the middle of a
-// pipeline, while a client reads slowly: when it has started again, every command has had
-// its effect that was answered, as far as was promised, and what is there is what some of
-// the commands, from the first on, have left.
+// TestAnsweredWritesSurvive repeatedly kills a server. Random pipelines of all commands write
+// to it, mixed with reads so large that replies are sent in the middle of a pipeline, while
+// the client reads slowly. After a restart, every answered command has had its effect, as far
+// as promised, and the state is that after some prefix of the commands.
 func TestAnsweredWritesSurvive(t *testing.T) {
 	if dir := os.Getenv(servedDir); dir != "" {
 		serveUntilKilled(t, dir)
@@ -59,8 +58,8 @@ func TestAnsweredWritesSurvive(t *testing.T) {
 	}
 }
 
-// killing is a test of a served store that is killed, and of a server that commands are
-// carried out by one after the other.
+// killing is a served store that is killed, and a model: a server that gets the commands one
+// at a time.
 type killing struct {
 	t *testing.T
 	commander
@@ -68,7 +67,7 @@ type killing struct {
 	promise Durability
 	loops   int
 	model   *peer
-	seen    *peer // another connection to the same server
+	seen    *peer // another connection to the model
 
 	process *exec.Cmd
 	ask     io.Writer
@@ -106,7 +105,7 @@ func (k *killing) line() string {
 	return strings.TrimSpace(line)
 }
 
-// settle returns when the server has committed what it thinks it has to.
+// settle waits until the server has made all commits that it considers necessary.
 func (k *killing) settle() {
 	if _, err := io.WriteString(k.ask, "settle\n"); err != nil {
 		k.t.Fatal(err)
@@ -114,15 +113,15 @@ func (k *killing) settle() {
 	k.line()
 }
 
-// kill ends the process as kill -9 does.
+// kill ends the process like kill -9.
 func (k *killing) kill() {
 	if err := k.process.Process.Kill(); err != nil {
 		k.t.Fatal(err)
 	}
-	_ = k.process.Wait() // its end is what was asked for
+	_ = k.process.Wait() // an error is expected
 }
 
-// serveUntilKilled is the served process.
+// serveUntilKilled is the main function of the served process.
 func serveUntilKilled(t *testing.T, dir string) {
 	var promise Durability
 	loops, err := strconv.Atoi(os.Getenv(servedLoops))
@@ -151,13 +150,13 @@ func serveUntilKilled(t *testing.T, dir string) {
 		}
 		fmt.Println("settled")
 	}
-	os.Exit(1) // who started it has gone
+	os.Exit(1) // the parent has gone
 }
 
-// pipelines are commands, those of each to be sent at once, that end as the connection
-// began. Where as many reads as a batch has operations bring much, their replies leave
-// before the command behind them has had its effect; of the hugest values, so much that
-// this waits for the client.
+// pipelines returns commands to be sent at once. Each pipeline leaves the connection in its
+// initial state. A pipeline with as many large reads as a batch has operations makes the
+// server send replies before the next command has taken effect; with huge values, the sending
+// blocks until the client reads.
 func (k *killing) pipelines() (all [][][]string) {
 	all = [][][]string{{
 		{"FLUSHALL"}, {"SET", "dumped", k.value()},
@@ -175,7 +174,7 @@ func (k *killing) pipelines() (all [][][]string) {
 		for wanted := 1 + k.IntN(4)/3; wanted > 0; {
 			switch command := k.command(); strings.ToLower(command[0]) {
 			case "reset", "flushall", "slowlog", "client", "watch", "multi":
-			case "get", "mget", "strlen": // rather one that writes
+			case "get", "mget", "strlen": // replaced by a write
 				commands = append(commands, []string{"RESTORE", k.key(), "0", k.dump(), "REPLACE"})
 				wanted--
 			case "exec":
@@ -191,7 +190,7 @@ func (k *killing) pipelines() (all [][][]string) {
 	return all
 }
 
-// dump is what RESTORE takes.
+// dump returns a payload for RESTORE.
 func (k *killing) dump() string {
 	if got := k.model.do("SET", "restored", k.value()); got != "+OK" {
 		k.t.Fatal(got)
@@ -203,7 +202,7 @@ func (k *killing) dump() string {
 	return dump
 }
 
-// state is what the keys hold, and which of them expire.
+// state returns the values of the keys, and which of them expire.
 func (k *killing) state(p *peer) string {
 	keys := []string{"a", "b", "c", "d", "e", "f", "g", "key with\r\nlines", "", mark + "e", mark, "dumped", "large"}
 	var ask, all strings.Builder
@@ -221,9 +220,8 @@ func (k *killing) state(p *peer) string {
 	return all.String()
 }
 
-// round has pipelines carried out, as far as it comes, and compares. The client does not
-// read before the server has committed what another one writes, and may stop for good
-// anywhere.
+// round runs pipelines until the kill, then compares. The client does not read before the
+// server has committed another client's write, and may stop at any point.
 func (k *killing) round(round int) {
 	k.model.goOn()
 	k.seen.goOn()

@@ -27,7 +27,7 @@ import (
 	"github.com/redykv/redykv/kv"
 )
 
-// startOn is start at a listener of the test's.
+// startOn is start with the test's own listener.
 func startOn(t testing.TB, ln net.Listener, opts Options) *Server {
 	t.Helper()
 	options := inMemory()
@@ -56,7 +56,7 @@ func listen(t testing.TB) net.Listener {
 	return ln
 }
 
-// eventually waits until something holds.
+// eventually waits until a condition holds.
 func eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	for until := time.Now().Add(patience); !holds(); runtime.Gosched() {
@@ -66,7 +66,8 @@ func eventually(t testing.TB, what string, holds func() bool) {
 	}
 }
 
-// A client that sends nothing for too long, or half a command, is disconnected.
+// TestIdleTimeout: a client that sends nothing, or half a command, for too long is
+// disconnected.
 func TestIdleTimeout(t *testing.T) {
 	s, addr := start(t, inMemory(), Options{IdleTimeout: 20 * time.Millisecond})
 	idle, half := dial(t, addr), dial(t, addr)
@@ -78,7 +79,7 @@ func TestIdleTimeout(t *testing.T) {
 	}
 }
 
-// foreign has all clients come from elsewhere.
+// foreign is a listener whose clients appear to come from another machine.
 type foreign struct{ net.Listener }
 
 type foreigner struct{ *net.TCPConn }
@@ -95,7 +96,7 @@ func (f foreign) Accept() (net.Conn, error) {
 	return foreigner{conn.(*net.TCPConn)}, nil
 }
 
-// In protected mode clients of other machines are turned away, and not obeyed.
+// TestProtectedMode: clients of other machines are rejected, and their commands are not run.
 func TestProtectedMode(t *testing.T) {
 	ln := listen(t)
 	s := startOn(t, foreign{ln}, Options{ProtectedMode: true})
@@ -122,7 +123,8 @@ func TestProtectedMode(t *testing.T) {
 	}
 }
 
-// certificate is one that a server of this machine shows, and who believes it.
+// certificate returns the configurations of a server on this machine and of a client that
+// trusts it.
 func certificate(t testing.TB) (server, client *tls.Config) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -147,8 +149,8 @@ func certificate(t testing.TB) (server, client *tls.Config) {
 	return server, &tls.Config{RootCAs: pool}
 }
 
-// Over TLS the protocol is the same, errors that end a connection arrive, and
-// clients that do not speak it hold nobody up.
+// TestTLS: over TLS the protocol is the same, final errors arrive, and clients that do not
+// speak TLS do not delay others.
 func TestTLS(t *testing.T) {
 	server, client := certificate(t)
 	ln := listen(t)
@@ -156,7 +158,7 @@ func TestTLS(t *testing.T) {
 	s := startOn(t, tls.NewListener(ln, server), Options{MaxClients: 3, releaseAfter: time.Millisecond})
 	silent, plain := dial(t, addr), dial(t, addr)
 	plain.send(encode("SET", "a", "plain"))
-	_, _ = io.Copy(io.Discard, plain.in) // an alert, and the end
+	_, _ = io.Copy(io.Discard, plain.in) // an alert, then the end
 	eventually(t, "who does not speak TLS is forgotten", func() bool { return s.Metrics().Clients == 1 })
 
 	conn, err := tls.Dial("tcp", addr, client)
@@ -178,11 +180,11 @@ func TestTLS(t *testing.T) {
 		t.Error(got)
 	}
 	p.expectEnd()
-	_ = silent.conn // the server ends it when it closes
+	_ = silent.conn // closed by the server on shutdown
 }
 
-// Clients that do not take their replies have no more of the server's memory than
-// it gives to all of them, and those who read are served meanwhile.
+// TestRepliesAreBounded: unread replies take no more than their budget, and clients that read
+// are served meanwhile.
 func TestRepliesAreBounded(t *testing.T) {
 	if machine.RaceDetector {
 		t.Skip("the detector looks at each word of 40 times 10 MB")
@@ -218,15 +220,15 @@ func TestRepliesAreBounded(t *testing.T) {
 	eventually(t, "their memory is free", func() bool { return s.Metrics().ReplyBytes == 0 })
 }
 
-// Commands of many arguments that do not arrive whole are counted with what the
-// server remembers of them.
+// TestArgumentsAreBounded: the parser's memory for the arguments of incomplete commands is
+// charged to the budget.
 func TestArgumentsAreBounded(t *testing.T) {
 	const most = 8 << 20
 	s, addr := start(t, inMemory(), Options{MaxBulk: 1 << 20, MaxRequest: 4 << 20, MaxBuffers: most})
 	var peers []*peer
 	for range 8 {
 		p := dial(t, addr)
-		_, _ = io.WriteString(p.conn, "*1000000\r\n"+strings.Repeat("$0\r\n\r\n", 200_000)) // it may be cut off
+		_, _ = io.WriteString(p.conn, "*1000000\r\n"+strings.Repeat("$0\r\n\r\n", 200_000)) // may be cut off
 		peers = append(peers, p)
 	}
 	eventually(t, "somebody is refused", func() bool { return s.Metrics().Clients < len(peers) })
@@ -242,7 +244,7 @@ func TestArgumentsAreBounded(t *testing.T) {
 	eventually(t, "their memory is free", func() bool { return s.Metrics().RequestBytes == 0 })
 }
 
-// Who has not shown who it is sends small commands.
+// TestStrangersSendLittle: the commands of clients that have not authenticated are limited.
 func TestStrangersSendLittle(t *testing.T) {
 	for sent, want := range map[string]string{
 		"*11\r\n":                       "Protocol error: unauthenticated multibulk length",
@@ -258,12 +260,11 @@ func TestStrangersSendLittle(t *testing.T) {
 	}
 }
 
-// crowd is how many connections come at once.
+// crowd is the number of concurrent connections.
 const crowd = 10_000
 
-// Ten thousand connections that are idle, in the middle of a command, or not
-// reading cost little memory each, keep nobody from being served, and leave
-// nothing behind.
+// TestTenThousandConnections opens connections that are idle, in the middle of a command, or
+// do not read. Each takes little memory, others are served, and nothing is left behind.
 func TestTenThousandConnections(t *testing.T) {
 	if testing.Short() || machine.RaceDetector {
 		t.Skip("10 MB a second at most under the detector")
@@ -279,7 +280,7 @@ func TestTenThousandConnections(t *testing.T) {
 		t.Fatal(got)
 	}
 	before := heap()
-	// A process of their own, as one may have too few files for both ends.
+	// The clients are in another process, since one process may not open files for both ends.
 	const long = 5 * patience
 	ctx, cancel := context.WithTimeout(context.Background(), long)
 	defer cancel()
@@ -314,8 +315,8 @@ func TestTenThousandConnections(t *testing.T) {
 	if m.ReplyBytes > replies || m.RequestBytes > requests {
 		t.Errorf("%d bytes of replies and %d of requests", m.ReplyBytes, m.RequestBytes)
 	}
-	// Beside the budgets, each has a goroutine, its structures and small buffers;
-	// half of the heap may be garbage.
+	// Besides the budgets, each connection has a goroutine, its structures and small buffers.
+	// Half of the heap may be garbage.
 	const each = restingBuffer + restingOutput + 16<<10
 	if used := heap() - before; used > replies+requests+crowd*each {
 		t.Errorf("%d bytes for %d connections", used, m.Clients)
@@ -330,12 +331,11 @@ func TestTenThousandConnections(t *testing.T) {
 }
 
 const (
-	crowdVariable = "RESP_TEST_CROWD" // whom it visits
+	crowdVariable = "RESP_TEST_CROWD" // the server's address
 	crowdIsHere   = "here\n"
 )
 
-// TestBeTheCrowd is no test but the process with the clients of
-// TestTenThousandConnections.
+// TestBeTheCrowd is the process with the clients of TestTenThousandConnections.
 func TestBeTheCrowd(t *testing.T) {
 	addr := os.Getenv(crowdVariable)
 	if addr == "" {
@@ -360,13 +360,13 @@ func TestBeTheCrowd(t *testing.T) {
 				case 2:
 					sent = strings.Repeat(encode("GET", "a"), 40)
 				}
-				_, _ = io.WriteString(conn, sent) // who is too many is cut off
+				_, _ = io.WriteString(conn, sent) // may be cut off if there are too many clients
 			}
 		})
 	}
 	dialing.Wait()
 	fmt.Print(crowdIsHere)
-	_, _ = io.Copy(io.Discard, os.Stdin) // until they are to leave
+	_, _ = io.Copy(io.Discard, os.Stdin) // until the parent closes it
 	for _, conn := range conns {
 		if conn != nil {
 			_ = conn.Close()
@@ -374,7 +374,7 @@ func TestBeTheCrowd(t *testing.T) {
 	}
 }
 
-// allowFiles lets the process have so many files open until the test ends, or skips it.
+// allowFiles raises the limit of open files until the test ends, or skips the test.
 func allowFiles(t *testing.T, n uint64) {
 	t.Helper()
 	var before unix.Rlimit
@@ -384,7 +384,7 @@ func allowFiles(t *testing.T, n uint64) {
 	if before.Cur >= n {
 		return
 	}
-	more := unix.Rlimit{Cur: n, Max: max(before.Max, n)} // above Max if we are privileged
+	more := unix.Rlimit{Cur: n, Max: max(before.Max, n)} // above Max only with privileges
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &more); err != nil {
 		t.Skipf("%d files may be open, want %d: %v", before.Cur, n, err)
 	}
@@ -395,7 +395,7 @@ func allowFiles(t *testing.T, n uint64) {
 	})
 }
 
-// heap is what is in use after a collection, stacks included.
+// heap returns the bytes in use after a collection, including stacks.
 func heap() int64 {
 	runtime.GC()
 	var m runtime.MemStats

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// only is the server's only client.
+// only returns the server's only client.
 func only(t *testing.T, s *Server) *client {
 	t.Helper()
 	s.mu.Lock()
@@ -22,8 +22,8 @@ func only(t *testing.T, s *Server) *client {
 	return nil
 }
 
-// A connection is a loop's while its commands are plain, leaves it for others, and comes
-// back; its state goes with it.
+// TestConnectionsMoveBetweenLoopsAndGoroutines: a connection belongs to a loop while its
+// commands are plain, leaves it for other commands, and returns. Its state moves with it.
 func TestConnectionsMoveBetweenLoopsAndGoroutines(t *testing.T) {
 	s, addr := start(t, inMemory(), Options{Loops: 1, MaxBulk: 1 << 20})
 	p := dial(t, addr)
@@ -87,7 +87,7 @@ func TestConnectionsMoveBetweenLoopsAndGoroutines(t *testing.T) {
 	}
 }
 
-// A store that has to ask its device has goroutines for its clients.
+// TestColdStoreHasNoLoops: a store that reads its device serves clients with goroutines.
 func TestColdStoreHasNoLoops(t *testing.T) {
 	s, addr := start(t, cold(), Options{Loops: 1, releaseAfter: 10 * time.Millisecond})
 	p := dial(t, addr)
@@ -110,8 +110,8 @@ func TestColdStoreHasNoLoops(t *testing.T) {
 	})
 }
 
-// Connections that move to and fro while many others do, and are killed meanwhile, see
-// what they wrote.
+// TestManyConnectionsMove: connections that move between loops and goroutines see their own
+// writes, while others move and are killed.
 func TestManyConnectionsMove(t *testing.T) {
 	s, addr := start(t, inMemory(), Options{Loops: 2})
 	var all sync.WaitGroup

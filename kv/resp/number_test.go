@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Zero is zero whatever its exponent, other numbers have a range.
+// TestFloatsExponents: zero may have any exponent; that of other numbers is limited.
 func TestFloatsExponents(t *testing.T) {
 	_, addr := start(t, inMemory(), Options{})
 	p := dial(t, addr)
@@ -20,7 +20,7 @@ func TestFloatsExponents(t *testing.T) {
 	}
 }
 
-// Numbers with a point may be as long as Redis takes them, as its sums are.
+// TestLongFloats: numbers may have as many digits as Redis accepts, and so may sums.
 func TestLongFloats(t *testing.T) {
 	_, addr := start(t, inMemory(), Options{})
 	p := dial(t, addr)

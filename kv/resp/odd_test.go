@@ -7,13 +7,14 @@ import (
 	"testing"
 )
 
-// oddCommands are what random ones seldom come to: each line a command, as one types it.
-// They follow one another, so that what one leaves behind is there for the next.
+// oddCommands are commands that random ones rarely contain, one per line as typed. They run in
+// order, each in the state that the previous ones left.
 //
 //go:embed testdata/odd.txt
 var oddCommands string
 
-// Commands at their limits get from this server, byte for byte, the replies of Redis.
+// TestOddCommandsAsRedis compares the replies to commands at their limits with Redis's, byte
+// for byte.
 func TestOddCommandsAsRedis(t *testing.T) {
 	redis, _ := startRedis(t)
 	_, addr := start(t, inMemory(), Options{})
@@ -33,7 +34,7 @@ func TestOddCommandsAsRedis(t *testing.T) {
 	}
 }
 
-// What Redis says of a client is in our line as well: libraries look for all of it.
+// TestClientFieldsAsRedis: CLIENT LIST has all of Redis's fields, which libraries parse.
 func TestClientFieldsAsRedis(t *testing.T) {
 	redis, _ := startRedis(t)
 	_, addr := start(t, inMemory(), Options{})

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// counted counts what the server reads of its connections and writes to them.
+// counted counts the reads and writes of the server's connections.
 type counted struct {
 	net.Listener
 	reads, writes *atomic.Int64
@@ -39,7 +39,7 @@ func (c countedConn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// What has come together is answered with one write, whatever the commands are.
+// TestOneWriteForABatch: commands that arrive together are answered with one write.
 func TestOneWriteForABatch(t *testing.T) {
 	const depth, rounds = 64, 50
 	of := counted{listen(t), new(atomic.Int64), new(atomic.Int64)}

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// What is no command is answered as by Redis, after the replies to what came
-// before it, and ends the connection.
+// TestProtocolErrors: a protocol error is answered as by Redis, after the replies to earlier
+// commands, and ends the connection.
 func TestProtocolErrors(t *testing.T) {
 	_, addr := start(t, inMemory(), Options{MaxBulk: 1 << 10, MaxRequest: 1 << 17})
 	for sent, want := range map[string]string{
@@ -42,8 +42,8 @@ func TestProtocolErrors(t *testing.T) {
 	}
 }
 
-// A command that comes byte by byte, and one that is larger than every buffer,
-// are carried out like any other; so is one that is larger than a batch.
+// TestSizesOfRequests runs a command that arrives byte by byte, one that is larger than any
+// buffer, and one that is larger than a batch.
 func TestSizesOfRequests(t *testing.T) {
 	_, addr := start(t, inMemory(), Options{})
 	p := dial(t, addr)
@@ -84,7 +84,8 @@ func TestSizesOfRequests(t *testing.T) {
 	}
 }
 
-// What the store cannot hold is an error, and the connection goes on.
+// TestTooLargeForTheStore: a value that the store cannot hold is an error and does not end the
+// connection.
 func TestTooLargeForTheStore(t *testing.T) {
 	_, addr := start(t, cold(), Options{MaxBulk: 20 << 10})
 	p := dial(t, addr)
@@ -109,8 +110,8 @@ func TestTooLargeForTheStore(t *testing.T) {
 	}
 }
 
-// All connections together hold no more of large requests than they may: those
-// that come too late are told so, and others go on.
+// TestMaxBuffers: large requests of all connections take no more than their budget.
+// Connections that exceed it get an error, and others are served.
 func TestMaxBuffers(t *testing.T) {
 	s, addr := start(t, inMemory(), Options{MaxBulk: 1 << 20, MaxRequest: 2 << 20, MaxBuffers: 4 << 20})
 	whole := encode("SET", "a", strings.Repeat("v", 1<<20))
@@ -119,14 +120,13 @@ func TestMaxBuffers(t *testing.T) {
 	var clients [peers]*peer
 	for i := range clients {
 		clients[i] = dial(t, addr)
-		// Fails where the server has had enough already.
+		// Fails if the server has already refused the request.
 		_, _ = clients[i].conn.Write([]byte(whole[:half]))
 		if used := s.large.used.Load(); used > s.large.most {
 			t.Errorf("%d bytes in use of %d", used, s.large.most)
 		}
 	}
-	// No half of a request is answered: all of them wait in the server, as far
-	// as it has taken them.
+	// No half request is answered: the server holds what it has read of each.
 	refused := 0
 	for _, p := range clients {
 		_, _ = p.conn.Write([]byte(whole[half:]))
@@ -147,7 +147,7 @@ func TestMaxBuffers(t *testing.T) {
 	}
 }
 
-// An idle connection gives its large buffers back.
+// TestIdleConnectionIsSmall: an idle connection frees its large buffers.
 func TestIdleConnectionIsSmall(t *testing.T) {
 	s, addr := start(t, inMemory(), Options{releaseAfter: time.Millisecond})
 	p := dial(t, addr)
@@ -164,8 +164,8 @@ func TestIdleConnectionIsSmall(t *testing.T) {
 	}
 }
 
-// A client that asks for much and reads nothing is disconnected, and what is
-// kept for it is bounded meanwhile: the server reads no more of its commands.
+// TestClientThatDoesNotRead: a client that does not read its replies is disconnected.
+// Meanwhile its memory is bounded: the server stops reading its commands.
 func TestClientThatDoesNotRead(t *testing.T) {
 	_, addr := start(t, inMemory(), Options{WriteTimeout: 50 * time.Millisecond})
 	p := dial(t, addr)
@@ -204,7 +204,7 @@ func TestMaxClients(t *testing.T) {
 		t.Error(got)
 	}
 	a.expectEnd()
-	// The server forgets a client just after it has hung up.
+	// The server removes a client shortly after closing its connection.
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
 		d := dial(t, addr)
 		d.send("PING\r\n")
@@ -215,7 +215,7 @@ func TestMaxClients(t *testing.T) {
 	t.Error("no new client is let in")
 }
 
-// Connections that are idle hold no session, however many they are.
+// TestIdleConnectionsHoldNoSession: idle connections hold no session.
 func TestIdleConnectionsHoldNoSession(t *testing.T) {
 	s, addr := start(t, inMemory(), Options{})
 	for range 300 {
@@ -230,7 +230,7 @@ func TestIdleConnectionsHoldNoSession(t *testing.T) {
 	}
 }
 
-// A browser that a web page misuses is not obeyed.
+// TestHTTP: the requests of a browser on behalf of a web page are not run.
 func TestHTTP(t *testing.T) {
 	_, addr := start(t, inMemory(), Options{})
 	for _, sent := range []string{"POST / HTTP/1.1\r\nSET a 1\r\n", "PING\r\nHost: localhost\r\nSET a 1\r\n"} {
@@ -248,7 +248,8 @@ func TestHTTP(t *testing.T) {
 	}
 }
 
-// A store of records of one size takes those, and says what it does not take.
+// TestFixedSizes: a store of fixed-size records accepts values of that size, and refuses
+// others with an error.
 func TestFixedSizes(t *testing.T) {
 	options := inMemory()
 	options.KeySize, options.ValueSize = 8, 8

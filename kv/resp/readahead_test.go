@@ -18,12 +18,12 @@ import (
 	"github.com/redykv/redykv/kv"
 )
 
-// A client may send a pipeline of any length before it reads, as long as the requests fit
-// the budget.
+// TestPipelineBeforeReading: a client may send a pipeline of any length before it reads, as
+// long as the requests fit the budget.
 func TestPipelineBeforeReading(t *testing.T) {
 	commands := 500_000
 	if machine.RaceDetector || testing.Short() {
-		commands = 200_000 // of which the replies still fit no socket
+		commands = 200_000 // whose replies still exceed a socket's buffers
 	}
 	server, config := certificate(t)
 	config.ServerName = "127.0.0.1"
@@ -49,7 +49,7 @@ func TestPipelineBeforeReading(t *testing.T) {
 			if got := p.do("SET", "a", strings.Repeat("v", 100)); got != "+OK" {
 				t.Fatal(got)
 			}
-			// The last command has large parts, which come in many pieces.
+			// The last command has large arguments, which arrive in many pieces.
 			p.send(strings.Repeat(encode("GET", "a"), commands) + encode("ECHO", strings.Repeat("w", 1<<20)))
 			p.expect(strings.Repeat("$100\r\n"+strings.Repeat("v", 100)+"\r\n", 1000), commands/1000)
 			if got := p.reply(); got != `"`+strings.Repeat("w", 1<<20)+`"` {
@@ -63,7 +63,7 @@ func TestPipelineBeforeReading(t *testing.T) {
 	}
 }
 
-// expect reads so many times these replies.
+// expect reads the replies the given number of times.
 func (p *peer) expect(replies string, times int) {
 	p.t.Helper()
 	buf := make([]byte, len(replies))
@@ -74,8 +74,8 @@ func (p *peer) expect(replies string, times int) {
 	}
 }
 
-// What is read ahead of clients that do not read comes out of the budget for requests, of
-// which it leaves half to others; they are served when they read.
+// TestReadingAheadIsBounded: bytes read ahead are charged to the budget for requests, and half
+// of it is left for others. The clients are served when they read.
 func TestReadingAheadIsBounded(t *testing.T) {
 	const most, clients, commands = 2 << 20, 3, 400_000
 	for name, loops := range map[string]int{"goroutine": -1, "loop": 1} {
@@ -120,7 +120,8 @@ func TestReadingAheadIsBounded(t *testing.T) {
 	}
 }
 
-// A server that shuts down answers what it has read ahead.
+// TestShutdownAnswersWhatWasReadAhead: a server that shuts down answers the commands read
+// ahead.
 func TestShutdownAnswersWhatWasReadAhead(t *testing.T) {
 	const commands, ahead = 100_000, 1 << 20
 	s, st, addr, served := serving(t)
@@ -144,8 +145,8 @@ func TestShutdownAnswersWhatWasReadAhead(t *testing.T) {
 	}
 }
 
-// A client that reads late is idle afterwards as any other, and what was for reading ahead
-// of it is free.
+// TestIdleAfterReadingAhead: after a client has read its replies, it is an idle client like
+// any other, and its budget for reading ahead is free.
 func TestIdleAfterReadingAhead(t *testing.T) {
 	const size = 7 << 20
 	for name, loops := range map[string]int{"goroutine": -1, "loop": 1} {
@@ -169,7 +170,8 @@ func TestIdleAfterReadingAhead(t *testing.T) {
 	}
 }
 
-// Where one client has the budget for reading ahead, the next one waits for it.
+// TestReadingAheadWaitsForRoom: when one client uses the whole budget for reading ahead, the
+// next one waits.
 func TestReadingAheadWaitsForRoom(t *testing.T) {
 	const most, commands = 2 << 20, 400_000
 	s, addr := start(t, inMemory(), Options{MaxBulk: maxLine, MaxRequest: 1 << 20, MaxBuffers: most})
@@ -212,7 +214,8 @@ func TestReadingAheadWaitsForRoom(t *testing.T) {
 	eventually(t, "nothing is held any more", func() bool { return s.Metrics().RequestBytes < most/4 })
 }
 
-// What was read ahead and is carried out is garbage, while what follows is in use.
+// TestReadingAheadLetsGo: pieces that have been consumed are freed while later ones are in
+// use.
 func TestReadingAheadLetsGo(t *testing.T) {
 	client, server := net.Pipe()
 	in := newInput(server, new(Options), &budget{most: 1 << 20})

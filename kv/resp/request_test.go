@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// parsed is what becomes of a stream: its commands, and how it ended.
+// parsed returns the commands in a stream, and how it ended.
 func parsed(stream []byte, chunk func() int) (commands []string, used int, err error) {
 	p := parser{maxBulk: 1 << 10, maxRequest: 4 * maxLine}
 	data := bytes.Clone(stream)
@@ -79,8 +79,8 @@ func TestParser(t *testing.T) {
 	}
 }
 
-// FuzzParser: however a stream is cut into pieces, the commands in it are the
-// same; every argument lies in its command, and none is larger than allowed.
+// FuzzParser: the commands in a stream do not depend on how it is cut into pieces. Every
+// argument lies within its command, and none is larger than allowed.
 func FuzzParser(f *testing.F) {
 	for i, s := range streams {
 		f.Add([]byte(s), uint64(i))
@@ -95,8 +95,8 @@ func FuzzParser(f *testing.F) {
 	})
 }
 
-// FuzzServer: whatever a client sends, the server goes on serving others, and
-// answers this one in whole replies.
+// FuzzServer: whatever a client sends, the server serves others, and sends this one complete
+// replies.
 func FuzzServer(f *testing.F) {
 	for _, s := range streams {
 		f.Add([]byte(s))
@@ -115,7 +115,7 @@ func FuzzServer(f *testing.F) {
 		p := dial(t, addr)
 		var sent sync.WaitGroup
 		sent.Go(func() {
-			_, _ = p.conn.Write(stream) // fails if the server has had enough
+			_, _ = p.conn.Write(stream) // fails if the server has closed the connection
 			_ = p.conn.(*net.TCPConn).CloseWrite()
 		})
 		for {

@@ -24,8 +24,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // patience bounds every wait of a test; it is not a measurement.
 const patience = time.Minute
 
-// inMemory is a store that needs its device little, cold one of which little is
-// in memory.
+// inMemory returns options of a store that rarely needs its device, cold those of a store with
+// little memory.
 func inMemory() kv.Options {
 	return kv.Options{Device: device.NewMemory(), Memory: 64 << 20, Records: 1 << 16, CountKeys: true}
 }
@@ -67,7 +67,7 @@ func start(t testing.TB, store kv.Options, opts Options) (*Server, string) {
 	return s, ln.Addr().String()
 }
 
-// peer is the client's end of a connection, which sees the bytes as they are.
+// peer is the client's end of a connection. It reads replies without a client library.
 type peer struct {
 	t    testing.TB
 	conn net.Conn
@@ -83,7 +83,7 @@ func dial(t testing.TB, addr string) *peer {
 	return dialed(t, conn)
 }
 
-// dialed is the peer at the end of a connection, which ends with the test.
+// dialed returns the peer of a connection, which is closed when the test ends.
 func dialed(t testing.TB, conn net.Conn) *peer {
 	t.Helper()
 	t.Cleanup(func() { _ = conn.Close() })
@@ -92,7 +92,7 @@ func dialed(t testing.TB, conn net.Conn) *peer {
 	return p
 }
 
-// goOn gives the peer patience anew.
+// goOn renews the peer's deadline.
 func (p *peer) goOn() {
 	p.t.Helper()
 	if err := p.conn.SetDeadline(time.Now().Add(patience)); err != nil {
@@ -100,7 +100,7 @@ func (p *peer) goOn() {
 	}
 }
 
-// request is the array of bulk strings that a client sends.
+// encode returns a command as an array of bulk strings.
 func encode(args ...string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "*%d\r\n", len(args))
@@ -124,8 +124,8 @@ func (p *peer) do(args ...string) string {
 	return p.reply()
 }
 
-// reply reads one reply and prints it: +OK, -ERR why, :1, "bulk", nil, null (of
-// RESP3), nil[], [array of], {map of}, text"verbatim".
+// reply reads one reply and formats it: +OK, -ERR text, :1, "bulk", nil, null (of RESP3),
+// nil[], [an array], {a map}, text"verbatim".
 func (p *peer) reply() string {
 	p.t.Helper()
 	text, err := readReply(p.in)

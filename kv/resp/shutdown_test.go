@@ -11,7 +11,7 @@ import (
 	"github.com/redykv/redykv/kv"
 )
 
-// serving is a server that a test ends by itself.
+// serving starts a server that the test shuts down itself.
 func serving(t *testing.T) (s *Server, st *kv.Store, addr string, served chan error) {
 	t.Helper()
 	options := inMemory()
@@ -30,8 +30,8 @@ func serving(t *testing.T) (s *Server, st *kv.Store, addr string, served chan er
 	return s, st, ln.Addr().String(), served
 }
 
-// An idle client, and one that is in the middle of a command, do not hold a
-// shutdown up; what was answered is in the store.
+// TestShutdown: clients that are idle or in the middle of a command do not delay a shutdown.
+// All answered writes are in the store.
 func TestShutdown(t *testing.T) {
 	s, st, addr, served := serving(t)
 	idle, half := dial(t, addr), dial(t, addr)
@@ -65,21 +65,20 @@ func TestShutdown(t *testing.T) {
 	} else if err := s.Serve(ln); err != nil {
 		t.Errorf("serving after the end: %v", err)
 	}
-	if err := st.Close(); err != nil { // all sessions are closed
+	if err := st.Close(); err != nil { // fails if a session is open
 		t.Error(err)
 	}
 }
 
-// A client that does not read its replies holds a shutdown up no longer than
-// the shutdown wants to be.
+// TestShutdownDeadline: a client that does not read its replies delays a shutdown up to its
+// deadline only.
 func TestShutdownDeadline(t *testing.T) {
 	s, st, addr, served := serving(t)
 	p := dial(t, addr)
 	if got := p.do("SET", "a", strings.Repeat("v", 1<<20)); got != "+OK" {
 		t.Error(got)
 	}
-	// Its replies fill every buffer between, so the server is writing, or will
-	// be, when it shuts down.
+	// The replies fill all buffers, so the server blocks in a write.
 	p.send(strings.Repeat(encode("GET", "a"), 1000))
 	if _, err := p.in.ReadByte(); err != nil {
 		t.Error(err)
@@ -94,7 +93,7 @@ func TestShutdownDeadline(t *testing.T) {
 	}
 }
 
-// A store that was closed too early ends the connections, and nothing worse.
+// TestClosedStore: closing the store too early ends the connections only.
 func TestClosedStore(t *testing.T) {
 	s, st, addr, served := serving(t)
 	if err := st.Close(); err != nil {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// fieldsOf are the fields of a line of CLIENT LIST, or of lines of INFO.
+// fieldsOf returns the fields of a line of CLIENT LIST, or of lines of INFO.
 func fieldsOf(t *testing.T, reply string, separators string, equals string) map[string]string {
 	t.Helper()
 	if text, err := strconv.Unquote(reply); err == nil {
@@ -22,8 +22,7 @@ func fieldsOf(t *testing.T, reply string, separators string, equals string) map[
 	return fields
 }
 
-// TestToldAsRedis compares what administrators are told with what a real server tells
-// them.
+// TestToldAsRedis compares the replies to administrative commands with Redis's.
 func TestToldAsRedis(t *testing.T) {
 	redis, redisToo := startRedis(t)
 	_, addr := start(t, inMemory(), Options{})
@@ -42,7 +41,7 @@ func TestToldAsRedis(t *testing.T) {
 	same("CLIENT", "KILL", "USER", "nosuch", "SKIPME", "no")
 	same("CLIENT", "KILL", "USER", "default", "ID", "12345")
 
-	// Distributions of latencies: of a container's commands, by either name.
+	// Distributions of latencies, by the name of a command or of its container.
 	times := regexp.MustCompile(`histogram_usec.*`)
 	for _, args := range [][]string{{"config"}, {"CONFIG|GET"}, {"client", "nosuch"}, {"latency"}, {"config", "get"}} {
 		both("CONFIG", "GET", "maxmemory")
@@ -52,7 +51,7 @@ func TestToldAsRedis(t *testing.T) {
 		}
 	}
 
-	// The number of keys right behind the end of one that has expired.
+	// The number of keys directly after an expired key is deleted.
 	for _, del := range []string{"DEL", "UNLINK", "GETDEL"} {
 		both("FLUSHALL")
 		both("SET", "stays", "v")
@@ -89,7 +88,7 @@ func TestToldAsRedis(t *testing.T) {
 		}
 	}
 
-	// Errors by kind, and the processors' time.
+	// Errors by kind, and processor time.
 	same("CONFIG", "RESETSTAT")
 	same("INFO", "errorstats")
 	for _, args := range [][]string{{"NOSUCH"}, {"GET"}, {"SET", "k", "v"}, {"HGET", "k", "f"}, {"HSET", "k", "f", "v"}, {"INCR", "k"}, {"EXEC"}, {"AUTH", "a", "b"}, {"RESTORE", "k", "0", "x"}} {

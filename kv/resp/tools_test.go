@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Redis's own tools find what they look for.
+// TestRedisTools: Redis's own tools work.
 func TestRedisTools(t *testing.T) {
 	_, addr := start(t, inMemory(), Options{})
 	_, port, err := net.SplitHostPort(addr)

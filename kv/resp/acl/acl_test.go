@@ -17,7 +17,7 @@ const (
 	admin = resp.CategoryAdmin | resp.CategorySlow | resp.CategoryDangerous
 )
 
-// categoriesOf are those of some commands.
+// categoriesOf are the categories of some commands.
 var categoriesOf = map[string]resp.Category{
 	"get": ask, "set": store, "del": resp.CategoryWrite | resp.CategoryKeyspace,
 	"config|get": admin, "config|set": admin, "flushall": resp.CategoryWrite | resp.CategoryDangerous,
@@ -81,9 +81,9 @@ func TestKeys(t *testing.T) {
 		{"%R~a", "a", write, false},
 		{"%W~a", "a", write, true},
 		{"%W~a", "a", read, false},
-		{"%W~a", "a", 0, true}, // only whether it is there
+		{"%W~a", "a", 0, true}, // only whether it exists
 		{"%W~a", "b", 0, false},
-		{"%R~a %W~a", "a", read | write, false}, // as in Redis: one rule allows it all
+		{"%R~a %W~a", "a", read | write, false}, // as in Redis: a single rule must allow all of the access
 		{"%rw~a", "a", read | write, true},
 	} {
 		if got := userOf(t, tc.rules).MayUse([]byte(tc.key), tc.access); got != tc.want {
@@ -146,7 +146,7 @@ func TestPasswords(t *testing.T) {
 	}
 }
 
-// The default user is everybody as long as it has no password.
+// TestDefaultUser: clients are the default user as long as it has no password.
 func TestDefaultUser(t *testing.T) {
 	us := New()
 	if u := us.Anonymous(); u == nil || u.Name() != resp.DefaultUser || !u.Unrestricted() {
@@ -230,7 +230,7 @@ func TestFile(t *testing.T) {
 	}
 }
 
-// FuzzAdd finds no rules that do more than fail.
+// FuzzAdd: Add adds the user or returns an error, for any rules.
 func FuzzAdd(f *testing.F) {
 	for _, seed := range []string{"u on >p ~a* +@all -config|get", "u %RW~[a-", "u #00", "u + - @ > <"} {
 		f.Add(seed)

@@ -19,14 +19,14 @@ import (
 	"github.com/redykv/redykv/kv/resp"
 )
 
-// startRedis starts a real server and returns a client of it.
+// startRedis starts redis-server and returns a client of it.
 func startRedis(t *testing.T) *redis.Client {
 	t.Helper()
 	path, err := exec.LookPath("redis-server")
 	if err != nil {
 		t.Skip("there is no redis-server here to compare with")
 	}
-	dir, err := os.MkdirTemp("", "redis") // a socket's name must be short
+	dir, err := os.MkdirTemp("", "redis") // names of sockets are limited
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +42,7 @@ func startRedis(t *testing.T) *redis.Client {
 	})
 	client := redis.NewClient(&redis.Options{Network: "unix", Addr: socket, MaxRetries: 1000})
 	t.Cleanup(func() { _ = client.Close() })
-	info, err := client.Info(t.Context(), "server").Result() // which tries until the server is there
+	info, err := client.Info(t.Context(), "server").Result() // retries until the server is up
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +81,7 @@ func startOurs(t *testing.T, users resp.Users) string {
 	return ln.Addr().String()
 }
 
-// rules makes rules up, nearly all of which Redis takes.
+// rules generates random rules, most of which Redis accepts.
 func rules(rng *rand.Rand, most int, selector bool) string {
 	var of []string
 	words := strings.Fields(`+get +set -get -set +mget +@read +@write -@write +@all -@all +@string +@hash -@hash +config|get -config|get +config
@@ -98,8 +98,8 @@ func rules(rng *rand.Rand, most int, selector bool) string {
 	return strings.Join(of, " ")
 }
 
-// TestUsersAsRedis has Redis and this server say what users may do who have the same
-// rules: those that Redis takes are taken here.
+// TestUsersAsRedis compares the permissions of users with the same rules in Redis and here.
+// Rules that Redis accepts must be accepted here.
 func TestUsersAsRedis(t *testing.T) {
 	theirs := startRedis(t)
 	ctx := context.Background()
@@ -128,7 +128,7 @@ func TestUsersAsRedis(t *testing.T) {
 	if len(taken) < len(lines)/2 {
 		t.Fatalf("of %d lines Redis takes %d", len(lines), len(taken))
 	}
-	// The lines in which Redis lists its users are taken as well.
+	// Redis's listing of its users is accepted as well.
 	listed, err := theirs.Do(ctx, "ACL", "LIST").StringSlice()
 	if err != nil {
 		t.Fatal(err)

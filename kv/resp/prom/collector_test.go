@@ -15,7 +15,7 @@ import (
 	"github.com/redykv/redykv/kv/resp"
 )
 
-// fixed is a source that always says the same.
+// fixed is a source with constant metrics.
 type fixed struct{ metrics resp.Metrics }
 
 func (f fixed) Metrics() resp.Metrics { return f.metrics }
@@ -24,7 +24,7 @@ func (fixed) Commands() []resp.CommandMetrics {
 	return []resp.CommandMetrics{{Name: "config|get", Calls: 3, Took: 90 * time.Second}}
 }
 
-// scrape is what Prometheus would read.
+// scrape returns the lines that Prometheus would read.
 func scrape(t *testing.T, m resp.Metrics) []string {
 	t.Helper()
 	r := prometheus.NewPedanticRegistry()
@@ -44,7 +44,7 @@ func scrape(t *testing.T, m resp.Metrics) []string {
 	return strings.Split(b.String(), "\n")
 }
 
-// Each number of Metrics is found by the collector, as the one sample that changed.
+// TestEveryNumber: a change of any number of Metrics changes exactly one sample.
 func TestEveryNumber(t *testing.T) {
 	var m resp.Metrics
 	before := scrape(t, m)
@@ -91,7 +91,7 @@ func TestLatency(t *testing.T) {
 	}
 }
 
-// TestConventions has the linter of Prometheus look at names and help texts.
+// TestConventions checks names and help texts with Prometheus's linter.
 func TestConventions(t *testing.T) {
 	problems, err := testutil.CollectAndLint(NewCollector(fixed{}, nil))
 	if err != nil {

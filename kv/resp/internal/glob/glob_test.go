@@ -8,7 +8,7 @@ import (
 func TestMatch(t *testing.T) {
 	for _, tc := range []struct {
 		pattern   string
-		yes, noes string // by blanks
+		yes, noes string // separated by blanks
 	}{
 		{"a", "a", "b aa"},
 		{"*", "a abc", ""},
@@ -54,7 +54,7 @@ func TestMatch(t *testing.T) {
 	}
 }
 
-// A pattern of many stars that nearly matches ends soon.
+// TestStars: a pattern of many stars that almost matches is fast.
 func TestStars(t *testing.T) {
 	pattern := []byte(strings.Repeat("*a", 1000) + "b")
 	if Match(pattern, []byte(strings.Repeat("a", 5000))) {
@@ -62,7 +62,7 @@ func TestStars(t *testing.T) {
 	}
 }
 
-// FuzzMatch compares with the definition.
+// FuzzMatch compares Match with the definition.
 func FuzzMatch(f *testing.F) {
 	for _, seed := range [][2]string{{"a*b?[c-e]", "axxbxd"}, {"**", ""}, {`[^\]-`, "-"}, {"*?*", "ab"}} {
 		f.Add([]byte(seed[0]), []byte(seed[1]))
