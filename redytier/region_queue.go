@@ -145,7 +145,7 @@ func (q *regionQueue) send(s *Session, r request) bool {
 	m := r
 	m.mirror, m.remote, m.index = true, q.mirrorRemote, q.mirrorIndex
 	s.ops[r.op].left += len(r.buf) // of both writes
-	if !q.mirror.issue(m) {        // the connection is full although its queue has room
+	if !q.mirror.issue(m) {        // the queue pair is full
 		s.ops[r.op].left -= len(r.buf)
 		return false
 	}

@@ -14,9 +14,9 @@ import (
 	"github.com/redykv/redykv/internal/redywire"
 )
 
-// BenchmarkRing reads records of 16 bytes in full batches through one connection
-// and one server thread. The ratio is to one-sided reads of the same, one at a
-// time, made in turn.
+// BenchmarkRing reads records of 16 bytes in full batches through one connection and one
+// server thread. The ratio compares with one-sided reads of single records, measured
+// alternately.
 func BenchmarkRing(b *testing.B) {
 	for _, transport := range transport.Usable() {
 		for _, depth := range []int{1, 4, 16} {
@@ -66,8 +66,7 @@ func benchmarkRing(b *testing.B, transport string, depth int) {
 	}
 	var done [64]fabric.Completion
 	at := uint64(0)
-	// batched sends so many full batches, with as many under way as there are
-	// slots.
+	// batched reads n full batches, with one pending batch per slot.
 	batched := func(n int) {
 		sent, answered := p.seq, p.seq
 		end, taken := p.seq+uint64(n), p.seq
@@ -110,7 +109,7 @@ func benchmarkRing(b *testing.B, transport string, depth int) {
 			}
 		}
 	}
-	slow, quick := time.Hour, time.Hour // for one record, at best
+	slow, quick := time.Hour, time.Hour // least time of one record
 	for b.Loop() {
 		begin := time.Now()
 		raw(500)

@@ -14,11 +14,11 @@ import (
 	"github.com/redykv/redykv/internal/redywire"
 )
 
-// held is a provider that allocates when it is let.
+// held is a provider whose Alloc waits until it is released.
 type held struct {
 	fabric.Provider
-	asked chan struct{} // gets a value when Alloc is called
-	let   chan struct{} // gets a value, or is closed, to let it go on
+	asked chan struct{} // receives a value when Alloc is called
+	let   chan struct{} // a value, or close, releases Alloc
 }
 
 func (h held) Alloc(size int) (fabric.Region, error) {
@@ -27,13 +27,13 @@ func (h held) Alloc(size int) (fabric.Region, error) {
 	return h.Provider.Alloc(size)
 }
 
-// A client gives up while its regions are set up, and its cache is deallocated:
-// nothing stays behind, whichever of the two the server hears of.
+// If a client cancels Connect while its regions are set up and its cache is deallocated,
+// nothing stays lent, in whichever order the server learns of the two.
 func TestGivenUpConnect(t *testing.T) {
 	for name, giveUp := range map[string]func(s *Server, cancel func(), let chan struct{}) error{
 		"disconnected": func(s *Server, _ func(), let chan struct{}) error {
 			go func() {
-				for { // until Disconnect has been here
+				for { // until Disconnect has marked the grant
 					s.mu.Lock()
 					over := s.grants[grantID{cache: "cache"}].over
 					s.mu.Unlock()
@@ -78,11 +78,11 @@ func TestGivenUpConnect(t *testing.T) {
 	}
 }
 
-// A connection that takes its time to open holds up no other.
+// A connection that opens slowly does not delay others.
 func TestSlowConnection(t *testing.T) {
 	s, client := newServer(t, Options{Memory: regionSize, Cores: 1})
 	answer := connectCache(t, client, "cache", 1, 1, 2)
-	h := held{Provider: s.provider, asked: make(chan struct{}, 2), let: make(chan struct{})} // a ring is two regions
+	h := held{Provider: s.provider, asked: make(chan struct{}, 2), let: make(chan struct{})} // a ring pair is two regions
 	s.provider = h
 	p := openFabric(t, answer.Transport)
 	slow := make(chan error, 1)
@@ -108,8 +108,8 @@ func TestSlowConnection(t *testing.T) {
 	}
 }
 
-// The threads of all caches together stay within the cores, and come free with
-// their cache.
+// The server threads of all caches together do not exceed the server's cores. A cache's cores
+// are free again after its Disconnect.
 func TestCoresAreShared(t *testing.T) {
 	_, client := newServer(t, Options{Memory: 4 * regionSize, Cores: 2})
 	connectCache(t, client, "one-sided", 1, 2, 1) // takes none (A16)
@@ -129,7 +129,7 @@ func TestCoresAreShared(t *testing.T) {
 	}
 }
 
-// A request is not taken in whole to find that it is too long.
+// A request that is too long is refused before all of it is read.
 func TestMessagesAreBounded(t *testing.T) {
 	_, client := newServer(t, Options{Memory: regionSize})
 	_, err := client.Disconnect(t.Context(), connect.NewRequest(&serverv1.DisconnectRequest{CacheId: strings.Repeat("x", 2*maxMessage)}))

@@ -31,7 +31,7 @@ func configuration(threads, batch uint32) *managerv1.Configuration {
 	return &managerv1.Configuration{ClientThreads: 1, ServerThreads: threads, BatchSize: batch, QueueDepth: 4}
 }
 
-// leases returns what s lends, and checks that memory and cores add up.
+// leases returns the grants of s, and checks that memory and cores add up.
 func leases(t *testing.T, s *Server) []*serverv1.Grant {
 	t.Helper()
 	status, err := s.Status(context.Background(), nil)
@@ -57,8 +57,8 @@ func leases(t *testing.T, s *Server) []*serverv1.Grant {
 	return status.Msg.Grants
 }
 
-// Grants of one cache are apart: each ticket opens, and each Disconnect ends, its
-// own.
+// Grants of one cache are independent: a ticket admits to its own grant only, and Disconnect
+// ends only the grant that it names.
 func TestGrants(t *testing.T) {
 	s, client := newServer(t, Options{Memory: 8 * regionSize, Cores: 8})
 	lend(t, client, "cache", "", 1)
@@ -111,7 +111,7 @@ func TestGrants(t *testing.T) {
 	}
 }
 
-// Released regions answer no more, one-sided or in rings; the others do, and the
+// Released regions do not answer any more, one-sided or through rings; the others do. The
 // memory can be lent again.
 func TestRelease(t *testing.T) {
 	s, client := newServer(t, Options{Memory: 4 * regionSize, Cores: 2})
@@ -180,8 +180,8 @@ func TestRelease(t *testing.T) {
 	}
 }
 
-// Threads come and go under connections that are at work, and every batch is
-// answered once and in order.
+// Threads are added and removed while connections are busy. Every batch is answered once and
+// in order.
 func TestConfigureLive(t *testing.T) {
 	s, client := newServer(t, Options{Memory: 4 * regionSize, Cores: 3})
 	answer := lend(t, client, "cache", "", 1)
@@ -255,7 +255,7 @@ func TestConfigureLive(t *testing.T) {
 	}
 	dialRings(t, answer, 8, 4)
 
-	// Without threads nobody serves rings.
+	// Without threads no rings are served.
 	last := dialRings(t, answer, 4, 2)
 	if err := configure(configuration(0, 1)); err != nil {
 		t.Error(err)
@@ -272,8 +272,8 @@ func TestConfigureLive(t *testing.T) {
 	dialRings(t, answer, 4, 2)
 }
 
-// Connect, Disconnect, Release, Configure and Pull of the same few grants at
-// once: whatever comes first, nothing is lost and nothing left.
+// Concurrent Connect, Disconnect, Release, Configure and Pull of the same few grants lose
+// nothing and leave nothing behind.
 func TestCallsRace(t *testing.T) {
 	s, client := newServer(t, Options{Memory: 8 * regionSize, Cores: 4})
 	source := lend(t, client, "source", "", 1)
@@ -330,7 +330,7 @@ func TestCallsRace(t *testing.T) {
 	}
 }
 
-// ticketOf looks up the ticket of a grant, if it is lent.
+// ticketOf returns the ticket of a grant, or nil if it is not lent.
 func ticketOf(s *Server, id grantID) []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -340,8 +340,8 @@ func ticketOf(s *Server, id grantID) []byte {
 	return nil
 }
 
-// pullOnce pulls the source's first region into the first of a grant whose ticket
-// it looks up.
+// pullOnce pulls the source's first region into the first region of a grant, with the ticket
+// from ticketOf.
 func pullOnce(ctx context.Context, s *Server, client serverv1connect.CacheServerServiceClient, id grantID, source *serverv1.ConnectResponse) error {
 	stream, err := client.Pull(ctx, connect.NewRequest(&serverv1.PullRequest{
 		CacheId: id.cache, Grant: id.grant, Ticket: ticketOf(s, id), FabricAddr: source.FabricAddr, SourceTicket: source.Ticket,
@@ -359,8 +359,8 @@ func pullOnce(ctx context.Context, s *Server, client serverv1connect.CacheServer
 	return stream.Close()
 }
 
-// Regions go while batches read and write them: each request is answered, with the
-// region's bytes or with StatusNoRegion, and nothing touches memory that is gone.
+// Regions are released while batches read and write them. Each request is answered with the
+// region's bytes or with StatusNoRegion, and no freed memory is accessed.
 func TestReleaseUnderLoad(t *testing.T) {
 	for _, transport := range transporttest.Names(t) {
 		t.Run(transport, func(t *testing.T) {

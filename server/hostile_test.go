@@ -17,8 +17,8 @@ import (
 	"github.com/redykv/redykv/internal/redywire"
 )
 
-// mark fills the memory of a tenant that is not to be seen by another. No byte
-// string of this kind comes about by itself.
+// mark fills the memory of one tenant. Another tenant must not see it. It does not occur by
+// chance.
 var mark = []byte{0xb7, 0x5e, 0x1d, 0xc9, 0x83, 0xfa, 0x66, 0x2b}
 
 func fillMarks(b []byte) {
@@ -27,10 +27,10 @@ func fillMarks(b []byte) {
 	}
 }
 
-// scripted is a queue pair that announces what it is told, and shows what is
-// written to the peer.
+// scripted is a queue pair whose notifications the test sets, and which records the writes to
+// the peer.
 type scripted struct {
-	fabric.QueuePair // of calls that are not expected
+	fabric.QueuePair // for calls that are not expected
 	announce         []fabric.Completion
 	written          func(src []byte, offset int64)
 }
@@ -50,9 +50,8 @@ func (q *scripted) WriteImm(src []byte, _ fabric.Remote, offset int64, _ uint32,
 func (q *scripted) Submit() error { return nil }
 func (q *scripted) Err() error    { return nil }
 
-// Whatever a peer writes into its request ring, and whatever it announces, one
-// step of the ring answers with bytes of its own tenant only, writes nobody else's,
-// and ends.
+// Whatever a peer writes into its request ring and announces, one step of the ring ends,
+// answers with bytes of its own tenant only, and changes no other tenant's.
 func FuzzRing(f *testing.F) {
 	const batch, depth = 4, 2
 	var w redywire.Writer
@@ -79,8 +78,7 @@ func FuzzRing(f *testing.F) {
 		if err := r.bind(fabric.Remote{Size: int64(r.size())}); err != nil {
 			t.Fatal(err)
 		}
-		// The regions of two tenants, turn by turn, with nothing in between but
-		// their lengths.
+		// The regions of two tenants alternate in one array: only their lengths separate them.
 		const size = 512
 		backing := make([]byte, 6*size)
 		var ours, theirs memory
@@ -109,7 +107,7 @@ func FuzzRing(f *testing.F) {
 		}}
 		for i, n := range announced {
 			q.announce = append(q.announce, fabric.Completion{Op: fabric.OpRecv, Imm: uint32(n)})
-			if i < len(scribbles) { // another batch, or the same with a flaw
+			if i < len(scribbles) { // another batch, or the same one with a flaw
 				at := int(scribbles[i]) * 7 % len(ring)
 				ring[at] ^= scribbles[i]
 				seq := uint64(n)
@@ -136,10 +134,9 @@ func FuzzRing(f *testing.F) {
 	})
 }
 
-// A tenant that does all it can beside another one: regions, offsets and sizes at
-// random, torn and spoilt frames, batches that change while they are read, numbers
-// that come twice or not at all. It sees no byte of the other, changes none, and
-// does not keep the server from serving it.
+// A hostile tenant uses random regions, offsets and sizes, torn and corrupt frames, batches
+// that change while they are read, and batch numbers that repeat or are missing. It sees and
+// changes no byte of the other tenant, which the server continues to serve.
 func TestHostileTenant(t *testing.T) {
 	for _, transport := range transporttest.Names(t) {
 		t.Run(transport, func(t *testing.T) {
@@ -189,7 +186,7 @@ func TestHostileTenant(t *testing.T) {
 	}
 }
 
-// hostilePeer sends batches that no client would.
+// hostilePeer sends batches that a correct client does not send.
 type hostilePeer struct {
 	t         *testing.T
 	rng       *rand.Rand
@@ -201,7 +198,7 @@ type hostilePeer struct {
 	seq       uint64
 	slot      int
 	done      [16]fabric.Completion
-	sent      [2][]byte // by slot: what a write may still read
+	sent      [2][]byte // by slot: memory of writes that may be pending
 	scribbler sync.WaitGroup
 	stop      chan struct{}
 }
@@ -233,8 +230,7 @@ func (h *hostilePeer) dial() {
 	}
 }
 
-// scribble changes the request ring, from another connection, while the server
-// reads it.
+// scribble changes the request ring over another connection while the server reads it.
 func (h *hostilePeer) scribble(ring fabric.Token, rng *rand.Rand, stop chan struct{}) {
 	qp, err := dial(h.t, h.provider, h.answer, redywire.Hello{Batch: 1, Depth: 16})
 	if err != nil {
@@ -248,7 +244,7 @@ func (h *hostilePeer) scribble(ring fabric.Token, rng *rand.Rand, stop chan stru
 	}()
 	r, err := qp.Import(h.t.Context(), ring)
 	if err != nil {
-		return // the server has had enough already
+		return // the server has ended the connection
 	}
 	var done [16]fabric.Completion
 	noise := make([]byte, 8)
@@ -288,7 +284,7 @@ func (h *hostilePeer) hangUp() {
 	}
 }
 
-// message is a batch, well-formed as far as its frame goes.
+// message builds a batch with a well-formed frame.
 func (h *hostilePeer) message(slot []byte, seq uint64) []byte {
 	numbers := func(limits ...uint64) uint64 {
 		n := limits[h.rng.IntN(len(limits))]
@@ -310,8 +306,8 @@ func (h *hostilePeer) message(slot []byte, seq uint64) []byte {
 	return w.Seal(seq)
 }
 
-// attack sends one batch, spoilt in one way or none, and dials again where the
-// server has had enough.
+// attack sends one batch, possibly corrupt, and dials again if the server has ended the
+// connection.
 func (h *hostilePeer) attack() {
 	h.t.Helper()
 	if h.qp.Err() != nil {
@@ -323,18 +319,18 @@ func (h *hostilePeer) attack() {
 	m := h.message(buf, seq)
 	imm := uint32(seq)
 	switch h.rng.IntN(6) {
-	case 0: // a flaw anywhere
+	case 0: // a flaw at a random place
 		m[h.rng.IntN(len(m))] ^= 1 << h.rng.IntN(8)
 		redywire.Reseal(m)
 	case 1: // torn
 		m = m[:h.rng.IntN(len(m))+1]
-	case 2: // a number that is not due
+	case 2: // a wrong number
 		imm += uint32(h.rng.IntN(3)) - 1
 	}
 	if h.qp.WriteImm(m, h.requests, int64(seq%2)*int64(h.slot), imm, seq) != nil || h.qp.Submit() != nil {
 		return
 	}
-	if h.rng.IntN(2) == 0 { // and once more, while it may be read
+	if h.rng.IntN(2) == 0 { // again, while it may be read
 		_ = h.qp.Write(m[:min(len(m), 40)], h.requests, int64(seq%2)*int64(h.slot), 0)
 		_ = h.qp.Submit()
 	}

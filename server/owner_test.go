@@ -10,9 +10,9 @@ import (
 	"github.com/redykv/redykv/internal/redywire"
 )
 
-// When an owner connects with a new generation, its connections of earlier ones have
-// ended, all of them and whatever they had under way; those of the same one, other
-// owners' and nobody's go on.
+// When an owner connects with a new generation, all of its connections of earlier generations
+// and their pending requests have ended. Connections of the same generation, of other owners
+// and without an owner continue.
 func TestOwnerBeginsAGeneration(t *testing.T) {
 	for _, name := range transporttest.Names(t) {
 		for _, batch := range []int{1, 4} {
@@ -43,7 +43,7 @@ func TestOwnerBeginsAGeneration(t *testing.T) {
 				for generation := range uint32(5) {
 					next := []fabric.QueuePair{connection(7, 2*generation+1), connection(7, 2*generation+1)}
 					for _, qp := range last {
-						for qp.Err() == nil { // Wait may return sooner
+						for qp.Err() == nil { // Wait may return early
 							if err := qp.Wait(t.Context()); err != nil && !errors.Is(err, fabric.ErrDisconnected) {
 								t.Fatal(err)
 							}
@@ -67,7 +67,7 @@ func TestOwnerBeginsAGeneration(t *testing.T) {
 	}
 }
 
-// What an owner's broken connection holds is room for its next one.
+// The room that an owner's failed connection holds is available to its next connection.
 func TestOwnerHasRoomForItself(t *testing.T) {
 	const batch, depth = 4, 4
 	_, client := newServer(t, Options{Memory: 2 * regionSize, Cores: 1, RingMemory: ringBytes(batch, depth)})

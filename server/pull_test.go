@@ -54,15 +54,15 @@ func pullAll(ctx context.Context, client serverv1connect.CacheServerServiceClien
 	return got, err
 }
 
-// memoryOf is a region's memory, as the test's fabric does not touch it any more.
+// memoryOf returns a region's memory, which the test's fabric does not access any more.
 func memoryOf(s *Server, grant string, region int) []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return (*s.grants[grantID{"cache", grant}].memory.Load())[region]
 }
 
-// Whole regions and parts of them arrive, in the order asked for, over every
-// transport and over a modelled network; the rest of the target stays as it was.
+// Whole regions and parts of regions are copied in the requested order, over every transport
+// and over a modelled network. The rest of the target does not change.
 func TestPull(t *testing.T) {
 	const size = 3*pullChunk + 12345
 	for _, transport := range transporttest.Names(t) {
@@ -150,8 +150,8 @@ func TestPullIsChecked(t *testing.T) {
 	}
 }
 
-// A pull that is under way ends with whatever it depends on, each in its own way,
-// and holds nothing up.
+// A pending pull ends when anything that it depends on ends, with the error for that, and
+// delays nothing.
 func TestPullEnds(t *testing.T) {
 	const size = 4 << 20
 	for _, transport := range transporttest.Names(t) {
@@ -188,14 +188,14 @@ func TestPullEnds(t *testing.T) {
 				to, toClient := newServer(t, Options{Memory: 64 << 20, Transport: transport})
 				source, target := lendBig(t, fromClient, "old", 1, size), lendBig(t, toClient, "new", 1, size)
 				m := pullFrom(source, target, "new", size)
-				m.BytesPerSecond = 1 << 20 // some seconds
+				m.BytesPerSecond = 1 << 20 // takes some seconds
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				stream, err := toClient.Pull(ctx, connect.NewRequest(m))
 				if err != nil {
 					t.Fatal(err)
 				}
-				if !stream.Receive() { // under way
+				if !stream.Receive() { // the pull is pending
 					t.Fatal(stream.Err())
 				}
 				if err := tc.end(from, to, cancel); err != nil {
@@ -214,7 +214,7 @@ func TestPullEnds(t *testing.T) {
 	}
 }
 
-// A caller that does not listen keeps nobody from taking the grant back.
+// A caller that does not receive does not delay the grant's Disconnect.
 func TestPullUnheard(t *testing.T) {
 	_, fromClient := newServer(t, Options{Memory: 64 << 20})
 	to, toClient := newServer(t, Options{Memory: 64 << 20})
@@ -238,7 +238,7 @@ func TestPullUnheard(t *testing.T) {
 	}
 }
 
-// A throttled pull takes its time, in one call or in many.
+// A throttled pull takes as long as its rate requires, in one call or in many.
 func TestPullThrottle(t *testing.T) {
 	_, fromClient := newServer(t, Options{Memory: 64 << 20})
 	_, toClient := newServer(t, Options{Memory: 64 << 20})
@@ -251,14 +251,14 @@ func TestPullThrottle(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// 512 KiB take 125 ms, of which each call may have made up for its slack.
+	// 512 KiB take 125 ms, less the slack that each call may make up for.
 	if took := time.Since(begin); took < 125*time.Millisecond-8*slack {
 		t.Errorf("512 KiB at 4 MiB/s took %v", took)
 	}
 }
 
-// BenchmarkPull copies regions from server to server. The ratio is to the rate of
-// a plain copy of memory as warm as the pull finds it, made in turn.
+// BenchmarkPull copies regions from server to server. The ratio compares with a plain copy of
+// equally warm memory, measured alternately.
 func BenchmarkPull(b *testing.B) {
 	const size = 256 << 20
 	for _, transport := range transport.Usable() {
@@ -278,7 +278,7 @@ func benchmarkPull(b *testing.B, transport string, size int64, fresh bool) {
 		src[i] = byte(i)
 	}
 	copy(memoryOf(to, "new", 0), src)
-	plain, pulled := time.Hour, time.Hour // the quickest: others use the machine, too
+	plain, pulled := time.Hour, time.Hour // the best: other processes use the machine, too
 	b.SetBytes(size)
 	for b.Loop() {
 		begin := time.Now()

@@ -43,8 +43,8 @@ func dialRings(t testing.TB, answer *serverv1.ConnectResponse, batch, depth int)
 	return &peer{t: t, qp: qp, responses: responses, requests: requests, slot: redywire.SlotSize(batch), depth: depth}
 }
 
-// send writes message, of batch imm, into the next slot. The server may have
-// ended the connection for the one before.
+// send writes message, of batch imm, into the next slot. The server may have ended the
+// connection because of an earlier message.
 func (p *peer) send(message []byte, imm uint32) {
 	p.t.Helper()
 	p.seq++
@@ -58,7 +58,7 @@ func (p *peer) send(message []byte, imm uint32) {
 	}
 }
 
-// receive awaits the response to the last batch.
+// receive waits for the response to the last batch.
 func (p *peer) receive(batch int) *redywire.Reader {
 	p.t.Helper()
 	for {
@@ -89,7 +89,7 @@ func TestBatches(t *testing.T) {
 		w.Reset(buf)
 		w.Write(1, regionSize-100, in)
 		w.Read(1, regionSize-100, 100) // sees the write before it (R41)
-		w.Read(1, regionSize-99, 100)  // reaches outside
+		w.Read(1, regionSize-99, 100)  // exceeds the region
 		w.Write(2, 0, in)              // no such region
 		p.send(w.Seal(p.seq+1), uint32(p.seq+1))
 		r := p.receive(4)
@@ -107,7 +107,7 @@ func TestBatches(t *testing.T) {
 	}
 }
 
-// A peer that breaks the protocol loses its connection, and only that.
+// A peer that violates the protocol loses only its connection.
 func TestMalformedEndsConnection(t *testing.T) {
 	s, client := newServer(t, Options{Memory: regionSize, Cores: 1})
 	answer := connectCache(t, client, "cache", 1, 1, 4)
@@ -132,7 +132,7 @@ func TestMalformedEndsConnection(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			_ = p.qp.Submit() // may see the end of the connection already
+			_ = p.qp.Submit() // the connection may have ended already
 		},
 	}
 	ended := uint64(0)
@@ -160,7 +160,7 @@ func TestMalformedEndsConnection(t *testing.T) {
 		if err := qp.WriteImm([]byte{1}, region, 0, 1, 1); err != nil {
 			t.Fatal(err)
 		}
-		_ = qp.Submit() // may see the end of the connection already
+		_ = qp.Submit() // the connection may have ended already
 		for await(t, qp).Err == nil {
 		}
 	})

@@ -68,7 +68,7 @@ func openFabric(t testing.TB, name string) fabric.Provider {
 	return p
 }
 
-// dial connects as a client of the cache would.
+// dial connects like a client of the cache.
 func dial(t testing.TB, p fabric.Provider, answer *serverv1.ConnectResponse, hello redywire.Hello) (fabric.QueuePair, error) {
 	t.Helper()
 	hello.Ticket = redywire.Ticket(answer.Ticket)
@@ -131,7 +131,7 @@ func TestConnectIsChecked(t *testing.T) {
 	}
 }
 
-// A field that is misspelt is named, and nothing is lent.
+// An unknown field is named in the error, and nothing is lent.
 func TestUnknownFieldsAreRefused(t *testing.T) {
 	s, client := newServer(t, Options{Memory: regionSize})
 	web := httptest.NewServer(s.Handler())
@@ -186,7 +186,7 @@ func TestOneSided(t *testing.T) {
 		t.Fatalf("read %q", out)
 	}
 
-	// After Disconnect the memory is out of reach and free again, once.
+	// After Disconnect the memory is not accessible and free again, once.
 	req := &serverv1.DisconnectRequest{CacheId: "cache", Ticket: make([]byte, 16)}
 	if _, err := client.Disconnect(t.Context(), connect.NewRequest(req)); connect.CodeOf(err) != connect.CodePermissionDenied {
 		t.Fatalf("Disconnect with a wrong ticket: %v", err)
@@ -235,7 +235,7 @@ func TestDialIsChecked(t *testing.T) {
 	}
 }
 
-// detailOf returns the detail of a refusal for want of memory.
+// detailOf returns the detail of a refusal for lack of memory.
 func detailOf(err error) (*serverv1.StatusResponse, error) {
 	var typed *connect.Error
 	if !errors.As(err, &typed) || len(typed.Details()) != 1 {

@@ -15,18 +15,18 @@ import (
 	"github.com/redykv/redykv/internal/controltoken"
 )
 
-// credentials are what a caller shows: each call takes what it looks at.
+// credentials are what a caller presents; each call uses some of them.
 type credentials struct {
-	terms  controltoken.Terms // what the caller says was granted
+	terms  controltoken.Terms // the terms that the caller claims
 	token  string
 	ticket []byte
 	bearer string
 	run    string // of a manager
-	open   bool   // a server without a secret lets Connect, Disconnect and Status pass
+	open   bool   // a server without a secret accepts Connect, Disconnect and Status
 }
 
-// calls are all of the control API's, each made so that it would change or tell
-// something if it were let in.
+// calls are all calls of the control API, with arguments that would change or reveal something
+// if the call were accepted.
 func calls(ctx context.Context, client serverv1connect.CacheServerServiceClient, source *serverv1.ConnectResponse) map[string]func(credentials) error {
 	return map[string]func(credentials) error{
 		"Connect": func(c credentials) error {
@@ -79,8 +79,8 @@ func calls(ctx context.Context, client serverv1connect.CacheServerServiceClient,
 	}
 }
 
-// Nobody changes or learns anything without the credentials of who may: over every call,
-// with none, another's and old ones, with and without a secret and TLS.
+// No call changes or reveals anything without the required credentials. Tested are missing,
+// foreign and expired ones, with and without a secret and TLS.
 func TestStrangers(t *testing.T) {
 	for _, secret := range []string{"", controltoken.NewSecret()} {
 		for _, secure := range []bool{false, true} {
@@ -185,7 +185,7 @@ func strangers(t *testing.T, s *Server, client serverv1connect.CacheServerServic
 		}
 	}
 
-	// Who may, can; but once only.
+	// The right credentials are accepted, but only once.
 	c := credentials{terms: mine, token: mine.Token(secret), ticket: held.Ticket, bearer: bearer(is.Token(secret)), run: is.String()}
 	for _, name := range []string{"Status", "Configure", "Pull", "Release", "Disconnect"} {
 		if err := all[name](c); err != nil {
@@ -197,7 +197,7 @@ func strangers(t *testing.T, s *Server, client serverv1connect.CacheServerServic
 	}
 }
 
-// A grant that its manager took back before its client connected is not lent any more.
+// A grant that its manager took back before its client connected is not lent.
 func TestTakenBackBeforeItIsLent(t *testing.T) {
 	secret := controltoken.NewSecret()
 	_, client := newServer(t, Options{Memory: 16 * regionSize, Cores: 8, ControlSecret: secret})
@@ -220,7 +220,7 @@ func TestTakenBackBeforeItIsLent(t *testing.T) {
 	}
 }
 
-// What is remembered of grants that were taken back has a bound.
+// The number of remembered grants that were taken back is bounded.
 func TestSpentIsBounded(t *testing.T) {
 	p := newSpent()
 	for i := range 3 * maxSpent {

@@ -23,8 +23,8 @@ import (
 	"github.com/redykv/redykv/internal/redywire"
 )
 
-// footprint returns what a leak would make grow: goroutines, open files, mappings,
-// hundreds of objects on the heap.
+// footprint counts what a leak increases: goroutines, open files, mappings, and heap objects
+// in hundreds.
 func footprint(t *testing.T) (counts [4]int) {
 	t.Helper()
 	runtime.GC()
@@ -38,8 +38,7 @@ func footprint(t *testing.T) (counts [4]int) {
 	return [4]int{runtime.NumGoroutine(), len(files), bytes.Count(maps, []byte("\n")), int(heap.HeapObjects / 100)}
 }
 
-// Caches come and go, thousands of them, and leave in every way there is: nothing
-// of them stays behind.
+// Thousands of caches connect and end in every possible way, and leave nothing behind.
 func TestManyComeAndGo(t *testing.T) {
 	transports := transporttest.Names(t)
 	cycles := 10_000 / len(transports)
@@ -64,7 +63,7 @@ func TestManyComeAndGo(t *testing.T) {
 				}
 				hello := redywire.Hello{Batch: 1 + 3*(i%2), Depth: 2, Responses: responses.Token()}
 				if i%7 == 0 {
-					hello.Batch = 5 // to be refused
+					hello.Batch = 5 // refused
 				}
 				qp, err := dial(t, p, answer.Msg, hello)
 				if (err != nil) != (hello.Batch == 5) {
@@ -91,7 +90,7 @@ func TestManyComeAndGo(t *testing.T) {
 				}
 				hangUp()
 			}
-			for i := range 50 { // what comes once and stays
+			for i := range 50 { // what is allocated once and stays
 				comeAndGo(i)
 			}
 			before := footprint(t)
@@ -101,7 +100,7 @@ func TestManyComeAndGo(t *testing.T) {
 			if len(leases(t, s)) != 0 || s.rings.left.Load() != s.opts.RingMemory || len(s.tickets) != 0 {
 				t.Error("leases or rings stayed behind")
 			}
-			// Those of the last connections may be on their way out.
+			// The last connections may still be ending.
 			deadline := time.Now().Add(time.Minute)
 			for {
 				after := footprint(t)
@@ -123,8 +122,8 @@ func TestManyComeAndGo(t *testing.T) {
 	}
 }
 
-// A client that does not take its responses waits for nobody but itself: others
-// on the same server thread are served.
+// A client that does not receive its responses delays only itself: other clients of the same
+// server thread are served.
 func TestSlowReader(t *testing.T) {
 	for _, transport := range transporttest.Names(t) {
 		t.Run(transport, func(t *testing.T) {
@@ -148,7 +147,7 @@ func TestSlowReader(t *testing.T) {
 				batch(quick)
 				quick.receive(4)
 			}
-			for _, p := range slow { // it was answered all the same
+			for _, p := range slow { // it was answered nevertheless
 				p.receive(4)
 				batch(p)
 				p.receive(4)
@@ -157,8 +156,8 @@ func TestSlowReader(t *testing.T) {
 	}
 }
 
-// Peers that dial and fall silent hold what their lease has for them, and nobody
-// up; they go with it.
+// Peers that dial and then send nothing hold only memory within the limits of their grant,
+// delay nobody, and end with the grant.
 func TestHalfOpen(t *testing.T) {
 	s, client := newServer(t, Options{Memory: 64 << 20, Cores: 1, Transport: "tcp"})
 	answer := lend(t, client, "cache", "", 1)
@@ -173,7 +172,7 @@ func TestHalfOpen(t *testing.T) {
 		hello := redywire.Hello{Ticket: redywire.Ticket(answer.Ticket), Batch: 4, Depth: 2}.Encode()
 		greeting := append(append([]byte("redytcp1"), byte(len(hello))), hello...)
 		if i%2 == 0 {
-			greeting = greeting[:len(greeting)-1-i] // not even that
+			greeting = greeting[:len(greeting)-1-i] // less than a greeting
 		}
 		if _, err := c.Write(greeting); err != nil {
 			t.Fatal(err)
@@ -204,7 +203,7 @@ func TestHalfOpen(t *testing.T) {
 	}
 }
 
-// Rings have a budget, of a lease and of the server, and it comes back.
+// Rings have a budget per grant and per server, and return what they used.
 func TestRingBudget(t *testing.T) {
 	const batch, depth = 64, 4
 	each := ringBytes(batch, depth)
@@ -262,7 +261,7 @@ func TestRingBudget(t *testing.T) {
 	}
 }
 
-// A region larger than all memory is refused in words that say so.
+// A region larger than all memory is refused with an error that says so.
 func TestRegionLargerThanMemory(t *testing.T) {
 	_, client := newServer(t, Options{Memory: 4 * regionSize})
 	_, err := client.Connect(t.Context(), connect.NewRequest(&serverv1.ConnectRequest{CacheId: "cache", Regions: 1, RegionSize: 1 << 40}))
@@ -274,7 +273,7 @@ func TestRegionLargerThanMemory(t *testing.T) {
 	}
 }
 
-// What is lent is zero, whatever was there before.
+// Lent memory is zero, whatever it held before.
 func TestLentMemoryIsZero(t *testing.T) {
 	for _, transport := range transporttest.Names(t) {
 		t.Run(transport, func(t *testing.T) {
