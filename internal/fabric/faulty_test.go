@@ -14,8 +14,8 @@ import (
 	"github.com/redykv/redykv/internal/fabric/tcp"
 )
 
-// Without faults the wrapper is as good as what it wraps, and so it is when
-// completions only come late.
+// Without faults the wrapper behaves like the provider that it wraps, also if it only delays
+// completions.
 func TestFaultyConformance(t *testing.T) {
 	for name, inner := range map[string]fabrictest.Open{
 		"mem":     mem.Open,
@@ -31,7 +31,7 @@ func TestFaultyConformance(t *testing.T) {
 	}
 }
 
-// faultyLink is a client of faults and its server.
+// faultyLink is a client with faults and its server.
 type faultyLink struct {
 	*testing.T
 	client      *fabric.Faulty
@@ -40,7 +40,7 @@ type faultyLink struct {
 	remote      fabric.Remote
 }
 
-// TestModelledFaults has a network around the faults, as Redy has.
+// TestModelledFaults wraps the faults in a modelled network, as Redy does.
 func TestModelledFaults(t *testing.T) {
 	fabrictest.Run(t, func() fabric.Provider {
 		faulty := fabric.WithFaults(mem.Open(), fabric.FaultOptions{Delay: 0.3})
@@ -84,8 +84,8 @@ func (l *faultyLink) must(err error) {
 	}
 }
 
-// writes enqueues and submits n writes of one byte, the i-th of byte i, and
-// returns what became of them.
+// writes enqueues and submits n writes of one byte, the i-th of byte i, and returns their
+// errors.
 func (l *faultyLink) writes(n int) (ended []error) {
 	l.Helper()
 	for i := range n {
@@ -116,7 +116,7 @@ func faultyTransports(t *testing.T, run func(l *faultyLink)) {
 	t.Run("tcp", func(t *testing.T) { run(newFaultyLink(t, tcp.Open(), tcp.Open())) })
 }
 
-// TestFailAt fails each of a row of operations in turn, and no other.
+// TestFailAt makes each operation of a series fail in turn, and no other.
 func TestFailAt(t *testing.T) {
 	faultyTransports(t, func(l *faultyLink) {
 		const n = 5
@@ -138,8 +138,8 @@ func TestFailAt(t *testing.T) {
 	})
 }
 
-// TestCutAt cuts the connection in the middle of a batch: everything ends, from
-// there on for that reason, and both sides know.
+// TestCutAt cuts the connection in the middle of a batch. All operations from there on end
+// with that error, and both sides notice.
 func TestCutAt(t *testing.T) {
 	faultyTransports(t, func(l *faultyLink) {
 		l.client.Set(fabric.FaultOptions{CutAt: 4})
@@ -168,7 +168,7 @@ func TestCutAt(t *testing.T) {
 	})
 }
 
-// TestCutAll ends a Wait under way.
+// TestCutAll ends a pending Wait.
 func TestCutAll(t *testing.T) {
 	faultyTransports(t, func(l *faultyLink) {
 		ended := make(chan error)
@@ -186,8 +186,7 @@ func TestCutAll(t *testing.T) {
 	})
 }
 
-// TestCorrupt alters what immediates tell of, by one bit each time, and nothing
-// else.
+// TestCorrupt changes one bit of each write that an immediate announces, and nothing else.
 func TestCorrupt(t *testing.T) {
 	faultyTransports(t, func(l *faultyLink) {
 		l.client.Set(fabric.FaultOptions{Corrupt: 1})
@@ -215,7 +214,7 @@ func TestCorrupt(t *testing.T) {
 	})
 }
 
-// TestFaultyDial refuses what makes connections.
+// TestFaultyDial makes connecting fail.
 func TestFaultyDial(t *testing.T) {
 	faultyTransports(t, func(l *faultyLink) {
 		l.client.Set(fabric.FaultOptions{Dial: 1, Import: 1})
@@ -228,7 +227,7 @@ func TestFaultyDial(t *testing.T) {
 	})
 }
 
-// TestFaultsRepeat checks that a seed names a run.
+// TestFaultsRepeat checks that a run is determined by its seed.
 func TestFaultsRepeat(t *testing.T) {
 	run := func() (ended []error) {
 		l := newFaultyLink(t, mem.Open(), mem.Open())

@@ -69,7 +69,7 @@ func TestParseModel(t *testing.T) {
 	}
 }
 
-// TestModelString checks that what a report says can be given to --net.
+// TestModelString checks that a model's string can be passed to --net.
 func TestModelString(t *testing.T) {
 	for _, m := range []fabric.Model{{}, {RTT: 2900, BitsPerSecond: 1e11}, {RTT: 20e6, BitsPerSecond: 2.5e9}, {RTT: 5000},
 		{RTT: 2900, BitsPerSecond: 1e11, InlineLimit: 172}} {

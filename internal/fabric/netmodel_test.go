@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// script is a transport whose completions a test writes.
+// script is a transport whose completions the test sets.
 type script struct {
 	QueuePair
 	done []Completion
@@ -31,10 +31,10 @@ type dialler struct {
 
 func (d dialler) Dial(context.Context, string, []byte, int) (QueuePair, error) { return d.pair, nil }
 
-// What comes to this side shares one direction of its port, be it read or sent
-// as an answer, and none is told of before a round trip is over.
+// Bytes that arrive at this side, read or received, share one direction of its port, and no
+// completion is reported before a round trip has passed.
 func TestModelAccounts(t *testing.T) {
-	const rtt, wire = int64(time.Second), int64(time.Millisecond) // of 1000 bytes
+	const rtt, wire = int64(time.Second), int64(time.Millisecond) // the time of 1000 bytes
 	model := Model{RTT: time.Duration(rtt), BitsPerSecond: 8e6}
 	transport := &script{}
 	opened, err := WithModel(dialler{pair: transport}, model).Dial(t.Context(), "", nil, 16)
@@ -55,22 +55,22 @@ func TestModelAccounts(t *testing.T) {
 	if err := q.Submit(); err != nil {
 		t.Fatal(err)
 	}
-	for i := range uint64(6) { // a read and a write each time the wire is free
+	for i := range uint64(6) { // a read and a write whenever the wire is free
 		if due, soonest := q.ops.at(i).due-start, rtt+wire*int64(i/2+1); due < soonest {
 			t.Errorf("operation %d is due after %d ns, the network takes %d", i, due, soonest)
 		}
 	}
 	transport.done = []Completion{{Op: OpRecv, N: 1000}, {Op: OpRecv, N: 1000}}
 	q.gather()
-	for i := range uint64(2) { // behind the reads
+	for i := range uint64(2) { // queued after the reads
 		if due, soonest := q.recvs.at(i).due-start, rtt+wire*int64(3+i+1); due < soonest {
 			t.Errorf("immediate %d is due after %d ns, the network takes %d", i, due, soonest)
 		}
 	}
 }
 
-// A write that the adapter is handed with its request saves the fetch of its payload
-// (R51); one byte more does not, nor does a read, nor a network that is faster.
+// A write whose payload is passed to the adapter with the request saves the fetch of the
+// payload (R51). A write that is one byte longer, a read, and a faster network save nothing.
 func TestInlineLimit(t *testing.T) {
 	for _, c := range []struct {
 		model Model
@@ -94,7 +94,7 @@ func TestInlineLimit(t *testing.T) {
 		if c.write {
 			do = q.Write
 		}
-		// In the same batch as a byte read, which takes a round trip.
+		// In one batch with a read of one byte, which takes a round trip.
 		if err := errors.Join(q.Read(make([]byte, 1), Remote{}, 0, 0), do(make([]byte, c.bytes), Remote{}, 0, 1), q.Submit()); err != nil {
 			t.Fatal(err)
 		}

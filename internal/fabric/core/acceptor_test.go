@@ -12,14 +12,14 @@ import (
 	"github.com/redykv/redykv/internal/fabric"
 )
 
-// spokenTo is a peer that has said both letters of its hello.
+// spokenTo is a peer that has sent both letters of its hello.
 type spokenTo struct{ conn net.Conn }
 
 func (s spokenTo) Private() []byte                         { return nil }
 func (s spokenTo) Accept([]byte) (fabric.QueuePair, error) { return nil, errors.ErrUnsupported }
 func (s spokenTo) Reject(string) error                     { return s.conn.Close() }
 
-// crowd is an acceptor whose patience never ends, and the connections to it.
+// crowd is an acceptor whose timeouts never expire, and the connections to it.
 type crowd struct {
 	t *testing.T
 	a *Acceptor
@@ -45,7 +45,7 @@ func newCrowd(t *testing.T) *crowd {
 	return &crowd{t, a}
 }
 
-// come connects from a host, and says something.
+// come connects from a host and sends some bytes.
 func (c *crowd) come(host, say string) net.Conn {
 	c.t.Helper()
 	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(host)}}
@@ -60,7 +60,7 @@ func (c *crowd) come(host, say string) net.Conn {
 	return conn
 }
 
-// served says hello on a new connection, and waits until Accept has it.
+// served sends hello on a new connection and waits until Accept returns it.
 func (c *crowd) served() {
 	c.t.Helper()
 	c.come("127.0.0.1", "hi")
@@ -75,8 +75,8 @@ func (c *crowd) served() {
 	}
 }
 
-// open says whether the acceptor holds a connection. One that it closes is closed before
-// the next one is served.
+// open reports whether the acceptor holds a connection. A connection that the acceptor closes
+// is closed before the next one is served.
 func open(t *testing.T, conn net.Conn) bool {
 	t.Helper()
 	if err := conn.SetReadDeadline(time.Now().Add(time.Millisecond)); err != nil {
@@ -86,8 +86,8 @@ func open(t *testing.T, conn net.Conn) bool {
 	return errors.Is(err, os.ErrDeadlineExceeded)
 }
 
-// Peers that say nothing, or half of what they should, are held as long as there is room
-// and give way to those that speak, the oldest first.
+// Peers that send nothing, or half of a hello, are held while there is room. Peers that send a
+// hello replace them, the oldest first.
 func TestSilentPeersGiveWay(t *testing.T) {
 	for name, say := range map[string]string{"silent": "", "half": "h"} {
 		t.Run(name, func(t *testing.T) {
@@ -107,7 +107,7 @@ func TestSilentPeersGiveWay(t *testing.T) {
 					t.Fatalf("connection %d was closed before an older one", i)
 				}
 			}
-			// The two that were served have left.
+			// The two that were served are not held any more.
 			if held < backlog-2 || held > backlog {
 				t.Errorf("%d of 500 are held, want %d", held, backlog)
 			}
@@ -115,7 +115,7 @@ func TestSilentPeersGiveWay(t *testing.T) {
 	}
 }
 
-// A host with many connections takes their place from none but itself.
+// A host with many connections only replaces its own.
 func TestHostsHaveTheirShare(t *testing.T) {
 	c := newCrowd(t)
 	few := []net.Conn{c.come("127.0.0.2", ""), c.come("127.0.0.3", "")}
@@ -130,11 +130,11 @@ func TestHostsHaveTheirShare(t *testing.T) {
 	}
 }
 
-// Who has begun to speak is not closed for silent ones.
+// A peer that has begun to send is not closed in favour of silent ones.
 func TestSilentPeersGiveWayFirst(t *testing.T) {
 	c := newCrowd(t)
 	slow := c.come("127.0.0.1", "h")
-	for spoke := false; !spoke; { // it is not looked at before
+	for spoke := false; !spoke; { // until the acceptor has read it
 		c.a.mu.Lock()
 		for _, g := range c.a.conns {
 			spoke = g.spoke

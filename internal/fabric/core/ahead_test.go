@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestTouchStaysInside touches what a peer may ask for: nothing outside is looked
-// at, as the runtime's checks would find.
+// TestTouchStaysInside touches whatever a peer may request. The runtime's checks would find an
+// access outside the memory.
 func TestTouchStaysInside(t *testing.T) {
 	b := make([]byte, 200)
 	for _, offset := range []int64{0, 63, 64, 199, 200, 201, -1, math.MinInt64, math.MaxInt64} {

@@ -79,7 +79,7 @@ func TestImmRing(t *testing.T) {
 	}
 }
 
-// TestImmRingCorrupt lets the other side write impossible marks.
+// TestImmRingCorrupt makes the other side write impossible marks.
 func TestImmRingCorrupt(t *testing.T) {
 	for _, mark := range []uint64{ImmEntries + 1, 1 << 63, ^uint64(0)} {
 		words := make([]uint64, ImmRingWords)
@@ -112,7 +112,7 @@ func TestCheckBounds(t *testing.T) {
 	}
 }
 
-// TestRegionClose revokes a region whose user is inside the gate.
+// TestRegionClose revokes a region while a user is inside the gate.
 func TestRegionClose(t *testing.T) {
 	r := NewRegistry()
 	var gate Gate
@@ -133,7 +133,7 @@ func TestRegionClose(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if !bytes.Equal(b, make([]byte, 4096)) { // still mapped: the user is inside
+	if !bytes.Equal(b, make([]byte, 4096)) { // still mapped, because the user is inside
 		t.Error("memory is not zeroed")
 	}
 	gate.Leave()
@@ -151,9 +151,9 @@ func TestRegionClose(t *testing.T) {
 	}
 }
 
-// FuzzImmRing has the other side of both ends write anything into the words. An
-// end believes what can be and refuses what cannot; it never leaves the ring, nor
-// says more than the ring holds.
+// FuzzImmRing makes the other side of both ends write anything into the words. An end accepts
+// possible values and refuses impossible ones. It never leaves the ring or reports more
+// entries than the ring holds.
 func FuzzImmRing(f *testing.F) {
 	f.Add(uint64(1), uint64(0), uint64(5<<32|7))
 	f.Add(uint64(ImmEntries), uint64(ImmEntries), uint64(0))

@@ -7,8 +7,8 @@ import (
 	"testing/synctest"
 )
 
-// An answer reaches the question that it is for, whatever came before: answers to
-// others, and questions that were given up.
+// An answer reaches its question, also after answers to others and after questions that were
+// given up.
 func TestQuestions(t *testing.T) {
 	var state State
 	q := NewQuestions[string](&state)
@@ -57,8 +57,8 @@ func TestQuestions(t *testing.T) {
 	}
 }
 
-// An answer that comes as the asker gives up is returned, since it may hold
-// something that must be given back.
+// An answer that arrives when the asker gives up is returned, because it may hold a resource
+// that must be given back.
 func TestAnswerWins(t *testing.T) {
 	var state State
 	q := NewQuestions[int](&state)
@@ -79,7 +79,7 @@ func TestAnswerWins(t *testing.T) {
 	}
 }
 
-// The end of the connection ends a question under way, and those that come after.
+// The end of the connection ends pending and later questions.
 func TestQuestionsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var state State

@@ -13,7 +13,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestConformance(t *testing.T) { fabrictest.Run(t, mem.Open) }
 
-// TestAllocations checks that nothing is allocated for an operation.
+// TestAllocations checks that operations do not allocate.
 func TestAllocations(t *testing.T) { fabrictest.RunAllocations(t, mem.Open) }
 
 // TestChurn connects and disconnects thousands of times.

@@ -12,8 +12,8 @@ import (
 	"github.com/redykv/redykv/internal/fabric"
 )
 
-// A dial that fails gives each mapping back once. Unmapped twice, it could be
-// that of a dial which succeeded meanwhile.
+// A failed dial unmaps each mapping once. A second unmap could hit a mapping of another dial
+// that succeeded meanwhile.
 func TestFailedDialUnmapsOnce(t *testing.T) {
 	p, err := Open()
 	if err != nil {

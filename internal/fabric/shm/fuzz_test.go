@@ -26,11 +26,11 @@ func FuzzMessages(f *testing.F) {
 	})
 }
 
-// hostileHost is a provider with a listener, and files that strangers send.
+// hostileHost is a provider with a listener, and files that a peer sends.
 type hostileHost struct {
 	provider fabric.Provider
 	listener fabric.Listener
-	files    []*os.File // leases, rings: as a proper peer has them
+	files    []*os.File // leases, rings: as a correct peer has them
 }
 
 func newHostileHost(f *testing.F) *hostileHost {
@@ -67,8 +67,8 @@ func (h *hostileHost) dial(t *testing.T) *net.UnixConn {
 	return c
 }
 
-// FuzzGreeting connects and says anything, with up to three files. Who does not
-// say hello is closed, who does is asked for, and the listener goes on.
+// FuzzGreeting connects and sends anything, with up to three files. Without a valid hello the
+// connection is closed, otherwise it is offered to Accept. The listener continues.
 func FuzzGreeting(f *testing.F) {
 	h := newHostileHost(f)
 	served := make(chan struct{})
@@ -95,7 +95,7 @@ func FuzzGreeting(f *testing.F) {
 	f.Add([]byte{}, uint8(0))
 	f.Fuzz(func(t *testing.T, b []byte, files uint8) {
 		c := h.dial(t)
-		_ = send(c, b, []*os.File{h.files[0], h.files[1], h.files[1]}[:files%4]...) // too long, say
+		_ = send(c, b, []*os.File{h.files[0], h.files[1], h.files[1]}[:files%4]...) // may fail, for example if b is too long
 		_ = c.CloseWrite()
 		for buf := make([]byte, maxMessage); ; {
 			if _, _, _, err := receive(c, buf); err != nil {
@@ -108,9 +108,8 @@ func FuzzGreeting(f *testing.F) {
 	})
 }
 
-// FuzzPeer lets a process that said a proper hello send anything on the socket,
-// with up to two files, and write anything into the ring. The queue pair ends, or
-// goes on until the peer does.
+// FuzzPeer sends a valid hello, then anything on the socket, with up to two files, and writes
+// anything into the ring. The queue pair fails, or continues until the peer ends.
 func FuzzPeer(f *testing.F) {
 	h := newHostileHost(f)
 	f.Add([]byte{kindWake}, uint8(0), uint64(1))
@@ -136,7 +135,7 @@ func FuzzPeer(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		words(rings.data)[0] = mark // entries pushed, if one believes it
+		words(rings.data)[0] = mark // claims this number of pushed entries
 		_ = send(c, b, h.files[:files%3]...)
 		_ = c.Close()
 		var done [64]fabric.Completion

@@ -18,7 +18,7 @@ import (
 	"github.com/redykv/redykv/internal/mem"
 )
 
-// TestMapPeerRefuses offers files that could be pulled from under a mapping.
+// TestMapPeerRefuses offers files that the peer could truncate under a mapping.
 func TestMapPeerRefuses(t *testing.T) {
 	plain, err := os.CreateTemp(t.TempDir(), "")
 	if err != nil {
@@ -51,7 +51,7 @@ func TestMapPeerRefuses(t *testing.T) {
 	}
 }
 
-// TestLeasesAreReadOnly checks that a peer cannot revoke what it was shown.
+// TestLeasesAreReadOnly checks that a peer cannot change the leases that it maps.
 func TestLeasesAreReadOnly(t *testing.T) {
 	l, err := newLeases()
 	if err != nil {
@@ -73,8 +73,8 @@ func TestLeasesAreReadOnly(t *testing.T) {
 	}
 }
 
-// TestDeafPeer wakes a process that does not read its socket, again and again:
-// the owner of a queue pair goes on.
+// TestDeafPeer repeatedly wakes a process that does not read its socket. The owner of the
+// queue pair is not blocked.
 func TestDeafPeer(t *testing.T) {
 	host, err := Open()
 	if err != nil {
@@ -114,7 +114,7 @@ func TestDeafPeer(t *testing.T) {
 	woken := make(chan struct{})
 	go func() {
 		defer close(woken)
-		for range 10_000 { // more than a socket holds
+		for range 10_000 { // more than a socket's buffer holds
 			q.(*queuePair).wakePeer()
 		}
 	}()
@@ -129,7 +129,7 @@ func TestDeafPeer(t *testing.T) {
 	<-woken
 }
 
-// A peer that keeps its mapping of a region keeps none of the memory behind it.
+// A peer that keeps its mapping of a closed region does not keep the memory allocated.
 func TestClosedRegionGivesMemoryBack(t *testing.T) {
 	l, err := newLeases()
 	if err != nil {
@@ -158,8 +158,7 @@ func TestClosedRegionGivesMemoryBack(t *testing.T) {
 	}
 }
 
-// TestMalformedIsCounted says what no provider says: at connect, after it, and in
-// the ring.
+// TestMalformedIsCounted sends invalid messages at connect, after it, and in the ring.
 func TestMalformedIsCounted(t *testing.T) {
 	host, err := Open()
 	if err != nil {
@@ -191,7 +190,7 @@ func TestMalformedIsCounted(t *testing.T) {
 			return errors.Join(send(c, hello, leases.memory.file, rings.file), send(c, []byte{99}))
 		},
 		"an impossible mark": func(c *net.UnixConn, rings *shared) error {
-			words(rings.data)[0] = 1 << 40 // before anybody looks
+			words(rings.data)[0] = 1 << 40 // before the other side reads it
 			return send(c, hello, leases.memory.file, rings.file)
 		},
 	} {
@@ -212,7 +211,7 @@ func TestMalformedIsCounted(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			counted := before
-			go func() { // who is turned away is not asked for
+			go func() { // Accept does not return a rejected peer
 				for malformed() == counted && ctx.Err() == nil {
 					runtime.Gosched()
 				}

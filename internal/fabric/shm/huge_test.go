@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Both sides' mappings of a large region are aligned for huge pages, are of the same
-// bytes, and go as a whole.
+// Both sides' mappings of a large region are aligned for huge pages, show the same bytes, and
+// are unmapped completely.
 func TestLargeRegion(t *testing.T) {
 	for _, size := range []int{hugePage, hugePage + 4096, 3*hugePage + 12345} {
 		s, err := newShared("redykv-test", size)
@@ -48,7 +48,7 @@ func TestLargeRegion(t *testing.T) {
 	}
 }
 
-// What the machine cannot spare is not taken ahead.
+// A region larger than the machine's memory does not use huge pages.
 func TestHugeRegionIsLazy(t *testing.T) {
 	s, err := newShared("redykv-test", 1<<44)
 	if err != nil {
@@ -62,8 +62,8 @@ func TestHugeRegionIsLazy(t *testing.T) {
 	}
 }
 
-// Asking for huge pages, whether any are set aside or not, leaves other threads'
-// memory alone, however new that is.
+// Requesting huge pages, whether or not the machine has any, does not affect other threads'
+// memory, even if that is new.
 func TestHugePagesBesideOtherMemory(t *testing.T) {
 	var done atomic.Bool
 	var others sync.WaitGroup
@@ -76,7 +76,7 @@ func TestHugePagesBesideOtherMemory(t *testing.T) {
 					return
 				}
 				for i := 0; i < len(b); i += 4096 {
-					b[i] = 1 // a fault where it is gone
+					b[i] = 1 // a fault if it is not mapped
 				}
 				if err := unix.Munmap(b); err != nil {
 					t.Error(err)
@@ -87,7 +87,7 @@ func TestHugePagesBesideOtherMemory(t *testing.T) {
 	for range 10_000 {
 		s, err := mapNew("redykv-test", hugePage, unix.MFD_HUGETLB)
 		if err != nil {
-			continue // none are set aside
+			continue // the machine has none
 		}
 		if err := s.Close(); err != nil {
 			t.Error(err)

@@ -14,11 +14,11 @@ import (
 	"github.com/redykv/redykv/internal/fabric/fabrictest"
 )
 
-// TestStoppedPeer reads and writes the memory of a process that is stopped.
+// TestStoppedPeer reads and writes the memory of a stopped process.
 func TestStoppedPeer(t *testing.T) { fabrictest.RunStoppedPeer(t, open) }
 
-// TestNoSystemCalls reads and writes on a thread that the kernel forbids every
-// system call but those that the Go runtime makes for itself.
+// TestNoSystemCalls reads and writes on a thread on which the kernel allows only the system
+// calls of the Go runtime.
 func TestNoSystemCalls(t *testing.T) {
 	server, client := open(), open()
 	defer func() {
@@ -29,7 +29,7 @@ func TestNoSystemCalls(t *testing.T) {
 	q, r := connect(t, server, client)
 	ended := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // for good: the thread ends with the goroutine
+		runtime.LockOSThread() // not unlocked: the thread ends with the goroutine
 		if err := forbid(); err != nil {
 			ended <- err
 			return
@@ -62,7 +62,7 @@ func connect(t *testing.T, server, client fabric.Provider) (fabric.QueuePair, fa
 	if err != nil {
 		t.Fatal(err)
 	}
-	clear(region.Bytes()) // a fault is no system call, but let there be none
+	clear(region.Bytes()) // causes the page faults now
 	r, err := q.Import(t.Context(), region.Token())
 	if err != nil {
 		t.Fatal(err)
@@ -70,8 +70,8 @@ func connect(t *testing.T, server, client fabric.Provider) (fabric.QueuePair, fa
 	return q, r
 }
 
-// useOneSided does what needs no system call: all three kinds of operations, the
-// last while the peer is not asleep.
+// useOneSided makes operations of all three kinds that need no system call, the last one while
+// the peer is awake.
 func useOneSided(q fabric.QueuePair, r fabric.Remote) error {
 	buf := make([]byte, 4096)
 	var done [3]fabric.Completion
@@ -92,16 +92,16 @@ func useOneSided(q fabric.QueuePair, r fabric.Remote) error {
 	return nil
 }
 
-// forbid leaves to this thread the system calls of the Go runtime: locks, timers,
-// signals and memory, and the waking of its poller by a write to an event file. Any
-// other one ends the process with SIGSYS.
+// forbid allows this thread only the system calls of the Go runtime: locks, timers, signals,
+// memory, and waking the poller by a write to an event file. Any other one ends the process
+// with SIGSYS.
 func forbid() error {
 	const number, firstArgument = 0, 16 // in struct seccomp_data
 	load := func(at uint32) unix.SockFilter {
 		return unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: at}
 	}
 	allow := unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW}
-	unless := func(value uint32) unix.SockFilter { // the next one is skipped
+	unless := func(value uint32) unix.SockFilter { // skips the next instruction if different
 		return unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jf: 1, K: value}
 	}
 	trap := unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_TRAP}

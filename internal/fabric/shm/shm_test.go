@@ -27,13 +27,13 @@ func open() fabric.Provider {
 
 func TestConformance(t *testing.T) { fabrictest.Run(t, open) }
 
-// TestKilledPeer kills a process in the middle of serving.
+// TestKilledPeer kills a process that serves requests.
 func TestKilledPeer(t *testing.T) { fabrictest.RunKilledPeer(t, open) }
 
-// TestCrowd has many sockets say nothing.
+// TestCrowd opens many sockets that send nothing.
 func TestCrowd(t *testing.T) { fabrictest.RunCrowd(t, open, "unixpacket") }
 
-// TestAllocations checks that nothing is allocated for an operation.
+// TestAllocations checks that operations do not allocate.
 func TestAllocations(t *testing.T) { fabrictest.RunAllocations(t, open) }
 
 // TestChurn connects and disconnects thousands of times.

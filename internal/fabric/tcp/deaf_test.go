@@ -9,7 +9,7 @@ import (
 	"github.com/redykv/redykv/internal/fabric"
 )
 
-// stranger is a socket that has greeted p's listener, and its queue pair there.
+// stranger returns a socket that has greeted p's listener, and its queue pair there.
 func stranger(t *testing.T, l fabric.Listener) (net.Conn, *queuePair) {
 	t.Helper()
 	c, err := net.Dial("tcp", l.Addr())
@@ -28,15 +28,14 @@ func stranger(t *testing.T, l fabric.Listener) (net.Conn, *queuePair) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := io.ReadFull(c, make([]byte, 2)); err != nil { // the answer
+	if _, err := io.ReadFull(c, make([]byte, 2)); err != nil { // the listener's greeting
 		t.Fatal(err)
 	}
 	return c, q.(*queuePair)
 }
 
-// TestDeafPeer asks for all that a peer may have under way and reads nothing of
-// it. It holds up nobody else, what waits for it is bounded, and it is given up
-// before long.
+// TestDeafPeer sends as many requests as a peer may have pending, and reads no answer. It
+// delays no other peer, the answers that wait for it are bounded, and it is soon disconnected.
 func TestDeafPeer(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -72,7 +71,7 @@ func TestDeafPeer(t *testing.T) {
 		}
 	}
 
-	// Another one is served meanwhile.
+	// Another peer is served meanwhile.
 	client := Open()
 	t.Cleanup(func() { _ = client.Close() })
 	go func() {

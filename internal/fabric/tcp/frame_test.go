@@ -10,8 +10,8 @@ import (
 	"github.com/redykv/redykv/internal/fabric"
 )
 
-// FuzzDecode checks that decoding never reads outside its input and that what it
-// accepts encodes to what it was.
+// FuzzDecode checks that decoding does not read outside its input, and that encoding a decoded
+// frame returns the input.
 func FuzzDecode(f *testing.F) {
 	f.Add(append(appendReply(nil, statusOK, 5), "bytes"...))
 	f.Add(appendHeader(nil, &frame{kind: kindRead, handle: 1, offset: 1 << 40, length: 8}))
@@ -37,16 +37,16 @@ func FuzzDecode(f *testing.F) {
 			again = append(appendReply(nil, d.flags, len(d.body)), d.body...)
 		}
 		same := bytes.Clone(b[:n])
-		same[2], same[3] = 0, 0 // of no meaning
+		same[2], same[3] = 0, 0 // unused bytes
 		if !bytes.Equal(again, same) {
 			t.Fatalf("%x decodes and encodes as %x", same, again)
 		}
 	})
 }
 
-// FuzzPeer lets a peer send anything after a proper greeting. It is answered or
-// cut off; the region keeps what it holds unless the peer named a lent handle,
-// which it cannot without the token.
+// FuzzPeer sends anything after a valid greeting. The peer is answered or disconnected. The
+// region does not change, unless the peer names a lent handle, which it cannot without the
+// token.
 func FuzzPeer(f *testing.F) {
 	p := Open()
 	f.Cleanup(func() { _ = p.Close() })
@@ -80,7 +80,7 @@ func FuzzPeer(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, _ = c.Write(b) // it may have been cut off in the middle
+		_, _ = c.Write(b) // the connection may be closed before the end
 		_ = c.(*net.TCPConn).CloseWrite()
 		_, _ = io.Copy(io.Discard, c)
 		if err := q.Wait(t.Context()); err != nil && !errors.Is(err, fabric.ErrDisconnected) {
@@ -95,7 +95,7 @@ func FuzzPeer(f *testing.F) {
 	})
 }
 
-// TestMalformedIsCounted sends what no provider sends.
+// TestMalformedIsCounted sends invalid frames.
 func TestMalformedIsCounted(t *testing.T) {
 	for name, b := range map[string][]byte{
 		"unknown kind":     bytes.Repeat([]byte{99}, headerSize),

@@ -10,8 +10,8 @@ import (
 	"github.com/redykv/redykv/internal/fabric"
 )
 
-// FuzzGreeting connects and says anything. Who does not say hello is closed, who
-// does is asked for, and the listener goes on.
+// FuzzGreeting connects and sends anything. Without a valid hello the connection is closed,
+// otherwise it is offered to Accept. The listener continues.
 func FuzzGreeting(f *testing.F) {
 	p := Open()
 	l, err := p.Listen("", 4)
@@ -44,7 +44,7 @@ func FuzzGreeting(f *testing.F) {
 			t.Skip(err)
 		}
 		defer func() { _ = c.Close() }()
-		_, _ = c.Write(b) // it may be closed in the middle
+		_, _ = c.Write(b) // the connection may be closed before the end
 		_ = c.(*net.TCPConn).CloseWrite()
 		_, _ = io.Copy(io.Discard, c)
 		if _, err := p.Dial(context.Background(), l.Addr(), nil, 1); !errors.Is(err, fabric.ErrRejected) {

@@ -14,24 +14,23 @@ import (
 	"github.com/redykv/redykv/internal/fabric/tcp"
 )
 
-// TestHalfOpen takes the network away between two connected hosts: nothing is
-// refused and nothing reset, there is silence. Both notice, whether they wait for
-// an answer or for nothing in particular.
+// TestHalfOpen removes the network between two connected hosts: nothing is refused or reset.
+// Both sides notice the silence, whether or not they wait for an answer.
 func TestHalfOpen(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
 	ended := make(chan func(*testing.T), 1)
 	go func() {
-		// Sockets made by this thread are in a network of their own. It ends with
-		// the goroutine, as it is not unlocked.
+		// Sockets of this thread are in a network namespace, which ends with the goroutine
+		// because the thread is not unlocked.
 		runtime.LockOSThread()
 		ended <- halfOpen()
 	}()
 	(<-ended)(t)
 }
 
-// halfOpen returns what to tell the test.
+// halfOpen returns the checks to run in the test's goroutine.
 func halfOpen() func(*testing.T) {
 	skip := func(err error) func(*testing.T) { return func(t *testing.T) { t.Skip(err) } }
 	fail := func(err error) func(*testing.T) { return func(t *testing.T) { t.Error(err) } }

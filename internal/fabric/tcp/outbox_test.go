@@ -10,9 +10,9 @@ import (
 	"testing"
 )
 
-// TestOutboxStream puts frames with bodies of all sizes into an outbox whose
-// kernel buffer is small, and alters each body once its flush is over: what comes
-// out is what was put in, in order.
+// TestOutboxStream puts frames with bodies of all sizes into an outbox with a small kernel
+// buffer, and changes each body after its flush. The stream contains the original bodies, in
+// order.
 func TestOutboxStream(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -83,7 +83,7 @@ func TestOutboxStream(t *testing.T) {
 		}
 		o.mu.Unlock()
 		for _, b := range bodies {
-			clear(b) // whoever lent it has it back
+			clear(b) // its owner has it back
 		}
 		if full {
 			<-drained

@@ -10,8 +10,8 @@ import (
 	"github.com/redykv/redykv/internal/fabric"
 )
 
-// An idle peer that answers is never given up, one that does not at its last beat. The
-// beats are the test's.
+// An idle peer that answers is never disconnected, one that does not answer is disconnected at
+// its last beat. The test generates the beats.
 func TestBeats(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -39,7 +39,7 @@ func TestBeats(t *testing.T) {
 		for alive.quiet == 0 {
 			alive.beat()
 		}
-		for !alive.heard.Load() { // it was asked, and answers
+		for !alive.heard.Load() { // it was asked and answers
 			if ctx.Err() != nil {
 				t.Fatal("no answer")
 			}

@@ -18,7 +18,7 @@ func TestConformanceTLS(t *testing.T) {
 	fabrictest.Run(t, func() fabric.Provider { return tcp.OpenWith(tcp.Options{TLS: config}) })
 }
 
-// TestTLSRefuses dials by each wrong way.
+// TestTLSRefuses dials in each wrong way.
 func TestTLSRefuses(t *testing.T) {
 	config, other := fabrictest.TLS(t), fabrictest.TLS(t)
 	nobody := config.Clone()
@@ -42,7 +42,7 @@ func TestTLSRefuses(t *testing.T) {
 			}
 		})
 	}
-	// And those who speak TLS are not answered by who does not.
+	// A host without TLS does not answer a client with TLS.
 	plain := tcp.Open()
 	defer func() { _ = plain.Close() }()
 	l, err = plain.Listen("", 4)
@@ -56,7 +56,7 @@ func TestTLSRefuses(t *testing.T) {
 	}
 }
 
-// TestTLSHides looks at the bytes on their way.
+// TestTLSHides checks that the bytes on the wire are encrypted.
 func TestTLSHides(t *testing.T) {
 	config := fabrictest.TLS(t)
 	for name, c := range map[string]*tls.Config{"plain": nil, "TLS": config} {
@@ -100,7 +100,7 @@ func TestTLSHides(t *testing.T) {
 	}
 }
 
-// tap is a listener that passes one connection on and keeps what the dialer says.
+// tap is a listener that forwards one connection and records what the dialer sends.
 type tap struct {
 	net.Listener
 	heard chan []byte
@@ -139,7 +139,7 @@ func (p *tap) join(addr string) {
 	}
 }
 
-// saw says whether the dialer said so, once it has ended.
+// saw reports whether the dialer sent secret, after the connection has ended.
 func (p *tap) saw(secret string) bool { return strings.Contains(string(<-p.heard), secret) }
 
 func BenchmarkReadTLS(b *testing.B) {

@@ -20,18 +20,18 @@ func open() fabric.Provider { return tcp.Open() }
 
 func TestConformance(t *testing.T) { fabrictest.Run(t, open) }
 
-// TestKilledPeer kills a process in the middle of serving.
+// TestKilledPeer kills a process that serves requests.
 func TestKilledPeer(t *testing.T) { fabrictest.RunKilledPeer(t, open) }
 
-// TestSilentPeer stops a process: its kernel goes on acknowledging.
+// TestSilentPeer stops a process whose kernel still acknowledges.
 func TestSilentPeer(t *testing.T) {
 	fabrictest.RunSilentPeer(t, func() fabric.Provider { return tcp.OpenWith(tcp.Options{Silence: time.Second}) })
 }
 
-// TestCrowd has many sockets say nothing.
+// TestCrowd opens many sockets that send nothing.
 func TestCrowd(t *testing.T) { fabrictest.RunCrowd(t, open, "tcp") }
 
-// TestAllocations checks that nothing is allocated for an operation.
+// TestAllocations checks that operations do not allocate.
 func TestAllocations(t *testing.T) { fabrictest.RunAllocations(t, open) }
 
 // TestChurn connects and disconnects thousands of times.

@@ -28,7 +28,7 @@ func Example() {
 	_, err := transport.Open("carrier pigeon")
 	fmt.Println(err)
 
-	// One host lends a region and accepts one queue pair.
+	// The host lends a region and accepts one queue pair.
 	host, _ := transport.Open("tcp")
 	defer func() { _ = host.Close() }()
 	listener, _ := host.Listen("", 16)
@@ -40,7 +40,7 @@ func Example() {
 		}
 	}()
 
-	// Another reads it: enqueue, ring the bell, wait, poll.
+	// The client reads it: enqueue, ring the doorbell, wait, poll.
 	client, _ := transport.Open("tcp")
 	defer func() { _ = client.Close() }()
 	ctx := context.Background()

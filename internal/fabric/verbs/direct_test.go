@@ -10,14 +10,14 @@ import (
 	"github.com/redykv/redykv/internal/fabric"
 )
 
-// Memory of the provider's own regions is used where it lies, other memory by way
-// of the staging ring; bytes and immediates are the same, of any length.
+// Memory of the provider's own regions is used directly, other memory through the staging
+// ring. Bytes and immediates are the same either way, at any length.
 func TestBuffers(t *testing.T) {
 	server, addr, accepted := host(t, 8)
 	client := open(t)
 	q := dial(t, client, addr, 8)
 	there := <-accepted
-	const size = 3<<20 + 5 // several pieces either way
+	const size = 3<<20 + 5 // several pieces on both paths
 	far, err := server.Alloc(size)
 	check(t, err)
 	i, err := q.Import(within(t), far.Token())

@@ -17,7 +17,7 @@ import (
 	"github.com/redykv/redykv/internal/fabric/verbs/wire"
 )
 
-// patience bounds how long a test waits for what must come.
+// patience bounds how long a test waits for an event that must happen.
 const patience = 20 * time.Second
 
 func open(t *testing.T) *provider {
@@ -43,7 +43,7 @@ func within(t *testing.T) context.Context {
 	return ctx
 }
 
-// host listens and accepts everybody; accepted hands out its ends.
+// host listens and accepts every peer; accepted receives its queue pairs.
 func host(t *testing.T, depth int) (p *provider, addr string, accepted chan *queuePair) {
 	t.Helper()
 	p = open(t)
@@ -84,8 +84,7 @@ func next(t *testing.T, q *queuePair) fabric.Completion {
 	return done[0]
 }
 
-// awaitEnd waits until q is given up, and looks that it ends as one whose peer is
-// gone.
+// awaitEnd waits until q fails, and checks that its error is that of a disconnected peer.
 func awaitEnd(t *testing.T, q *queuePair) {
 	t.Helper()
 	ctx := within(t)
@@ -99,7 +98,7 @@ func awaitEnd(t *testing.T, q *queuePair) {
 	}
 }
 
-// stranger is a peer that keeps to the protocol as far as a test likes.
+// stranger is a peer that follows the protocol as far as a test requires.
 type stranger struct {
 	conn *net.TCPConn
 	rdma *endpoint
@@ -127,7 +126,7 @@ func (s *stranger) send(t *testing.T, f wire.Frame) {
 	check(t, err)
 }
 
-// A peer that keeps a region when it is revoked is cut off, and the region goes.
+// A peer that does not give back a revoked region is disconnected, and the region is freed.
 func TestRegionIsNotGivenBack(t *testing.T) {
 	p, addr, accepted := host(t, 4)
 	r, err := p.Alloc(4096)
@@ -165,7 +164,7 @@ func TestMalformedFrames(t *testing.T) {
 	}
 }
 
-// Answers to questions that nobody asked are given back or dropped.
+// Answers that were not requested are given back or dropped.
 func TestUnaskedAnswers(t *testing.T) {
 	_, addr, accepted := host(t, 4)
 	s := newStranger(t, addr)
@@ -178,7 +177,7 @@ func TestUnaskedAnswers(t *testing.T) {
 	check(t, q.Err())
 }
 
-// Without the nonce of a greeting there is no RDMA connection.
+// Without the nonce of a greeting an RDMA connection is refused.
 func TestStrangeNonce(t *testing.T) {
 	p := open(t)
 	l, err := p.Listen("", 4)
@@ -194,8 +193,7 @@ func TestStrangeNonce(t *testing.T) {
 	}
 }
 
-// The key of a region opens it on the connection that showed the token, and on no
-// other.
+// A region's key is valid on the connection that presented the token, and on no other.
 func TestKeyOfAnotherConnection(t *testing.T) {
 	server, addr, accepted := host(t, 4)
 	client := open(t)
@@ -213,12 +211,12 @@ func TestKeyOfAnotherConnection(t *testing.T) {
 	copy(r.Bytes(), secret)
 	got := make([]byte, len(secret))
 	check(t, thief.Read(got, fabric.Remote{Handle: handle, Size: i.Size}, 0, 1))
-	_ = thief.Submit() // may know already that this was the end
+	_ = thief.Submit() // the connection may have ended already
 	if c := next(t, thief); c.Err == nil || string(got) == string(secret) {
 		t.Fatalf("read %q with a stolen key: %+v", got, c)
 	}
 	awaitEnd(t, thief)
-	awaitEnd(t, victim) // its end of the thief's connection
+	awaitEnd(t, victim) // the host's end of the thief's connection
 	check(t, friend.Read(got, i, 0, 2))
 	check(t, friend.Submit())
 	if c := next(t, friend); c.Err != nil || string(got) != string(secret) {
@@ -226,8 +224,8 @@ func TestKeyOfAnotherConnection(t *testing.T) {
 	}
 }
 
-// A region goes while operations on it are under way, of an owner that does not
-// poll: they end, and the connection stands.
+// A region is revoked while operations on it are pending and their owner does not poll. The
+// operations end, and the connection remains.
 func TestRevokeUnderAnIdleOwner(t *testing.T) {
 	server, addr, _ := host(t, 64)
 	q := dial(t, open(t), addr, 64)
@@ -250,7 +248,7 @@ func TestRevokeUnderAnIdleOwner(t *testing.T) {
 	check(t, q.Err())
 }
 
-// Immediates beyond the credit are held back on this side.
+// Immediates beyond the credit are queued on this side.
 func TestCredit(t *testing.T) {
 	server, addr, accepted := host(t, 2*core.ImmEntries)
 	q := dial(t, open(t), addr, 2*core.ImmEntries)
@@ -281,8 +279,8 @@ func TestCredit(t *testing.T) {
 	}
 }
 
-// Reads under way when the peer goes fail, and then their buffers are the caller's:
-// nothing lands in them any more. What could let something land is gone by then.
+// Reads that are pending when the peer ends fail. Their buffers then belong to the caller, and
+// nothing is written to them afterwards.
 func TestFailedReadDoesNotLandLate(t *testing.T) {
 	const size, depth = 1 << 20, 16
 	server, addr, accepted := host(t, depth)
@@ -292,10 +290,10 @@ func TestFailedReadDoesNotLandLate(t *testing.T) {
 		far.Bytes()[i] = 0xee
 	}
 	client := open(t)
-	own, err := client.Alloc(depth * size) // where reads go without a copy
+	own, err := client.Alloc(depth * size) // reads into it need no copy
 	check(t, err)
 	failed := 0
-	for round := 0; round < 4 || failed == 0; round++ { // the end may come between two reads
+	for round := 0; round < 4 || failed == 0; round++ { // the connection may end between two reads
 		q := dial(t, client, addr, depth)
 		there := <-accepted
 		i, err := q.Import(within(t), far.Token())
@@ -304,7 +302,7 @@ func TestFailedReadDoesNotLandLate(t *testing.T) {
 		read := func(tag uint64) {
 			if q.Read(own.Bytes()[tag*size:][:size], i, 0, tag) == nil {
 				under++
-				_ = q.Submit() // that the connection has ended comes with the completion
+				_ = q.Submit() // the completions report the connection's end
 			}
 		}
 		for tag := range uint64(depth) {

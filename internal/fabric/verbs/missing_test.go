@@ -11,8 +11,8 @@ import (
 	"github.com/redykv/redykv/internal/fabric/verbs"
 )
 
-// TestMissing checks that a binary without RDMA says what to install, how to build one
-// with it, and where more is said.
+// TestMissing checks that a binary without RDMA reports what to install, how to build a binary
+// with RDMA, and where this is documented.
 func TestMissing(t *testing.T) {
 	p, err := verbs.Open()
 	if p != nil || err == nil {

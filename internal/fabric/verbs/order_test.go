@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// What must not overtake a read waits for it: a write to its bytes, and whatever tells
-// the peer of something. A write elsewhere does not wait.
+// Operations that must not overtake a read wait for it: a write to its bytes, and any
+// operation that notifies the peer. Other writes do not wait.
 func TestFences(t *testing.T) {
 	const size = 1 << 20
 	server, addr, accepted := host(t, 8)
@@ -20,7 +20,7 @@ func TestFences(t *testing.T) {
 	r := **q.imports.Get(i.Handle)
 	slot := func(offset int64) uint64 { return hazardSlot((r.address + uint64(offset)) >> hazardPage) }
 	elsewhere := int64(size / 2)
-	for slot(elsewhere) == slot(0) { // which looks like a hazard
+	for slot(elsewhere) == slot(0) { // would look like a hazard
 		elsewhere += 1 << hazardPage
 	}
 	buf := make([]byte, 64)
@@ -50,7 +50,7 @@ func TestFences(t *testing.T) {
 			t.Fatalf("heard %+v", c)
 		}
 	}
-	// With no read under way nothing waits.
+	// Without a pending read nothing waits.
 	check(t, q.WriteImm(buf, i, 0, 9, 6))
 	check(t, q.Submit())
 	if q.pipe.ops[0].kind&opFenced != 0 {

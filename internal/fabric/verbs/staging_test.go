@@ -8,8 +8,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Pieces that are out never overlap, and once all are back the next one is the first
-// of the ring, as large as it may be. Operations that took none give theirs in turn.
+// Allocated pieces never overlap. When all are freed, the next one begins at the start of the
+// ring and may be as large as allowed. Operations without a piece are freed in the same order.
 func TestStaging(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const size = 1 << 12
@@ -57,8 +57,8 @@ func TestStaging(t *testing.T) {
 	})
 }
 
-// A write meets each read under way that shares a byte with it, and none when
-// nothing is under way.
+// A write conflicts with each pending read that shares a byte with it, and with none if
+// nothing is pending.
 func TestHazards(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		type access struct {

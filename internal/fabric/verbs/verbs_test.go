@@ -25,8 +25,8 @@ func open() fabric.Provider {
 	return p
 }
 
-// needsDevice skips what a machine without RDMA cannot do: scripts/verbs-vm makes
-// one that can.
+// needsDevice skips a test on a machine without RDMA; scripts/verbs-vm makes a machine with
+// it.
 func needsDevice(t testing.TB) {
 	t.Helper()
 	p, err := verbs.Open()
@@ -43,19 +43,19 @@ func TestConformance(t *testing.T) {
 	fabrictest.Run(t, open)
 }
 
-// TestKilledPeer kills a process in the middle of serving.
+// TestKilledPeer kills a process that serves requests.
 func TestKilledPeer(t *testing.T) {
 	needsDevice(t)
 	fabrictest.RunKilledPeer(t, open)
 }
 
-// TestAllocations checks that nothing is allocated for an operation.
+// TestAllocations checks that operations do not allocate.
 func TestAllocations(t *testing.T) {
 	needsDevice(t)
 	fabrictest.RunAllocations(t, open)
 }
 
-// TestChurn connects and disconnects again and again.
+// TestChurn connects and disconnects repeatedly.
 func TestChurn(t *testing.T) {
 	needsDevice(t)
 	fabrictest.RunChurn(t, open)

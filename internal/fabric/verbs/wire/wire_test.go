@@ -57,8 +57,7 @@ func TestMalformed(t *testing.T) {
 	}
 }
 
-// What decodes is the encoding of what it decodes to: there is no second way to
-// say anything.
+// Encoding a decoded message returns the input: every message has only one encoding.
 func FuzzDecode(f *testing.F) {
 	f.Add(AppendHello(nil, []byte("private")))
 	f.Add((&Verdict{Accepted: true, Port: 1, Text: []byte("p")}).Append(nil))
