@@ -15,9 +15,9 @@ const laneSize = 64
 // lane is a group of operations that go through the index together. A session has two, which
 // alternate. When one is full, advance
 //
-// 1. hashes its keys and prefetches their index buckets,
-// 2. finishes the operations of the other lane, whose records were prefetched before,
-// 3. scans the buckets, which have arrived meanwhile, and prefetches the records.
+//  1. hashes its keys and prefetches their index buckets,
+//  2. finishes the operations of the other lane, whose records were prefetched before,
+//  3. scans the buckets, which have arrived meanwhile, and prefetches the records.
 //
 // advance is one stay in an epoch.
 type lane struct {

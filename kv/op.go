@@ -11,39 +11,39 @@ import (
 
 // Errors that a caller can handle.
 var (
-	// ErrNotFound says that the store has no record of the key.
+	// ErrNotFound means that the store has no record of the key.
 	ErrNotFound = errors.New("kv: key not found")
-	// ErrExists says that an insert found a record of the key.
+	// ErrExists means that an insert found a record of the key.
 	ErrExists = errors.New("kv: key exists")
-	// ErrQueueFull says that the session has QueueDepth operations that Poll has not handed
-	// back: Poll, and submit again.
+	// ErrQueueFull means that the session has QueueDepth operations that Poll has not handed
+	// back: call Poll, and submit again.
 	ErrQueueFull = errors.New("kv: session queue full")
-	// ErrNameInUse says that the name belongs to another open session, or to another
+	// ErrNameInUse means that the name belongs to another open session, or to another
 	// checkpoint.
 	ErrNameInUse = errors.New("kv: name in use")
-	// ErrBadName says that a session or a checkpoint cannot have such a name.
+	// ErrBadName means that the name is not valid for a session or a checkpoint.
 	ErrBadName = errors.New("kv: bad name")
-	// ErrClosed says that the store or the session is closed.
+	// ErrClosed means that the store or the session is closed.
 	ErrClosed = errors.New("kv: closed")
-	// ErrBadSize says that a key or a value has another size than the store's records, or
-	// that the record is too large for a page.
+	// ErrBadSize means that a key or a value differs in size from the store's records, or that
+	// the record is too large for a page.
 	ErrBadSize = errors.New("kv: bad key or value size")
-	// ErrBadExpiry says that the expiry of a record to be written is before MinExpires.
+	// ErrBadExpiry means that the expiry of a record to be written is before MinExpires.
 	ErrBadExpiry = errors.New("kv: bad expiry")
-	// ErrCorrupt says that data read from the device is damaged: the device has found it by
-	// checksums, or the store by contradictions.
+	// ErrCorrupt means that data read from the device is damaged: a checksum of the device is
+	// wrong, or the store found a contradiction.
 	ErrCorrupt = device.ErrCorrupt
-	// ErrMismatch says that the store on the device was made with different options.
+	// ErrMismatch means that the store on the device was made with different options.
 	ErrMismatch = manifest.ErrMismatch
 )
 
-// MinExpires is the earliest expiry, in milliseconds of Unix time, with which a record may
-// be written: the beginning of 1980. A smaller number is most likely one of seconds, with
-// which the record would be gone at once: ErrBadExpiry.
+// MinExpires is the earliest expiry of a record to be written, in milliseconds of Unix time:
+// the beginning of 1980. A smaller number is most likely in seconds, and the record would
+// expire at once; it is refused with ErrBadExpiry.
 const MinExpires = 315_532_800_000
 
 // ExpiresAt returns the Expires of a record that expires at t, rounded up to a millisecond.
-// The zero time is never.
+// The zero time means never.
 func ExpiresAt(t time.Time) int64 {
 	if t.IsZero() {
 		return 0
@@ -55,7 +55,7 @@ func ExpiresAt(t time.Time) int64 {
 // [Session.UpsertTTL].
 func ExpiresIn(d time.Duration) int64 { return ExpiresAt(time.Now().Add(d)) }
 
-// ExpiryTime returns the time of an Expires; the zero time is never.
+// ExpiryTime returns the time of an Expires. The zero time means never.
 func ExpiryTime(expires int64) time.Time {
 	if expires == 0 {
 		return time.Time{}
@@ -63,7 +63,7 @@ func ExpiryTime(expires int64) time.Time {
 	return time.UnixMilli(expires)
 }
 
-// OpKind is what an Op does.
+// OpKind is the kind of an Op.
 type OpKind uint8
 
 const (
@@ -71,11 +71,11 @@ const (
 	OpRead OpKind = iota
 	// OpUpsert stores Op.Value under the key, whether or not there is a record.
 	OpUpsert
-	// OpRMW changes the key's record as Op.Modify says.
+	// OpRMW changes the key's record by Op.Modify, Op.ModifyWord or Op.InPlace.
 	OpRMW
-	// OpDelete removes the key; it is no error if there is no record.
+	// OpDelete removes the key. It is not an error if there is no record.
 	OpDelete
-	// OpInsert stores Op.Value if there is no record of the key, and is ErrExists otherwise.
+	// OpInsert stores Op.Value if there is no record of the key. Otherwise Op.Err is ErrExists.
 	OpInsert
 
 	opNewest // for these three, see trace.go
@@ -86,62 +86,62 @@ const (
 	opKinds
 )
 
-// writes says whether the operation may write the first record of a chain.
+// writes reports whether the operation may write the first record of a chain.
 func (k OpKind) writes() bool { return k == OpUpsert || k == OpRMW || k == OpInsert }
 
-// changes says whether the operation may change its key's record.
+// changes reports whether the operation may change its key's record.
 func (k OpKind) changes() bool { return k.writes() || k == OpDelete }
 
-// ordered says whether later operations on the key have to wait while an operation of that
-// kind is pending.
+// ordered reports whether later operations on the key have to wait while an operation of kind
+// k is pending.
 func (s *Session) ordered(k OpKind) bool {
 	return k == OpRMW || k == OpInsert || s.counting && k.changes()
 }
 
-// Op is one operation. The caller owns it, and its slices, except from Submit until Poll
-// hands it back. Value and Expires are what OpUpsert and OpInsert store and what OpRead
-// finds: so an Op has one buffer for values, and an Op that was read can be stored as it
-// is. The other fields are either read or set by an operation.
+// Op is one operation. The caller owns it, and its slices, except from Submit until Poll hands
+// it back. Value and Expires are stored by OpUpsert and OpInsert and set by OpRead, so that an
+// Op has one buffer for values, and an Op that was read can be stored as it is. Each other
+// field is either read or set by an operation.
 type Op struct {
 	// Kind is read.
 	Kind OpKind
-	// trace is, for opNewest, opMove and opLink, the number of the session's trace, from 1.
+	// trace is the number of the session's trace, from 1, for opNewest, opMove and opLink.
 	trace uint32
 	// Key is read.
 	Key []byte
 	// Value is read by OpUpsert and OpInsert. OpRead sets it to the value, in Value[:0] grown
-	// as needed; what it held before is lost, also if there is no record.
+	// as needed. Its previous contents are lost, even if there is no record.
 	Value []byte
-	// Modify is read by OpRMW, which needs it or ModifyWord: the copying form.
+	// Modify is read by OpRMW: the copying form. OpRMW needs Modify or ModifyWord.
 	Modify Modifier
-	// ModifyWord is read by OpRMW, and called in the place of Modify if it is set: see
+	// ModifyWord is read by OpRMW. If it is set, it is called instead of Modify: see
 	// [Session.RMWWord].
 	ModifyWord WordModifier
-	// InPlace is read by OpRMW: the form that changes the value where it lies. It is tried
-	// first, where that is possible. It may be nil.
+	// InPlace is read by OpRMW: it changes the value in the log's memory. It is tried first, if
+	// possible. It may be nil.
 	InPlace InPlace
-	// Expires is when the record expires, in milliseconds of Unix time, at least MinExpires;
-	// 0 is never. OpUpsert and OpInsert read it, OpRead sets it. See [ExpiresAt],
+	// Expires is the time at which the record expires, in milliseconds of Unix time, at least
+	// MinExpires; 0 is never. OpUpsert and OpInsert read it, OpRead sets it. See [ExpiresAt],
 	// [ExpiresIn] and [ExpiryTime].
 	Expires int64
-	// Err is set to the outcome; ErrNotFound for a read of a key that is not there.
+	// Err is set to the result; ErrNotFound for a read of a key without a record.
 	Err error
 }
 
-// Update is the record that a Modifier sees, and its replacement.
+// Update is the argument of a Modifier: a record and its replacement.
 type Update struct {
 	Found   bool
-	Old     []byte // the present value, nil if there is no record; it must not be kept or written to
+	Old     []byte // the current value, nil if there is no record; it must not be kept or written to
 	New     []byte // empty at first: the Modifier appends the new value
-	Expires int64  // when the record expires, as in Op; unless changed, the new value expires then as well
+	Expires int64  // when the record expires, as in Op; also the expiry of the new value unless changed
 }
 
 // Verdict is what a Modifier decides.
 type Verdict uint8
 
 const (
-	// Keep changes nothing. It is the zero value: a Modifier that forgets its verdict does
-	// not store an empty value.
+	// Keep changes nothing. It is the zero value, so that a Modifier that forgets its verdict
+	// does not store an empty value.
 	Keep Verdict = iota
 	// Put stores Update.New and Update.Expires.
 	Put
@@ -149,35 +149,35 @@ const (
 	Remove
 )
 
-// Modifier is the copying form of a read-modify-write: it decides what becomes of a record.
-// It may be called several times for one operation, of which the last call counts. Pages
-// are not evicted while it runs. So it must be short, have no side effects besides its own
-// result, and not use the store.
+// Modifier is the copying form of a read-modify-write: it computes the new record from the old
+// one. It may be called several times for one operation; the last call counts. Pages are not
+// evicted while it runs. So it must be short, have no side effects besides its own result, and
+// not use the store.
 //
 // A call of its session within it is ErrInModifier or, in a store of 8-byte keys and values,
-// may be carried out as an operation before or after it; if that changes the record, the
-// Modifier is called again, and then such a call is refused. A call of another session or of
-// the store by the same goroutine is ErrInModifier if it would wait for the Modifier, if it
-// writes the Modifier's key again and again, or if it goes through records ([Store.Scan]);
-// else it is carried out. A call by another goroutine for which the Modifier waits is not
-// detected.
+// may be executed as an operation before or after it. If that changes the record, the Modifier
+// is called again, and then such a call is refused. A call of another session or of the store
+// by the same goroutine is ErrInModifier if it would wait for the Modifier, if it writes the
+// Modifier's key again and again, or if it iterates over records ([Store.Scan]); else it is
+// executed. A call by another goroutine that the Modifier waits for is not detected.
 type Modifier func(u *Update) Verdict
 
-// WordModifier is a Modifier of values of 8 bytes, as numbers. It returns the new value and
-// a verdict. old is 0 if there is no value. The rules for a Modifier hold.
+// WordModifier is a Modifier of 8-byte values, as numbers. It returns the new value and a
+// verdict. old is 0 if there is no value. The rules of Modifier apply.
 type WordModifier func(old uint64, found bool) (fresh uint64, verdict Verdict)
 
 // InPlace changes a value in the log's memory, while the record is locked. It returns the
-// value in the same memory, with any length up to the capacity of its argument (with the
-// same length in a store of fixed sizes), and true; or it returns false, and the Modifier is
-// called. Other memory, such as that of an append beyond the capacity, counts as false.
+// value in the same memory, with any length up to the capacity of its argument (with the same
+// length in a store of fixed sizes), and true; or it returns false, and the Modifier is
+// called. A value in other memory, such as that of an append beyond the capacity, counts as
+// false.
 //
 // InPlace must return false before it changes anything. Bytes that it has changed before it
 // returns false or panics stay changed, in the old length. It is not called if there is no
 // value, nor for values of up to 8 bytes, for which copying is cheaper. It must not keep the
-// memory. The rules for a Modifier hold. An operation of another session on the same key
-// waits until InPlace returns: for ever, if InPlace waits for that operation; on the same
-// goroutine it is ErrInModifier.
+// memory. The rules of Modifier apply. An operation of another session on the same key waits
+// until InPlace returns: for ever, if InPlace waits for that operation; on the same goroutine
+// it is ErrInModifier.
 type InPlace func(value []byte) ([]byte, bool)
 
 // opRing is a first-in, first-out queue of operations with a fixed capacity.
@@ -211,10 +211,10 @@ func (r *opRing) pop() *Op {
 	return op
 }
 
-// Batches (Do) and streams (Submit, Poll, Wait) of operations, which go through the index
-// in lanes: see lane.go.
+// Batches (Do) and streams (Submit, Poll, Wait) of operations go through the index in lanes:
+// see lane.go.
 
-// handBack completes an operation for its caller.
+// handBack returns a completed operation to its caller.
 func (s *Session) handBack(op *Op, err error, stream bool) {
 	op.Err = err
 	if stream {
@@ -225,21 +225,21 @@ func (s *Session) handBack(op *Op, err error, stream bool) {
 	s.noteError(err)
 }
 
-// noteError keeps the first error of a batch that Do is to return.
+// noteError keeps the first error of a batch, for Do.
 func (s *Session) noteError(err error) {
 	if err != nil && s.batchErr == nil && !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrExists) {
 		s.batchErr = err
 	}
 }
 
-// Do carries out a batch of operations and returns when all are complete. Reads of the
-// device are pending at the same time. Each operation has its own error in Op.Err; Do
-// returns one of these that is neither ErrNotFound nor ErrExists, not necessarily the first
-// in the order of the batch. If the session itself fails, Do returns that error, operations
-// may be incomplete, and [Session.Err] is not nil.
+// Do executes a batch of operations and returns when all are complete. Device reads are
+// pending at the same time. Each operation has its own error in Op.Err. Do returns one of
+// these that is neither ErrNotFound nor ErrExists, not necessarily the first in the order of
+// the batch. If the session itself fails, Do returns that error, operations may be incomplete,
+// and [Session.Err] is not nil.
 //
-// Where an operation has to wait after ctx has ended, see [Session.SetContext], it is not
-// carried out, and its Err is ctx's error. The others are carried out.
+// An operation that has to wait after ctx has ended, see [Session.SetContext], is not
+// executed, and its Err is ctx's error. The others are executed.
 func (s *Session) Do(ctx context.Context, ops []Op) error {
 	if err := s.refusal(); err != nil {
 		return err
@@ -249,7 +249,7 @@ func (s *Session) Do(ctx context.Context, ops []Op) error {
 	defer func() { s.ctx = before }() // deferred: a Modifier may panic
 	s.flush()
 	s.batchErr = nil
-	s.allowDirect(false) // stays so if a Modifier panics
+	s.allowDirect(false) // stays false if a Modifier panics
 	for len(ops) > 0 {
 		ops = ops[s.stageAll(ops):]
 	}
@@ -265,9 +265,8 @@ func (s *Session) Do(ctx context.Context, ops []Op) error {
 
 // DoWhole is Do for a batch that every commit and checkpoint contains whole or not at all.
 // Commits and checkpoints wait for its end, and a new DoWhole waits for theirs. With Do, a
-// commit may contain an operation and lack an earlier one of the batch, whose record was on
-// the device (see [CommitPoint]). Other sessions see the changes of the batch one by one, as
-// with Do.
+// commit may contain an operation and lack an earlier one of the batch that was pending (see
+// [CommitPoint]). Other sessions see the changes of the batch one by one, as with Do.
 func (s *Session) DoWhole(ctx context.Context, ops []Op) error {
 	if len(ops) == 1 || s.holds.adds != 0 || !change(ops) {
 		return s.Do(ctx, ops) // one operation is atomic, and so is a batch within Atomically
@@ -282,7 +281,7 @@ func (s *Session) DoWhole(ctx context.Context, ops []Op) error {
 	return s.Do(ctx, ops)
 }
 
-// change says whether any of the operations may change a record.
+// change reports whether any of the operations may change a record.
 func change(ops []Op) bool {
 	for i := range ops {
 		if ops[i].Kind.changes() {
@@ -292,9 +291,9 @@ func change(ops []Op) bool {
 	return false
 }
 
-// Submit starts an operation, which Poll hands back when it is complete. It is
-// ErrQueueFull, and op is not started, while QueueDepth operations have not been handed
-// back. If Submit panics, with the Modifier of an earlier operation, op was started.
+// Submit starts an operation; Poll hands it back when it is complete. If QueueDepth operations
+// have not been handed back, Submit returns ErrQueueFull and op is not started. If Submit
+// panics, with the Modifier of an earlier operation, op was started.
 func (s *Session) Submit(op *Op) error {
 	if err := s.refusal(); err != nil {
 		return err
@@ -312,7 +311,7 @@ func (s *Session) Submit(op *Op) error {
 }
 
 // Poll fills done with completed operations of Submit and returns their number. It does not
-// wait for reads of the device.
+// wait for device reads.
 func (s *Session) Poll(done []*Op) int {
 	if s.inUserCode != 0 {
 		return 0
@@ -331,8 +330,8 @@ func (s *Session) Poll(done []*Op) int {
 	return n
 }
 
-// Wait waits until Poll has an operation to hand back, or ctx ends. It returns at once if
-// no operation has been submitted that Poll has not handed back.
+// Wait waits until Poll has an operation to hand back, or ctx ends. It returns at once if all
+// submitted operations have been handed back.
 func (s *Session) Wait(ctx context.Context) error {
 	if s.inUserCode != 0 {
 		return ErrInModifier
@@ -348,5 +347,5 @@ func (s *Session) Wait(ctx context.Context) error {
 	return nil
 }
 
-// Pending is the number of operations that were submitted and not handed back.
+// Pending returns the number of submitted operations that were not handed back.
 func (s *Session) Pending() int { return s.streamed + s.polled.len() }

@@ -14,32 +14,32 @@ import (
 // Options configure a store. The zero value with a Device is a store of records of variable
 // length in 256 MiB of memory.
 type Options struct {
-	// Device holds the part of the log that is not in memory. The store owns it and closes
-	// it. Open fails if another open store has the device, or one that it is made of.
+	// Device holds the part of the log that is not in memory. The store owns it and closes it.
+	// Open fails if another open store has the device, or a device that it consists of.
 	Device device.Device
 
 	// Memory limits the bytes of the log in memory, of the read cache, and of caches in the
-	// device ([device.CacheMemory]). The log needs at least four pages of it. The index is
-	// not included: it takes 13 to 26 bytes for each of Records. Default 256 MiB. See also
+	// device ([device.CacheMemory]). The log needs at least four pages of it. The index is not
+	// included: it takes 13 to 26 bytes for each of Records. Default 256 MiB. See also
 	// [Store.SetMemory].
 	Memory int64
 
-	// MaxMemory is the most that SetMemory may raise Memory to. It reserves only address
-	// space. Default: Memory, with the log's share rounded up to a power of two.
+	// MaxMemory is the upper bound of Memory for SetMemory. It reserves only address space.
+	// Default: Memory, with the log's share rounded up to a power of two.
 	MaxMemory int64
 
-	// ReadCache is the share of Memory, 0 to less than 1, that caches records that were read
-	// from the device; the log has that much less. It is worthwhile if reads are skewed and
-	// many are of records that were not written lately. Default 0: no cache.
+	// ReadCache is the share of Memory, 0 to less than 1, for a cache of records read from the
+	// device; the log gets the rest. The cache is worthwhile if reads are skewed and many are
+	// of records that were not written lately. Default 0: no cache.
 	ReadCache float64
 
-	// KeySize and ValueSize in bytes, both positive, make every record the same
-	// size, with no length fields: 8+8 bytes take 24. Both 0: variable-length
-	// records, each with 8 bytes of lengths. A store is reopened as it was made.
+	// KeySize and ValueSize in bytes, both positive, make every record the same size, with no
+	// length fields: a record of 8+8 bytes takes 24. Both 0: variable-length records, each with
+	// 8 bytes of lengths. A store must be reopened with the sizes it was made with.
 	KeySize, ValueSize int
 
-	// Records is the number of keys to expect. The index begins with room for that many, and
-	// doubles when it is too full; after about ten doublings it distinguishes keys less well,
+	// Records is the expected number of keys. The index begins with room for that many, and
+	// doubles when it is too full. After about ten doublings it distinguishes keys less well,
 	// until the store is opened again. Default 1 Mi.
 	Records int64
 
@@ -48,15 +48,15 @@ type Options struct {
 	FixedIndex bool
 
 	// CountKeys makes the store count its keys, see [Store.KeyCount]. Upserts and deletes then
-	// look for the record that they replace, on the device if it is not in memory. Open scans
-	// a store once that was last used without CountKeys.
+	// look for the record that they replace, on the device if it is not in memory. Open scans a
+	// store that was last used without CountKeys.
 	CountKeys bool
 
-	// PageSize is the unit in bytes of flushing and eviction: a power of two, at least 512,
+	// PageSize is the unit of flushing and eviction in bytes: a power of two, at least 512,
 	// that holds the largest record and 64 bytes more. It is fixed when the store is made.
-	// Default for a new store: chosen from Memory, 4 KiB to 32 MiB, and no less than records
-	// of a fixed size need. Values of variable length of up to 16 MiB need 32 MiB, and Memory
-	// at least four times that.
+	// Default for a new store: chosen from Memory, 4 KiB to 32 MiB, and no less than records of
+	// a fixed size need. Values of variable length of up to 16 MiB need 32 MiB, and Memory at
+	// least four times that.
 	PageSize int
 
 	// MutableFraction is the share of the log in memory that is updated in place.
@@ -68,34 +68,33 @@ type Options struct {
 	QueueDepth int
 
 	// Recover is the name of the checkpoint that Open recovers, or LastCommit. Newer commits
-	// and checkpoints are dropped for good, after everything that the named one needs has
-	// been read; so it is read twice. If Open fails before that, all of them are as they
-	// were; a crash leaves either all or the named one. Default: the newest of all.
+	// and checkpoints are dropped for good, after everything that the named one needs has been
+	// read; so it is read twice. If Open fails before that, nothing is dropped; after a crash
+	// either nothing or all newer ones are dropped. Default: the newest of all.
 	Recover string
 
-	// Checkpoints says how many checkpoints are kept, and when they are made automatically.
+	// Checkpoints configures how many checkpoints are kept, and automatic checkpoints.
 	Checkpoints CheckpointPolicy
 
-	// Compaction configures compaction in the background. Default: only [Store.Compact]
-	// compacts.
+	// Compaction configures automatic compaction. Default: only [Store.Compact] compacts.
 	Compaction AutoCompaction
 
 	// Logger receives messages for an operator. Default: slog.Default().
 	Logger *slog.Logger
 
-	// Events is called for what the store does beside its operations. See also [LogEvents]
-	// and [Tee].
+	// Events has functions that are called for events of the store. See also [LogEvents] and
+	// [Tee].
 	Events EventListener
 
 	// hash replaces keyHash in tests, so that all keys can be made to collide.
 	hash func(key []byte) uint64
 	// hashSeed is the seed of a new store's hash; random unless a test sets it.
 	hashSeed uint64
-	// deviceCache is the part of Memory that the device's caches take.
+	// deviceCache is the part of Memory for the device's caches.
 	deviceCache int64
 	// indexBits is the size of a new index in tests of its growth.
 	indexBits int
-	// stepRecords is the most records that a step of a scan examines.
+	// stepRecords is the maximum number of records that a step of a scan examines.
 	stepRecords int
 	// now replaces the clock, in milliseconds of Unix time, in tests of expiry.
 	now func() int64
@@ -112,7 +111,7 @@ const (
 	MaxQueueDepth     = 1 << 14
 )
 
-// ensureDefaults fills in what is unset and checks the rest.
+// ensureDefaults sets defaults and checks the other fields.
 func (o *Options) ensureDefaults() error {
 	if o.Device == nil {
 		return fmt.Errorf("kv: Options.Device is nil")

@@ -12,10 +12,10 @@ import (
 	"github.com/redykv/redykv/hlog"
 )
 
-// pendingOp is an operation whose record is read from the device. Its index in
-// Session.pending is the tag of the read. A pending operation is issued, fetches one or
-// more records of its chain, and is completed; where it may not do what it has to with the
-// records that it found, it is attempted again.
+// pendingOp is an operation whose record is being read from the device. Its index in
+// Session.pending is the tag of the read. A pending operation is issued, fetches one or more
+// records of its chain, and is completed. If the chain has changed meanwhile, it may be
+// attempted again.
 type pendingOp struct {
 	op     *Op
 	hash   uint64
@@ -45,8 +45,8 @@ func (s *Session) reservePending() (err error) {
 	return err
 }
 
-// issue makes an operation pending and returns its index in s.pending, of which an entry is
-// free. The session is inside an epoch.
+// issue makes an operation pending and returns its index in s.pending, which has a free entry.
+// The session is inside an epoch.
 func (s *Session) issue(op *Op, hash uint64, keep int, stream bool, where coldRecord) uint32 {
 	n := s.free[len(s.free)-1]
 	s.free = s.free[:len(s.free)-1]
@@ -64,9 +64,9 @@ func (s *Session) issue(op *Op, hash uint64, keep int, stream bool, where coldRe
 	return n
 }
 
-// fetch gets the record that operation n needs from the read cache or the device. It
-// follows the chain as far as the cache has its records. It may complete the operation and
-// call the user's code: for other operations than reads, the session is outside an epoch.
+// fetch gets the record that operation n needs from the read cache or the device. It follows
+// the chain as far as the cache has its records. It may complete the operation and call the
+// user's code: except for reads, the session is outside an epoch.
 func (s *Session) fetch(n uint32) {
 	p := &s.pending[n]
 	for s.cache != nil {
@@ -83,8 +83,8 @@ func (s *Session) fetch(n uint32) {
 	s.readDevice(n, s.layout.Probe())
 }
 
-// readDevice enqueues a read of the first size bytes of operation n's record. Reads, as
-// records, do not cross pages: a page below the head address is on the device whole.
+// readDevice enqueues a read of the first size bytes of operation n's record. Reads do not
+// cross pages, as records do not: a page below the head address is on the device whole.
 func (s *Session) readDevice(n uint32, size int) {
 	p := &s.pending[n]
 	size = min(size, s.restOfPage(p.at.address))
@@ -99,12 +99,12 @@ func (s *Session) readDevice(n uint32, size int) {
 	s.unsubmitted++
 }
 
-// restOfPage is the number of bytes from an address to the end of its page.
+// restOfPage returns the number of bytes from an address to the end of its page.
 func (s *Session) restOfPage(address int64) int {
 	return s.log.PageSize() - int(address)&(s.log.PageSize()-1)
 }
 
-// submitReads submits the reads that are enqueued.
+// submitReads submits the enqueued reads.
 func (s *Session) submitReads() {
 	if s.unsubmitted == 0 {
 		return
@@ -116,7 +116,7 @@ func (s *Session) submitReads() {
 	}
 }
 
-// pollQueue handles the reads that have completed and returns their number.
+// pollQueue handles the completed reads and returns their number.
 func (s *Session) pollQueue() int {
 	if len(s.free) == len(s.pending) {
 		return 0
@@ -128,12 +128,12 @@ func (s *Session) pollQueue() int {
 	n := s.polledReads - s.takenReads
 	for s.takenReads < s.polledReads {
 		c := &s.completions[s.takenReads]
-		s.takenReads++ // before the user's code can panic: the other completions remain
+		s.takenReads++ // before the user's code can panic, so that the other completions are kept
 		if !s.words || !s.completeWordRead(c) {
 			s.completeRead(c)
 		}
 	}
-	s.submitReads() // of the next records of chains
+	s.submitReads() // reads of the next records of chains
 	return n
 }
 
@@ -153,7 +153,7 @@ func (s *Session) await(ctx context.Context) error {
 	return nil
 }
 
-// completeRead continues an operation with the record that was read for it.
+// completeRead continues an operation with the record that was read.
 func (s *Session) completeRead(c *device.Completion) {
 	n := uint32(c.Tag)
 	p := &s.pending[n]
@@ -179,7 +179,7 @@ func (s *Session) completeRead(c *device.Completion) {
 		return
 	case size > 0:
 		s.counts.deviceReads.inc()
-		if s.cache != nil && kind == OpRead { // the record that an RMW has replaced is not read again
+		if s.cache != nil && kind == OpRead { // the record that an RMW has replaced will not be read again
 			s.cache.Add(address, buf[:size])
 		}
 	}
@@ -189,8 +189,8 @@ func (s *Session) completeRead(c *device.Completion) {
 }
 
 // completeWordRead is completeRead for the most frequent case of an 8-byte key and value: a
-// read whose first record is the key's and is neither deleted nor expiring. In other cases
-// it does nothing and returns false.
+// read whose first record is the key's and is neither deleted nor expiring. In other cases it
+// does nothing and returns false.
 func (s *Session) completeWordRead(c *device.Completion) bool {
 	n := uint32(c.Tag)
 	p := &s.pending[n]
@@ -213,10 +213,10 @@ func (s *Session) completeWordRead(c *device.Completion) bool {
 	return true
 }
 
-// examine looks at operation n's record, which begins with b. size is the record's size, or
-// 0 if it is damaged. If size exceeds len(b), the rest must be read. Otherwise, if next is
-// true, the record is another key's, and operation n needs the next record of the chain; if
-// next is false, the operation is complete or has been continued.
+// examine looks at operation n's record, which begins with b. size is the record's size, or 0
+// if it is damaged. If size exceeds len(b), the rest must be read. Otherwise, if next is true,
+// the record is another key's, and operation n needs the next record of the chain; if next is
+// false, the operation is complete or has been continued.
 func (s *Session) examine(n uint32, b []byte, tier int) (size int, next bool) {
 	p := &s.pending[n]
 	at := p.at.address
@@ -254,8 +254,7 @@ func sameKey(a, b []byte) bool {
 	return bytes.Equal(a, b)
 }
 
-// resolve continues operation n with the key's record, or with the knowledge that there is
-// none: then found is false.
+// resolve continues operation n with the key's record, or without one if found is false.
 func (s *Session) resolve(n uint32, im hlog.Image, found bool, tier int) {
 	op := s.pending[n].op
 	if op.Kind != OpRead {
@@ -284,9 +283,9 @@ func (s *Session) restart(n uint32, tier int) {
 	s.step(n, tier, func(p *pendingOp) (coldRecord, bool) { return s.attempt(p.op, p.hash, p.keep, p) })
 }
 
-// step continues operation n by a function that returns as attempt does. If the function
-// panics, which the user's code may, the operation is completed nevertheless: the session
-// would wait for it for ever.
+// step continues operation n by a function that returns as attempt does. If the user's code
+// panics in the function, the operation is completed nevertheless: the session would wait for
+// it for ever.
 func (s *Session) step(n uint32, tier int, next func(*pendingOp) (where coldRecord, cold bool)) {
 	p := &s.pending[n]
 	returned := false
@@ -308,8 +307,8 @@ func (s *Session) step(n uint32, tier int, next func(*pendingOp) (where coldReco
 // errPanicked is the error of an operation whose Modifier has panicked.
 var errPanicked = errors.New("kv: the Modifier panicked")
 
-// replaceCold carries out an RMW whose record was read from the device. It returns as
-// attempt does.
+// replaceCold executes an RMW whose record was read from the device. It returns as attempt
+// does.
 func (s *Session) replaceCold(p *pendingOp, im hlog.Image, found bool) (where coldRecord, cold bool) {
 	op := p.op
 	switch s.tryReplace(p, im, found) {
@@ -324,8 +323,8 @@ func (s *Session) replaceCold(p *pendingOp, im hlog.Image, found bool) (where co
 	return s.attempt(op, p.hash, p.keep, p)
 }
 
-// tryReplace is replace for a record that was read from the device, if the chain has no
-// newer record than when the operation was issued.
+// tryReplace is replace for a record that was read from the device, if the chain has no newer
+// record than when the operation was issued.
 func (s *Session) tryReplace(p *pendingOp, im hlog.Image, found bool) outcome {
 	s.enter()
 	defer s.leaveAnyhow()

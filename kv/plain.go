@@ -10,14 +10,13 @@ import (
 
 // Plain calls: one operation each, complete when the call returns.
 //
-// A plain call goes directly to its record where that is possible: the record is in
-// memory and the newest of its chain, the session has no other operation pending, and no
-// keys are locked. Otherwise nothing has changed, and the call goes the general way
-// (attempt.go), which also finds what is wrong with an operation: the direct way only
-// compares the key with the record's, and the value's length with the room.
+// A plain call goes directly to its record if the record is in memory and the newest of its
+// chain, the session has no other operation pending, and no keys are locked. Otherwise it
+// changes nothing and goes the general way (attempt.go), which also checks the operation: the
+// direct way only compares the key with the record's, and the value's length with the room.
 //
-// readWord, upsertWord, rmwWord and findRMW do the same in assembly for keys and values
-// of 8 bytes (plain_amd64.s). Where they cannot, they end in the Go functions below.
+// readWord, upsertWord, rmwWord and findRMW do the same in assembly for keys and values of 8
+// bytes (plain_amd64.s). If they cannot complete the call, they end in the Go functions below.
 
 // Read appends the value of key to dst and returns the result, or dst and
 // ErrNotFound.
@@ -28,7 +27,7 @@ func (s *Session) Read(key, dst []byte) ([]byte, error) {
 	return s.plain.Value, s.plain.Err
 }
 
-// readGeneral reads key into s.plain. It returns false, as readWord has to then.
+// readGeneral reads key into s.plain. It returns false, as readWord must in this case.
 //
 //nolint:unused // readWord ends there
 func readGeneral(s *Session, key, dst []byte) bool {
@@ -45,7 +44,7 @@ func readGeneral(s *Session, key, dst []byte) bool {
 	return false
 }
 
-// Upsert stores value under key, for good.
+// Upsert stores value under key, without an expiry.
 func (s *Session) Upsert(key, value []byte) error {
 	if upsertWord(s, key, value) {
 		return nil
@@ -53,7 +52,7 @@ func (s *Session) Upsert(key, value []byte) error {
 	return s.plain.Err
 }
 
-// UpsertTTL stores value under key until ttl, more than 0, has passed. See also
+// UpsertTTL stores value under key until ttl, which must be positive, has passed. See also
 // [Op.Expires].
 func (s *Session) UpsertTTL(key, value []byte, ttl time.Duration) error {
 	if ttl <= 0 {
@@ -63,7 +62,7 @@ func (s *Session) UpsertTTL(key, value []byte, ttl time.Duration) error {
 	return s.runPlain(Op{Kind: OpUpsert, Key: key, Value: value, Expires: expires})
 }
 
-// upsertGeneral is Upsert; where it returns false, s.plain has the error.
+// upsertGeneral is Upsert. It returns false if s.plain has the result.
 //
 //nolint:unused // upsertWord ends there
 func upsertGeneral(s *Session, key, value []byte) (done bool) {
@@ -78,9 +77,9 @@ func upsertGeneral(s *Session, key, value []byte) (done bool) {
 	return false
 }
 
-// RMWWord is RMW of a value of 8 bytes, as a number whose lowest byte comes first:
-// for counters and the like the fastest form. Where the record of key has a value of
-// another length it is ErrBadSize, and nothing changes.
+// RMWWord is RMW of an 8-byte value as a little-endian number. It is the fastest form for
+// counters and the like. If the record of key has a value of another length, it returns
+// ErrBadSize and changes nothing.
 func (s *Session) RMWWord(key []byte, modify WordModifier) error {
 	if rmwWord(s, key, modify) {
 		return nil
@@ -88,7 +87,7 @@ func (s *Session) RMWWord(key []byte, modify WordModifier) error {
 	return s.plain.Err
 }
 
-// rmwWordGeneral is RMWWord; where it returns false, s.plain has the error.
+// rmwWordGeneral is RMWWord. It returns false if s.plain has the result.
 //
 //nolint:unused // rmwWord ends there
 func rmwWordGeneral(s *Session, key []byte, modify WordModifier) (done bool) {
@@ -103,7 +102,7 @@ func rmwWordGeneral(s *Session, key []byte, modify WordModifier) (done bool) {
 	return false
 }
 
-// RMW changes the record of key as modify says, atomically.
+// RMW changes the record of key by modify, atomically.
 func (s *Session) RMW(key []byte, modify Modifier) error {
 	if len(key) != 8 || modify == nil {
 		return rmwGeneral(s, key, modify)
@@ -112,8 +111,8 @@ func (s *Session) RMW(key []byte, modify Modifier) error {
 	if r == (hlog.Record{}) {
 		return rmwGeneral(s, key[:8:8], modify)
 	}
-	// The session is outside its epoch while the Modifier runs, since that may panic. What
-	// was found is still valid if the same epoch can be entered again. A read-modify-write
+	// The session is outside its epoch while the Modifier runs, since that may panic. The
+	// record found is still valid if the same epoch can be entered again. A read-modify-write
 	// of this session within the Modifier has used the same Update.
 	u, epoch, before := s.update, s.view.epoch, s.counts.ops[OpRMW]
 	if modify(u) != Put || u.Expires != 0 || len(u.New) != 8 || s.counts.ops[OpRMW] != before {
@@ -135,18 +134,17 @@ func rmwGeneral(s *Session, key []byte, modify Modifier) error {
 	return s.runPlain(Op{Kind: OpRMW, Key: key, Modify: modify})
 }
 
-// Insert stores value under key if the key is not there; else it returns
-// ErrExists.
+// Insert stores value under key if the key does not exist. Otherwise it returns ErrExists.
 func (s *Session) Insert(key, value []byte) error {
 	return s.runPlain(Op{Kind: OpInsert, Key: key, Value: value})
 }
 
-// Delete removes key. A key that is not there is no error.
+// Delete removes key. It is not an error if the key does not exist.
 func (s *Session) Delete(key []byte) error {
 	return s.runPlain(Op{Kind: OpDelete, Key: key})
 }
 
-// runPlain runs op as s.plain.
+// runPlain runs op in s.plain.
 func (s *Session) runPlain(op Op) error {
 	if s.inUserCode != 0 { // s.plain is in use
 		return ErrInModifier
@@ -156,7 +154,7 @@ func (s *Session) runPlain(op Op) error {
 }
 
 // refusedInModifier refuses a plain call from within a Modifier, whose operation may be
-// s.plain: it changes s.plain.Err only, which compute restores.
+// s.plain. It changes only s.plain.Err, which compute restores.
 //
 //nolint:unused // readGeneral, upsertGeneral and rmwWordGeneral call it
 func (s *Session) refusedInModifier() bool {
@@ -167,8 +165,8 @@ func (s *Session) refusedInModifier() bool {
 	return true
 }
 
-// Run carries out one operation and returns its Err: the plain call for what the others
-// have no parameters for.
+// Run executes one operation and returns its Err. It is the plain call for operations with
+// parameters that the other plain calls lack.
 func (s *Session) Run(op *Op) error {
 	if op == nil {
 		return errNoOp
@@ -176,8 +174,8 @@ func (s *Session) Run(op *Op) error {
 	return s.run(op, 0)
 }
 
-// run carries out one operation and returns its Err. The value that a read finds is
-// appended to op.Value[:keep].
+// run executes one operation and returns its Err. The value that a read finds is appended to
+// op.Value[:keep].
 func (s *Session) run(op *Op, keep int) error {
 	if s.inUserCode != 0 {
 		op.Err = ErrInModifier
@@ -200,7 +198,7 @@ func (s *Session) run(op *Op, keep int) error {
 	return op.Err
 }
 
-// awaitBatch returns when no operation of a plain call or a batch is pending.
+// awaitBatch waits until no operation of a plain call or a batch is pending.
 func (s *Session) awaitBatch() error {
 	for s.batch > 0 {
 		if err := s.await(s.ctx); err != nil {
@@ -213,8 +211,8 @@ func (s *Session) awaitBatch() error {
 	return nil
 }
 
-// allowDirect says whether plain calls may go directly to records while the epoch of the
-// session's view lasts.
+// allowDirect sets whether plain calls may go directly to records, until the session's view
+// changes.
 func (s *Session) allowDirect(may bool) {
 	v := &s.view
 	switch v.wide, v.narrow, v.direct = 0, 0, 0; {
@@ -228,14 +226,14 @@ func (s *Session) allowDirect(may bool) {
 	}
 }
 
-// directAhead is the most bytes of a record that findDirect prefetches: beyond them the
-// processor recognizes the sequence by itself.
+// directAhead is the maximum number of bytes of a record that findDirect prefetches: beyond
+// them the processor prefetches the sequence by itself.
 const directAhead = 2 << 10
 
-// findDirect enters the epoch and returns the record of key if a plain call may go
-// directly to it: the newest record of its chain, found in the first bucket, at or above
-// lowest, which is the view's head or readOnly. It prefetches ahead bytes of the record.
-// Where ok is false the session is outside its epoch.
+// findDirect enters the epoch and returns the record of key if a plain call may go directly to
+// it: the newest record of its chain, found in the first bucket, at or above lowest, which is
+// the view's head or readOnly. It prefetches ahead bytes of the record. If ok is false, the
+// session is outside its epoch.
 func (s *Session) findDirect(key []byte, lowest int64, ahead int) (r hlog.Record, ok bool) {
 	v := &s.view
 	if v.direct == 0 || s.keySize != 0 && s.keySize != len(key) {
@@ -253,7 +251,7 @@ func (s *Session) findDirect(key []byte, lowest int64, ahead int) (r hlog.Record
 	return r, false
 }
 
-// readDirect is Read; ok says whether it is done.
+// readDirect is Read; ok reports whether it is complete.
 func (s *Session) readDirect(key, dst []byte) (value []byte, ok bool) {
 	r, ok := s.findDirect(key, s.view.head, s.ahead)
 	if !ok {
@@ -268,7 +266,7 @@ func (s *Session) readDirect(key, dst []byte) (value []byte, ok bool) {
 	return value, ok
 }
 
-// upsertDirect is Upsert in place; it returns whether it is done.
+// upsertDirect is Upsert in place; it reports whether it is complete.
 //
 //nolint:unused // upsertGeneral calls it, where upsertWord ends
 func (s *Session) upsertDirect(key, value []byte) bool {
@@ -286,7 +284,7 @@ func (s *Session) upsertDirect(key, value []byte) bool {
 	return ok
 }
 
-// updateDirect is an RMW by Op.InPlace; it returns whether it is done. The user's code may
+// updateDirect is an RMW by Op.InPlace; it reports whether it is complete. The user's code may
 // panic.
 func (s *Session) updateDirect(op *Op) bool {
 	r, ok := s.findDirect(op.Key, s.view.readOnly, s.ahead)
@@ -301,7 +299,7 @@ func (s *Session) updateDirect(op *Op) bool {
 	return true
 }
 
-// rmwWordDirect is RMWWord in place; it returns whether it is done. The session is outside
+// rmwWordDirect is RMWWord in place; it reports whether it is complete. The session is outside
 // its epoch while modify runs, as in RMW.
 //
 //nolint:unused // rmwWordGeneral calls it, where rmwWord ends
@@ -326,7 +324,7 @@ func (s *Session) rmwWordDirect(key []byte, modify WordModifier) bool {
 }
 
 // findWordDirect returns a record whose lock-free value may be updated in place, and that
-// value. The session is outside its epoch again.
+// value. The session is outside its epoch afterwards.
 //
 //nolint:unused // rmwWordDirect calls it
 func (s *Session) findWordDirect(key []byte) (r hlog.Record, value uint64, ok bool) {

@@ -19,7 +19,7 @@ import (
 // recovery brings a store to a state that its manifest names, in this order:
 //
 //  1. choose the state, and read the snapshots that it needs
-//  2. if there are newer states, rehearse the rest, see [recovery.rehearse]; up to here
+//  2. if there are newer states, rehearse the other steps, see [recovery.rehearse]; up to here
 //     nothing has changed on the device that any state needs
 //  3. remove newer states from the manifest, since the log will overwrite them
 //  4. start the device, and write the snapshots' bytes back to their addresses
@@ -31,9 +31,9 @@ import (
 type recovery struct {
 	st     *Store
 	state  manifest.State       // the state to recover
-	from   *manifest.Checkpoint // the checkpoint that it is of; nil: the last commit
+	from   *manifest.Checkpoint // the checkpoint of the state; nil: the last commit
 	made   bool                 // the store is new
-	all    *manifest.Manifest   // names the other states, for errors
+	all    *manifest.Manifest   // has the other states, for errors
 	began  time.Time
 	report RecoveryReport
 }
@@ -93,15 +93,15 @@ func (st *Store) recover() (*recovery, error) {
 	if err := r.start(); err != nil {
 		return nil, err
 	}
-	if r.state.Sessions != nil { // which the manifest keeps, too, as they are
+	if r.state.Sessions != nil { // the manifest keeps them unchanged, too
 		st.ended, st.checkpointer.durable = maps.Clone(r.state.Sessions), r.state.Sessions
 	}
 	st.checkpointer.durableAt.Store(r.state.Sequence)
 	return r, nil
 }
 
-// match checks the options against the store on the device. It sets the page size if they
-// leave it open.
+// match checks the options against the store on the device. It sets the page size if the
+// options do not.
 func (st *Store) match(m *manifest.Manifest) error {
 	o := &st.opts
 	if o.PageSize == 0 {
@@ -145,7 +145,7 @@ func (r *recovery) choose(m *manifest.Manifest) error {
 	return nil
 }
 
-// snapshots returns those that the state's log consists of, the oldest first.
+// snapshots returns the snapshots of the state's log, oldest first.
 func (r *recovery) snapshots(m *manifest.Manifest) []manifest.LogPart {
 	if r.from == nil || r.from.Snapshot == "" {
 		return nil
@@ -185,11 +185,11 @@ func (r *recovery) dropNewer(m *manifest.Manifest) {
 			m.Commit = manifest.State{Begin: r.state.Begin, Tail: r.state.Begin}
 		}
 	}
-	m.Index = r.state.Index // a newer copy may lead to records that are dropped
+	m.Index = r.state.Index // a newer copy may refer to records that are dropped
 }
 
-// takeHash sets up the hash function that the manifest names. With another one no record of
-// the log would be found.
+// takeHash sets the hash function that the manifest names. With another one no record of the
+// log would be found.
 func (st *Store) takeHash(m *manifest.Manifest, made bool) error {
 	st.keyHash = index.NewHash(m.HashSeed)
 	probe := st.hash([]byte(manifest.HashProbe))
@@ -202,8 +202,8 @@ func (st *Store) takeHash(m *manifest.Manifest, made bool) error {
 	return nil
 }
 
-// start starts the device at the end of its part of the log, and writes the log that the
-// snapshots hold, from the block on that contains this end.
+// start starts the device at the end of its part of the log, and writes the rest of the log
+// from the snapshots, beginning with the block that contains this end.
 func (r *recovery) start() error {
 	st := r.st
 	snapshots := r.snapshots(&st.checkpointer.manifest)
@@ -286,18 +286,18 @@ func (r *recovery) loadIndex() error {
 	return r.makeIndex()
 }
 
-// maxGrown is how many times an index may have doubled for its copy to be loaded: each time
-// shortens its tags.
+// maxGrown is the maximum number of times an index may have doubled for its copy to be loaded:
+// each time shortens its tags.
 const maxGrown = index.TagBits / 2
 
-// makeIndex makes an empty index. Its chains may differ from those of the copy, which must
-// not be used for records that are appended from now on.
+// makeIndex makes an empty index. Its chains may differ from those of the copy, which must not
+// be used for records that are appended from now on.
 func (r *recovery) makeIndex() error {
 	r.st.checkpointer.manifest.Index = nil
 	return r.st.makeIndex(r.st.checkpointer.manifest.IndexBits)
 }
 
-// replay reads the part of the log that the index does not have.
+// replay reads the part of the log that the loaded index lacks.
 func (r *recovery) replay() error {
 	st := r.st
 	defer func() { r.report.Time = time.Since(r.began) }()
@@ -337,7 +337,7 @@ func (r *recovery) scan() (hlog.Starts, error) {
 	return starts, r.advise(err)
 }
 
-// advise adds to an error of the log which other states can be recovered.
+// advise adds to an error of the log the names of other states that can be recovered.
 func (r *recovery) advise(err error) error {
 	if err == nil {
 		return nil
@@ -345,7 +345,7 @@ func (r *recovery) advise(err error) error {
 	return fmt.Errorf("%w (recovering %s; %s)", err, r.report.From, r.all.Others(r.state.Sequence, ""))
 }
 
-// finish does step 7 for a store that is loaded, collects files, and keeps the report.
+// finish does step 7 for a loaded store, collects files, and keeps the report.
 func (r *recovery) finish() error {
 	st := r.st
 	err := st.record(context.Background(), func(m *manifest.Manifest) {
@@ -363,10 +363,10 @@ func (r *recovery) finish() error {
 	return nil
 }
 
-// rehearse recovers a trial store to the state and closes it. So everything that the recovery
-// reads, and the options, are known to be good before newer states are removed and the
-// device is started below their ends. newest is the end of the newest state on the device,
-// which is prepared up to there; nothing below is changed.
+// rehearse recovers a trial store to the state and closes it. It checks everything that the
+// recovery reads, and the options, before newer states are removed and the device is started
+// below their ends. newest is the end of the newest state on the device, which is prepared up
+// to there; nothing below is changed.
 func (r *recovery) rehearse(newest int64) (err error) {
 	st := r.st
 	// The state may have been named because the log above it is damaged.

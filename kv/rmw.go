@@ -9,8 +9,8 @@ import (
 	"github.com/redykv/redykv/kv/internal/index"
 )
 
-// Read-modify-writes, and the operations that are carried out as such: inserts, which keep
-// what they find, and upserts and deletes where keys are counted.
+// Read-modify-writes, and operations that are executed as such: inserts, which keep a record
+// that exists, and upserts and deletes if keys are counted.
 
 // tryRMW tries such an operation once: it modifies a mutable record in place and otherwise
 // appends a record with the modified value.
@@ -26,8 +26,8 @@ func (s *Session) tryRMW(op *Op, at index.Place, e index.Entry) (outcome, coldRe
 	}
 }
 
-// modify is tryRMW for a record in memory. The Modifier gets a copy of the value, without
-// any lock; the record is then locked only if its value is still the same.
+// modify is tryRMW for a record in memory. The Modifier gets a copy of the value, without any
+// lock. The record is then locked only if its value is still the same.
 func (s *Session) modify(op *Op, at index.Place, e index.Entry, r hlog.Record, address int64) outcome {
 	if s.fuzzy(address) {
 		return retry // until sessions with an older view have left their epoch
@@ -41,7 +41,7 @@ func (s *Session) modify(op *Op, at index.Place, e index.Entry, r hlog.Record, a
 	}
 	old, h, expires, ok := s.look(op, r, immutable)
 	if !ok {
-		return retry // the record is locked, perhaps by the InPlace that makes this call
+		return retry // the record is locked, perhaps by an InPlace that makes this call
 	}
 	found := !h.Tombstone() && !s.expired(expires)
 	if h.Tombstone() {
@@ -49,8 +49,8 @@ func (s *Session) modify(op *Op, at index.Place, e index.Entry, r hlog.Record, a
 	}
 	switch {
 	case immutable || h.Tombstone():
-		// The value is final. The record may be sealed nevertheless: by an operation whose
-		// new record was not committed before the store was opened again.
+		// The value is final. The record may still be sealed, by an operation whose new record
+		// was not committed before the store was opened again.
 		return s.replace(op, at, e, old, expires, found)
 	case s.layout.LockFree(h):
 		return s.modifyLockFree(op, at, e, r, address, old)
@@ -75,8 +75,8 @@ func (s *Session) modify(op *Op, at index.Place, e index.Entry, r hlog.Record, a
 		s.recount(true, expires, verdict, s.update.Expires)
 		return complete
 	}
-	// The value does not fit, or the record has no versions left: seal the record, so that
-	// no update in place comes between this one and the new record.
+	// The value does not fit, or the record has no versions left: seal the record, so that no
+	// update in place comes between this one and the new record.
 	r.UnlockSealed(h)
 	result, ok := s.appendRecord(at, e, op.Key, s.fresh, s.update.Expires, false)
 	if !ok {
@@ -90,8 +90,8 @@ func (s *Session) modify(op *Op, at index.Place, e index.Entry, r hlog.Record, a
 	return complete
 }
 
-// look returns the value, header and expiry of a record for an operation that changes it.
-// The value of an immutable record is not read where the operation does not depend on it.
+// look returns the value, header and expiry of a record for an operation that changes it. It
+// does not read the value of an immutable record if the operation does not depend on it.
 func (s *Session) look(op *Op, r hlog.Record, immutable bool) (old []byte, h hlog.Header, expires int64, ok bool) {
 	if immutable && (op.Kind == OpUpsert || op.Kind == OpDelete) {
 		return nil, r.Header(), s.layout.Expiry(r), true
@@ -100,9 +100,9 @@ func (s *Session) look(op *Op, r hlog.Record, immutable bool) (old []byte, h hlo
 	return s.old, h, expires, ok
 }
 
-// replace appends a record with what the operation makes of old, a value that is final.
-// expires is the old record's expiry, 0 for a tombstone; found is false if there is none,
-// or it is deleted or has expired.
+// replace appends a record with the result of the operation for old, a final value. expires is
+// the old record's expiry, 0 for a tombstone; found is false if there is no old record, or it
+// is deleted or has expired.
 func (s *Session) replace(op *Op, at index.Place, e index.Entry, old []byte, expires int64, found bool) outcome {
 	verdict, err := s.compute(op, old, expires, found)
 	if err != nil || verdict == Keep {
@@ -123,8 +123,8 @@ func (s *Session) replace(op *Op, at index.Place, e index.Entry, old []byte, exp
 	return result
 }
 
-// compute returns what becomes of a record, with the new value in s.fresh and the new
-// expiry in s.update.
+// compute returns the operation's verdict on a record, with the new value in s.fresh and the
+// new expiry in s.update.
 func (s *Session) compute(op *Op, old []byte, expires int64, found bool) (verdict Verdict, err error) {
 	counted := s.counting && !found && expires != 0 // an expired record may still be counted
 	if !found {
@@ -171,7 +171,7 @@ func (s *Session) compute(op *Op, old []byte, expires int64, found bool) (verdic
 	return Put, s.checkSizes(len(op.Key), len(s.fresh))
 }
 
-// modifyAsWord calls a WordModifier in the place of a Modifier.
+// modifyAsWord calls a WordModifier instead of a Modifier.
 func modifyAsWord(modify WordModifier, u *Update) (Verdict, error) {
 	var old uint64
 	if u.Found {
@@ -185,8 +185,8 @@ func modifyAsWord(modify WordModifier, u *Update) (Verdict, error) {
 	return verdict, nil
 }
 
-// takeFresh puts a Modifier's Update.New into s.fresh. It copies the value unless the
-// Modifier has appended it to s.fresh.
+// takeFresh puts a Modifier's Update.New into s.fresh. It copies the value unless the Modifier
+// has appended it to s.fresh.
 func (s *Session) takeFresh(value []byte) {
 	if unsafe.SliceData(value) == unsafe.SliceData(s.fresh) {
 		s.fresh = value
@@ -195,11 +195,11 @@ func (s *Session) takeFresh(value []byte) {
 	s.fresh = append(s.fresh[:0], value...)
 }
 
-// sealing is how far an operation has sealed and drained a record with a lock-free value
-// (see [hlog.Record]). Two changes need that, which a compare-and-swap of the value cannot
-// make: to delete the record only if it has the value that the Modifier saw, and to replace
-// it by a record with an expiry. It takes three tries, and the session leaves its epoch
-// between them:
+// sealing is the progress of an operation in sealing and draining a record with a lock-free
+// value (see [hlog.Record]). Two changes need that, because a compare-and-swap of the value
+// cannot make them: to delete the record only if it has the value that the Modifier saw, and
+// to replace it by a record with an expiry. Sealing takes three tries, and the session leaves
+// its epoch between them:
 //
 //  1. The Modifier returns such a change.
 //  2. The record is sealed. Then the session waits until all sessions have left the epochs
@@ -211,8 +211,8 @@ type sealing struct {
 	drained bool  // no other session updates the record any more
 }
 
-// modifyLockFree is modify for a mutable record with a lock-free value, which old is a copy
-// of.
+// modifyLockFree is modify for a mutable record with a lock-free value. old is a copy of the
+// value.
 func (s *Session) modifyLockFree(op *Op, at index.Place, e index.Entry, r hlog.Record, address int64, old []byte) outcome {
 	h := r.Header()
 	sealed := s.sealing.address == address // by this operation
@@ -256,8 +256,8 @@ func (s *Session) modifyLockFree(op *Op, at index.Place, e index.Entry, r hlog.R
 }
 
 // drainSealed prepares the next try of an operation that seals. The session is outside its
-// epoch. Within a Modifier it fails instead of waiting for the epoch of the Modifier's
-// session.
+// epoch. Within a Modifier it returns an error instead of waiting for the epoch of the
+// Modifier's session.
 func (s *Session) drainSealed() error {
 	if s.sealing.address != 0 {
 		if err := s.store.inModifier(); err != nil {
@@ -270,7 +270,7 @@ func (s *Session) drainSealed() error {
 	return nil
 }
 
-// unseal takes the seal off where the operation has ended without it.
+// unseal removes the seal of an operation that ended without it.
 func (s *Session) unseal() {
 	s.enter()
 	defer s.leave()

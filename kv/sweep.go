@@ -13,16 +13,16 @@ import (
 	"github.com/redykv/redykv/kv/internal/index"
 )
 
-// sweep finds the records that readers see in the order of the index: bucket by bucket,
-// and each key once. It reads the entries of some buckets, a group, and follows their
-// chains from the newest record down, so that the first record of a key is its newest. It
-// follows the chains of a group together, and so reads from the device overlap.
+// sweep finds live records in the order of the index: bucket by bucket, and each key once. It
+// reads the entries of some buckets, a group, and follows their chains from the newest record
+// down, so that the first record of a key is its newest. It follows the chains of a group
+// together, so that reads from the device overlap.
 //
 // Compaction may truncate the log above the record that a sweep is at; the chain's live
-// records then have copies at the tail. So the sweep reads the entries of the group again,
-// and follows them down to the records that were there the last time: this ends even if
-// truncations come faster than a chain can be followed. The sweep remembers the keys of
-// the group that it has found.
+// records then have copies at the tail. So the sweep reads the entries of the group again, and
+// follows them down to the records that it reached last time: this ends even if truncations
+// come faster than a chain can be followed. The sweep remembers the keys of the group that it
+// has found.
 //
 // A sweep is used by one goroutine at a time, with a session of that goroutine.
 type sweep struct {
@@ -30,9 +30,9 @@ type sweep struct {
 	lowest int64 // keys whose newest records lie below are left out
 	at     uint64
 	to     uint64              // the buckets of the group cover the positions [at, to)
-	begin  int64               // where the log began when the group's entries were read
+	begin  int64               // the log's begin when the group's entries were read
 	now    int64               // the time at that moment
-	known  int64               // records below were reachable from the entries; 0: these were not read yet
+	known  int64               // records below were reachable from the entries; 0: the entries were not read yet
 	links  []link              // of the group, to be followed
 	seen   map[string]struct{} // keys of the group that were found
 	width  int                 // links that are followed together
@@ -41,10 +41,10 @@ type sweep struct {
 	traces []trace
 }
 
-// link is a record that a sweep has to look at.
+// link is a record that a sweep has to examine.
 type link struct {
 	address int64
-	lowest  int64 // where the chain need not be followed any further
+	lowest  int64 // the chain is not followed below this address
 	// Keys whose hashes have the bits class under mask belong to the entry that the chain
 	// starts from: see index.Table.Visit.
 	mask, class uint64
@@ -60,9 +60,9 @@ func newSweep(s *Session, position uint64, lowest int64) *sweep {
 	return &sweep{s: s, lowest: lowest, at: position, to: position, width: 16, seen: map[string]struct{}{}}
 }
 
-// gather reads the entries of the group, which begins at position at, until it has want
-// links, but at least up to position upTo. It adds links to the records that the group's
-// entries did not lead to the last time.
+// gather reads the entries of the group, which begins at position at, until it has want links,
+// but at least up to position upTo. It adds links to the records that the group's entries did
+// not lead to last time.
 func (w *sweep) gather(want int, upTo uint64) {
 	for !w.tryGather(want, upTo) {
 		runtime.Gosched() // a bucket is being moved, which takes microseconds
@@ -112,8 +112,8 @@ func (w *sweep) gatherBucket(t *index.Table, bucket uint64) (ok bool) {
 	return ok
 }
 
-// follow looks at the records of some links, most at most, and replaces these links by
-// links to the records before them. n is their number; goOn is what visit returned.
+// follow examines the records of at most most links, and replaces these links by links to the
+// records before them. n is their number; goOn is visit's result.
 func (w *sweep) follow(most int, visit func(Record) bool) (n int, goOn bool, err error) {
 	n = min(w.width, len(w.links), most)
 	for len(w.ops) < n {
@@ -165,7 +165,7 @@ func (w *sweep) follow(most int, visit func(Record) bool) (n int, goOn bool, err
 	return n, true, nil
 }
 
-// look calls visit for a record if it is the newest of its key and readers see it.
+// look calls visit for a record if it is live and the newest of its key.
 func (w *sweep) look(op *Op, at link, h hlog.Header, visit func(Record) bool) (goOn bool, err error) {
 	if w.s.hash(op.Key)&at.mask != at.class {
 		return true, nil
@@ -179,8 +179,8 @@ func (w *sweep) look(op *Op, at link, h hlog.Header, visit func(Record) bool) (g
 	case h.Tombstone(), op.Expires != 0 && op.Expires <= w.now:
 		return true, nil
 	case w.s.expired(op.Expires):
-		// It has expired since the group's entries were read. A newer record of the key may
-		// have replaced it before.
+		// The record has expired since the group's entries were read. A newer record of the key
+		// may have replaced it before.
 		read := Op{Kind: OpRead, Key: op.Key, Value: op.Value[:0]}
 		switch err := w.s.Run(&read); {
 		case errors.Is(err, ErrNotFound):
@@ -204,8 +204,8 @@ func (w *sweep) next(want int) bool {
 	return true
 }
 
-// A step of a scan ends after this much work, whatever it has found: the chains of keys
-// that are written often are long, and each of their records may be on the device.
+// A step of a scan ends after this much work, whether or not it found records: the chains of
+// keys that are written often are long, and each of their records may be on the device.
 const (
 	stepRecords  = 1 << 16 // the default of Options.stepRecords
 	stepBuckets  = 1 << 18
@@ -236,12 +236,12 @@ func (w *sweep) step(count, most int, visit func(Record) bool) (goOn bool, err e
 	}
 }
 
-// sweeps keeps the sweeps whose group is not finished when a step ends, under the cursors
-// that the steps returned. They are few: most groups are finished in one step. If a sweep
-// was dropped, for another one or with the store, or if its cursor is used twice, its
-// group starts again, and the group's keys are found again.
+// sweeps keeps sweeps that are in the middle of a group at the end of a step, by the cursors
+// that the steps returned. They are few: most groups are finished in one step. If a sweep was
+// dropped, for another one or with the store, or if its cursor is used twice, its group starts
+// again, and the group's keys are found again.
 type sweeps struct {
-	mu   sync.Mutex // guards all
+	mu   sync.Mutex // guards all fields
 	turn uint16
 	kept [16]struct {
 		cursor Cursor
@@ -279,19 +279,19 @@ func (k *sweeps) take(at Cursor, s *Session) *sweep {
 	return newSweep(s, at.position(), 0)
 }
 
-// ScanFrom is Scan in steps, in the order of the keys' hashes. It calls visit for about
-// count records that readers see; count is at least 1. It returns the cursor of the next
-// step, 0 at the end. A key that exists from the first step to the last one is found once,
-// whatever is written or compacted meanwhile.
+// ScanFrom is Scan in steps, in the order of the keys' hashes. It calls visit for about count
+// live records; count is at least 1. It returns the cursor of the next step, 0 at the end. A
+// key that exists from the first step to the last one is found once, regardless of writes and
+// compaction.
 //
-// A step looks at a bounded number of records. It may find fewer than count, or none, if
-// many of them are old.
+// A step examines a bounded number of records. It may find fewer than count, or none, if many
+// of them are old.
 //
-// A scan may be abandoned, and continued after the store was closed and opened, or by two
-// callers. If visit returns false, the step ends, and the next step finds the records of
-// the last group of buckets again. So does a step that continues in the middle of a group
-// if the store was opened again, if the cursor is used twice, or if many other scans ended
-// a step in the middle of a group since.
+// A scan may be abandoned. It may be continued after the store was closed and opened, or by
+// two callers. If visit returns false, the step ends, and the next step finds the records of
+// the last group of buckets again. The same happens to a step that continues in the middle of
+// a group if the store was opened again, if the cursor is used twice, or if many other scans
+// have ended a step in the middle of a group since.
 func (st *Store) ScanFrom(at Cursor, count int, visit func(Record) bool) (next Cursor, err error) {
 	if count < 1 {
 		return at, fmt.Errorf("kv: scan of %d records", count)
@@ -311,7 +311,7 @@ func (st *Store) ScanFrom(at Cursor, count int, visit func(Record) bool) (next C
 		switch {
 		case err != nil:
 			return err
-		case !goOn: // under a cursor of its own, since position 0 is also the end
+		case !goOn: // a separate cursor, since position 0 is also the end
 			next = st.sweeps.keep(newSweep(nil, w.at, 0))
 		case len(w.links) > 0:
 			next = st.sweeps.keep(w)
@@ -323,15 +323,15 @@ func (st *Store) ScanFrom(at Cursor, count int, visit func(Record) bool) (next C
 	return next, err
 }
 
-// Cursor is where a scan in steps continues. 0 is both the beginning and the end. It is
-// below 2^53, so that clients which store numbers as floating-point numbers can keep it.
+// Cursor is the position of a scan in steps. 0 is both the beginning and the end. A cursor is
+// below 2^53, so that clients that store numbers as floating-point numbers can keep it.
 //
 //	52  51..16                   15..0
 //	0   position in the order    turn: which of the unfinished
 //	    of buckets (see index)   groups there (see sweeps); 0: none
 //
-// The position of a key is its hash and nothing else: neither writers nor compaction move
-// it, so that a scan ends, and continues in an index of another size.
+// The position of a key depends only on its hash: neither writers nor compaction move it. So a
+// scan ends, and it can continue in an index of another size.
 type Cursor uint64
 
 const turnBits = 16
@@ -355,8 +355,8 @@ func ParseCursor(text string) (Cursor, error) {
 // String returns the cursor as a decimal number.
 func (c Cursor) String() string { return strconv.FormatUint(uint64(c), 10) }
 
-// CursorAt returns the cursor of a scan that leaves out the first keys: share is their
-// share of all, from 0 to 1.
+// CursorAt returns the cursor of a scan that leaves out the first keys: share, from 0 to 1, is
+// their share of all keys.
 func CursorAt(share float64) Cursor {
 	return newCursor(uint64(max(share, 0)*float64(index.Positions))%index.Positions, 0)
 }

@@ -7,30 +7,29 @@ import (
 	"github.com/redykv/redykv/kv/internal/index"
 )
 
-// Three internal operations start from a record instead of a key. opNewest and opMove
-// follow the chain from its newest record down to that record, the source, to see whether
-// the key has a newer one. opNewest only asks; scans use it. opMove copies the source to
-// the tail; compaction uses it. Both return ErrNotFound if there is a newer record or the
-// key does not exist any more. opLink reads the source, whatever its key; sweeps use it to
-// follow chains. It returns ErrNotFound below the log's begin.
+// Three internal operations start from a record instead of a key. opNewest and opMove follow
+// the chain from its newest record down to that record, the source, to see whether the key has
+// a newer one. opNewest only checks that, for scans. opMove also copies the source to the
+// tail, for compaction. Both return ErrNotFound if there is a newer record or the key does not
+// exist any more. opLink reads the source, whatever its key, so that sweeps can follow chains.
+// It returns ErrNotFound below the log's begin.
 //
-// Their order does not matter. They pass through lanes and pending operations like all
-// others.
+// Their order does not matter. They pass through lanes and pending operations like all others.
 
-// trace is what such an Op has besides the record's key, value and expiry. The source of
-// an opMove lies below the safe read-only address.
+// trace holds the fields of such an Op besides the record's key, value and expiry. The source
+// of an opMove is below the safe read-only address.
 type trace struct {
 	source int64 // the record's address
 	lowest int64 // the chain is followed down to here: no record of the key lies between source and lowest
-	below  int64 // a record of the key at or above this address does not count as newer
+	below  int64 // records of the key at or above this address do not count as newer
 	early  bool  // Value and Expires may be from before the source was read-only
-	newer  bool  // Value and Expires are those of the key's newest record, at or above below
+	newer  bool  // Value and Expires are from the key's newest record, at or above below
 	newest int64 // the key's newest record under below, if that is not the source
 
 	header hlog.Header // result of opLink
 }
 
-// newTrace returns the trace of a record of which nothing is known.
+// newTrace returns the trace of a record without any known bounds.
 func newTrace(source, below int64) trace {
 	return trace{source: source, lowest: source + 8, below: below}
 }
@@ -40,7 +39,7 @@ func (s *Session) traceOf(op *Op) *trace { return &s.traces[op.trace-1] }
 // tryTrace is one attempt inside an epoch.
 func (s *Session) tryTrace(op *Op, at index.Place, e index.Entry) (outcome, coldRecord) {
 	p := s.traceOf(op)
-	if p.source < s.log.Begin() { // truncated; a copy of a live record lies at the tail
+	if p.source < s.log.Begin() { // truncated; a live record has a copy at the tail
 		op.Err = ErrNotFound
 		return complete, coldRecord{}
 	}
@@ -49,7 +48,7 @@ func (s *Session) tryTrace(op *Op, at index.Place, e index.Entry) (outcome, cold
 	for next >= p.lowest {
 		if next < s.view.head {
 			begin := s.log.Begin()
-			if next < begin { // and so is the source: truncated
+			if next < begin { // the source is also below begin, so it was truncated
 				op.Err = ErrNotFound
 				return complete, coldRecord{}
 			}
@@ -85,11 +84,11 @@ func (s *Session) tryTrace(op *Op, at index.Place, e index.Entry) (outcome, cold
 	return complete, coldRecord{}
 }
 
-// reaches says whether a chain that continues at next, below lowest, leads to the source.
+// reaches reports whether a chain that continues at next, below lowest, leads to the source.
 func (p *trace) reaches(next int64) bool { return next == p.source || p.lowest > p.source+8 }
 
-// takeNewer gives the operation a record's value and expiry. It returns false if readers
-// do not see the record.
+// takeNewer copies a record's value and expiry to the operation. It returns false if the
+// record is not live.
 func (s *Session) takeNewer(op *Op, r hlog.Record) bool {
 	value, h, expires := s.layout.Read(op.Value[:0], r)
 	op.Value, op.Expires = value, expires
@@ -100,8 +99,8 @@ func (s *Session) takeNewer(op *Op, r hlog.Record) bool {
 	return true
 }
 
-// move appends a copy of the source, if the chain has not changed. The source itself
-// cannot have: it is read-only.
+// move appends a copy of the source, if the chain has not changed. The source is read-only, so
+// it has not changed.
 func (s *Session) move(op *Op, at index.Place, e index.Entry) outcome {
 	if s.expired(op.Expires) {
 		op.Err = ErrNotFound

@@ -9,31 +9,30 @@ import (
 	"github.com/redykv/redykv/kv/internal/index"
 )
 
-// view is a session's cached view of the store in one epoch: the index, the log's
-// memory and its markers, which lead from a hash to a record in memory. A view is valid
-// during every stay in its epoch; [Session.enter] replaces it when the epoch has moved.
-// The assembly in view_amd64.s and plain_amd64.s knows its layout.
+// view is a session's cached view of the store in one epoch: the index, the log's memory and
+// its markers, which lead from a hash to a record in memory. A view is valid during every stay
+// in its epoch; [Session.enter] updates it when the epoch has changed. The assembly in
+// view_amd64.s and plain_amd64.s depends on its layout.
 type view struct {
 	buckets  unsafe.Pointer // buckets of index
 	mask     uint64         // number of buckets - 1
 	frames   unsafe.Pointer // the log's memory
-	ringMask int64          // turns an address into an offset in frames
+	ringMask int64          // mask that turns an address into an offset in frames
 	head     int64          // lowest address in memory
 	last     int64          // offset of the last byte of a record to prefetch; constant
 	readOnly int64          // lowest address that may be updated in place: see inplace.go
-	tag      uint64         // where the tag is in a hash: first bit, and number of bits << 8
+	tag      uint64         // position of the tag in a hash: first bit, and number of bits << 8
 	hash     wordHash       // constant
 
 	current *uint64 // the store's epoch
-	epoch   uint64  // the epoch of this view; 0, which is no epoch, before the first one
+	epoch   uint64  // epoch of this view; 0, which is no epoch, before the first one
 
-	// epoch, if plain calls may go directly to a record in memory; else 0. At most one of
-	// the three is set: wide and narrow let the assembly with and without AVX-512, and
-	// direct the Go code.
+	// wide, narrow and direct are epoch if plain calls may go directly to a record in memory,
+	// else 0. At most one is set: wide for assembly with AVX-512, narrow for assembly without,
+	// direct for Go code.
 	wide, narrow uint64
-	// What the assembly needs in another form: how far the tag of a hash lies below its
-	// place in an entry, and head and readOnly shifted as far as an entry's address is
-	// when its other bits are shifted out.
+	// Values in the form that the assembly needs: the shift from the tag's place in a hash to
+	// its place in an entry, and head and readOnly shifted like an entry's address.
 	tagUp              uint64
 	headUp, readOnlyUp uint64
 	direct             uint64
@@ -55,7 +54,8 @@ const (
 // noEpoch is the current epoch of a session that is not open.
 var noEpoch uint64 = math.MaxUint64
 
-// look takes over the store's present index and log, in an epoch of the session.
+// look updates the view from the store's current index and log, inside an epoch of the
+// session.
 func (v *view) look(st *Store) {
 	t, log := st.index.Load(), st.log.View()
 	v.index, v.buckets, v.mask = t, t.Base(), t.Mask()
@@ -67,13 +67,13 @@ func (v *view) look(st *Store) {
 	v.guarded = st.locks.guarded.Load()
 }
 
-// record is the record at address, which is at or above head. The mask keeps it within
-// the log's memory whatever the address is.
+// record returns the record at address, which is at or above head. The mask keeps it within
+// the log's memory for any address.
 func (v *view) record(address int64) hlog.Record {
 	return hlog.RecordAt(unsafe.Add(v.frames, address&v.ringMask))
 }
 
-// prefetch asks the processor for the record at address, if it is in memory.
+// prefetch prefetches the record at address, if it is in memory.
 func (v *view) prefetch(address int64) {
 	if address >= v.head {
 		record := unsafe.Add(v.frames, address&v.ringMask)
@@ -82,9 +82,9 @@ func (v *view) prefetch(address int64) {
 	}
 }
 
-// The portable form of what view_amd64.s does with vectors.
+// The portable form of the vector code in view_amd64.s.
 
-// placeOf returns the place of a hash's entry, or none where the first bucket has none.
+// placeOf returns the place of a hash's entry, or none if the first bucket has none.
 func (v *view) placeOf(hash uint64) index.Place {
 	bucket := unsafe.Add(v.buckets, (hash&v.mask)*index.BucketSize)
 	return index.FindIn(bucket, index.EntryOf(hash, uint(v.tag&63)))
@@ -99,8 +99,8 @@ func (v *view) newestOf(hash uint64) int64 {
 	return at.Load().Address()
 }
 
-// scanWords puts the places of the hashes' entries into places and prefetches their
-// records. It returns how many hashes have no entry in their first bucket.
+// scanWords puts the places of the hashes' entries into places and prefetches their records.
+// It returns the number of hashes without an entry in their first bucket.
 func (v *view) scanWords(hashes []uint64, places []index.Place) (absent int) {
 	for i, hash := range hashes {
 		if places[i] = v.placeOf(hash); !places[i].None() {
