@@ -2,7 +2,7 @@ package allocator
 
 import "testing"
 
-// What the tests of this package, which need a manager, see of it.
+// Internals that the tests, which need a manager and so are outside the package, use.
 type (
 	ProcessFile  = processFile
 	ProcessStamp = processStamp

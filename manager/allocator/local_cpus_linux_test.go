@@ -11,8 +11,8 @@ import (
 	"github.com/redykv/redykv/manager/allocator"
 )
 
-// Servers keep to the processors that they are given, whether they end with the
-// allocator or not.
+// Servers run only on the configured processors, whether they end with the allocator or
+// not.
 func TestLocalCPUs(t *testing.T) {
 	_, theirs, err := affinity.Halves()
 	if err != nil {
@@ -47,13 +47,13 @@ func TestLocalCPUs(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	const none = 1000 // as a mask has it, and no machine of a test
+	const none = 1000 // a CPU number that no test machine has
 	if a, err := allocator.NewLocal(allocator.LocalOptions{CPUs: []int{none}, Logger: quiet()}); err == nil || !strings.Contains(err.Error(), "[1000]") {
 		t.Errorf("an allocator of servers on a processor that there is not: %v, %v", a, err)
 	}
 }
 
-// cpusOf is where a process may run, as the kernel prints it.
+// cpusOf returns the processors on which a process may run, in the kernel's format.
 func cpusOf(t *testing.T, pid int) string {
 	t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))

@@ -12,9 +12,8 @@ import (
 	"github.com/redykv/redykv/manager/allocator"
 )
 
-// Processes outlive an allocator with a state directory. The next one takes up those
-// that are wanted, ends the others, and does not take another process for one of its
-// own.
+// Processes outlive an allocator with a state directory. The next allocator takes over the
+// wanted ones, ends the others, and does not mistake other processes for its own.
 func TestLocalRestore(t *testing.T) {
 	t.Setenv(childEnv, childIsDeaf)
 	dir := t.TempDir()
@@ -44,7 +43,7 @@ func TestLocalRestore(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// A number that is another process's by now, and a file that says nothing.
+	// One file has a pid that another process uses now, and one is invalid.
 	path := filepath.Join(allocator.ProcessDir(dir), forged+allocator.ProcessSuffix)
 	if err := first.Write(allocator.ProcessFile{ID: forged, Which: allocator.ProcessStamp{PID: os.Getpid()}, Memory: 1 << 20}); err != nil {
 		t.Fatal(err)
@@ -78,7 +77,7 @@ func TestLocalRestore(t *testing.T) {
 	}
 	second.CheckEmpty(t)
 
-	// What the file of it did not say any more is nobody's but ours.
+	// The forged file no longer names its VM's process, so the test ends the process.
 	if err := errors.Join(syscall.Kill(forgedPID, syscall.SIGKILL), ended[forged]()); err != nil {
 		t.Error(err)
 	}

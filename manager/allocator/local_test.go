@@ -30,17 +30,16 @@ import (
 	"github.com/redykv/redykv/server"
 )
 
-// childEnv makes the test binary play a part: what the child of a local
-// allocator does.
+// childEnv selects what the test binary does as the child of a local allocator.
 const childEnv = "REDYKV_MANAGER_TEST_CHILD"
 
 const (
-	childRegisters = "registers" // as a cache server does, and waits for the end of its input
+	childRegisters = "registers" // like a cache server, and waits for the end of its input
 	childDies      = "dies"      // with a line that says why
-	childTells     = "tells"     // dies with its arguments
+	childTells     = "tells"     // dies with its arguments as output
 	childIsSilent  = "is silent" // for ever
-	childIsDeaf    = "is deaf"   // registers, and does not hear the end of its input
-	childIsParent  = "parent"    // an embedded manager with a child of its own, until killed
+	childIsDeaf    = "is deaf"   // registers, and ignores the end of its input
+	childIsParent  = "parent"    // runs an embedded manager with a child until it is killed
 )
 
 func childMain() int {
@@ -104,7 +103,7 @@ func serve(t *testing.T, opts manager.Options) (*manager.Manager, access.Client)
 	return m, access.Dial(ln.Addr().String())
 }
 
-// heldUp says whether a call has failed on its way, as where a process stood still.
+// heldUp reports whether a call failed in transit, as when a process was suspended.
 func heldUp(err error) bool {
 	switch connect.CodeOf(err) {
 	case connect.CodeUnavailable, connect.CodeDeadlineExceeded, connect.CodeCanceled:
@@ -128,8 +127,8 @@ func register(args []string) error {
 	if err != nil {
 		return err
 	}
-	// As a node does: a handshake that the machine has held up for too long is ended by
-	// either side.
+	// Repeated as by a node: either side ends a handshake that takes too long on a busy
+	// machine.
 	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
 	for {
@@ -145,7 +144,7 @@ func register(args []string) error {
 	return err
 }
 
-// parent allocates a cache, says which process serves it, and waits.
+// parent allocates a cache, prints the process that serves it, and waits.
 func parent() error {
 	if err := os.Setenv(childEnv, childRegisters); err != nil {
 		return err
@@ -168,7 +167,7 @@ func parent() error {
 	return err
 }
 
-// serveLocal starts a manager whose VMs are processes that play a part.
+// serveLocal starts a manager whose VMs are processes of this test binary, which do part.
 func serveLocal(t *testing.T, part string, opts manager.Options) (*allocator.Local, *manager.Manager, access.Client) {
 	t.Helper()
 	t.Setenv(childEnv, part)
@@ -190,8 +189,8 @@ func allocateBytes(t *testing.T, client access.Client, capacity uint64) (*manage
 	return r.Msg, nil
 }
 
-// A cache server that is killed is reported to the watchers of its cache at
-// once: no heartbeat is ever due here.
+// The death of a cache server is reported to the watchers of its cache at once: here no
+// heartbeat is ever due.
 func TestLocalProcessKilled(t *testing.T) {
 	a, _, client := serveLocal(t, childRegisters, manager.Options{VMMemory: 2 << 20})
 	ca, err := allocateBytes(t, client, 4<<20)
@@ -230,8 +229,8 @@ func TestLocalProcessKilled(t *testing.T) {
 	a.CheckEmpty(t)
 }
 
-// A process that ends before it registers fails the allocation with its own
-// words; the line before them is not lost to the log, but to the error.
+// If a process ends before it registers, the allocation's error has its last line of
+// output. Earlier lines are only logged.
 func TestLocalProcessDies(t *testing.T) {
 	a, _, client := serveLocal(t, childDies, manager.Options{})
 	_, err := allocateBytes(t, client, 1<<20)
@@ -241,7 +240,7 @@ func TestLocalProcessDies(t *testing.T) {
 	a.CheckEmpty(t)
 }
 
-// Servers are told whether to pin their threads, where it is not theirs to choose.
+// The manager's pinning option is passed to servers.
 func TestLocalPinning(t *testing.T) {
 	t.Setenv(childEnv, childTells)
 	for pinning, want := range map[server.Pinning]string{server.PinAuto: "", server.PinAlways: "always", server.PinNever: "never"} {
@@ -259,7 +258,7 @@ func TestLocalPinning(t *testing.T) {
 	}
 }
 
-// A process that does not exit when it is asked to is killed.
+// A process that does not exit on request is killed.
 func TestLocalProcessIsDeaf(t *testing.T) {
 	a, _, client := serveLocal(t, childIsDeaf, manager.Options{})
 	ca, err := allocateBytes(t, client, 1<<20)
@@ -281,7 +280,7 @@ func TestLocalCallerGivesUp(t *testing.T) {
 		call := httptest.NewRequestWithContext(ctx, http.MethodPost, managerv1connect.ManagerServiceAllocateProcedure, strings.NewReader(`{"capacity": 1}`))
 		call.Header.Set("Content-Type", "application/json")
 		answer := httptest.NewRecorder()
-		m.Handler().ServeHTTP(answer, call) // returns when nothing is left to do
+		m.Handler().ServeHTTP(answer, call) // returns when all its work has ended
 		failed <- answer.Body.String()
 	}()
 	for len(a.PIDs()) == 0 {
@@ -309,7 +308,7 @@ func TestLocalRefuses(t *testing.T) {
 	}
 }
 
-// A program that cannot be started fails the call, and the allocator goes on.
+// A program that cannot be started fails the call; the allocator remains usable.
 func TestLocalNoSuchProgram(t *testing.T) {
 	a, err := allocator.NewLocal(allocator.LocalOptions{Command: []string{"/nowhere/redykv"}, Logger: quiet()})
 	if err != nil {
@@ -324,7 +323,7 @@ func TestLocalNoSuchProgram(t *testing.T) {
 	a.CheckEmpty(t)
 }
 
-// A cache server does not outlive its manager, however that one ends.
+// A cache server ends with its manager, however the manager ends.
 func TestLocalProcessDiesWithParent(t *testing.T) {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), childEnv+"="+childIsParent)

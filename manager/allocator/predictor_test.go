@@ -20,12 +20,12 @@ func TestPredictor(t *testing.T) {
 	if got := p.Lifetime(spot, 0); got != 10*time.Minute {
 		t.Errorf("%v, want 10m", got)
 	}
-	// One that was given back has lived, and was not reclaimed.
+	// A VM that was given back adds its lifetime, but is no reclaim.
 	p.Observe(spot, 30*time.Minute, false)
 	if got := p.Lifetime(spot, 0); got != 20*time.Minute {
 		t.Errorf("%v, want 20m: an hour for three reclaims", got)
 	}
-	// Nor were those that live still.
+	// Neither are VMs that still run.
 	if got := p.Lifetime(spot, 3*time.Hour); got != 80*time.Minute {
 		t.Errorf("%v, want 1h20m: four hours for three reclaims", got)
 	}

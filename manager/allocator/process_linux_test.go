@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// processEnd returns a function that returns when a running process has ended,
-// whoever its parent is.
+// processEnd returns a function that waits for the end of any running process, not only of
+// a child.
 func processEnd(t *testing.T, pid int) (wait func() error) {
 	t.Helper()
 	fd, err := unix.PidfdOpen(pid, 0)

@@ -61,15 +61,14 @@ func TestPebbleStore(t *testing.T) {
 	if err := s.Apply(map[string][]byte{"late": []byte("1")}); !errors.Is(err, errStoreClosed) {
 		t.Errorf("change of a closed store: %v", err)
 	}
-	for range 2 { // a refusal leaves no lock behind
+	for range 2 { // a refusal releases the lock
 		if _, err := OpenPebble(dir, slog.New(slog.DiscardHandler), nil); !errors.Is(err, ErrFormat) {
 			t.Errorf("another format: %v", err)
 		}
 	}
 }
 
-// A store whose bytes have changed is refused, or has what it had at some time, and
-// never makes up anything.
+// A store with changed bytes is refused, or has the contents of an earlier time.
 func TestPebbleStoreDamaged(t *testing.T) {
 	whole := filepath.Join(t.TempDir(), "state")
 	states := []string{fmt.Sprint(map[string]string{formatKey: formatValue})}
@@ -114,7 +113,7 @@ func TestPebbleStoreDamaged(t *testing.T) {
 	}
 }
 
-// damaged flips a bit of a copy and says whether it can be opened all the same.
+// damaged flips a bit of a copy, and reports whether the copy can still be opened.
 func damaged(t *testing.T, whole, path string, at int64, states []string) bool {
 	t.Helper()
 	dir := t.TempDir()

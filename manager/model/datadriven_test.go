@@ -9,11 +9,11 @@ import (
 	"github.com/cockroachdb/datadriven"
 )
 
-// The scripts in testdata show how a surface predicts and how the search goes.
+// The scripts in testdata show a surface's predictions and searches.
 //
 //	surface c= b= opt= q=    measured: lines of "c,s,b,q latency_us mops"
 //	predict                  lines of "c,s,b,q"
-//	search latency= mops=    0 or nothing: any
+//	search latency= mops=    0 or omitted: any
 func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata/search", func(t *testing.T, path string) {
 		var f *Surface

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// sample is a model of one complete measurement.
+// sample returns a model with one complete measurement.
 func sample(t testing.TB) *Model {
 	m := New(Provenance{
 		Transport: "shm", Network: NoNetwork, Host: Host{CPU: `a "CPU"`, Cores: 2, Kernel: "6.1"},
@@ -53,7 +53,7 @@ func TestSaveAndLoad(t *testing.T) {
 	}
 }
 
-// What was not written by this program is refused, with the place.
+// Load refuses files that this program did not write, and reports the place of the error.
 func TestLoadRefuses(t *testing.T) {
 	good, err := sample(t).Encode()
 	if err != nil {
@@ -64,7 +64,7 @@ func TestLoadRefuses(t *testing.T) {
 		{`"transport":"shm"`, `"transport":""`, "no transport"},
 		{`"transport":"shm"`, `"transport":"` + strings.Repeat("x", 300) + `"`, "at most 256 bytes"},
 		{`"record_size":2048`, `"record_size":0`, "record_size 0"},
-		{`"record_size":2048`, `"record_size":1024`, "point 6 is 1,1,2,1"}, // other points then
+		{`"record_size":2048`, `"record_size":1024`, "point 6 is 1,1,2,1"}, // which has other points
 		{`"client_cores":1`, `"client_cores":1000000000`, "client_cores 1000000000"},
 		{`"queue_depth":2`, `"queue_depth":-1`, "queue_depth -1"},
 		{`"distance":1`, `"distance":65`, "distance 65"},
@@ -84,7 +84,7 @@ func TestLoadRefuses(t *testing.T) {
 			t.Errorf("%s is not in %s", tc.old, good)
 			continue
 		}
-		if tc.new == `"record_size":1024` { // leaves the points as they are, which want another batch size
+		if tc.new == `"record_size":1024` { // leaves the points unchanged, which then need another batch size
 			if _, err := Parse(bad); err != nil {
 				t.Errorf("an incomplete measurement: %v", err)
 			}
@@ -121,7 +121,7 @@ func TestAddRefusesOtherBounds(t *testing.T) {
 	}
 }
 
-// Whatever a file holds, it is refused or answers SLOs.
+// Any file is either refused or answers SLOs.
 func FuzzParse(f *testing.F) {
 	good, err := sample(f).Encode()
 	if err != nil {
@@ -136,7 +136,7 @@ func FuzzParse(f *testing.F) {
 		}
 		for _, n := range m.Measurements {
 			if n.Size() > 10_000 {
-				return // right, but slow to look at
+				return // valid, but slow to search
 			}
 		}
 		l, err := NewLibrary(m)

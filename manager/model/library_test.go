@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// measured is a complete measurement whose latencies are all that many microseconds
-// per request in flight.
+// measured returns a complete measurement whose latencies are us microseconds per request
+// in flight.
 func measured(t *testing.T, recordSize, distance int, network string, us float64) *Measurement {
 	m := newMeasurement(2, recordSize, 4)
 	m.Distance, m.Network = distance, network
@@ -35,7 +35,7 @@ func query(transport string, recordSize int, slo SLO) Query {
 	return Query{SLO: slo, RecordSize: recordSize, Transport: transport, Network: func(int) string { return NoNetwork }}
 }
 
-// A14: an SLO may be of reads or of writes alone.
+// A14: an SLO may apply to reads or writes only.
 func TestLibraryKnowsOps(t *testing.T) {
 	n, most := newMeasurement(2, 64, 4), 0.0
 	for at, ok := n.Next(); ok; at, ok = n.Next() {
@@ -74,7 +74,7 @@ func TestLibraryKnowsOps(t *testing.T) {
 	}
 }
 
-// A23, A24: the next larger record size, the distance that was measured.
+// A23, A24: find chooses the next larger record size, at a measured distance.
 func TestLibraryFinds(t *testing.T) {
 	l := newTestLibrary(t)
 	for _, tc := range []struct {
@@ -101,7 +101,7 @@ func TestLibraryFinds(t *testing.T) {
 	}
 }
 
-// A modelled network is known at each distance at which the client is behind it.
+// The model of a network applies at each distance at which the client has that network.
 func TestLibraryNetworks(t *testing.T) {
 	l := newTestLibrary(t)
 	q := query("shm", 64, SLO{})
@@ -115,14 +115,14 @@ func TestLibraryNetworks(t *testing.T) {
 	if err != nil || len(found) != MaxDistance || found[2].Predicted.LatencyUs != 1 || found[3].Predicted.LatencyUs != 5 || found[64].Predicted.LatencyUs != 5 {
 		t.Errorf("%v %v", found, err)
 	}
-	// Where only the farther one can do it, it is the only one.
+	// Only the farther distance meets this SLO.
 	q.LatencyUs = 3
 	if found, err = l.Search(q); err != nil || len(found) != 2 {
 		t.Errorf("within 3 us at %d distances, %v; want those that are near", len(found), err)
 	}
 }
 
-// A query is told which model answers it.
+// Source returns the provenance of the model that answers a query.
 func TestLibraryNamesTheSource(t *testing.T) {
 	l := newTestLibrary(t)
 	for transport, distances := range map[string]map[int]bool{"shm": {1: true, 2: true}, "tcp": {1: true, 2: false}, "verbs": {1: false}} {
@@ -150,7 +150,7 @@ func TestLibraryLacks(t *testing.T) {
 	}
 }
 
-// A client with fewer cores and a NIC of fewer operations gets what it can use.
+// A client with fewer cores or less queue depth gets a configuration that it can use.
 func TestLibraryOfSmallClients(t *testing.T) {
 	l := newTestLibrary(t)
 	q := query("shm", 64, SLO{Mops: 1000})

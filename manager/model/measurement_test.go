@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// build measures a measurement to its end by a function.
+// build completes a measurement with the figures of f.
 func build(t interface{ Fatal(...any) }, m *Measurement, f func(Config) Performance) {
 	for {
 		at, ok := m.Next()
@@ -24,7 +24,7 @@ func build(t interface{ Fatal(...any) }, m *Measurement, f func(Config) Performa
 	}
 }
 
-// rising gains from every parameter.
+// rising improves with every parameter.
 func rising(c Config) Performance {
 	mops := float64(c.C) * float64(1+c.S) * float64(c.B) * float64(c.Q)
 	return Performance{LatencyUs: float64(c.C * c.B * c.Q), Mops: mops}
@@ -34,10 +34,11 @@ func newMeasurement(c, recordSize, q int) *Measurement {
 	return &Measurement{RecordSize: recordSize, Distance: 1, Network: NoNetwork, ClientCores: c, QueueDepth: q}
 }
 
-// The scripts show what is measured, in which order, and what is skipped.
+// The scripts show which configurations are measured, in which order, and which are
+// skipped.
 //
-//	measure c= record= q= [client=] [server=] [threads=]   throughput ends to rise with the
-//	    product of c, b and q at client, and with that of s at server
+//	measure c= record= q= [client=] [server=] [threads=]   throughput rises with the
+//	    product of c, b and q up to client, and up to server for each server thread
 func TestMeasurementScripts(t *testing.T) {
 	datadriven.RunTest(t, "testdata/measure", func(t *testing.T, d *datadriven.TestData) string {
 		var c, record, q int
@@ -83,11 +84,11 @@ func TestMeasurementScripts(t *testing.T) {
 	})
 }
 
-// Q25, Q26: less than two thousand configurations stand for three million, also if
-// none is skipped.
+// Q25, Q26: fewer than two thousand measurements suffice for three million configurations,
+// even if none is skipped.
 func TestSizeOfThePapersModel(t *testing.T) {
 	m := newMeasurement(30, 8, 16)
-	if n := m.Size(); n != 975 { // 1080 with those of b = 1 that have server threads (A16)
+	if n := m.Size(); n != 975 { // 1080 with the configurations of b = 1 that have server threads (A16)
 		t.Errorf("%d configurations, want 975", n)
 	}
 	build(t, m, rising)
@@ -123,8 +124,8 @@ func TestOpt(t *testing.T) {
 	}
 }
 
-// A measurement that is written and read at any moment goes on where it was, and
-// ends with the same surface.
+// A measurement that is encoded and decoded at any point continues from there, and ends
+// with the same surface.
 func TestResume(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c, record, q := rapid.IntRange(1, 9).Draw(t, "c"), rapid.SampledFrom([]int{100, 700, 5000}).Draw(t, "record"), rapid.IntRange(1, 16).Draw(t, "q")

@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// traverse is figure 10, line by line, and the leaves that it looks at.
+// traverse is figure 10, line by line. It also counts the visited leaves.
 func traverse(f *Surface, space Space, slo SLO) (Config, int64, bool) {
 	var config Config
 	leaves := int64(0)
@@ -57,7 +57,7 @@ func traverse(f *Surface, space Space, slo SLO) (Config, int64, bool) {
 	return config, leaves, got == success
 }
 
-// bruteForce looks at every configuration.
+// bruteForce visits every configuration.
 func bruteForce(f *Surface, space Space, slo SLO) (Config, bool) {
 	for c := range space.All() {
 		if slo.met(f.At(c)) {
@@ -74,8 +74,8 @@ func drawSpace(t *rapid.T) Space {
 	return Space{C: rapid.IntRange(1, 7).Draw(t, "C"), B: rapid.IntRange(1, 20).Draw(t, "B"), Opt: opt, Q: q}
 }
 
-// drawSurface draws what was measured: rising latencies, or any, with some
-// configurations missing.
+// drawSurface draws measurements with rising or arbitrary latencies; some configurations
+// are missing.
 func drawSurface(t *rapid.T, space Space, monotone bool) *Surface {
 	rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))
 	missing := rapid.SampledFrom([]float64{0, 0, 0.1, 0.5}).Draw(t, "missing")
@@ -101,8 +101,7 @@ func drawSurface(t *rapid.T, space Space, monotone bool) *Surface {
 	return f
 }
 
-// closeUpward removes what lies beyond a missing configuration, as early
-// termination does.
+// closeUpward removes the configurations beyond a missing one, like early termination.
 func closeUpward(space Space, measured map[Config]Performance) {
 	for c := range space.grid() {
 		for o := range space.grid() {
@@ -126,8 +125,8 @@ func drawSLO(t *rapid.T, f *Surface) SLO {
 	return slo
 }
 
-// R66, R67: where latencies rise, figure 10 and the search without its pruning find
-// what looking at every configuration finds.
+// R66, R67: if latencies rise, figure 10 and the search without its pruning find the same
+// as brute force.
 func TestSearchFindsTheFirst(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		space := drawSpace(t)
@@ -145,7 +144,7 @@ func TestSearchFindsTheFirst(t *testing.T) {
 	})
 }
 
-// A22: whatever the surface looks like, Search and Exact find the first.
+// A22: on any surface, Search and Exact find the first configuration.
 func TestSearchOfAnySurface(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		space := drawSpace(t)
@@ -154,8 +153,8 @@ func TestSearchOfAnySurface(t *testing.T) {
 		want, possible := bruteForce(f, space, slo)
 		checkFound(t, f, space, slo, f.Search, want, possible)
 		checkFound(t, f, space, slo, f.Exact, want, possible)
-		// Not entering subtrees that cannot have the answer changes nothing of what
-		// figure 10 finds, be it right or wrong.
+		// Skipping subtrees that cannot have the answer does not change the result of
+		// figure 10, be it right or wrong.
 		literal, _, ok := traverse(f, space, slo)
 		got, err := f.search(space, slo, false)
 		if ok != (err == nil) || ok && got.Config != literal {
@@ -164,7 +163,8 @@ func TestSearchOfAnySurface(t *testing.T) {
 	})
 }
 
-// Smaller and larger spaces than what was measured: fewer client cores, other bounds.
+// Search in smaller and larger spaces than the measured one: fewer client cores, other
+// bounds.
 func TestSearchOfAnotherSpace(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f := drawSurface(t, drawSpace(t), rapid.Bool().Draw(t, "monotone"))
@@ -196,7 +196,7 @@ func checkFound(t *rapid.T, f *Surface, space Space, slo SLO, search func(Space,
 	}
 }
 
-// checkNearest compares what is said to be possible with every configuration.
+// checkNearest compares what is reported as possible with every configuration.
 func checkNearest(t *rapid.T, f *Surface, space Space, e *ImpossibleError) {
 	t.Helper()
 	atLatency, atThroughput := unknown, unknown
@@ -231,7 +231,7 @@ func checkNearest(t *rapid.T, f *Surface, space Space, e *ImpossibleError) {
 	}
 }
 
-// What is possible is said in digits that can be asked for.
+// Printed figures of what is possible can be asked for.
 func TestPerformanceString(t *testing.T) {
 	for _, tc := range []struct {
 		p    Performance
@@ -255,7 +255,7 @@ func TestPerformanceString(t *testing.T) {
 	}
 }
 
-// paperSurface looks like what the paper measured (figure 3): 4.1 us and 1.2 Mop/s
+// paperSurface resembles the paper's measurements (figure 3): 4.1 us and 1.2 Mop/s
 // one-sided, up to 205 Mop/s and some hundred microseconds.
 func paperSurface(space Space) *Surface {
 	measured := map[Config]Performance{}
@@ -278,11 +278,11 @@ func paperSurface(space Space) *Surface {
 	return f
 }
 
-// paperSpace is that of section 5.2: C = 30, 8-byte records, Q = 16, opt. = 4.
+// paperSpace is the space of section 5.2: C = 30, 8-byte records, Q = 16, opt. = 4.
 var paperSpace = Space{C: 30, B: BatchLimit(8), Opt: 4, Q: 16}
 
-// drawSLOs draws SLOs between the lowest and highest values of a surface, as
-// section 7.3 does.
+// drawSLOs draws SLOs between the lowest and highest values of a surface, as in section
+// 7.3.
 func drawSLOs(n int) []SLO {
 	rng := rand.New(rand.NewPCG(1, 2))
 	slos := make([]SLO, n)
@@ -292,8 +292,8 @@ func drawSLOs(n int) []SLO {
 	return slos
 }
 
-// A hundred SLOs in three million configurations: figure 10, the same with bounds,
-// and the exact search agree on every one.
+// For a hundred SLOs in three million configurations, figure 10, the same with bounds, and
+// the exact search agree.
 func TestSearchInThreeMillion(t *testing.T) {
 	f := paperSurface(paperSpace)
 	if !f.monotone {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// What comes with the program is complete and answers SLOs.
+// The shipped models are complete and answer SLOs.
 func TestShipped(t *testing.T) {
 	models := Shipped()
 	library, err := NewLibrary(models...)

@@ -6,8 +6,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// R58, Q23: the space of section 5.2 and others, by formula. The paper's formula
-// leaves one queue depth out.
+// R58, Q23: the sizes of section 5.2's space and others, by formula. The paper's formula
+// omits one queue depth.
 func TestLeaves(t *testing.T) {
 	for _, tc := range []struct {
 		space Space
@@ -25,7 +25,7 @@ func TestLeaves(t *testing.T) {
 	}
 }
 
-// The tree has as many leaves as the formula says, each in the space, in order.
+// The tree has as many leaves as the formula says, each in the space, and in order.
 func TestAll(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := drawSpace(t)

@@ -15,7 +15,7 @@ func mustSurface(t interface{ Fatal(...any) }, space Space, measured map[Config]
 	return f
 }
 
-// close1 says whether two figures are the same but for rounding.
+// close1 reports whether two figures are equal up to rounding.
 func close1(a, b float64) bool { return math.Abs(a-b) <= 1e-9*(1+math.Abs(a)) }
 
 // R63: f(1,1,1,3) is the mean of f(1,1,1,2) and f(1,1,1,4).
@@ -28,7 +28,7 @@ func TestMeanOfNeighbours(t *testing.T) {
 	}
 }
 
-// Where something was measured, the surface says that.
+// At measured configurations the surface has the measured figures.
 func TestExactWhereMeasured(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		space := drawSpace(t)
@@ -36,7 +36,7 @@ func TestExactWhereMeasured(t *testing.T) {
 		value := 1.0
 		for c := range space.grid() {
 			measured[c] = Performance{LatencyUs: value, Mops: 1000 - value}
-			value++ // rises in the order of the search: nothing is smoothed along q and b
+			value++ // in the order of the search, so that nothing is smoothed along q and b
 		}
 		f := mustSurface(t, space, measured)
 		for c, p := range measured {
@@ -47,8 +47,8 @@ func TestExactWhereMeasured(t *testing.T) {
 	})
 }
 
-// A20: a function that is linear in c and s together, and in b and q, is what the
-// surface says everywhere. Server threads have no part in it where b is 1.
+// A20: the surface is exact for a function that is linear in c and s together, in b, and in
+// q. With b = 1 server threads do not matter.
 func TestExactOnLinearFunctions(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		space := drawSpace(t)
@@ -75,15 +75,15 @@ func TestExactOnLinearFunctions(t *testing.T) {
 	})
 }
 
-// A21: a cell with a corner that was not measured meets no SLO, and its neighbours
-// are as they were. The throughput is what was measured last.
+// A21: a cell with a missing corner meets no SLO, and its neighbours do not change. Its
+// throughput is the last measured one.
 func TestMissingCorner(t *testing.T) {
 	space := Space{C: 4, B: 1, Opt: 1, Q: 4}
 	measured := map[Config]Performance{}
 	for c := range space.grid() {
 		measured[c] = Performance{LatencyUs: float64(c.Q + c.C), Mops: float64(c.C)}
 	}
-	delete(measured, Config{4, 0, 1, 4}) // and so the cell of c from 3 and q from 3
+	delete(measured, Config{4, 0, 1, 4}) // and with it the cell of c from 3 and q from 3
 	f := mustSurface(t, space, measured)
 	for c := range space.All() {
 		missing := c.C > 2 && c.Q > 2
@@ -99,7 +99,7 @@ func TestMissingCorner(t *testing.T) {
 	}
 }
 
-// Nothing is said beyond the largest values that were measured.
+// Outside the measured range the surface predicts nothing.
 func TestBeyondMeasured(t *testing.T) {
 	f := mustSurface(t, Space{C: 2, B: 4, Opt: 1, Q: 4}, map[Config]Performance{{1, 0, 1, 1}: {1, 1}})
 	for _, c := range []Config{{3, 0, 1, 1}, {1, 0, 1, 8}, {2, 1, 8, 1}, {1, 2, 1, 1}, {0, 0, 1, 1}, {1, 0, 2, 1}} {
@@ -109,8 +109,8 @@ func TestBeyondMeasured(t *testing.T) {
 	}
 }
 
-// A22: a latency that is lower than the one before it by no more than noise is
-// raised; more is what it is, and the search is exact then.
+// A22: a latency that is below its predecessor by no more than noise is raised. A larger
+// difference is kept, and the search is exact then.
 func TestSmooth(t *testing.T) {
 	space := Space{C: 1, B: 1, Opt: 1, Q: 4}
 	measured := map[Config]Performance{{1, 0, 1, 1}: {10, 1}, {1, 0, 1, 2}: {9.9, 2}, {1, 0, 1, 4}: {20, 3}}

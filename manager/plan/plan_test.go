@@ -17,8 +17,8 @@ import (
 	"github.com/redykv/redykv/internal/units"
 )
 
-// TestPlan plays testdata/*: a menu, the servers that are there, and what is chosen
-// of them.
+// TestPlan runs the scripts in testdata: a menu, the servers, and the plan chosen from
+// them.
 func TestPlan(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		var w script
@@ -115,7 +115,7 @@ func serverOf(t *testing.T, words []string) Server {
 	return s
 }
 
-// scan reads words such as memory=16GiB and spot into what they name.
+// scan parses words such as memory=16GiB and spot into the variables that they name.
 func scan(t *testing.T, words []string, into map[string]any) {
 	t.Helper()
 	for _, word := range words {
@@ -151,7 +151,7 @@ func scan(t *testing.T, words []string, into map[string]any) {
 	}
 }
 
-// TestCheapest compares with trying everything, on menus small enough for that.
+// TestCheapest compares plans with an exhaustive search, on small menus.
 func TestCheapest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := Demand{RegionSize: 1 << 20, Regions: rapid.IntRange(1, 12).Draw(t, "regions"), Configs: make(map[int]Config), Duration: time.Hour}
@@ -183,7 +183,7 @@ func TestCheapest(t *testing.T) {
 			made := len(offers) > 0 && rapid.IntRange(0, 3).Draw(t, "made to measure") == 0
 			for i := range offers {
 				o := &offers[i]
-				o.Memory = o.Memory >> 18 << 18 // sizes that differ from all others are rounded
+				o.Memory = o.Memory >> 18 << 18 // all sizes are multiples of the unit, so none is rounded
 				if !made && o.Available > 0 {
 					o.Ready = rapid.IntRange(0, o.Available).Draw(t, "ready")
 				}
@@ -205,7 +205,7 @@ func TestCheapest(t *testing.T) {
 		case err != nil && want != never:
 			t.Fatalf("none found (%v), but %v is possible", err, want.price())
 		case err == nil && policy.Room != nil && policy.MaxVMs < 48 && costOf(p.Price, len(p.Parts)) >= want:
-			checkParts(t, d, offers, servers, policy, p) // with both limits it need not be the cheapest
+			checkParts(t, d, offers, servers, policy, p) // with both limits the plan need not be the cheapest
 		case err == nil && (want.price() != p.Price || want.vms() != len(p.Parts)):
 			t.Fatalf("%v with %d VMs, but %v with %d is possible", p.Price, len(p.Parts), want.price(), want.vms())
 		case err == nil:
@@ -217,8 +217,8 @@ func TestCheapest(t *testing.T) {
 	})
 }
 
-// checkAvailable asks for what is said to be available, and for all between that and
-// what was asked for.
+// checkAvailable checks that what is reported as available can be had, and nothing between
+// that and the demand.
 func checkAvailable(t *rapid.T, none *NoneError, d Demand, offers []Offer, servers []Server, p Policy) {
 	most := int(none.Available / d.RegionSize)
 	if most >= d.Regions {
@@ -237,7 +237,8 @@ func checkAvailable(t *rapid.T, none *NoneError, d Demand, offers []Offer, serve
 	}
 }
 
-// TestAvailable does so where the threads of a cache decide, of servers and VM types.
+// TestAvailable checks this where the threads of a cache are the limit, with servers and VM
+// types.
 func TestAvailable(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := rapid.IntRange(1, 6).Draw(t, "c")
@@ -273,7 +274,8 @@ func TestAvailable(t *testing.T) {
 	})
 }
 
-// BenchmarkNone says how much of a cache 10,000 servers with too few cores could hold.
+// BenchmarkNone measures how long it takes to find what part of a cache 10,000 servers with
+// too few cores could hold.
 func BenchmarkNone(b *testing.B) {
 	var servers []Server
 	for i := range 10_000 {
@@ -288,7 +290,7 @@ func BenchmarkNone(b *testing.B) {
 	}
 }
 
-// tryAll is the least cost at one distance, found by trying each number of each VM.
+// tryAll returns the least cost at one distance, found by trying each number of each VM.
 func tryAll(d Demand, distance int, offers []Offer, servers []Server, p Policy) cost {
 	config, ok := d.Configs[distance]
 	if !ok {
@@ -346,7 +348,7 @@ func tryAll(d Demand, distance int, offers []Offer, servers []Server, p Policy) 
 	return server(0, d.Regions, p.MaxVMs)
 }
 
-// checkParts holds a plan against what its VMs have.
+// checkParts checks a plan against the resources of its VMs.
 func checkParts(t *rapid.T, d Demand, offers []Offer, servers []Server, policy Policy, p *Plan) {
 	regions, price, room := 0, Price(0), uint64(0)
 	launched, shared := make(map[int]int), make(map[int]bool)
@@ -396,8 +398,7 @@ func checkParts(t *rapid.T, d Demand, offers []Offer, servers []Server, policy P
 	}
 }
 
-// TestRoughly holds what is found where the exact table would be too large against
-// that table.
+// TestRoughly compares the approximation for large tables with the exact table.
 func TestRoughly(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		items := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) item {
@@ -423,7 +424,7 @@ func TestRoughly(t *testing.T) {
 	})
 }
 
-// checkFilling holds a filling against the demand and its own cost.
+// checkFilling checks a filling against the demand and its own cost.
 func checkFilling(t *rapid.T, name string, f filling, items []item, regions, vms int) {
 	sum, held := cost(0), 0
 	for _, s := range f.servers {
@@ -443,7 +444,7 @@ func checkFilling(t *rapid.T, name string, f filling, items []item, regions, vms
 	}
 }
 
-// TestFirst compares the choice of servers at one price with trying all.
+// TestFirst compares the choice of servers at one price with an exhaustive search.
 func TestFirst(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		sizes := rapid.SliceOfN(rapid.IntRange(1, 5), 1, 7).Draw(t, "sizes")
@@ -504,7 +505,7 @@ func TestBadArguments(t *testing.T) {
 	}
 }
 
-// TestDearest adds up the highest prices without an overflow.
+// TestDearest checks that the sum of the highest prices does not overflow.
 func TestDearest(t *testing.T) {
 	d := Demand{RegionSize: 1, Regions: maxRegions, Configs: map[int]Config{0: {1, 0, 1, 1}}}
 	offers := []Offer{{Type: "gold", Memory: 256, Price: MaxPrice, Available: 256}}
@@ -514,7 +515,7 @@ func TestDearest(t *testing.T) {
 	}
 }
 
-// TestFewLarge takes the one large VM that there is beside any number of small ones,
+// TestFewLarge checks that the one large VM is taken beside any number of small ones,
 // however many regions there are.
 func TestFewLarge(t *testing.T) {
 	for _, regions := range []int{512, maxRegions} {
@@ -529,8 +530,8 @@ func TestFewLarge(t *testing.T) {
 	}
 }
 
-// BenchmarkFew is the dearest search for a plan with a bounded number of VMs, exact
-// and not.
+// BenchmarkFew measures the most expensive search with a bounded number of VMs, exact and
+// approximate.
 func BenchmarkFew(b *testing.B) {
 	for _, regions := range []int{1024, 4096, maxRegions} {
 		b.Run(fmt.Sprintf("regions=%d", regions), func(b *testing.B) {
@@ -551,8 +552,8 @@ func BenchmarkFew(b *testing.B) {
 	}
 }
 
-// BenchmarkRoom is a cache that almost fills an allocator's memory, of ten VM types, and
-// the largest one that there is room for.
+// BenchmarkRoom measures plans of a cache that almost fills an allocator's memory, of ten
+// VM types, and the search for the largest cache that fits.
 func BenchmarkRoom(b *testing.B) {
 	room := uint64(256 << 30)
 	var offers []Offer
@@ -581,8 +582,8 @@ func BenchmarkRoom(b *testing.B) {
 	})
 }
 
-// BenchmarkChoose is the largest cache there can be, of a large menu: 100 types of
-// odd sizes at one distance, none dearer and smaller than another.
+// BenchmarkChoose measures plans of the largest possible cache, from a large menu: 100
+// types of odd sizes at one distance, none dearer and smaller than another.
 func BenchmarkChoose(b *testing.B) {
 	for _, available := range []int{-1, 20} {
 		for _, regions := range []int{64, 1024, maxRegions} {
