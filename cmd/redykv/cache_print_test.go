@@ -8,7 +8,8 @@ import (
 	"github.com/redykv/redykv/internal/api/managerv1"
 )
 
-// Where there is no plan there is no price: nothing at all would not be cheap.
+// TestDecisionWithoutPlan checks that a decision without a plan has no price: a price of 0
+// would look cheap.
 func TestDecisionWithoutPlan(t *testing.T) {
 	config := &managerv1.Configuration{ClientThreads: 1, BatchSize: 1, QueueDepth: 16}
 	var b bytes.Buffer

@@ -12,8 +12,7 @@ import (
 	"github.com/redykv/redykv/redytier"
 )
 
-// cmdMoves has a cache of a manager's leave its server, and then lose it, while bytes
-// travel there and back.
+// cmdMoves makes a cache leave its server, and then lose it, during writes and reads.
 func cmdMoves(ts *testscript.TestScript, neg bool, args []string) {
 	want(ts, neg, args, 1, "moves TRANSPORT")
 	cmdStart(ts, false, []string{"MOVES", `manager ready at (http://.*)$`, "redykv", "manager", "--listen", "127.0.0.1:0", "--transport", args[0], "--memory", "64MiB"})
@@ -34,7 +33,7 @@ func moves(ctx context.Context, ts *testscript.TestScript, cache *redytier.Cache
 	vm := cache.Regions()[0].VM
 	reclaim := command(ts, []string{"redykv", "manager", "reclaim", "--manager", ts.Getenv("MOVES"), "--vm", vm, "--notice", "1h"})
 	for left := false; !left; {
-		if err := fill(ctx, cache); err != nil { // again and again, while the cache moves
+		if err := fill(ctx, cache); err != nil { // repeatedly, during the move
 			return err
 		}
 		if reclaim.Process == nil {

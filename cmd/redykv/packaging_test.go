@@ -12,7 +12,7 @@ import (
 	"github.com/redykv/redykv/cmd/redykv/internal/settings"
 )
 
-// The files that are installed fit the command: their settings exist and are taken.
+// TestPackaging checks that the installed files use existing settings with valid values.
 func TestPackaging(t *testing.T) {
 	dir := filepath.Join("..", "..", "packaging")
 	cmd := newServeCmd()

@@ -36,7 +36,7 @@ func cmdRoundTrip(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 }
 
-// fill writes random bytes all over the cache and expects to read them.
+// fill writes random bytes to the whole cache and reads them back.
 func fill(ctx context.Context, cache *redytier.Cache) error {
 	const chunk = 3000 // spans region borders
 	random := rand.NewChaCha8([32]byte{1})

@@ -29,14 +29,13 @@ import (
 	"github.com/redykv/redykv/manager/access"
 )
 
-// TestMain makes this test binary the redykv command as well: scripts run it as
-// a second process, and so does the local allocator.
+// TestMain makes this test binary the redykv command too, for scripts and for the local
+// allocator.
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"redykv": main})
 }
 
-// TestScript runs testdata/script/*.txt. Beside testscript's own commands they
-// have:
+// TestScript runs testdata/script/*.txt. They have these commands in addition to testscript's:
 //
 //	start NAME REGEXP PROGRAM [ARG...]  start a process and wait until a line of
 //	                                    its standard output matches; the first
@@ -145,12 +144,12 @@ func TestScript(t *testing.T) {
 	})
 }
 
-// scriptTimeout bounds each wait of a script; it is not a measurement.
+// scriptTimeout bounds each wait of a script.
 const scriptTimeout = time.Minute
 
 type processesKey struct{}
 
-// processes are those that a script started, by name.
+// processes has the processes that a script started, by name.
 type processes map[string]*exec.Cmd
 
 func want(ts *testscript.TestScript, neg bool, args []string, least int, usage string) {
@@ -159,7 +158,7 @@ func want(ts *testscript.TestScript, neg bool, args []string, least int, usage s
 	}
 }
 
-// command prepares a program in the script's directory and environment.
+// command returns a command with the script's directory and environment.
 func command(ts *testscript.TestScript, args []string) *exec.Cmd {
 	path := args[0]
 	for _, dir := range filepath.SplitList(ts.Getenv("PATH")) {
@@ -216,7 +215,7 @@ func cmdStart(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Fatalf("%s ended without a line like %s", args[0], args[1])
 }
 
-// started takes a process out of the table.
+// started removes a process from the table.
 func started(ts *testscript.TestScript, name string) *exec.Cmd {
 	all := ts.Value(processesKey{}).(processes)
 	cmd := all[name]
@@ -227,11 +226,11 @@ func started(ts *testscript.TestScript, name string) *exec.Cmd {
 	return cmd
 }
 
-// exitCode waits for a process; one that does not end is killed, which is -1.
+// exitCode waits for a process. It kills one that does not end, and returns -1.
 func exitCode(cmd *exec.Cmd) int {
 	timer := time.AfterFunc(scriptTimeout, func() { _ = cmd.Process.Kill() })
 	defer timer.Stop()
-	_ = cmd.Wait() // its code says it all
+	_ = cmd.Wait() // the exit code has the result
 	return cmd.ProcessState.ExitCode()
 }
 
@@ -250,7 +249,7 @@ func cmdHangup(ts *testscript.TestScript, neg bool, args []string) {
 	send(ts, args[0], syscall.SIGHUP)
 }
 
-// send sends a signal to a process that a script started.
+// send sends a signal to a process of a script.
 func send(ts *testscript.TestScript, name string, signal syscall.Signal) {
 	cmd := ts.Value(processesKey{}).(processes)[name]
 	if cmd == nil {
@@ -273,7 +272,7 @@ func cmdEnds(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// cmdRefusing takes a port and does not listen there: nobody else can.
+// cmdRefusing binds a port without listening, so that no other process can listen there.
 func cmdRefusing(ts *testscript.TestScript, neg bool, args []string) {
 	want(ts, neg, args, 1, "refusing NAME")
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
@@ -304,12 +303,12 @@ func cmdKillVM(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// pidOfVM finds the process of a VM, or returns 0.
+// pidOfVM returns the process of a VM, or 0.
 func pidOfVM(ts *testscript.TestScript, id string) int {
 	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	ts.Check(err)
 	for _, file := range lines {
-		// A process may end between the listing and the reading.
+		// A process may end after the listing.
 		line, err := os.ReadFile(file)
 		if err == nil && bytes.Contains(line, []byte("\x00--vm-id\x00"+id+"\x00")) {
 			pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
@@ -398,7 +397,7 @@ func cmdWatch(ts *testscript.TestScript, neg bool, args []string) {
 	e := stream.Msg()
 	ts.Check(os.WriteFile(ts.MkAbs(args[2]), fmt.Appendf(nil, "%d %v %s: %s\n", e.GetSequence(), e.GetKind(), e.GetVmId(), e.GetReason()), 0o600))
 	cancel()
-	_ = stream.Close() // it ends with the context's error
+	_ = stream.Close() // it returns the context's error
 }
 
 func cmdExits(ts *testscript.TestScript, neg bool, args []string) {

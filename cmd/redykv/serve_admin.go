@@ -24,13 +24,6 @@ import (
 //	/readyz        200 while clients are served and their writes become as
 //	               durable as promised, otherwise 503 and the reason
 //	/debug/pprof/  profiles
-//
-//	/metrics       numbers for Prometheus
-//	/              the store's as a table, for people
-//	/healthz       200 as long as the process answers
-//	/readyz        200 while clients are served and what they write becomes as
-//	               durable as promised, 503 and why not otherwise
-//	/debug/pprof/  profiles
 type admin struct {
 	*sideServer
 	registry *prometheus.Registry

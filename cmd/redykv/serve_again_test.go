@@ -16,10 +16,10 @@ import (
 	"github.com/redykv/redykv/manager/access"
 )
 
-// This file has what scripts need to take a server's remote memory away, and wait until it
+// This file has the script commands that take remote memory from a server and wait until it
 // has some again.
 
-// cmdBecomes asks until the answer is the one that is wanted.
+// cmdBecomes repeats a command until the reply matches.
 func cmdBecomes(ts *testscript.TestScript, neg bool, args []string) {
 	want(ts, neg, args, 3, "becomes ADDR REPLY-REGEXP ARG...")
 	re, err := regexp.Compile(args[1])
@@ -32,7 +32,7 @@ func cmdBecomes(ts *testscript.TestScript, neg bool, args []string) {
 	})
 }
 
-// again calls f until that says true.
+// again calls f until it reports done.
 func again(ts *testscript.TestScript, f func() (seen string, done bool)) {
 	for end := time.Now().Add(scriptTimeout); ; time.Sleep(10 * time.Millisecond) {
 		seen, done := f()
@@ -69,13 +69,13 @@ func cmdCaches(ts *testscript.TestScript, neg bool, args []string) {
 	})
 }
 
-// relay takes connections on to another address. While it is cut, what it gets stays
-// where it is: nobody is told of anything.
+// relay forwards connections to another address. While it is cut, it keeps the bytes it
+// receives, and no side gets an error.
 type relay struct {
 	ln   net.Listener
 	to   string
-	open sync.RWMutex // held for writing while it is cut
-	cut  bool         // the script's
+	open sync.RWMutex // write-locked while the relay is cut
+	cut  bool         // whether the script cut the relay
 
 	mu    sync.Mutex
 	conns []net.Conn
@@ -138,7 +138,7 @@ func (r *relay) accept(running *sync.WaitGroup) {
 	}
 }
 
-// keep remembers connections, unless the relay has ended.
+// keep registers connections, unless the relay is closed.
 func (r *relay) keep(conns ...net.Conn) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -151,7 +151,7 @@ func (r *relay) keep(conns ...net.Conn) bool {
 	return !r.ended
 }
 
-// carry ends both connections with the first.
+// carry forwards bytes. It closes both connections when one ends.
 func (r *relay) carry(from, to net.Conn) {
 	buf := make([]byte, 64<<10)
 	for {

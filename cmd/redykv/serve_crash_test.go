@@ -15,28 +15,27 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// Of a crash: connections that write at once, and the writes of each that are sent
-// together.
+// Of a crash: concurrent connections, and writes per batch.
 const (
 	crashWriters = 4
 	crashBatch   = 16
 	crashRounds  = 3
 )
 
-// crashWrite is a batch of writes whose replies came, and when.
+// crashWrite is an answered batch of writes, and its times.
 type crashWrite struct {
 	last           int // number of its last write
 	sent, answered time.Time
 }
 
-// crashWriter stores keys with growing numbers over a connection of its own.
+// crashWriter writes keys with growing numbers over one connection.
 type crashWriter struct {
 	number   int
 	answered []crashWrite
 }
 
-// cmdCrashes kills a server that is written to, and checks that what is there
-// afterwards is what the durability promised.
+// cmdCrashes kills a server during writes, and checks that the remaining data satisfy the
+// promised durability.
 func cmdCrashes(ts *testscript.TestScript, neg bool, args []string) {
 	want(ts, neg, args, 1, "crashes DURABILITY [FLAG...]")
 	durability := args[0]
@@ -54,7 +53,7 @@ func cmdCrashes(ts *testscript.TestScript, neg bool, args []string) {
 		var all sync.WaitGroup
 		var answered atomic.Int64
 		begun := time.Now()
-		// Enough for what is lost to be a part of it.
+		// Wait until there are enough writes to lose.
 		enough := func() bool {
 			return answered.Load() >= 100 && (durability == "always" || time.Since(begun) > 2500*time.Millisecond)
 		}
@@ -64,7 +63,7 @@ func cmdCrashes(ts *testscript.TestScript, neg bool, args []string) {
 			all.Go(func() {
 				failed <- writers[i].write(addr, round, func() {
 					if answered.Add(1); enough() {
-						_ = process.Signal(syscall.SIGKILL) // again and again: it is the same
+						_ = process.Signal(syscall.SIGKILL) // repeated signals do no harm
 					}
 				})
 			})
@@ -87,7 +86,7 @@ func (w *crashWriter) write(addr string, round int, answered func()) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = conn.Close() }() // it is broken
+	defer func() { _ = conn.Close() }() // the connection is broken
 	if err := conn.SetDeadline(time.Now().Add(scriptTimeout)); err != nil {
 		return err
 	}
@@ -117,7 +116,7 @@ func (w *crashWriter) write(addr string, round int, answered func()) error {
 	}
 }
 
-// timeoutOf is the error, if it is that the server does not answer; it may be gone.
+// timeoutOf returns err if it is a timeout. Other errors mean that the server is gone.
 func timeoutOf(err error) error {
 	var timeout net.Error
 	if errors.As(err, &timeout) && timeout.Timeout() {
@@ -126,9 +125,9 @@ func timeoutOf(err error) error {
 	return nil
 }
 
-// checkCrash holds what the server at addr has against what was answered.
+// checkCrash compares the data of the server at addr with the answered writes.
 func checkCrash(addr string, writers []*crashWriter, round int, durability string) error {
-	// Of the batches that are there, and of those that are lost.
+	// Times of the kept and the lost batches.
 	var lastKept, firstLost, lastLost time.Time
 	for _, w := range writers {
 		kept, err := countKept(addr, w, round)
@@ -153,8 +152,8 @@ func checkCrash(addr string, writers []*crashWriter, round int, durability strin
 			}
 		}
 	}
-	// The server answered after a batch was sent and before its replies were here, so
-	// that what these times say is never more than what was.
+	// The server answered a batch between its sent and its received time. The comparison uses
+	// the times that give a lower bound.
 	if durability == "everysec" && lastLost.Sub(firstLost) > time.Second {
 		return fmt.Errorf("%v of answered writes are lost", lastLost.Sub(firstLost))
 	}
@@ -164,8 +163,8 @@ func checkCrash(addr string, writers []*crashWriter, round int, durability strin
 	return nil
 }
 
-// countKept is how many of a writer's keys are there: the first ones, or it is an
-// error.
+// countKept returns the number of a writer's keys that exist. It returns an error unless they
+// are the first ones.
 func countKept(addr string, w *crashWriter, round int) (kept int, err error) {
 	conn, err := net.Dial("tcp", addr)
 	if err != nil {

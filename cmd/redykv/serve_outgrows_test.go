@@ -19,41 +19,41 @@ import (
 	"github.com/redykv/redykv/ssdtier"
 )
 
-// Of a server whose data outgrow it: what it has, and what is written to it.
+// Sizes of the server and of the data written to it.
 const (
-	outgrownMemory  = 16 << 20 // of which values have a 32nd at most
+	outgrownMemory  = 16 << 20 // a value may take a 32nd of it
 	outgrownCache   = 32 << 20
-	outgrownSegment = 4 << 20 // of the files by which the disk gets space back
+	outgrownSegment = 4 << 20 // of the files, which are the unit of freed disk space
 
 	outgrownRecord = 2 << 10
 	outgrownKeys   = 6 * outgrownMemory / outgrownRecord
-	outgrownBatch  = 256 // commands that are sent together
-	outgrownRounds = 3   // of overwriting all
+	outgrownBatch  = 256 // commands per pipeline
+	outgrownRounds = 3   // of overwriting all keys
 )
 
-// Bounds of what the server takes beside the data.
+// Bounds of the server's memory and files beside the data.
 const (
-	// Go's heap with what is not collected yet, the index, and buffers of connections, of
-	// compaction and of the cache, which were 25 to 71 MiB: no more than the data.
+	// For the Go heap with garbage, the index, and buffers of connections, of compaction and
+	// of the cache. Measured: 25 to 71 MiB. It must not exceed the data.
 	outgrownAllowance = 96 << 20
-	// The files take so many times what is live: half of the log may be dead, it is looked
-	// at again when it has grown by an eighth, and some files wait to be written over.
+	// The files may take this multiple of the live data: half of the log may be dead, the next
+	// check follows after a growth by an eighth, and some files wait for reuse.
 	outgrownFiles = 3
 )
 
-// outgrown is a server whose data are more than its memory, and what it should have.
+// outgrown is a server with more data than memory, and the expected data.
 type outgrown struct {
 	ts   *testscript.TestScript
 	dir  string
 	db   *redis.Client
-	keys map[int]int // the version that each key has
+	keys map[int]int // the version of each key
 
 	flags []string
 	ctx   context.Context
 }
 
-// cmdOutgrows writes six times as much as there is memory, overwrites it while SCAN goes
-// through it, and then all of it again and again.
+// cmdOutgrows writes six times the server's memory, overwrites it during a SCAN, and then
+// overwrites all of it several times.
 func cmdOutgrows(ts *testscript.TestScript, neg bool, args []string) {
 	want(ts, neg, args, 1, "outgrows TRANSPORT")
 	ctx, cancel := context.WithTimeout(context.Background(), 5*scriptTimeout)
@@ -63,7 +63,7 @@ func cmdOutgrows(ts *testscript.TestScript, neg bool, args []string) {
 		"--addr", "127.0.0.1:0", "--dir", o.dir, "--memory", strconv.Itoa(outgrownMemory), "--records", "1000",
 		"--redy", "embedded", "--cache", strconv.Itoa(outgrownCache), "--transport", args[0],
 	}
-	// Files of the size that a large disk has would not be full once in this test.
+	// Files of the default size for large disks would never fill up in this test.
 	files, err := ssdtier.OpenWith(ts.MkAbs(o.dir), ssdtier.Options{SegmentSize: outgrownSegment})
 	ts.Check(err)
 	ts.Check(files.Close())
@@ -88,20 +88,19 @@ func cmdOutgrows(ts *testscript.TestScript, neg bool, args []string) {
 func (o *outgrown) start() {
 	cmdStart(o.ts, false, append([]string{"OUTGROWN", "redykv ready at (.*)$", "redykv", "serve"}, o.flags...))
 	db := redis.NewClient(&redis.Options{Addr: o.ts.Getenv("OUTGROWN"), ReadTimeout: scriptTimeout, MaxRetries: -1})
-	o.ts.Defer(func() { _ = db.Close() }) // its server has ended
+	o.ts.Defer(func() { _ = db.Close() }) // the server has ended
 	o.db = db
 }
 
 func outgrownKey(n int) string { return fmt.Sprintf("key:%d", n) }
 
-// outgrownValue makes a record of its key, of a size that differs.
+// outgrownValue returns a record of a key and a version. Sizes differ.
 func outgrownValue(n, version int) string {
 	text := fmt.Sprintf("%d:%d ", n, version)
 	return strings.Repeat(text, (outgrownRecord-n%100)/len(text))
 }
 
-// write stores keys from from to before until, a batch at a time, and looks after each how
-// many there are.
+// write stores the keys [from, until) in batches, and checks the number of keys after each.
 func (o *outgrown) write(from, until, version int) {
 	for ; from < until; from += outgrownBatch {
 		_, err := o.db.Pipelined(o.ctx, func(p redis.Pipeliner) error {
@@ -116,7 +115,7 @@ func (o *outgrown) write(from, until, version int) {
 	}
 }
 
-// remove deletes some keys from from to before until.
+// remove deletes some of the keys [from, until).
 func (o *outgrown) remove(from, until int) {
 	_, err := o.db.Pipelined(o.ctx, func(p redis.Pipeliner) error {
 		for n := from; n < until; n += 8 {
@@ -137,9 +136,9 @@ func (o *outgrown) checkSize() {
 	}
 }
 
-// scanWhileItChanges goes through all keys, and between two steps overwrites some that it
-// has been at and some that it has not, deletes some and stores new ones: the keys that
-// are there all the while have to be found.
+// scanWhileItChanges scans all keys. Between two steps it overwrites, deletes and stores keys,
+// before and behind the cursor. The scan must return all keys that exist during the whole
+// scan.
 func (o *outgrown) scanWhileItChanges() {
 	before := make(map[string]bool)
 	for n := range o.keys {
@@ -180,7 +179,7 @@ func (o *outgrown) scanWhileItChanges() {
 	}
 }
 
-// waitForSpace waits until compaction has given back what was overwritten.
+// waitForSpace waits until compaction has freed the space of overwritten records.
 func (o *outgrown) waitForSpace() {
 	bound := int64(outgrownFiles * outgrownRecord * len(o.keys))
 	for until := time.Now().Add(scriptTimeout); ; {
@@ -194,14 +193,14 @@ func (o *outgrown) waitForSpace() {
 	}
 }
 
-// taken is how much of the disk the files take.
+// taken returns the disk space of the files.
 func (o *outgrown) taken() (bytes int64) {
 	o.ts.Check(filepath.WalkDir(o.ts.MkAbs(o.dir), func(_ string, entry fs.DirEntry, err error) error {
 		var info fs.FileInfo
 		if err == nil {
 			info, err = entry.Info()
 		}
-		if errors.Is(err, fs.ErrNotExist) { // it was removed meanwhile
+		if errors.Is(err, fs.ErrNotExist) { // removed after the listing
 			return nil
 		}
 		if err == nil {
@@ -212,8 +211,7 @@ func (o *outgrown) taken() (bytes int64) {
 	return bytes
 }
 
-// checkAll reads all keys, and looks at what the server tells about itself and how much
-// memory it has.
+// checkAll reads all keys, and checks the server's metrics and memory.
 func (o *outgrown) checkAll(when string) {
 	o.checkSize()
 	batch := make([]int, 0, outgrownBatch)
@@ -252,8 +250,8 @@ func (o *outgrown) checkAll(when string) {
 	o.checkMemory(when)
 }
 
-// checkMemory holds the memory of the server's process, at most until now, against what it
-// was given. The program's code is not counted, which is in the file that it is run from.
+// checkMemory compares the peak memory of the server's process with its options. The program's
+// code, which is mapped from its file, does not count.
 func (o *outgrown) checkMemory(when string) {
 	pid := o.ts.Value(processesKey{}).(processes)["OUTGROWN"].Process.Pid
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))

@@ -15,8 +15,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// cmdRedis sends one command and QUIT, so that the reply ends with the
-// connection.
+// cmdRedis sends one command and QUIT. The reply ends with the connection.
 func cmdRedis(ts *testscript.TestScript, neg bool, args []string) {
 	want(ts, neg, args, 3, "redis ADDR REPLY-REGEXP ARG...")
 	conn, err := net.Dial("tcp", args[0])
@@ -45,16 +44,15 @@ func cmdRedisTLS(ts *testscript.TestScript, neg bool, args []string) {
 	ask(ts, conn, args[3], args[4:])
 }
 
-// ask sends a command and QUIT, and matches the reply, or the error that came in its
-// place, with an expression.
+// ask sends a command and QUIT, and matches the reply, or the error instead of it, with an
+// expression.
 func ask(ts *testscript.TestScript, conn net.Conn, expression string, command []string) {
 	answered(ts, reply(ts, conn, command), expression)
 }
 
-// reply sends a command and QUIT, and returns the reply, or the error that came in its
-// place.
+// reply sends a command and QUIT, and returns the reply, or the error instead of it.
 func reply(ts *testscript.TestScript, conn net.Conn, command []string) string {
-	defer func() { _ = conn.Close() }() // read to its end, or given up
+	defer func() { _ = conn.Close() }() // read to its end, or failed
 	ts.Check(conn.SetDeadline(time.Now().Add(scriptTimeout)))
 	w := bufio.NewWriter(conn)
 	for _, command := range [][]string{command, {"QUIT"}} {
@@ -82,11 +80,11 @@ func answered(ts *testscript.TestScript, text, expression string) {
 
 type notifyKey struct{}
 
-// cmdNotified stands in for a service manager.
+// cmdNotified acts as the service manager.
 func cmdNotified(ts *testscript.TestScript, neg bool, args []string) {
 	want(ts, neg, args, 0, "notified [STATE]")
 	if len(args) == 0 {
-		// A socket's path is short, which the script's directory may not be.
+		// A socket's path must be short; the script's directory may be long.
 		dir, err := os.MkdirTemp("", "notify")
 		ts.Check(err)
 		path := dir + "/socket"
@@ -110,5 +108,5 @@ func cmdNotified(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// notifySocket is a script's.
+// notifySocket is the socket of a script's service manager.
 type notifySocket struct{ conn *net.UnixConn }

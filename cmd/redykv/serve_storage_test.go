@@ -9,7 +9,7 @@ import (
 	"github.com/redykv/redykv/ssdtier"
 )
 
-// What is said of the SSD's files is what they are opened with.
+// TestServedFiles checks that the flags for the SSD's files set their options.
 func TestServedFiles(t *testing.T) {
 	for _, tc := range []struct {
 		args    []string

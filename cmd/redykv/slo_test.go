@@ -7,7 +7,8 @@ import (
 	modelbench "github.com/redykv/redykv/internal/bench/model"
 )
 
-// An SLO is kept if latency and throughput are, and --min-kept asks for as many.
+// TestKeptEnough checks that a row keeps its SLO if both latency and throughput do, and that
+// --min-kept is the least number of such rows.
 func TestKeptEnough(t *testing.T) {
 	report := &modelbench.CheckReport{Rows: []modelbench.CheckRow{
 		{SLOLatencyUs: 10, SLOMops: 1, MeasuredLatencyUs: 9, MeasuredMops: 1.1},

@@ -15,7 +15,7 @@ import (
 	"github.com/redykv/redykv/redytier"
 )
 
-// survivor is a manager that is killed and started again while a cache is used.
+// survivor is a manager that is killed and restarted while a cache is in use.
 type survivor struct {
 	ts     *testscript.TestScript
 	flags  []string
@@ -24,7 +24,7 @@ type survivor struct {
 	events chan redytier.Event
 }
 
-// cmdSurvives has a cache go on through deaths of its manager.
+// cmdSurvives checks that a cache keeps working when its manager is killed.
 func cmdSurvives(ts *testscript.TestScript, neg bool, args []string) {
 	want(ts, neg, args, 1, "survives TRANSPORT [static]")
 	s := &survivor{
@@ -69,8 +69,8 @@ func (s *survivor) start(listen string) {
 	cmdStart(s.ts, false, append([]string{"SURVIVOR", `manager ready at (http://.*)$`, "redykv", "manager", "--listen", listen}, s.flags...))
 }
 
-// lives kills the manager under a cache that is used, and has everything of the
-// cache work with the next one.
+// lives kills the manager while its cache is in use, and checks that all operations of the
+// cache work with the restarted manager.
 func (s *survivor) lives(ctx context.Context, listen string) error {
 	using, stop := context.WithCancelCause(ctx)
 	used := make(chan error, 1)
@@ -110,7 +110,7 @@ func (s *survivor) lives(ctx context.Context, listen string) error {
 	return nil
 }
 
-// through ends with the cache on another VM than vm, and larger.
+// through moves the cache away from vm and enlarges it.
 func (s *survivor) through(ctx context.Context, listen, vm string) error {
 	cmdKill(s.ts, false, []string{"SURVIVOR"})
 	if err := fill(ctx, s.cache); err != nil {
@@ -135,7 +135,7 @@ func (s *survivor) through(ctx context.Context, listen, vm string) error {
 	if _, err := s.api.Reclaim(ctx, connect.NewRequest(&managerv1.ReclaimRequest{VmId: vm, NoticeMs: 3_600_000})); err != nil {
 		return fmt.Errorf("reclaim: %w", err)
 	}
-	cmdKill(s.ts, false, []string{"SURVIVOR"}) // what it was told, the next one knows
+	cmdKill(s.ts, false, []string{"SURVIVOR"}) // the next manager must know the changes
 	s.start(listen)
 	for {
 		select {

@@ -15,8 +15,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// cmdCertificate makes NAME.cert, a certificate for 127.0.0.1 that is its own
-// authority, and NAME.key.
+// cmdCertificate makes NAME.cert, a self-signed certificate for 127.0.0.1, and NAME.key.
 func cmdCertificate(ts *testscript.TestScript, neg bool, args []string) {
 	want(ts, neg, args, 1, "certificate NAME")
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// topText is what a server offers, with some numbers that have grown by n.
+// topText returns a server's metrics; some of them are n.
 func topText(n string) string {
 	return strings.NewReplacer("N", n).Replace(`# TYPE redykv_operations_total counter
 redykv_operations_total{kind="read"} N
@@ -64,11 +64,11 @@ func TestTopPage(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, page)
 		}
 	}
-	// A server that was started anew has done what it says.
+	// After a restart, counters count from 0.
 	if page := topPage("http://here", read("5000", 0), read("10", time.Second)); !strings.Contains(page, "\ncommands    10/s") {
 		t.Error(page)
 	}
-	// One that does nothing has no latencies.
+	// An idle server has no latencies.
 	if page := topPage("http://here", read("10", 0), read("10", time.Second)); !strings.Contains(page, "\nlatency     p50 -  ") || !strings.Contains(page, "\nreads from  -\n") {
 		t.Error(page)
 	}
@@ -77,7 +77,7 @@ func TestTopPage(t *testing.T) {
 	}
 }
 
-// On a screen each page takes the place of the one before.
+// TestOnScreen checks that each page replaces the one before.
 func TestOnScreen(t *testing.T) {
 	if got := onScreen("a\nb\n"); got != "\x1b[Ha\x1b[K\nb\x1b[K\n\x1b[J" {
 		t.Errorf("%q", got)

@@ -15,7 +15,7 @@ import (
 	"github.com/redykv/redykv/ycsb"
 )
 
-// comparing is a comparison of one device that reads for a moment.
+// comparing returns the command of a short comparison of one device.
 func comparing(t *testing.T, device string, flags ...string) *exec.Cmd {
 	cmd := exec.CommandContext(t.Context(), os.Args[0], append([]string{
 		"ycsb", "compare", "--devices", device, "--value-size", "100", "--distributions", "uniform", "--threads", "2",
@@ -25,14 +25,14 @@ func comparing(t *testing.T, device string, flags ...string) *exec.Cmd {
 	return cmd
 }
 
-// TestComparisonTakesWhatItSays compares the estimate, on which a comparison is refused,
-// with the most memory that the process had.
+// TestComparisonTakesWhatItSays compares the estimate for the memory of a comparison with the
+// process's peak.
 func TestComparisonTakesWhatItSays(t *testing.T) {
 	if machine.RaceDetector || testing.Short() {
 		t.Skip("loads millions of records; the race detector takes memory of its own")
 	}
 	const records = 1_000_000
-	program, err := os.Stat(os.Args[0]) // what is mapped of it counts for the process, and can be dropped
+	program, err := os.Stat(os.Args[0]) // its mapped pages count for the process, but can be dropped
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,8 +53,8 @@ func TestComparisonTakesWhatItSays(t *testing.T) {
 	}
 }
 
-// controlGroup makes a control group that may have so much memory, and returns the file
-// that takes its processes, or skips the test.
+// controlGroup makes a control group with a memory limit, and returns its file of processes.
+// It skips the test if it cannot.
 func controlGroup(t *testing.T, limit int64) (procs string) {
 	t.Helper()
 	var reasons []error
@@ -65,7 +65,7 @@ func controlGroup(t *testing.T, limit int64) (procs string) {
 		err := os.Mkdir(dir, 0o755)
 		if err == nil {
 			t.Cleanup(func() { _ = os.Remove(dir) }) // empty by then
-			inner := filepath.Join(dir, "inner")     // whose parent has the limit
+			inner := filepath.Join(dir, "inner")     // the limit is on its parent
 			if err = os.WriteFile(filepath.Join(dir, version.limit), fmt.Append(nil, limit), 0); err == nil {
 				err = os.Mkdir(inner, 0o755)
 			}
@@ -80,8 +80,8 @@ func controlGroup(t *testing.T, limit int64) (procs string) {
 	return ""
 }
 
-// TestComparisonInAControlGroup is refused beforehand by the limit of a group around its
-// own, and runs where it fits.
+// TestComparisonInAControlGroup checks that the limit of a parent control group refuses a
+// large comparison, and that a smaller one runs.
 func TestComparisonInAControlGroup(t *testing.T) {
 	procs := controlGroup(t, 14<<30/10)
 	run := func(device, records string) (string, error) {

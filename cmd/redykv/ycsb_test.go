@@ -17,7 +17,7 @@ import (
 	"github.com/redykv/redykv/ycsb"
 )
 
-// cacheServers are the child processes of this one that are cache servers.
+// cacheServers returns the process ids of this process's cache servers.
 func cacheServers(t *testing.T) []int {
 	t.Helper()
 	stats, err := filepath.Glob("/proc/[0-9]*/stat")
@@ -32,7 +32,7 @@ func cacheServers(t *testing.T) []int {
 		if err != nil || lineErr != nil {
 			continue // it has ended
 		}
-		// pid (name) state ppid …, where the name may hold anything.
+		// pid (name) state ppid …; the name may contain any characters.
 		after := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
 		if len(after) < 2 || after[1] != strconv.Itoa(os.Getpid()) || !bytes.Contains(line, []byte("cacheserver")) {
 			continue
@@ -46,7 +46,7 @@ func cacheServers(t *testing.T) []int {
 	return pids
 }
 
-// during does something once when a stage has made its first progress.
+// during calls a function once, at a stage's first progress.
 type during struct {
 	stage string
 	do    func()
@@ -62,9 +62,9 @@ func (d *during) Add(int64) {
 	}
 }
 
-// The process that lends the memory dies, in the middle of a run or of the
-// loading: reads go on from the SSD, none goes wrong, the results say what happened,
-// and another process takes its place.
+// TestCompareSurvivesItsCacheServer kills the cache server during a run or during loading.
+// Reads continue from the SSD without errors, the results have a note, and another cache
+// server replaces it.
 func TestCompareSurvivesItsCacheServer(t *testing.T) {
 	for _, tc := range []struct {
 		stage, note string // of the first run
@@ -92,8 +92,7 @@ func TestCompareSurvivesItsCacheServer(t *testing.T) {
 	}
 }
 
-// compareAndKill compares two runs on Redy, and kills its cache server at a
-// stage.
+// compareAndKill compares two runs on Redy, and kills the cache server at a stage.
 func compareAndKill(t *testing.T, stage string) []ycsb.Result {
 	redykv, err := exec.LookPath("redykv")
 	if err != nil {
@@ -130,7 +129,8 @@ func compareAndKill(t *testing.T, stage string) []ycsb.Result {
 	return results
 }
 
-// A signal ends a comparison, with all it has started and made.
+// TestCompareIsInterrupted checks that a signal ends a comparison and removes its processes
+// and files.
 func TestCompareIsInterrupted(t *testing.T) {
 	dir := t.TempDir()
 	ctx, cancel := context.WithTimeout(t.Context(), scriptTimeout)

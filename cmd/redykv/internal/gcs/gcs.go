@@ -1,9 +1,9 @@
 // Package gcs is a driver of gocloud.dev/blob for Google Cloud Storage. It opens URLs of
 // scheme gs, as gocloud.dev/blob/gcsblob does, and uses the JSON API over HTTP alone.
 //
-// The reason for its existence is the start of the program: gcsblob links gRPC, xDS and
-// the monitoring of cloud.google.com/go/storage, whose initialization took 10 of the 29 ms
-// of processor time of each command, and 25 MB of the executable.
+// It exists for the program's start time: gcsblob links gRPC, xDS and the monitoring of
+// cloud.google.com/go/storage. Their initialization took 10 of the 29 ms of processor time of
+// each command, and 25 MB of the executable.
 package gcs
 
 import (
@@ -36,9 +36,9 @@ func init() { blob.DefaultURLMux().RegisterBucket("gs", opener{}) }
 type opener struct{}
 
 // OpenBucketURL opens gs://BUCKET with the default credentials of the environment.
-// anonymous=true, or access_id=-, uses none; universe_domain is another cloud than
-// googleapis.com. Other values of access_id, and private_key_path, matter for signed URLs
-// alone, which this driver does not make. $STORAGE_EMULATOR_HOST replaces Google's servers.
+// anonymous=true or access_id=- uses none; universe_domain selects another cloud than
+// googleapis.com. Other values of access_id, and private_key_path, only affect signed URLs,
+// which this driver does not make. $STORAGE_EMULATOR_HOST replaces Google's servers.
 func (opener) OpenBucketURL(ctx context.Context, u *url.URL) (*blob.Bucket, error) {
 	b, err := open(ctx, u)
 	if err != nil {
@@ -97,8 +97,8 @@ type bucket struct {
 	objects *storage.ObjectsService
 }
 
-// ErrorCode maps the status of an HTTP response. Google answers 403 where an object may be
-// missing or forbidden; as gcsblob does, it counts as missing.
+// ErrorCode maps the status of an HTTP response. Google answers 403 if an object may be
+// missing or forbidden. As in gcsblob, it counts as missing.
 func (b *bucket) ErrorCode(err error) gcerrors.ErrorCode {
 	if errors.Is(err, errors.ErrUnsupported) {
 		return gcerrors.Unimplemented
@@ -133,13 +133,13 @@ func (b *bucket) Attributes(ctx context.Context, key string) (*driver.Attributes
 	}, nil
 }
 
-// timeOf reads a time of the API; the zero time if there is none.
+// timeOf parses a time of the API. It returns the zero time if there is none.
 func timeOf(text string) time.Time {
 	t, _ := time.Parse(time.RFC3339, text)
 	return t
 }
 
-// md5Of returns the MD5 of an object's bytes; nil if there is none.
+// md5Of returns the MD5 of an object, or nil if it has none.
 func md5Of(o *storage.Object) []byte {
 	sum, _ := base64.StdEncoding.DecodeString(o.Md5Hash)
 	return sum
@@ -171,9 +171,9 @@ type reader struct {
 func (r *reader) Attributes() *driver.ReaderAttributes { return &r.attributes }
 func (r *reader) As(any) bool                          { return false }
 
-// NewRangeReader reads length bytes from offset; all from there if length is negative.
+// NewRangeReader reads length bytes from offset, or all from there if length is negative.
 func (b *bucket) NewRangeReader(ctx context.Context, key string, offset, length int64, _ *driver.ReaderOptions) (driver.Reader, error) {
-	if length == 0 { // there is no empty range in HTTP
+	if length == 0 { // HTTP has no empty range
 		a, err := b.Attributes(ctx, key)
 		if err != nil {
 			return nil, err
@@ -198,8 +198,8 @@ func (b *bucket) NewRangeReader(ctx context.Context, key string, offset, length 
 	return &reader{response.Body, a}, nil
 }
 
-// writer implements driver.Writer: what is written goes through a pipe to the request,
-// which a goroutine runs. An object exists when Close has returned nil, and not before.
+// writer implements driver.Writer. A pipe connects it to the request, which a goroutine runs.
+// The object exists only when Close has returned nil.
 type writer struct {
 	*io.PipeWriter
 	ctx   context.Context
@@ -223,7 +223,7 @@ func (b *bucket) NewTypedWriter(ctx context.Context, key, contentType string, op
 	w := &writer{to, ctx, make(chan error, 1)}
 	go func() {
 		_, err := call.Media(from, media...).Do()
-		_ = from.CloseWithError(cmp.Or(err, io.ErrClosedPipe)) // fails the writes that follow
+		_ = from.CloseWithError(cmp.Or(err, io.ErrClosedPipe)) // fails later writes
 		w.ended <- err
 	}()
 	return w, nil

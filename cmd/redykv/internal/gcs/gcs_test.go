@@ -21,11 +21,11 @@ import (
 	"gocloud.dev/gcerrors"
 )
 
-// fake answers the requests of the driver as the JSON API does, from memory.
+// fake is an in-memory server of the JSON API for the driver's requests.
 type fake struct {
 	mu      sync.Mutex
 	objects map[string][]byte
-	partial map[string][]byte // resumable uploads under way
+	partial map[string][]byte // pending resumable uploads
 }
 
 func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -67,7 +67,7 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// upload takes an object in one request of two parts, or in several of 256 KiB each.
+// upload accepts an object in one request of two parts, or in several of 256 KiB each.
 func (f *fake) upload(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	if id := query.Get("upload_id"); id != "" {
@@ -106,7 +106,7 @@ func (f *fake) upload(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// TestBucket uses the driver as package device/blob does.
+// TestBucket uses the driver in the way of package device/blob.
 func TestBucket(t *testing.T) {
 	f := &fake{objects: make(map[string][]byte), partial: make(map[string][]byte)}
 	server := httptest.NewServer(f)

@@ -1,10 +1,10 @@
-// Package settings gives a command one configuration in three places: its flags, the
-// environment, and a YAML file, with the same names. What stands on the command line
-// counts before the environment, and that before the file.
+// Package settings reads a command's configuration from its flags, the environment and a YAML
+// file, with the same names. The command line overrides the environment, and that overrides
+// the file.
 //
-// A flag --max-clients is REDYKV_MAX_CLIENTS in the environment, with the prefix
-// REDYKV_, and max-clients in the file. A flag that can be repeated is a list in the
-// file, and has one value on a line in the environment.
+// A flag --max-clients is REDYKV_MAX_CLIENTS in the environment, with the prefix REDYKV_, and
+// max-clients in the file. A repeatable flag is a list in the file, and has one value per line
+// in the environment.
 package settings
 
 import (
@@ -20,29 +20,28 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// local marks flags that stand for themselves, as --help does; secret those whose
-// values are not shown; own those for which a variable says something else.
+// Annotations of flags: see Local, Secret and Own.
 const (
 	local  = "settings-local"
 	secret = "settings-secret"
 	own    = "settings-own"
 )
 
-// Local keeps a flag out of files and of what Print prints.
+// Local excludes flags from files and from Print.
 func Local(flags *pflag.FlagSet, names ...string) { mark(flags, local, names) }
 
-// Secret keeps the values of flags out of what Print prints.
+// Secret hides the values of flags from Print.
 func Secret(flags *pflag.FlagSet, names ...string) { mark(flags, secret, names) }
 
-// Own leaves a flag's variable to whoever reads it in another way than the flag: the
-// environment does not set the flag, and neither does a file where the variable is set,
-// which counts before it.
+// Own marks flags whose environment variable has another meaning, which the program reads
+// itself. FromEnvironment does not set such a flag. If the variable is set, FromFile does not
+// set it either, as the environment overrides the file.
 func Own(flags *pflag.FlagSet, names ...string) { mark(flags, own, names) }
 
 func mark(flags *pflag.FlagSet, what string, names []string) {
 	for _, name := range names {
 		if err := flags.SetAnnotation(name, what, nil); err != nil {
-			panic(err) // there is no such flag
+			panic(err) // unknown flag
 		}
 	}
 }
@@ -52,7 +51,7 @@ func is(f *pflag.Flag, what string) bool {
 	return ok || what == local && f.Name == "help"
 }
 
-// FromEnvironment sets the flags that are not set yet from the environment.
+// FromEnvironment sets flags from the environment, except those already set.
 func FromEnvironment(flags *pflag.FlagSet, prefix string) error {
 	var errs []error
 	flags.VisitAll(func(f *pflag.Flag) {
@@ -62,7 +61,7 @@ func FromEnvironment(flags *pflag.FlagSet, prefix string) error {
 			return
 		}
 		if is(f, own) {
-			f.Changed = true // for the file
+			f.Changed = true // FromFile must not override it
 			return
 		}
 		values := []string{value}
@@ -76,8 +75,8 @@ func FromEnvironment(flags *pflag.FlagSet, prefix string) error {
 	return errors.Join(errs...)
 }
 
-// Unknown are the variables of the environment that begin as those of flags do, and are
-// none: likely misspelt, but others may have set them for something else.
+// Unknown returns the environment variables with the prefix that belong to no flag. They may
+// be misspelt, or belong to other programs.
 func Unknown(flags *pflag.FlagSet, prefix string) (names []string) {
 	known := make(map[string]bool)
 	flags.VisitAll(func(f *pflag.Flag) { known[Variable(prefix, f.Name)] = true })
@@ -90,13 +89,13 @@ func Unknown(flags *pflag.FlagSet, prefix string) (names []string) {
 	return names
 }
 
-// Variable is what a flag is called in the environment.
+// Variable returns the environment variable of a flag.
 func Variable(prefix, flag string) string {
 	return prefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
-// FromFile sets the flags that are not set yet from a YAML file, a map of their names
-// to values. After an error some of them may have been set.
+// FromFile sets flags from a YAML file, a map of their names to values, except those already
+// set. After an error some flags may be set.
 func FromFile(flags *pflag.FlagSet, name string) error {
 	text, err := os.ReadFile(name)
 	if err != nil {
@@ -105,7 +104,7 @@ func FromFile(flags *pflag.FlagSet, name string) error {
 	var document, second yaml.Node
 	documents := yaml.NewDecoder(bytes.NewReader(text))
 	switch err := documents.Decode(&document); {
-	case errors.Is(err, io.EOF): // nothing, or comments only
+	case errors.Is(err, io.EOF): // empty, or only comments
 		return nil
 	case err != nil:
 		return fmt.Errorf("%s: %w", name, err)
@@ -145,7 +144,7 @@ func FromFile(flags *pflag.FlagSet, name string) error {
 	return nil
 }
 
-// valuesOf are the values of a flag as they stand in the file; nil: it says nothing.
+// valuesOf returns the values of a flag in the file; nil if it has none.
 func valuesOf(n *yaml.Node, f *pflag.Flag) ([]string, error) {
 	if n.Kind == yaml.AliasNode {
 		n = n.Alias
@@ -155,9 +154,9 @@ func valuesOf(n *yaml.Node, f *pflag.Flag) ([]string, error) {
 	case n.Kind == yaml.ScalarNode && n.Tag == "!!null":
 		return nil, nil
 	case n.Kind == yaml.ScalarNode && f.Value.Type() == "bool":
-		value := n.Value // which the flag refuses if it is no truth
+		value := n.Value // the flag rejects it if it is no boolean
 		var truth bool
-		if n.Decode(&truth) == nil { // yes and on are as good as true
+		if n.Decode(&truth) == nil { // YAML also has yes and on for true
 			value = strconv.FormatBool(truth)
 		}
 		return []string{value}, nil
@@ -176,7 +175,7 @@ func valuesOf(n *yaml.Node, f *pflag.Flag) ([]string, error) {
 	return values, nil
 }
 
-// set sets a flag to a value, or to a list of them.
+// set sets a flag to a value or to a list.
 func set(flags *pflag.FlagSet, f *pflag.Flag, values []string) error {
 	if list, ok := f.Value.(pflag.SliceValue); ok {
 		if err := list.Replace(values); err != nil {
@@ -190,7 +189,7 @@ func set(flags *pflag.FlagSet, f *pflag.Flag, values []string) error {
 			return errors.New("bad value")
 		}
 		var number *strconv.NumError
-		if errors.As(err, &number) { // which has a function's name in it
+		if errors.As(err, &number) { // its text has a function's name
 			return fmt.Errorf("%q: want a value of type %s", values[0], f.Value.Type())
 		}
 		return err
@@ -199,8 +198,8 @@ func set(flags *pflag.FlagSet, f *pflag.Flag, values []string) error {
 	return nil
 }
 
-// Print writes the flags' values as a file that FromFile reads, each after what it
-// means. Of secrets it says whether they are set.
+// Print writes the flags' values as a file for FromFile, each after its description. For a
+// secret it only writes whether it is set.
 func Print(w io.Writer, flags *pflag.FlagSet) error {
 	var b strings.Builder
 	var failed error
@@ -235,7 +234,7 @@ func Print(w io.Writer, flags *pflag.FlagSet) error {
 	return err
 }
 
-// scalar is a flag's value as YAML has it: numbers and truths without quotes.
+// scalar returns a flag's value as a YAML node: numbers and booleans without quotes.
 func scalar(f *pflag.Flag) *yaml.Node {
 	n := &yaml.Node{Kind: yaml.ScalarNode, Value: f.Value.String()}
 	switch f.Value.Type() {

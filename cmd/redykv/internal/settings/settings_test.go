@@ -48,8 +48,8 @@ func file(t *testing.T, text string) string {
 	return name
 }
 
-// The command line counts before the environment, and that before the file, also where
-// the variable is read by somebody else.
+// TestPrecedence checks that the command line overrides the environment, and that overrides
+// the file. This includes variables of flags marked by Own.
 func TestPrecedence(t *testing.T) {
 	t.Setenv("T_MAX_CLIENTS", "30")
 	t.Setenv("T_NAME", "environment")
@@ -73,7 +73,7 @@ func TestPrecedence(t *testing.T) {
 	}
 }
 
-// What is printed is a file with the same values, but for secrets.
+// TestPrint checks that the output is a file with the same values, without secrets.
 func TestPrint(t *testing.T) {
 	var o options
 	flags := o.flags()
@@ -105,7 +105,7 @@ func TestPrint(t *testing.T) {
 	}
 }
 
-// What is wrong is told with its place, and never a secret.
+// TestErrors checks that errors have the place of the mistake, and no secrets.
 func TestErrors(t *testing.T) {
 	for text, want := range map[string]string{
 		"name: a\nnobody: b\n":    "line 2: nobody: there is no such setting",
@@ -139,7 +139,7 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// A truth in a file is as YAML, and Redis, have it.
+// TestTruths checks that booleans are accepted as in YAML and in Redis.
 func TestTruths(t *testing.T) {
 	for text, want := range map[string]bool{"yes": true, "no": false, "on": true, "off": false, "true": true, "False": false} {
 		var o options
@@ -149,7 +149,7 @@ func TestTruths(t *testing.T) {
 	}
 }
 
-// What begins like a flag's variable and is none is found.
+// TestUnknown checks that variables with the prefix and without a flag are found.
 func TestUnknown(t *testing.T) {
 	t.Setenv("TT_MAX_CLIENTS", "30")
 	t.Setenv("TT_MAX_CLIENT", "30")
