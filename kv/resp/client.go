@@ -10,14 +10,14 @@ import (
 	"github.com/redykv/redykv/kv/resp/internal/poll"
 )
 
-// Sizes in bytes of replies: at fullOutput they are sent before further commands are carried
-// out, and a buffer larger than keptOutput is not kept for the next batch.
+// Sizes in bytes of replies. At fullOutput, replies are sent before further commands run. A
+// buffer larger than keptOutput is freed after the batch.
 const (
 	fullOutput = 256 << 10
 	keptOutput = 1 << 20
 )
 
-// Limits of what is read and ignored from a client whose connection ends with an error or
+// Limits of the input that is discarded from a client whose connection ends with an error or
 // with the server.
 const (
 	lingering      = time.Second
@@ -37,12 +37,12 @@ type client struct {
 	ahead  readAhead
 	out    []byte // replies that are not sent yet
 	output output
-	owes   uint64 // the store's LastCommit before which out must not be sent; 0 if it may
+	owes   uint64 // the LastCommit of the store that out waits for; 0: none
 
 	worker  *worker // borrowed from the first operation of a batch to the batch's end
-	quit    bool    // no further command is carried out
-	refused bool    // quit, since the input is not a command, or too large
-	silent  bool    // quit, since a reply is missing: only out[:audible] is sent
+	quit    bool    // no further command runs
+	refused bool    // quit, because the input was invalid or too large
+	silent  bool    // quit, because a reply is missing: only out[:audible] is sent
 	audible int
 
 	readUntil, writeUntil time.Time // the deadlines of conn
@@ -51,7 +51,7 @@ type client struct {
 	loop   *loop      // the loop that owns it; nil if a goroutine does
 	seen   time.Time  // when the loop last read from it
 	plain  int        // batches of simple commands since the last other command
-	held   request    // if holds, a command that a goroutine carries out first
+	held   request    // if holds, a command that the goroutine runs first
 	holds  bool
 }
 
@@ -86,31 +86,31 @@ func (c *client) serve() (looped bool) {
 	return false
 }
 
-// mayEnd says whether the server is closing and all input that was read has been answered.
+// mayEnd reports whether the server is closing and all input read so far has been answered.
 func (c *client) mayEnd() bool { return len(c.in.ahead) == 0 && c.server.closing.Load() }
 
-// interrupted says whether the server is closing while the client sends more.
+// interrupted reports whether the server is closing while the client sends more.
 func (c *client) interrupted() bool { return c.in.full && c.server.closing.Load() }
 
-// linger reads and ignores input before the connection is closed, so that the client gets its
-// last replies: after a close with unread input, TCP resets the connection, and the client's
-// system drops the replies that the client has not read.
+// linger discards input before the connection is closed, so that the client receives its last
+// replies: when a socket with unread input is closed, TCP resets the connection, and the
+// client's system drops replies that the client has not read.
 func (c *client) linger() {
 	half, ok := c.conn.(interface{ CloseWrite() error })
 	if !ok || half.CloseWrite() != nil {
 		return
 	}
-	c.server.mu.Lock() // a closing server sets the deadlines of all clients under it
+	c.server.mu.Lock() // guards the deadlines that a closing server sets
 	err := c.conn.SetReadDeadline(time.Now().Add(lingering))
 	c.server.mu.Unlock()
 	if err != nil {
 		return
 	}
 	c.in.release()
-	_, _ = io.CopyN(io.Discard, c.conn, lingeringBytes) // an error ends it as well
+	_, _ = io.CopyN(io.Discard, c.conn, lingeringBytes) // an error also ends it
 }
 
-// fill waits for input. Large buffers of an idle connection are given back.
+// fill waits for input. It frees large buffers of an idle connection.
 func (c *client) fill() error {
 	if len(c.in.ahead) > 0 {
 		return c.in.fill()
@@ -145,8 +145,8 @@ func (c *client) fill() error {
 	return c.in.fill()
 }
 
-// readWithin sets a read deadline between patience and twice that. It is not set for each
-// read, since setting a deadline costs more than reading the clock.
+// readWithin sets a read deadline between patience and twice that. It does not set it for each
+// read, because reading the clock costs less than setting a deadline.
 func (c *client) readWithin(patience time.Duration) error {
 	now := time.Now()
 	if left := c.readUntil.Sub(now); left >= patience && left <= 2*patience {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Durability is what the reply to a write promises: which writes survive a crash of the
+// Durability is the guarantee of a reply to a write: which writes survive a crash of the
 // process or of the machine, and the loss of all tiers but the device's commit point.
 type Durability uint8
 
@@ -72,7 +72,7 @@ type committer struct {
 	store   committed
 	promise Durability
 	log     *slog.Logger
-	kick    chan struct{} // holds one if a commit may be needed
+	kick    chan struct{} // holds one element if a commit may be needed
 	ending  chan struct{} // closed when there are no connections left
 	stopped chan struct{} // closed after the last commit
 
@@ -80,14 +80,14 @@ type committer struct {
 	ended  *sync.Cond // on mu: a commit has ended
 	begun  uint64     // number of commits that have begun, one at a time
 	over   uint64     // number of commits that have ended
-	wanted uint64     // the largest LastCommit for which a connection waits
+	wanted uint64     // the largest LastCommit that a connection waits for
 	err    error      // of the last commit
 	// With DurabilityEverySecond, the answered writes that are not durable, oldest first. Writes
 	// that need the same commit have one entry, with the time of the first answer.
 	atRisk []answered
 }
 
-// answered is an answer to writes that need a commit.
+// answered records replies to writes that need a commit.
 type answered struct {
 	needs uint64
 	at    time.Time
@@ -104,7 +104,7 @@ func newCommitter(store committed, promise Durability, log *slog.Logger) *commit
 	return c
 }
 
-// start begins to commit; stop ends it.
+// start starts committing; stop ends it.
 func (c *committer) start() {
 	if c.promise == DurabilityNone {
 		close(c.stopped)
@@ -113,21 +113,22 @@ func (c *committer) start() {
 	go c.run()
 }
 
-// stop commits what was answered and is not durable, and ends. wait is not called any more.
+// stop commits the answered writes that are not durable, and ends. wait must not be called
+// afterwards.
 func (c *committer) stop() {
 	close(c.ending)
 	<-c.stopped
 }
 
-// state is the error of the last commit.
+// state returns the error of the last commit.
 func (c *committer) state() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.err
 }
 
-// wait waits until a write that needs that commit may be answered; 0 is no commit. An error
-// says that the write is not as durable as promised.
+// wait waits until a write that needs commit needs may be answered; 0 needs none. It returns
+// an error if the write is not as durable as promised.
 func (c *committer) wait(needs uint64) error {
 	if c.promise == DurabilityNone || needs <= c.store.LastCommit() {
 		return nil
@@ -141,7 +142,7 @@ func (c *committer) wait(needs uint64) error {
 }
 
 // waitForCommit waits until the write is durable, or until a commit fails that begins after
-// this call. The caller holds mu.
+// this call. The caller must hold mu.
 func (c *committer) waitForCommit(needs uint64) error {
 	mine := c.begun + 1
 	c.wanted = max(c.wanted, needs)
@@ -155,8 +156,8 @@ func (c *committer) waitForCommit(needs uint64) error {
 	return nil
 }
 
-// waitForOldest waits while an answer is too old and its write is not durable. The caller
-// holds mu.
+// waitForOldest waits while an answered write is not durable and its answer is older than
+// mostAtRisk. The caller must hold mu.
 func (c *committer) waitForOldest(needs uint64) error {
 	for !c.answer(needs, time.Now()) {
 		if c.err != nil {
@@ -167,7 +168,7 @@ func (c *committer) waitForOldest(needs uint64) error {
 	return nil
 }
 
-// tryWait says whether wait would return nil at once.
+// tryWait reports whether wait would return nil at once.
 func (c *committer) tryWait(needs uint64) bool {
 	switch {
 	case c.promise == DurabilityNone || needs <= c.store.LastCommit():
@@ -181,8 +182,8 @@ func (c *committer) tryWait(needs uint64) bool {
 	return c.answer(needs, now)
 }
 
-// answer notes the answer to a write, unless an answer is too old and its write not durable.
-// The caller holds mu.
+// answer records the answer to a write. It returns false if an answered write is not durable
+// and its answer too old. The caller must hold mu.
 func (c *committer) answer(needs uint64, now time.Time) (ok bool) {
 	c.forget()
 	n := len(c.atRisk)
@@ -198,7 +199,7 @@ func (c *committer) answer(needs uint64, now time.Time) (ok bool) {
 	return true
 }
 
-// forget removes durable writes from atRisk. The caller holds mu.
+// forget removes durable writes from atRisk. The caller must hold mu.
 func (c *committer) forget() {
 	last, n := c.store.LastCommit(), 0
 	for n < len(c.atRisk) && c.atRisk[n].needs <= last {
@@ -227,7 +228,7 @@ func (c *committer) run() {
 		timer := time.NewTimer(c.delay())
 		select {
 		case <-timer.C:
-		case <-c.ending: // seen again above
+		case <-c.ending: // checked again above
 			timer.Stop()
 		}
 		if c.once() {
@@ -236,7 +237,7 @@ func (c *committer) run() {
 	}
 }
 
-// delay is the time until the next commit.
+// delay returns the time until the next commit.
 func (c *committer) delay() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -249,7 +250,7 @@ func (c *committer) delay() time.Duration {
 	return commitDelay - time.Since(c.atRisk[0].at)
 }
 
-// once commits if a commit is needed, and says whether another one is.
+// once commits if a commit is needed, and reports whether another one is.
 func (c *committer) once() (more bool) {
 	c.mu.Lock()
 	c.forget()

@@ -12,19 +12,19 @@ import (
 	"github.com/redykv/redykv/kv/resp/internal/poll"
 )
 
-// A goroutine per connection is woken for each command that arrives alone, on any processor.
-// That costs more than the command: with the client on the same two processors, a quarter of
-// the throughput. So connections with simple commands are served by loops. A loop is one
-// goroutine for many connections: it reads from all that have input, carries their commands
-// out, and then sends all replies.
+// With a goroutine per connection, every command that arrives alone wakes a goroutine, on any
+// processor. That costs more than the command: a quarter of the throughput if the client
+// shares two processors with the server. So connections with simple commands are served by
+// loops. A loop is one goroutine for many connections: it reads from all that have input, runs
+// their commands, then sends all replies.
 //
-// A loop never waits for one of its connections. A connection moves to a goroutine of its own
-// if it could make the loop wait or keep it busy for long, and returns after it has sent
-// simple commands for a while. Reasons to move are
+// A loop never waits for one of its connections. A connection that could make the loop wait,
+// or keep it busy for long, moves to its own goroutine, and returns after it has sent simple
+// commands for a while. Reasons to move are
 //
 //   - commands that are not simple: on the whole store, in transactions, on many keys;
-//   - replies that are long, that the client does not read at once, or that wait for a
-//     commit or for memory;
+//   - replies that are long, that the client does not read at once, or that wait for a commit or
+//     for memory;
 //   - reads of a store that fetches many records from its device.
 
 // A loop without input spins for a short time, then sleeps while keeping its processor for up
@@ -40,35 +40,34 @@ const (
 	heldWait   = 1
 )
 
-// Go's scheduler preempts a goroutine that has run for 10 ms, and wakes a thread that looks
-// for other work. For a loop with replies to send, that is a delay of 0.1 ms, fifty times a
-// second. A loop that yields before that, when it has no input, is not preempted.
+// Go's scheduler preempts a goroutine that has run for 10 ms, and wakes a thread to look for
+// other work. That delays a loop with replies to send by 0.1 ms, fifty times a second. A loop
+// that yields earlier, when it has no input, is not preempted.
 const giveWayEvery = 9 * time.Millisecond
 
-// Limits of simple commands: arguments of a command, bytes of a batch's replies; and the
-// number of batches of simple commands after which a connection returns to a loop.
+// Limits of simple commands.
 const (
-	plainArgs    = 64
-	plainReplies = 128 << 10
-	plainBatches = 64
+	plainArgs    = 64        // arguments of a command
+	plainReplies = 128 << 10 // bytes of a batch's replies
+	plainBatches = 64        // batches of simple commands after which a connection returns to a loop
 )
 
 // If a store fetches more records a second from its device, loops take no connections.
 const coldReads = 1000
 
-// loop serves connections. Its goroutine owns all fields but those that mu guards.
+// loop serves connections. Its goroutine owns all fields except those that mu guards.
 type loop struct {
 	server *Server
 	poller poll.Poller
 	ready  []*client
-	conns  map[int32]*client // by their files
+	conns  map[int32]*client // by file descriptor
 	swept  time.Time         // time of the last sweep
 	gave   time.Time         // time of the last yield
 	done   chan struct{}     // closed at its end
 
 	mu     sync.Mutex // guards coming and ending; after a change, the poller is woken
 	coming []*client  // connections for this loop
-	ending bool       // the loop is to end
+	ending bool       // the loop must end
 }
 
 func newLoop(s *Server) (*loop, error) {
@@ -164,9 +163,9 @@ func (l *loop) wait() (ready []int32, told bool) {
 	}
 }
 
-// giveWay yields the processor to other goroutines, if that is due. If each processor has a
-// loop, preemption is left to the scheduler, which is fairer to goroutines that wait for any
-// processor.
+// giveWay yields the processor to other goroutines if the last yield is giveWayEvery ago. If
+// each processor has a loop, preemption is left to the scheduler, which is fairer to
+// goroutines that wait for any processor.
 func (l *loop) giveWay(now time.Time) {
 	if now.Sub(l.gave) >= giveWayEvery && l.server.opts.Loops < runtime.GOMAXPROCS(0) {
 		l.gave = now
@@ -174,7 +173,7 @@ func (l *loop) giveWay(now time.Time) {
 	}
 }
 
-// takeIn takes over new connections, and says whether the loop is to end.
+// takeIn takes over new connections, and reports whether the loop must end.
 func (l *loop) takeIn(now time.Time) (end bool) {
 	l.mu.Lock()
 	coming := l.coming
@@ -191,7 +190,7 @@ func (l *loop) takeIn(now time.Time) (end bool) {
 			continue
 		}
 		l.conns[int32(fd)] = c
-		// The server may have set the deadlines of its clients before this one arrived.
+		// The server may have set its clients' deadlines before this connection arrived.
 		if l.server.closing.Load() {
 			l.end(c)
 		}
@@ -227,7 +226,7 @@ func (l *loop) promote(c *client) {
 	go l.server.resume(c)
 }
 
-// serve reads from a connection and carries out its commands.
+// serve reads from a connection and runs its commands.
 func (l *loop) serve(c *client, now time.Time) {
 	c.seen = now
 	err := c.in.fill()
@@ -325,12 +324,12 @@ func (s *Server) enroll(c *client) bool {
 	return true
 }
 
-// atRest says whether the connection has no state that a loop does not handle.
+// atRest reports whether the connection has no state that loops do not handle.
 func (c *client) atRest() bool {
 	return len(c.out) == 0 && c.multi == nil && !c.enlisted && c.worker == nil && !c.holds && c.in.empty()
 }
 
-// plainly says whether a loop may carry out a command.
+// plainly reports whether a loop may run a command.
 func (cmd *command) plainly() bool {
 	switch cmd.name {
 	case "msetnx", "rename", "renamenx", "copy", "restore":

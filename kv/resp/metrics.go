@@ -10,40 +10,41 @@ import (
 	"github.com/redykv/redykv/internal/metrics"
 )
 
-// Metrics describes what a server has done since it was made, and what it holds.
+// Metrics describes a server since it was made.
 type Metrics struct {
-	// Clients that are connected.
+	// Clients is the number of connected clients.
 	Clients int
-	// Connections that were accepted. Of these, Rejected were refused, since there were too
-	// many or in protected mode; Idle were ended after Options.IdleTimeout; Slow were ended
-	// since the client did not read its replies.
+	// Connections is the number of accepted connections. Of these, Rejected were refused
+	// because of MaxClients or protected mode, Idle ended after Options.IdleTimeout, and Slow
+	// ended because the client did not read its replies.
 	Connections, Rejected, Idle, Slow uint64
-	// Commands that were carried out or refused.
+	// Commands is the number of commands that ran or were refused.
 	Commands uint64
-	// BytesIn were received from clients, BytesOut sent to them.
+	// BytesIn and BytesOut are the bytes received from and sent to clients.
 	BytesIn, BytesOut uint64
-	// RequestBytes are held of incomplete commands, ReplyBytes of unsent replies, both beyond a
-	// small buffer for each connection.
+	// RequestBytes and ReplyBytes are the memory of incomplete commands and unsent replies,
+	// beyond a small buffer for each connection.
 	RequestBytes, ReplyBytes int64
-	// Latency of batches, each of all commands that one read of a connection completed: from
-	// the read until the replies are ready.
+	// Latency has the latencies of batches, from the read that completed a batch's commands
+	// until its replies are ready.
 	Latency Latency
 }
 
-// latencyBuckets bound latencies of up to 2^(latencyBuckets-1) µs, some 34 s.
+// latencyBuckets is the number of latency classes. They cover 2^(latencyBuckets-1) µs, some 34
+// s.
 const latencyBuckets = 26
 
-// Latency counts durations. Counts[i] are those below 2^i microseconds and not below
-// half of that; the last one also counts what is longer.
+// Latency counts durations. Counts[i] counts those from half of 2^i up to 2^i microseconds;
+// the last one also counts longer ones.
 type Latency struct {
 	Counts [latencyBuckets]uint64
 	Sum    time.Duration
 }
 
-// Bound is what the durations in Counts[i] are less than.
+// Bound returns the upper bound of the durations in Counts[i].
 func (l *Latency) Bound(i int) time.Duration { return time.Microsecond << i }
 
-// Count is how many there are.
+// Count returns the number of durations.
 func (l *Latency) Count() (n uint64) {
 	for _, c := range l.Counts {
 		n += c
@@ -51,7 +52,7 @@ func (l *Latency) Count() (n uint64) {
 	return n
 }
 
-// latencies is a Latency that is added to while it is read.
+// latencies is a Latency for concurrent use.
 type latencies struct {
 	counts [latencyBuckets]atomic.Uint64
 	sum    atomic.Int64
@@ -71,18 +72,18 @@ func (l *latencies) load() (sum Latency) {
 	return sum
 }
 
-// counts are those of a server's Metrics that connections add to.
+// counts are the numbers of Metrics that connections update.
 type counts struct {
 	connections, rejected, idle, slow atomic.Uint64
 	commands, in, out                 atomic.Uint64
 	latencies                         latencies
 }
 
-// Durable says why what was written lately is not as durable as Options.Durability
-// promises; nil: it is.
+// Durable returns nil while writes are as durable as Options.Durability promises, or else the
+// error of the last commit.
 func (s *Server) Durable() error { return s.committer.state() }
 
-// Metrics says what the server has done and what it holds.
+// Metrics returns the server's metrics.
 func (s *Server) Metrics() Metrics {
 	s.mu.Lock()
 	clients := len(s.clients)
@@ -98,22 +99,22 @@ func (s *Server) Metrics() Metrics {
 	}
 }
 
-// statShards are written to by different connections, so that they do not wait
-// for each other's cache lines.
+// statShards is the number of copies of the statistics. Different connections update different
+// copies, so that they rarely share cache lines.
 const statShards = 4
 
-// stats are what a server knows of its commands.
+// stats are statistics of commands.
 type stats struct {
-	errors       atomic.Int64 // replies that are one
+	errors       atomic.Int64 // error replies
 	errorKinds   errorKinds
-	hits, misses atomic.Int64 // keys that reads found, or did not
+	hits, misses atomic.Int64 // reads that found a key, or did not
 	deniedLogins atomic.Int64
 
 	shards [statShards][]commandStats // by the commands' numbers
 }
 
 type commandStats struct {
-	took    atomic.Int64 // nanoseconds, of all together
+	took    atomic.Int64 // nanoseconds of all calls together
 	classes [metrics.LatencyClasses]atomic.Int64
 }
 
@@ -123,7 +124,7 @@ func (s *stats) init(commands int) {
 	}
 }
 
-// add counts calls of a command that took so long each.
+// add counts calls of a command. Each took the given time.
 func (s *stats) add(client int64, command int, calls int64, took time.Duration) {
 	of := &s.shards[client%statShards][command]
 	of.took.Add(calls * int64(took))
@@ -147,13 +148,13 @@ func (s *stats) reset() {
 	}
 }
 
-// errorKinds are how many replies were errors of each kind, by their first word.
+// errorKinds counts error replies by their first word.
 type errorKinds struct {
-	mu     sync.Mutex
-	counts map[string]int64 // there are as many kinds as the server has
+	mu     sync.Mutex       // guards counts
+	counts map[string]int64 // its size is limited by the server's kinds of errors
 }
 
-// addError counts a reply that is an error.
+// addError counts an error reply.
 func (s *stats) addError(text string) {
 	s.errors.Add(1)
 	kind, _, _ := strings.Cut(text, " ")
@@ -172,25 +173,23 @@ func (k *errorKinds) reset() {
 	k.counts = nil
 }
 
-// CommandMetrics is what a server has done for one command. A command's latency
-// is from when its batch of pipelined commands was read to when the replies of
-// the batch were ready.
+// CommandMetrics are the statistics of one command. The latency of a call is the time from the
+// read of its batch of pipelined commands until the replies of the batch are ready.
 type CommandMetrics struct {
 	Name  string
 	Calls int64
 	Took  time.Duration // of all calls together
-	// Latencies are the calls by their latency.
+	// Latencies counts the calls by latency.
 	Latencies []LatencyClass
 }
 
-// LatencyClass is how many calls took less than that, and not less than the class
-// before.
+// LatencyClass counts the calls that took less than Below, and not less than the class before.
 type LatencyClass struct {
 	Below time.Duration
 	Calls int64
 }
 
-// Quantile is the latency that a share q of the calls stayed below, 0 to 1.
+// Quantile returns the latency below which a share q of the calls lies, from 0 to 1.
 func (m *CommandMetrics) Quantile(q float64) time.Duration {
 	rest := int64(q * float64(m.Calls))
 	for _, l := range m.Latencies {
@@ -201,8 +200,8 @@ func (m *CommandMetrics) Quantile(q float64) time.Duration {
 	return 0
 }
 
-// Commands says what the server has done for each command that was called since the
-// server was made, or since CONFIG RESETSTAT.
+// Commands returns the statistics of each command that was called since the server was made,
+// or since CONFIG RESETSTAT.
 func (s *Server) Commands() (all []CommandMetrics) {
 	for n, cmd := range s.table.all {
 		if of := s.stats.command(n, cmd.name); of.Calls > 0 {
@@ -212,7 +211,7 @@ func (s *Server) Commands() (all []CommandMetrics) {
 	return all
 }
 
-// command adds up what the shards have of a command.
+// command returns the sum of all shards for a command.
 func (s *stats) command(n int, name string) CommandMetrics {
 	m := CommandMetrics{Name: name}
 	for i := range s.shards {
@@ -231,13 +230,13 @@ func (s *stats) command(n int, name string) CommandMetrics {
 	return m
 }
 
-// ran is how often a connection has called each command in the present batch.
+// ran counts the calls of each command in a connection's current batch.
 type ran struct {
 	calls    []uint32 // by the command's number; nil before the first one
-	commands []uint16 // those that are not 0
+	commands []uint16 // numbers of the commands in calls that are not 0
 }
 
-// note stores n at a place where it is mostly.
+// note stores n unless at holds it already, which is the usual case.
 func note(at *atomic.Int64, n int) {
 	if at.Load() != int64(n) {
 		at.Store(int64(n))
@@ -254,9 +253,9 @@ func (c *client) count(cmd *command) {
 	}
 }
 
-// noteBatch puts the batch that has just been carried out into the statistics.
+// noteBatch adds the batch that has just run to the statistics.
 func (c *client) noteBatch() {
-	if c.last.Load() != c.present { // looking costs less than storing
+	if c.last.Load() != c.present { // a load costs less than a store
 		c.last.Store(c.present)
 	}
 	note(&c.unread, c.in.end-c.in.start)

@@ -9,7 +9,7 @@ import (
 
 // Options configure a server. The zero value is useful.
 type Options struct {
-	// MaxClients is the most connections at once; further ones get an error and are closed.
+	// MaxClients is the most concurrent connections; further ones get an error and are closed.
 	// Default 10,000.
 	MaxClients int
 	// MaxBulk is the most bytes of one argument, and so of a value. The store refuses a value
@@ -28,12 +28,12 @@ type Options struct {
 	// and large replies wait; if too many wait, more clients are disconnected. Default
 	// 256 MiB.
 	MaxReplies int64
-	// Sessions is the most batches that are carried out at once, each in a session of the
-	// store; others wait. Default 64.
+	// Sessions is the most batches that run concurrently, each in a session of the store;
+	// others wait. Default 64.
 	Sessions int
-	// Loops is the number of goroutines that share the connections with simple commands,
-	// which costs less than a goroutine for each. Default: one fewer than the program has
-	// processors. Negative: none.
+	// Loops is the number of goroutines that share the connections with simple commands, which
+	// costs less than one goroutine per connection. Default: the number of processors less
+	// one. Negative: none.
 	Loops int
 	// WriteTimeout is the time after which a client that does not read its replies is
 	// disconnected. Default 30 s.
@@ -41,22 +41,23 @@ type Options struct {
 	// IdleTimeout is the time after which a client that sends nothing is disconnected.
 	// Default 0: no limit.
 	IdleTimeout time.Duration
-	// Durability is what the reply to a write promises. Default DurabilityNone.
+	// Durability is the guarantee of replies to writes. Default DurabilityNone.
 	Durability Durability
 	// ProtectedMode refuses clients from other machines, unless clients must authenticate.
 	ProtectedMode bool
-	// Users authenticates clients and decides what they may do. Default: everything is allowed.
+	// Users authenticates clients and decides on their permissions. Default: everything is
+	// allowed.
 	Users Users
-	// Settings are those of CONFIG GET and CONFIG SET beside the server's own.
+	// Settings are settings of CONFIG GET and CONFIG SET besides the server's own.
 	Settings []Setting
-	// Shutdown is called when a client sends SHUTDOWN. It makes the program end the server, and
-	// returns at once. Default: the command fails.
+	// Shutdown is called when a client sends SHUTDOWN. It makes the program end the server,
+	// and must return at once. Default: the command fails.
 	Shutdown func()
 	// Logger receives messages for an operator. Default: slog.Default().
 	Logger *slog.Logger
 
-	// releaseAfter is the time after which an idle connection gives back large buffers.
-	// Shorter in tests.
+	// releaseAfter is the time after which an idle connection frees large buffers. Tests
+	// shorten it.
 	releaseAfter time.Duration
 }
 
@@ -70,16 +71,16 @@ const (
 	DefaultWriteTimeout = 30 * time.Second
 )
 
-// MaxMaxBulk bounds Options.MaxBulk: no record of a store is larger.
+// MaxMaxBulk is the upper limit of Options.MaxBulk: no record of a store is larger.
 const MaxMaxBulk = 32 << 20
 
-// maxRequest is such that twice an offset in a command fits 32 bits.
+// maxRequest is chosen so that twice an offset in a command fits 32 bits.
 const maxRequest = 1 << 29
 
 // Check returns the error that Serve would return for the options.
 func (o Options) Check() error { return o.ensureDefaults() }
 
-// ensureDefaults fills in what is unset and checks the rest.
+// ensureDefaults sets defaults and checks the options.
 func (o *Options) ensureDefaults() error {
 	if o.MaxClients == 0 {
 		o.MaxClients = DefaultMaxClients
@@ -103,7 +104,7 @@ func (o *Options) ensureDefaults() error {
 		o.Loops = max(runtime.GOMAXPROCS(0)-1, 1)
 	}
 	if o.Durability == DurabilityAlways {
-		o.Loops = 0 // every reply to a write waits
+		o.Loops = 0 // every reply to a write waits for a commit
 	}
 	o.Loops = max(o.Loops, 0)
 	if o.WriteTimeout == 0 {

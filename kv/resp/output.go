@@ -7,17 +7,17 @@ import (
 )
 
 // Replies are kept in a connection's buffer until its client reads them. The part of a buffer
-// beyond restingOutput bytes is taken from the server's budget before the connection gives
-// back its worker. So the replies in memory are limited to the budget and those of one batch
-// for each worker, however many clients do not read.
+// beyond restingOutput bytes is charged to the server's budget before the connection returns
+// its worker. So replies take at most the budget, and one batch per worker, however many
+// clients do not read.
 const (
 	restingOutput = 16 << 10
 	leastReplies  = 2 * batchBytes
 )
 
-// If the budget is used up, clients are disconnected that have not read outputChunk bytes
-// within stuckAfter, which every client that reads does. A connection that waits for the
-// budget holds a worker, and tries again at least every roomEvery.
+// When the budget is exhausted, clients that have not read outputChunk bytes within stuckAfter
+// are disconnected. A connection that waits for the budget holds a worker, and tries again at
+// least every roomEvery.
 const (
 	outputChunk = 256 << 10
 	stuckAfter  = 100 * time.Millisecond
@@ -26,21 +26,21 @@ const (
 
 // output describes the replies that a connection is sending. Other goroutines read it.
 type output struct {
-	charged atomic.Int64 // bytes of the budget that are taken for the replies
-	since   atomic.Int64 // Unix time in nanoseconds at which the present write began; 0 if there is none
+	charged atomic.Int64 // bytes taken from the budget for the replies
+	since   atomic.Int64 // Unix time in nanoseconds at which the current write began; 0 if there is none
 }
 
 // room is a budget for replies, for which connections can wait.
 type room struct {
 	budget
 	waiting atomic.Int64  // connections that wait
-	freed   chan struct{} // holds one if bytes were given back while connections wait
+	freed   chan struct{} // holds one element if bytes were returned while connections wait
 }
 
-// charge takes from the budget the bytes of the reply buffer, or gives back those of a buffer
-// that is gone. It waits until the budget has them; for more than the whole budget, until no
-// other connection has any. If half of the workers wait, the client is disconnected instead:
-// the other workers are for clients with small replies.
+// charge takes the reply buffer's bytes from the budget, or returns those of a freed buffer.
+// It waits until the budget has them or, for more than the whole budget, until no other
+// connection has any. If half of the workers wait, the client is disconnected instead: the
+// other workers are for clients with small replies.
 func (c *client) charge() {
 	want, have := max(int64(cap(c.out)-restingOutput), 0), c.output.charged.Load()
 	s := c.server
@@ -95,8 +95,8 @@ func (r *room) wake() {
 	}
 }
 
-// cutStuck disconnects clients that hold bytes of the budget and do not read. Their goroutines
-// see the error of the write, and give the bytes back.
+// cutStuck disconnects clients that hold bytes of the budget and do not read. The write fails
+// in their goroutines, which return the bytes.
 func (s *Server) cutStuck() {
 	stuck := time.Now().Add(-stuckAfter).UnixNano()
 	s.mu.Lock()
@@ -111,12 +111,12 @@ func (s *Server) cutStuck() {
 	}
 }
 
-// owe makes the unsent replies, and later ones, wait until all writes so far are as durable as
+// owe makes the replies that are not sent yet wait until all writes so far are as durable as
 // promised.
 func (c *client) owe() { c.owes = c.server.store.NextCommit() }
 
-// silence ends the connection after the first n bytes of out, where a reply is missing: the
-// client would take a later reply for it.
+// silence ends the connection after the first n bytes of out. A reply is missing there, and
+// the client would mistake a later reply for it.
 func (c *client) silence(n int) {
 	if !c.silent {
 		c.quit, c.silent, c.audible = true, true, n
@@ -162,7 +162,7 @@ func (c *client) write() {
 	c.dropLarge()
 }
 
-// tryWrite is write in a loop, which must not wait. It says whether all replies are sent. An
+// tryWrite is write without waiting, for loops. It reports whether all replies are sent. An
 // error ends the connection.
 func (c *client) tryWrite() (done bool, err error) {
 	s := c.server
@@ -183,10 +183,11 @@ func (c *client) tryWrite() (done bool, err error) {
 	return true, nil
 }
 
-// errOwed says that replies would be sent before their writes are durable.
+// errOwed is returned instead of sending replies to writes that are not durable.
 var errOwed = errors.New("resp: replies to writes that are not durable")
 
-// transmit writes to the connection; no other function does. The caller has waited for owes.
+// transmit writes to the connection; no other function does. The caller must have waited for
+// owes.
 func (c *client) transmit(b []byte) (n int, err error) {
 	if c.owes != 0 {
 		return 0, errOwed
@@ -196,7 +197,8 @@ func (c *client) transmit(b []byte) (n int, err error) {
 	return n, err
 }
 
-// dropLarge frees an empty buffer that is too large to keep, or that the budget is short of.
+// dropLarge frees an empty buffer that is too large to keep, or for which the budget is too
+// low.
 func (c *client) dropLarge() {
 	if cap(c.out) > keptOutput || cap(c.out) > restingOutput && c.server.replies.low() {
 		c.out = nil
@@ -204,7 +206,7 @@ func (c *client) dropLarge() {
 	c.charge()
 }
 
-// tryCharge is charge without waiting. It says whether the budget had the bytes.
+// tryCharge is charge without waiting. It reports whether the budget had the bytes.
 func (c *client) tryCharge() bool {
 	want, have := max(int64(cap(c.out)-restingOutput), 0), c.output.charged.Load()
 	if want > have && !c.server.replies.take(want-have) {

@@ -16,16 +16,15 @@ import (
 	"github.com/redykv/redykv/kv/resp/internal/poll"
 )
 
-// Server answers Redis clients from a store. Its methods are safe for concurrent
-// use.
+// Server serves a store to Redis clients. Its methods are safe for concurrent use.
 type Server struct {
 	store *kv.Store
 	opts  Options
-	err   error // of the options; Serve returns it
+	err   error // error of the options, which Serve returns
 	table *table
 	pool  *pool
 
-	large     budget // of requests
+	large     budget // budget for requests
 	replies   room
 	committer *committer
 	counts    counts
@@ -34,12 +33,12 @@ type Server struct {
 	watches   watches
 	saving    atomic.Bool    // BGSAVE is running
 	saves     sync.WaitGroup // goroutines of BGSAVE and giveSpaceBack
-	emptied   atomic.Int64   // FLUSHALLs that giveSpaceBack has not committed
+	emptied   atomic.Int64   // FLUSHALLs that no commit of giveSpaceBack covers yet
 	unsaved   atomic.Bool    // the last save failed
 	saved     atomic.Int64   // Unix time of the last successful save
 
 	loops                  []*loop
-	cold                   atomic.Bool   // the store waits for its device: loops take no connections
+	cold                   atomic.Bool   // the store reads its device often: loops take no connections
 	looked                 atomic.Int64  // Unix time in nanoseconds at which cold was last set
 	deviceReads, evictions atomic.Uint64 // the store's counts at that time
 
@@ -56,8 +55,8 @@ type Server struct {
 	clients   map[*client]struct{}
 }
 
-// NewServer returns a server of the store, which the caller closes after the server. Serve
-// returns an error if opts are wrong.
+// NewServer returns a server of the store. The caller must close the store after the server.
+// Serve returns an error if opts are invalid.
 func NewServer(store *kv.Store, opts Options) *Server {
 	err := opts.ensureDefaults()
 	s := &Server{
@@ -91,8 +90,8 @@ const (
 	lastRetry  = time.Second
 )
 
-// Serve accepts connections on ln and answers them until Shutdown or Close; then it closes ln
-// and returns nil. Several listeners may be served at once.
+// Serve accepts connections on ln and serves them until Shutdown or Close. Then it closes ln
+// and returns nil. Several listeners may be served concurrently.
 func (s *Server) Serve(ln net.Listener) error {
 	if s.err != nil {
 		return errors.Join(s.err, ln.Close())
@@ -105,7 +104,7 @@ func (s *Server) Serve(ln net.Listener) error {
 		s.mu.Lock()
 		delete(s.listeners, ln)
 		s.mu.Unlock()
-		_ = ln.Close() // an end of serving has closed it already
+		_ = ln.Close() // stop may have closed it
 	}()
 	retry := firstRetry
 	for !s.closing.Load() {
@@ -131,8 +130,8 @@ func (s *Server) Serve(ln net.Listener) error {
 	return nil
 }
 
-// temporary says whether Accept may succeed later: the client has disconnected, or files or
-// memory are lacking.
+// temporary reports whether Accept may succeed later: the client has disconnected, or there is
+// a lack of files or memory.
 func temporary(err error) bool {
 	for _, e := range []error{syscall.ECONNABORTED, syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM} {
 		if errors.Is(err, e) {
@@ -163,11 +162,11 @@ func (s *Server) accept(conn net.Conn) {
 		_ = conn.Close()
 	case full:
 		s.counts.rejected.Add(1)
-		if _, encrypted := conn.(*tls.Conn); !encrypted { // else that would take a handshake
+		if _, encrypted := conn.(*tls.Conn); !encrypted { // TLS would require a handshake first
 			c.out = appendError(nil, errTooManyClients)
-			c.write() // a new connection takes that much at once
+			c.write() // fits a new connection's send buffer
 		}
-		_ = hangUp(conn) // it has been told, or cannot be
+		_ = hangUp(conn) // the error was sent, or cannot be
 	default:
 		go s.serve(c)
 	}
@@ -181,7 +180,7 @@ func (s *Server) start() {
 
 func (s *Server) serve(c *client) {
 	if c.welcome() && (s.enroll(c) || c.serve()) {
-		return // a loop owns it
+		return // a loop owns the connection
 	}
 	s.leave(c)
 }
@@ -193,14 +192,14 @@ func (s *Server) leave(c *client) {
 	c.in.release()
 	c.out = nil
 	c.charge()
-	_ = c.conn.Close() // all that can be said has been
+	_ = c.conn.Close() // all replies have been sent
 	s.mu.Lock()
 	delete(s.clients, c)
 	s.mu.Unlock()
 }
 
 // Shutdown stops listening, sends the replies to all commands that the server has read, and
-// closes the sessions. If ctx ends before, it continues as Close, and returns ctx's error.
+// closes the sessions. If ctx ends first, it continues like Close and returns ctx's error.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.stop(func(c net.Conn) error { return c.SetReadDeadline(longAgo) })
 	all := make(chan struct{})
@@ -225,11 +224,11 @@ func (s *Server) Close() error {
 	return s.finish()
 }
 
-// finish stops the rest after all connections have ended.
+// finish stops the background goroutines after all connections have ended.
 func (s *Server) finish() error {
 	s.saves.Wait()
 	s.watches.close()
-	s.begin.Do(s.start) // if Serve was never called: what is stopped below must run
+	s.begin.Do(s.start) // if Serve was never called: they must run to be stopped
 	s.end.Do(func() {
 		for _, l := range s.loops {
 			l.stop()
@@ -239,8 +238,8 @@ func (s *Server) finish() error {
 	return s.pool.close()
 }
 
-// hangUp closes a connection without a TLS farewell, which a client that does not read would
-// delay.
+// hangUp closes a connection without TLS's closing message, which a client that does not read
+// would delay.
 func hangUp(conn net.Conn) error {
 	if encrypted, ok := conn.(*tls.Conn); ok {
 		conn = encrypted.NetConn()
@@ -270,7 +269,7 @@ func (s *Server) stop(end func(net.Conn) error) {
 // handshakeTimeout limits the time of a TLS handshake.
 const handshakeTimeout = 10 * time.Second
 
-// welcome says whether the client is admitted. If not, the client has got the error.
+// welcome reports whether the client is admitted. If not, it has sent the error.
 func (c *client) welcome() bool {
 	s := c.server
 	if encrypted, ok := c.conn.(*tls.Conn); ok {
@@ -292,10 +291,10 @@ func (c *client) welcome() bool {
 	return true
 }
 
-// guarded says whether clients must authenticate.
+// guarded reports whether clients must authenticate.
 func (s *Server) guarded() bool { return s.opts.Users != nil && s.opts.Users.Anonymous() == nil }
 
-// local says whether the client is on this machine.
+// local reports whether the client is on this machine.
 func local(conn net.Conn) bool {
 	switch addr := conn.RemoteAddr().(type) {
 	case *net.TCPAddr:

@@ -10,8 +10,8 @@ import (
 )
 
 // Limits of a batch: its operations, and the bytes of the values that it reads. The sizes of
-// values are not known before, so they are predicted from the previous batch. Once a large
-// value was seen, batches stay small enough for others like it.
+// values are predicted from the previous batch. After a large value, batches stay small enough
+// for others like it.
 const (
 	maxBatch    = 128
 	wariness    = 16 // operations of a batch whose values may all be large
@@ -19,24 +19,24 @@ const (
 	largeValues = batchBytes / maxBatch
 )
 
-// keptValues is how many bytes a worker keeps to read values into.
+// keptValues is the most bytes of buffers for values that a worker keeps between batches.
 const keptValues = 2 << 20
 
-// keptOperands is how many arguments a worker keeps room for.
+// keptOperands is the most arguments for which a worker keeps room between batches.
 const keptOperands = 1 << 12
 
 // worker is a session of the store with the buffers of one batch. A connection borrows it from
-// the pool and owns it until it gives it back.
+// the pool and owns it until it returns it.
 type worker struct {
 	session *kv.Session
 	ops     []kv.Op
 	replies []reply // in the order of the commands; some need no operation
-	// operands are arguments of the batch's commands that are needed for the replies.
+	// operands are arguments of the batch's commands that the replies need.
 	operands [][]byte
-	limit    int // operations of this batch
+	limit    int // most operations of this batch
 	largest  *atomic.Int64
 
-	// By the index of the operation, kept for the next batch:
+	// By the index of the operation, reused by the next batch.
 	values [maxBatch][]byte
 	mods   [maxBatch]*modification
 	held   int // bytes of values
@@ -52,9 +52,8 @@ func newWorker(p *pool) *worker {
 	}
 }
 
-// run carries out the batch, whole: if a crash loses writes of a connection, it loses the last
-// ones. An error is that of a session that has failed; those of operations are in the
-// operations.
+// run runs the whole batch: if a crash loses writes of a connection, it loses the last ones.
+// It returns the error of a failed session; errors of operations are in ops.
 func (w *worker) run() error {
 	if w.session.DoWhole(context.Background(), w.ops) == nil {
 		return nil
@@ -62,7 +61,7 @@ func (w *worker) run() error {
 	return w.session.Err()
 }
 
-// changes says whether the batch may have changed anything.
+// changes reports whether the batch may have changed anything.
 func (w *worker) changes() bool {
 	for i := range w.ops {
 		if w.ops[i].Kind != kv.OpRead {
@@ -78,7 +77,8 @@ func (w *worker) forsake() {
 	w.values, w.mods, w.held = [maxBatch][]byte{}, [maxBatch]*modification{}, 0
 }
 
-// reset prepares the next batch. It drops what the connection owns, and large memory.
+// reset prepares the next batch. It drops references to the connection's memory, and large
+// buffers.
 func (w *worker) reset() {
 	largest := 0
 	for i := range w.ops {
@@ -106,7 +106,7 @@ func (w *worker) reset() {
 	}
 }
 
-// foresee sets the limit of the next batch, given the size of the largest value of this one.
+// foresee sets the limit of the next batch from the size of the largest value of this one.
 func (w *worker) foresee(largest int) {
 	if largest > largeValues {
 		raise(w.largest, int64(largest))
@@ -120,24 +120,24 @@ func (w *worker) foresee(largest int) {
 	w.limit = min(2*w.limit, most)
 }
 
-// raise makes a at least n.
+// raise sets a to at least n.
 func raise(a *atomic.Int64, n int64) {
 	for old := a.Load(); old < n && !a.CompareAndSwap(old, n); old = a.Load() {
 	}
 }
 
 // pool lends workers. It makes one if none is idle, up to a limit; then callers wait. The
-// worker that was given back last is lent first, since it is in the processor's cache.
+// worker that was returned last is lent first, since it is in the processor's cache.
 type pool struct {
 	store   *kv.Store
-	largest atomic.Int64 // bytes of the largest value seen, where that is large
+	largest atomic.Int64 // bytes of the largest value seen, if large
 
 	mu    sync.Mutex // guards the fields below
-	back  *sync.Cond // on mu: a worker was given back, or may be made
+	back  *sync.Cond // on mu: a worker was returned, or may be made
 	idle  []*worker
 	spare int // workers that may still be made
 	lent  int
-	// seized says that the pool lends workers only to the connection that seized it.
+	// seized is set while the pool lends workers only to the connection that seized it.
 	seized bool
 }
 
@@ -168,7 +168,7 @@ func (p *pool) tryBorrow() *worker {
 	return p.lend()
 }
 
-// lend lends a worker; one is idle, or may be made. It unlocks the pool.
+// lend lends a worker and unlocks the pool. One must be idle, or allowed to be made.
 func (p *pool) lend() *worker {
 	p.lent++
 	if n := len(p.idle); n > 0 {
@@ -182,8 +182,8 @@ func (p *pool) lend() *worker {
 	return newWorker(p)
 }
 
-// seize waits until no worker is lent, lends one, and no other until release. The caller has
-// none.
+// seize waits until no worker is lent, then lends one and no other until release. The caller
+// must have none.
 func (p *pool) seize() *worker {
 	p.mu.Lock()
 	p.seizeAll()
@@ -208,7 +208,7 @@ func (p *pool) release() {
 	p.back.Broadcast()
 }
 
-// quiesce waits for the ends of all batches that have begun. The caller has no worker.
+// quiesce waits for all batches that have begun. The caller must have no worker.
 func (p *pool) quiesce() {
 	p.mu.Lock()
 	p.seizeAll()
@@ -247,7 +247,7 @@ func (p *pool) discard(w *worker) error {
 	return err
 }
 
-// close closes all workers, which have been given back.
+// close closes all workers, which must have been returned.
 func (p *pool) close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -14,12 +14,12 @@ import (
 // ErrWouldBlock is the error of a Read in a loop when no bytes have arrived.
 var ErrWouldBlock = errors.New("poll: no bytes to read")
 
-// Conn is a TCP connection that is owned either by a goroutine, and then behaves as any
-// net.Conn, or by a loop, and then is a file of which Go's own poller knows nothing: Go's
-// poller would be woken by every packet.
+// Conn is a TCP connection that is owned by a goroutine or by a loop. Owned by a goroutine, it
+// behaves as any net.Conn. Owned by a loop, it is a file that is not registered with Go's
+// poller, which every packet would wake.
 //
-// The owner, the goroutine or the loop, reads, writes, and hands the connection over.
-// Other goroutines may call Close, CloseWrite and the deadlines.
+// The owner reads, writes, and hands the connection over. Other goroutines may call Close,
+// CloseWrite and the deadlines.
 type Conn struct {
 	local, remote net.Addr
 
@@ -60,19 +60,19 @@ func (l *Conn) Attach() error {
 	file := os.NewFile(uintptr(l.fd), "client")
 	l.fd = -1
 	conn, err := net.FileConn(file)
-	_ = file.Close() // FileConn has duplicated it
+	_ = file.Close() // FileConn has duplicated the file
 	l.conn = conn
 	return err
 }
 
-// File is the loop's file, for its Poller.
+// File returns the loop's file, for its Poller.
 func (l *Conn) File() int { return l.fd }
 
 // HangUp closes the loop's file.
 func (l *Conn) HangUp() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	_ = unix.Close(l.fd) // no reply is left to be sent
+	_ = unix.Close(l.fd) // no reply is left to send
 	l.fd = -1
 }
 

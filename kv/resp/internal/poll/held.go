@@ -6,18 +6,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// During a system call that takes long, Go's scheduler gives the processor to another
-// thread. To find such calls, a thread of the runtime looks every 20 µs at all goroutines
-// that are in one. A loop's calls end within microseconds, so it gains nothing from that;
-// on a machine whose few processors the client needs as well, it costs a twentieth of a
-// processor, and sometimes the wait for another one. The calls below and Poller.WaitHeld
-// therefore keep the processor, as a computation does. None takes longer than the caller's
-// time-out in milliseconds; the signal by which the runtime stops all goroutines ends a wait.
+// When a system call takes long, Go's scheduler gives its processor to another thread. To find
+// such calls, a thread of the runtime checks all goroutines in system calls every 20 µs. A
+// loop's calls end within microseconds and gain nothing from that. On a machine whose few
+// processors the client needs as well, the checks cost a twentieth of a processor, and
+// sometimes the loop loses its processor. So the calls below and Poller.WaitHeld keep the
+// processor, like a computation. None takes longer than the caller's time-out in milliseconds.
+// The signal by which the runtime stops all goroutines ends a wait.
 
-// readHeld is unix.Read of a file that does not block.
+// readHeld is unix.Read of a non-blocking file.
 func readHeld(fd int, b []byte) (int, error) { return transfer(unix.SYS_READ, fd, b) }
 
-// writeHeld is unix.Write to a file that does not block.
+// writeHeld is unix.Write to a non-blocking file.
 func writeHeld(fd int, b []byte) (int, error) { return transfer(unix.SYS_WRITE, fd, b) }
 
 func transfer(call uintptr, fd int, b []byte) (int, error) {
