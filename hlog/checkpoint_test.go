@@ -10,7 +10,7 @@ import (
 	"github.com/redykv/redykv/device"
 )
 
-// held is the memory between two addresses.
+// held returns the memory between two addresses.
 func held(l *Log, from, to int64) (b []byte) {
 	for at := from; at < to; at = from + int64(len(b)) {
 		b = l.AppendHeld(b, at, to)
@@ -18,8 +18,8 @@ func held(l *Log, from, to int64) (b []byte) {
 	return b
 }
 
-// TestHoldKeepsMemory holds what is not committed yet while a writer fills the
-// memory behind it, and lets go of it: the writer goes on.
+// TestHoldKeepsMemory holds an uncommitted range while a writer fills the memory behind it.
+// When the hold is released, the writer continues.
 func TestHoldKeepsMemory(t *testing.T) {
 	l, table := openLog(t, device.NewMemory(), FirstAddress, FirstAddress)
 	handle := table.Register()
@@ -44,7 +44,7 @@ func TestHoldKeepsMemory(t *testing.T) {
 		}
 		written <- nil
 	}()
-	last := from>>l.pageBits + l.Budget()>>l.pageBits - 1 // for the next page there is no frame
+	last := from>>l.pageBits + l.Budget()>>l.pageBits - 1 // the next page has no frame
 	for l.Tail()>>l.pageBits < last {
 		runtime.Gosched()
 	}
@@ -60,7 +60,7 @@ func TestHoldKeepsMemory(t *testing.T) {
 	}
 }
 
-// TestPersistEndsWithItsContext waits for what nobody has made read-only.
+// TestPersistEndsWithItsContext waits for a range that never becomes read-only.
 func TestPersistEndsWithItsContext(t *testing.T) {
 	l, table := openLog(t, device.NewMemory(), FirstAddress, FirstAddress)
 	if _, err := add(l, table.Register(), 1, 0); err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/redykv/redykv/internal/epoch"
 )
 
-// logBytes are pages of records, from FirstAddress on, in chains of two.
+// logBytes returns pages of records from FirstAddress on, in chains of two.
 func logBytes(layout Layout, pages int) []byte {
 	b := make([]byte, pages*testPage)
 	at := FirstAddress
@@ -21,7 +21,7 @@ func logBytes(layout Layout, pages int) []byte {
 		expires := int64(n % 3)
 		size := layout.Size(8, len(value), expires != 0)
 		if at%testPage+size > testPage {
-			at = (at/testPage + 1) * testPage // what is left of the page stays unused
+			at = (at/testPage + 1) * testPage // the rest of the page stays unused
 		}
 		if at+size > len(b) {
 			return b[FirstAddress:at]
@@ -36,7 +36,7 @@ func logBytes(layout Layout, pages int) []byte {
 	}
 }
 
-// put writes to a device, which is started.
+// put writes to a device that is started.
 func put(t *testing.T, dev device.Device, b []byte, addr int64) {
 	t.Helper()
 	if c := devicetest.Write(t, dev, b, addr); c.Err != nil {
@@ -44,8 +44,8 @@ func put(t *testing.T, dev device.Device, b []byte, addr int64) {
 	}
 }
 
-// FuzzPages opens a log of any bytes. A scan takes it or says that it is corrupt;
-// what it takes, a walk from anywhere finds too, record by record.
+// FuzzPages opens a log of any bytes. A scan accepts it or reports corruption. In an accepted
+// log a walk from any address finds the same records.
 func FuzzPages(f *testing.F) {
 	for _, layout := range []Layout{FixedLayout(8, 8), VariableLayout()} {
 		for _, pages := range []int{1, 3, 9} {

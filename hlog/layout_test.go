@@ -6,7 +6,7 @@ import (
 	"unsafe"
 )
 
-// memoryRecord is space for a record of up to n bytes.
+// memoryRecord returns space for a record of up to n bytes.
 func memoryRecord(n int) (Record, []byte) {
 	words := make([]uint64, (n+7)/8)
 	return Record{unsafe.Pointer(&words[0])}, unsafe.Slice((*byte)(unsafe.Pointer(&words[0])), n)
@@ -76,7 +76,7 @@ func TestRecordRoundTrip(t *testing.T) {
 		if err != nil || need != size || !bytes.Equal(im.Key, key) || !bytes.Equal(im.Value, value) || im.Header != h {
 			t.Errorf("decoded: %+v, need %d, %v", im, need, err)
 		}
-		for cut := range b { // what is cut off is asked for, not guessed
+		for cut := range b { // a truncated record reports how many bytes it needs
 			if im, need, err := layout.Decode(b[:cut]); err != nil || need <= cut || im.Key != nil {
 				t.Errorf("decoding %d of %d bytes: need %d, key %q, %v", cut, size, need, im.Key, err)
 			}

@@ -61,7 +61,7 @@ func add(l *Log, handle *epoch.Handle, n uint64, previous int64) (int64, error) 
 	}
 }
 
-// TestAddressesEndWithThePages fills the last page that the tail can name.
+// TestAddressesEndWithThePages fills the last page that the tail can represent.
 func TestAddressesEndWithThePages(t *testing.T) {
 	last := addressEnd(testPage) - testPage
 	l, table := openLog(t, device.NewNull(), last, last)
@@ -80,8 +80,8 @@ func TestAddressesEndWithThePages(t *testing.T) {
 	}
 }
 
-// TestPageThatTheLastTierMissesIsNotEvicted has the tier that holds everything
-// fail a page which the commit point has taken: the log must not let go of it.
+// TestPageThatTheLastTierMissesIsNotEvicted: the last tier fails a page that the commit point
+// has stored. The log must not evict the page.
 func TestPageThatTheLastTierMissesIsNotEvicted(t *testing.T) {
 	last := device.NewFaulty(device.NewMemory(), device.FaultyOptions{FailWrite: 1, Delay: 1})
 	dev := device.NewTieredWith(device.TieredOptions{
@@ -101,8 +101,8 @@ func TestPageThatTheLastTierMissesIsNotEvicted(t *testing.T) {
 	}
 }
 
-// TestScanFindsDamage changes a committed log's bytes: recovery must not follow
-// links that lead nowhere, nor take a hole for an empty page.
+// TestScanFindsDamage changes bytes of a committed log. Recovery must not follow invalid
+// links, nor take a hole for an empty page.
 func TestScanFindsDamage(t *testing.T) {
 	for name, tc := range map[string]struct {
 		at   int64

@@ -13,10 +13,10 @@ import (
 	"github.com/redykv/redykv/internal/epoch"
 )
 
-// witness keeps what a Listener is told.
+// witness records the calls of a Listener.
 type witness struct {
 	mu               sync.Mutex
-	flushed, evicted int64 // up to here, without a gap
+	flushed, evicted int64 // ends of the ranges, which have no gaps
 	flushes, evicts  uint64
 	gaps             []string
 	failed           []error
@@ -48,8 +48,7 @@ func (w *witness) listener() Listener {
 	}
 }
 
-// TestListener follows the markers by what the flusher tells, up to the device's
-// failure.
+// TestListener compares the markers with the flusher's calls, until the device fails.
 func TestListener(t *testing.T) {
 	dev := device.NewFaulty(device.NewMemory(), device.FaultyOptions{FailWrite: 40})
 	if err := dev.Start(FirstAddress); err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/redykv/redykv/internal/mem"
 )
 
-// TestResize changes the budget while sessions write and read what they wrote.
+// TestResize changes the budget while sessions write records and read them back.
 func TestResize(t *testing.T) {
 	const page, most = 4096, 32
 	dev := device.NewMemory()
@@ -67,7 +67,7 @@ func TestResize(t *testing.T) {
 		if l.Budget() != frames*page {
 			t.Errorf("budget of %d bytes for %d frames", l.Budget(), frames)
 		}
-		tail := l.tailPage() // first: head moves after it; the next may not be open where Tail is its beginning
+		tail := l.tailPage() // loaded first, because head follows it; a new page may not be open while Tail is at its beginning
 		if resident := tail - l.Head()>>l.pageBits; resident >= frames {
 			t.Errorf("%d pages in memory, %d allowed", resident+1, frames)
 		}
@@ -81,7 +81,7 @@ func TestResize(t *testing.T) {
 	if err := l.Resize(t.Context(), most*page); err != nil {
 		t.Error(err)
 	}
-	for tail := l.Tail(); !stop.Load() && l.Tail() < tail+2*most*page; { // fill it
+	for tail := l.Tail(); !stop.Load() && l.Tail() < tail+2*most*page; { // fills the log
 		if err := l.Persist(context.Background(), l.SafeReadOnly()); err != nil {
 			t.Error(err)
 		}
@@ -102,8 +102,8 @@ func TestResize(t *testing.T) {
 	}
 }
 
-// TestCommitDoesNotWaitForTheLastTier has the tier behind the commit point never
-// complete a write: the flusher, which waits for it, must still hear of commits.
+// TestCommitDoesNotWaitForTheLastTier: a tier beyond the commit point never completes a write.
+// The flusher, which waits for it, must still see commits.
 func TestCommitDoesNotWaitForTheLastTier(t *testing.T) {
 	last := device.NewFaulty(device.NewMemory(), device.FaultyOptions{Stuck: 1})
 	dev := device.NewTieredWith(device.TieredOptions{

@@ -14,8 +14,8 @@ import (
 	"github.com/redykv/redykv/device"
 )
 
-// crowded is a device whose writes find no space while it is full, or fail with why. If it
-// is late, every second Poll finds nothing.
+// crowded is a device whose writes fail for lack of space while full is set, or with the error
+// why. If late is set, every second Poll returns nothing.
 type crowded struct {
 	device.Device
 	full atomic.Bool
@@ -36,7 +36,7 @@ type crowdedQueue struct {
 
 func (q *crowdedQueue) Write(src []byte, addr int64, tag uint64) error {
 	if q.d.full.Load() {
-		addr = -1 // the device refuses that
+		addr = -1 // the device refuses this address
 	}
 	return q.Queue.Write(src, addr, tag)
 }
@@ -54,8 +54,8 @@ func (q *crowdedQueue) Poll(done []device.Completion) int {
 	return n
 }
 
-// TestFull: a log for which there is no space can be read, says so to who writes, and goes
-// on once there is some; what was written in between is on the device then, all of it.
+// TestFull: a log whose device is full can be read, and writers get an error. It continues
+// once there is space; then the device holds everything that was written in between.
 func TestFull(t *testing.T) {
 	memory := device.NewMemory()
 	plain := &crowded{Device: memory}
@@ -86,7 +86,7 @@ func TestFull(t *testing.T) {
 			}
 			for range 3 {
 				tc.full.Store(false)
-				for err := fill(20); err != nil; err = fill(20) { // once it has noticed
+				for err := fill(20); err != nil; err = fill(20) { // writers fail once the log has noticed
 					if !errors.Is(err, device.ErrNoSpace) {
 						t.Fatal(err)
 					}
@@ -133,8 +133,8 @@ func TestFull(t *testing.T) {
 	}
 }
 
-// TestFullBeyondTheCommitPoint: while the last tier has no space, the log is not said to be
-// written again though the tiers before it take every write.
+// TestFullBeyondTheCommitPoint: while the last tier is full, the log does not report that it
+// is writable again, although the other tiers store every write.
 func TestFullBeyondTheCommitPoint(t *testing.T) {
 	last := &crowded{Device: device.NewMemory(), late: true}
 	dev := device.NewTieredWith(device.TieredOptions{CommitPoint: 1}, device.NewMemory(), last)
@@ -175,8 +175,7 @@ func TestFullBeyondTheCommitPoint(t *testing.T) {
 	}
 }
 
-// TestFullThenFailed: an error of another kind is for good, though there was no space
-// before.
+// TestFullThenFailed: another error is permanent, even after the device was full.
 func TestFullThenFailed(t *testing.T) {
 	faulty := device.NewFaulty(device.NewMemory(), device.FaultyOptions{})
 	dev := &crowded{Device: faulty}
@@ -204,8 +203,8 @@ func TestFullThenFailed(t *testing.T) {
 	}
 }
 
-// TestTransient: while writes fail for want of descriptors or the like, writers and commits
-// wait, a commit until its context ends; and all goes on once they succeed.
+// TestTransient: while writes fail with transient errors, writers and commits wait, a commit
+// until its context ends. All continue when writes succeed.
 func TestTransient(t *testing.T) {
 	for _, errno := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EINTR, syscall.EAGAIN} {
 		t.Run(errno.Error(), func(t *testing.T) {
@@ -218,7 +217,7 @@ func TestTransient(t *testing.T) {
 			handle := table.Register()
 			dev.full.Store(true)
 			written := make(chan error, 1)
-			go func() { // until there is no memory, and on
+			go func() { // writes until memory is full, and continues later
 				var err error
 				for n := uint64(0); n < 40*testPage/24 && err == nil; n++ {
 					_, err = add(l, handle, n, 0)
@@ -260,10 +259,10 @@ func TestTransient(t *testing.T) {
 	}
 }
 
-// TestTransientLasts: writers are told of a shortage that does not end, Close ends their
-// waiting, and the log can be written once it has ended.
+// TestTransientLasts: if a shortage lasts, writers get an error, and Close ends their waiting.
+// The log is writable again when the shortage ends.
 func TestTransientLasts(t *testing.T) {
-	t.Parallel() // it waits
+	t.Parallel() // the test mostly sleeps
 	dev := &crowded{Device: device.NewMemory(), why: device.MarkTransient(syscall.EMFILE)}
 	l, table := openLog(t, dev, FirstAddress, FirstAddress)
 	handle := table.Register()
@@ -285,7 +284,7 @@ func TestTransientLasts(t *testing.T) {
 		}
 	}
 	dev.full.Store(true)
-	exhaust := func() { // until no page can be evicted
+	exhaust := func() { // writes until no page can be evicted
 		for ok := true; ok || l.safeHead.load()>>l.pageBits < l.released.load()>>l.pageBits; {
 			handle.Enter()
 			_, ok = l.Allocate(l.layout.Size(8, 8, false))
@@ -301,7 +300,7 @@ func TestTransientLasts(t *testing.T) {
 	written := make(chan error, 1)
 	go func() {
 		err := l.WaitForSpace(context.Background())
-		for errors.Is(err, syscall.EMFILE) { // the test took longer than RetryTime to get here
+		for errors.Is(err, syscall.EMFILE) { // RetryTime passed before the test got here
 			err = l.WaitForSpace(context.Background())
 		}
 		written <- err

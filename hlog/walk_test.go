@@ -17,7 +17,7 @@ import (
 	"github.com/redykv/redykv/internal/epoch"
 )
 
-// written is a record that a test appended.
+// written is a record that the test appended.
 type written struct {
 	address    int64
 	key, value []byte
@@ -25,7 +25,7 @@ type written struct {
 	tombstone  bool
 }
 
-// walkLog is a log of variable-length records and what was appended to it.
+// walkLog is a log of variable-length records, with a list of all records.
 type walkLog struct {
 	*Log
 	table   *epoch.Table
@@ -54,7 +54,7 @@ func newWalkLog(t *testing.T, dev device.Device, page int) *walkLog {
 	return &walkLog{Log: l, table: table, handle: table.Register()}
 }
 
-// append adds a record; an invalid one is not noted.
+// append adds a record. Invalid records are not listed.
 func (l *walkLog) append(key, value []byte, expires int64, tombstone, invalid bool) error {
 	for {
 		l.handle.Enter()
@@ -79,7 +79,7 @@ func (l *walkLog) append(key, value []byte, expires int64, tombstone, invalid bo
 	}
 }
 
-// random appends a record of up to max bytes of value.
+// random appends a record with a value of up to max bytes.
 func (l *walkLog) random(rng *rand.Rand, max int) error {
 	key := binary.LittleEndian.AppendUint64(nil, rng.Uint64())[:1+rng.IntN(8)]
 	value := bytes.Repeat([]byte{byte(rng.Uint32())}, rng.IntN(max+1))
@@ -90,7 +90,7 @@ func (l *walkLog) random(rng *rand.Rand, max int) error {
 	return l.append(key, value, expires, rng.IntN(7) == 0, rng.IntN(9) == 0)
 }
 
-// expect checks that a walk that was begun finds the records in [from, to).
+// expect checks that a walk finds the listed records in [from, to).
 func (l *walkLog) expect(w *Walker, from, to int64) error {
 	for _, want := range l.records {
 		if want.address < from || want.address >= to {
@@ -113,9 +113,9 @@ func (l *walkLog) expect(w *Walker, from, to int64) error {
 	return nil
 }
 
-// TestWalkFindsEveryRecord walks logs that are many times larger than memory, in
-// pages smaller and much larger than the pieces that are read ahead, between any
-// two addresses, and goes on where it stopped.
+// TestWalkFindsEveryRecord walks logs many times larger than memory, between any two
+// addresses, and resumes after stops. Pages are smaller and much larger than the pieces that
+// are read ahead.
 func TestWalkFindsEveryRecord(t *testing.T) {
 	for name, tc := range map[string]struct{ page, value, records int }{
 		"small pages":            {512, 100, 600},
@@ -169,7 +169,7 @@ func TestWalkFindsEveryRecord(t *testing.T) {
 	}
 }
 
-// TestWalkBesideWriters walks again and again while the log turns.
+// TestWalkBesideWriters walks repeatedly while the log is written and evicted.
 func TestWalkBesideWriters(t *testing.T) {
 	l := newWalkLog(t, device.NewMemory(), 1024)
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -210,7 +210,7 @@ func TestWalkBesideWriters(t *testing.T) {
 	}
 }
 
-// TestWalkFollowsTruncation takes pages away under a walk.
+// TestWalkFollowsTruncation truncates pages during a walk.
 func TestWalkFollowsTruncation(t *testing.T) {
 	l := newWalkLog(t, device.NewMemoryWith(device.MemoryOptions{}), 1<<20)
 	rng := rand.New(rand.NewPCG(1, 3))
@@ -242,7 +242,7 @@ func TestWalkFollowsTruncation(t *testing.T) {
 	}
 }
 
-// TestWalkRefusesDamage changes bytes on the device, and fails its reads.
+// TestWalkRefusesDamage changes bytes on the device, and fails reads.
 func TestWalkRefusesDamage(t *testing.T) {
 	dev := device.NewFaulty(device.NewMemory(), device.FaultyOptions{})
 	l := newWalkLog(t, dev, 512)
@@ -306,8 +306,7 @@ func TestWalkRefusesDamage(t *testing.T) {
 	}
 }
 
-// headerAt is the header that the record at an address was written with, an
-// invalid one where none was noted.
+// headerAt returns the header of the listed record at an address, or an invalid header.
 func (l *walkLog) headerAt(addr int64) Header {
 	for _, r := range l.records {
 		if r.address == addr {

@@ -18,20 +18,20 @@ import (
 	"github.com/redykv/redykv/device/devicetest"
 )
 
-// The account that every Azurite has.
+// The built-in account of Azurite.
 const (
 	azuriteAccount = "devstoreaccount1"
 	azuriteKey     = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 )
 
-// azurite is a server that speaks as Azure's blob storage does.
+// azurite is a server for the API of Azure Blob Storage.
 type azurite struct {
 	t       *testing.T
 	address string
 	buckets atomic.Int64
 }
 
-// newAzurite starts one; the test is skipped where it is not installed.
+// newAzurite starts a server. It skips the test if Azurite is not installed.
 func newAzurite(t *testing.T) *azurite {
 	t.Helper()
 	program, err := exec.LookPath("azurite-blob")
@@ -66,7 +66,7 @@ func newAzurite(t *testing.T) *azurite {
 	return nil
 }
 
-// bucket makes a new one.
+// bucket creates a bucket.
 func (a *azurite) bucket(t *testing.T) *gcblob.Bucket {
 	t.Helper()
 	b := openBucket(t, fmt.Sprintf("azblob://bucket%d?localemu=true&protocol=http&domain=%s", a.buckets.Add(1), a.address))
@@ -80,7 +80,7 @@ func (a *azurite) bucket(t *testing.T) *gcblob.Bucket {
 	return b
 }
 
-// TestAzure is TestConformance and TestNewMachine on Azurite.
+// TestAzure runs TestConformance and TestNewMachine on Azurite.
 func TestAzure(t *testing.T) {
 	a := newAzurite(t)
 	t.Run("conformance", func(t *testing.T) {

@@ -24,24 +24,24 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// The driver's connections that nobody uses are its own affair.
+	// The driver keeps idle connections.
 	goleak.VerifyTestMain(m,
 		goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"), goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"))
 }
 
 var quiet = slog.New(slog.DiscardHandler)
 
-// testOptions upload all the time, in small segments.
+// testOptions use small segments and upload continuously.
 func testOptions() Options {
 	return Options{SegmentSize: minSegmentSize, Every: time.Millisecond, Logger: quiet}
 }
 
-// s3Server is a server that speaks S3, and what it does to requests first.
+// s3Server is an S3 server with injected faults.
 type s3Server struct {
 	*httptest.Server
 	requests atomic.Int64
-	// fault returns the status of a request that fails; 0: it does not, -1: the
-	// connection ends.
+	// fault returns the status with which a request fails; 0: no fault, -1: the connection is
+	// closed.
 	fault atomic.Pointer[func(n int64, r *http.Request) int]
 }
 
@@ -75,14 +75,14 @@ func newS3(t *testing.T) *s3Server {
 	return s
 }
 
-// url is that of the bucket.
+// url is the URL of the bucket.
 func (s *s3Server) url() string {
 	return fmt.Sprintf("s3://bucket?endpoint=%s&use_path_style=true&prefix=store/", s.URL)
 }
 
 func (s *s3Server) set(f func(n int64, r *http.Request) int) { s.fault.Store(&f) }
 
-// openBucket opens a bucket that outlives the devices that use it.
+// openBucket opens a bucket that outlives the devices on it.
 func openBucket(t *testing.T, url string) *gcblob.Bucket {
 	t.Helper()
 	b, err := gcblob.OpenBucket(t.Context(), url)
@@ -141,8 +141,8 @@ func flush(t *testing.T, d *Device) {
 	}
 }
 
-// TestConformance opens the device again over the same local one, and over an empty one
-// with what is in the bucket.
+// TestConformance reopens the device over the same local device, and over an empty one with
+// the contents of the bucket.
 func TestConformance(t *testing.T) {
 	for name, bucket := range map[string]func(t *testing.T) *gcblob.Bucket{
 		"memory": memBucket,

@@ -14,7 +14,8 @@ import (
 	"github.com/redykv/redykv/ssdtier"
 )
 
-// A store is made on one machine, which is lost, and another one goes on with it.
+// A store is created on one machine. The machine is lost, and another one continues with the
+// store.
 func Example() {
 	dir, err := os.MkdirTemp("", "example")
 	if err != nil {
@@ -49,7 +50,7 @@ func Example() {
 		if err != nil {
 			log.Fatal(err)
 		}
-		if err := store.Close(); err != nil { // it waits for the bucket
+		if err := store.Close(); err != nil { // waits for the uploads
 			log.Fatal(err)
 		}
 	}

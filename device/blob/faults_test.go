@@ -17,7 +17,7 @@ import (
 	"github.com/redykv/redykv/device/devicetest"
 )
 
-// filled is a device with n random bytes in it, all of them in the bucket.
+// filled returns a device with n random bytes, all of them in the bucket.
 func filled(t *testing.T, local device.Device, b *gcblob.Bucket, opts Options, n int) (*Device, []byte) {
 	t.Helper()
 	d := mustOpen(t, local, b, opts)
@@ -45,13 +45,13 @@ func read(t *testing.T, d device.Device, n int, addr int64) ([]byte, error) {
 	return dst, devicetest.Read(t, d, dst, addr).Err
 }
 
-// TestUnreliable: requests fail, connections break, answers are cut short; uploads and
-// reads go well nevertheless.
+// TestUnreliable: uploads and reads succeed although requests fail, connections break and
+// answers are cut short.
 func TestUnreliable(t *testing.T) {
 	s3 := newS3(t)
 	r := rand.New(rand.NewPCG(1, 1))
 	s3.set(func(n int64, _ *http.Request) int {
-		switch (uint64(n) * 0x9e3779b97f4a7c15) >> 61 { // each in its turn, but in no order
+		switch (uint64(n) * 0x9e3779b97f4a7c15) >> 61 { // pseudo-random, from the request's number
 		case 0:
 			return http.StatusServiceUnavailable
 		case 1:
@@ -78,8 +78,8 @@ func TestUnreliable(t *testing.T) {
 	p.Close()
 }
 
-// TestUnreachable: a bucket that refuses everything costs no write, and a read of it an
-// error that says so.
+// TestUnreachable: if the bucket refuses all requests, writes succeed, and reads from it fail
+// with a clear error.
 func TestUnreachable(t *testing.T) {
 	s3 := newS3(t)
 	b := openBucket(t, s3.url())
@@ -115,7 +115,7 @@ func TestUnreachable(t *testing.T) {
 	}
 }
 
-// TestDamagedLocal: what the SSD has lost or altered comes from the bucket.
+// TestDamagedLocal: bytes that the SSD has lost or altered are read from the bucket.
 func TestDamagedLocal(t *testing.T) {
 	for name, damage := range map[string]func(dir string) error{
 		"altered": func(dir string) error {
@@ -154,8 +154,7 @@ func TestDamagedLocal(t *testing.T) {
 	}
 }
 
-// TestDamagedBucket: other bytes than were stored are never handed out, and an error
-// names the blob.
+// TestDamagedBucket: altered bytes are never returned, and the error names the blob.
 func TestDamagedBucket(t *testing.T) {
 	b := memBucket(t)
 	opts := testOptions()
@@ -204,7 +203,7 @@ func TestDamagedBucket(t *testing.T) {
 	put(blob)
 	closeAll(t, d)
 
-	// The catalog itself.
+	// The catalog itself is damaged.
 	catalog := catalogKey(d.catalog.Load().Number)
 	data, err := b.ReadAll(t.Context(), catalog)
 	if err != nil {
@@ -221,8 +220,8 @@ func TestDamagedBucket(t *testing.T) {
 	closeAll(t, local)
 }
 
-// TestOtherFormat: a catalog of a later version is told at once, and one that cannot be
-// had now is another matter.
+// TestOtherFormat: a catalog of a later version is reported at once, unlike a catalog that
+// cannot be read now.
 func TestOtherFormat(t *testing.T) {
 	s3 := newS3(t)
 	b := openBucket(t, s3.url())
@@ -246,8 +245,8 @@ func TestOtherFormat(t *testing.T) {
 	}
 }
 
-// TestObjectReplaced: an object that is made again under its name, between two uploads or
-// two processes, is the new one in the bucket.
+// TestObjectReplaced: if an object is replaced between two uploads or two processes, the
+// bucket gets the new one.
 func TestObjectReplaced(t *testing.T) {
 	b := memBucket(t)
 	d, _ := filled(t, device.NewMemory(), b, testOptions(), 1000)
@@ -266,7 +265,7 @@ func TestObjectReplaced(t *testing.T) {
 	}
 	want := func(text string) {
 		t.Helper()
-		d := mustOpen(t, device.NewMemory(), b, testOptions()) // never started: it takes nothing over
+		d := mustOpen(t, device.NewMemory(), b, testOptions()) // not started, so it does not take over the bucket
 		defer closeAll(t, d)
 		o, err := d.OpenObject("o")
 		if err != nil {
@@ -285,8 +284,8 @@ func TestObjectReplaced(t *testing.T) {
 	flush(t, d)
 	want("other")
 	local := d.local.(*device.Memory)
-	d.up.finish(-1) // the process dies…
-	put(d, "third") // …after this
+	d.up.finish(-1) // the process crashes ...
+	put(d, "third") // ... after this
 	d.reads.Close()
 	d = mustOpen(t, local.Reopen(), b, testOptions())
 	defer closeAll(t, d)
@@ -304,7 +303,7 @@ func TestObjectReplaced(t *testing.T) {
 	}
 }
 
-// TestInterruptedRestore: a restore that is cut off begins anew.
+// TestInterruptedRestore: an interrupted restore starts again.
 func TestInterruptedRestore(t *testing.T) {
 	b := memBucket(t)
 	m := mustStart(t, b)
@@ -355,7 +354,7 @@ func TestBadArguments(t *testing.T) {
 
 var _ device.CacheUser = (*Device)(nil)
 
-// TestWriteNeverBegan: what the local device's queue had no room for was not written.
+// TestWriteNeverBegan: a write that the local device's queue had no room for is not uploaded.
 func TestWriteNeverBegan(t *testing.T) {
 	d := mustOpen(t, noRoom{device.NewMemory()}, memBucket(t), testOptions())
 	defer closeAll(t, d)
@@ -377,7 +376,7 @@ func TestWriteNeverBegan(t *testing.T) {
 	}
 }
 
-// noRoom is a device whose queues take no writes.
+// noRoom is a device whose queues accept no writes.
 type noRoom struct{ device.Device }
 
 func (n noRoom) NewQueue(depth int) (device.Queue, error) {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestPacked reads any part of any blob, and alters any of its bytes.
+// TestPacked reads any part of a blob, and changes any of its bytes.
 func TestPacked(t *testing.T) {
 	r := rand.New(rand.NewPCG(8, 8))
 	for range 500 {
@@ -51,7 +51,7 @@ func TestPacked(t *testing.T) {
 	}
 }
 
-// FuzzCatalog: whatever is in the bucket, a catalog is whole or an error.
+// FuzzCatalog: any bytes are either a valid catalog or an error.
 func FuzzCatalog(f *testing.F) {
 	good := &catalog{
 		Format: catalogFormat, Store: "s", Writer: "w", Number: 3, SegmentSize: minSegmentSize, Begin: 5,

@@ -20,7 +20,7 @@ import (
 
 const keys = 2000
 
-// machine is a store with a bucket on a machine of its own.
+// machine is a store with a bucket, on one machine.
 type machine struct {
 	t   *testing.T
 	dir string
@@ -37,7 +37,7 @@ func storeOptions(dev device.Device) kv.Options {
 	}
 }
 
-// start opens the store in dir, or what is in the bucket.
+// start opens the store in dir, or restores it from the bucket.
 func start(t *testing.T, dir string, b *gcblob.Bucket, opts Options) (*machine, error) {
 	t.Helper()
 	dev, err := Open(t.Context(), openSSD(t, dir), b, opts)
@@ -82,7 +82,8 @@ func (m *machine) commit() {
 	}
 }
 
-// check reads everything: it must be as after some operation, which it returns.
+// check reads all keys. The store must be in a state after some operation, whose number it
+// returns.
 func (m *machine) check() uint64 {
 	m.t.Helper()
 	p, _ := m.st.CommitPoint("writer")
@@ -111,8 +112,8 @@ func (m *machine) mustClose() {
 	}
 }
 
-// TestNewMachine brings a store back from the bucket alone, several times over, with
-// checkpoints and compactions on the way.
+// TestNewMachine restores a store from the bucket alone, several times, with checkpoints and
+// compactions in between.
 func TestNewMachine(t *testing.T) {
 	for name, url := range map[string]func() string{
 		"S3":    func() string { return newS3(t).url() },
@@ -147,12 +148,12 @@ func testNewMachine(t *testing.T, b *gcblob.Bucket) {
 		m.write(3000)
 		m.commit()
 		m.check()
-		m.mustClose() // it waits for the bucket
+		m.mustClose() // waits for the uploads
 	}
 }
 
-// TestSameMachine opens the store again where it was, without what was not uploaded, and
-// with the bucket far behind.
+// TestSameMachine reopens the store on its machine, while the bucket is unreachable or far
+// behind.
 func TestSameMachine(t *testing.T) {
 	s3 := newS3(t)
 	b := openBucket(t, s3.url())
@@ -189,7 +190,7 @@ func TestSameMachine(t *testing.T) {
 	}
 	s3.set(func(int64, *http.Request) int { return 0 })
 	m.mustClose()
-	// What is in the bucket now is what the machine had, for its uploader ended with it.
+	// The bucket now holds what the machine had uploaded: its uploader has ended.
 	m = mustStart(t, b)
 	if got := m.check(); got != 8000 && got != 7000 {
 		t.Errorf("as after operation %d", got)
@@ -197,9 +198,8 @@ func TestSameMachine(t *testing.T) {
 	m.mustClose()
 }
 
-// TestDiesAnywhere: a machine is gone for good after any of its requests to the bucket.
-// Another one finds the store in a state that it was in, no older than what was known to
-// be uploaded.
+// TestDiesAnywhere: a machine is lost after any of its requests to the bucket. Another one
+// restores the store in a state it was in, no older than the last known upload.
 func TestDiesAnywhere(t *testing.T) {
 	for seed := range uint64(5) {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
@@ -215,7 +215,7 @@ func TestDiesAnywhere(t *testing.T) {
 				last := s3.requests.Load() + int64(r.IntN(60))
 				s3.set(func(n int64, r *http.Request) int {
 					if n > last && r.Method != http.MethodGet {
-						return http.StatusForbidden // which nobody tries again
+						return http.StatusForbidden // an error that is not retried
 					}
 					return 0
 				})
@@ -241,7 +241,7 @@ func TestDiesAnywhere(t *testing.T) {
 						cancel()
 					}
 				}
-				m.dev.opts.Linger = -1 // the machine does not wait, either
+				m.dev.opts.Linger = -1 // Close does not wait for uploads
 				m.mustClose()
 				s3.set(func(int64, *http.Request) int { return 0 })
 			}
@@ -249,8 +249,8 @@ func TestDiesAnywhere(t *testing.T) {
 	}
 }
 
-// TestTaken: of two machines with one store the second has it, and the first is told,
-// when it uploads, commits and opens it again.
+// TestTaken: of two machines that open one store, the second owns it. The first gets an error
+// when it uploads, commits or reopens the store.
 func TestTaken(t *testing.T) {
 	b := memBucket(t)
 	first := mustStart(t, b)
@@ -266,7 +266,7 @@ func TestTaken(t *testing.T) {
 	flush(t, second.dev)
 
 	first.write(10)
-	if err := first.st.Commit(t.Context()); err == nil { // this one may find out later
+	if err := first.st.Commit(t.Context()); err == nil { // Commit may succeed, and the error come later
 		if err := first.dev.Flush(t.Context()); !errors.Is(err, ErrTaken) {
 			t.Errorf("flush: %v, want ErrTaken", err)
 		}
@@ -289,7 +289,7 @@ func TestTaken(t *testing.T) {
 	third.mustClose()
 }
 
-// TestAdopted: a store that was on its own gets a bucket, with all that it has.
+// TestAdopted: a store without a bucket gets one, which then holds all of the store.
 func TestAdopted(t *testing.T) {
 	dir := t.TempDir()
 	alone, err := kv.Open(storeOptions(openSSD(t, dir)))
@@ -319,8 +319,7 @@ func TestAdopted(t *testing.T) {
 	m.mustClose()
 }
 
-// TestForeign: a bucket and a directory that do not belong together are refused, and
-// stay as they are.
+// TestForeign: a bucket and a directory of different stores are refused, and stay unchanged.
 func TestForeign(t *testing.T) {
 	b, other := memBucket(t), memBucket(t)
 	one, two := mustStart(t, b), mustStart(t, other)
@@ -337,7 +336,7 @@ func TestForeign(t *testing.T) {
 		closeAll(t, ssd)
 	}
 	refuse(one.dir, other, ErrForeign)
-	// A store that never had a bucket.
+	// A store without a bucket, and another store's bucket.
 	dir := t.TempDir()
 	alone, err := kv.Open(storeOptions(openSSD(t, dir)))
 	if err != nil {
@@ -345,7 +344,7 @@ func TestForeign(t *testing.T) {
 	}
 	closeAll(t, alone)
 	refuse(dir, b, ErrForeign)
-	// A machine whose log is partly in the bucket alone, with an empty one.
+	// A machine whose log is partly in the bucket only, with an empty bucket.
 	restored := mustStart(t, b)
 	restored.mustClose()
 	refuse(restored.dir, memBucket(t), ErrForeign)
@@ -364,7 +363,7 @@ func TestForeign(t *testing.T) {
 	again.mustClose()
 }
 
-// names lists the bucket.
+// names lists the blobs of the bucket.
 func names(t *testing.T, b *gcblob.Bucket) (all []string) {
 	t.Helper()
 	own := &bucket{Bucket: b, retried: func(string, error) {}}
@@ -374,8 +373,8 @@ func names(t *testing.T, b *gcblob.Bucket) (all []string) {
 	return all
 }
 
-// TestSweep: what is truncated leaves the bucket, and so does what an upload that was
-// interrupted has left; what is somebody else's stays.
+// TestSweep: truncated segments are removed from the bucket, and so are blobs of an
+// interrupted upload. Blobs of others stay.
 func TestSweep(t *testing.T) {
 	b := memBucket(t)
 	m := mustStart(t, b)

@@ -71,7 +71,7 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// log is a device with n random bytes in it.
+// log fills a device with n random bytes.
 func log(t *testing.T, dev device.Device, n int) []byte {
 	t.Helper()
 	content := make([]byte, n)
@@ -87,8 +87,8 @@ func log(t *testing.T, dev device.Device, n int) []byte {
 	return content
 }
 
-// TestHits: what was read once comes from memory, even if the device would fail now,
-// and nothing else does.
+// TestHits: repeated reads are answered from memory, even if the device fails, and other reads
+// are not.
 func TestHits(t *testing.T) {
 	inner := device.NewFaulty(device.NewMemory(), device.FaultyOptions{})
 	c := cached(t, inner, Options{})
@@ -112,7 +112,7 @@ func TestHits(t *testing.T) {
 	want(0, 1)
 	check(4096, 4096)
 	want(1, 1)
-	check(8000, 9000) // the block that is there, and three that are not
+	check(8000, 9000) // one cached block and three others
 	want(1, 2)
 	inner.Set(device.FaultyOptions{ReadError: 1})
 	check(4100, 12_000)
@@ -121,20 +121,20 @@ func TestHits(t *testing.T) {
 		t.Errorf("a block that is not cached, from a device that fails: %+v", got)
 	}
 	inner.Set(device.FaultyOptions{})
-	check(0, 16*4096) // too much for it
+	check(0, 16*4096) // larger than a cached read
 	want(2, 3)
 	if m := c.Metrics(); m.Bytes != 4*(4096+overhead) || c.CacheMemory() != MinCapacity {
 		t.Errorf("%+v", m)
 	}
 
-	// What is truncated is gone from here as well.
+	// Truncation also removes blocks from the cache.
 	if err := c.Truncate(6000); err != nil {
 		t.Fatal(err)
 	}
 	if got := devicetest.Read(t, c, make([]byte, 10), 5000); !errors.Is(got.Err, device.ErrNotHeld) {
 		t.Errorf("below the begin: %+v", got)
 	}
-	check(6000, 100) // its block begins below: it is not read whole
+	check(6000, 100) // the block begins below Begin, so it is not read whole
 	want(2, 3)
 }
 
@@ -145,8 +145,8 @@ func closeAll(t *testing.T, c *Cache) {
 	}
 }
 
-// TestLastBlock: a block that the log may write again is not kept, nor one of which a
-// part is on its way.
+// TestLastBlock: a block that the log may write again is not cached, nor one with a pending
+// write.
 func TestLastBlock(t *testing.T) {
 	inner := device.NewMemory()
 	c := cached(t, inner, Options{Block: 4096})
@@ -184,7 +184,7 @@ func TestLastBlock(t *testing.T) {
 	}
 }
 
-// TestWritesUnderWay: blocks are final up to the first write that has not ended.
+// TestWritesUnderWay: blocks are final up to the first pending write.
 func TestWritesUnderWay(t *testing.T) {
 	c := cached(t, device.NewMemory(), Options{})
 	defer closeAll(t, c)
@@ -211,7 +211,7 @@ func TestWritesUnderWay(t *testing.T) {
 	}
 }
 
-// TestStartForgets: a device that is started again holds other bytes.
+// TestStartForgets: Start invalidates the cache.
 func TestStartForgets(t *testing.T) {
 	inner := device.NewMemory()
 	c := cached(t, inner, Options{})
@@ -237,7 +237,7 @@ func TestStartForgets(t *testing.T) {
 	p.Read(make([]byte, 100), 1000, content[1000:1100])
 }
 
-// TestDamagedNeighbour: a block that is damaged takes none with it.
+// TestDamagedNeighbour: a damaged block does not fail reads of other blocks.
 func TestDamagedNeighbour(t *testing.T) {
 	inner := device.NewFaulty(device.NewMemory(), device.FaultyOptions{})
 	c := cached(t, inner, Options{})

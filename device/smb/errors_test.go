@@ -10,8 +10,8 @@ import (
 	"github.com/redykv/redykv/device"
 )
 
-// TestMarked: what a server without memory, open files or space answers may be tried again,
-// and is no word about what it can do.
+// TestMarked: errors of a server that is short of memory, open files or space are transient,
+// and do not mean that it lacks a feature.
 func TestMarked(t *testing.T) {
 	answer := func(code uint32) error { return fmt.Errorf("write: %w", &smb2.ResponseError{Code: code}) }
 	for _, tc := range []struct {

@@ -25,7 +25,7 @@ import (
 
 var quiet = slog.New(slog.DiscardHandler)
 
-// shared is the server of the tests that do it no harm, started by the first of them.
+// shared is the server of all tests that do not damage it. The first of them starts it.
 var shared struct {
 	sync.Once
 	server *smbd.Server
@@ -54,7 +54,7 @@ func sharedServer(t testing.TB) *smbd.Server {
 	return started(t, shared.server, shared.err)
 }
 
-// ownServer returns a server that the test may end.
+// ownServer returns a server that the test may kill.
 func ownServer(t *testing.T) *smbd.Server {
 	t.Helper()
 	server, err := smbd.Start(t.Context())
@@ -79,8 +79,8 @@ func started(t testing.TB, server *smbd.Server, err error) *smbd.Server {
 	return server
 }
 
-// optionsFor are the options for a directory of a server, one for each test. It is gone
-// when the test has ended, so that the test can run again.
+// optionsFor returns options for a directory of the server that is named after the test. The
+// directory is removed when the test ends, so that the test can run again.
 func optionsFor(t testing.TB, server *smbd.Server) Options {
 	name := strings.NewReplacer("/", "-", "#", "-").Replace(t.Name())
 	t.Cleanup(func() {
@@ -115,8 +115,8 @@ func mustStart(t testing.TB, d device.Device, tail int64) {
 	}
 }
 
-// eventually tries until there is no error, for what waits for the server to find out
-// about its connections.
+// eventually repeats try until it succeeds, because the server notices broken connections with
+// a delay.
 func eventually(t *testing.T, try func() error) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); ; {
@@ -130,14 +130,14 @@ func eventually(t *testing.T, try func() error) {
 	}
 }
 
-// content returns bytes of which no two stretches are alike.
+// content returns bytes without repetitions.
 func content(seed byte, n int) []byte {
 	b := make([]byte, n)
 	_, _ = rand.NewChaCha8([32]byte{seed}).Read(b) // never fails
 	return b
 }
 
-// write writes bytes and returns what the device says.
+// write writes bytes and returns the error.
 func write(t testing.TB, d device.Device, b []byte, addr int64) error {
 	t.Helper()
 	return devicetest.Write(t, d, b, addr).Err
@@ -156,14 +156,14 @@ func TestConformance(t *testing.T) {
 				opts.Dir += fmt.Sprintf("/%d", opens)
 				return mustOpen(t, opts)
 			}, devicetest.Reopen(func(t *testing.T, _ device.Device) device.Device {
-				opts.SegmentSize = 0 // the directory knows
+				opts.SegmentSize = 0 // read from the directory
 				return mustOpen(t, opts)
 			}))
 		})
 	}
 }
 
-// The directory of the share itself, one session and one request at a time, signed.
+// Options: the share's root directory, one session, one request at a time, signing.
 func TestOtherOptions(t *testing.T) {
 	opts := optionsFor(t, ownServer(t))
 	opts.Dir, opts.Sessions, opts.Pipeline, opts.Sign = "", 1, 1, true
@@ -178,7 +178,7 @@ func TestOtherOptions(t *testing.T) {
 	p.Read(make([]byte, len(want)), 0, want)
 }
 
-// files are the names in a directory on the server that match a pattern.
+// files returns the names in a directory of the server that match a pattern.
 func files(t *testing.T, server *smbd.Server, opts Options, pattern string) []string {
 	t.Helper()
 	paths, err := filepath.Glob(filepath.Join(server.Dir, opts.Dir, pattern))
@@ -188,7 +188,7 @@ func files(t *testing.T, server *smbd.Server, opts Options, pattern string) []st
 	return paths
 }
 
-// Space comes back, and what is not wanted is removed when the directory is opened.
+// Truncated space is freed, and stray files are removed when the directory is opened.
 func TestSpace(t *testing.T) {
 	server := sharedServer(t)
 	opts := optionsFor(t, server)
@@ -233,7 +233,7 @@ func TestSpace(t *testing.T) {
 	}
 }
 
-// What the server lost is told.
+// Data that the server lost or altered is reported.
 func TestDamage(t *testing.T) {
 	server := sharedServer(t)
 	opts := optionsFor(t, server)
@@ -274,7 +274,7 @@ func TestDamage(t *testing.T) {
 		"other size":   {headName, "redykv smb 1 segment 524288 begin 0\n", false},
 		"catalog":      {catalogName, "1 2\n", true},
 	} {
-		kept, _ := os.ReadFile(at(spoil.file)) // there may be no catalog
+		kept, _ := os.ReadFile(at(spoil.file)) // the catalog need not exist
 		if err := os.WriteFile(at(spoil.file), []byte(spoil.text), 0o666); err != nil {
 			t.Fatal(err)
 		}
@@ -306,7 +306,7 @@ func cut(d *Device, sessions ...int) {
 	}
 }
 
-// While connections break, reads go on, and objects and metadata can be read.
+// When connections break, reads continue, and objects and metadata stay readable.
 func TestConnectionsBreak(t *testing.T) {
 	d := mustOpen(t, optionsFor(t, sharedServer(t)))
 	mustStart(t, d, 0)
@@ -354,14 +354,13 @@ func TestConnectionsBreak(t *testing.T) {
 		}
 	}
 	p.Drain()
-	// Nothing that was not durable was under way: writing goes on.
+	// No write was pending or unsynced, so writing continues.
 	if err := errors.Join(write(t, d, want, 1<<20), d.Sync()); err != nil {
 		t.Error(err)
 	}
 }
 
-// A connection that breaks over something that is not durable ends all writing until
-// Start.
+// If a connection breaks while writes are not durable, all writes fail until Start.
 func TestDoubt(t *testing.T) {
 	d := mustOpen(t, optionsFor(t, sharedServer(t)))
 	mustStart(t, d, 0)
@@ -376,7 +375,7 @@ func TestDoubt(t *testing.T) {
 		p.Read(make([]byte, 1000), 0, want)
 		p.Close()
 	}
-	check() // and the device knows now
+	check() // the device has noticed the break
 	w, createErr := d.CreateObject("o")
 	if createErr == nil {
 		_, createErr = w.Write(want)
@@ -390,7 +389,7 @@ func TestDoubt(t *testing.T) {
 		}
 	}
 	check()
-	// The server lets go of a connection when it finds that it broke.
+	// The server releases a connection only when it notices that it is broken.
 	eventually(t, func() error { return d.Start(1000) })
 	if err := errors.Join(write(t, d, want, 1000), d.Sync()); err != nil {
 		t.Error(err)
@@ -398,7 +397,7 @@ func TestDoubt(t *testing.T) {
 	check()
 }
 
-// A server that crashes and comes back is found again.
+// The device reconnects to a server that crashed and was restarted.
 func TestServerCrashes(t *testing.T) {
 	server := ownServer(t)
 	d := mustOpen(t, optionsFor(t, server))
@@ -407,7 +406,7 @@ func TestServerCrashes(t *testing.T) {
 	if err := errors.Join(write(t, d, want, 0), d.Sync()); err != nil {
 		t.Fatal(err)
 	}
-	// Nothing is under way: the next write finds other connections.
+	// Nothing is pending: the next write uses new connections.
 	server.Kill()
 	for _, s := range d.sessions {
 		for !s.link.conn.broken.Load() {
@@ -434,11 +433,11 @@ func TestServerCrashes(t *testing.T) {
 	}
 }
 
-// A server that hangs is given up after a while, and used again when it answers.
+// A server that hangs is given up after the timeout, and used again when it answers.
 func TestServerHangs(t *testing.T) {
 	server := ownServer(t)
 	opts := optionsFor(t, server)
-	opts.Timeout = time.Second // of a busy machine's server, too: else it is another try
+	opts.Timeout = time.Second // a busy machine's server may exceed this, so the test is repeated
 	var d *Device
 	eventually(t, func() (err error) {
 		if d, err = Open(t.Context(), opts); err != nil {
@@ -474,7 +473,7 @@ func TestServerHangs(t *testing.T) {
 	p.Close()
 }
 
-// A directory belongs to one device; and one whose place was taken notices.
+// A directory belongs to one device. A device whose lock was taken over notices.
 func TestLock(t *testing.T) {
 	opts := optionsFor(t, sharedServer(t))
 	d := mustOpen(t, opts)
@@ -491,7 +490,7 @@ func TestLock(t *testing.T) {
 	if _, err := Open(t.Context(), opts); !errors.Is(err, ErrLocked) {
 		t.Fatalf("opening it while one session holds it: %v, want ErrLocked", err)
 	}
-	// The sessions are gone, as those of a machine that was cut off.
+	// The sessions end as if the machine was disconnected.
 	for _, s := range d.sessions {
 		s.mu.Lock()
 		s.retryAt = time.Now().Add(time.Hour)
@@ -597,7 +596,7 @@ func TestParseURL(t *testing.T) {
 	}
 }
 
-// What the files say is only read as it was written.
+// Parsers accept exactly what is written.
 func FuzzFormat(f *testing.F) {
 	f.Add("redykv smb 1 segment 262144 begin 77\n")
 	f.Add("1 2 name\n3 4 other\n")

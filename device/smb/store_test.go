@@ -9,8 +9,8 @@ import (
 	"github.com/redykv/redykv/kv"
 )
 
-// TestStore: a store whose log, metadata and checkpoints are on a file server, alone
-// or behind a tier that forgets, is there again with all that was committed.
+// TestStore: a store whose log, metadata and checkpoints are on a file server, alone or behind
+// a volatile tier, recovers all committed data.
 func TestStore(t *testing.T) {
 	for name, stack := range map[string]func(last device.Device) device.Device{
 		"alone": func(last device.Device) device.Device { return last },

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// lateConn is a connection that notices so many deadlines before something comes.
+// lateConn is a connection on which that many deadlines pass before data arrives.
 type lateConn struct {
 	net.Conn
 	late int
@@ -23,8 +23,8 @@ func (c *lateConn) Read(p []byte) (int, error) {
 
 func (c *lateConn) SetReadDeadline(time.Time) error { return nil }
 
-// TestPatience: a server is given up when all portions of the time have passed, however late
-// that was noticed, with requests under way; and not before.
+// TestPatience: a server is given up when all portions of the timeout have passed with
+// requests pending, however late each was noticed, and not before.
 func TestPatience(t *testing.T) {
 	for _, tc := range []struct {
 		under bool

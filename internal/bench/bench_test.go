@@ -47,7 +47,7 @@ func TestChild(t *testing.T) {
 	}
 }
 
-// A child that never says that it is ready ends with its parent's patience.
+// A child that never announces that it is ready is ended when the parent gives up.
 func TestChildGivenUp(t *testing.T) {
 	t.Setenv(childVariable, "good")
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -57,7 +57,7 @@ func TestChildGivenUp(t *testing.T) {
 	}
 }
 
-// loop plays a queue whose operations complete one by one.
+// loop simulates a queue whose operations complete one by one.
 func loop(ctx context.Context, m *Meter, inFlight int, lasts time.Duration) Sample {
 	tag, issued := uint64(0), false
 	s, _ := m.Run(ctx, inFlight, lasts, func() error {
@@ -92,8 +92,8 @@ func TestMeter(t *testing.T) {
 			t.Errorf("%d samples, percentiles %v and %v us", s.latencies.TotalCount(), f.P50Us, f.P99Us)
 		}
 	}
-	// Operations of a few nanoseconds: few may be timed. On a busy machine a slice may
-	// pass while its thread does not run, and looks as if they took long.
+	// Operations take a few nanoseconds, so few may be timed. On a busy machine the thread may
+	// be preempted for a whole slice, which makes operations look slow.
 	for try := 1; m.gap < 10; try++ {
 		if try == 100 {
 			t.Fatalf("one of %d operations is timed", m.gap)

@@ -70,7 +70,7 @@ func spec() Spec {
 	}
 }
 
-// Every cell is measured, in both modes, and leaves nothing behind.
+// Every cell is measured, in both modes, and all resources are released.
 func TestRun(t *testing.T) {
 	report, err := Run(t.Context(), embed(t), nil, spec(), slog.New(slog.DiscardHandler), nil)
 	if err != nil {
@@ -118,7 +118,7 @@ func TestRelate(t *testing.T) {
 	}
 }
 
-// Nobody polls where that would keep others from running.
+// Threads do not poll by default where polling would take processors from others.
 func TestDefaultIdle(t *testing.T) {
 	two := redytier.Configuration{ClientThreads: 1, ServerThreads: 1, BatchSize: 16, QueueDepth: 1}
 	one := redytier.Configuration{ClientThreads: 1, ServerThreads: 1, BatchSize: 1, QueueDepth: 1}
@@ -143,7 +143,7 @@ func TestDefaultIdle(t *testing.T) {
 	}
 }
 
-// A mix is what it says, of what a loop draws.
+// The loop draws writes in the proportion of the mix.
 func TestMix(t *testing.T) {
 	for op, want := range map[Op]int{Read: 0, Write: 100, Mixed: 50, "mixed:95": 5, "mixed:0": 100, "mixed:100": 0} {
 		s := Spec{Sizes: []int{8}}
@@ -166,7 +166,7 @@ func TestMix(t *testing.T) {
 
 var errDrawn = errors.New("all is drawn")
 
-// drawing is a queue that counts what a loop draws.
+// drawing is a queue that counts the reads and writes of a loop.
 type drawing struct {
 	*loop
 	left, writes int

@@ -13,16 +13,15 @@ import (
 )
 
 func migrateSpec() MigrateSpec {
-	// Slow enough that the migration is seen.
+	// Migrations are slow enough to span several ticks.
 	return MigrateSpec{
 		Transport: "mem", Net: "none", Capacity: 4 * MinCapacity, RegionSize: MinCapacity, Size: 64, Depth: 2, Ops: []Op{Idle, Read, Write}, Rounds: 2, Lasts: 4 * leastLoad,
 		Migrations: []redytier.Migration{{BytesPerSecond: 32 << 20}, {BytesPerSecond: 32 << 20, PauseReads: true, PauseAll: true}},
 	}
 }
 
-// showing measures until the rows show what they are to, five times at most: on a busy
-// machine a thread may not run just when there is something to be seen. wrong says what
-// they do not show.
+// showing repeats a measurement up to five times until wrong returns "": on a busy machine a
+// thread may miss the interval of interest. wrong describes what the rows lack.
 func showing(t *testing.T, m redytier.Manager, spec MigrateSpec, wrong func(rows []MigrateRow) string) {
 	t.Helper()
 	for try := 1; ; try++ {
@@ -40,8 +39,8 @@ func showing(t *testing.T, m redytier.Manager, spec MigrateSpec, wrong func(rows
 	}
 }
 
-// A cache moves idle and under load. Requests to what does not move go on, unless
-// everything is held.
+// A cache moves idle and under load. Requests to regions that do not move continue, unless all
+// regions are paused.
 func TestMigrations(t *testing.T) {
 	spec := migrateSpec()
 	least := float64(spec.Capacity) / float64(spec.Migrations[0].BytesPerSecond) / 2
@@ -72,8 +71,8 @@ func TestMigrations(t *testing.T) {
 	})
 }
 
-// Some of the regions move, each from a VM of its own, under an offered load: what is
-// not held keeps its rate.
+// Some regions move, each from its own VM, under an offered load. The rate of all others stays
+// the same.
 func TestSomeMove(t *testing.T) {
 	m, err := StartManager(t.Context(), Servers{Transport: "mem", Menu: &menu.Menu{Version: menu.Version, Types: []menu.Type{{
 		Name: "one", Memory: MinCapacity, Cores: 1, Sold: []menu.Sold{{CloudRegion: "here", Distance: 1, Price: 1}},
@@ -130,7 +129,7 @@ func TestMigrateSpecCheck(t *testing.T) {
 	}
 }
 
-// A row's figures are medians, each for itself.
+// Each figure of a row is a median of its own.
 func TestMigrateMedians(t *testing.T) {
 	row := medians([]MigrateRow{
 		{Op: Read, Seconds: 3, Before: Load{Mops: 1, CPU: 0.5}, DuringOverBeside: 9},

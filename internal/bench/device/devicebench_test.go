@@ -27,7 +27,7 @@ func testSpec(t *testing.T, device string) Spec {
 	}
 }
 
-// TestRun measures every operation on the devices that this process has by itself.
+// TestRun measures every operation on the devices that need no other process.
 func TestRun(t *testing.T) {
 	for _, device := range []string{"memory", "ssd", "smb"} {
 		t.Run(device, func(t *testing.T) {
@@ -99,13 +99,13 @@ func TestStore(t *testing.T) {
 	}
 }
 
-// TestBesideFio: where fio is, it has its turns.
+// TestBesideFio: fio takes part if it is installed.
 func TestBesideFio(t *testing.T) {
 	if _, err := exec.LookPath("fio"); err != nil {
 		t.Skip(err)
 	}
 	spec := testSpec(t, "ssd")
-	// Few cells, for fio takes long to start. A script of the command has it read.
+	// Few cells, because fio takes long to start. Reads are tested by a script of the command.
 	spec.NoFio, spec.Ops, spec.Blocks, spec.Depths = false, []Op{Write, Grow}, []int{4096}, []int{4}
 	report, err := Run(t.Context(), spec, nil)
 	if err != nil {
@@ -134,7 +134,7 @@ func TestMedian(t *testing.T) {
 	if our, their := median(ours, nil); our.Mops != 3 || their != nil {
 		t.Errorf("alone: %v and %v", our.Mops, their)
 	}
-	// Shares of 5, 1/9, 1/2, 1 and 1.5.
+	// The ratios are 5, 1/9, 1/2, 1 and 1.5.
 	if our, their := median(ours, samples(1, 9, 8, 2, 2)); our.Mops != 2 || their.Mops != 2 {
 		t.Errorf("beside others: %v and %v", our.Mops, their.Mops)
 	}

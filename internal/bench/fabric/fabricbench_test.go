@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// serveOn starts the other side on a provider of its own.
+// serveOn starts the other side on a separate provider.
 func serveOn(t *testing.T, name string, memory int) (addr string) {
 	p, err := transport.Open(name)
 	if err != nil {
@@ -48,8 +48,8 @@ func open(t *testing.T, name string) fabric.Provider {
 	return p
 }
 
-// TestRun measures every operation on every transport that two providers of one
-// process can speak.
+// TestRun measures every operation on every transport that connects two providers in one
+// process.
 func TestRun(t *testing.T) {
 	for _, name := range []string{"mem", "shm", "tcp"} {
 		for _, idle := range Idles {
@@ -83,7 +83,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestRefused asks for what does not fit, and talks to nobody.
+// TestRefused: invalid specs fail before anything is sent.
 func TestRefused(t *testing.T) {
 	addr := serveOn(t, "mem", MinMemory)
 	p := open(t, "mem")
@@ -110,7 +110,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestOtherSideEnds takes the other side away under a measurement.
+// TestOtherSideEnds ends the other side during a measurement.
 func TestOtherSideEnds(t *testing.T) {
 	p, err := transport.Open("tcp")
 	if err != nil {
@@ -120,7 +120,7 @@ func TestOtherSideEnds(t *testing.T) {
 	addrs, ended := make(chan string, 1), make(chan error, 1)
 	go func() { ended <- Serve(ctx, p, "", 1<<20, func(addr string) { addrs <- addr }) }()
 	go func() {
-		time.Sleep(20 * time.Millisecond) // into the measurement, or before it: both end
+		time.Sleep(20 * time.Millisecond) // during the measurement or before it: both must end
 		cancel()
 	}()
 	spec := Spec{Transport: "tcp", Ops: []Op{Read}, Sizes: []int{8}, Depths: []int{4}, Idle: Wait, Duration: time.Minute}

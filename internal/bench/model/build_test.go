@@ -46,8 +46,8 @@ func buildSpec() BuildSpec {
 	}
 }
 
-// A build that is interrupted goes on from the file, measures nothing twice, and ends
-// with a model that answers SLOs at both distances.
+// An interrupted build continues from its file and measures nothing twice. Its model answers
+// SLOs at both distances.
 func TestBuild(t *testing.T) {
 	mgr, spec := embed(t), buildSpec()
 	path := filepath.Join(t.TempDir(), "m.json")
@@ -77,7 +77,7 @@ func TestBuild(t *testing.T) {
 	if err := Build(t.Context(), mgr, m, again, nil, nil); err == nil || !strings.Contains(err.Error(), "transport mem") {
 		t.Errorf("another transport goes on with it: %v", err)
 	}
-	m.Provenance.Apart = true // though nothing over mem can be
+	m.Provenance.Apart = true // although this is impossible over mem
 	if err := Build(t.Context(), mgr, m, spec, nil, nil); err == nil || !strings.Contains(err.Error(), "clients and servers apart: it does not go on") {
 		t.Errorf("clients and servers on the same processors go on with it: %v", err)
 	}
@@ -107,7 +107,7 @@ func TestBuild(t *testing.T) {
 	checkOutput(t, m)
 }
 
-// checkOutput looks at what is printed and drawn of a model of four measurements.
+// checkOutput checks the table and the plot of a model with four measurements.
 func checkOutput(t *testing.T, m *model.Model) {
 	var summary, points bytes.Buffer
 	if err := errors.Join(WriteSummary(&summary, m), WritePoints(&points, m)); err != nil {

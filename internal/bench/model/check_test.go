@@ -17,8 +17,7 @@ import (
 	"github.com/redykv/redykv/manager/model"
 )
 
-// dreamt is a complete model over mem, of records of a size that nothing else was
-// measured of, that nobody measured.
+// dreamt returns a complete, invented model over mem, of a record size without measurements.
 func dreamt(t *testing.T) *model.Model {
 	m := model.New(model.Provenance{Transport: "mem", Network: model.NoNetwork, Host: model.ThisHost()})
 	n, err := m.Add(&model.Measurement{RecordSize: 2048, Distance: 1, Network: model.NoNetwork, ClientCores: 1, QueueDepth: 4})
@@ -41,8 +40,8 @@ func checkSpec() CheckSpec {
 	}
 }
 
-// Each SLO that is drawn can be met by the prediction with its margin, and the cache
-// that the manager makes by it has the configuration that was found and is measured.
+// Each SLO that is drawn can be met by the prediction with its margin. The manager's cache has
+// the configuration that was found, and is measured.
 func TestCheck(t *testing.T) {
 	models := []*model.Model{dreamt(t)}
 	mgr, err := manager.Embed(t.Context(), manager.EmbedOptions{Models: models, Logger: slog.New(slog.DiscardHandler)})
@@ -103,19 +102,19 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// counter counts what a progress bar would show.
+// counter adds up the progress.
 type counter int64
 
 func (c *counter) Begin(string, int64) {}
 func (c *counter) Add(n int64)         { *c += counter(n) }
 func (c *counter) End()                {}
 
-// A manager that chooses otherwise is found out.
+// Check detects a manager that chooses other configurations.
 func TestCheckOfAnotherManager(t *testing.T) {
 	other := dreamt(t)
 	n := other.Measurements[0]
 	n.Points, n.Opt = nil, 0
-	for at, ok := n.Next(); ok; at, ok = n.Next() { // only the deepest queue is good for anything
+	for at, ok := n.Next(); ok; at, ok = n.Next() { // only the greatest queue depth performs well
 		p := model.Performance{LatencyUs: 0.5, Mops: 1e-3}
 		if at.Q == 4 {
 			p.Mops = 1e3
@@ -138,8 +137,7 @@ func TestCheckOfAnotherManager(t *testing.T) {
 	}
 }
 
-// A check is made as the model was that it is answered by, which is the first of its
-// transport.
+// A check uses the first model of its transport, and measures apart as that model did.
 func TestApart(t *testing.T) {
 	of := func(transport string, apart bool) *model.Model {
 		m := dreamt(t)

@@ -10,7 +10,7 @@ import (
 
 func key(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n) }
 
-// Every store gives back what was written, in order, and nothing that was removed.
+// Every store returns what was written, in order, and nothing that was deleted.
 func TestStores(t *testing.T) {
 	for _, name := range Names() {
 		t.Run(name, func(t *testing.T) {

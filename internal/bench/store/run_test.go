@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// tiny is everything there is, small and short.
+// tiny covers all kinds of cells with small sizes and short times.
 func tiny() Spec {
 	return Spec{
 		Records: 3000, ValueSize: 8, Ops: Ops, Distributions: ycsb.Distributions, Modes: Modes,
@@ -26,7 +26,7 @@ func tiny() Spec {
 	}
 }
 
-// Every cell that was asked for is there once, with figures that can be.
+// Every requested cell is there once, with plausible figures.
 func TestRunMeasuresEveryCell(t *testing.T) {
 	for name, change := range map[string]func(*Spec){
 		"8 bytes":               func(*Spec) {},
@@ -115,8 +115,8 @@ func checkRows(t *testing.T, report *Report) {
 	}
 }
 
-// Once everything is there, no operation in any mode allocates; neither does what
-// stands between it and the measuring.
+// In the steady state no operation allocates, in any mode, and neither does the measuring
+// loop.
 func TestNothingIsAllocated(t *testing.T) {
 	if machine.RaceDetector {
 		t.Skip("the race detector allocates")
@@ -159,7 +159,7 @@ func TestNothingIsAllocated(t *testing.T) {
 	}
 }
 
-// The JSON lines hold what the rows say.
+// The JSON lines equal the rows.
 func TestJSONLines(t *testing.T) {
 	spec := tiny()
 	spec.Ops, spec.Threads = []Op{RMW}, []int{1}
@@ -193,7 +193,7 @@ func TestJSONLines(t *testing.T) {
 	}
 }
 
-// stages remembers what it is told, and cancels when the measuring begins.
+// stages records the stages, and cancels when measuring begins.
 type stages struct {
 	names  []string
 	cancel func()

@@ -11,8 +11,7 @@ import (
 	"github.com/redykv/redykv/ycsb"
 )
 
-// A store that returns another record's value, or none, ends the run, whatever
-// the mode.
+// A store that returns another record's value, or none, fails the run in every mode.
 func TestWrongAnswersAreFound(t *testing.T) {
 	for _, size := range []int{8, 100} {
 		for _, mode := range Modes {
@@ -54,8 +53,7 @@ func TestWrongAnswersAreFound(t *testing.T) {
 	}
 }
 
-// A log that has left the memory in which it is updated in place is no store in
-// memory any more.
+// A run fails if the log has outgrown the memory in which it is updated in place.
 func TestOutgrownMemoryIsFound(t *testing.T) {
 	spec := tiny()
 	store, err := kv.Open(kv.Options{
