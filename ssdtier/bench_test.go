@@ -53,7 +53,7 @@ func BenchmarkRandomRead(b *testing.B) {
 		for _, depth := range []int{1, 16, 64} {
 			b.Run(fmt.Sprintf("block=%d/depth=%d", block, depth), func(b *testing.B) {
 				b.ReportAllocs()
-				dst := make([]byte, block) // not aligned, as a reader's memory
+				dst := make([]byte, block) // not aligned, like a reader's memory
 				r := rand.New(rand.NewPCG(1, 2))
 				under := 0
 				for range b.N {
@@ -142,7 +142,7 @@ func BenchmarkSync(b *testing.B) {
 	}
 }
 
-// BenchmarkObject makes objects of 256 MiB and reads them.
+// BenchmarkObject creates objects of 256 MiB and reads them.
 func BenchmarkObject(b *testing.B) {
 	const size, piece = 256 << 20, 1 << 20
 	d := mustOpen(b, b.TempDir(), Options{})

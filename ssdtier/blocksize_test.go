@@ -8,7 +8,7 @@ import (
 	"github.com/redykv/redykv/device/devicetest"
 )
 
-// TestLargeBlocks: a disk that takes whole blocks of more than 4 KiB is a device as any.
+// TestLargeBlocks: a disk with blocks of more than 4 KiB passes the same tests.
 func TestLargeBlocks(t *testing.T) { overEngines(t, testLargeBlocks) }
 
 func testLargeBlocks(t *testing.T) {

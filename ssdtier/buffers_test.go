@@ -52,7 +52,7 @@ func TestBufferPool(t *testing.T) {
 	if p.put(out); slabs() != 0 {
 		t.Errorf("%d slabs after the last buffer came back", slabs())
 	}
-	// A queue may outlive its device.
+	// A queue may return buffers after its device was closed.
 	if p.put(p.get(16<<10, align)); slabs() != 0 {
 		t.Errorf("%d slabs of a closed pool", slabs())
 	}

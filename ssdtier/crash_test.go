@@ -16,15 +16,15 @@ import (
 	"github.com/redykv/redykv/device/devicetest"
 )
 
-// crashed is a log that is written as hlog writes one, and what a disk may have
-// of it.
+// crashed is a log that is written as hlog writes one, with the states of it that may be on
+// disk.
 type crashed struct {
 	t       *testing.T
 	d       *Device
 	content []byte            // of the log, up to its end
-	tail    int               // synced
-	older   int               // the tail before it, which may be all that is known of
-	disk    map[string][]byte // the files as the last Sync left them
+	tail    int               // end of the synced part
+	older   int               // the previous tail, which may be the last one that is known
+	disk    map[string][]byte // contents of the files at the last Sync
 }
 
 func (c *crashed) files() map[string][]byte {
@@ -39,15 +39,15 @@ func (c *crashed) files() map[string][]byte {
 		switch {
 		case err == nil:
 			files[filepath.Base(path)] = data
-		case !errors.Is(err, fs.ErrNotExist) || filepath.Ext(path) != tempSuffix: // else it has got its name meanwhile
+		case !errors.Is(err, fs.ErrNotExist) || filepath.Ext(path) != tempSuffix: // otherwise the file was renamed meanwhile
 			c.t.Fatal(err)
 		}
 	}
 	return files
 }
 
-// write appends n bytes: the block in which the log ended, again, and what
-// follows.
+// write appends n bytes: it rewrites the block in which the log ended, with new bytes after
+// it.
 func (c *crashed) write(r *rand.Rand, n int) {
 	c.t.Helper()
 	align := c.d.Alignment()
@@ -71,9 +71,9 @@ func (c *crashed) sync() {
 	c.tail, c.disk = len(c.content), c.files()
 }
 
-// crash makes a directory in which each sector is as at the last Sync or as it
-// was to be, and opens it at the tail that was synced, or that before it: who
-// keeps the tail may have had no time to.
+// crash makes a directory in which each sector has either its state at the last Sync or a
+// later one. It opens the directory at the synced tail or at the one before, because the newer
+// tail may not have been stored.
 func (c *crashed) crash(r *rand.Rand, opts Options) *Device {
 	c.t.Helper()
 	const sector = 512
@@ -110,8 +110,8 @@ func (c *crashed) crash(r *rand.Rand, opts Options) *Device {
 	return d
 }
 
-// TestCrash plays a log with crashes at any moment: what was synced is there
-// afterwards, whatever became of the rest, and damage to it is still found.
+// TestCrash crashes a log at random moments. All synced bytes must be readable afterwards, and
+// damage to them must be detected.
 func TestCrash(t *testing.T) { overEngines(t, testCrash) }
 
 func testCrash(t *testing.T) {
@@ -149,8 +149,7 @@ func testCrash(t *testing.T) {
 	}
 }
 
-// checkDamage alters a byte below the block that the log ends in, and puts it
-// back.
+// checkDamage changes a byte below the log's last block, and restores it.
 func (c *crashed) checkDamage(r *rand.Rand) {
 	c.t.Helper()
 	last := c.tail &^ (sumUnit - 1)
@@ -166,8 +165,8 @@ func (c *crashed) checkDamage(r *rand.Rand) {
 	alter(c.t, path, at%minSegmentSize)
 }
 
-// checkTail alters a byte of what was synced in the block that the log ends in,
-// where only starting the device can tell, and puts it back.
+// checkTail changes a synced byte in the log's last block, which only Start can detect, and
+// restores it.
 func (c *crashed) checkTail(r *rand.Rand) {
 	c.t.Helper()
 	from := c.tail &^ (sumUnit - 1)
@@ -189,8 +188,8 @@ func (c *crashed) checkTail(r *rand.Rand) {
 	}
 }
 
-// TestCopiesWhileWriting copies the files of a log that is being written and
-// synced, as a killed process leaves them: what a Sync covered is in the copy.
+// TestCopiesWhileWriting copies the files of a log while it is written and synced, which is
+// what a killed process leaves. A copy must contain everything that a Sync covered.
 func TestCopiesWhileWriting(t *testing.T) { overEngines(t, testCopiesWhileWriting) }
 
 func testCopiesWhileWriting(t *testing.T) {
@@ -200,7 +199,7 @@ func testCopiesWhileWriting(t *testing.T) {
 	_, _ = rand.NewChaCha8([32]byte{7}).Read(content) // never fails
 	var written, synced atomic.Int64
 	var wg sync.WaitGroup
-	wg.Go(func() { // as hlog writes: the last block again, with what follows
+	wg.Go(func() { // as hlog does: the last block again, with new bytes
 		defer written.Store(-1)
 		r := rand.New(rand.NewPCG(3, 3))
 		p := devicetest.NewPump(t, c.d, 1)

@@ -8,7 +8,7 @@ import (
 	"github.com/redykv/redykv/internal/dirs"
 )
 
-// TestNewDirectories: the names of all directories that Open makes are durable.
+// TestNewDirectories: Open makes the names of all directories that it creates durable.
 func TestNewDirectories(t *testing.T) {
 	top := t.TempDir()
 	var synced []string

@@ -17,11 +17,11 @@ import (
 	"github.com/redykv/redykv/ssdtier/internal/uring"
 )
 
-// forbidEnv, if set, makes this program one that may not make rings: it holds when
-// they are forbidden and with which error, as "before ENOSYS".
+// forbidEnv, if set, makes this program a process without io_uring. It says when rings are
+// forbidden and with which error, such as "before ENOSYS".
 const forbidEnv = "SSDTIER_TEST_FORBID"
 
-// forbidRings lets io_uring_setup fail in this process from now on, as the filters of
+// forbidRings makes io_uring_setup fail in this process from now on, as seccomp filters of
 // containers do.
 func forbidRings(errno unix.Errno) error {
 	const (
@@ -30,7 +30,7 @@ func forbidRings(errno unix.Errno) error {
 		ret        = unix.BPF_RET | unix.BPF_K
 		retErrno   = 0x00050000
 		retAllow   = 0x7fff0000
-		ofCallsNum = 0 // in struct seccomp_data
+		ofCallsNum = 0 // offset in struct seccomp_data
 	)
 	filter := []unix.SockFilter{
 		{Code: load, K: ofCallsNum},
@@ -42,7 +42,7 @@ func forbidRings(errno unix.Errno) error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("no_new_privs: %w", err)
 	}
-	// For all threads.
+	// The filter applies to all threads.
 	thread, _, e := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC,
 		uintptr(unsafe.Pointer(&prog)))
 	if e != 0 || thread != 0 {
@@ -51,8 +51,8 @@ func forbidRings(errno unix.Errno) error {
 	return nil
 }
 
-// TestForbidden: where io_uring is missing or forbidden, the pool does its work, and
-// who insists on it is told why not. It runs itself in processes of their own.
+// TestForbidden: if io_uring is missing or forbidden, the pool is used, and a device with
+// EngineUring returns an error. The test runs itself in child processes.
 func TestForbidden(t *testing.T) {
 	if when := os.Getenv(forbidEnv); when != "" {
 		if err := withoutRings(t, when); err != nil {
@@ -78,7 +78,7 @@ func TestForbidden(t *testing.T) {
 	}
 }
 
-// withoutRings opens a directory before or after rings are forbidden and uses it.
+// withoutRings opens a directory, before or after rings are forbidden, and uses it.
 func withoutRings(t *testing.T, when string) (err error) {
 	errno := map[string]unix.Errno{"ENOSYS": unix.ENOSYS, "EPERM": unix.EPERM, "ENOMEM": unix.ENOMEM}[strings.Fields(when)[1]]
 	var log bytes.Buffer
@@ -102,8 +102,8 @@ func withoutRings(t *testing.T, when string) (err error) {
 		return fmt.Errorf("engine %s, want %s", d.Engine(), want)
 	}
 	if want == EngineUring {
-		// The engine that was found works no more: queues do without, unless somebody
-		// insists on it.
+		// io_uring was available at Open and is not any more: new queues use the pool, unless
+		// the options require io_uring.
 		insisting := mustOpen(t, insists, Options{Engine: EngineUring})
 		forbid()
 		if _, err := insisting.NewQueue(1); !errors.Is(err, errno) || !strings.Contains(err.Error(), insists) {
@@ -124,8 +124,7 @@ func withoutRings(t *testing.T, when string) (err error) {
 	return nil
 }
 
-// TestRingFails: the pool takes over from a ring that stops working, whichever call
-// finds out first.
+// TestRingFails: the pool takes over from a ring that fails, whichever call detects that.
 func TestRingFails(t *testing.T) {
 	if err := uring.Probe(); err != nil {
 		t.Skip(err)
@@ -167,7 +166,7 @@ func TestRingFails(t *testing.T) {
 	}
 }
 
-// breakRings puts another file in the place of each ring of this process.
+// breakRings replaces the descriptor of each ring of this process by another file.
 func breakRings(t *testing.T) {
 	t.Helper()
 	entries, err := os.ReadDir("/proc/self/fd")

@@ -12,11 +12,11 @@ import (
 	"github.com/redykv/redykv/ssdtier/internal/uring"
 )
 
-// testEngine is what devices are opened with whose options do not say. Tests of this
-// package follow one another.
+// testEngine is the engine of devices whose options do not name one. Tests of this package do
+// not run in parallel.
 var testEngine Engine
 
-// ofEngine returns opts with the engine that is tested.
+// ofEngine returns opts with the engine under test.
 func ofEngine(opts Options) Options {
 	if opts.Engine == "" {
 		opts.Engine = testEngine
@@ -24,7 +24,7 @@ func ofEngine(opts Options) Options {
 	return opts
 }
 
-// overEngines runs a test with each engine that there is.
+// overEngines runs a test with each available engine.
 func overEngines(t *testing.T, test func(t *testing.T)) {
 	for _, e := range []Engine{EngineUring, EnginePool} {
 		t.Run(string(e), func(t *testing.T) {
@@ -44,7 +44,7 @@ func TestEngine(t *testing.T) {
 		ask, want Engine
 	}{{"", EngineUring}, {EngineAuto, EngineUring}, {EngineUring, EngineUring}, {EnginePool, EnginePool}} {
 		if !works && tc.want == EngineUring {
-			continue // TestForbidden says what happens then
+			continue // TestForbidden covers this case
 		}
 		if d := mustOpen(t, t.TempDir(), Options{Engine: tc.ask}); d.Engine() != tc.want {
 			t.Errorf("engine %q opens as %q, want %q", tc.ask, d.Engine(), tc.want)
@@ -70,7 +70,7 @@ func collect(t *testing.T, q device.Queue, n int) map[uint64]device.Completion {
 	return got
 }
 
-// TestReadersAndTruncation: segments come and go while many queues read them.
+// TestReadersAndTruncation: segments are created and truncated while many queues read them.
 func TestReadersAndTruncation(t *testing.T) { overEngines(t, testReadersAndTruncation) }
 
 func testReadersAndTruncation(t *testing.T) {

@@ -27,7 +27,7 @@ func smallDisk(t *testing.T, size string) string {
 	return dir
 }
 
-// fillDisk leaves no space and returns the file that has it.
+// fillDisk fills the disk and returns the file that takes the space.
 func fillDisk(t *testing.T, dir string) string {
 	t.Helper()
 	path := filepath.Join(dir, "ballast")
@@ -48,7 +48,7 @@ func noSpace(err error, file string) bool {
 	return errors.Is(err, unix.ENOSPC) && strings.Contains(err.Error(), file)
 }
 
-// TestFullDisk writes until the disk is full, frees some of it, and goes on.
+// TestFullDisk writes until the disk is full, frees some space, and continues.
 func TestFullDisk(t *testing.T) { overEngines(t, testFullDisk) }
 
 func testFullDisk(t *testing.T) {
@@ -57,7 +57,7 @@ func testFullDisk(t *testing.T) {
 	if err := d.Start(0); err != nil {
 		t.Fatal(err)
 	}
-	const page = 3 * sumUnit // so that a page is written in part at the end
+	const page = 3 * sumUnit // so that the last page is written in part
 	content := make([]byte, 1<<20)
 	_, _ = rand.NewChaCha8([32]byte{6}).Read(content) // never fails
 	end := 0
@@ -77,16 +77,16 @@ func testFullDisk(t *testing.T) {
 		}
 	}
 	read(0)
-	// There may be no space for the checksums either: then Sync says so.
+	// Sync fails if there is no space for the checksums either.
 	if err := d.Sync(); err != nil && !noSpace(err, sumSuffix) {
 		t.Errorf("Sync: %v", err)
 	}
-	// Of what failed nothing can be read but what is whole.
+	// Reads of the failed page return correct bytes or an error.
 	if got, err := readAll(t, d, int64(end), int64(end+page)); err == nil && !bytes.Equal(got, content[end:end+page]) {
 		t.Error("wrong bytes from a write that failed")
 	}
 
-	// Giving space back needs none.
+	// Truncation needs no space.
 	const begin = 2*minSegmentSize + 9
 	if err := d.Truncate(begin); err != nil {
 		t.Fatal(err)
@@ -108,8 +108,8 @@ func testFullDisk(t *testing.T) {
 	read(begin)
 }
 
-// TestFullDiskElsewhere: Sync, metadata and objects on a full disk fail, change
-// nothing, leave nothing behind, and go well once there is space.
+// TestFullDiskElsewhere: on a full disk Sync, metadata and objects fail without changing
+// anything or leaving files behind. They succeed once there is space.
 func TestFullDiskElsewhere(t *testing.T) { overEngines(t, testFullDiskElsewhere) }
 
 func testFullDiskElsewhere(t *testing.T) {
@@ -163,7 +163,7 @@ func testFullDiskElsewhere(t *testing.T) {
 
 	ballast := fillDisk(t, dir)
 	was := files()
-	for range 2 { // a failure is not the last word
+	for range 2 { // the second attempt fails the same way
 		if err := d.Sync(); !noSpace(err, sumName(0)) {
 			t.Errorf("Sync: %v, want ENOSPC and the name of the file", err)
 		}
@@ -173,7 +173,7 @@ func testFullDiskElsewhere(t *testing.T) {
 		t.Errorf("on a full disk: %v; %v; want ENOSPC and the names of the files", meta, object)
 	}
 	check(before)
-	if n := files(); n > was+1 { // the file for the sums has been made
+	if n := files(); n > was+1 { // the file of checksums was created
 		t.Errorf("%d files were %d before", n, was)
 	}
 
@@ -209,8 +209,7 @@ func testFullDiskElsewhere(t *testing.T) {
 	}
 }
 
-// TestSyncAfterFullDisk: checksums that there was no space for are stored by the
-// next Sync.
+// TestSyncAfterFullDisk: the next Sync stores checksums for which there was no space.
 func TestSyncAfterFullDisk(t *testing.T) { overEngines(t, testSyncAfterFullDisk) }
 
 func testSyncAfterFullDisk(t *testing.T) {
@@ -236,7 +235,7 @@ func testSyncAfterFullDisk(t *testing.T) {
 	}
 }
 
-// TestReadOnlyDisk: a directory that cannot be written is refused with its name.
+// TestReadOnlyDisk: Open of a read-only directory returns an error with its name.
 func TestReadOnlyDisk(t *testing.T) {
 	dir := smallDisk(t, "1m")
 	if err := mustOpen(t, dir, Options{}).Close(); err != nil {
@@ -250,8 +249,8 @@ func TestReadOnlyDisk(t *testing.T) {
 	}
 }
 
-// TestSegmentsOfSmallDisks: a file system that has no room for several large segments
-// gets small ones, a large one the largest; what was chosen stays.
+// TestSegmentsOfSmallDisks: the default segment size depends on the size of the file system.
+// Once chosen, it stays.
 func TestSegmentsOfSmallDisks(t *testing.T) {
 	for total, want := range map[int64]int64{
 		0: DefaultSegmentSize, 1 << 40: DefaultSegmentSize, 32 << 30: DefaultSegmentSize, 32<<30 - 1: DefaultSegmentSize / 2,

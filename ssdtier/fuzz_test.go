@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// FuzzParse: what a parser takes is just what is written.
+// FuzzParse: parsers accept exactly what is written.
 func FuzzParse(f *testing.F) {
 	for _, text := range []string{
 		"redykv ssdtier 1 segment 65536\n", sealed("redykv ssdtier 2 segment 65536\n"), "redykv ssdtier 3\n",
@@ -41,8 +41,8 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// FuzzSums: a file of sums never fills more than its segment's table, and what
-// was loaded is what is stored.
+// FuzzSums: a file of checksums never overflows its segment's table, and what was loaded is
+// stored unchanged.
 func FuzzSums(f *testing.F) {
 	header := append([]byte(sumLine), make([]byte, sumPageSize-len(sumLine))...)
 	f.Add(header)
@@ -67,8 +67,8 @@ func FuzzSums(f *testing.F) {
 	})
 }
 
-// FuzzDirectory puts any bytes into one file of a directory: Inspect and Open
-// say what they think of it, and what Open takes can be read without a panic.
+// FuzzDirectory puts any bytes into one file of a directory. Inspect and Open must not panic,
+// nor reads of what Open accepts.
 func FuzzDirectory(f *testing.F) {
 	names := []string{formatName, beginName, segmentName(0), sumName(0), "meta.m", "object.o", lockName}
 	for i := range names {
@@ -100,7 +100,7 @@ func FuzzDirectory(f *testing.F) {
 			return
 		}
 		if d.Start(2*sumUnit+5) == nil {
-			_, _ = readAll(t, d, 0, 2*sumUnit+5) // may well fail
+			_, _ = readAll(t, d, 0, 2*sumUnit+5) // may fail
 		}
 		if err := d.Close(); err != nil {
 			t.Error(err)

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// inspect looks at a directory and checks that this changed nothing.
+// inspect inspects a directory and checks that this changed nothing.
 func inspect(t *testing.T, dir string) *Report {
 	t.Helper()
 	names := func() (all []string) {
@@ -38,7 +38,7 @@ func inspect(t *testing.T, dir string) *Report {
 	return r
 }
 
-// findings are the lines of a list.
+// findings returns the lines of a list.
 func findings(list []Finding) []string {
 	var lines []string
 	for _, f := range list {
@@ -96,7 +96,7 @@ func TestInspect(t *testing.T) {
 	}
 }
 
-// TestInspectUnsynced: what a crash leaves behind is no problem.
+// TestInspectUnsynced: the state after a crash is not a problem.
 func TestInspectUnsynced(t *testing.T) {
 	d := started(t, Options{SegmentSize: minSegmentSize, Preallocate: -1})
 	content := bytes.Repeat([]byte("content!"), 4*sumUnit/8)
@@ -116,7 +116,7 @@ func TestInspectUnsynced(t *testing.T) {
 	wantFindings(t, "problems", r.Problems, segmentName(0)+": 4096 bytes at offset 4096: not what was written")
 }
 
-// TestInspectDamage: each kind of damage is found, with the file and the place.
+// TestInspectDamage: every kind of damage is found, with file and position.
 func TestInspectDamage(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
@@ -201,12 +201,13 @@ func TestInspectNotes(t *testing.T) {
 	wantFindings(t, "notes", r.Notes, "README: is nothing that belongs here", "meta.x.tmp: was being made")
 }
 
-// TestInspectNewSegment: a process that is killed while it makes a segment leaves a file
-// of checksums without any, a loss of power one of zeros or of nothing, and a full disk an
-// empty segment; one that is not the newest has lost what it had.
+// TestInspectNewSegment: an interrupted creation of a segment may leave a file of checksums
+// without entries (a killed process), a file of zeros or an empty file (a power cut), or an
+// empty segment (a full disk). Only the newest segment may look so; an older one has lost its
+// data.
 func TestInspectNewSegment(t *testing.T) {
 	d, _ := sickDirectory(t)
-	old := make([]byte, sumPageSize) // of an earlier version, which does not name the segment
+	old := make([]byte, sumPageSize) // written by an earlier version, which does not name the segment
 	copy(old, sumLine)
 	for _, tc := range []struct {
 		file    string
@@ -234,7 +235,7 @@ func TestInspectNewSegment(t *testing.T) {
 	}
 }
 
-// TestInspectVersion1: nothing there has a checksum, which is no problem.
+// TestInspectVersion1: a directory of version 1 has no checksums, which is not a problem.
 func TestInspectVersion1(t *testing.T) {
 	r := inspect(t, version1(t, make([]byte, 100_000), 0))
 	wantFindings(t, "problems", r.Problems)

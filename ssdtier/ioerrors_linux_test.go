@@ -15,9 +15,9 @@ import (
 	"github.com/redykv/redykv/device/devicetest"
 )
 
-// TestReadsAndWritesFail: what the system says of a read or write that fails is told, with
-// the file's name, and once. The other segments go on, and so does this one when it can be
-// read and written again.
+// TestReadsAndWritesFail: a failed read or write reports the system's error once, with the
+// file's name. Other segments keep working, and so does this one when the file is accessible
+// again.
 func TestReadsAndWritesFail(t *testing.T) { overEngines(t, testReadsAndWritesFail) }
 
 func testReadsAndWritesFail(t *testing.T) {
@@ -38,7 +38,7 @@ func testReadsAndWritesFail(t *testing.T) {
 		}
 		return err
 	}
-	write := func(addr int64) error { // the same bytes again
+	write := func(addr int64) error { // writes the same bytes each time
 		return writeBlocks(t, d, content[addr:addr+sumUnit], addr)
 	}
 
@@ -72,8 +72,8 @@ func testReadsAndWritesFail(t *testing.T) {
 	}
 }
 
-// replaceFile opens a segment's file once more, for less than the segment needs, in place
-// of the descriptor that the segment has, which heal puts back.
+// replaceFile replaces the descriptor of a segment by one that lacks the needed access mode.
+// heal restores it.
 func replaceFile(t *testing.T, d *Device, number int64, mode int) (heal func()) {
 	t.Helper()
 	s := d.segments.get(number)
@@ -95,13 +95,11 @@ func replaceFile(t *testing.T, d *Device, number int64, mode int) (heal func()) 
 	}
 }
 
-// shortEnv names, to a process that this test's binary starts, the engine with which its
-// files are to have a limit.
+// shortEnv names the engine for a child process of this test, whose files have a size limit.
 const shortEnv = "REDYKV_TEST_SHORT_WRITES"
 
-// TestShortWrites: a write that gets no further than a part of it has failed, of which no
-// wrong byte is read, and can be repeated. It runs itself in a process of its own, whose
-// files can grow no longer.
+// TestShortWrites: a short write fails, leaves no wrong bytes, and can be repeated. The test
+// runs itself in a child process with a limit on file sizes.
 func TestShortWrites(t *testing.T) {
 	if engine := os.Getenv(shortEnv); engine != "" {
 		testEngine = Engine(engine)

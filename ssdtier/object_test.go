@@ -13,7 +13,7 @@ import (
 	"github.com/redykv/redykv/device"
 )
 
-// putObject makes an object in pieces of up to n bytes.
+// putObject creates an object by writes of up to n bytes.
 func putObject(t testing.TB, d *Device, name string, data []byte, n int) {
 	t.Helper()
 	w, err := d.CreateObject(name)
@@ -50,8 +50,8 @@ func TestObjectSizes(t *testing.T) {
 	}
 }
 
-// TestDamagedObjects alters bytes all over an object's file, one at a time: opening it or
-// reading the block fails, and other blocks are as they were.
+// TestDamagedObjects changes bytes at many positions of an object's file, one at a time.
+// Opening the object or reading the block fails; other blocks are unaffected.
 func TestDamagedObjects(t *testing.T) {
 	d := started(t, Options{})
 	content := make([]byte, 2*sumUnit+100)
@@ -110,7 +110,7 @@ func TestDamagedObjects(t *testing.T) {
 	}
 }
 
-// TestObjectLeftovers: what was not committed leaves no file.
+// TestObjectLeftovers: objects that were not committed leave no file.
 func TestObjectLeftovers(t *testing.T) {
 	d := started(t, Options{})
 	var writers []device.ObjectWriter
@@ -141,7 +141,7 @@ func TestObjectLeftovers(t *testing.T) {
 	if n := temps(); n != 0 {
 		t.Errorf("%d files are left over after opening", n)
 	}
-	// The old writers have no business here any more.
+	// Writers from before the restart must not affect new objects.
 	w, err := d.CreateObject("x")
 	if err != nil {
 		t.Fatal(err)
@@ -157,7 +157,7 @@ func TestObjectLeftovers(t *testing.T) {
 	}
 }
 
-// FuzzObject opens files of any bytes: what can be read is what has checksums.
+// FuzzObject opens files of any bytes. All bytes that can be read have matching checksums.
 func FuzzObject(f *testing.F) {
 	d, err := Open(f.TempDir())
 	if err != nil {

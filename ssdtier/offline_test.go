@@ -75,7 +75,7 @@ func TestReader(t *testing.T) {
 	}
 }
 
-// TestReaderOfSickFiles has errors that name the file.
+// TestReaderOfSickFiles: errors name the file.
 func TestReaderOfSickFiles(t *testing.T) {
 	d, content := sickDirectory(t)
 	if err := errors.Join(os.Truncate(d.path(segmentName(1)), 0), os.Truncate(d.path("meta.m"), 2)); err != nil {
@@ -103,8 +103,8 @@ func TestReaderOfSickFiles(t *testing.T) {
 	}
 }
 
-// TestReaderOfAnInterruptedUpgrade reads metadata of a directory without checksums
-// some of whose files have one already.
+// TestReaderOfAnInterruptedUpgrade reads metadata of a directory whose upgrade to checksums
+// was interrupted.
 func TestReaderOfAnInterruptedUpgrade(t *testing.T) {
 	dir := t.TempDir()
 	for name, content := range map[string]string{

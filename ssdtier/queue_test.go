@@ -6,7 +6,7 @@ import (
 	"github.com/redykv/redykv/device"
 )
 
-// TestPollOfABurst: of many large writes that are over, Poll hands out a few at a time.
+// TestPollOfABurst: if many large writes have completed, each Poll returns a few of them.
 func TestPollOfABurst(t *testing.T) {
 	for _, engine := range []Engine{EngineAuto, EnginePool} {
 		t.Run(string(engine), func(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 	"github.com/redykv/redykv/device"
 )
 
-// spareFiles are the segments that are kept to be written again.
+// spareFiles returns the segments that are kept for reuse.
 func spareFiles(t *testing.T, d *Device) []string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(d.Dir(), "*"+segmentSuffix+tempSuffix))
@@ -21,7 +21,7 @@ func spareFiles(t *testing.T, d *Device) []string {
 	return files
 }
 
-// inode is the file that a name stands for.
+// inode returns the file behind a name.
 func inode(t *testing.T, path string) os.FileInfo {
 	t.Helper()
 	info, err := os.Stat(path)
@@ -31,8 +31,8 @@ func inode(t *testing.T, path string) os.FileInfo {
 	return info
 }
 
-// TestRecycle: a segment that was truncated becomes one to come. Nothing of it is read
-// there, in a log that goes on or is opened as a crash leaves it.
+// TestRecycle: a truncated segment's file is reused for a later segment. None of its old bytes
+// can be read there, while the log continues and after a crash.
 func TestRecycle(t *testing.T) { overEngines(t, testRecycle) }
 
 func testRecycle(t *testing.T) {
@@ -85,7 +85,7 @@ func testRecycle(t *testing.T) {
 	}
 }
 
-// TestRecycleWaits: a file is not written again while somebody reads it.
+// TestRecycleWaits: a file is not reused while a read uses it.
 func TestRecycleWaits(t *testing.T) {
 	d := started(t, Options{SegmentSize: minSegmentSize})
 	content := fill(t, d, 2*minSegmentSize)
@@ -115,8 +115,8 @@ func TestRecycleWaits(t *testing.T) {
 	}
 }
 
-// TestRecycleEnds: what is kept is given back by Close; what a crash left of it, by Open.
-// Without, nothing is kept.
+// TestRecycleEnds: Close removes spare files, and Open removes those that a crash left.
+// Without recycling no file is kept.
 func TestRecycleEnds(t *testing.T) {
 	for kept, opts := range []Options{
 		{SegmentSize: minSegmentSize, Recycle: -1}, {SegmentSize: minSegmentSize}, {SegmentSize: minSegmentSize, Recycle: 2},
@@ -146,8 +146,8 @@ func TestRecycleEnds(t *testing.T) {
 	}
 }
 
-// TestVerifyBlocks: a read with a whole block in it is verified, a shorter one is not, and
-// takes sectors; what was never written is not held by either.
+// TestVerifyBlocks: a read that contains a whole block is verified. A shorter one is not, and
+// reads sectors. Neither returns bytes that were never written.
 func TestVerifyBlocks(t *testing.T) { overEngines(t, testVerifyBlocks) }
 
 func testVerifyBlocks(t *testing.T) {
@@ -171,7 +171,7 @@ func testVerifyBlocks(t *testing.T) {
 			{2*sumUnit + 600, 4*sumUnit - 600, nil},
 			{3 * sumUnit, 4 * sumUnit, device.ErrCorrupt},
 			{2*sumUnit + 1, 4 * sumUnit, device.ErrCorrupt},
-			{sumUnit, 3*sumUnit + 1, device.ErrCorrupt}, // the blocks around, once one is whole
+			{sumUnit, 3*sumUnit + 1, device.ErrCorrupt}, // a read with one whole block verifies its partial blocks too
 			{2*minSegmentSize - 2*sumUnit - 1, 2*minSegmentSize - 2*sumUnit + 1, device.ErrNotHeld},
 			{2*minSegmentSize - 100, 2*minSegmentSize - 50, device.ErrNotHeld},
 			{9 * minSegmentSize, 9*minSegmentSize + 1, device.ErrNotHeld},
@@ -189,8 +189,8 @@ func testVerifyBlocks(t *testing.T) {
 	}
 }
 
-// TestRecycleUnderLoad reads a log at random while it is written and truncated: a read
-// has its own bytes or is told that they are gone.
+// TestRecycleUnderLoad reads a log at random addresses while it is written and truncated. A
+// read returns the right bytes or ErrNotHeld.
 func TestRecycleUnderLoad(t *testing.T) { overEngines(t, testRecycleUnderLoad) }
 
 func testRecycleUnderLoad(t *testing.T) {
@@ -205,7 +205,7 @@ func testRecycleUnderLoad(t *testing.T) {
 	var at [depth]int64
 	page := device.AlignedBuffer(minSegmentSize, d.Alignment())
 	for n := range int64(segments) {
-		for i := range page { // each byte says which segment it is of
+		for i := range page { // every byte identifies its segment
 			page[i] = byte(n + 1)
 		}
 		for i := range at {

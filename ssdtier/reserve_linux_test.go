@@ -11,7 +11,7 @@ import (
 	"github.com/redykv/redykv/device"
 )
 
-// fileSize is the length of a segment's file.
+// fileSize returns the length of a segment's file.
 func fileSize(t *testing.T, d *Device, number int64) int64 {
 	t.Helper()
 	info, err := os.Stat(d.path(segmentName(number)))
@@ -21,7 +21,7 @@ func fileSize(t *testing.T, d *Device, number int64) int64 {
 	return info.Size()
 }
 
-// reserves reports whether files of a device take space ahead here.
+// reserves skips the test if devices do not reserve space here.
 func reserves(t *testing.T, d *Device) {
 	t.Helper()
 	if d.noReserve.Load() {
@@ -29,8 +29,8 @@ func reserves(t *testing.T, d *Device) {
 	}
 }
 
-// TestReserved: a segment takes space ahead of the log, of which nothing can be read,
-// and what is left of it at the end is given back.
+// TestReserved: a segment reserves space beyond the end of the log. It cannot be read, and
+// Close frees the unused part.
 func TestReserved(t *testing.T) { overEngines(t, testReserved) }
 
 func testReserved(t *testing.T) {
@@ -60,7 +60,7 @@ func testReserved(t *testing.T) {
 	if err := d.Sync(); err != nil {
 		t.Fatal(err)
 	}
-	// As a crash leaves it.
+	// The state that a crash leaves.
 	dir := t.TempDir()
 	c := &crashed{t: t, d: d}
 	for name, data := range c.files() {
@@ -86,12 +86,12 @@ func testReserved(t *testing.T) {
 	}
 }
 
-// TestReservedGrows: a longer log takes more ahead, up to what it may, and no segment
-// more than it can hold.
+// TestReservedGrows: the reserved space grows with the log up to its limit, and never beyond a
+// segment's size.
 func TestReservedGrows(t *testing.T) {
 	d := started(t, Options{SegmentSize: 4 << 20, Preallocate: 2 << 20})
 	block := bytes.Repeat([]byte("content!"), 64<<10/8)
-	want := map[int64]int64{ // the file's length by what was written of the log
+	want := map[int64]int64{ // length of the file by length of the log
 		64 << 10:         64<<10 + 1<<20,
 		1<<20 + 128<<10:  2 * (1<<20 + 128<<10),
 		4<<20 - 64<<10:   4 << 20,
@@ -112,7 +112,7 @@ func TestReservedGrows(t *testing.T) {
 	}
 }
 
-// TestNoReserve: without, a file is as long as what was written.
+// TestNoReserve: without reserving, a file is as long as the log in it.
 func TestNoReserve(t *testing.T) { overEngines(t, testNoReserve) }
 
 func testNoReserve(t *testing.T) {
@@ -127,15 +127,15 @@ func testNoReserve(t *testing.T) {
 	}
 }
 
-// TestDamageInReserve: below the end of the log, what has no checksum or is zeros was
-// damaged, whatever the length of the file.
+// TestDamageInReserve: below the end of the log, blocks without a checksum and blocks of zeros
+// are damage, for any length of the file.
 func TestDamageInReserve(t *testing.T) {
 	d := started(t, Options{SegmentSize: minSegmentSize})
 	fill(t, d, 6*sumUnit)
 	if err := errors.Join(d.Sync(), d.Close()); err != nil {
 		t.Fatal(err)
 	}
-	// The last two blocks and the last checksum did not reach the disk.
+	// The last two blocks and the last checksum were lost.
 	segment, sums := d.path(segmentName(0)), d.path(sumName(0))
 	if err := errors.Join(os.Truncate(segment, 4*sumUnit), os.Truncate(segment, 20*sumUnit),
 		os.Truncate(sums, sumPageSize+8*5)); err != nil {
@@ -152,14 +152,13 @@ func TestDamageInReserve(t *testing.T) {
 	}
 }
 
-// TestReserveOnFullDisk: a disk that has no space for what would be taken ahead is
-// filled to its end all the same.
+// TestReserveOnFullDisk: a disk without space to reserve is filled completely nevertheless.
 func TestReserveOnFullDisk(t *testing.T) { overEngines(t, testReserveOnFullDisk) }
 
 func testReserveOnFullDisk(t *testing.T) {
 	const size = 3 << 20
 	dir := smallDisk(t, "3m")
-	ballast := filepath.Join(dir, "lost+found") // for the checksums, in the end
+	ballast := filepath.Join(dir, "lost+found") // removed at the end to make space for the checksums
 	if err := os.WriteFile(ballast, make([]byte, 4*sumUnit), 0o666); err != nil {
 		t.Fatal(err)
 	}

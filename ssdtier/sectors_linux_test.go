@@ -13,7 +13,7 @@ import (
 	"github.com/redykv/redykv/device/devicetest"
 )
 
-// diskOf4K mounts a file system on a disk whose sectors have 4 KiB.
+// diskOf4K mounts a file system on a disk with sectors of 4 KiB.
 func diskOf4K(t *testing.T) string {
 	t.Helper()
 	image, dir := filepath.Join(t.TempDir(), "disk"), t.TempDir()
@@ -48,8 +48,8 @@ func diskOf4K(t *testing.T) string {
 	return dir
 }
 
-// TestSectors: the unit of direct I/O is the disk's, and a read that is not verified takes
-// whole ones.
+// TestSectors: the unit of direct I/O is the disk's sector, and an unverified read reads whole
+// sectors.
 func TestSectors(t *testing.T) { overEngines(t, testSectors) }
 
 func testSectors(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 	"github.com/redykv/redykv/device/devicetest"
 )
 
-// sickDirectory is a log of three and a half segments in a closed directory.
+// sickDirectory returns a closed directory with a log of three and a half segments.
 func sickDirectory(t *testing.T) (d *Device, content []byte) {
 	t.Helper()
 	d = started(t, Options{SegmentSize: minSegmentSize})
@@ -24,8 +24,8 @@ func sickDirectory(t *testing.T) (d *Device, content []byte) {
 	return d, content
 }
 
-// TestSickDirectories: whatever becomes of the files, what can be read is what
-// was written, and an error names the file.
+// TestSickDirectories: after any damage, reads return what was written or an error that names
+// the file.
 func TestSickDirectories(t *testing.T) { overEngines(t, testSickDirectories) }
 
 func testSickDirectories(t *testing.T) {
@@ -43,8 +43,8 @@ func testSickDirectories(t *testing.T) {
 	empty := func(path string) error { return os.WriteFile(path, nil, 0o666) }
 	folder := func(path string) error { return errors.Join(os.RemoveAll(path), os.Mkdir(path, 0o777)) }
 	short := func(path string) error { return os.Truncate(path, 10_000) }
-	// Of the four segments, which can be read: 'r'; which fail with ErrCorrupt:
-	// 'c', or with ErrNotHeld: 'n'; '!' says that Open or Start fails instead.
+	// One letter per segment: 'r' can be read, 'c' fails with ErrCorrupt, 'n' with ErrNotHeld.
+	// '!' means that Open or Start fails.
 	const all = "rrrr"
 	for _, tc := range []struct {
 		file   string
@@ -148,7 +148,7 @@ func checkSegments(t *testing.T, d *Device, content []byte, want string, named f
 			}
 			from = to
 		}
-		// A segment that was cut short has its beginning.
+		// A truncated segment can be read up to its end.
 		if want[n] == 'r' && fails > 0 || want[n] != 'r' && (fails == 0 || reads > 2) {
 			t.Errorf("segment %d: %d reads went well, %d failed; want %c", n, reads, fails, want[n])
 		}
@@ -166,7 +166,7 @@ func checkFile(t *testing.T, what string, sick bool, named func(error) bool, wan
 	}
 }
 
-// exchange has two segments take each other's names, with their checksums.
+// exchange swaps the names of two segments, with their checksums.
 func exchange(d *Device, a, b int64) error {
 	var errs []error
 	for _, name := range []func(int64) string{segmentName, sumName} {
@@ -176,8 +176,8 @@ func exchange(d *Device, a, b int64) error {
 	return errors.Join(errs...)
 }
 
-// TestExchangedSegments: a segment is not taken for another one, though all of its blocks
-// agree with the checksums beside it. What came without a number is trusted.
+// TestExchangedSegments: swapped segments are detected, although all blocks match the
+// checksums beside them. A file of checksums without a number is trusted.
 func TestExchangedSegments(t *testing.T) { overEngines(t, testExchangedSegments) }
 
 func testExchangedSegments(t *testing.T) {
@@ -215,8 +215,8 @@ func testExchangedSegments(t *testing.T) {
 	reopen("rrrr")
 }
 
-// TestLostFilePutBack: files that were gone while the directory was open are
-// taken when they are there again.
+// TestLostFilePutBack: files that are removed and put back while the directory is open are
+// used again.
 func TestLostFilePutBack(t *testing.T) { overEngines(t, testLostFilePutBack) }
 
 func testLostFilePutBack(t *testing.T) {
@@ -244,8 +244,8 @@ func testLostFilePutBack(t *testing.T) {
 	}
 }
 
-// TestLostSegmentSaysWhatToDo: one that is gone with its checksums is told from an address
-// that was never written.
+// TestLostSegmentSaysWhatToDo: the error for a segment that was lost with its checksums
+// differs from that for an address never written.
 func TestLostSegmentSaysWhatToDo(t *testing.T) {
 	d, content := sickDirectory(t)
 	if err := errors.Join(os.Remove(d.path(segmentName(1))), os.Remove(d.path(sumName(1)))); err != nil {
@@ -264,7 +264,7 @@ func TestLostSegmentSaysWhatToDo(t *testing.T) {
 	}
 }
 
-// TestReadUnverifiedAgain is the way out for who has lost the checksums.
+// TestReadUnverifiedAgain: data whose checksums are lost can be read without verification.
 func TestReadUnverifiedAgain(t *testing.T) { overEngines(t, testReadUnverifiedAgain) }
 
 func testReadUnverifiedAgain(t *testing.T) {
@@ -286,8 +286,8 @@ func testReadUnverifiedAgain(t *testing.T) {
 	}
 }
 
-// TestWaitMeansPoll: after a Wait, Poll has a completion, also where the oldest that the
-// ring has come back with agree with no checksum and are read again.
+// TestWaitMeansPoll: after Wait, Poll returns a completion, even if the oldest reads do not
+// match their checksums and are repeated.
 func TestWaitMeansPoll(t *testing.T) { overEngines(t, testWaitMeansPoll) }
 
 func testWaitMeansPoll(t *testing.T) {
@@ -334,8 +334,8 @@ func testWaitMeansPoll(t *testing.T) {
 	}
 }
 
-// TestTakenAwayWhileOpen: Sync does not promise what is in a file that nobody finds any
-// more, and makes sums anew that were taken away.
+// TestTakenAwayWhileOpen: Sync fails if a segment's file was removed, and recreates a removed
+// file of checksums.
 func TestTakenAwayWhileOpen(t *testing.T) { overEngines(t, testTakenAwayWhileOpen) }
 
 func testTakenAwayWhileOpen(t *testing.T) {

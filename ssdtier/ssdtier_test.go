@@ -57,7 +57,7 @@ func testConformance(t *testing.T) {
 	}
 }
 
-// TestTieredConformance: a small memory that fails now and then, over the disk.
+// TestTieredConformance: a small memory tier with faults, over the disk.
 func TestTieredConformance(t *testing.T) { overEngines(t, testTieredConformance) }
 
 func testTieredConformance(t *testing.T) {
@@ -122,7 +122,7 @@ func TestBadDirectories(t *testing.T) {
 	if err := os.Chmod(readOnly, 0o555); err != nil {
 		t.Fatal(err)
 	}
-	if os.Geteuid() != 0 { // nothing is read-only for root
+	if os.Geteuid() != 0 { // root can write everywhere
 		if _, err := Open(readOnly); err == nil || !strings.Contains(err.Error(), readOnly+" is not writable") {
 			t.Errorf("Open of a read-only directory: %v", err)
 		}
@@ -162,7 +162,7 @@ func TestFormat(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
-			if tc.file == beginName { // it comes with a format
+			if tc.file == beginName { // Open also expects the format file
 				format := sealed("redykv ssdtier 2 segment 65536\n")
 				if err := os.WriteFile(filepath.Join(dir, formatName), []byte(format), 0o666); err != nil {
 					t.Fatal(err)
@@ -230,7 +230,7 @@ func testTruncateGivesSpaceBack(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// A crash between storing Begin and removing files leaves some.
+	// A crash between storing Begin and removing files leaves old segments.
 	stray := filepath.Join(d.Dir(), segmentName(1))
 	if err := os.WriteFile(stray, nil, 0o666); err != nil {
 		t.Fatal(err)
@@ -252,8 +252,8 @@ func testTruncateGivesSpaceBack(t *testing.T) {
 	p.ReadFails(make([]byte, 1), int64(tail), device.ErrNotHeld)
 }
 
-// TestAlignment reads across every border at every offset around it, with and
-// without alignment of address, length and memory.
+// TestAlignment reads across every boundary at every offset around it, with aligned and
+// unaligned addresses, lengths and buffers.
 func TestAlignment(t *testing.T) { overEngines(t, testAlignment) }
 
 func testAlignment(t *testing.T) {
@@ -350,7 +350,7 @@ func testNoAllocationPerRead(t *testing.T) {
 			}
 		}
 	}
-	for range 50 { // until buffers, workers and the runtime's own are there
+	for range 50 { // until buffers, workers and runtime structures are allocated
 		read()
 	}
 	if allocs := testing.AllocsPerRun(100, read); allocs >= 1 {

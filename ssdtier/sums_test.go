@@ -21,7 +21,7 @@ func readAll(t *testing.T, d *Device, from, to int64) ([]byte, error) {
 	return dst, devicetest.Read(t, d, dst, from).Err
 }
 
-// writeBlocks writes content at an address and returns the outcome.
+// writeBlocks writes content at an address and returns the error.
 func writeBlocks(t *testing.T, d *Device, content []byte, addr int64) error {
 	t.Helper()
 	src := device.AlignedBuffer(len(content), d.Alignment())
@@ -49,8 +49,7 @@ func alter(t *testing.T, path string, off int64) {
 	}
 }
 
-// TestAlteredBytes: a read of a block of which one bit is another fails, and no
-// other read does.
+// TestAlteredBytes: a read fails if a bit of its block has changed; all other reads succeed.
 func TestAlteredBytes(t *testing.T) { overEngines(t, testAlteredBytes) }
 
 func testAlteredBytes(t *testing.T) {
@@ -91,7 +90,7 @@ func testAlteredBytes(t *testing.T) {
 						t.Fatalf("reading %d to %d: %v, or wrong bytes", from, to, err)
 					}
 				}
-				// Written again, it is well again.
+				// Rewriting the block repairs it.
 				src := device.AlignedBuffer(sumUnit, d.Alignment())
 				copy(src, content[block:])
 				p := devicetest.NewPump(t, d, 2)
@@ -104,7 +103,7 @@ func testAlteredBytes(t *testing.T) {
 	}
 }
 
-// TestMisplacedBlock: a block that is whole, but another one's.
+// TestMisplacedBlock: an intact block at the wrong address is detected.
 func TestMisplacedBlock(t *testing.T) { overEngines(t, testMisplacedBlock) }
 
 func testMisplacedBlock(t *testing.T) {
@@ -123,8 +122,8 @@ func testMisplacedBlock(t *testing.T) {
 	}
 }
 
-// TestReadsDuringRewrites: a log writes its last block again, with more in it,
-// while others read what it held before.
+// TestReadsDuringRewrites: a log rewrites its last block with more bytes while others read its
+// earlier bytes.
 func TestReadsDuringRewrites(t *testing.T) { overEngines(t, testReadsDuringRewrites) }
 
 func testReadsDuringRewrites(t *testing.T) {
@@ -168,8 +167,7 @@ func testReadsDuringRewrites(t *testing.T) {
 	}
 }
 
-// TestCloseWithoutSync: an orderly end loses nothing, as long as the machine
-// stands.
+// TestCloseWithoutSync: Close without Sync loses nothing unless the machine crashes.
 func TestCloseWithoutSync(t *testing.T) { overEngines(t, testCloseWithoutSync) }
 
 func testCloseWithoutSync(t *testing.T) {
@@ -187,7 +185,7 @@ func testCloseWithoutSync(t *testing.T) {
 	}
 }
 
-// version1 makes a directory as the version before checksums left it.
+// version1 makes a directory of format version 1, without checksums.
 func version1(t *testing.T, content []byte, begin int) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -206,8 +204,8 @@ func version1(t *testing.T, content []byte, begin int) string {
 	return dir
 }
 
-// TestVersion1: a directory without checksums opens, its blocks are read as they
-// are, and what is written from then on has checksums.
+// TestVersion1: a directory without checksums can be opened. Its old blocks are read
+// unverified; new writes get checksums.
 func TestVersion1(t *testing.T) { overEngines(t, testVersion1) }
 
 func testVersion1(t *testing.T) {
@@ -218,7 +216,7 @@ func testVersion1(t *testing.T) {
 				_, _ = rand.NewChaCha8([32]byte{2}).Read(content) // never fails
 				const begin = minSegmentSize + 77
 				dir := version1(t, content, begin)
-				if interrupted { // all but the last step was done before
+				if interrupted { // the upgrade was interrupted before its last step
 					if err := mustOpen(t, dir, Options{}).Close(); err != nil {
 						t.Fatal(err)
 					}
@@ -226,7 +224,7 @@ func testVersion1(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				for range 2 { // as a version 1 and as what it became
+				for range 2 { // first as version 1, then as the upgraded directory
 					d := mustOpen(t, dir, Options{})
 					if err := d.Start(int64(tail)); err != nil {
 						t.Fatal(err)
@@ -252,7 +250,7 @@ func testVersion1(t *testing.T) {
 				c := &crashed{t: t, d: d, content: content}
 				c.write(rand.New(rand.NewPCG(1, 1)), 10_000)
 				c.sync()
-				alter(t, d.path(segmentName(1)), 100) // before the checksums: nobody knows
+				alter(t, d.path(segmentName(1)), 100) // before the upgrade, so it cannot be detected
 				if _, err := readAll(t, d, begin, minSegmentSize+sumUnit); err != nil {
 					t.Error(err)
 				}

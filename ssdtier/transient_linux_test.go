@@ -12,14 +12,14 @@ import (
 	"github.com/redykv/redykv/device"
 )
 
-// shortOf has the first opening of each file, and of any object, fail with an error until the
-// test ends. failed are the files.
+// shortOf makes the first opening of each file and of any object fail with an error until the
+// test ends. failed collects the files.
 func shortOf(t *testing.T, errno syscall.Errno) (failed map[string]bool) {
 	t.Helper()
 	failed = make(map[string]bool)
 	openFile = func(name string, flag int, perm os.FileMode) (*os.File, error) {
 		file := name
-		if strings.HasPrefix(filepath.Base(name), objectPrefix) { // each try is another file
+		if strings.HasPrefix(filepath.Base(name), objectPrefix) { // each attempt uses another file
 			file = objectPrefix
 		}
 		if !failed[file] {
@@ -32,8 +32,8 @@ func shortOf(t *testing.T, errno syscall.Errno) (failed map[string]bool) {
 	return failed
 }
 
-// TestTransient: whatever file cannot be opened for want of descriptors, memory or the like,
-// the error says that it may be tried again, and the next attempt succeeds.
+// TestTransient: if a file cannot be opened for want of descriptors, memory or the like, the
+// error is transient, and the next attempt succeeds.
 func TestTransient(t *testing.T) { overEngines(t, testTransient) }
 
 func testTransient(t *testing.T) {

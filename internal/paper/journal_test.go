@@ -12,7 +12,7 @@ func measured(series string, round int, mops float64) Measurement {
 	return Measurement{Trial: "t", Turn: "one", Series: series, X: 1, Round: round, Values: map[string]float64{"mops": mops}}
 }
 
-// What was measured is there again, and what an interruption left of a line is not.
+// A reopened journal has all measurements, without an incomplete last line.
 func TestJournal(t *testing.T) {
 	path := filepath.Join(t.TempDir(), MeasurementsFile)
 	open := func() *Journal {
@@ -41,7 +41,7 @@ func TestJournal(t *testing.T) {
 	if len(j.All()) != 2 || !j.has("t", "one", []string{"a", "b"}) || j.has("t", "one", []string{"a", "c"}) || j.has("t", "two", []string{"a"}) {
 		t.Errorf("%+v", j.All())
 	}
-	// Who measures again replaces.
+	// Measurements with the same keys replace earlier ones.
 	if err := j.Append([]Measurement{measured("c", 1, 3), measured("a", 1, 9)}); err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +66,7 @@ func TestJournal(t *testing.T) {
 	}
 }
 
-// A run can be read while it is under way, or after it was cut short.
+// A run can be read while it is in progress, or after it was interrupted.
 func TestReadRunThatIsUnderWay(t *testing.T) {
 	dir := t.TempDir()
 	w, err := OpenWorkspace(dir, Head{Scale: tiny(), Transport: "mem", Net: "none"})

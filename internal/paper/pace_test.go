@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// What is left is foretold from what is over, of loading and of measuring each. A run
-// that was interrupted loads again.
+// The remaining time is estimated from finished turns, for loading and measuring separately.
+// An interrupted run loads again.
 func TestPace(t *testing.T) {
 	turns := func(loaded string, done ...bool) (all []plannedTurn) {
 		for _, d := range done {
@@ -30,9 +30,9 @@ func TestPace(t *testing.T) {
 			p.ended(all[trial].name, all[trial].turns[turn].turn, took*time.Second)
 		}
 	}
-	step(350, 30, 0, 1) // five turns, three loads; this one loads five times as fast
-	step(80, 20, 0, 2)  // four turns, two loads; this one lasts twice as long
-	step(100, 40, 0, 3) // three turns of 20 s, two loads of 20 s
+	step(350, 30, 0, 1) // five turns and three loads remain; this turn loads five times as fast as planned
+	step(80, 20, 0, 2)  // four turns and two loads remain; this turn lasts twice as long as planned
+	step(100, 40, 0, 3) // three turns of 20 s and two loads of 20 s remain
 	step(60, 40, 1, 0)
 	step(20, 20, 2, 0)
 	step(0, 0, 0, -1)

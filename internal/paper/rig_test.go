@@ -9,15 +9,15 @@ import (
 	"github.com/redykv/redykv/ycsb"
 )
 
-// A log on two devices is a device.
+// copies passes the conformance test of devices.
 func TestCopiesConformance(t *testing.T) {
 	devicetest.Run(t, func(*testing.T) device.Device {
 		return &copies{all: []device.Device{device.NewMemory(), device.NewTiered(device.NewMemory(), device.NewMemory())}}
 	})
 }
 
-// One store is read from each of its devices, and from no other; with less memory, more
-// of it.
+// A store reads from the device that a run names, and from no other. With less memory it reads
+// more.
 func TestRig(t *testing.T) {
 	shape := ycsb.Shape{Records: 20_000, ValueSize: 8, Depth: 16, Memory: 1 << 20, PageSize: 4 << 10, Cache: 1 << 20, Transport: ycsb.TransportMem, Net: "none"}
 	devices := []ycsb.Device{ycsb.Redy, ycsb.SSD, ycsb.Memory}

@@ -22,17 +22,17 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// tiny is a scale for tests: everything runs, and nothing says anything.
+// tiny is a scale for tests: all trials run, and their numbers mean nothing.
 func tiny() Scale {
 	return Scale{
 		Name: "tiny", Records: 40_000, LocalRecords: 30_000, LargeRecords: 4_000, Duration: 10 * time.Millisecond, Warmup: time.Millisecond, Rounds: 2,
 		Cell: bench.MinDuration, Capacity: 4 << 20, Threads: 1, SLOs: sloTurns, PerPoint: 6 * bench.MinDuration,
-		// Slow enough for a move to be seen.
+		// The copy rates are low enough for a move to span several samples.
 		Region: 1 << 20, Load: 60 * time.Millisecond, CopyRate: 32 << 20, IdleCopyRate: 32 << 20, VMs: 3000, Servers: 20,
 	}
 }
 
-// newBench makes a run in a directory, all of it in this process.
+// newBench returns a run in a directory and a bench in this process.
 func newBench(t *testing.T, dir string) (*Workspace, *Bench) {
 	t.Helper()
 	w, err := OpenWorkspace(dir, Head{Scale: tiny(), Transport: "mem", Net: "none"})
@@ -47,8 +47,7 @@ func newBench(t *testing.T, dir string) (*Workspace, *Bench) {
 	}
 }
 
-// R91: every figure is measured, and every claim that the machine has the devices for
-// comes to a number.
+// R91: every figure is measured, and every claim has a number if the machine has the devices.
 func TestAllFigures(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it measures everything")
@@ -80,7 +79,7 @@ func TestAllFigures(t *testing.T) {
 	}
 }
 
-// Names are what the command line and the claims know figures by.
+// The command line and the claims refer to figures by these names.
 func TestFigureNames(t *testing.T) {
 	var names, used []string
 	for _, f := range Figures() {
@@ -117,7 +116,7 @@ func TestFigureNames(t *testing.T) {
 	}
 }
 
-// A run that is interrupted keeps what it has, and goes on with what it lacks.
+// An interrupted run keeps its measurements and continues with the missing turns.
 func TestResume(t *testing.T) {
 	dir := t.TempDir()
 	figures, err := Choose([]string{"fig19", "fig20"})
@@ -127,7 +126,7 @@ func TestResume(t *testing.T) {
 	w, b := newBench(t, dir)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	const stopAt = 13 // in the second of the two
+	const stopAt = 13 // a turn of the second trial
 	err = Run(ctx, w, b, figures, false, Watcher{Turn: func(s Standing) {
 		if s.Done == stopAt {
 			cancel()
@@ -158,7 +157,7 @@ func TestResume(t *testing.T) {
 	if v := NewData(w.Journal.All()).Metric("fig20", tieredSeries, 8, "mops"); v.Rounds != 2 {
 		t.Errorf("%+v", v)
 	}
-	// All of it is there; again means again.
+	// Everything is measured; again measures it once more.
 	w, b = newBench(t, dir)
 	if err := Run(t.Context(), w, b, figures[1:], false, watch); err != nil || turns["fig20"] != 0 {
 		t.Errorf("%v, %v", turns, err)
@@ -166,7 +165,7 @@ func TestResume(t *testing.T) {
 	if err := Run(t.Context(), w, b, figures[1:], true, watch); err != nil || turns["fig20"] != 10 {
 		t.Errorf("%v, %v", turns, err)
 	}
-	// Another run is not mixed with it.
+	// A run with other circumstances is refused.
 	if _, err := OpenWorkspace(dir, Head{Scale: tiny(), Transport: "mem", Net: "rdma"}); !errors.Is(err, ErrOtherRun) {
 		t.Error(err)
 	}
@@ -174,16 +173,16 @@ func TestResume(t *testing.T) {
 
 func TestScales(t *testing.T) {
 	const gib = 1 << 30
-	// The issue's machine: 24 GB, of which the kernel keeps some.
+	// A machine with 24 GB, of which the kernel keeps some.
 	issues := Stock{Memory: 23 * gib, FreeMemory: 22 * gib, Disk: 252 * gib, FreeDisk: 45 * gib, Share: 24 * gib, FreeShare: 24 * gib}
 	for _, c := range []struct {
 		name string
 		has  Stock
-		want int64 // small records
+		want int64 // Scale.Records
 	}{
 		{Quick, Stock{Memory: 4 * gib, FreeDisk: 10 * gib}, quickRecords},
 		{Full, Stock{Memory: 4 * gib, FreeDisk: 10 * gib}, paperRecords},
-		{Machine, issues, paperRecords}, // it holds the paper's database
+		{Machine, issues, paperRecords}, // has room for the paper's database
 		{Machine, Stock{Memory: 1 << 42, FreeDisk: 1 << 44}, paperRecords},
 	} {
 		s, err := NewScale(c.name, c.has)
@@ -197,7 +196,7 @@ func TestScales(t *testing.T) {
 		if err != nil || s.LocalRecords <= quickRecords || s.LocalRecords >= s.Records || s.Threads < 1 {
 			t.Errorf("%+v: %v", s, err)
 		}
-		// Whatever a machine has free, all trials of its scale fit.
+		// All trials of a machine's scale fit into it, for any free space.
 		w, b := newBench(t, t.TempDir())
 		w.Scale, b.Stock = s, has
 		if _, err := prepare(w, b, Figures(), false); err != nil || slices.ContainsFunc(b.leftOut, func(l LeftOut) bool { return l.What == "all" }) {
@@ -209,8 +208,8 @@ func TestScales(t *testing.T) {
 	}
 }
 
-// What a machine does not have is left out; what is not free is an error, before
-// anything begins, unless all of it has been measured.
+// What a machine lacks is left out. What is only in use is an error before anything starts,
+// unless everything has been measured.
 func TestRoom(t *testing.T) {
 	const gib = 1 << 30
 	figures, err := Choose([]string{"fig20", "stranded"})
@@ -221,7 +220,7 @@ func TestRoom(t *testing.T) {
 	for _, c := range []struct {
 		what  string
 		spoil func(s *Stock)
-		left  string // out
+		left  string // reason for which a trial is left out
 		err   string
 	}{
 		{"enough", func(*Stock) {}, "", ""},
@@ -252,7 +251,7 @@ func TestRoom(t *testing.T) {
 		if err := Run(t.Context(), w, b, figures, false, Watcher{}); err != nil {
 			t.Errorf("%s, measured already: %v", c.what, err)
 		}
-		// What cannot be measured again is kept, whatever the reason.
+		// Measurements that cannot be repeated are kept, for either reason.
 		was := len(w.Journal.All())
 		if err := Run(t.Context(), w, b, figures, true, Watcher{}); !errors.Is(err, ErrNoRoom) || len(w.Journal.All()) != was {
 			t.Errorf("%s, again: %v, %d measurements of %d", c.what, err, len(w.Journal.All()), was)

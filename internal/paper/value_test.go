@@ -22,7 +22,7 @@ func sample() *Data {
 	return NewData(all)
 }
 
-// R91: what is said of a figure is the median of its rounds, each worked out for itself.
+// R91: the value of a figure is the median of its rounds, each computed separately.
 func TestQuantities(t *testing.T) {
 	a := func(x float64) At { return At{Series: "a", X: x, Metric: "mops"} }
 	b := func(x float64) At { return At{Series: "b", X: x, Metric: "mops"} }
@@ -101,7 +101,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// A figure changes if its rounds lie apart and its medians do, too.
+// A figure has changed if the ranges of its rounds do not overlap and the medians differ.
 func TestDiff(t *testing.T) {
 	run := func(values ...float64) *Data {
 		var all []Measurement

@@ -26,8 +26,8 @@ var testHead = paper.Head{
 	LeftOut: []paper.LeftOut{{Trial: "fig18a", What: "smb", Reason: "no smbd & no share"}},
 }
 
-// testData is something for every figure: each series of each chart at several points,
-// in three rounds that differ.
+// testData returns data for every figure: each series of each chart at several points, in
+// three rounds that differ.
 func testData() *paper.Data {
 	var all []paper.Measurement
 	seen := make(map[string]bool)
@@ -82,8 +82,8 @@ func testPage(t *testing.T) string {
 	return b.String()
 }
 
-// The page is whole, well formed, loads nothing, and has every figure with its plots and
-// claims.
+// The page is complete and well formed, loads nothing, and shows every figure with its plots
+// and claims.
 func TestWriteHTML(t *testing.T) {
 	text := testPage(t)
 	root, err := html.Parse(strings.NewReader(text))
@@ -133,14 +133,14 @@ func TestWriteHTML(t *testing.T) {
 			t.Errorf("%q is in the page", not)
 		}
 	}
-	// Of what was never measured there is nothing.
+	// Figures without measurements are not shown.
 	var b strings.Builder
 	if err := WriteHTML(&b, paper.Head{}, paper.Figures(), paper.NewData(nil)); err != nil || strings.Contains(b.String(), "<section") {
 		t.Errorf("%v: %s", err, b.String())
 	}
 }
 
-// chromium is a browser without a window, on the page.
+// chromium opens the page in a headless browser.
 func chromium(t *testing.T) (context.Context, string) {
 	t.Helper()
 	path := ""
@@ -158,7 +158,7 @@ func chromium(t *testing.T) (context.Context, string) {
 		if r.URL.Path != "/" && r.URL.Path != "/favicon.ico" {
 			t.Errorf("the page asks for %s", r.URL)
 		}
-		_, _ = w.Write([]byte(text)) // who is gone needs no answer
+		_, _ = w.Write([]byte(text)) // an error means that the client has gone
 	}))
 	t.Cleanup(server.Close)
 	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.WSURLReadTimeout(time.Minute))
@@ -171,8 +171,8 @@ func chromium(t *testing.T) (context.Context, string) {
 	return ctx, server.URL
 }
 
-// measurePage is what the browser is asked of a page: texts that lie over each other or
-// reach out of their plot, and the contrast of every kind of text with its background.
+// measurePage is a script that runs in the page. It reports texts that overlap or leave their
+// plot, and the contrast of every kind of text with its background.
 const measurePage = `(() => {
 	const problems = [];
 	for (const svg of document.querySelectorAll('svg')) {
@@ -210,7 +210,7 @@ const measurePage = `(() => {
 	return {problems, ground, plots: document.querySelectorAll('svg').length};
 })()`
 
-// People see what is meant, light and dark, on a screen and on a phone.
+// The page is legible, light and dark, on a desktop and on a phone.
 func TestInChromium(t *testing.T) {
 	ctx, url := chromium(t)
 	var errs []string

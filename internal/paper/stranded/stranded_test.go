@@ -8,16 +8,16 @@ import (
 	"testing"
 )
 
-// Three VMs on two servers, by hand: the first server is out of cores from 600 to 1200
-// s, with 6 of its 10 GB left.
+// Three VMs on two servers: the first server has no free core from 600 to 1200 s, with 6 of
+// its 10 GB free.
 func TestSimulate(t *testing.T) {
 	cluster := Cluster{Servers: 2, Cores: 4, MemoryGB: 10, Rack: 1, Pod: 1}
 	vms := []VM{
 		{Created: 0, Deleted: 3000, Cores: 2, MemoryGB: 2},
-		{Created: 600, Deleted: 1200, Cores: 2, MemoryGB: 2},   // the fewest free cores are the first server's
-		{Created: 900, Deleted: 3000, Cores: 3, MemoryGB: 1},   // that one has none left
-		{Created: 1000, Deleted: 3000, Cores: 4, MemoryGB: 1},  // nobody has
-		{Created: 2400, Deleted: 3000, Cores: 1, MemoryGB: 11}, // nobody has so much memory
+		{Created: 600, Deleted: 1200, Cores: 2, MemoryGB: 2},   // placed on the first server, which has the fewest free cores
+		{Created: 900, Deleted: 3000, Cores: 3, MemoryGB: 1},   // does not fit on the first server
+		{Created: 1000, Deleted: 3000, Cores: 4, MemoryGB: 1},  // refused: too few cores are free
+		{Created: 2400, Deleted: 3000, Cores: 1, MemoryGB: 11}, // refused: no server has that much memory
 	}
 	r, err := Simulate(vms, cluster, 0)
 	if err != nil {
@@ -29,7 +29,7 @@ func TestSimulate(t *testing.T) {
 	if want := []float64{600}; !reflect.DeepEqual(r.Events, want) {
 		t.Errorf("stranded for %v s, want %v", r.Events, want)
 	}
-	// Looked at every 300 s, before what happens then: at 900 and at 1200.
+	// Samples are taken every 300 s, before changes at that time: at 900 and 1200.
 	want := []float64{0, 0, 0, 0.3, 0.3, 0, 0, 0, 0}
 	if !near(r.Stranded, want) {
 		t.Errorf("stranded %v, want %v", r.Stranded, want)
@@ -37,7 +37,7 @@ func TestSimulate(t *testing.T) {
 	if want := []float64{1, 0.9, 0.9, 0.8, 0.75, 0.85, 0.85, 0.85, 0.85}; !near(r.Unallocated, want) {
 		t.Errorf("unallocated %v, want %v", r.Unallocated, want)
 	}
-	// The other server reaches nothing through one switch and everything through five.
+	// The second server has no stranded memory within one switch, and all of it within five.
 	if a, b := r.Reach[0], r.Reach[1]; math.Abs(a[0]-12.0/9) > 1e-9 || b[0] != 0 || b[1] != 0 || math.Abs(b[2]-12.0/9) > 1e-9 {
 		t.Errorf("reach %v and %v", a, b)
 	}
@@ -55,8 +55,8 @@ func near(a, b []float64) bool {
 	return true
 }
 
-// The generator keeps a cluster busy, with memory left and some of it stranded; a trace
-// that is written is read again as it was, and the same seed makes the same one.
+// A generated trace keeps a cluster busy, with some memory stranded. A trace that is written
+// and read is unchanged. The same seed gives the same trace.
 func TestGenerate(t *testing.T) {
 	cluster := DefaultCluster(50)
 	vms := Generate(7, 8000, cluster)
@@ -83,7 +83,7 @@ func TestGenerate(t *testing.T) {
 	}
 }
 
-// What the data set's second version says in buckets, and a head line.
+// Read accepts a header line and the buckets of the data set's second version.
 func TestRead(t *testing.T) {
 	vms, err := Read(strings.NewReader("vmid,s,d,created,deleted,max,avg,p95,category,cores,memory\n" +
 		"a,b,c,0,300,99.1,2.0,50.0,Unknown,>24,>64\nd,e,f,300,2591700,1,1,1,Interactive,2,3.5\n"))

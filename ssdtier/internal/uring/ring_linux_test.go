@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience is how long a wait may take before it counts as one that never ends.
+// patience is the timeout of every wait.
 const patience = 30 * time.Second
 
 func newTestRing(t testing.TB, depth int) *Ring {
@@ -72,8 +72,8 @@ func tempFile(t testing.TB, content []byte) *os.File {
 	return f
 }
 
-// pipe is a file whose reads end when the test says so. It is in blocking mode, as a
-// ring would otherwise be told EAGAIN.
+// pipe returns a file whose reads end when the test writes. It is in blocking mode, because a
+// ring would return EAGAIN otherwise.
 func pipe(t testing.TB) (r, w int) {
 	t.Helper()
 	var fds [2]int
@@ -161,9 +161,9 @@ func TestDepths(t *testing.T) {
 	}
 }
 
-// TestSmallCompletionRing: completions for which there is no room are not lost.
+// TestSmallCompletionRing: completions beyond the ring's size are not lost.
 func TestSmallCompletionRing(t *testing.T) {
-	newTestRing(t, 1) // or skip
+	newTestRing(t, 1) // skips the test if there is no io_uring
 	const depth = 200
 	r, err := newRing(depth, 4, 4)
 	if err != nil {
@@ -202,7 +202,7 @@ func TestWaitEndsWithContext(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
 		time.AfterFunc(time.Millisecond, cancel)
 		if err := r.Wait(ctx); !errors.Is(err, context.Canceled) {
-			// A wait may return early, but not for ever.
+			// A wait may return early, but a later one must return the error.
 			for err == nil {
 				err = r.Wait(ctx)
 			}
@@ -230,7 +230,7 @@ func TestWaitEndsWithContext(t *testing.T) {
 func TestWake(t *testing.T) {
 	r := newTestRing(t, 1)
 	r.Wake()
-	r.Wake() // twice is once
+	r.Wake() // a second Wake has no further effect
 	if err := r.Wait(context.Background()); err != nil {
 		t.Fatal(err)
 	}
@@ -254,15 +254,15 @@ func TestWake(t *testing.T) {
 	r.Wake()
 }
 
-// TestThreadEnds: what a thread has submitted completes though the thread has ended;
-// the kernel may cancel it.
+// TestThreadEnds: submitted operations complete even if their thread has ended; the kernel may
+// cancel them.
 func TestThreadEnds(t *testing.T) {
 	r := newTestRing(t, 1)
 	from, to := pipe(t)
 	buf := make([]byte, 1)
 	var ended sync.WaitGroup
 	ended.Go(func() {
-		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+		runtime.LockOSThread() // not unlocked, so the thread ends with the goroutine
 		r.Read(from, buf, -1, 3)
 		if err := r.Submit(); err != nil {
 			t.Error(err)
@@ -275,7 +275,7 @@ func TestThreadEnds(t *testing.T) {
 	}
 }
 
-// TestInterrupts: signals interrupt the kernel, and nobody notices.
+// TestInterrupts: signals that interrupt system calls have no visible effect.
 func TestInterrupts(t *testing.T) {
 	r := newTestRing(t, 4)
 	from, to := pipe(t)
@@ -287,7 +287,7 @@ func TestInterrupts(t *testing.T) {
 			case <-stop:
 				return
 			default:
-				_ = unix.Kill(unix.Getpid(), unix.SIGURG) // Go's runtime is used to it
+				_ = unix.Kill(unix.Getpid(), unix.SIGURG) // Go's runtime ignores unexpected SIGURG
 				runtime.Gosched()
 			}
 		}
@@ -299,7 +299,7 @@ func TestInterrupts(t *testing.T) {
 			t.Fatal(err)
 		}
 		go send(t, to, "abc")
-		// A read of a pipe may be interrupted itself.
+		// A read of a pipe may itself be interrupted.
 		for res := collect(t, r, 1)[1]; res != 3; res = collect(t, r, 1)[1] {
 			if res != -int32(unix.EINTR) {
 				t.Fatalf("ends with %d", res)
@@ -311,13 +311,12 @@ func TestInterrupts(t *testing.T) {
 	shooter.Wait()
 }
 
-// TestDropped: the memory of a ring that nobody has any more stays where it is while
-// the kernel fills it.
+// TestDropped: the buffers of an unreachable ring stay allocated while the kernel fills them.
 func TestDropped(t *testing.T) {
 	from, to := pipe(t)
 	type memory struct{ bytes [100]byte }
 	ring, buf := func() (weak.Pointer[Ring], weak.Pointer[memory]) {
-		newTestRing(t, 1) // or skip
+		newTestRing(t, 1) // skips the test if there is no io_uring
 		r, err := New(1)
 		if err != nil {
 			t.Fatal(err)
@@ -351,7 +350,7 @@ func TestDropped(t *testing.T) {
 	}
 }
 
-// TestCloseWaits: Close returns when the kernel is through with all memory.
+// TestCloseWaits: Close returns when the kernel no longer uses any buffer.
 func TestCloseWaits(t *testing.T) {
 	r := newTestRing(t, 3)
 	from, to := pipe(t)
@@ -374,7 +373,7 @@ func TestCloseWaits(t *testing.T) {
 	}
 }
 
-// TestRetract: of a ring that fails, all that was not started can be had back.
+// TestRetract: after a ring failed, all operations that were not started can be retracted.
 func TestRetract(t *testing.T) {
 	r := newTestRing(t, 10)
 	f := tempFile(t, []byte("content"))
@@ -404,7 +403,7 @@ func TestRetract(t *testing.T) {
 	}
 }
 
-// TestBusyKernel: what the kernel has no memory for is submitted later.
+// TestBusyKernel: operations for which the kernel has no memory are submitted later.
 func TestBusyKernel(t *testing.T) {
 	for _, errno := range []unix.Errno{unix.EAGAIN, unix.EBUSY, unix.EINTR} {
 		r := newTestRing(t, 4)
@@ -456,8 +455,8 @@ func TestNoAllocations(t *testing.T) {
 	}
 }
 
-// FuzzRing plays a script of operations, each on a part of a file of its own, and
-// compares with what the file should hold.
+// FuzzRing runs a script of operations, each on a separate part of a file, and compares the
+// file with the expected contents.
 func FuzzRing(f *testing.F) {
 	f.Add(uint8(3), []byte{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13})
 	f.Add(uint8(0), []byte("a ring of one"))
