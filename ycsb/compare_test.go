@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// small is a comparison that takes a moment.
+// small returns a comparison that takes a moment.
 func small(dir string, devices ...Device) Comparison {
 	const records = 20_000
 	return Comparison{
@@ -36,7 +36,7 @@ func small(dir string, devices ...Device) Comparison {
 	}
 }
 
-// stages counts what a Progress is told.
+// stages is a Progress that counts its calls.
 type stages struct {
 	names []string
 	added atomic.Int64
@@ -74,7 +74,8 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// Rounds come alternately, and of each experiment the median counts.
+// TestCompareRounds checks that rounds alternate, and that the median run of each experiment
+// counts.
 func TestCompareRounds(t *testing.T) {
 	c := small(t.TempDir(), Memory, SSD)
 	c.Distributions, c.Threads, c.Rounds = []Distribution{Uniform}, []int{1}, 3
@@ -103,7 +104,7 @@ func TestCompareRounds(t *testing.T) {
 	}
 }
 
-// What went wrong in any round is told.
+// TestMediansKeepErrors checks that errors of any round are kept.
 func TestMediansKeepErrors(t *testing.T) {
 	got := medians([][]Result{{{Mops: 3, Errors: 2, FirstError: "a"}, {Mops: 1, Note: "n"}, {Mops: 2}}, nil})
 	if want := (Result{Mops: 2, Rounds: 3, MopsMin: 1, MopsMax: 3, Errors: 2, FirstError: "a", Note: "n"}); len(got) != 1 || got[0] != want {
@@ -111,7 +112,7 @@ func TestMediansKeepErrors(t *testing.T) {
 	}
 }
 
-// A cache server in this process, so that nothing but this binary is needed.
+// TestCompareRedy uses a cache server in this process, so that only this binary is needed.
 func TestCompareRedy(t *testing.T) {
 	c := small(t.TempDir(), Redy, SSD)
 	c.Transport = TransportMem
@@ -125,7 +126,7 @@ func TestCompareRedy(t *testing.T) {
 	}
 }
 
-// A cache that holds half of the log leaves the rest to the SSD.
+// TestCompareSmallCache checks that reads beyond a cache of half the log go to the SSD.
 func TestCompareSmallCache(t *testing.T) {
 	c := small(t.TempDir(), Redy)
 	c.Transport = TransportMem
@@ -157,7 +158,7 @@ func checkResult(t *testing.T, c Comparison, r Result) {
 	if below < 0.5 || r.HitMemory == 0 {
 		t.Errorf("%v of the reads came from local memory and %v from the device: a sixth of the log is in memory", r.HitMemory, below)
 	}
-	// Pages end where no whole record fits, and the log does not begin at 0.
+	// Pages end before a record that does not fit, and the log does not begin at 0.
 	if r.LogBytesExpected != 24*c.Records || r.LogBytes < r.LogBytesExpected || r.LogBytes > r.LogBytesExpected*102/100 {
 		t.Errorf("log of %d bytes, by arithmetic %d", r.LogBytes, r.LogBytesExpected)
 	}
@@ -172,8 +173,8 @@ func checkResult(t *testing.T, c Comparison, r Result) {
 	}
 }
 
-// TestCompareFileServer: the tiered store, the file server and the SSD are measured in one
-// run, and each beside the others.
+// TestCompareFileServer measures the tiered store, the file server and the SSD in one run, and
+// checks their ratios.
 func TestCompareFileServer(t *testing.T) {
 	if err := smbd.Available(); err != nil {
 		t.Skip(err)
@@ -212,7 +213,7 @@ func TestCompareStops(t *testing.T) {
 	}
 }
 
-// cancelOn cancels when a stage makes its first progress.
+// cancelOn cancels a context at a stage's first progress.
 type cancelOn struct {
 	stage  string
 	cancel context.CancelFunc
@@ -277,7 +278,7 @@ func TestCompareNeedsItsDirectory(t *testing.T) {
 	}
 }
 
-// Other stores get the same load, and their values are checked as ours are.
+// TestComparePeers checks that peers get the same load, and that their values are checked.
 func TestComparePeers(t *testing.T) {
 	const records = 5000
 	c := Comparison{
@@ -294,7 +295,7 @@ func TestComparePeers(t *testing.T) {
 			t.Errorf("%+v", r)
 		}
 	}
-	// What is not there, and what is wrong, is told.
+	// Missing and wrong values are errors.
 	p, err := openPeer(Peers[0], c.Shape, t.TempDir())
 	if err != nil {
 		t.Fatal(err)

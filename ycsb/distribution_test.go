@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// counts says how often each of records occurs in a sequence.
+// counts returns the number of occurrences of each record in a sequence.
 func counts(t *testing.T, d Distribution, n int, records int64) []int {
 	t.Helper()
 	sequence, err := d.Sequence(n, records, 1)
@@ -36,8 +36,8 @@ func TestUniformIsFlat(t *testing.T) {
 	}
 }
 
-// The scrambled generator draws from 10^10 items, whose zeta is 26.469, and
-// folds them onto the records.
+// TestZipfianHasAHead checks the hottest records. The scrambled generator draws from 10^10
+// items, whose zeta is 26.469, and maps them onto the records.
 func TestZipfianHasAHead(t *testing.T) {
 	const n, records, zeta = 1_000_000, 100_000, 26.46902820178302
 	count := counts(t, Zipfian, n, records)
@@ -54,7 +54,7 @@ func TestZipfianHasAHead(t *testing.T) {
 	if share := float64(head) / n; share < 0.30 || share > 0.50 {
 		t.Errorf("the hottest hundredth of the records has %.2f of the draws", share)
 	}
-	// Scrambled: the ten hottest do not lie together.
+	// Scrambled: the ten hottest are not adjacent.
 	var hot []int
 	for record, c := range count {
 		if c >= sorted[9] {

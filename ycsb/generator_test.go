@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// R90: ranks follow Zipf's law with theta 0.99, compared with sums of its terms.
+// TestZipfRanks compares ranks with the sums of the terms of Zipf's law with theta 0.99 (R90).
 func TestZipfRanks(t *testing.T) {
 	const items, draws = 100_000, 2_000_000
 	z := newZipf(zipfTheta, items)
@@ -31,12 +31,12 @@ func TestZipfRanks(t *testing.T) {
 			want += math.Pow(float64(k+1), -zipfTheta) / zeta * draws
 			got += count[k]
 		}
-		// Five standard deviations, and what the classes round off.
+		// Five standard deviations, and the rounding of the classes.
 		if math.Abs(float64(got)-want) > 5*math.Sqrt(want)+0.005*want {
 			t.Errorf("ranks %d to %d were drawn %d times, want about %.0f", r[0], r[1]-1, got, want)
 		}
 	}
-	// The classes are every rank, each once.
+	// The classes cover each rank once.
 	next := uint64(0)
 	for _, c := range ycsbZipf().classes {
 		if c.first != next || c.size < 1 {

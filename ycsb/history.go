@@ -13,7 +13,7 @@ import (
 // history holds the events of a target's tiers since it was opened. Any goroutine may report
 // events.
 type history struct {
-	mu     sync.Mutex
+	mu     sync.Mutex // guards events
 	events []pastEvent
 }
 

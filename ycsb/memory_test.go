@@ -7,8 +7,8 @@ import (
 	"github.com/redykv/redykv/internal/units"
 )
 
-// TestComparisonThatDoesNotFit has comparisons of 40 million records of 100 bytes, which
-// take 4.5 GiB of log, look for room in 1.4 GiB.
+// TestComparisonThatDoesNotFit checks comparisons of 40 million records of 100 bytes, a log of
+// 4.5 GiB, against 1.4 GiB of memory.
 func TestComparisonThatDoesNotFit(t *testing.T) {
 	const records, value, have = 40_000_000, 100, 14 << 30 / 10
 	for _, tc := range []struct {

@@ -18,7 +18,8 @@ func TestLogBytes(t *testing.T) {
 	}
 }
 
-// No value passes for another record's, nor with a byte of it changed.
+// TestValuesAreTold checks that a value of another record, or with a changed byte, is
+// detected.
 func TestValuesAreTold(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		size := rapid.IntRange(1, 100).Draw(t, "size")

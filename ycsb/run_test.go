@@ -28,7 +28,7 @@ func loaded(t *testing.T, name Device, shape Shape) *Target {
 	return target
 }
 
-// runOnce is one short experiment.
+// runOnce runs a short experiment.
 func runOnce(t *testing.T, target *Target, shape Shape) Result {
 	t.Helper()
 	spec := Spec{Shape: shape, Device: Memory, Distribution: Uniform, Threads: 1, Duration: 30 * time.Millisecond}
@@ -48,8 +48,7 @@ func TestValueSizes(t *testing.T) {
 	}
 }
 
-// A figure is never one of wrong answers: a value that is not the key's own, or
-// missing, is counted and told.
+// TestWrongValuesAreCounted checks that wrong and missing values are counted as errors.
 func TestWrongValuesAreCounted(t *testing.T) {
 	const records = 1000
 	shape := Shape{Records: records, ValueSize: 24, Depth: 16, Memory: 1 << 20}
@@ -119,7 +118,7 @@ func TestRunRefuses(t *testing.T) {
 	}
 }
 
-// The garbage collector must not notice the data.
+// TestHeapStaysFlat checks that the data are not in the Go heap.
 func TestHeapStaysFlat(t *testing.T) {
 	if testing.Short() || machine.RaceDetector {
 		t.Skip("a million records; the race detector moves them to the Go heap")
@@ -128,7 +127,7 @@ func TestHeapStaysFlat(t *testing.T) {
 	shape := Shape{Records: records, ValueSize: 8, Depth: 32, Memory: DefaultMemory(LogBytes(records, 8))}
 	target := loaded(t, SSD, shape)
 	result := runOnce(t, target, shape)
-	const allowed = 4 << 20 // an eighth of what the records would take as Go strings
+	const allowed = 4 << 20 // an eighth of the records' size as Go strings
 	if grown := int64(result.HeapBytesAfter) - int64(result.HeapBytesBefore); grown > allowed {
 		t.Errorf("the Go heap grew by %d bytes, from %d to %d", grown, result.HeapBytesBefore, result.HeapBytesAfter)
 	}
@@ -195,8 +194,8 @@ func BenchmarkReader(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(r.reads), "ns/read")
 }
 
-// An open loop begins as many reads as it is asked for, and no more; in each of them
-// the time before it could begin is latency.
+// TestOpenLoop checks that an open loop begins no more reads than its rate, and that latencies
+// count from the time at which a read is due.
 func TestOpenLoop(t *testing.T) {
 	shape := Shape{Records: 10_000, ValueSize: 8, Depth: 16, Memory: 1 << 20}
 	target := loaded(t, Memory, shape)
@@ -207,14 +206,14 @@ func TestOpenLoop(t *testing.T) {
 	if err != nil || r.Errors > 0 {
 		t.Fatalf("%+v, %v", r, err)
 	}
-	// The last read of a thread may begin when the time is over already.
+	// Each thread may begin its last read after the end.
 	if most := rate*r.Seconds + 4; float64(r.Ops) > most || r.Ops < 2 || r.TargetRate != rate {
 		t.Errorf("%d reads in %v s at %d a second", r.Ops, r.Seconds, rate)
 	}
 	if r.P50Micros > r.P95Micros || r.P95Micros > r.P99Micros || r.P99Micros > r.P999Micros || r.P999Micros > r.MaxMicros*1.01 || r.MaxMicros <= 0 {
 		t.Errorf("%+v", r)
 	}
-	// More than it can do: reads that wait for their turn take longer and longer.
+	// More than the store can do: reads wait longer and longer.
 	slow, err := Run(t.Context(), target, Spec{
 		Shape: shape, Device: Memory, Distribution: Uniform, Threads: 1, Duration: 100 * time.Millisecond, Rate: MaxRate,
 	}, nil)

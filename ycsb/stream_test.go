@@ -13,8 +13,8 @@ import (
 	"github.com/redykv/redykv/kv"
 )
 
-// streamStore is a store with the records [0, records) of variable length, much of it not
-// in memory.
+// streamStore returns a store with the records [0, records) of variable length, most of them
+// not in memory.
 func streamStore(t *testing.T, records int64, valueSize int) *kv.Store {
 	t.Helper()
 	store, err := kv.Open(kv.Options{Device: device.NewMemory(), Memory: 64 << 10, Records: 2 * records})
@@ -32,8 +32,8 @@ func streamStore(t *testing.T, records int64, valueSize int) *kv.Store {
 	return store
 }
 
-// Threads that do everything at once: every operation is counted once, and every record
-// has the value that it should have.
+// TestStreams runs all kinds of operations in several threads, and checks that each operation
+// is counted once and that each record has its value.
 func TestStreams(t *testing.T) {
 	const records, threads, each = 3000, 3, 4000
 	for _, size := range []int{8, 100} {
@@ -70,7 +70,7 @@ func TestStreams(t *testing.T) {
 			wg.Wait()
 			ops, measured := uint64(0), int64(0)
 			for kind, c := range total.Kinds {
-				// Shares of tenths, each drawn 12000 times.
+				// Shares in tenths; each tenth is about 1200 operations.
 				if want := threads * each / 10 * []uint64{4, 2, 1, 3}[kind]; c.Ops < want*8/10 || c.Ops > want*12/10 || c.Errors > 0 {
 					t.Errorf("%v: %+v, want about %d", Kind(kind), c, want)
 				}
@@ -99,10 +99,10 @@ func TestStreams(t *testing.T) {
 	}
 }
 
-// ops2samples is how many operations of threads are measured, one by one in each.
+// ops2samples returns the number of measured operations.
 func ops2samples(threads, each int) int64 { return int64(threads * (each / sampleEvery)) }
 
-// What is wrong in the store is found and counted, whatever came upon it.
+// TestStreamFindsWrongRecords checks that each kind of operation counts wrong records.
 func TestStreamFindsWrongRecords(t *testing.T) {
 	for kind, want := range map[Kind]string{Read: "byte 0 of the value", ReadModifyWrite: "another value"} {
 		for _, missing := range []bool{false, true} {
@@ -192,7 +192,7 @@ func TestStreamAllocatesNothing(t *testing.T) {
 		}
 	}
 	some()
-	// A page of the log now and then, and what the device keeps of it.
+	// A page of the log from time to time, and the device's state for it.
 	if allocs := testing.AllocsPerRun(20, some); allocs > 20 {
 		t.Errorf("%v allocations in 1000 operations", allocs)
 	}

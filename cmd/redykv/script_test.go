@@ -37,54 +37,52 @@ func TestMain(m *testing.M) {
 
 // TestScript runs testdata/script/*.txt. They have these commands in addition to testscript's:
 //
-//	start NAME REGEXP PROGRAM [ARG...]  start a process and wait until a line of
-//	                                    its standard output matches; the first
-//	                                    group, if any, becomes $NAME, and those
-//	                                    with names become theirs
+//	start NAME REGEXP PROGRAM [ARG...]  start a process and wait until a line of its
+//	                                    standard output matches; the first group, if
+//	                                    any, becomes $NAME, and a named one its name
 //	end NAME [CODE]                     interrupt it and check its exit code
-//	                                    (stop is testscript's own: it ends the script)
-//	interrupt NAME                      interrupt it and go on; then
+//	                                    (testscript's stop ends the script)
+//	interrupt NAME                      interrupt it and continue
 //	ends NAME [CODE]                    wait for its end and check its exit code
-//	kill9 NAME                          kill it at once
-//	[!] killvm ID                       kill the cache server with that id, whoever
-//	                                    started it; !: there is none
+//	kill9 NAME                          kill it
+//	[!] killvm ID                       kill the cache server with that id, by whatever
+//	                                    process it was started; !: there is none
 //	endedvm ID                          wait until no cache server has that id
-//	post STATUS URL BODY FILE           POST JSON, check the status, keep the answer
-//	get URL FILE                        keep what is at a URL, with status 200
+//	post STATUS URL BODY FILE           POST JSON, check the status, save the answer
+//	get URL FILE                        GET, check for status 200, save the answer
 //	json VAR FILE PATH                  set $VAR from an answer, e.g. grants.0.vm.id
-//	watch MANAGER CACHE FILE            wait for the next event and keep it
+//	watch MANAGER CACHE FILE            wait for the next event and save it
 //	roundtrip MANAGER CAPACITY C S B Q  create a cache, write, read, delete it
-//	moves TRANSPORT                     have a cache leave its server, and lose it,
-//	                                    while bytes travel there and back
-//	survives TRANSPORT [static]         kill the manager of a cache that is used, and
-//	                                    start it again; static: its servers are
-//	                                    started by hand
-//	exits STDERR-REGEXP CODE PROGRAM... run a program that has to end with that code
-//	                                    and one line on standard error
-//	refusing NAME                       $NAME becomes an address that refuses connections
+//	moves TRANSPORT                     make a cache leave its server, and lose it, during
+//	                                    writes and reads
+//	survives TRANSPORT [static]         kill the manager of a cache in use, and restart
+//	                                    it; static: its servers are started by hand
+//	exits STDERR-REGEXP CODE PROGRAM... run a program that must end with that code and
+//	                                    one line on standard error
+//	refusing NAME                       set $NAME to an address that refuses connections
 //	flip FILE OFFSET                    flip the highest bit of a byte
-//	crashes DURABILITY [FLAG...]        kill a server of that durability while it is
-//	                                    written to, and check what is there then
-//	outgrows TRANSPORT                  write more to a server, with a Redy cache of that
-//	                                    transport, than it has memory, and check all of it
-//	certificate NAME                    make NAME.cert, its own authority, and NAME.key
-//	redis ADDR REPLY-REGEXP ARG...      send a command to a server of the Redis
-//	                                    protocol, and match its reply's lines
-//	rediss CA CERT ADDR REGEXP ARG...   the same over TLS, to a server that CA.cert has
-//	                                    signed; showing CERT.cert, or - for none
-//	becomes ADDR REPLY-REGEXP ARG...    send it again and again, until the reply matches
-//	freeze NAME                         stop a process, until
-//	thaw NAME                           it goes on
+//	crashes DURABILITY [FLAG...]        kill a server of that durability during writes,
+//	                                    and check the remaining data
+//	outgrows TRANSPORT                  write more data to a server than its memory, with
+//	                                    a Redy cache of that transport, and check all
+//	certificate NAME                    make NAME.cert, self-signed, and NAME.key
+//	redis ADDR REPLY-REGEXP ARG...      send a command to a server of the Redis protocol,
+//	                                    and match the lines of its reply
+//	rediss CA CERT ADDR REGEXP ARG...   the same over TLS, to a server signed by CA.cert,
+//	                                    with the client certificate CERT.cert; -: none
+//	becomes ADDR REPLY-REGEXP ARG...    repeat a command until the reply matches
+//	freeze NAME                         stop a process
+//	thaw NAME                           continue it
 //	caches MANAGER N                    wait until a manager has N caches
-//	relay NAME ADDR                     $NAME becomes an address whose connections go on to
-//	                                    ADDR
-//	cut NAME                            what is sent over a relay arrives no more, until
-//	heal NAME                           it is healed
-//	notified STATE                      wait until $NOTIFY_SOCKET, which it sets, is told
-//	                                    STATE; without STATE: make it
+//	relay NAME ADDR                     set $NAME to an address that forwards connections
+//	                                    to ADDR
+//	cut NAME                            make a relay hold back all bytes
+//	heal NAME                           make it forward again
+//	notified STATE                      wait until $NOTIFY_SOCKET gets STATE; without
+//	                                    STATE: make the socket and set the variable
 //
-// and the conditions [transport:NAME], which holds where that fabric is built in, and
-// [race], which holds under the race detector.
+// It also has the conditions [transport:NAME], if that fabric is built in, and [race], under
+// the race detector.
 func TestScript(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: filepath.Join("testdata", "script"),

@@ -77,7 +77,7 @@ type relay struct {
 	open sync.RWMutex // write-locked while the relay is cut
 	cut  bool         // whether the script cut the relay
 
-	mu    sync.Mutex
+	mu    sync.Mutex // guards the fields below
 	conns []net.Conn
 	ended bool
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/redykv/redykv/kv"
 )
 
-// What the binding and the store take for an operation of YCSB's rows, beside which
-// go-ycsb itself takes most of a microsecond.
+// BenchmarkDB measures the binding and the store for operations on YCSB's rows. go-ycsb adds
+// most of a microsecond to each.
 func BenchmarkDB(b *testing.B) {
 	const records = 1000
 	store, err := kv.Open(kv.Options{Device: device.NewMemory(), Memory: 256 << 20, Records: records})

@@ -30,8 +30,8 @@ type DB struct {
 	keys  *keySet                    // nil: no scans
 	save  func(ordered []byte) error // stores the keys, before the store closes
 
-	mu      sync.Mutex
-	failure error // the first error other than a missing record
+	mu      sync.Mutex // guards failure
+	failure error      // the first error other than a missing record
 }
 
 var _ goycsb.DB = (*DB)(nil)

@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// openDB returns a DB in memory that scans, and the context of one worker.
+// openDB returns a DB in memory with scans, and the context of one worker.
 func openDB(t *testing.T) (*DB, context.Context) {
 	t.Helper()
 	store, err := kv.Open(kv.Options{Device: device.NewMemory(), Memory: 1 << 20, Records: 1000})
@@ -72,7 +72,7 @@ func TestDB(t *testing.T) {
 	must(db.Update(ctx, "t", "k2", fields("f0", "made by an update")))
 	expect("t", "k2", nil, fields("f0", "made by an update"))
 
-	// Tables and keys do not run into each other.
+	// Tables and keys are separate.
 	must(db.Insert(ctx, "tk", "1", fields("f0", "another table")))
 	expect("t", "k1", nil, fields("f5", "anew"))
 
@@ -86,8 +86,8 @@ func TestDB(t *testing.T) {
 	}
 }
 
-// The client reads a record, updates it, and looks at what it read only then. What it
-// read holds until it reads again.
+// TestReadOutlivesUpdate checks that the result of a read is valid until the next read, even
+// after updates: the client compares it then.
 func TestReadOutlivesUpdate(t *testing.T) {
 	db, ctx := openDB(t)
 	old := fields("f0", "old", "f1", "same")
@@ -110,7 +110,7 @@ func TestReadOutlivesUpdate(t *testing.T) {
 	}
 }
 
-// A worker's reads allocate nothing once it has seen a row of the kind.
+// TestReadAllocatesNothing checks that reads allocate nothing after the first row of a shape.
 func TestReadAllocatesNothing(t *testing.T) {
 	if machine.RaceDetector {
 		t.Skip("the detector allocates")
@@ -152,16 +152,16 @@ func TestScan(t *testing.T) {
 	if err := db.Delete(ctx, "t", "k11"); err != nil {
 		t.Fatal(err)
 	}
-	db.keys.insert(storeKey("t", "k12a")) // a key whose record is gone
+	db.keys.insert(storeKey("t", "k12a")) // a key without a record
 	for _, tc := range []struct {
 		start string
 		n     int
 		want  []string
 	}{
 		{"k10", 3, []string{"k10", "k12", "k13"}},
-		{"k12a", 2, []string{"k13", "k14"}}, // from the one that is gone
+		{"k12a", 2, []string{"k13", "k14"}}, // starts at the key without a record
 		{"k095", 1, []string{"k10"}},
-		{"k18", 10, []string{"k18", "k19"}}, // not into the next table
+		{"k18", 10, []string{"k18", "k19"}}, // stops before the next table
 		{"z", 5, nil},
 		{"k00", 0, nil},
 	} {
@@ -183,7 +183,8 @@ func TestScan(t *testing.T) {
 	}
 }
 
-// Updates of different fields of one record from several workers all count.
+// TestUpdatesMerge checks that concurrent updates of different fields of a record all take
+// effect.
 func TestUpdatesMerge(t *testing.T) {
 	db, ctx := openDB(t)
 	const workers, updates = 4, 200
@@ -208,14 +209,14 @@ func TestUpdatesMerge(t *testing.T) {
 	}
 }
 
-// storeKey is the store's key of a record.
+// storeKey returns the store's key of a record.
 func storeKey(table, key string) string {
 	var w worker
 	w.setKey(table, key)
 	return string(w.key)
 }
 
-// A record that is no row is an error of the command, not only a count.
+// TestDBTellsOfBadRows checks that a malformed row is an error of Err, and not only counted.
 func TestDBTellsOfBadRows(t *testing.T) {
 	db, ctx := openDB(t)
 	if err := db.store.Upsert(context.Background(), []byte(storeKey("t", "k")), []byte("\x05abc")); err != nil {
@@ -232,7 +233,8 @@ func TestDBTellsOfBadRows(t *testing.T) {
 	}
 }
 
-// No two records share a key of the store, whatever their tables are called.
+// TestDBKeepsTablesApart checks that different pairs of table and key have different store
+// keys.
 func TestDBKeepsTablesApart(t *testing.T) {
 	db, ctx := openDB(t)
 	names := [][2]string{
@@ -250,8 +252,8 @@ func TestDBKeepsTablesApart(t *testing.T) {
 	}
 }
 
-// Whoever wraps the context that InitThread returned still reaches its worker, and
-// through it what was in the context before.
+// TestDBFindsItsWorker checks that the worker is found through a context derived from
+// InitThread's, which keeps the values of its parent.
 func TestDBFindsItsWorker(t *testing.T) {
 	type key string
 	db, _ := openDB(t)
@@ -271,5 +273,5 @@ func TestDBWantsInitThread(t *testing.T) {
 	if _, err := db.Read(context.Background(), "t", "k", nil); err == nil {
 		t.Error("a read outside any worker: no error")
 	}
-	db.CleanupThread(context.Background()) // nothing to clean up
+	db.CleanupThread(context.Background()) // without a worker it does nothing
 }

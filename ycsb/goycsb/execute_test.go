@@ -11,7 +11,7 @@ import (
 	"github.com/redykv/redykv/internal/machine"
 )
 
-// execute runs one phase of a workload in dir.
+// execute executes one phase of a workload in dir.
 func execute(t *testing.T, ctx context.Context, phase Phase, workload, dir string, assignments ...string) error {
 	t.Helper()
 	p, err := Properties([]string{workload}, append([]string{
@@ -31,7 +31,7 @@ func TestCoreWorkloads(t *testing.T) {
 	for _, workload := range Workloads() {
 		t.Run(workload, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "data")
-			for _, phase := range []Phase{PhaseLoad, PhaseRun, PhaseRun} { // a store is opened again
+			for _, phase := range []Phase{PhaseLoad, PhaseRun, PhaseRun} { // the second run opens the store again
 				if err := execute(t, t.Context(), phase, workload, dir); err != nil {
 					t.Fatalf("%s: %v", phase, err)
 				}
@@ -55,7 +55,7 @@ func TestScanNeedsALoadThatKeepsOrder(t *testing.T) {
 	if err := execute(t, t.Context(), PhaseLoad, "workloada", other, PropScan+"=true"); err != nil {
 		t.Fatal(err)
 	}
-	// Inserts of a run that does not scan are found by one that does.
+	// A scan finds inserts of an earlier run without scans.
 	if err := execute(t, t.Context(), PhaseRun, "workloadd", other); err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +72,7 @@ func TestTimeEndsARun(t *testing.T) {
 	if err := execute(t, t.Context(), PhaseLoad, "workloadc", dir); err != nil {
 		t.Fatal(err)
 	}
-	// More operations than any machine does before a test times out.
+	// More operations than fit into the time of a test.
 	if err := execute(t, t.Context(), PhaseRun, "workloadc", dir, "operationcount=1000000000000", "maxexecutiontime=1"); err != nil {
 		t.Error(err)
 	}
@@ -93,7 +93,8 @@ func TestOutputThatCannotBeWritten(t *testing.T) {
 	}
 }
 
-// Blanks behind a value, as go-ycsb's template of a workload has them, are no part of it.
+// TestBlanksBehindValues checks that blanks after a value are ignored, as in go-ycsb's
+// template.
 func TestBlanksBehindValues(t *testing.T) {
 	p, err := Properties([]string{"workloada"}, []string{"recordcount=600 ", "threadcount=500 ", "requestdistribution=latest\t", "redykv.dir=" + t.TempDir()})
 	if err != nil {
@@ -112,7 +113,8 @@ func TestBlanksBehindValues(t *testing.T) {
 	}
 }
 
-// Whatever go-ycsb would take for a default or end the process over is refused.
+// TestExecuteRefuses checks that bad values are errors. go-ycsb would use a default, or exit
+// the process.
 func TestExecuteRefuses(t *testing.T) {
 	for _, assignment := range []string{
 		"recordcount=many", "recordcount=0", "recordcount=-5", "recordcount=99999999999999999999",

@@ -11,7 +11,7 @@ import (
 
 // keySet is an ordered set of keys, safe for concurrent use.
 type keySet struct {
-	mu   sync.RWMutex
+	mu   sync.RWMutex // guards tree
 	tree *btree.BTreeG[string]
 }
 

@@ -18,7 +18,7 @@ import (
 type mapDB struct {
 	keys *keySet // nil: no scans
 
-	mu   sync.RWMutex
+	mu   sync.RWMutex // guards rows and the rows' bytes
 	rows map[string][]byte
 }
 

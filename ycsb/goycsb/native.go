@@ -72,7 +72,7 @@ type native struct {
 	inserts atomic.Int64
 	p       *properties.Properties
 
-	mu      sync.Mutex
+	mu      sync.Mutex  // guards the fields below
 	counts  ycsb.Counts // of the threads that have ended
 	failure error       // the first error of a thread
 	began   time.Time   // when the first thread's warm-up ended

@@ -12,8 +12,8 @@ import (
 	"github.com/pingcap/go-ycsb/pkg/client"
 )
 
-// runNative runs a phase of the native workload, and returns how many operations of each
-// kind it reports.
+// runNative runs a phase of the native workload, and returns the reported number of operations
+// of each kind.
 func runNative(t *testing.T, phase Phase, workload, dir string, assignments ...string) map[string]int {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), "out.json")
@@ -45,8 +45,8 @@ func runNative(t *testing.T, phase Phase, workload, dir string, assignments ...s
 	return counts
 }
 
-// The driver of this project under go-ycsb's client: every operation is reported, and each
-// store opened again has what was put into it.
+// TestNativeWorkload checks that the native workload reports every operation, and that a
+// reopened store has its records.
 func TestNativeWorkload(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	if got := runNative(t, PhaseLoad, "workloada", dir); got["INSERT"] != 500 || got["TOTAL"] != 500 {
@@ -66,7 +66,7 @@ func TestNativeWorkload(t *testing.T) {
 			t.Errorf("%s: %v", workload, got)
 		}
 	}
-	// One operation at a time, slowly; and until the time is up.
+	// One operation at a time, with a target rate; then until the time limit.
 	if got := runNative(t, PhaseRun, "workloada", dir, "operationcount=200", "target=100000"); got["TOTAL"] != 200 {
 		t.Errorf("%v", got)
 	}
@@ -94,7 +94,7 @@ func TestNativeWorkloadRefuses(t *testing.T) {
 			t.Errorf("%s: files were made", assignment)
 		}
 	}
-	// Another size than it was loaded with, and another store.
+	// Another value size than when it was loaded, and another store.
 	dir := filepath.Join(t.TempDir(), "data")
 	runNative(t, PhaseLoad, "workloadc", dir)
 	err := execute(t, t.Context(), PhaseRun, "workloadc", dir, "workload=redykv", "fieldlength=30")

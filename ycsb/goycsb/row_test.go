@@ -10,10 +10,10 @@ import (
 	"pgregory.net/rapid"
 )
 
-// encodeRow is a row of fields.
+// encodeRow returns the row of fields.
 func encodeRow(fields map[string][]byte) []byte { return appendRow(nil, sorted(nil, fields)) }
 
-// mergeRow and overwriteRow are an edit's, of its own.
+// mergeRow and overwriteRow call a new edit.
 func mergeRow(dst, old []byte, fields map[string][]byte) ([]byte, error) {
 	return new(edit).merge(dst, old, sorted(nil, fields))
 }
@@ -24,7 +24,7 @@ func overwriteRow(row []byte, fields map[string][]byte) bool {
 
 func names(fields map[string][]byte) []string { return slices.Sorted(maps.Keys(fields)) }
 
-// decode is the fields of a row, by a view of its own.
+// decode decodes a row with a new view.
 func decode(row []byte, wanted []string) (map[string][]byte, error) {
 	v := view{row: row}
 	return v.decode(wanted)
@@ -62,8 +62,8 @@ func TestRows(t *testing.T) {
 	})
 }
 
-// A view that rows of some kinds are read into, one after the other, in the same memory,
-// says of each what it would say of that alone.
+// TestViewAgain checks that a view into which different rows are read decodes each as a new
+// view does.
 func TestViewAgain(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		v := view{row: make([]byte, 0, 1<<12)}
@@ -72,7 +72,7 @@ func TestViewAgain(t *testing.T) {
 		for range 12 {
 			row := encodeRow(rapid.SampledFrom(kinds).Draw(t, "row"))
 			if len(row) > 0 {
-				// Mostly this is another value, now and then another head or no row.
+				// This usually changes a value, sometimes a head or the encoding.
 				row[rapid.IntRange(0, len(row)-1).Draw(t, "at")] = rapid.Byte().Draw(t, "byte")
 			}
 			v.row = append(v.row[:0], row...)
@@ -86,7 +86,8 @@ func TestViewAgain(t *testing.T) {
 	})
 }
 
-// A row is changed in its place to what a merge would make of it, or not at all.
+// TestOverwriteRow checks that overwrite changes a row to the result of merge, or does not
+// change it.
 func TestOverwriteRow(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		old := anyFields.Draw(t, "old")
@@ -121,17 +122,17 @@ func TestOverwriteRow(t *testing.T) {
 
 func TestBadRows(t *testing.T) {
 	for _, row := range []string{
-		"\x05abc",                   // the heads are cut short
-		"\x80",                      // their length is
-		"\x03\x05ab",                // a name is
-		"\x02\x01a",                 // a value's length is missing
-		"\x03\x01a\x02b",            // the value is cut short
-		"\x03\x01a\x02bcd",          // something is behind it
-		"\x00a",                     // or behind no value
-		"\x06\x01a\x02\x01b\x02ccd", // the second value is cut short
-		"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",       // no length
-		"\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01a",          // longer than anything
-		"\x0c\x01a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01b", // a value is
+		"\x05abc",                   // truncated heads
+		"\x80",                      // truncated length of the heads
+		"\x03\x05ab",                // truncated name
+		"\x02\x01a",                 // no length of the value
+		"\x03\x01a\x02b",            // truncated value
+		"\x03\x01a\x02bcd",          // bytes after the value
+		"\x00a",                     // bytes after an empty row
+		"\x06\x01a\x02\x01b\x02ccd", // truncated second value
+		"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",       // overlong uvarint
+		"\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01a",          // length larger than any row
+		"\x0c\x01a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01b", // length of a value larger than any row
 	} {
 		if _, err := decode([]byte(row), nil); !errors.Is(err, errBadRow) {
 			t.Errorf("decode(%q): %v", row, err)
@@ -142,7 +143,7 @@ func TestBadRows(t *testing.T) {
 		if overwriteRow([]byte(row), fields("z", "")) {
 			t.Errorf("overwriteRow(%q)", row)
 		}
-		// One that was of use before says so, too, and is of use again.
+		// A used edit returns an error too, and can be used again.
 		good := encodeRow(fields("a", "1", "b", "2"))
 		var e edit
 		for range 2 {

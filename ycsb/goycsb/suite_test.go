@@ -17,8 +17,8 @@ import (
 	"github.com/redykv/redykv/kv"
 )
 
-// Another store's database answers as ours does: fields are merged, scans are in order
-// and within the table.
+// TestOtherDBs checks that the databases of other stores behave as DB: updates merge fields,
+// and scans are in order and within the table.
 func TestOtherDBs(t *testing.T) {
 	for _, name := range append(peers.Names(), StoreMap) {
 		t.Run(name, func(t *testing.T) {
@@ -77,7 +77,7 @@ func TestOtherDBs(t *testing.T) {
 	}
 }
 
-// Every workload runs on every store, and comes to figures.
+// TestSuite checks that every workload runs on every store and has figures.
 func TestSuite(t *testing.T) {
 	if machine.RaceDetector {
 		t.Skip("go-ycsb has data races by design")
@@ -123,7 +123,7 @@ func TestSuite(t *testing.T) {
 	}
 }
 
-// Threads share the map, and see whole rows.
+// TestMapDBIsShared checks that concurrent threads read whole rows.
 func TestMapDBIsShared(t *testing.T) {
 	db := newMapDB(true)
 	var threads sync.WaitGroup

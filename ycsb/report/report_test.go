@@ -45,7 +45,8 @@ func testResults() []ycsb.Result {
 	return []ycsb.Result{redy, ssd}
 }
 
-// Log and index are those of this project's stores, wherever other stores stand.
+// TestWriteTableWithOtherStores checks that the log and the index are those of redykv's
+// stores, in any order of devices.
 func TestWriteTableWithOtherStores(t *testing.T) {
 	var b bytes.Buffer
 	other := ycsb.Result{Experiment: "pebble/uniform/1", Device: "pebble", Distribution: ycsb.Uniform, Threads: 1}
@@ -92,7 +93,8 @@ ssd/uniform/1: 3 of 300000 reads went wrong; the first: record 7: gone
 	}
 }
 
-// Several rounds have columns for the least and the most, and a line if these are far apart.
+// TestTableOfRounds checks the columns for the slowest and the fastest round, and the note if
+// they are far apart.
 func TestTableOfRounds(t *testing.T) {
 	results := testResults()
 	for i := range results {
@@ -115,7 +117,7 @@ func TestTableOfRounds(t *testing.T) {
 	}
 }
 
-// A device that does not keep up with an open loop is named.
+// TestTableOfRates checks that a device that did not keep up with an open loop is noted.
 func TestTableOfRates(t *testing.T) {
 	results := testResults()
 	results[0].TargetRate, results[1].TargetRate = 2e6, 2e6
@@ -128,7 +130,7 @@ func TestTableOfRates(t *testing.T) {
 	}
 }
 
-// The file server has its line and its columns.
+// TestFileServer checks the line and the columns of the file server.
 func TestFileServer(t *testing.T) {
 	results := testResults()
 	server := results[1]
@@ -152,7 +154,7 @@ func TestFileServer(t *testing.T) {
 	}
 }
 
-// Other programs read these names.
+// TestWriteJSON checks the names in JSON, which other programs read.
 func TestWriteJSON(t *testing.T) {
 	var b bytes.Buffer
 	if err := WriteJSON(&b, testResults()); err != nil {
@@ -180,7 +182,7 @@ func TestWriteJSON(t *testing.T) {
 	}
 }
 
-// The page is HTML, has its plots in it, and asks for nothing from elsewhere.
+// TestWriteHTML checks that the page is HTML, has its plots, and loads nothing.
 func TestWriteHTML(t *testing.T) {
 	var b bytes.Buffer
 	if err := WriteHTML(&b, testHead, testResults()); err != nil {

@@ -23,7 +23,7 @@ import (
 
 // fake is an in-memory server of the JSON API for the driver's requests.
 type fake struct {
-	mu      sync.Mutex
+	mu      sync.Mutex // guards the fields below
 	objects map[string][]byte
 	partial map[string][]byte // pending resumable uploads
 }
