@@ -36,7 +36,7 @@ var testTokens = []access.Token{
 	{Name: "late", Roles: []access.Role{access.RoleOperator}, Secret: "late-token-0123456789", Expires: time.Unix(1_000_000, 0)},
 }
 
-// dialAs returns a client with a token.
+// dialAs returns a client with a token; an empty token is none.
 func dialAs(t *testing.T, m *Manager, token string) access.Client {
 	t.Helper()
 	client, err := access.DialWith(m.URL(), access.Credentials{Token: token})
@@ -46,7 +46,7 @@ func dialAs(t *testing.T, m *Manager, token string) access.Client {
 	return client
 }
 
-// A call needs a token of its role, and says what is wrong with another.
+// A call needs a token of its role; the error says what is wrong with another one.
 func TestTokens(t *testing.T) {
 	a := newScripted(t, 64<<20)
 	m, nobody := serve(t, Options{Allocator: a, Tokens: func() []access.Token { return testTokens }})
@@ -66,7 +66,7 @@ func TestTokens(t *testing.T) {
 		name   string
 		client access.Client
 		call   func(access.Client) error
-		want   *api.TokenError // nil: it is let in
+		want   *api.TokenError // nil: the call is admitted
 	}{
 		{"client allocates", dialAs(t, m, testTokens[0].Secret), allocate, nil},
 		{"operator allocates", dialAs(t, m, testTokens[2].Secret), allocate, nil},
@@ -102,7 +102,7 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-// writeCertificate makes a certificate for this machine that signs itself.
+// writeCertificate makes a self-signed certificate for this machine.
 func writeCertificate(t *testing.T, dir string) (cert, key string) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -131,8 +131,8 @@ func writeCertificate(t *testing.T, dir string) (cert, key string) {
 	return cert, key
 }
 
-// A manager over TLS is known by its certificate, and knows its callers by theirs;
-// what it launches has what it needs for that.
+// With TLS, the manager and its clients authenticate each other by certificates, and
+// launched servers get the credentials that they need.
 func TestTLS(t *testing.T) {
 	t.Setenv(childEnv, "registers")
 	cert, key := writeCertificate(t, t.TempDir())
@@ -178,8 +178,7 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// A certificate is renewed under a program that goes on: what was dialled before knows
-// the new one by its files.
+// A client reads renewed certificates from its files, without being dialled again.
 func TestRenewedCertificate(t *testing.T) {
 	dir := t.TempDir()
 	cert, key := writeCertificate(t, dir)
@@ -190,7 +189,7 @@ func TestRenewedCertificate(t *testing.T) {
 			return &c, err
 		},
 	}})
-	m.http.SetKeepAlivesEnabled(false) // each call is a connection
+	m.http.SetKeepAlivesEnabled(false) // each call uses a new connection
 	ca, old := filepath.Join(dir, "ca.pem"), filepath.Join(dir, "old.pem")
 	write := func(file string, text []byte) {
 		t.Helper()
@@ -243,7 +242,7 @@ func TestRenewedCertificate(t *testing.T) {
 // childEnv makes the test binary a cache server of a local allocator.
 const childEnv = "REDYKV_MANAGER_TEST_CHILD"
 
-// heldUp says whether a call has failed on its way, as where a process stood still.
+// heldUp reports whether a call failed in transit, as when a process was suspended.
 func heldUp(err error) bool {
 	switch connect.CodeOf(err) {
 	case connect.CodeUnavailable, connect.CodeDeadlineExceeded, connect.CodeCanceled:
@@ -267,8 +266,8 @@ func register(args []string) error {
 	if err != nil {
 		return err
 	}
-	// As a node does: a handshake that the machine has held up for too long is ended by
-	// either side.
+	// Repeated as by a node: either side ends a handshake that takes too long on a busy
+	// machine.
 	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
 	for {

@@ -25,16 +25,16 @@ import (
 	"github.com/redykv/redykv/manager/plan"
 )
 
-// TestControl runs the scripts in testdata/control against a served manager with
-// cache servers in this process. Random ids are printed as c1, c2, … and v1, v2,
-// … in the order of their coming.
+// TestControl runs the scripts in testdata/control against a served manager with cache
+// servers in this process. Random ids are printed as c1, c2, … and v1, v2, … in order of
+// appearance.
 //
 //	manager [pool] [impatient] [memory=SIZE] [vm-memory=SIZE]
 //	                                               start afresh; pool: no allocator;
 //	                                               impatient: with silent VMs;
 //	                                               caches have a lease of a minute
 //	server id=NAME memory=SIZE [cores=N]           a server that registers itself
-//	launches OUTCOME...                            how the next launches go
+//	launches OUTCOME...                            outcomes of the next launches
 //	allocate capacity=SIZE [region=SIZE] [s=N c=N b=N q=N] [transport=NAME]
 //	deallocate cache=cN
 //	reallocate cache=cN regions=N [present] [voluntary] [avoid=(ID,…)] [s=N c=N b=N q=N]
@@ -42,15 +42,15 @@ import (
 //	renew cache=cN
 //	reclaim vm=ID notice=DURATION                  by the operator
 //	spot vm=vN notice=DURATION                     by the allocator
-//	later by=DURATION                              the clock goes on, and the monitor looks
+//	later by=DURATION                              advances the clock, and runs the monitor
 //	kill vm=vN                                     a launched VM crashes
-//	silence [but=(ID,…)]                           servers miss their heartbeats, but for these
+//	silence [but=(ID,…)]                           servers except these miss their heartbeats
 //	heartbeat id=NAME
-//	explain cache=cN                               why it has the VMs that it has
+//	explain cache=cN                               the decisions about its VMs
 //	market type=NAME [spot] [price=DOLLARS] [available=N] | fail=vN | reclaim=vN
 //	offers
-//	consider                                       whether caches had better move
-//	fill                                           the warm pools
+//	consider                                       considers moves of caches
+//	fill                                           fills the warm pools
 //	watch cache=cN n=N                             the first n events
 //	describe
 func TestControl(t *testing.T) {
@@ -71,7 +71,7 @@ func TestControl(t *testing.T) {
 	})
 }
 
-// handClock is a clock that advance moves.
+// handClock is a clock that only advance moves.
 type handClock struct {
 	mu  sync.Mutex
 	now time.Time
@@ -104,7 +104,7 @@ type control struct {
 	nodes map[string]*node.Node
 }
 
-// name remembers what a random id is called in the script.
+// name records the name that a random id has in the script.
 func (c *control) name(kind, id string) {
 	for _, n := range c.names {
 		if n == id {
@@ -122,7 +122,7 @@ func (c *control) name(kind, id string) {
 	c.names = append(c.names, id, shown)
 }
 
-// anonymous also hides the ids of VMs that were launched in vain.
+// anonymous replaces random ids, including those of VMs whose launch failed.
 func (c *control) anonymous(s string) string {
 	return unseenVM.ReplaceAllString(strings.NewReplacer(c.names...).Replace(s), "vm-?")
 }
@@ -149,7 +149,7 @@ func (c *control) run(d *datadriven.TestData) (string, error) {
 		}
 		return "", nil
 	case "silence":
-		// The caches' clients are there, and the clock of the leases stands still.
+		// The caches' clients are alive, and the clock of the leases does not move.
 		return "", c.silence(d)
 	case "reallocate":
 		return c.reallocate(d)
@@ -385,7 +385,7 @@ func (c *control) watch(d *datadriven.TestData) (string, error) {
 	}
 	defer func() {
 		cancel()
-		_ = stream.Close() // it ends with the context's error
+		_ = stream.Close() // ends with the context's error
 	}()
 	var b strings.Builder
 	for ; n > 0; n-- {
@@ -429,8 +429,8 @@ func (c *control) describe() (string, error) {
 	return b.String(), nil
 }
 
-// startMenu starts a manager whose VMs are sold by a market that changes only on
-// command. Prices and lives go by a clock that stands still.
+// startMenu starts a manager with a market that changes only on command. The clock of
+// prices and lifetimes does not move.
 func (c *control) startMenu(d *datadriven.TestData, opts Options) error {
 	m, err := menu.Parse([]byte(d.Input))
 	if err != nil {
@@ -514,9 +514,9 @@ func (c *control) offers() (string, error) {
 	return b.String(), nil
 }
 
-// silence has servers miss their heartbeats.
+// silence makes servers miss their heartbeats.
 func (c *control) silence(d *datadriven.TestData) error {
-	c.silences++ // the next time is later than what this one postpones
+	c.silences++ // the next silence must be later than the heartbeats postponed here
 	now := c.clock.read().Add(2 * c.manager.opts.Silence * time.Duration(c.silences))
 	var but []string
 	d.MaybeScanArgs(c.t, "but", &but)

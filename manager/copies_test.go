@@ -12,9 +12,9 @@ import (
 	"github.com/redykv/redykv/manager/access"
 )
 
-// A second manager that begins on a copy of the state takes nothing back from a server
-// that obeys the first one: neither what the first has lent since, by its audit, nor what
-// both know of, when its leases end.
+// A second manager that starts from a copy of the state takes nothing back from a server
+// that obeys the first one: neither grants that the first has given since, by its audit,
+// nor grants that both know, when its leases end.
 func TestManagersOnCopies(t *testing.T) {
 	const silence, lease = 24 * time.Hour, 25 * time.Hour
 	begin := func(s *crashStore, clock *handClock) (*Manager, access.Client) {
@@ -39,7 +39,7 @@ func TestManagersOnCopies(t *testing.T) {
 	state.mu.Lock()
 	copied := &crashStore{entries: maps.Clone(state.entries)}
 	state.mu.Unlock()
-	later := &handClock{now: time.Unix(1e9, 0)} // that of the second goes on
+	later := &handClock{now: time.Unix(1e9, 0)} // of the second manager only
 	second, _ := begin(copied, later)
 	if second.self.Epoch <= first.self.Epoch {
 		t.Fatalf("epochs %d and %d", first.self.Epoch, second.self.Epoch)
@@ -70,7 +70,7 @@ func TestManagersOnCopies(t *testing.T) {
 	}
 	lent("after its leases ended")
 
-	// The first one is obeyed.
+	// The server obeys the first manager.
 	giveMine()
 	if _, err := client.Deallocate(testContext(t), connect.NewRequest(&managerv1.DeallocateRequest{CacheId: mine.GetCacheId()})); err != nil {
 		t.Error(err)
@@ -81,8 +81,8 @@ func TestManagersOnCopies(t *testing.T) {
 	giveBoth()
 }
 
-// A manager that has lost its state, on a machine whose clock went back, is obeyed when the
-// one before it has been silent for its bound.
+// A manager without the earlier state, on a machine whose clock was set back, is obeyed
+// after the earlier manager has been silent for its bound.
 func TestManagerOfAnOlderEpoch(t *testing.T) {
 	first, old := serve(t, Options{Transport: "mem", Heartbeat: time.Millisecond, Silence: 10 * time.Millisecond})
 	n := startNode(t, "node")
@@ -97,7 +97,7 @@ func TestManagerOfAnOlderEpoch(t *testing.T) {
 	}
 }
 
-// Each run of a manager on one state has a higher epoch, whatever the clock says.
+// Each run of a manager on one state has a higher epoch, whatever the clock shows.
 func TestEpochsRise(t *testing.T) {
 	state := &crashStore{entries: make(map[string][]byte)}
 	last := uint64(0)
@@ -106,7 +106,7 @@ func TestEpochsRise(t *testing.T) {
 		if m.self.Epoch <= last {
 			t.Fatalf("epoch %d after %d", m.self.Epoch, last)
 		}
-		last = m.self.Epoch + 1<<40 // the clock was ahead
+		last = m.self.Epoch + 1<<40 // as if the clock had been ahead
 		state.mu.Lock()
 		state.entries["epoch"] = binary.BigEndian.AppendUint64(nil, last)
 		state.mu.Unlock()

@@ -15,13 +15,13 @@ import (
 	"github.com/redykv/redykv/internal/api/managerv1"
 )
 
-// crashStore is a store in memory that fails when it is told to: its manager has
-// crashed then.
+// crashStore is a store in memory that fails on request, which simulates a crash of its
+// manager.
 type crashStore struct {
 	mu      sync.Mutex
 	entries map[string][]byte
-	left    int  // changes until the crash; 0: none comes
-	kept    bool // the last change is
+	left    int  // changes until the crash; 0: no crash
+	kept    bool // the last change is stored
 	crashed bool
 }
 
@@ -63,7 +63,7 @@ func (s *crashStore) Apply(changes map[string][]byte) error {
 
 func (s *crashStore) Close() error { return nil }
 
-// arm has the store fail at its n-th change from now.
+// arm makes the n-th change from now fail.
 func (s *crashStore) arm(n int, kept bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -84,10 +84,9 @@ func (w *world) Restore(_ context.Context, wanted []string) (running []string, e
 	return running, nil
 }
 
-// restart closes the manager, and has another one begin with what the first has
-// stored.
+// restart closes the manager and starts another one from the first one's store.
 func (w *world) restart(ctx context.Context, s *crashStore) (*crashStore, error) {
-	_ = w.m.Close(ctx) // its store may have failed
+	_ = w.m.Close(ctx) // the store may have failed
 	next := &crashStore{entries: s.entries}
 	w.opts.store = next
 	before := w.m.state.describe()
@@ -95,15 +94,15 @@ func (w *world) restart(ctx context.Context, s *crashStore) (*crashStore, error)
 	if s.crashed {
 		return next, nil
 	}
-	// One that closed well has forgotten nothing, but that a lease begins anew.
+	// A manager that was closed has stored everything; leases begin anew.
 	if after := w.m.state.describe(); fmt.Sprint(after) != fmt.Sprint(before) {
 		return next, fmt.Errorf("before:\n%v\nafter:\n%v", before, after)
 	}
 	return next, nil
 }
 
-// recover does what a client does that does not know what has become of its last
-// call: it says again what it has, as far as the manager has it, too.
+// recover does what a client does when it does not know the result of its last call: it
+// settles for what it has, as far as the manager still has it.
 func (r *random) recover(ctx context.Context) error {
 	s := service{m: r.world.m}
 	known := make(map[string]*managerv1.Cache)
@@ -136,7 +135,7 @@ func (r *random) recover(ctx context.Context) error {
 		delete(known, h.id)
 	}
 	r.caches = still
-	for id := range known { // nobody was told of it, and it would go with its lease
+	for id := range known { // an allocation that was not answered; its lease would end
 		if _, err := s.Deallocate(ctx, connect.NewRequest(&managerv1.DeallocateRequest{CacheId: id})); err != nil {
 			return err
 		}
@@ -144,8 +143,8 @@ func (r *random) recover(ctx context.Context) error {
 	return nil
 }
 
-// Managers end at any change of their catalog, before it is stored or after, and
-// others begin with what they find.
+// Managers end at any change of their catalog, before or after it is stored, and others
+// start from what is stored.
 func TestRandomCrashes(t *testing.T) {
 	w, rs := newWorld(t, 1)
 	ctx := testContext(t)
@@ -186,7 +185,8 @@ func TestRandomCrashes(t *testing.T) {
 	s.arm(0, false)
 	w.finish(t, rs)
 
-	// What servers hold that no cache has is found, once they are known again.
+	// Grants that servers have and no cache has are found once the servers have registered
+	// again.
 	for range 3 {
 		for id := range 2 {
 			vm := testVM(fmt.Sprintf("pool-%d", id), 8<<20, 2, w.control(fmt.Sprintf("pool-%d", id)))
@@ -201,8 +201,8 @@ func TestRandomCrashes(t *testing.T) {
 	}
 }
 
-// A client that was told of a lease by an earlier manager renews by that until it is
-// told of another one, and not at all if it was told of none.
+// A client that was told a lease by an earlier manager renews by that until it is told
+// another one. A client that was told there is none does not renew.
 func TestLeaseAfterRestart(t *testing.T) {
 	const none = -1
 	for _, c := range []struct{ told, now, lasts time.Duration }{
@@ -227,7 +227,7 @@ func TestLeaseAfterRestart(t *testing.T) {
 			}
 			id := a.Msg.GetCacheId()
 			w.opts.Lease = c.now
-			for range 2 { // nobody has heard of the lease in between
+			for range 2 { // the client has not been told the lease in between
 				if s, err = w.restart(ctx, s); err != nil {
 					t.Fatal(err)
 				}
@@ -262,8 +262,8 @@ func TestLeaseAfterRestart(t *testing.T) {
 	}
 }
 
-// A manager whose catalog cannot be written ends, and changes nothing any more: the
-// next one finds what the last one has answered.
+// A manager whose catalog cannot be written ends and changes nothing any more. The next one
+// has everything that was answered.
 func TestStoreFails(t *testing.T) {
 	a := newScripted(t, 64<<20)
 	s := &crashStore{entries: make(map[string][]byte)}

@@ -21,7 +21,7 @@ func TestDecide(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		req  *managerv1.AllocateRequest
-		want string // of the error; empty: accepted
+		want string // part of the error; empty: accepted
 	}{
 		{"least", &managerv1.AllocateRequest{Capacity: 1}, ""},
 		{"no capacity", &managerv1.AllocateRequest{}, "capacity 0"},
@@ -88,10 +88,10 @@ func TestRegionSizeOfSmallCaches(t *testing.T) {
 	}
 }
 
-// FuzzPlace holds what placement promises against arbitrary demands: every
-// region is placed once, no VM gets more than it has, and the ratio of cores to
-// memory is kept (R26, R73), but for cores that no connection would use (R57). A
-// cache that grows (per) has the first VM of the pool already.
+// FuzzPlace checks the properties of placement for arbitrary demands: every region is
+// placed once, no VM gets more than it has, and the ratio of cores to memory is kept (R26,
+// R73), except for cores that no connection would use (R57). A growing cache (per) already
+// has the first VM of the pool.
 func FuzzPlace(f *testing.F) {
 	f.Add(uint64(10<<20), uint64(1<<20), uint32(2), uint32(0), uint64(4<<20), uint64(7<<20), uint64(0), uint32(1), uint32(2), false)
 	f.Add(uint64(10<<20), uint64(0), uint32(0), uint32(0), uint64(0), uint64(0), uint64(3<<20), uint32(0), uint32(0), true)

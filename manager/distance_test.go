@@ -15,8 +15,8 @@ import (
 	"github.com/redykv/redykv/manager/plan"
 )
 
-// serveDistances starts a manager whose servers are registered by what it returns, with
-// their distances.
+// serveDistances starts a manager. It also returns a function that registers a server at a
+// distance.
 func serveDistances(t *testing.T) (*Manager, access.Client, func(id string, distance uint32)) {
 	m, client := serve(t, Options{Transport: "mem", Models: []*model.Model{testModel(t, "mem")}, SLOMargin: -1})
 	return m, client, func(id string, distance uint32) {
@@ -28,8 +28,8 @@ func serveDistances(t *testing.T) (*Manager, access.Client, func(id string, dist
 	}
 }
 
-// R28: an SLO that the VMs which a cache has are too far away for is met by nearer ones,
-// to which the whole cache moves, and which it is held to from then on.
+// R28: if a cache's VMs are too far away for a new SLO, the whole cache moves to nearer
+// ones, and its distance is then theirs.
 func TestReallocateNearer(t *testing.T) {
 	m, client, register := serveDistances(t)
 	register("far", 3)
@@ -59,8 +59,8 @@ func TestReallocateNearer(t *testing.T) {
 	}
 }
 
-// R28: what a cache with an SLO loses comes back within its SLO's reach, or, if there is
-// nothing so near, anywhere: then its decisions say so. It does not go there of its own will.
+// R28: lost memory is replaced within the SLO's reach or, if nothing is so near, anywhere;
+// then the decision says so. A voluntary move does not leave the SLO's reach.
 func TestReallocateFarther(t *testing.T) {
 	m, client, register := serveDistances(t)
 	register("near", 1)
@@ -97,17 +97,17 @@ func TestReallocateFarther(t *testing.T) {
 	if err != nil || !strings.HasPrefix(got, "far: ") || !strings.Contains(got, "SLO is not known to be met") {
 		t.Fatalf("lost memory came back on %s, error %v", got, err)
 	}
-	// A second server that is as near.
+	// A second server at the same distance.
 	register("other", 1)
 	got, err = move(tight, &managerv1.ReallocateRequest{AvoidVms: []string{"near"}})
 	if err != nil || !strings.HasPrefix(got, "other: ") || strings.Contains(got, "SLO") {
 		t.Fatalf("lost memory came back on %s, error %v", got, err)
 	}
-	// Money is not worth the SLO.
+	// A saving is no reason to miss the SLO.
 	if got, err := move(tight, &managerv1.ReallocateRequest{AvoidVms: []string{"near", "other"}, Voluntary: true}); connect.CodeOf(err) != connect.CodeResourceExhausted {
 		t.Fatalf("moved for money to %s, error %v", got, err)
 	}
-	// A cache whose configuration does at both distances goes where there is room.
+	// A cache whose configuration is right for both distances goes where there is room.
 	loose := allocate(slo(20, 0, 64))
 	got, err = move(loose, &managerv1.ReallocateRequest{AvoidVms: []string{"near", "other"}})
 	if err != nil || !strings.HasPrefix(got, "far: ") || strings.Contains(got, "SLO") {
@@ -115,7 +115,7 @@ func TestReallocateFarther(t *testing.T) {
 	}
 }
 
-// A reach bounds a demand to where its configuration does.
+// A reach restricts a demand to the distances at which its configuration is right.
 func TestReach(t *testing.T) {
 	mine, other := DefaultConfiguration(), &managerv1.Configuration{ClientThreads: 9}
 	for _, tc := range []struct {
@@ -143,8 +143,8 @@ func TestReach(t *testing.T) {
 	}
 }
 
-// A cache that had to move too far away for its SLO is told when there is something
-// near again, and goes back there, whatever that costs.
+// A cache that had to move too far away for its SLO is told when a near server is available
+// again, and moves back at any price.
 func TestReturnsNearer(t *testing.T) {
 	c := &handClock{now: time.Unix(1_000_000, 0)}
 	m, client := serve(t, Options{Transport: "mem", Models: []*model.Model{testModel(t, "mem")}, SLOMargin: -1, Economy: Economy{Every: -1}, now: c.read})

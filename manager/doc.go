@@ -35,9 +35,9 @@
 //	allocate, reallocate, settle,      the calls that change grants
 //	release
 //	state*, events, describe           VMs, caches and grants in memory, written to the catalog
-//	lease, silence, moves, warm,       the control loops
+//	lease, silence, savings, warm,     the control loops
 //	audit
-//	restart, learnt, rate              what a restart keeps
+//	restart, prediction, rate          what a restart keeps
 //
 // Caveats:
 //   - An SLO is a prediction: the configuration is the cheapest one that package model

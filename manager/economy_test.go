@@ -27,8 +27,8 @@ func TestMigrationRate(t *testing.T) {
 	}
 }
 
-// A type whose VMs are reclaimed soon is left, although it is the cheapest, and not
-// taken again (R28).
+// VMs of a type that is reclaimed soon are left, even if it is the cheapest, and not taken
+// again (R28).
 func TestBriefVMs(t *testing.T) {
 	m, err := menu.Parse([]byte(`{"version": 1, "types": [{"name": "v", "memory": "4MiB", "sold": [
 		{"cloud_region": "here", "distance": 1, "price": 1, "spot": {"price": 0.1, "lowest": 0.1, "highest": 0.1, "notice": "1h"}}]}]}`))
@@ -50,7 +50,7 @@ func TestBriefVMs(t *testing.T) {
 		mgr.considerMoves(testContext(t))
 	}
 	c.advance(time.Hour)
-	const enoughReclaims = 3 // for a prediction
+	const enoughReclaims = 3 // the minimum for a prediction
 	reclaimed(enoughReclaims)
 	if events := describeOne(t, client, id).GetEvents(); len(events) != 0 {
 		t.Fatalf("events %v: the cache's own VM has lived for an hour", events)
@@ -67,7 +67,7 @@ func TestBriefVMs(t *testing.T) {
 	}
 }
 
-// allocateSpot allocates a cache of 4 MiB that has an end.
+// allocateSpot allocates a cache of 4 MiB with a duration.
 func allocateSpot(t *testing.T, client access.Client) string {
 	t.Helper()
 	r, err := client.Allocate(testContext(t), connect.NewRequest(&managerv1.AllocateRequest{Capacity: 4 << 20, RegionSize: 1 << 20, DurationSeconds: 3600}))
@@ -89,8 +89,8 @@ func describeOne(t *testing.T, client access.Client, id string) *managerv1.Descr
 	return r.Msg
 }
 
-// reallocate leaves VMs as a cache does that was told to, and returns the first grant
-// in their place.
+// reallocate leaves VMs like a cache that was told to, and returns the first grant that
+// replaces theirs.
 func reallocate(t *testing.T, client access.Client, id string, vms []string) *managerv1.Grant {
 	t.Helper()
 	r, err := client.Reallocate(testContext(t), connect.NewRequest(&managerv1.ReallocateRequest{CacheId: id, Regions: 4, AvoidVms: vms, Voluntary: true}))

@@ -11,8 +11,8 @@ import (
 	"github.com/redykv/redykv/manager"
 )
 
-// An embedded manager answers the same calls as one that is far away: what is
-// written against the client of one works with the other.
+// An embedded manager answers the same calls as a remote one, so code for the client of one
+// works with the other.
 func ExampleEmbed() {
 	ctx := context.Background()
 	mgr, err := manager.Embed(ctx, manager.EmbedOptions{Logger: slog.New(slog.DiscardHandler)})

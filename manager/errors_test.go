@@ -17,7 +17,7 @@ import (
 	"github.com/redykv/redykv/manager/model"
 )
 
-// wired is an error as it is after a way over the network.
+// wired returns an error as it is after transmission over the network.
 func wired(t *testing.T, code connect.Code, err error) error {
 	t.Helper()
 	sent, ok := errors.AsType[*connect.Error](api.Refuse(code, fmt.Errorf("context: %w", err)))
@@ -31,7 +31,7 @@ func wired(t *testing.T, code connect.Code, err error) error {
 	return api.Typed(received)
 }
 
-// What an error says to programs arrives, and its words and code with it.
+// The type, the text and the code of an error survive transmission.
 func TestErrorsArrive(t *testing.T) {
 	capacity := &api.CapacityError{What: "here", Asked: 2 << 20, Available: 1 << 20, Why: "it is full"}
 	err := wired(t, connect.CodeResourceExhausted, capacity)
@@ -68,8 +68,8 @@ func TestErrorsArrive(t *testing.T) {
 	}
 }
 
-// A bad request is refused with an error that a program can act on, and what the
-// manager knows is what it was, to the last byte of its store.
+// A bad request is refused with a typed error, and changes nothing: neither the state nor a
+// byte of its store.
 func TestRefusalsChangeNothing(t *testing.T) {
 	a := newScripted(t, 4<<20)
 	s := &crashStore{entries: make(map[string][]byte)}
@@ -93,7 +93,7 @@ func TestRefusalsChangeNothing(t *testing.T) {
 		e, ok := errors.AsType[*api.CapacityError](err)
 		return ok && e.Asked > e.Available
 	}
-	isNothing := func(most uint64) func(error) bool { // and what could be had
+	isNothing := func(most uint64) func(error) bool { // checks the available capacity
 		return func(err error) bool {
 			e, ok := errors.AsType[*api.CapacityError](err)
 			return ok && e.Asked == 0 && e.Available == most
@@ -158,7 +158,7 @@ func TestRefusalsChangeNothing(t *testing.T) {
 	}
 }
 
-// used is the memory of all VMs that run.
+// used returns the memory of all running VMs.
 func (s *scripted) used() uint64 {
 	return s.limit - s.Room()
 }

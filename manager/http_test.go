@@ -15,7 +15,7 @@ import (
 	"github.com/redykv/redykv/internal/api/managerv1/managerv1connect"
 )
 
-// The control API needs no client of ours: a POST of JSON is a call.
+// The control API can be called without our client, by a POST of JSON.
 func TestJSON(t *testing.T) {
 	m, _ := serve(t, Options{Allocator: newScripted(t, 64<<20)})
 	post := func(method, body string) (int, map[string]any) {
@@ -78,8 +78,8 @@ func TestJSON(t *testing.T) {
 	http.DefaultClient.CloseIdleConnections()
 }
 
-// A field that is misspelt is named, whatever the content type says of JSON, and nothing
-// is allocated: an SLO is not dropped in silence.
+// An unknown field is refused by name, whatever the JSON content type, and nothing is
+// allocated: a misspelt SLO is not ignored.
 func TestUnknownFields(t *testing.T) {
 	m, client := serve(t, Options{Allocator: newScripted(t, 64<<20)})
 	defer http.DefaultClient.CloseIdleConnections()
@@ -110,7 +110,7 @@ func TestUnknownFields(t *testing.T) {
 	}
 }
 
-// gRPC and gRPC-Web are answered at the same address.
+// gRPC and gRPC-Web are served at the same address.
 func TestGRPC(t *testing.T) {
 	m, _ := serve(t, Options{Allocator: newScripted(t, 64<<20)})
 	h2c := &http.Transport{Protocols: new(http.Protocols)}

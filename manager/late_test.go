@@ -11,8 +11,8 @@ import (
 	"github.com/redykv/redykv/manager/access"
 )
 
-// delivery says when a Settle arrives: on time or not, and once more, or for the first
-// time, after the message of some number; 0: not again.
+// delivery says when a Settle arrives: on time or not, and whether again, or for the first
+// time, after the message with a number; 0: not again.
 type delivery struct {
 	onTime bool
 	again  int
@@ -20,7 +20,7 @@ type delivery struct {
 
 func (d delivery) String() string { return fmt.Sprintf("on time %v, after %d", d.onTime, d.again) }
 
-// deliveries are all of those of the Settle with a number, of several messages.
+// deliveries returns all deliveries of the Settle with a number, of so many messages.
 func deliveries(number, messages int) []delivery {
 	all := []delivery{{onTime: true}}
 	for after := number + 1; after <= messages; after++ {
@@ -32,8 +32,8 @@ func deliveries(number, messages int) []delivery {
 	return all
 }
 
-// A client moves on from grant to grant, and its Settles come late, twice, or both, at
-// every moment: what it has is never released, and in the end it has nothing else.
+// A client moves from grant to grant; its Settles arrive late, twice, or both, in all
+// combinations. What it has is never released, and in the end it has nothing else.
 func TestLateSettle(t *testing.T) {
 	m, client := serve(t, Options{Transport: "mem"})
 	await(t, announce(t, startNode(t, "node"), client), "registration")
@@ -109,7 +109,7 @@ func (r *mover) play(messages int) {
 	}
 }
 
-// settle delivers a Settle. One that is not the latest any more may be refused.
+// settle delivers a Settle, which may be refused if it is not the latest.
 func (r *mover) settle(req *managerv1.SettleRequest) {
 	_, err := r.client.Settle(testContext(r.t), connect.NewRequest(req))
 	if err != nil && connect.CodeOf(err) != connect.CodeFailedPrecondition {
@@ -122,7 +122,7 @@ func (r *mover) settle(req *managerv1.SettleRequest) {
 	}
 }
 
-// grants are those of the cache, pending ones too.
+// grants returns the grants of the cache, including pending ones.
 func (r *mover) grants() (all []string) {
 	d, err := r.m.state.describeCache(r.cache)
 	if err != nil {
@@ -134,7 +134,7 @@ func (r *mover) grants() (all []string) {
 	return all
 }
 
-// Changes keep their numbers over a restart.
+// Changes keep their numbers when the manager restarts.
 func TestLateSettleAfterRestart(t *testing.T) {
 	store := &crashStore{entries: make(map[string][]byte)}
 	open := func() (*Manager, access.Client) {

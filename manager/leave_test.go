@@ -17,7 +17,7 @@ import (
 	"github.com/redykv/redykv/manager/node"
 )
 
-// watchCache returns the events of a cache as they come, until the stream ends.
+// watchCache returns the events of a cache until the stream ends.
 func watchCache(t *testing.T, client access.Client, id string) <-chan *managerv1.WatchResponse {
 	t.Helper()
 	stream, err := client.Watch(testContext(t), connect.NewRequest(&managerv1.WatchRequest{CacheId: id}))
@@ -49,8 +49,8 @@ func awaitEvent(t *testing.T, events <-chan *managerv1.WatchResponse, kind manag
 	return nil
 }
 
-// borrow takes all of a cache's regions from a node, as its client would, and
-// returns what gives them back.
+// borrow connects all of a cache's regions on a node, as its client would, and returns a
+// function that disconnects them.
 func borrow(t *testing.T, n *node.Node, ca *managerv1.AllocateResponse) (giveBack func()) {
 	t.Helper()
 	server := serverv1connect.NewCacheServerServiceClient(api.HTTPClient, n.VM().ControlURL)
@@ -72,8 +72,8 @@ func borrow(t *testing.T, n *node.Node, ca *managerv1.AllocateResponse) (giveBac
 	}
 }
 
-// A node that leaves stays until what it lent is given back. A manager that takes
-// it for failed meanwhile, and hears of it again, hears that it leaves.
+// A node that leaves stays until nothing is lent. If the manager fails it meanwhile, and it
+// registers again, the manager is told again that it leaves.
 func TestLeave(t *testing.T) {
 	m, client := serve(t, Options{Transport: "mem", Heartbeat: time.Millisecond, Silence: time.Hour})
 	n := startNode(t, "node")
@@ -113,7 +113,7 @@ func TestLeave(t *testing.T) {
 	await(t, left, "leaving")
 }
 
-// A node stays no longer than it said, and not at all for nobody.
+// A node stays no longer than its notice, and leaves at once if nothing is lent.
 func TestLeaveInTime(t *testing.T) {
 	_, client := serve(t, Options{Transport: "mem", Heartbeat: time.Millisecond, Silence: time.Hour})
 	n := startNode(t, "node")
@@ -127,12 +127,12 @@ func TestLeaveInTime(t *testing.T) {
 	giveBack()
 	n.Leave(testContext(t), client, time.Hour)
 
-	// The same where the manager is not to be reached.
+	// The same if the manager cannot be reached.
 	n.Leave(testContext(t), access.Dial("127.0.0.1:1"), time.Hour)
 }
 
-// The caches of a reclaimed VM are told at once, and again when the time is up:
-// then the VM is terminated. Here the clock is the real one.
+// The caches of a reclaimed VM are told at once, and again at the deadline, when the VM is
+// terminated. This test uses the real clock.
 func TestReclaimedByAllocator(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
@@ -168,7 +168,7 @@ func TestReclaimedByAllocator(t *testing.T) {
 			awaitEvent(t, events, managerv1.WatchResponse_KIND_VM_RECLAIMED, second)
 			awaitEvent(t, events, managerv1.WatchResponse_KIND_VM_FAILED, second)
 
-			// The other one goes as soon as the cache has left it.
+			// The other VM is terminated as soon as the cache has left it.
 			more, err := client.Reallocate(testContext(t), connect.NewRequest(&managerv1.ReallocateRequest{CacheId: ca.GetCacheId(), Regions: 1}))
 			if err != nil {
 				t.Fatal(err)
@@ -198,8 +198,8 @@ func TestReclaimedByAllocator(t *testing.T) {
 	}
 }
 
-// A cache whose client is gone is deallocated, and a watcher is told why; one that
-// is renewed is not. Here the clock is the real one.
+// A cache whose client is gone is deallocated, and its watchers are told the reason. A
+// renewed cache stays. This test uses the real clock.
 func TestLeaseExpires(t *testing.T) {
 	m, client := serve(t, Options{Allocator: newScripted(t, 64<<20), Lease: 5 * time.Millisecond, Heartbeat: time.Millisecond})
 	ca, err := allocateBytes(t, client, 1<<20)
@@ -225,7 +225,7 @@ func TestLeaseExpires(t *testing.T) {
 	}
 }
 
-// A caller who has left gets nothing more for his cache, which stays as it was.
+// A Reallocate whose caller is gone does not change the cache.
 func TestReallocateForNobody(t *testing.T) {
 	a := newScripted(t, 64<<20)
 	m, client := serve(t, Options{Allocator: a})
@@ -244,7 +244,7 @@ func TestReallocateForNobody(t *testing.T) {
 	}
 }
 
-// A cache that is deallocated while more is launched for it gets nothing.
+// A cache that is deallocated during a Reallocate gets no grants.
 func TestDeallocateDuringReallocate(t *testing.T) {
 	a := newScripted(t, 64<<20)
 	m, client := serve(t, Options{Allocator: a})
@@ -271,7 +271,7 @@ func TestDeallocateDuringReallocate(t *testing.T) {
 	if len(starting) != 1 {
 		t.Fatalf("VMs %v, want the one that is starting", starting)
 	}
-	// It starts after all.
+	// The VM registers after all.
 	if err := m.state.register(testVM(starting[0], 2<<20, 0, "http://127.0.0.1:1"), "", time.Time{}); err != nil {
 		t.Fatal(err)
 	}

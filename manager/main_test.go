@@ -19,8 +19,8 @@ import (
 	"github.com/redykv/redykv/manager/api"
 )
 
-// TestMain makes the test binary a cache server where TestTLS starts it as one, and
-// otherwise checks that no goroutine outlives the tests.
+// TestMain makes the test binary a cache server if TestTLS starts it as one. Otherwise it
+// runs the tests and checks that no goroutine outlives them.
 func TestMain(m *testing.M) {
 	if os.Getenv(childEnv) != "" {
 		if err := register(os.Args[1:]); err != nil {
@@ -38,20 +38,20 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// testTimeout bounds each wait of a test; it is not a measurement.
+// testTimeout bounds each wait of a test.
 const testTimeout = time.Minute
 
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
-// testContext ends with the test, or when it takes too long.
+// testContext returns a context that ends with the test or after a timeout.
 func testContext(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-// serve starts a manager whose heartbeats and leases are never due, unless the options say
-// otherwise, and closes it with the test.
+// serve starts a manager whose heartbeats and leases never expire, unless the options say
+// otherwise. It is closed with the test.
 func serve(t testing.TB, opts Options) (*Manager, access.Client) {
 	t.Helper()
 	if opts.Heartbeat == 0 {
@@ -88,7 +88,7 @@ func serve(t testing.TB, opts Options) (*Manager, access.Client) {
 	return m, access.Dial(ln.Addr().String())
 }
 
-// scripted is an in-process allocator whose next launches go as told.
+// scripted is an in-process allocator whose next launches have given outcomes.
 type scripted struct {
 	*allocator.InProcess
 
@@ -96,7 +96,7 @@ type scripted struct {
 	host     allocator.Host
 	mu       sync.Mutex
 	outcomes []string      // of the next launches: ok, refuse, die, silent; then ok
-	silent   chan struct{} // gets one value for each silent launch; buffered
+	silent   chan struct{} // receives a value for each silent launch; buffered
 }
 
 func newScripted(t testing.TB, memory uint64) *scripted {

@@ -30,7 +30,7 @@ func TestCloseEndsWatches(t *testing.T) {
 		t.Errorf("watch: %v, %v", stream.Msg(), stream.Err())
 	}
 	if err := stream.Close(); err != nil {
-		t.Log(err) // the connection is gone
+		t.Log(err) // the connection may be gone
 	}
 	if _, err := (service{m: m}).Allocate(testContext(t), connect.NewRequest(&managerv1.AllocateRequest{Capacity: 1})); connect.CodeOf(err) != connect.CodeUnavailable {
 		t.Errorf("allocation afterwards: %v", err)
@@ -40,7 +40,7 @@ func TestCloseEndsWatches(t *testing.T) {
 	}
 }
 
-// A manager that closes while a VM is being launched takes it back.
+// A manager that closes during the launch of a VM terminates the VM.
 func TestCloseDuringAllocate(t *testing.T) {
 	a := newScripted(t, 64<<20)
 	a.expect("ok", "silent")
@@ -62,7 +62,7 @@ func TestCloseDuringAllocate(t *testing.T) {
 	}
 }
 
-// A caller who has left gets no cache: nobody would ever deallocate it.
+// An Allocate whose caller is gone leaves no cache, as it would never be deallocated.
 func TestAllocateForNobody(t *testing.T) {
 	a := newScripted(t, 64<<20)
 	m, _ := serve(t, Options{Allocator: a})
@@ -77,8 +77,8 @@ func TestAllocateForNobody(t *testing.T) {
 	}
 }
 
-// Calls that come when the manager has closed, as those may whose connection was cut
-// off, find no store to write to, and are refused.
+// Calls that arrive after the manager has closed, as those on a broken connection may, are
+// refused without a write to the store.
 func TestCallsAfterClose(t *testing.T) {
 	m, err := New(Options{Transport: "tcp", State: t.TempDir(), Logger: quiet()})
 	if err != nil {
@@ -122,8 +122,8 @@ func TestCallsAfterClose(t *testing.T) {
 	}
 }
 
-// badRestorer is an allocator that fails to take up what an earlier process launched,
-// and tells of a VM's end later on.
+// badRestorer is an allocator that fails to take over the VMs of an earlier process, and
+// reports a VM's end later.
 type badRestorer struct {
 	*scripted
 	host allocator.Host
@@ -138,7 +138,7 @@ func (b *badRestorer) Restore(context.Context, []string) ([]string, error) {
 	return nil, errors.New("no VM can be taken up")
 }
 
-// An allocator that tells of VMs when its manager could not start is not heard.
+// An allocator's reports are ignored if its manager could not start.
 func TestNewFails(t *testing.T) {
 	state := t.TempDir()
 	m, err := New(Options{Transport: "tcp", State: state, Logger: quiet()})

@@ -32,8 +32,8 @@ func startNode(t *testing.T, id string) *node.Node {
 	return n
 }
 
-// announce runs Announce until the test ends, and returns the channel that gets
-// a value for each registration.
+// announce runs Announce until the test ends. It returns a channel that receives a value
+// for each registration.
 func announce(t *testing.T, n *node.Node, mgr access.Client) <-chan struct{} {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -58,8 +58,8 @@ func await(t *testing.T, c <-chan struct{}, what string) {
 	}
 }
 
-// A node registers, and again when the manager has given it up. Its memory is
-// given back with the cache.
+// A node registers, and registers again when the manager has failed it. Its memory is free
+// again when the cache is deallocated.
 func TestAnnounce(t *testing.T) {
 	m, client := serve(t, Options{Transport: "mem", Heartbeat: time.Millisecond, Silence: time.Hour})
 	n := startNode(t, "node")
@@ -86,7 +86,7 @@ func TestAnnounce(t *testing.T) {
 
 	m.failID("node", "unplugged")
 	await(t, registered, "second registration")
-	// What the lost cache still holds is not offered to others.
+	// Memory that the lost cache still holds is not granted to others.
 	if _, err := allocateBytes(t, client, 7<<20); connect.CodeOf(err) != connect.CodeResourceExhausted {
 		t.Errorf("7 of 8 MiB, 2 lent: %v", err)
 	}
@@ -98,7 +98,7 @@ func TestAnnounce(t *testing.T) {
 	}
 }
 
-// A node that starts before its manager finds it once it is there.
+// A node that starts before its manager registers once the manager is there.
 func TestAnnounceBeforeManager(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -106,7 +106,7 @@ func TestAnnounceBeforeManager(t *testing.T) {
 	}
 	addr := ln.Addr().String()
 	refusals := make(chan struct{}, 100)
-	go func() { // a port that hangs up
+	go func() { // a port that closes each connection
 		for {
 			c, err := ln.Accept()
 			if err != nil {
@@ -136,8 +136,7 @@ func TestAnnounceBeforeManager(t *testing.T) {
 	}
 }
 
-// A registration that is refused for good ends the node instead of being tried
-// for ever.
+// A permanent refusal of the registration ends Announce.
 func TestAnnounceRefused(t *testing.T) {
 	_, client := serve(t, Options{})
 	n := startNode(t, strings.Repeat("long", 100))
@@ -146,7 +145,8 @@ func TestAnnounceRefused(t *testing.T) {
 	}
 }
 
-// A node that was not told of its registration registers again: its caches stand.
+// A node that got no answer to its registration registers again; its caches keep their
+// grants.
 func TestRegisterTwice(t *testing.T) {
 	m, client := serve(t, Options{Transport: "mem"})
 	n := startNode(t, "node")
@@ -180,7 +180,7 @@ func TestRegisterTwice(t *testing.T) {
 		t.Errorf("events %v", events)
 	}
 
-	// A server at the same addresses that has lent nothing is another one.
+	// A server at the same addresses that has lent nothing is a new incarnation.
 	restarted := n.VM()
 	restarted.Free = restarted.Memory
 	if err := m.state.register(restarted, "", time.Time{}); err != nil {

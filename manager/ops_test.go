@@ -15,7 +15,7 @@ import (
 	"github.com/redykv/redykv/manager/model"
 )
 
-// A14: an SLO may be of reads alone, and then the slower writes do not count.
+// A14: an SLO may apply to reads only; the slower writes do not count then.
 func TestAllocateBySLOOfReads(t *testing.T) {
 	m := model.New(model.Provenance{Transport: "mem", Network: model.NoNetwork, Host: model.ThisHost(), Revision: "test"})
 	n, err := m.Add(&model.Measurement{RecordSize: 64, Distance: 1, Network: model.NoNetwork, ClientCores: 2, QueueDepth: 4})
@@ -52,8 +52,8 @@ func TestAllocateBySLOOfReads(t *testing.T) {
 	}
 }
 
-// Plans that are made at once, without the catalog's lock, promise nothing twice: of
-// twice as many caches as there is room for, as many as there is room for get it.
+// Concurrent plans, made without the catalog's lock, do not grant memory twice. Of twice as
+// many caches as there is room for, half are allocated.
 func TestNothingIsPromisedTwice(t *testing.T) {
 	const servers, each = 4, 8
 	m, client := serve(t, Options{Transport: "tcp"})

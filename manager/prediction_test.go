@@ -17,7 +17,7 @@ import (
 	"github.com/redykv/redykv/manager/menu"
 )
 
-// What caches and VMs have shown is known after a restart.
+// Measured rates and lifetimes survive a restart.
 func TestLearntIsKept(t *testing.T) {
 	s := &crashStore{entries: make(map[string][]byte)}
 	p := allocator.NewPredictor()
@@ -53,7 +53,7 @@ func TestLearntIsKept(t *testing.T) {
 	}
 }
 
-// A spot VM's end is learnt at once, and kept.
+// The end of a spot VM is recorded at once, and survives a restart.
 func TestLifeIsKept(t *testing.T) {
 	m, err := menu.Parse([]byte(`{"version": 1, "types": [{"name": "v", "memory": "4MiB", "sold": [
 		{"cloud_region": "here", "distance": 1, "price": 1, "spot": {"price": 0.1, "lowest": 0.1, "highest": 0.1, "notice": "1h"}}]}]}`))
@@ -67,7 +67,7 @@ func TestLifeIsKept(t *testing.T) {
 	c := &handClock{now: time.Unix(1_000_000, 0)}
 	s := &crashStore{entries: make(map[string][]byte)}
 	mgr, client := serve(t, Options{Allocator: a, Economy: Economy{Every: -1}, store: s, now: c.read})
-	// The menu has spot VMs: how fast memory leaves one was measured.
+	// The menu has spot VMs, so the manager has measured the migration rate.
 	if rate := mgr.rate.get(); rate < 1<<20 {
 		t.Errorf("%v bytes a second are measured", rate)
 	}
@@ -85,7 +85,7 @@ func TestLifeIsKept(t *testing.T) {
 	}
 }
 
-// Nobody knows how fast memory leaves a VM where nobody could measure it.
+// Without a measurement the migration rate stays unknown.
 func TestRateIsNotGuessed(t *testing.T) {
 	m, _ := serve(t, Options{Transport: "tcp"})
 	if got := m.rate.get(); got != 0 {
@@ -96,7 +96,7 @@ func TestRateIsNotGuessed(t *testing.T) {
 	}
 }
 
-// A manager that is unlike the one before says so.
+// A manager logs a warning if its setting differs from the earlier manager's.
 func TestSettingIsCompared(t *testing.T) {
 	s := &crashStore{entries: make(map[string][]byte)}
 	begin := func(transport string) string {
@@ -127,8 +127,8 @@ func TestSettingIsCompared(t *testing.T) {
 	}
 }
 
-// Who calls a manager at its address is not lost because the next one was started at
-// another: that one refuses, and changes nothing, unless it was meant.
+// A manager that is started at another address than the earlier one refuses and changes
+// nothing, since servers and clients would lose it, unless Options.Moved is set.
 func TestAddressIsKept(t *testing.T) {
 	s := &crashStore{entries: make(map[string][]byte)}
 	begin := func(url string, moved bool, do func(m *Manager)) error {
@@ -147,7 +147,7 @@ func TestAddressIsKept(t *testing.T) {
 		return err
 	}
 	const here, there = "http://here:1", "http://there:1"
-	for _, url := range []string{there, here} { // nobody calls anything yet
+	for _, url := range []string{there, here} { // nothing calls it yet
 		if err := begin(url, false, nil); err != nil {
 			t.Fatal(err)
 		}
@@ -160,7 +160,7 @@ func TestAddressIsKept(t *testing.T) {
 	if err := begin(here, false, joins); err != nil {
 		t.Fatal(err)
 	}
-	kept := func() string { // but for the epoch, which each manager raises
+	kept := func() string { // without the epoch, which each manager raises
 		all := maps.Clone(s.entries)
 		delete(all, "epoch")
 		return fmt.Sprint(all)
@@ -175,14 +175,14 @@ func TestAddressIsKept(t *testing.T) {
 	if err := begin(here, false, nil); err != nil {
 		t.Errorf("at its address: %v", err)
 	}
-	for _, moved := range []bool{true, false} { // the second one is where the first one was
+	for _, moved := range []bool{true, false} { // the second manager is at the first one's address
 		if err := begin(there, moved, nil); err != nil {
 			t.Errorf("moved %v: %v", moved, err)
 		}
 	}
 }
 
-// A duration is a hint, unless it is enforced.
+// A duration is a hint unless it is enforced.
 func TestDurationIsEnforced(t *testing.T) {
 	for _, enforced := range []bool{false, true} {
 		c := &handClock{now: time.Unix(1_000_000, 0)}

@@ -14,7 +14,7 @@ import (
 	"github.com/redykv/redykv/internal/api/managerv1"
 )
 
-// holding is what a client believes to have.
+// holding is the client's view of a cache.
 type holding struct {
 	id       string
 	renewed  time.Time
@@ -23,7 +23,7 @@ type holding struct {
 	pending  []granted
 }
 
-// granted is a grant as a client keeps it.
+// granted is the client's view of a grant.
 type granted struct {
 	grant   string
 	regions uint32
@@ -37,12 +37,12 @@ func grantedOf(grants []*managerv1.Grant) []granted {
 	return all
 }
 
-// random does random control operations on a manager with an allocator and two
-// registered servers.
+// random makes random control calls to a manager with an allocator and two registered
+// servers.
 type random struct {
 	world  *world
 	rng    *rand.Rand
-	caches []*holding // allocated by this one, and not deallocated
+	caches []*holding // allocated by this client, and not deallocated
 }
 
 const (
@@ -50,7 +50,7 @@ const (
 	randomLease  = time.Minute
 )
 
-// step returns an error for an answer that must not come.
+// step makes one call. It returns an error for a wrong answer.
 func (r *random) step(ctx context.Context) error {
 	m := r.world.m
 	switch n := r.rng.IntN(40); {
@@ -71,7 +71,7 @@ func (r *random) step(ctx context.Context) error {
 	case n < 38:
 		r.world.kill()
 	case n < 39:
-		// A registered server is started again; what it held is lost.
+		// A registered server is restarted and loses what it held.
 		id := fmt.Sprintf("pool-%d", r.rng.IntN(2))
 		return m.state.register(testVM(id, 8<<20, 2, r.world.control(id)), "", r.world.clock.read().Add(time.Hour))
 	default:
@@ -89,7 +89,7 @@ func (r *random) configuration() *managerv1.Configuration {
 
 func (r *random) allocate(ctx context.Context) error {
 	req := &managerv1.AllocateRequest{Capacity: 1 + r.rng.Uint64N(12<<20), RegionSize: randomRegion, Configuration: r.configuration()}
-	now := r.world.clock.read() // before, as the lease may begin before others move the clock on
+	now := r.world.clock.read() // read before the call, as the lease may begin before others move the clock
 	answer, err := r.world.m.allocate(ctx, req)
 	if err != nil {
 		return only(err, connect.CodeUnavailable)
@@ -107,7 +107,7 @@ func (r *random) allocate(ctx context.Context) error {
 	return nil
 }
 
-// only lets an error pass that may come.
+// only returns nil for an error with one of these codes.
 func only(err error, codes ...connect.Code) error {
 	if slices.Contains(codes, connect.CodeOf(err)) {
 		return nil
@@ -123,7 +123,8 @@ func (r *random) pick() *holding {
 	return r.caches[r.rng.IntN(len(r.caches))]
 }
 
-// gone forgets a cache that the manager does not know, if that may be.
+// gone removes a cache that the manager does not know. It returns an error if its lease has
+// not ended.
 func (r *random) gone(h *holding, err error) error {
 	if connect.CodeOf(err) != connect.CodeNotFound {
 		return nil
@@ -199,7 +200,7 @@ func (r *random) reallocate(ctx context.Context) error {
 	return r.compare(h)
 }
 
-// settle chooses some of a cache's grants, and sometimes what it must not.
+// settle chooses some of a cache's grants, sometimes invalidly.
 func (r *random) settle(ctx context.Context) error {
 	h := r.pick()
 	if h == nil {
@@ -230,7 +231,7 @@ func (r *random) settle(ctx context.Context) error {
 		req.Capacity = 0
 		want = connect.CodeInvalidArgument
 	}
-	for range 1 + r.rng.IntN(2) { // it may be repeated
+	for range 1 + r.rng.IntN(2) { // a Settle may be repeated
 		_, err := service{m: r.world.m}.Settle(ctx, connect.NewRequest(req))
 		if err != nil {
 			if req.Configuration != nil {
@@ -249,7 +250,7 @@ func (r *random) settle(ctx context.Context) error {
 	return nil
 }
 
-// reclaim announces that some VM goes.
+// reclaim reclaims some VM.
 func (r *random) reclaim(ctx context.Context) error {
 	vms := r.world.m.state.describe().GetVms()
 	if len(vms) == 0 {
@@ -258,13 +259,13 @@ func (r *random) reclaim(ctx context.Context) error {
 	id := vms[r.rng.IntN(len(vms))].GetId()
 	_, err := service{m: r.world.m}.Reclaim(ctx, connect.NewRequest(&managerv1.ReclaimRequest{VmId: id, NoticeMs: int64(r.rng.IntN(30_000))}))
 	if err != nil {
-		return only(err, connect.CodeNotFound) // it has failed
+		return only(err, connect.CodeNotFound) // the VM has failed
 	}
 	return nil
 }
 
-// compare holds what the manager says of a cache against what its client
-// believes: what failed has changed nothing, and what succeeded, all.
+// compare compares the manager's view of a cache with the client's: a failed call has
+// changed nothing, a successful one everything.
 func (r *random) compare(h *holding) error {
 	for _, ca := range r.world.m.state.describe().GetCaches() {
 		if ca.GetId() != h.id {
@@ -275,10 +276,10 @@ func (r *random) compare(h *holding) error {
 			return fmt.Errorf("cache %s has %v for %d bytes, want %v for %d", h.id, got, ca.GetCapacity(), want, h.capacity)
 		}
 	}
-	return nil // or it has expired
+	return nil // the cache may have expired
 }
 
-// Random operations and failures, checked after each.
+// Random operations and failures, with a check after each.
 func TestRandomControl(t *testing.T) {
 	w, rs := newWorld(t, 1)
 	ctx := testContext(t)
@@ -291,7 +292,7 @@ func TestRandomControl(t *testing.T) {
 		}
 	}
 	w.finish(t, rs)
-	if err := w.m.Close(ctx); err != nil { // which waits for what is released behind
+	if err := w.m.Close(ctx); err != nil { // waits for pending releases
 		t.Fatal(err)
 	}
 	if len(w.lent) != 0 {

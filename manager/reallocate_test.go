@@ -31,8 +31,8 @@ func newSeller(t *testing.T) allocator.Allocator {
 	return a
 }
 
-// A Reallocate that fails leaves the warm pools as they were, and the next one has what
-// is in them; it does not matter who named the cloud region and who did not.
+// A failed Reallocate leaves the warm pools unchanged, and the next one uses them, whether
+// or not its client named the cloud region.
 func TestFailedReallocateLeavesPools(t *testing.T) {
 	pool := WarmPool{Type: "v", Count: 1}
 	s := &crashStore{entries: make(map[string][]byte)}
@@ -79,8 +79,7 @@ func TestFailedReallocateLeavesPools(t *testing.T) {
 	m.state.check(t)
 }
 
-// A cache whose client named no cloud region is, for a manager that starts again, where
-// its allocator is.
+// After a restart, a cache whose client named no cloud region is in the allocator's region.
 func TestRegionIsNamedOnRestart(t *testing.T) {
 	s := &crashStore{entries: make(map[string][]byte)}
 	opts := Options{Allocator: newSeller(t), Heartbeat: time.Hour, Lease: -1, Logger: quiet(), store: s}
@@ -118,7 +117,7 @@ func TestRegionIsNamedOnRestart(t *testing.T) {
 	where()
 }
 
-// A client that reallocates and never settles gets no end of VMs.
+// The number of pending grants of a client that reallocates and never settles is bounded.
 func TestPendingSharesAreBounded(t *testing.T) {
 	m, client := serve(t, Options{})
 	ctx := testContext(t)

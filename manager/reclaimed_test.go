@@ -11,8 +11,9 @@ import (
 	"github.com/redykv/redykv/manager/api"
 )
 
-// A server that is reclaimed is lent to nobody until its deadline has passed and it
-// registers again, be it the same process, another, or known to another manager.
+// A reclaimed server gets no grants until its deadline has passed and it has registered
+// again. That holds for the same process, for a restarted one, and after a restart of the
+// manager.
 func TestReclaimedStays(t *testing.T) {
 	clock := &handClock{now: time.Unix(1_000_000, 0)}
 	store := &crashStore{entries: make(map[string][]byte)}
@@ -35,7 +36,7 @@ func TestReclaimedStays(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err == nil {
-			// Its server is not there to be told, and is failed.
+			// The server does not answer, and fails.
 			_, err = service{m: m}.Deallocate(testContext(t), connect.NewRequest(&managerv1.DeallocateRequest{CacheId: r.GetCacheId()}))
 		}
 		return err == nil

@@ -13,8 +13,8 @@ import (
 	"github.com/redykv/redykv/manager/api"
 )
 
-// A server speaks for the VMs that it has registered, for the one that its token names,
-// or for the one that was launched for it, and for no other.
+// A token may act for the VMs that it registered, the VM that it names, or the VM that was
+// launched with it, and for no other.
 func TestServersSpeakForThemselves(t *testing.T) {
 	text := "one server never one-token-0123456789\ntwo server never two-token-0123456789\n" +
 		"bound server:c never bound-token-0123456789\nadmin operator never admin-token-0123456789\n"
@@ -84,19 +84,19 @@ func TestServersSpeakForThemselves(t *testing.T) {
 			t.Errorf("%s: %v", tc.name, err)
 		}
 	}
-	// Nobody makes another VM's token of his own.
+	// A launched server cannot forge another VM's token from its own.
 	forged := "vm-OTHER" + strings.TrimPrefix(own, launched)
 	if e, is := errors.AsType[*api.TokenError](beat(forged, "vm-OTHER")); !is || e.Problem != api.TokenUnknown {
 		t.Errorf("a forged token: %v", e)
 	}
-	// A token that is not there any more keeps no VM from its successor.
+	// A token that was removed does not keep its VM from another token.
 	tokens = tokens[1:]
 	if err := register(two, "a"); err != nil {
 		t.Errorf("the successor registers a: %v", err)
 	}
 }
 
-// What a token has registered is its own after a restart, too.
+// A token's registrations survive a restart of the manager.
 func TestSpeakersAreKept(t *testing.T) {
 	tokens := []access.Token{{Name: "one", Roles: []access.Role{access.RoleServer}, Secret: "one-token-0123456789"}, {Name: "two", Roles: []access.Role{access.RoleServer}, Secret: "two-token-0123456789"}}
 	s := &crashStore{entries: make(map[string][]byte)}
@@ -115,7 +115,7 @@ func TestSpeakersAreKept(t *testing.T) {
 	}
 }
 
-// A stream ends with the token that it was opened with, and says why.
+// A stream ends when its token becomes invalid, with the reason.
 func TestWatchEndsWithItsToken(t *testing.T) {
 	c := &handClock{now: time.Unix(1_000_000, 0)}
 	app := access.Token{Name: "app", Roles: []access.Role{access.RoleClient}, Secret: "app-token-0123456789", Expires: c.read().Add(time.Hour)}

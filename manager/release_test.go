@@ -16,8 +16,8 @@ import (
 	"github.com/redykv/redykv/internal/clock"
 )
 
-// waiting is a registered server that answers Disconnect when its peer has been
-// asked, too.
+// waiting is a registered server that answers Disconnect only when its peer has been
+// called, too.
 type waiting struct {
 	serverv1connect.UnimplementedCacheServerServiceHandler
 	asked, peer chan struct{}
@@ -33,8 +33,8 @@ func (w waiting) Disconnect(ctx context.Context, _ *connect.Request[serverv1.Dis
 	}
 }
 
-// A server that is slow to give a cache back keeps no other from doing so: one
-// deadline for all of them would fail the healthy ones, with the caches of others.
+// Releases run concurrently: a slow server must not use up the time of others, as healthy
+// ones would fail then, with their other caches.
 func TestSlowServerHoldsUpNobody(t *testing.T) {
 	m, client := serve(t, Options{})
 	a, b := make(chan struct{}), make(chan struct{})
@@ -46,7 +46,7 @@ func TestSlowServerHoldsUpNobody(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	ca, err := allocateBytes(t, client, 4<<20) // on both
+	ca, err := allocateBytes(t, client, 4<<20) // on both servers
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +63,7 @@ func TestSlowServerHoldsUpNobody(t *testing.T) {
 	}
 }
 
-// slow is a server that does not answer the first Disconnects in time.
+// slow is a server that answers the first Disconnects too late.
 type slow struct {
 	serverv1connect.UnimplementedCacheServerServiceHandler
 	late, asked atomic.Int32
@@ -76,8 +76,8 @@ func (s *slow) Disconnect(context.Context, *connect.Request[serverv1.DisconnectR
 	return connect.NewResponse(&serverv1.DisconnectResponse{}), nil
 }
 
-// A server that is too slow to give a cache back keeps its other caches, and the memory
-// is nobody's until it has. One of which no heartbeat is expected is failed.
+// A server that is slow to release a cache keeps its other caches, and the memory stays
+// reserved until it is released. A server that sends no heartbeats fails.
 func TestSlowServerKeepsOtherCaches(t *testing.T) {
 	for _, tc := range []struct {
 		name  string

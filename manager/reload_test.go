@@ -15,8 +15,7 @@ import (
 	"github.com/redykv/redykv/manager/model"
 )
 
-// reload starts a manager with what another one's store holds, and closes it with the
-// test.
+// reload starts a manager from a store, and closes it with the test.
 func reload(t *testing.T, s *crashStore) (*Manager, error) {
 	t.Helper()
 	s.mu.Lock()
@@ -33,8 +32,8 @@ func reload(t *testing.T, s *crashStore) (*Manager, error) {
 	return m, err
 }
 
-// deepModel speaks of more batches in flight, and of smaller records, than a cache may
-// have.
+// deepModel returns a model with more batches in flight and smaller records than a cache
+// may have.
 func deepModel(t *testing.T) *model.Model {
 	t.Helper()
 	m := model.New(model.Provenance{Transport: "tcp", Network: model.NoNetwork, Host: model.ThisHost(), Revision: "test"})
@@ -55,8 +54,8 @@ func deepModel(t *testing.T) *model.Model {
 	return m
 }
 
-// What the search finds is within the bounds of table 2, however much was measured, so
-// that the catalog can be read again; what is beyond them is refused.
+// The search finds only configurations within the bounds of table 2, whatever was measured,
+// so that the catalog can be read again. Values beyond them are refused.
 func TestFoundConfigurationsAreReadAgain(t *testing.T) {
 	s := &crashStore{entries: make(map[string][]byte)}
 	m, client := serve(t, Options{Transport: "tcp", store: s, Models: []*model.Model{deepModel(t)}, SLOMargin: -1})
@@ -85,8 +84,7 @@ func TestFoundConfigurationsAreReadAgain(t *testing.T) {
 	}
 }
 
-// A cache stays for a while where a restarted manager finds it, and a grant without
-// regions is damage.
+// A reloaded cache begins a new dwell. A stored grant without regions is an error.
 func TestReload(t *testing.T) {
 	s := &crashStore{entries: make(map[string][]byte)}
 	m, client := serve(t, Options{store: s})
@@ -102,7 +100,7 @@ func TestReload(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := time.Now()
-	// What a cache was searched by is known, too.
+	// What is known of the cache's client is kept, too.
 	if d, err := m.state.demand(by.Msg.GetCacheId()); err != nil || d.client.GetCores() != 3 {
 		t.Errorf("client %v, %v", d.client, err)
 	}

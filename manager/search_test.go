@@ -16,9 +16,9 @@ import (
 	"github.com/redykv/redykv/manager/model"
 )
 
-// testModel is a model of a transport, of records of 64 bytes, at distances 1 and 3, without
-// a network modelled: one-sided access is fast, batches bring throughput, more
-// threads bring more, and at distance 3 all takes twice as long.
+// testModel returns a model of a transport, for records of 64 bytes, at distances 1 and 3,
+// without a modelled network. One-sided access is fast; batches and threads increase the
+// throughput; at distance 3 everything takes twice as long.
 func testModel(t testing.TB, transport string) *model.Model {
 	m := model.New(model.Provenance{Transport: transport, Network: model.NoNetwork, Host: model.ThisHost(), Revision: "test"})
 	for _, distance := range []int{1, 3} {
@@ -44,7 +44,7 @@ func testModel(t testing.TB, transport string) *model.Model {
 	return m
 }
 
-// serveModel starts a manager with a model, no margin, and cores to spare.
+// serveModel starts a manager with a model, no margin, and enough cores.
 func serveModel(t testing.TB) (*Manager, access.Client) {
 	a, err := allocator.NewInProcess(allocator.InProcessOptions{Logger: quiet()})
 	if err != nil {
@@ -57,8 +57,8 @@ func slo(latency, mops float64, record uint32) *managerv1.Slo {
 	return &managerv1.Slo{MaxLatencyUs: latency, MinThroughputMops: mops, RecordSize: record}
 }
 
-// R16, R67: a cache without a configuration of its own gets the cheapest that meets
-// its SLO.
+// R16, R67: a cache without a requested configuration gets the cheapest one that meets its
+// SLO.
 func TestAllocateBySLO(t *testing.T) {
 	_, client := serveModel(t)
 	for _, tc := range []struct {
@@ -102,7 +102,7 @@ func TestAllocateBySLO(t *testing.T) {
 	}
 }
 
-// What cannot be met is refused, says what could be, and changes nothing (R17).
+// An impossible SLO is refused with what would be possible, and changes nothing (R17).
 func TestImpossibleSLO(t *testing.T) {
 	m, client := serveModel(t)
 	for _, margin := range []float64{0, 0.1} {
@@ -146,7 +146,7 @@ func sloDetail(t *testing.T, err error) *managerv1.SloDetail {
 	return nil
 }
 
-// Without a model of it, an SLO cannot be promised.
+// An SLO without a model is refused.
 func TestNoModelForSLO(t *testing.T) {
 	_, client := serveModel(t)
 	for _, req := range []*managerv1.AllocateRequest{
@@ -165,8 +165,7 @@ func TestNoModelForSLO(t *testing.T) {
 	}
 }
 
-// What a bound asks for depends on the size of the records: it is not guessed, unless there
-// is nothing to be found.
+// A bound needs a record size, unless no search is needed.
 func TestSLOWithoutRecordSize(t *testing.T) {
 	m, client := serveModel(t)
 	allocate := func(slo *managerv1.Slo, config *managerv1.Configuration) (*connect.Response[managerv1.AllocateResponse], error) {
@@ -198,7 +197,7 @@ func TestSLOWithoutRecordSize(t *testing.T) {
 	}
 }
 
-// R25: each distance has a configuration of its own.
+// R25: each distance has its own configuration.
 func TestConfigurationsByDistance(t *testing.T) {
 	s, err := newSearcher(&Options{Transport: "tcp", Models: []*model.Model{testModel(t, "tcp")}, Logger: quiet()})
 	if err != nil {
@@ -219,8 +218,8 @@ func TestConfigurationsByDistance(t *testing.T) {
 	}
 }
 
-// R70: another SLO is another configuration for the memory that comes, whatever the
-// cache has now.
+// R70: a Reallocate with another SLO gets another configuration for the new memory,
+// whatever the cache has now.
 func TestReallocateBySLO(t *testing.T) {
 	_, client := serveModel(t)
 	made, err := client.Allocate(testContext(t), connect.NewRequest(&managerv1.AllocateRequest{
@@ -247,13 +246,12 @@ func TestReallocateBySLO(t *testing.T) {
 	}
 }
 
-// A25: a model of another transport is refused; those there are, are listed.
+// A25: a model of another transport is refused; the accepted ones are listed.
 func TestModelsOfAManager(t *testing.T) {
 	if _, err := New(Options{Transport: "shm", Models: []*model.Model{testModel(t, "tcp")}, Logger: quiet()}); !errors.Is(err, allocator.ErrTransport) {
 		t.Errorf("a model of tcp for shm: %v", err)
 	}
-	// What was not measured to its end is not searched: of a model that has nothing else,
-	// nothing could be said.
+	// An incomplete measurement is not searched; a model that has no other is refused.
 	half := testModel(t, "mem")
 	half.Measurements[0].Points = half.Measurements[0].Points[:5]
 	var log bytes.Buffer

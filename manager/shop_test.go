@@ -26,9 +26,8 @@ func (c *counting) Launch(ctx context.Context, spec allocator.VMSpec) error {
 	return c.InProcess.Launch(ctx, spec)
 }
 
-// What an allocator's memory is enough for is decided over all VM types together: what
-// does not fit is refused before a VM is launched, and what is named as the largest
-// capacity can be had.
+// An allocator's memory limit applies to all VM types together. A cache that does not fit
+// is refused before a VM is launched, and the capacity named in the error can be allocated.
 func TestMemoryOfAllTypes(t *testing.T) {
 	const mib = 1 << 20
 	m, err := menu.Parse([]byte(`{"version": 1, "types": [
@@ -66,7 +65,7 @@ func TestMemoryOfAllTypes(t *testing.T) {
 	for _, capacity := range []uint64{128 * mib, 92 * mib, 89 * mib} {
 		refused(capacity, 88*mib)
 	}
-	// One large VM and three small ones hold it, two large ones would have been cheaper.
+	// Three small VMs and one large one fit; two large ones would have been cheaper.
 	for _, size := range []uint64{0, 8 * mib} {
 		before := a.launches.Load()
 		r, err := client.Allocate(ctx, connect.NewRequest(&managerv1.AllocateRequest{Capacity: 88 * mib, RegionSize: size}))

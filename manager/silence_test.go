@@ -12,8 +12,7 @@ import (
 	"github.com/redykv/redykv/manager/access"
 )
 
-// listening is a manager whose clock goes on by hand, and whose servers call when they
-// are told to.
+// listening is a manager with a manual clock, whose servers send heartbeats on command.
 type listening struct {
 	t      *testing.T
 	m      *Manager
@@ -22,7 +21,7 @@ type listening struct {
 }
 
 const (
-	testSilence = 5 * time.Hour // of five heartbeats: none is due by the real clock
+	testSilence = 5 * time.Hour // never due by the real clock
 	testLease   = 8 * time.Hour
 )
 
@@ -35,7 +34,7 @@ func listen(t *testing.T, servers int) *listening {
 	return l
 }
 
-// beat has servers call, and the clock go on by an hour, again and again.
+// beat repeats: the servers send a heartbeat, and the clock advances by an hour.
 func (l *listening) beat(hours int, servers ...string) {
 	l.t.Helper()
 	for range hours {
@@ -50,14 +49,14 @@ func (l *listening) beat(hours int, servers ...string) {
 
 func (l *listening) allocate() *managerv1.AllocateResponse {
 	l.t.Helper()
-	ca, err := allocateBytes(l.t, l.client, 8<<20) // all of a server
+	ca, err := allocateBytes(l.t, l.client, 8<<20) // a whole server
 	if err != nil {
 		l.t.Fatal(err)
 	}
 	return ca
 }
 
-// describe returns the events that a client is told of a cache, and the cache's VM.
+// describe returns the events of a cache, and its VM.
 func (l *listening) describe(ca *managerv1.AllocateResponse) (events []*managerv1.WatchResponse, vm *managerv1.Vm) {
 	l.t.Helper()
 	d, err := l.client.DescribeCache(testContext(l.t), connect.NewRequest(&managerv1.DescribeCacheRequest{CacheId: ca.GetCacheId()}))
@@ -67,8 +66,8 @@ func (l *listening) describe(ca *managerv1.AllocateResponse) (events []*managerv
 	return d.Msg.GetEvents(), d.Msg.GetCache().GetGrants()[0].GetVm()
 }
 
-// A server that falls silent is suspected: its cache keeps what it has there, and nobody
-// is given more. When it is heard again nothing has happened.
+// A silent server is suspected: its cache keeps its grants, and there are no new ones. When
+// the server is heard again, the suspicion is withdrawn.
 func TestSilentServerIsSuspected(t *testing.T) {
 	l := listen(t, 3)
 	ca := l.allocate()
@@ -95,7 +94,7 @@ func TestSilentServerIsSuspected(t *testing.T) {
 	}
 }
 
-// A suspected server gets no caches, and is given up when its own has left it.
+// A suspected server gets no grants, and fails when its caches have left it.
 func TestSuspectedServerIsLeft(t *testing.T) {
 	l := listen(t, 3)
 	ca := l.allocate()
@@ -123,8 +122,8 @@ func TestSuspectedServerIsLeft(t *testing.T) {
 	}
 }
 
-// A manager that hears nobody takes nobody for lost, and ends no lease: neither before it
-// has noticed, nor while it lasts, nor after.
+// A manager that hears no server fails none and ends no lease: neither before it notices,
+// nor while it is blind, nor afterwards.
 func TestManagerThatHearsNobody(t *testing.T) {
 	for _, servers := range []int{2, 5} {
 		t.Run(fmt.Sprint(servers), func(t *testing.T) {
@@ -142,7 +141,7 @@ func TestManagerThatHearsNobody(t *testing.T) {
 					}
 				}
 			}
-			// Their turns come one after the other.
+			// The servers' last heartbeats are at different times.
 			for i, id := range all {
 				if _, err := l.client.Heartbeat(testContext(t), connect.NewRequest(&managerv1.HeartbeatRequest{VmId: id})); err != nil {
 					t.Fatal(err)
@@ -164,7 +163,7 @@ func TestManagerThatHearsNobody(t *testing.T) {
 			if n := l.m.Metrics(); n.Blind || n.Blinded != 1 || n.Suspected != 0 || n.Failed != 0 {
 				t.Errorf("metrics %+v", n)
 			}
-			// A client that is gone is found as before.
+			// Afterwards a cache that is not renewed expires as before.
 			l.beat(9, all...)
 			if n := l.m.Metrics(); n.Caches != 0 {
 				t.Errorf("%d caches that nobody renewed", n.Caches)
@@ -173,9 +172,8 @@ func TestManagerThatHearsNobody(t *testing.T) {
 	}
 }
 
-// Servers that are really gone, half of all or all together, are suspected after a while if
-// the manager hears others: it does not stay blind, and clients that are gone lose their
-// leases.
+// If half of the servers, or all, are really gone, they are suspected after a while if the
+// manager hears others. It does not stay blind, and caches that are not renewed expire.
 func TestManyServersAreGone(t *testing.T) {
 	for name, live := range map[string][]string{"half of all": {"s0", "s1"}, "all but clients": nil} {
 		t.Run(name, func(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 	"github.com/redykv/redykv/manager/plan"
 )
 
-// simMenu is what the simulated cloud sells. There is enough of it.
+// simMenu returns the simulated cloud's menu. It has enough VMs.
 func simMenu() menu.Menu {
 	spot := func(price float64, notice, mean time.Duration) *menu.Spot {
 		return &menu.Spot{
@@ -29,7 +29,7 @@ func simMenu() menu.Menu {
 	}}
 }
 
-// simCloud is an allocator of VMs that are names. It outlives managers.
+// simCloud is an allocator whose VMs exist by name only. It outlives managers.
 type simCloud struct {
 	t      *testing.T
 	market *menu.Market
@@ -41,13 +41,13 @@ type simCloud struct {
 
 type simVM struct {
 	spec   allocator.VMSpec
-	leaves time.Time // once it is reclaimed
+	leaves time.Time // deadline of its reclaim; zero: it is not reclaimed
 	end    *time.Timer
 }
 
 func (c *simCloud) Transport() string    { return "tcp" }
 func (c *simCloud) Market() *menu.Market { return c.market }
-func (c *simCloud) Close() error         { return nil } // its VMs go on
+func (c *simCloud) Close() error         { return nil } // its VMs run on
 func (c *simCloud) Attach(h allocator.Host) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -75,7 +75,7 @@ func (c *simCloud) Launch(_ context.Context, spec allocator.VMSpec) error {
 	}
 	c.running[spec.ID] = &simVM{spec: spec}
 	time.AfterFunc(simStartVM, func() {
-		// Who has terminated it meanwhile refuses it.
+		// A VM that was terminated meanwhile is refused.
 		_ = c.manager().Register(testVM(spec.ID, spec.Memory, spec.Cores, "http://sim:1"))
 	})
 	return nil
@@ -86,7 +86,7 @@ func (c *simCloud) Terminate(_ context.Context, id string) error {
 	return nil
 }
 
-// end returns false where the VM has ended before.
+// end returns false if the VM has ended before.
 func (c *simCloud) end(id string) bool {
 	c.mu.Lock()
 	v := c.running[id]
@@ -126,7 +126,7 @@ func (c *simCloud) MarketChanged() {
 	}
 }
 
-// Restore implements [allocator.Restorer]. Notices that nobody heard are given again.
+// Restore implements [allocator.Restorer]. It repeats the notices of reclaimed VMs.
 func (c *simCloud) Restore(_ context.Context, wanted []string) (running []string, err error) {
 	known := make(map[string]bool)
 	for _, id := range wanted {

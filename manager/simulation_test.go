@@ -23,19 +23,19 @@ import (
 	"github.com/redykv/redykv/manager/plan"
 )
 
-// What is simulated: so many caches, for so long, while VMs are reclaimed and fail,
-// prices wander, clients die and managers are started again; and then a time of rest.
+// The simulation runs a number of caches for some time, while VMs are reclaimed and fail,
+// prices change, clients die and managers restart. Then follows a time of rest.
 const (
 	simChaos   = time.Hour
-	simRest    = 40 * time.Minute // longer than a cache stays where it is
+	simRest    = 40 * time.Minute // longer than a cache's dwell time
 	simRegion  = 1 << 30
-	simRate    = 1 << 30 // bytes a second that leave a VM
+	simRate    = 1 << 30 // migration rate in bytes a second
 	simLease   = time.Minute
 	simStartVM = 15 * time.Second
-	simNotice  = 2 * time.Minute // the longest
+	simNotice  = 2 * time.Minute // of all types
 )
 
-// simCaches is how many caches are simulated.
+// simCaches returns the number of simulated caches.
 func simCaches() int {
 	if machine.RaceDetector {
 		return 40
@@ -43,19 +43,19 @@ func simCaches() int {
 	return 200
 }
 
-// simStore is a store on disk that fails when it is told to: its manager has crashed
-// then.
+// simStore is a store on disk that fails on request, which simulates a crash of its
+// manager.
 type simStore struct {
 	catalog.Store
 	state atomic.Int32 // simStores, simKeeps, simDrops or simGone
 }
 
-// What becomes of the next change.
+// Outcomes of the next change.
 const (
 	simStores int32 = iota
-	simKeeps        // it is stored, and the manager never hears of it
+	simKeeps        // it is stored, but reported as failed
 	simDrops        // it is lost
-	simGone         // as are all that follow
+	simGone         // it and all that follow are lost
 )
 
 func (s *simStore) Apply(changes map[string][]byte) error {
@@ -71,23 +71,23 @@ func (s *simStore) Apply(changes map[string][]byte) error {
 	return errCrash
 }
 
-// simulation is managers, one after the other, a cloud, and clients.
+// simulation has a cloud, clients, and a sequence of managers.
 type simulation struct {
 	t      *testing.T
 	cloud  *simCloud
 	state  string
-	store  *simStore               // of the manager that runs
-	api    atomic.Pointer[service] // the same
-	calm   atomic.Bool             // clients do not die any more
+	store  *simStore               // of the current manager
+	api    atomic.Pointer[service] // of the current manager
+	calm   atomic.Bool             // clients no longer die
 	living sync.WaitGroup          // clients
 
 	lost, moved, died, restarted, crashed, dear atomic.Int64
 
 	mu   sync.Mutex
-	away [][2]time.Time // when there was no manager
+	away [][2]time.Time // intervals without a manager
 }
 
-// start begins with what the manager before has left, by the defaults of policy.
+// start starts a manager from the earlier one's state, with the default policy.
 func (s *simulation) start() {
 	disk, err := catalog.OpenPebble(s.state, quiet(), func(err error) { s.t.Error(err) })
 	if err != nil {
@@ -111,8 +111,8 @@ func (s *simulation) stop() {
 	}
 }
 
-// restart has another manager go on after a while, after this one has crashed at one of
-// its next changes, or was closed.
+// restart closes the manager, or lets it crash at one of its next changes, and starts
+// another one after a while.
 func (s *simulation) restart(rng *rand.Rand) {
 	if rng.IntN(2) == 0 {
 		s.store.state.Store(simKeeps + rng.Int32N(2))
@@ -129,14 +129,14 @@ func (s *simulation) restart(rng *rand.Rand) {
 	s.away = append(s.away, [2]time.Time{from, time.Now()})
 }
 
-// alone says whether there was no manager at some time since then.
+// alone reports whether there was no manager at some time since then.
 func (s *simulation) alone(since time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.ContainsFunc(s.away, func(a [2]time.Time) bool { return a[1].After(since) })
 }
 
-// simClient does at the manager's API what redytier does.
+// simClient makes the same calls as redytier.
 type simClient struct {
 	*simulation
 	rng     *rand.Rand
@@ -146,7 +146,8 @@ type simClient struct {
 	ended   time.Time // its last move
 }
 
-// live allocates a cache and keeps it, until it dies without a word or ctx ends.
+// live allocates one cache after the other until ctx ends. A client that dies abandons its
+// cache and starts again.
 func (c *simClient) live(ctx context.Context) {
 	defer c.living.Done()
 	for ctx.Err() == nil {
@@ -177,8 +178,8 @@ func (c *simClient) allocate(ctx context.Context) bool {
 	return true
 }
 
-// keep renews and follows events. It returns false where the client has died, and
-// another one takes its place.
+// keep renews the lease and follows events. It returns false if the client has died, and
+// true if ctx has ended and the cache is deallocated.
 func (c *simClient) keep(ctx context.Context) bool {
 	death := time.Now().Add(time.Duration(c.rng.ExpFloat64() * float64(4*time.Hour)))
 	told := make(map[uint64]bool)
@@ -232,8 +233,8 @@ func (c *simClient) hear(ctx context.Context, e *managerv1.WatchResponse) {
 	}
 }
 
-// leave moves away from VMs, again and again until it succeeds. There is enough on
-// the menu: only managers that are away are an excuse.
+// leave moves away from VMs, repeatedly until it succeeds. The menu has enough VMs, so it
+// may fail only while there is no manager.
 func (c *simClient) leave(ctx context.Context, vms []string, copied bool, deadline time.Time) {
 	for ctx.Err() == nil {
 		err := c.move(ctx, vms, copied, false, deadline)
@@ -247,7 +248,7 @@ func (c *simClient) leave(ctx context.Context, vms []string, copied bool, deadli
 	}
 }
 
-// move takes memory for what VMs hold, copies it there, and gives them up.
+// move allocates memory for the regions on some VMs, copies them, and settles.
 func (c *simClient) move(ctx context.Context, vms []string, copied, voluntary bool, deadline time.Time) error {
 	from := make(map[string]bool)
 	for _, id := range vms {
@@ -275,7 +276,8 @@ func (c *simClient) move(ctx context.Context, vms []string, copied, voluntary bo
 	if copied {
 		took = time.Duration(regions) * time.Second * simRegion / simRate
 		clock.Sleep(ctx, took)
-		// Only the manager's absence, or another move of the cache, is an excuse.
+		// It may be too late only if there was no manager, or another move of the cache was
+		// pending.
 		if !deadline.IsZero() && time.Now().After(deadline) {
 			c.lost.Add(1)
 			if noticed := deadline.Add(-simNotice); !c.alone(noticed) && c.ended.Before(noticed) {
@@ -301,8 +303,8 @@ func (c *simClient) move(ctx context.Context, vms []string, copied, voluntary bo
 	return nil
 }
 
-// TestSimulation: no VM is leaked, none is used twice, no cache stays without its
-// memory, and at rest the caches cost at most 5 % more than they could.
+// TestSimulation checks that no VM is leaked or used twice, that no cache stays without its
+// memory, and that at rest the caches cost at most 5 % more than necessary.
 func TestSimulation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &simulation{t: t, state: stateDir(t), cloud: &simCloud{t: t, running: make(map[string]*simVM)}}
@@ -331,7 +333,7 @@ func TestSimulation(t *testing.T) {
 
 		cancel()
 		s.living.Wait()
-		time.Sleep(2 * simLease) // for those that died at last
+		time.Sleep(2 * simLease) // for the last clients that died
 		s.cloud.mu.Lock()
 		if n := len(s.cloud.running); n > 0 {
 			t.Errorf("%d VMs run for nobody", n)
@@ -339,7 +341,7 @@ func TestSimulation(t *testing.T) {
 		s.cloud.mu.Unlock()
 		s.stop()
 		s.cloud.market.Close()
-		time.Sleep(simStartVM) // for what was still starting
+		time.Sleep(simStartVM) // for VMs that were still starting
 		t.Logf("%d moves, of which %d to cheaper VMs and %d too late; %d clients died, %d managers were started again, %d of them after a crash",
 			s.moved.Load(), s.dear.Load(), s.lost.Load(), s.died.Load(), s.restarted.Load(), s.crashed.Load())
 		for what, n := range map[string]int64{
@@ -352,7 +354,7 @@ func TestSimulation(t *testing.T) {
 	})
 }
 
-// freeze fixes prices and lets VMs live.
+// freeze stops changes of prices, and reclaims and failures of VMs.
 func (s *simulation) freeze() {
 	offers, err := s.cloud.market.Offers("")
 	if err != nil {
@@ -395,7 +397,7 @@ func (s *simulation) freeze() {
 	s.start()
 }
 
-// check sees to it that each VM serves one cache.
+// check checks that each VM serves one cache.
 func (s *simulation) check() {
 	m := s.api.Load().m
 	owners := make(map[string]string)
@@ -410,7 +412,7 @@ func (s *simulation) check() {
 	}
 }
 
-// checkRest looks at the caches when nothing happens any more.
+// checkRest checks the caches at rest.
 func (s *simulation) checkRest() {
 	m := s.api.Load().m
 	m.state.check(s.t)
@@ -455,7 +457,7 @@ func (s *simulation) checkRest() {
 	}
 }
 
-// optimum is what a cache would cost if it were allocated now.
+// optimum returns the price of a cache if it were allocated now.
 func (s *simulation) optimum(m *Manager, ca *managerv1.Cache) (plan.Price, error) {
 	from, err := m.supply(context.Background(), "")
 	if err != nil {
@@ -478,8 +480,8 @@ func (s *simulation) optimum(m *Manager, ca *managerv1.Cache) (plan.Price, error
 
 func upTo(rng *rand.Rand, d time.Duration) time.Duration { return time.Duration(rng.Int64N(int64(d))) }
 
-// stateDir is in memory where that can be had: syncing a disk some ten thousand times
-// takes minutes, and is not what is simulated.
+// stateDir is in memory if possible: ten thousand syncs of a disk take minutes, and are not
+// part of the simulation.
 func stateDir(t *testing.T) string {
 	dir, err := os.MkdirTemp("/dev/shm", "redykv-simulation-")
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// What nobody could hear, because the manager itself stood still, is not held against
-// servers. What they say of their own end is.
+// Silence that a pause of the manager itself explains does not fail servers. Their
+// announced deadlines still hold.
 func TestManagerStandsStill(t *testing.T) {
 	c := &handClock{now: time.Unix(1_000_000, 0)}
 	m, err := New(Options{Heartbeat: time.Hour, now: c.read, Logger: quiet()})
@@ -51,7 +51,7 @@ func TestManagerStandsStill(t *testing.T) {
 	known()
 }
 
-// messages is a handler that passes on what is logged.
+// messages is a handler that forwards log messages.
 type messages struct {
 	slog.Handler
 	said chan<- string
@@ -64,8 +64,7 @@ func (m messages) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// Who waits for the catalog stands still as well: a store that is slow costs no server
-// its place.
+// A wait for the catalog also counts as a pause: a slow store does not fail servers.
 func TestManagerWaitsForCatalog(t *testing.T) {
 	said := make(chan string, 1000)
 	m, err := New(Options{Heartbeat: 20 * time.Millisecond, Logger: slog.New(messages{slog.DiscardHandler, said})})

@@ -12,8 +12,8 @@ import (
 	"github.com/redykv/redykv/manager/api"
 )
 
-// A cache server lets nobody in but its manager, and those to whom that has given
-// memory: and them to what is theirs alone.
+// A cache server accepts only its manager, and clients with a grant; those only for their
+// own grants.
 func TestStrangers(t *testing.T) {
 	m, client := serve(t, Options{Transport: "mem"})
 	n := startNode(t, "node")
@@ -74,7 +74,7 @@ func TestStrangers(t *testing.T) {
 	}
 	giveBack()
 
-	// What describes a cache does not say how to use it.
+	// The description of a cache does not contain what is needed to use it.
 	d, err := client.Describe(ctx, connect.NewRequest(&managerv1.DescribeRequest{}))
 	if err != nil {
 		t.Fatal(err)

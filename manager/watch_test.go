@@ -9,8 +9,8 @@ import (
 	"github.com/redykv/redykv/internal/api/managerv1"
 )
 
-// A watch goes on after the last event that the watcher knows. Where the manager has
-// not kept what came then, or never knew of it, it says what the cache is now.
+// A watch continues after the watcher's last event. If the manager does not have all later
+// events, the watcher gets the cache's state.
 func TestWatchGoesOn(t *testing.T) {
 	m, client := serve(t, Options{Transport: "tcp"})
 	for _, id := range []string{"one", "two"} {
@@ -34,7 +34,7 @@ func TestWatchGoesOn(t *testing.T) {
 		}
 		return stream.Msg()
 	}
-	// A deadline may come nearer again and again, and each time is an event.
+	// A deadline may be advanced repeatedly; each time is an event.
 	far := time.Now().Add(24 * time.Hour)
 	reclaim := func(n int) {
 		t.Helper()
@@ -84,7 +84,7 @@ func TestWatchGoesOn(t *testing.T) {
 		t.Errorf("after the last that was dropped comes %v", e)
 	}
 
-	// The end is the end for who missed anything, too.
+	// A watcher that missed events also gets the end of the cache.
 	ended := make(chan *managerv1.WatchResponse, 1)
 	stream, err := client.Watch(testContext(t), connect.NewRequest(&managerv1.WatchRequest{CacheId: ca.GetCacheId(), AfterSequence: 3 + maxEvents}))
 	if err != nil {

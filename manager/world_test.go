@@ -21,24 +21,24 @@ import (
 	"github.com/redykv/redykv/manager/plan"
 )
 
-// world is what random operations act upon. It is an allocator whose VMs are
-// names, and the control API of all their servers, and of the registered ones,
-// at one address: it keeps which grants are connected. It checks that no VM is
-// launched twice, and that memory given back is memory taken.
+// world is the environment of random operations. It is an allocator whose VMs exist by name
+// only, and the control API of all servers, launched and registered, at one address, where
+// it records the connected grants. It checks that no VM is launched twice, and that only
+// lent memory is released.
 type world struct {
 	serverv1connect.UnimplementedCacheServerServiceHandler
 
 	m     *Manager
 	clock *handClock
 	opts  Options
-	url   string // of the servers: each has its id for a path
+	url   string // of the servers, whose paths are their ids
 	t     *testing.T
 	host  allocator.Host
 
 	mu     sync.Mutex
 	launch int
 	vms    map[string]uint64 // memory, by id
-	lent   map[lease]string  // VM, of what clients have connected
+	lent   map[lease]string  // VM by connected grant
 }
 
 type lease struct{ cache, grant string }
@@ -85,7 +85,7 @@ func (w *world) end(id string) {
 	}
 }
 
-// kill ends some launched VM, if there is one.
+// kill ends some launched VM, if any.
 func (w *world) kill() {
 	w.mu.Lock()
 	var victim string
@@ -112,7 +112,7 @@ func (w *world) connect(cache string, grants []*managerv1.Grant) {
 	}
 }
 
-// Disconnect is the servers' control API.
+// Disconnect implements the servers' control API.
 func (w *world) Disconnect(_ context.Context, req *connect.Request[serverv1.DisconnectRequest]) (*connect.Response[serverv1.DisconnectResponse], error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -129,7 +129,7 @@ func (w *world) Disconnect(_ context.Context, req *connect.Request[serverv1.Disc
 	return connect.NewResponse(&serverv1.DisconnectResponse{}), nil
 }
 
-// Status is the servers' control API.
+// Status implements the servers' control API.
 func (w *world) Status(_ context.Context, req *connect.Request[serverv1.StatusRequest]) (*connect.Response[serverv1.StatusResponse], error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -142,12 +142,12 @@ func (w *world) Status(_ context.Context, req *connect.Request[serverv1.StatusRe
 	return connect.NewResponse(answer), nil
 }
 
-// serverHeader says which server was called.
+// serverHeader holds the id of the called server.
 const serverHeader = "Server-Id"
 
 func (w *world) control(id string) string { return w.url + "/" + id }
 
-// route has one address be that of all servers.
+// route serves the control APIs of all servers at one address.
 func route(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(rw http.ResponseWriter, req *http.Request) {
 		id, path, _ := strings.Cut(req.URL.Path[1:], "/")
@@ -185,7 +185,7 @@ func newWorld(t *testing.T, workers int) (*world, []*random) {
 	return w, rs
 }
 
-// start has the world managed by a manager of its options.
+// start starts a manager with the world's options.
 func (w *world) start() {
 	w.t.Helper()
 	m, err := New(w.opts)
@@ -195,9 +195,9 @@ func (w *world) start() {
 	w.m = m
 }
 
-// check holds the manager's catalog against the VMs while nothing is under way:
-// every VM that runs serves exactly one cache, every byte that a server does not
-// offer is promised to a cache, and what a cache has is connected.
+// check compares the manager's catalog with the VMs while no call is pending: every running
+// VM serves exactly one cache, every byte that a server does not offer is granted to a
+// cache, and a cache's grants are connected.
 func (w *world) check(t *testing.T) {
 	t.Helper()
 	w.m.state.check(t)
@@ -239,7 +239,7 @@ func (w *world) check(t *testing.T) {
 	}
 }
 
-// check holds what every VM has reserved against the grants of the caches.
+// check compares the reservations of every VM with the grants of the caches.
 func (c *state) check(t *testing.T) {
 	t.Helper()
 	c.mu.Lock()
@@ -263,7 +263,7 @@ func (c *state) check(t *testing.T) {
 	}
 }
 
-// finish deallocates all that is left, and checks that nothing remains.
+// finish deallocates all caches, and checks that nothing remains.
 func (w *world) finish(t *testing.T, rs []*random) {
 	t.Helper()
 	ctx := testContext(t)
@@ -280,8 +280,8 @@ func (w *world) finish(t *testing.T, rs []*random) {
 	}
 }
 
-// Random operations from several goroutines at once, checked at the end. There
-// clients may come to connect what was taken from them before.
+// Random operations from several goroutines, checked at the end. Clients may connect grants
+// that were taken from them before.
 func TestRandomControlConcurrent(t *testing.T) {
 	w, rs := newWorld(t, 4)
 	ctx := testContext(t)
