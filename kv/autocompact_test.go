@@ -40,8 +40,8 @@ func TestDeadShareIsEstimated(t *testing.T) {
 	}
 }
 
-// TestAutomaticCompactionBounds checks after every few operations. If keys are overwritten, the
-// log stays short. If they are not, compaction stops after a while.
+// TestAutomaticCompactionBounds checks after every few operations. If keys are overwritten,
+// the log stays short. If not, compaction stops after a while.
 func TestAutomaticCompactionBounds(t *testing.T) {
 	for name, auto := range map[string]AutoCompaction{
 		"by size":       {LogSize: 64 << 10},
@@ -95,7 +95,7 @@ func TestAutomaticCompactionBounds(t *testing.T) {
 	}
 }
 
-// TestAutomaticCompactionRuns compacts in the background beside writers, and closes the store
+// TestAutomaticCompactionRuns compacts in the background during writes, and closes the store
 // meanwhile.
 func TestAutomaticCompactionRuns(t *testing.T) {
 	for range 20 {
@@ -134,7 +134,6 @@ func TestAutomaticCompactionRuns(t *testing.T) {
 	}
 }
 
-// TestAutomaticCompactionRefusesNonsense gives invalid options.
 func TestAutomaticCompactionRefusesNonsense(t *testing.T) {
 	for _, auto := range []AutoCompaction{
 		{DeadShare: 1}, {DeadShare: -1}, {LogSize: -1}, {Share: 2}, {Every: -1}, {Method: 9},
@@ -148,8 +147,8 @@ func TestAutomaticCompactionRefusesNonsense(t *testing.T) {
 	}
 }
 
-// TestAutomaticCompactionCatchesUp overwrites the same keys many times before the first check:
-// afterwards few dead records are left.
+// TestAutomaticCompactionCatchesUp overwrites the same keys many times before the first check.
+// Afterwards few dead records are left.
 func TestAutomaticCompactionCatchesUp(t *testing.T) {
 	opts := small(device.NewMemory(), 8, 8)
 	opts.Compaction = AutoCompaction{DeadShare: 0.5, Every: time.Hour, Share: 1}

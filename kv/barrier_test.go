@@ -13,8 +13,7 @@ import (
 	"github.com/redykv/redykv/device"
 )
 
-// TestSerialCountsWhatWasGiven gives operations to a session in every way. Some are
-// refused.
+// TestSerialCountsWhatWasGiven passes operations to a session in every way. Some are refused.
 func TestSerialCountsWhatWasGiven(t *testing.T) {
 	st := open(t, small(device.NewMemory(), 8, 8))
 	s, err := st.NewNamedSession("teller")
@@ -73,7 +72,7 @@ func TestSerialCountsWhatWasGiven(t *testing.T) {
 	closeAll(t, s, st)
 }
 
-// TestSessionNamesAreKept opens sessions with names of all bytes: a name is refused, or has
+// TestSessionNamesAreKept opens sessions with names of all bytes. Each name is refused, or has
 // its commit point after a restart.
 func TestSessionNamesAreKept(t *testing.T) {
 	names := []string{"\xff", "teller\xc3", "\xed\xa0\x80", "\ufffd", "\u2028 <&> \x00\"\\", "Zoë"}

@@ -43,8 +43,8 @@ func BenchmarkMemory(b *testing.B) {
 	}
 }
 
-// BenchmarkColdRead measures reads from a device without latency, of a log six times as large
-// as its memory.
+// BenchmarkColdRead measures reads from a device without latency. The log is six times as
+// large as its memory.
 func BenchmarkColdRead(b *testing.B) {
 	for _, valueSize := range []int{8, 1024} {
 		records := uint64(1 << 22 / (valueSize / 8))
@@ -103,8 +103,8 @@ func BenchmarkColdRead(b *testing.B) {
 	}
 }
 
-// BenchmarkReadCache measures batches of reads of records on a device without latency, with
-// and without a read cache that has room for all of them.
+// BenchmarkReadCache measures batches of reads of records on a device without latency, without
+// a read cache and with one that has room for all of them.
 func BenchmarkReadCache(b *testing.B) {
 	for _, valueSize := range []int{8, 100, 1024} {
 		for _, share := range []float64{0, 0.5} {
@@ -157,8 +157,8 @@ func load(b *testing.B, s *Session, records uint64) {
 	}
 }
 
-// BenchmarkBarrier measures the duration of a barrier beside sessions that work: all of them
-// wait for its end.
+// BenchmarkBarrier measures the duration of a barrier during operations of sessions. All of
+// them wait for its end.
 func BenchmarkBarrier(b *testing.B) {
 	st := open(b, Options{Device: device.NewMemory(), KeySize: 8, ValueSize: 8, Memory: 64 << 20})
 	var stop atomic.Bool

@@ -18,7 +18,7 @@ import (
 // logKinds are the kinds of checkpoints that can be recovered.
 var logKinds = []CheckpointKind{FoldOver, Snapshot, Incremental}
 
-// crash ends a store as a crash of its process would. Its sessions are closed.
+// crash ends a store like a crash of its process. Its sessions are closed.
 func crash(t testing.TB, st *Store) {
 	t.Helper()
 	st.stopAutomatic()
@@ -29,7 +29,7 @@ func crash(t testing.TB, st *Store) {
 	st.release()
 }
 
-// contents returns the values of the keys from 0 on; 0 for a key that is not there.
+// contents returns the values of the keys from 0 on, 0 for a missing key.
 func contents(t testing.TB, st *Store, keys uint64) []uint64 {
 	t.Helper()
 	s := st.NewSession()
@@ -77,8 +77,8 @@ func mustCheckpoint(t testing.TB, st *Store, opts CheckpointOptions) CheckpointI
 	return info
 }
 
-// TestRecoverByName makes checkpoints of random kinds between random operations, crashes,
-// and recovers each of them, from the newest to the oldest.
+// TestRecoverByName makes checkpoints of random kinds between random operations, crashes, and
+// recovers each of them, newest first.
 func TestRecoverByName(t *testing.T) {
 	const keys = 150
 	for seed := range uint64(40) {
@@ -150,7 +150,7 @@ func TestTruncateWaitsForCheckpoints(t *testing.T) {
 	old := mustCheckpoint(t, st, CheckpointOptions{Name: "old"})
 	want := contents(t, st, keys)
 	s := st.NewSession()
-	for n := range uint64(keys) { // all records move up
+	for n := range uint64(keys) { // all records are copied to the tail
 		if err := s.Upsert(key8(n), key8(n)); err != nil {
 			t.Fatal(err)
 		}
@@ -194,8 +194,8 @@ func TestTruncateWaitsForCheckpoints(t *testing.T) {
 	closeAll(t, st)
 }
 
-// TestRemovedCheckpointTakesNothingAlong removes the newest state: what it made durable
-// stays durable.
+// TestRemovedCheckpointTakesNothingAlong removes the newest state. Everything durable stays
+// durable.
 func TestRemovedCheckpointTakesNothingAlong(t *testing.T) {
 	disk := device.NewMemory()
 	opts := small(disk, 8, 8)
@@ -248,8 +248,8 @@ func TestCheckpointsKeepTheirCommitPoints(t *testing.T) {
 	closeAll(t, st)
 }
 
-// TestThawUnderASnapshot ends the freezing of a record while a snapshot has it: it
-// would stay sealed for good.
+// TestThawUnderASnapshot unseals a record while a snapshot copies it. The record must not stay
+// sealed.
 func TestThawUnderASnapshot(t *testing.T) {
 	st := open(t, small(device.NewMemory(), 8, 8))
 	s := st.NewSession()

@@ -11,8 +11,8 @@ import (
 	"github.com/redykv/redykv/ssdtier"
 )
 
-// TestDeviceOfAnotherStore gives devices of an open store to a second one, as they are
-// and as parts of others.
+// TestDeviceOfAnotherStore opens a second store on devices of an open store, and on devices
+// that contain them.
 func TestDeviceOfAnotherStore(t *testing.T) {
 	memory, free := device.NewMemory(), device.NewMemory()
 	ssd, err := ssdtier.OpenWith(t.TempDir(), ssdtier.Options{Buffered: true, Logger: silent})
@@ -57,15 +57,15 @@ func TestDeviceOfAnotherStore(t *testing.T) {
 	if _, err := Open(options(device.NewTiered(free, free))); !errors.Is(err, device.ErrClaimed) {
 		t.Errorf("opened a store with one device as both tiers: %v", err)
 	}
-	closeAll(t, st, open(t, options(free))) // no Open that failed has kept it
+	closeAll(t, st, open(t, options(free))) // no failed Open has kept the claim
 	if _, err := Open(small(free.Reopen(), 8, 16)); !errors.Is(err, ErrMismatch) {
 		t.Errorf("opened with another layout: %v", err)
 	}
-	closeAll(t, open(t, options(device.NewTiered(memory.Reopen(), free)))) // nor Close
+	closeAll(t, open(t, options(device.NewTiered(memory.Reopen(), free)))) // nor has Close
 }
 
-// TestDeviceAfterACrash opens a store on what a crash has left of another one, which is
-// closed later: that gives nothing back that is not its own any more.
+// TestDeviceAfterACrash opens a store on the device of a crashed store, which is closed later.
+// That Close must not release the new store's claim.
 func TestDeviceAfterACrash(t *testing.T) {
 	memory := device.NewMemory()
 	faulty := device.NewFaulty(memory, device.FaultyOptions{})

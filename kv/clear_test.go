@@ -37,7 +37,7 @@ func fillUp(t testing.TB, st *Store, n uint64) {
 	}
 }
 
-// found counts the keys from 0 to n-1 that are there.
+// found counts the existing keys from 0 to n-1.
 func found(t testing.TB, st *Store, n uint64) (all int) {
 	t.Helper()
 	s := st.NewSession()
@@ -53,12 +53,12 @@ func found(t testing.TB, st *Store, n uint64) (all int) {
 	return all
 }
 
-// TestClearMeetsOperationsUnderWay clears the store while operations are pending: those that
+// TestClearMeetsOperationsUnderWay clears the store while operations are pending. Those that
 // change a record find none.
 func TestClearMeetsOperationsUnderWay(t *testing.T) {
 	for i := range 4 {
-		kept := i%2 != 0   // the index is kept, as while it grows
-		before := i/2 != 0 // the reads have completed, and were not polled
+		kept := i%2 != 0   // the index is kept, as during growth
+		before := i/2 != 0 // the reads have completed but were not polled
 		t.Run(fmt.Sprintf("kept=%v,read=%v", kept, before), func(t *testing.T) {
 			const keys = 500
 			opts := small(device.NewMemory(), 8, 8)
@@ -196,7 +196,7 @@ func TestClearIsDurableWithACommit(t *testing.T) {
 }
 
 // TestClearKeepsCheckpoints recovers a checkpoint from before a Clear, of an index that had
-// grown. Removing the checkpoint gives its space back.
+// grown. Removing the checkpoint frees its space.
 func TestClearKeepsCheckpoints(t *testing.T) {
 	const keys = 500
 	for kind := range manifest.Kinds {
@@ -249,8 +249,8 @@ func TestClearKeepsCheckpoints(t *testing.T) {
 	}
 }
 
-// TestClearBesideCheckpoints clears while checkpoints of each kind are made: the recovered
-// state has all keys or none.
+// TestClearBesideCheckpoints clears during checkpoints of each kind. The recovered state has
+// all keys or none.
 func TestClearBesideCheckpoints(t *testing.T) {
 	const keys = 300
 	rounds := 30
@@ -304,7 +304,7 @@ func TestClearBesideCheckpoints(t *testing.T) {
 }
 
 // TestClearTakesBatchesWhole clears while sessions write pairs of keys, in transactions and in
-// whole batches: afterwards both keys of a pair are there, or none.
+// whole batches. Afterwards both keys of a pair exist, or none.
 func TestClearTakesBatchesWhole(t *testing.T) {
 	const pairs, clears = 4, 200
 	opts := small(device.NewMemory(), 8, 8)
@@ -364,7 +364,7 @@ func TestClearTakesBatchesWhole(t *testing.T) {
 	closeAll(t, s, st)
 }
 
-// TestClearForgetsTheCount checks the number of keys, and of those that expire.
+// TestClearForgetsTheCount checks the number of keys, and of expiring keys, after Clear.
 func TestClearForgetsTheCount(t *testing.T) {
 	opts := small(device.NewMemory(), 8, 8)
 	opts.CountKeys = true

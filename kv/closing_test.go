@@ -14,8 +14,8 @@ import (
 	"github.com/redykv/redykv/kv/internal/manifest"
 )
 
-// TestCloseUnderWay closes a store during checkpoints and compactions, automatic ones and
-// those of callers: they end, leave no files behind, and nothing is lost.
+// TestCloseUnderWay closes a store during automatic and explicit checkpoints and compactions.
+// These end, leave no files behind, and lose nothing.
 func TestCloseUnderWay(t *testing.T) {
 	for kind := range manifest.Kinds {
 		t.Run(fmt.Sprint(kind), func(t *testing.T) {

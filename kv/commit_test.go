@@ -12,21 +12,20 @@ import (
 	"github.com/redykv/redykv/device"
 )
 
-// countedDevice counts what a commit does to a device, and holds its syncs while it is
-// told to.
+// countedDevice counts the work of a commit on a device. It can block its syncs.
 type countedDevice struct {
 	*device.Memory
 	writes, syncs, manifests atomic.Int64
-	hold                     atomic.Pointer[chan struct{}] // closed to let syncs go on
-	held                     chan struct{}                 // gets one for each that is held
-	failing                  atomic.Bool                   // manifests are not written
+	hold                     atomic.Pointer[chan struct{}] // closed to unblock syncs
+	held                     chan struct{}                 // receives one value per blocked sync
+	failing                  atomic.Bool                   // manifests cannot be written
 }
 
 func newCountedDevice() *countedDevice {
 	return &countedDevice{Memory: device.NewMemory(), held: make(chan struct{}, 100)}
 }
 
-// holdSyncs holds syncs from here on until the function that it returns is called.
+// holdSyncs blocks syncs until release is called.
 func (d *countedDevice) holdSyncs() (release func()) {
 	c := make(chan struct{})
 	d.hold.Store(&c)
@@ -68,7 +67,7 @@ func (q *countedQueue) Write(src []byte, addr int64, tag uint64) error {
 	return q.Queue.Write(src, addr, tag)
 }
 
-// work is what has been done to the device: writes, syncs, manifests.
+// work returns the numbers of writes, syncs and manifests.
 func (d *countedDevice) work() [3]int64 {
 	return [3]int64{d.writes.Load(), d.syncs.Load(), d.manifests.Load()}
 }
@@ -83,8 +82,8 @@ func eventually(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// TestWaitingCommitsShare has many commits wait for one: they share one barrier, one sync
-// and one manifest, and each has what was written before it.
+// TestWaitingCommitsShare makes many commits wait for one. They share one barrier, one sync
+// and one manifest, and each contains all writes before it.
 func TestWaitingCommitsShare(t *testing.T) {
 	const waiting = 20
 	disk := newCountedDevice()
@@ -102,7 +101,7 @@ func TestWaitingCommitsShare(t *testing.T) {
 	ends := make(chan error)
 	commit := func(ctx context.Context) { ends <- st.Commit(ctx) }
 	go commit(t.Context())
-	<-disk.held // it has had its barrier
+	<-disk.held // its barrier is over
 	var needs [waiting]uint64
 	for n := range uint64(waiting) {
 		put(n + 1)
@@ -144,8 +143,8 @@ func TestWaitingCommitsShare(t *testing.T) {
 	closeAll(t, st)
 }
 
-// TestCommitsOutliveTheirLeader ends the context of the commit that others have joined,
-// while it waits for locks and while it waits for its turn: the others are made.
+// TestCommitsOutliveTheirLeader ends the context of a commit that others have joined, while it
+// waits for locks or for its turn. The others succeed.
 func TestCommitsOutliveTheirLeader(t *testing.T) {
 	for _, turn := range []bool{false, true} {
 		t.Run(fmt.Sprintf("turn=%v", turn), func(t *testing.T) {
@@ -156,11 +155,11 @@ func TestCommitsOutliveTheirLeader(t *testing.T) {
 			}
 			first := make(chan error, 1)
 			var release func()
-			if turn { // another commit is under way
+			if turn { // another commit is in progress
 				release = disk.holdSyncs()
 				go func() { first <- st.Commit(t.Context()) }()
 				<-disk.held
-			} else { // somebody holds locks
+			} else { // a session holds locks
 				first <- nil
 				st.transactions.RLock()
 				release = st.transactions.RUnlock
@@ -188,8 +187,8 @@ func TestCommitsOutliveTheirLeader(t *testing.T) {
 	}
 }
 
-// TestCommitOfNothing commits again and again: where nothing was written, nothing is, but
-// the commit has a number. Close writes nothing either.
+// TestCommitOfNothing commits repeatedly. Without new writes nothing is written to the device,
+// but the commit has a number. Close writes nothing either.
 func TestCommitOfNothing(t *testing.T) {
 	disk := newCountedDevice()
 	opts := small(disk, 8, 8)
@@ -254,7 +253,7 @@ func TestCommitOfNothing(t *testing.T) {
 	upsert()
 	commit("after a write", true)
 
-	// A store that was recovered knows what is durable.
+	// A recovered store knows what is durable.
 	closeAll(t, s)
 	crash(t, st)
 	next := newCountedDevice()
@@ -275,8 +274,8 @@ func TestCommitOfNothing(t *testing.T) {
 	}
 }
 
-// TestCommitOfNothingAfterAnError has a manifest fail to be written: nobody knows which one
-// the device has, so the next commit writes it, and succeeds only then.
+// TestCommitOfNothingAfterAnError makes a write of the manifest fail. The device may then have
+// either manifest, so the next commit writes it again, and succeeds only if that does.
 func TestCommitOfNothingAfterAnError(t *testing.T) {
 	disk := newCountedDevice()
 	st := open(t, small(disk, 8, 8))

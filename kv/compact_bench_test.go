@@ -13,7 +13,7 @@ import (
 )
 
 // BenchmarkCompact compacts the older half of a log that is about six times as large as memory
-// and has a share of dead records. It reports the cost of a record of that half: by lookup a
+// and has a share of dead records. It reports the cost per record of that half: by lookup a
 // read for each dead one, by scan a pass over the other half.
 func BenchmarkCompact(b *testing.B) {
 	for _, on := range []string{"memory", "ssd"} {
@@ -43,8 +43,8 @@ func BenchmarkCompact(b *testing.B) {
 	}
 }
 
-// benchmarkLog returns a store whose log has a number of keys, and then as many, some of which
-// are keys of the first half again. until is the end of the first half.
+// benchmarkLog returns a store whose log has a number of keys, and then as many again, some of
+// which repeat keys of the first half. until is the end of the first half.
 func benchmarkLog(b *testing.B, on string, dead int) (st *kv.Store, until int64) {
 	b.Helper()
 	const half = 400_000

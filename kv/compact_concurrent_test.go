@@ -8,9 +8,8 @@ import (
 	"github.com/redykv/redykv/device"
 )
 
-// TestOperationsOutliveTruncation starts operations on records that compaction then moves,
-// and truncates the old place before it is read: the operations complete as if there were
-// no compaction.
+// TestOperationsOutliveTruncation starts operations on records that compaction then moves, and
+// truncates the old place before it is read. The operations complete as without compaction.
 func TestOperationsOutliveTruncation(t *testing.T) {
 	for name, hash := range map[string]func([]byte) uint64{"spread": nil, "collide": func([]byte) uint64 { return 42 }} {
 		for _, method := range compactMethods {
@@ -53,7 +52,7 @@ func TestOperationsOutliveTruncation(t *testing.T) {
 					}
 				}
 				other := st.NewSession()
-				if err := other.Upsert(key8(0), key8(50)); err != nil { // one record is replaced as well
+				if err := other.Upsert(key8(0), key8(50)); err != nil { // one record is also replaced
 					t.Fatal(err)
 				}
 				mustCompact(t, st, CompactOptions{Method: method})
@@ -80,7 +79,7 @@ func TestOperationsOutliveTruncation(t *testing.T) {
 					case op.Kind == OpRead && deleted && value != 7:
 						want = ErrNotFound
 					}
-					// A read that starts over because of compaction may see a later value.
+					// A read that starts again because of compaction may see a later value.
 					later := n%2 == 0 && value == n+100 || n == 0 && (value == 50 || value == 150)
 					if !errors.Is(op.Err, want) || want == nil && op.Err != nil ||
 						op.Kind == OpRead && !deleted && value != n && !later {
@@ -109,7 +108,7 @@ func TestOperationsOutliveTruncation(t *testing.T) {
 }
 
 // TestCompactionPassesLocks compacts and scans while a session holds locks on all keys and
-// changes them: moving a record does not change it.
+// changes them. Moving a record does not change it.
 func TestCompactionPassesLocks(t *testing.T) {
 	for _, method := range compactMethods {
 		t.Run(method.String(), func(t *testing.T) {

@@ -10,9 +10,9 @@ import (
 	"github.com/redykv/redykv/device"
 )
 
-// TestCompactionCutShort fails each device operation of a compaction in turn, and then, or
-// after a compaction without an error, the power fails. What was committed is recovered,
-// whatever part of the writes without a sync the disk has kept.
+// TestCompactionCutShort fails each device operation of a compaction in turn. Then the power
+// fails, also after a compaction without an error. The committed state is recovered, whatever
+// part of the writes since the last sync the disk has kept.
 func TestCompactionCutShort(t *testing.T) {
 	for _, method := range compactMethods {
 		for _, fails := range []string{"write", "read"} {
@@ -66,14 +66,14 @@ func compactUntilCut(t *testing.T, method CompactMethod, fails string, k int64) 
 	st, err := Open(opts)
 	if err != nil {
 		closeAll(t, dev)
-		return true // it failed while opening
+		return true // opening failed
 	}
 	half := (st.log.Tail() - st.log.Begin()) / 2
 	_, err = st.Compact(context.Background(), CompactOptions{Method: method, Bytes: half})
 	if err == nil {
 		_, err = st.Compact(context.Background(), CompactOptions{Method: method})
 	}
-	if fails == "read" { // the store goes on
+	if fails == "read" { // the store continues
 		left := maps.Clone(want)
 		for r, err := range st.Scan() {
 			if err != nil {

@@ -15,7 +15,6 @@ import (
 	"github.com/redykv/redykv/internal/machine"
 )
 
-// compactMethods are all methods.
 var compactMethods = []CompactMethod{CompactByLookup, CompactByScan, CompactAuto}
 
 // mustCompact compacts, and checks that the log is shorter afterwards.
@@ -61,7 +60,7 @@ func check(t *testing.T, st *Store, keys uint64, want map[string]string) {
 	}
 }
 
-// TestCompact writes, overwrites and deletes much more than memory holds, compacts by each
+// TestCompact writes, overwrites and deletes much more than fits into memory, compacts by each
 // method and in parts, and reads everything, before and after a restart.
 func TestCompact(t *testing.T) {
 	for _, method := range compactMethods {
@@ -184,7 +183,6 @@ func TestCompactDropsTheDead(t *testing.T) {
 	}
 }
 
-// TestCompactRefusesNonsense gives invalid options.
 func TestCompactRefusesNonsense(t *testing.T) {
 	st := open(t, small(device.NewMemory(), 8, 8))
 	for _, opts := range []CompactOptions{

@@ -14,8 +14,8 @@ import (
 	"github.com/redykv/redykv/internal/machine"
 )
 
-// TestNoTornReads has sessions write values that are one 8-byte pattern over and
-// over, in place and by copies, while others read them.
+// TestNoTornReads repeatedly writes values of one repeated 8-byte pattern, in place and by
+// copies, while other sessions read them.
 func TestNoTornReads(t *testing.T) {
 	for name, tc := range map[string]struct{ key, value, length int }{
 		"8 bytes":       {8, 8, 8},
@@ -109,8 +109,8 @@ func TestNoTornReads(t *testing.T) {
 	}
 }
 
-// TestCountersLoseNothing has sessions add to the same counters while pages turn
-// read-only, leave memory and come back.
+// TestCountersLoseNothing adds to the same counters in several sessions while pages become
+// read-only, are evicted and are read again.
 func TestCountersLoseNothing(t *testing.T) {
 	for name, sizes := range map[string][2]int{"word": {8, 8}, "wide": {8, 24}, "variable": {}} {
 		t.Run(name, func(t *testing.T) {
@@ -127,7 +127,7 @@ func TestCountersLoseNothing(t *testing.T) {
 				at := dst[len(dst)-len(old):]
 				binary.LittleEndian.PutUint64(at, binary.LittleEndian.Uint64(at)+1)
 				if sizes[1] == 0 && len(old) < 64 {
-					dst = append(dst, 0) // grows: out of its place now and then
+					dst = append(dst, 0) // grows: sometimes no longer fits in place
 				}
 				return dst
 			}
@@ -170,8 +170,8 @@ func TestCountersLoseNothing(t *testing.T) {
 	}
 }
 
-// TestDeviceThatFails has the device fail for good: writers get its error, and
-// what is in memory can still be read.
+// TestDeviceThatFails makes the device fail permanently. Writers get its error, and records in
+// memory can still be read.
 func TestDeviceThatFails(t *testing.T) {
 	broken := errors.New("the disk is gone")
 	dev := &failingDevice{Device: device.NewMemory(), err: broken}

@@ -12,11 +12,11 @@ import (
 	"github.com/redykv/redykv/device"
 )
 
-// stallable is a device whose queues complete nothing while it is stalled.
+// stallable is a device that can be stalled: then its queues complete nothing.
 type stallable struct {
 	device.Device
 	mu      sync.Mutex
-	resumed chan struct{} // nil if it is not stalled; closed when it is resumed
+	resumed chan struct{} // closed by resume; nil if the device is not stalled
 }
 
 func (d *stallable) stall() {
@@ -38,7 +38,6 @@ func (d *stallable) stalled() chan struct{} {
 	return d.resumed
 }
 
-// NewQueue implements device.Device.
 func (d *stallable) NewQueue(depth int) (device.Queue, error) {
 	q, err := d.Device.NewQueue(depth)
 	return &stallableQueue{q, d}, err
@@ -49,7 +48,6 @@ type stallableQueue struct {
 	d *stallable
 }
 
-// Poll implements device.Queue.
 func (q *stallableQueue) Poll(done []device.Completion) int {
 	if q.d.stalled() != nil {
 		return 0
@@ -57,7 +55,6 @@ func (q *stallableQueue) Poll(done []device.Completion) int {
 	return q.Queue.Poll(done)
 }
 
-// Wait implements device.Queue.
 func (q *stallableQueue) Wait(ctx context.Context) error {
 	if resumed := q.d.stalled(); resumed != nil {
 		select {
@@ -71,8 +68,7 @@ func (q *stallableQueue) Wait(ctx context.Context) error {
 
 const stallKeys = 500
 
-// openStallable opens a store of which most keys are on the device only, with each key as
-// its own value.
+// openStallable opens a store with most keys on the device only. Each key is its own value.
 func openStallable(t *testing.T, size int) (*Store, *stallable) {
 	t.Helper()
 	dev := &stallable{Device: device.NewMemory()}
@@ -85,14 +81,14 @@ func openStallable(t *testing.T, size int) (*Store, *stallable) {
 	return st, dev
 }
 
-// soon is a context that ends in a moment.
+// soon returns a context that ends in a moment.
 func soon(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Millisecond)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-// unchanged checks that each of the first keys has the value that it was written with.
+// unchanged checks that each of the first keys has its original value.
 func unchanged(t *testing.T, s *Session) {
 	t.Helper()
 	for n := range uint64(stallKeys) {
@@ -102,8 +98,8 @@ func unchanged(t *testing.T, s *Session) {
 	}
 }
 
-// TestContextEndsWaitingForTheDevice ends the contexts of calls that wait for records. They
-// change nothing, also when the records arrive, and the session goes on.
+// TestContextEndsWaitingForTheDevice ends the contexts of calls that wait for records. The
+// calls change nothing, even when the records arrive, and the session remains usable.
 func TestContextEndsWaitingForTheDevice(t *testing.T) {
 	for name, size := range map[string]int{"words": 8, "variable": 0} {
 		t.Run(name, func(t *testing.T) {
@@ -175,7 +171,7 @@ func TestContextEndsWaitingForTheDevice(t *testing.T) {
 }
 
 // TestContextEndsBeforeTheReadsComplete closes a session, and the store, while the reads of
-// operations that were given up are pending.
+// canceled operations are pending.
 func TestContextEndsBeforeTheReadsComplete(t *testing.T) {
 	st, dev := openStallable(t, 8)
 	s := st.NewSession()
@@ -186,7 +182,7 @@ func TestContextEndsBeforeTheReadsComplete(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// In memory, nothing waits.
+	// Operations in memory do not wait.
 	if value, err := s.Read(key8(stallKeys-1), nil); err != nil || !bytes.Equal(value, key8(stallKeys-1)) {
 		t.Errorf("%x, %v", value, err)
 	}
@@ -209,7 +205,7 @@ func TestContextEndsWaitingForSpace(t *testing.T) {
 		t.Error(err)
 	}
 	before := st.Metrics().Log.MemoryBudget
-	if err := st.SetMemory(soon(t), 4<<10); err != nil { // it has no more
+	if err := st.SetMemory(soon(t), 4<<10); err != nil { // the log is at its minimum
 		t.Error(err)
 	}
 	dev.resume()
@@ -251,7 +247,8 @@ func TestContextEndsSetMemory(t *testing.T) {
 	closeAll(t, s, st)
 }
 
-// TestContextEndsWaitingForLocks makes calls that wait for the holder of a key's lock.
+// TestContextEndsWaitingForLocks ends the contexts of calls that wait for the holder of a
+// key's lock.
 func TestContextEndsWaitingForLocks(t *testing.T) {
 	st, _ := openStallable(t, 8)
 	holder, s := st.NewSession(), st.NewSession()
@@ -298,7 +295,7 @@ func TestContextEndsWaitingForLocks(t *testing.T) {
 	closeAll(t, s, holder, st)
 }
 
-// TestContextEndsWaitingForASession has more calls of the store than it lends sessions to.
+// TestContextEndsWaitingForASession makes more calls of the store than it lends sessions to.
 func TestContextEndsWaitingForASession(t *testing.T) {
 	st, dev := openStallable(t, 8)
 	dev.stall()

@@ -13,9 +13,9 @@ import (
 	"github.com/redykv/redykv/kv"
 )
 
-// TestDamageOnDisk changes bytes of the log's file. A read of a record there is an error that
-// names the file, never a wrong value. So are a compaction, which removes nothing that it
-// cannot copy, and Open, which reads all records.
+// TestDamageOnDisk changes bytes of the log's file. A read of a damaged record returns an
+// error that names the file, never a wrong value. So does a compaction, which removes nothing
+// that it cannot copy, and so does Open, which reads all records.
 func TestDamageOnDisk(t *testing.T) {
 	const records = 100_000
 	dir := t.TempDir()
@@ -76,8 +76,8 @@ func TestDamageOnDisk(t *testing.T) {
 	}
 }
 
-// TestDamageAtTheEndNamesOlderStates damages the last bytes of a store: Open fails, and its
-// error names the file and the older states, one of which is then recovered.
+// TestDamageAtTheEndNamesOlderStates damages the last bytes of a store. Open fails, and its
+// error names the file and the older states. One of those is then recovered.
 func TestDamageAtTheEndNamesOlderStates(t *testing.T) {
 	for name, damage := range map[string]func(segment string, tail int64) error{
 		"block": func(segment string, tail int64) error {

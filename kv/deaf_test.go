@@ -10,8 +10,7 @@ import (
 	"github.com/redykv/redykv/ssdtier"
 )
 
-// deaf is a device whose queues tell nothing of their reads while it is, and cannot be
-// waited for.
+// deaf is a device whose queues, while now is set, report no completions and fail to wait.
 type deaf struct {
 	device.Device
 	now atomic.Bool
@@ -19,7 +18,6 @@ type deaf struct {
 
 var errDeaf = errors.New("nobody tells what is under way")
 
-// NewQueue implements device.Device.
 func (d *deaf) NewQueue(depth int) (device.Queue, error) {
 	q, err := d.Device.NewQueue(depth)
 	return &deafQueue{Queue: q, d: d}, err
@@ -32,13 +30,11 @@ type deafQueue struct {
 	closed bool
 }
 
-// Read implements device.Queue.
 func (q *deafQueue) Read(dst []byte, addr int64, tag uint64) error {
 	q.reads = true
 	return q.Queue.Read(dst, addr, tag)
 }
 
-// Poll implements device.Queue.
 func (q *deafQueue) Poll(done []device.Completion) int {
 	if q.closed {
 		panic("a closed queue was polled")
@@ -49,7 +45,6 @@ func (q *deafQueue) Poll(done []device.Completion) int {
 	return q.Queue.Poll(done)
 }
 
-// Wait implements device.Queue.
 func (q *deafQueue) Wait(ctx context.Context) error {
 	if q.reads && q.d.now.Load() {
 		return errDeaf
@@ -57,7 +52,6 @@ func (q *deafQueue) Wait(ctx context.Context) error {
 	return q.Queue.Wait(ctx)
 }
 
-// Close implements device.Queue.
 func (q *deafQueue) Close() error {
 	q.closed = true
 	err := q.Queue.Close()
@@ -67,9 +61,8 @@ func (q *deafQueue) Close() error {
 	return err
 }
 
-// TestCloseOfADeafSession closes sessions whose queues cannot be waited for, with cold
-// operations under way in every way that there is, and then the store, whose directory is
-// free for another one.
+// TestCloseOfADeafSession closes sessions whose queues fail to wait, with pending operations
+// of every kind, and then the store. Another store can then use the directory.
 func TestCloseOfADeafSession(t *testing.T) {
 	const keys = 2000
 	dir := t.TempDir()

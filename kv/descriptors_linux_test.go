@@ -18,8 +18,8 @@ import (
 	"github.com/redykv/redykv/ssdtier"
 )
 
-// fewDir names, to a process that this test's binary starts, the directory of a store that
-// it shall use with few descriptors; fewCallers is how many goroutines read it at once.
+// fewDir passes the directory of the store to a child process with few descriptors; fewCallers
+// is the number of goroutines that read the store at once.
 const (
 	fewDir     = "REDYKV_TEST_FEW_DESCRIPTORS_DIR"
 	fewCallers = 10_000
@@ -27,7 +27,7 @@ const (
 	fewKeys    = 20_000
 )
 
-// TestFewDescriptors starts a process that may have few descriptors.
+// TestFewDescriptors starts a process with few descriptors.
 func TestFewDescriptors(t *testing.T) {
 	cmd := exec.Command(os.Args[0], "-test.run", "^TestFewDescriptorsChild$", "-test.count=1")
 	cmd.Env = append(os.Environ(), fewDir+"="+t.TempDir())
@@ -36,9 +36,9 @@ func TestFewDescriptors(t *testing.T) {
 	}
 }
 
-// TestFewDescriptorsChild has ten thousand goroutines read cold records through the store,
-// beside writers whose log makes one segment after another. Then all descriptors are taken,
-// and given back: the writers wait, and nothing fails.
+// TestFewDescriptorsChild reads cold records through the store in ten thousand goroutines,
+// while writers make the log create one segment after another. Then all descriptors are taken
+// and released: the writers wait, and nothing fails.
 func TestFewDescriptorsChild(t *testing.T) {
 	dir := os.Getenv(fewDir)
 	if dir == "" {
@@ -80,7 +80,7 @@ func TestFewDescriptorsChild(t *testing.T) {
 		}
 	}
 	writers.Go(func() {
-		for !stop.Load() { // one that has waited for long may say so
+		for !stop.Load() { // a call that waited for long may fail with this error
 			if err := st.Commit(t.Context()); err != nil && !errors.Is(err, device.ErrTransient) {
 				t.Errorf("a commit: %v", err)
 			}
@@ -108,7 +108,7 @@ func TestFewDescriptorsChild(t *testing.T) {
 	}
 
 	var taken []*os.File
-	for { // the log makes a segment meanwhile, or finds out next
+	for { // the log creates a segment meanwhile, or will need one next
 		f, err := os.Open(os.DevNull)
 		if err != nil {
 			if !errors.Is(err, syscall.EMFILE) {

@@ -11,7 +11,7 @@ import (
 	"github.com/redykv/redykv/device/blockcache"
 )
 
-// blockCached is a memory behind a block cache of that capacity, below a tier.
+// blockCached returns a memory device behind a block cache of that capacity, below a tier.
 func blockCached(t *testing.T, capacity int64) (device.Device, *blockcache.Cache) {
 	t.Helper()
 	c, err := blockcache.New(device.NewMemory(), blockcache.Options{Capacity: capacity})
@@ -22,7 +22,7 @@ func blockCached(t *testing.T, capacity int64) (device.Device, *blockcache.Cache
 	return device.NewTiered(small, c), c
 }
 
-// TestDeviceCacheCounts: a cache in the device is part of the store's memory, and
+// TestDeviceCacheCounts checks that a cache in the device is part of the store's memory and
 // answers reads.
 func TestDeviceCacheCounts(t *testing.T) {
 	const keys, memory, capacity = 20_000, 2 << 20, 1 << 20
@@ -38,7 +38,7 @@ func TestDeviceCacheCounts(t *testing.T) {
 		}
 	}
 	for pass := 0; pass < 5 || pass < 1000 && cache.Metrics().Hits == 0; pass++ {
-		runtime.Gosched() // what is to be kept passes through a goroutine of the cache's own
+		runtime.Gosched() // a goroutine of the cache adds the blocks
 		for n := range uint64(800) {
 			if got, err := st.Read(context.Background(), key8(n), nil); err != nil || !bytes.Equal(got, value) {
 				t.Fatalf("key %d: %v, or another value", n, err)

@@ -40,8 +40,8 @@ func TestErrorsOfBatches(t *testing.T) {
 	}
 }
 
-// The next commit or checkpoint of any kind has at least the number that NextCommit has
-// returned, unless it fails.
+// The number of the next successful commit or checkpoint of any kind is at least the result of
+// NextCommit.
 func TestCommitNumbers(t *testing.T) {
 	faulty := device.NewFaulty(device.NewMemory(), device.FaultyOptions{})
 	st := open(t, Options{Device: faulty, KeySize: 8, ValueSize: 8, Memory: 1 << 20, Records: 1 << 10})

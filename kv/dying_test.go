@@ -16,13 +16,13 @@ import (
 	"github.com/redykv/redykv/kv/internal/restore"
 )
 
-// dying is a device that fails one of its changing operations, or that one and all later
-// ones. Reads succeed.
+// dying is a device that fails one of its changing operations, or that one and all later ones.
+// Reads succeed.
 type dying struct {
 	device.Device
-	left    atomic.Int64 // operations until it fails; negative: the number since then
+	left    atomic.Int64 // operations until the failure; negative: operations since
 	forever atomic.Bool
-	align   int // if not 0, a larger alignment than that of the inner device
+	align   int // if not 0, overrides the alignment of the inner device with a larger one
 }
 
 func (d *dying) Alignment() int { return max(d.align, d.Device.Alignment()) }
@@ -125,7 +125,7 @@ func (q *dyingQueue) Write(src []byte, addr int64, tag uint64) error {
 	return q.Queue.Write(src, addr, tag)
 }
 
-// stage is a store on a disk that loses what was not synced, behind a device that can fail.
+// stage is a store on a disk that loses writes without a sync, behind a device that can fail.
 type stage struct {
 	t     *testing.T
 	disk  *device.Memory
@@ -135,7 +135,7 @@ type stage struct {
 	st    *Store
 	rng   *rand.Rand
 
-	alignment int // of devices that are raised later; 0: none
+	alignment int // of devices that are opened later; 0: the default
 }
 
 const stageKeys = 80
@@ -149,7 +149,7 @@ func newStage(t *testing.T, opts Options) *stage {
 	return g
 }
 
-// raise opens new devices above the disk.
+// raise opens new devices on the disk.
 func (g *stage) raise() {
 	g.crash = device.NewCrashable(g.disk.Reopen(), device.FaultyOptions{Seed: 1})
 	g.dev = newDying(g.crash)
@@ -189,8 +189,8 @@ func (g *stage) uncollected() error {
 	return err
 }
 
-// crashOpen opens a store on the device, which fails its operation number k, crashes the
-// store, and closes the device. It reports whether an operation has failed.
+// crashOpen opens a store on the device, which fails its k-th operation, crashes the store,
+// and closes the device. It reports whether an operation failed.
 func (d *dying) crashOpen(t *testing.T, opts Options, k int64, forever bool) (failed bool) {
 	t.Helper()
 	opts.Device = d
@@ -206,7 +206,7 @@ func (d *dying) crashOpen(t *testing.T, opts Options, k int64, forever bool) (fa
 	return failed
 }
 
-// every calls f with 0, 1, 2 and so on until f reports that nothing has failed.
+// every calls f with 0, 1, 2 and so on until f reports that no operation failed.
 func every(t *testing.T, f func(k int64) (failed bool)) {
 	t.Helper()
 	k := int64(0)
@@ -220,7 +220,7 @@ func every(t *testing.T, f func(k int64) (failed bool)) {
 	}
 }
 
-// checkpointed are the ways to make a state durable, each run on a device that can fail.
+// checkpointed are the ways to make a state durable. Each runs on a device that can fail.
 var checkpointed = map[string]func(ctx context.Context, st *Store) error{
 	"commit": func(ctx context.Context, st *Store) error { return st.Commit(ctx) },
 	"index": func(ctx context.Context, st *Store) error {
@@ -245,8 +245,8 @@ var checkpointed = map[string]func(ctx context.Context, st *Store) error{
 	},
 }
 
-// TestDyingAtEveryStep has the power fail at every step of making a state durable. The state
-// before is recovered, or the whole new one; the new one if the call has succeeded.
+// TestDyingAtEveryStep fails the power at every step of making a state durable. Recovery finds
+// the old state or the whole new one; it finds the new one if the call succeeded.
 func TestDyingAtEveryStep(t *testing.T) {
 	for name, work := range checkpointed {
 		t.Run(name, func(t *testing.T) {
@@ -291,9 +291,9 @@ func TestDyingAtEveryStep(t *testing.T) {
 	}
 }
 
-// TestFailingAtEveryStep has each step of a checkpoint fail once: the store goes on, no files
-// are left behind, and a later checkpoint succeeds. Failed writes of the log, which are
-// permanent, are not tested here.
+// TestFailingAtEveryStep fails each step of a checkpoint once. The store continues, no files
+// are left behind, and a later checkpoint succeeds. Failed writes of the log are permanent and
+// not tested here.
 func TestFailingAtEveryStep(t *testing.T) {
 	for name, work := range checkpointed {
 		t.Run(name, func(t *testing.T) {
@@ -310,7 +310,7 @@ func TestFailingAtEveryStep(t *testing.T) {
 				g.dev.arm(k, false)
 				err := work(context.Background(), g.st)
 				failed := g.dev.spent()
-				if !failed { // nothing has failed, and nothing shall from here on
+				if !failed { // no operation failed, and none may fail from here on
 					g.dev.arm(never, false)
 				}
 				if err != nil && (!errors.Is(err, errDying) || !strings.Contains(err.Error(), "object") &&
@@ -347,9 +347,8 @@ func TestFailingAtEveryStep(t *testing.T) {
 	}
 }
 
-// TestDyingWhileOpening has the power fail at every step of the recovery of the newest state
-// and of an older one: the recovery can be repeated. Without a name, it recovers one of the
-// two.
+// TestDyingWhileOpening fails the power at every step of the recovery of the newest state and
+// of an older one. The recovery can be repeated. Without a name, it recovers one of the two.
 func TestDyingWhileOpening(t *testing.T) {
 	for _, kind := range logKinds {
 		for _, name := range []string{"", "older", "older, then newest"} {
@@ -397,8 +396,8 @@ func TestDyingWhileOpening(t *testing.T) {
 	}
 }
 
-// TestRestoringToAFullDisk has the writes of a recovery fail: that is not reported as damage of
-// the checkpoint.
+// TestRestoringToAFullDisk fails the writes of a recovery. The error does not blame the
+// checkpoint.
 func TestRestoringToAFullDisk(t *testing.T) {
 	disk := device.NewMemory()
 	w, err := manifest.CreateObject(t.Context(), disk, "object", manifest.LogChunk)

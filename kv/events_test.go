@@ -15,13 +15,13 @@ import (
 	"github.com/redykv/redykv/device"
 )
 
-// eventLog keeps the lines of all events, each behind the name of its function.
+// eventLog records a line for each event, after the name of its function.
 type eventLog struct {
 	mu    sync.Mutex
 	lines []string
 }
 
-// listener has every function of an EventListener, however many there are.
+// listener returns an EventListener with all functions set, by reflection.
 func (l *eventLog) listener() EventListener {
 	var all EventListener
 	v := reflect.ValueOf(&all).Elem()
@@ -37,7 +37,7 @@ func (l *eventLog) listener() EventListener {
 	return all
 }
 
-// of returns the lines of some functions.
+// of returns the lines of the named functions.
 func (l *eventLog) of(names ...string) (lines []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -59,8 +59,8 @@ func call(l EventListener) {
 	}
 }
 
-// TestListenersAreWhole makes sure that no event is forgotten where all of them
-// are gone through, and that each prints one line.
+// TestListenersAreWhole checks that every function that handles all events handles each of
+// them, and that each event prints one line.
 func TestListenersAreWhole(t *testing.T) {
 	events := reflect.TypeFor[EventListener]().NumField()
 	var none EventListener
@@ -85,7 +85,7 @@ func TestListenersAreWhole(t *testing.T) {
 	if logged.FlushWait != nil || logged.TierChanged != nil || logged.BackgroundError != nil {
 		t.Error("the logger would be told twice")
 	}
-	const others = 3 // that a logger is told of in another way
+	const others = 3 // that LogEvents leaves out
 	logged.FlushWait, logged.TierChanged, logged.BackgroundError = func(FlushWaitInfo) {}, func(device.TierEvent) {}, func(BackgroundErrorInfo) {}
 	call(logged)
 	if lines := strings.Count(b.String(), "\n"); lines != events-others {
@@ -98,7 +98,7 @@ func TestListenersAreWhole(t *testing.T) {
 	}
 }
 
-// TestCanceledIsNoError: what somebody ended is not what an operator looks for.
+// TestCanceledIsNoError checks that work ended by the caller is not logged as an error.
 func TestCanceledIsNoError(t *testing.T) {
 	var b bytes.Buffer
 	LogEvents(slog.New(slog.NewTextHandler(&b, nil))).CheckpointEnd(CheckpointEndInfo{Err: fmt.Errorf("kv: %w", context.Canceled)})
@@ -107,8 +107,8 @@ func TestCanceledIsNoError(t *testing.T) {
 	}
 }
 
-// TestDeadlineIsNoError: the same holds for a deadline of the caller's, but not for one
-// of the device's.
+// TestDeadlineIsNoError checks the same for a deadline of the caller. A timeout of the device
+// is an error.
 func TestDeadlineIsNoError(t *testing.T) {
 	var b bytes.Buffer
 	opts := small(device.NewMemory(), 8, 8)
@@ -150,7 +150,7 @@ func TestDeadlineIsNoError(t *testing.T) {
 	}
 }
 
-// TestEvents does what there is an event for.
+// TestEvents causes each event.
 func TestEvents(t *testing.T) {
 	var l eventLog
 	opts := small(device.NewMemory(), 8, 8)
@@ -195,8 +195,8 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// TestCheckpointEvents makes checkpoints, one that fails among them, and opens the
-// store again; metrics tell the same.
+// TestCheckpointEvents makes checkpoints, one of which fails, and opens the store again.
+// Metrics agree with the events.
 func TestCheckpointEvents(t *testing.T) {
 	memory := device.NewMemory()
 	dev := device.NewFaulty(memory, device.FaultyOptions{})
@@ -256,7 +256,7 @@ func TestCheckpointEvents(t *testing.T) {
 	}
 }
 
-// TestEventsOfSickDevices has a tier fail, and then the last one.
+// TestEventsOfSickDevices fails a tier, and then the last one.
 func TestEventsOfSickDevices(t *testing.T) {
 	var l eventLog
 	events := l.listener()
@@ -284,7 +284,7 @@ func TestEventsOfSickDevices(t *testing.T) {
 	}
 }
 
-// A store tells of its own doings, its device of the tiers'.
+// The store reports its own events, and its device those of the tiers.
 func ExampleEventListener() {
 	var mu sync.Mutex
 	count := make(map[string]int)

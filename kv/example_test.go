@@ -13,7 +13,7 @@ import (
 	"github.com/redykv/redykv/ssdtier"
 )
 
-// A store on the SSD: written, closed, and opened again.
+// A store on the SSD is written, closed, and opened again.
 func Example() {
 	dir, err := os.MkdirTemp("", "redykv-example")
 	if err != nil {
@@ -89,7 +89,7 @@ func ExampleSession_RMW() {
 	// 3 <nil>
 }
 
-// A stream keeps many cold reads under way while the caller goes on.
+// A stream keeps many cold reads pending.
 func ExampleSession_Submit() {
 	store, err := kv.Open(kv.Options{
 		Device: device.NewMemory(), KeySize: 8, ValueSize: 8, Memory: 256 << 10,
@@ -106,7 +106,7 @@ func ExampleSession_Submit() {
 		}
 	}
 
-	ops := make([]kv.Op, 64) // as many as shall be under way
+	ops := make([]kv.Op, 64) // the number of pending operations
 	var free, done []*kv.Op
 	for i := range ops {
 		ops[i] = kv.Op{Kind: kv.OpRead, Key: make([]byte, 8)}
@@ -151,7 +151,7 @@ func ExampleSession_Submit() {
 	// 4999950000
 }
 
-// A checkpoint is made while the store is used, and brought back by its name.
+// A checkpoint is made while the store is used, and recovered by its name.
 func ExampleStore_Checkpoint() {
 	disk := device.NewMemory()
 	store, err := kv.Open(kv.Options{Device: disk})
@@ -191,8 +191,8 @@ func ExampleStore_Checkpoint() {
 	// the importer goes on after operation 2
 }
 
-// A scan in steps goes on from a cursor, a number that a client may hold, over
-// compactions and restarts.
+// A scan in steps continues from a cursor, a number that a client may keep, across compactions
+// and restarts.
 func ExampleStore_ScanFrom() {
 	st, err := kv.Open(kv.Options{Device: device.NewMemory()})
 	if err != nil {
@@ -224,7 +224,7 @@ func ExampleStore_ScanFrom() {
 	// c: value of c
 }
 
-// A store in a directory: opened, written, read, closed.
+// A store in a directory is opened, written, read and closed.
 func ExampleOpenDir() {
 	dir, err := os.MkdirTemp("", "redykv")
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/redykv/redykv/device"
 )
 
-// TestExpiryInSeconds gives moments before 1980, in each way to give one: nothing is
-// stored, and what there was stays.
+// TestExpiryInSeconds uses expiries before 1980, in each call that takes one. Nothing is
+// stored, and existing records stay.
 func TestExpiryInSeconds(t *testing.T) {
 	for name, size := range map[string]int{"words": 8, "variable": 0} {
 		t.Run(name, func(t *testing.T) {
@@ -69,7 +69,7 @@ func TestExpiryInSeconds(t *testing.T) {
 			if _, err := s.Read(key8(1000), nil); !errors.Is(err, ErrNotFound) {
 				t.Errorf("stored: %v", err)
 			}
-			// A moment that is past, and can be meant, is taken.
+			// A past expiry that is plausible is accepted.
 			if err := s.Run(&Op{Kind: OpUpsert, Key: key8(0), Value: key8(1), Expires: MinExpires}); err != nil {
 				t.Error(err)
 			}
@@ -81,8 +81,8 @@ func TestExpiryInSeconds(t *testing.T) {
 	}
 }
 
-// TestDeleteOfTheExpiredCounts deletes keys that have expired within the slice of time in
-// which they still count, in memory and on the device.
+// TestDeleteOfTheExpiredCounts deletes keys that have expired but are still counted, in memory
+// and on the device.
 func TestDeleteOfTheExpiredCounts(t *testing.T) {
 	for name, remove := range map[string]func(s *Session, key []byte) error{
 		"Delete": func(s *Session, key []byte) error { return s.Delete(key) },
@@ -101,7 +101,7 @@ func TestDeleteOfTheExpiredCounts(t *testing.T) {
 			for n := range uint64(keys) {
 				putUntil(t, s, n, now+10)
 			}
-			now += 10 // they have expired, and nobody has counted them out
+			now += 10 // they have expired but are still counted
 			if all, _, _ := st.KeyCount(); all != keys {
 				t.Fatalf("%d keys count", all)
 			}
@@ -124,7 +124,7 @@ func TestDeleteOfTheExpiredCounts(t *testing.T) {
 	}
 }
 
-// TestTimeToLive stores records for some time, each way, and lets the time pass.
+// TestTimeToLive stores records with a time to live, in each way, and advances the clock.
 func TestTimeToLive(t *testing.T) {
 	opts := small(device.NewMemory(), 8, 8)
 	now := int64(MinExpires) * 4
@@ -164,7 +164,7 @@ func TestTimeToLive(t *testing.T) {
 	closeAll(t, s, st)
 }
 
-// TestExpiryAsTime converts to milliseconds and back: never earlier than asked for.
+// TestExpiryAsTime converts times to milliseconds and back. The result is never earlier.
 func TestExpiryAsTime(t *testing.T) {
 	at := time.Date(2031, 2, 3, 4, 5, 6, 7_000_000, time.UTC)
 	for in, want := range map[time.Time]time.Time{

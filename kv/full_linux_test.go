@@ -30,7 +30,7 @@ func smallDisk(t *testing.T) string {
 	return dir
 }
 
-// TestFullDiskGoesOn fills a disk and then frees space: the store goes on, and has all
+// TestFullDiskGoesOn fills a disk and then frees space. The store continues, and has all
 // acknowledged writes.
 func TestFullDiskGoesOn(t *testing.T) {
 	dir := smallDisk(t)
@@ -90,9 +90,9 @@ func TestFullDiskGoesOn(t *testing.T) {
 	closeAll(t, st)
 }
 
-// TestFullDisk writes until the disk is full: errors say so and name the file. What was
-// committed can be read, also after the store was reopened on the full disk. With space it
-// goes on.
+// TestFullDisk writes until the disk is full. Errors say so and name the file. Committed
+// records can be read, also after the store was reopened on the full disk. With space it
+// continues.
 func TestFullDisk(t *testing.T) {
 	dir := smallDisk(t)
 	opts := small(nil, 8, 8)
@@ -146,7 +146,7 @@ func TestFullDisk(t *testing.T) {
 		t.Errorf("Close: %v", err)
 	}
 	ballast := filepath.Join(dir, "ballast")
-	for range 2 { // the first one frees what was not committed
+	for range 2 { // the first one frees the space of uncommitted records
 		f, err := os.OpenFile(ballast, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o666)
 		for err == nil {
 			_, err = f.Write(make([]byte, 4096))

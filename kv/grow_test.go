@@ -15,9 +15,9 @@ import (
 	"github.com/redykv/redykv/kv/internal/manifest"
 )
 
-// TestGrowthUnderEveryOperation has sessions insert, read, change and delete keys
-// of their own while the index doubles again and again, by itself and on demand,
-// and compares with a map each.
+// TestGrowthUnderEveryOperation inserts, reads, changes and deletes keys while the index
+// doubles repeatedly, by itself and on demand. Each session has its own keys and compares them
+// with a map.
 func TestGrowthUnderEveryOperation(t *testing.T) {
 	for name, tc := range map[string]struct {
 		sizes  [2]int
@@ -62,7 +62,7 @@ func TestGrowthUnderEveryOperation(t *testing.T) {
 	}
 }
 
-// growthPlay is one session's game with keys of its own.
+// growthPlay is the run of one session on its own keys.
 type growthPlay struct {
 	s           *Session
 	first, keys uint64
@@ -150,8 +150,8 @@ func (p *growthPlay) check(t *testing.T, key uint64) {
 	}
 }
 
-// TestGrowthLosesNoInsert has sessions race for the same fresh keys: an entry that
-// were there twice would lose increments.
+// TestGrowthLosesNoInsert inserts the same new keys in several sessions at once. A duplicate
+// entry would lose increments.
 func TestGrowthLosesNoInsert(t *testing.T) {
 	const keys, sessions = 20_000, 4
 	st := open(t, Options{
@@ -163,7 +163,7 @@ func TestGrowthLosesNoInsert(t *testing.T) {
 			s := st.NewSession()
 			defer closeAll(t, s)
 			for n := range uint64(keys) {
-				if err := s.RMW(key8(n^i), add(1)); err != nil { // near each other, in different orders
+				if err := s.RMW(key8(n^i), add(1)); err != nil { // neighboring keys, in different orders
 					t.Error(err)
 					return
 				}
@@ -186,9 +186,9 @@ func TestGrowthLosesNoInsert(t *testing.T) {
 	closeAll(t, st)
 }
 
-// TestGrownStoreReopens makes sure that a store that has grown is opened with an
-// index that tells at least as many keys apart, whatever its options say, and that
-// recovery grows an index that was too small.
+// TestGrownStoreReopens checks that a store that has grown is opened with an index that
+// distinguishes at least as many keys, whatever its options, and that recovery grows an index
+// that was too small.
 func TestGrownStoreReopens(t *testing.T) {
 	const keys = 5000
 	dev := device.NewMemory()
@@ -210,7 +210,7 @@ func TestGrownStoreReopens(t *testing.T) {
 	if err != nil || meta.IndexBits != bits {
 		t.Fatalf("metadata %+v, %v, want %d bits", meta, err, bits)
 	}
-	for _, atFirst := range []int{0, bits} { // as it is, and as if the metadata knew nothing of the growth
+	for _, atFirst := range []int{0, bits} { // with the recorded size of the index, and without
 		dev = dev.Reopen()
 		meta.IndexBits -= atFirst
 		opts.Device = dev
@@ -227,7 +227,7 @@ func TestGrownStoreReopens(t *testing.T) {
 func TestGrowIndexIsWholeOrNotAtAll(t *testing.T) {
 	st := open(t, Options{Device: device.NewMemory(), KeySize: 8, ValueSize: 8, indexBits: 3, FixedIndex: true})
 	ctx, cancel := context.WithCancel(context.Background())
-	st.resizing <- struct{}{} // somebody wants it to stay as it is
+	st.resizing <- struct{}{} // keeps the index from growing
 	grown := make(chan error)
 	go func() { grown <- st.GrowIndex(ctx) }()
 	cancel()
@@ -252,7 +252,7 @@ func TestGrowIndexIsWholeOrNotAtAll(t *testing.T) {
 	}
 }
 
-// BenchmarkGrowth reads from a store as it is, and while its index doubles.
+// BenchmarkGrowth reads from a store, with and without growth of its index.
 func BenchmarkGrowth(b *testing.B) {
 	const keys = 4 << 20
 	for _, growing := range []bool{false, true} {

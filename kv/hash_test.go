@@ -12,9 +12,9 @@ import (
 	"github.com/redykv/redykv/kv/internal/index"
 )
 
-// xxCollisions are 1<<n keys that XXH64 maps to the same without a seed. In each of its
-// lanes a difference of the first 8 bytes is undone 32 bytes later. Without knowing the
-// seed one guesses a sign for each of the n, and half of the guesses are right.
+// xxCollisions returns 1<<n keys that XXH64 without a seed maps to the same hash. In each of
+// its lanes a difference in the first 8 bytes is undone 32 bytes later. Without the seed one
+// guesses a sign for each of the n, and half of the guesses are right.
 func xxCollisions(t *testing.T, n int) (keys [][]byte) {
 	const prime1, prime2 = 11400714785074694791, 14029467366897019727
 	inverse := func(p uint64) uint64 { // of an odd number, by Newton's method
@@ -52,7 +52,7 @@ func xxCollisions(t *testing.T, n int) (keys [][]byte) {
 	return keys
 }
 
-// chosenBits are those of bucket and tag in an index of 16 buckets.
+// chosenBits is the number of bits of bucket and tag in an index of 16 buckets.
 const chosenBits = 4 + tagBits
 
 // choose finds n keys that hash maps to one bucket and tag.
@@ -67,14 +67,13 @@ func choose(n int, hash func([]byte) uint64, key func(n uint64) []byte) (keys []
 	return keys
 }
 
-// TestChosenKeys stores keys that somebody has chosen for one chain, who knows the
-// program, or the seed of another store, and counts the records on the device that
-// reading them takes.
+// TestChosenKeys stores keys chosen to share one chain, by an attacker that knows the program,
+// or the seed of another store. It counts the device reads that reading them takes.
 func TestChosenKeys(t *testing.T) {
 	const keys, known = 64, 77
 	text := func(n uint64) []byte { return append([]byte("user"), key8(n)...) }
 	hash := index.NewHash(known)
-	folded := func(key []byte) uint64 { // as words were hashed before there was a seed
+	folded := func(key []byte) uint64 { // the hash of words without a seed
 		hi, lo := bits.Mul64(binary.LittleEndian.Uint64(key)^0x9e3779b97f4a7c15, 0x9fb21c651e98df25)
 		h := hi ^ lo
 		return h ^ h>>32
@@ -95,7 +94,7 @@ func TestChosenKeys(t *testing.T) {
 			if reads := readChosen(t, opts, tc.keys); reads > 2*keys {
 				t.Errorf("%d records on the device were read for %d keys", reads, keys)
 			}
-			// The keys are well chosen: of the store that they are for they make one chain.
+			// Check that the keys are well chosen: with the known hash they form one chain.
 			opts.Device, opts.hash, opts.hashSeed = device.NewMemory(), tc.hash, known
 			if reads := readChosen(t, opts, tc.keys); reads < keys*keys/3 {
 				t.Errorf("%d records on the device were read for %d keys of one chain", reads, keys)
@@ -104,8 +103,8 @@ func TestChosenKeys(t *testing.T) {
 	}
 }
 
-// readChosen returns how many records on the device it takes to read keys, in each way
-// that there is and after each way to open the store, whichever takes most.
+// readChosen returns the number of device reads for reading keys: the maximum over all ways to
+// read and all ways to open the store.
 func readChosen(t *testing.T, opts Options, keys [][]byte) (most uint64) {
 	st := open(t, opts)
 	s := st.NewSession()
@@ -114,7 +113,7 @@ func readChosen(t *testing.T, opts Options, keys [][]byte) (most uint64) {
 			t.Fatal(err)
 		}
 	}
-	for n := range uint64(1000) { // has them go to the device, and the index grow
+	for n := range uint64(1000) { // moves the keys to the device, and grows the index
 		if err := s.Upsert(key8(n|1<<63), key8(n)); err != nil {
 			t.Fatal(err)
 		}
@@ -137,7 +136,7 @@ func readChosen(t *testing.T, opts Options, keys [][]byte) (most uint64) {
 		}
 		closeAll(t, st)
 		opts.Device.(*device.Memory).Reopen()
-		opts.hashSeed = 0 // which the manifest knows
+		opts.hashSeed = 0 // taken from the manifest
 		st = open(t, opts)
 	}
 	closeAll(t, st)
@@ -170,8 +169,8 @@ var waysToRead = map[string]func(t *testing.T, s *Session, keys [][]byte) [][]by
 	},
 }
 
-// TestHashIsTheStores opens stores again: each has the seed that was drawn for it, and
-// one that was made with another function is refused.
+// TestHashIsTheStores reopens stores. Each keeps its seed, and one that was made with another
+// function is refused.
 func TestHashIsTheStores(t *testing.T) {
 	seeds := make(map[uint64]bool)
 	for range 4 {

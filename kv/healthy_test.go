@@ -13,7 +13,7 @@ import (
 	"github.com/redykv/redykv/kv/internal/manifest"
 )
 
-// deviceFiles is a device as Inspect looks at it.
+// deviceFiles presents a device to Inspect.
 type deviceFiles struct {
 	device.Device
 	t *testing.T
@@ -35,7 +35,7 @@ func (d deviceFiles) LostSums(int64, int64, func(from, until int64, err error)) 
 
 var _ io.ReaderAt = deviceFiles{}
 
-// healthyActs are what may be done to a store, before and while its power fails.
+// healthyActs are the actions on a store, before the power fails and when it does.
 var healthyActs = []struct {
 	name string
 	do   func(ctx context.Context, g *stage) error
@@ -75,9 +75,9 @@ var healthyActs = []struct {
 	}},
 }
 
-// TestInspectHealthy does anything to stores in any order, has their power fail at any
-// operation of the device, also while they are opened, to any of their states, and inspects
-// them: nothing is wrong with them.
+// TestInspectHealthy does random actions on stores, fails the power at any operation of the
+// device, also during recovery to any of their states, and inspects the stores. Inspection
+// finds no fault.
 func TestInspectHealthy(t *testing.T) {
 	for seed := range uint64(40) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -115,7 +115,7 @@ func TestInspectHealthy(t *testing.T) {
 				} else if m != nil && len(m.Checkpoints) > 0 && g.rng.IntN(3) == 0 {
 					g.opts.Recover = m.Checkpoints[g.rng.IntN(len(m.Checkpoints))].Name
 				}
-				if g.rng.IntN(2) == 0 { // cut off, it can be opened again
+				if g.rng.IntN(2) == 0 { // after a power failure it can be opened again
 					k := g.rng.Int64N(10)
 					done = append(done, fmt.Sprintf("opening at %q cut off after %d", g.opts.Recover, k))
 					g.dev.crashOpen(t, g.opts, k, true)

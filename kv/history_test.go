@@ -13,14 +13,13 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// A history is what concurrent sessions did to a key: what each operation was
-// asked, what it saw, and between which moments. The store is linearizable if for
-// each key there is an order of its operations, in which each of them comes at one
-// moment between its two, that explains what all of them saw.
+// A history records the operations of concurrent sessions on a key: the arguments and result
+// of each, and the times of its begin and end. The store is linearizable if for each key there
+// is an order of its operations that explains all results, in which each operation takes
+// effect at one moment between its begin and its end.
 
-// deed is an operation in a history. A value is known by the number of the
-// operation that wrote it; 0 is no value. The number of a value whose record expires
-// has mortal in it.
+// deed is an operation in a history. A value is identified by the number of the operation that
+// wrote it; 0 is no value. The number of a value whose record expires contains mortal.
 type deed struct {
 	kind deedKind
 	key  uint64
@@ -32,7 +31,7 @@ const mortal = 1 << 40
 type deedKind uint8
 
 const (
-	deedRead   deedKind = iota // and what it saw
+	deedRead   deedKind = iota // has a result
 	deedUpsert                 // writes id
 	deedMortal                 // writes id, which expires when the clock is moved
 	deedDead                   // writes a record that has expired
@@ -50,9 +49,8 @@ func (d deed) String() string {
 	return fmt.Sprintf("%s %d", names[d.kind], d.id)
 }
 
-// historyModel is a key: its state is the number of its value, and so is what an
-// operation saw. An insert that succeeds saw 0; one that fails may have seen any
-// other.
+// historyModel is the model of a key. Its state is the number of its value, and a result is a
+// number as well. An insert that succeeds saw 0; one that fails may have seen any other value.
 var historyModel = porcupine.Model{
 	Init: func() any { return uint64(0) },
 	Step: func(state, input, output any) (bool, any) {
@@ -97,15 +95,15 @@ var historyModel = porcupine.Model{
 	},
 }
 
-// checkHistory reports a key whose history has no order.
+// checkHistory reports a key whose history is not linearizable.
 func checkHistory(t *testing.T, history []porcupine.Operation) {
 	t.Helper()
 	for _, part := range historyModel.Partition(history) {
 		if porcupine.CheckOperations(historyModel, part) {
 			continue
 		}
-		// The shortest beginning that has none either: its last operation is the one
-		// that cannot be explained.
+		// Find the shortest prefix that is not linearizable: its last operation cannot be
+		// explained.
 		slices.SortFunc(part, func(a, b porcupine.Operation) int { return int(a.Return - b.Return) })
 		n := 1
 		for ; n < len(part) && porcupine.CheckOperations(historyModel, part[:n]); n++ {
@@ -140,10 +138,10 @@ func TestHistoriesTellGoodFromBad(t *testing.T) {
 	}
 }
 
-// exists is what an insert saw that failed.
+// exists is the result of an insert that failed.
 const exists = 1<<64 - 1
 
-// chronicler carries out operations and writes their history.
+// chronicler executes operations and records their history.
 type chronicler struct {
 	sizes   [2]int
 	fillers uint64        // other keys
@@ -152,7 +150,7 @@ type chronicler struct {
 	ids     atomic.Uint64 // of operations, and so of values
 }
 
-// value is operation id's: its length follows from it where it may vary.
+// value returns the value of operation id. If lengths vary, its length depends on id.
 func (c *chronicler) value(dst []byte, id uint64) []byte {
 	n := c.sizes[1]
 	if c.sizes[0] == 0 {
@@ -166,7 +164,7 @@ func (c *chronicler) value(dst []byte, id uint64) []byte {
 	return dst
 }
 
-// id is the inverse of value, and checks that nothing is torn.
+// id is the inverse of value. It checks that the value is not torn.
 func (c *chronicler) id(value []byte) (uint64, error) {
 	if len(value) < 8 {
 		return 0, fmt.Errorf("value %x", value)
@@ -178,7 +176,7 @@ func (c *chronicler) id(value []byte) (uint64, error) {
 	return id, nil
 }
 
-// recorded is an operation under way.
+// recorded is an operation that has begun.
 type recorded struct {
 	deed
 	op   Op
@@ -187,7 +185,7 @@ type recorded struct {
 	call int64
 }
 
-// begin makes an operation, and notes that it begins.
+// begin makes an operation and records its begin.
 func (c *chronicler) begin(kind deedKind, key uint64) *recorded {
 	r := &recorded{deed: deed{kind, key, c.ids.Add(1)}}
 	r.op.Key = key8(key)
@@ -197,7 +195,7 @@ func (c *chronicler) begin(kind deedKind, key uint64) *recorded {
 			if r.saw, r.bad = 0, nil; u.Found {
 				r.saw, r.bad = c.id(u.Old)
 			}
-			for range r.id % 4 { // markers move while this session is inside
+			for range r.id % 4 { // markers move while this session is inside an epoch
 				runtime.Gosched()
 			}
 			return change(u)
@@ -241,7 +239,7 @@ func (c *chronicler) begin(kind deedKind, key uint64) *recorded {
 	return r
 }
 
-// end notes that it has ended.
+// end records the end of the operation.
 func (c *chronicler) end(r *recorded) (porcupine.Operation, error) {
 	end := c.clock.Add(1)
 	err := r.op.Err
