@@ -11,7 +11,7 @@ import (
 	"github.com/redykv/redykv/internal/machine"
 )
 
-// benchCapacity is far beyond the processor's caches.
+// benchCapacity exceeds the processor's caches by far.
 const benchCapacity = 256 << 20
 
 // readRounds does rounds of depth random reads of size bytes: enqueue all, one
@@ -54,7 +54,7 @@ func benchCache(t testing.TB, transport string, batch, depth int) *Cache {
 		configuration.ServerThreads = 1
 	}
 	cache := c.create(t, Config{Capacity: benchCapacity, Configuration: configuration})
-	// Memory that was never written is one page of zeros, and always cached.
+	// Memory that was never written is one page of zeros, which is always cached.
 	s := newSession(t, cache, 1)
 	page := make([]byte, 1<<20)
 	for addr := int64(0); addr < benchCapacity; addr += int64(len(page)) {
@@ -103,7 +103,7 @@ func BenchmarkCallbacks(b *testing.B) {
 	}
 }
 
-// No operation allocates, on either path, nor does a log's device.
+// No operation allocates, on either path, nor does a Device.
 func TestNoAllocations(t *testing.T) {
 	if machine.RaceDetector {
 		t.Skip("the race detector allocates")
@@ -119,7 +119,7 @@ func TestNoAllocations(t *testing.T) {
 		d.end.Store(benchCapacity) // as if it had been written
 		for name, q := range map[string]device.Queue{"session": s, "device": q} {
 			readRounds(t, q, 64, 24, 10)
-			// The rounds' own buffers take three.
+			// The rounds' own buffers take three allocations.
 			if n := testing.AllocsPerRun(5, func() { readRounds(t, q, 64, 24, 100) }); n > 10 {
 				t.Errorf("b=%d, %s: %v allocations in 6400 reads", batch, name, n)
 			}
@@ -128,7 +128,7 @@ func TestNoAllocations(t *testing.T) {
 	}
 }
 
-// BenchmarkReadsBesideHeldWrites is reads one by one, while so many writes to another
+// BenchmarkReadsBesideHeldWrites measures single reads while a number of writes to another
 // region wait for its gate.
 func BenchmarkReadsBesideHeldWrites(b *testing.B) {
 	for _, held := range []int{0, 1, 1000, 10_000} {

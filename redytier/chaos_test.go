@@ -24,20 +24,20 @@ var (
 	chaosSeed  = flag.Uint64("chaos.seed", 1, "TestChaos's first seed")
 )
 
-// cellHistory is what a chaos worker knows of 8 bytes that only it writes: the writes to
-// them in program order, back to the last that is known to have taken place. What
-// failed may have taken place or not, until a later one has.
+// cellHistory is what a chaos worker knows of 8 bytes that only it writes: the writes to them
+// in program order, back to the last that certainly took effect. A failed write may have taken
+// effect, until a later one certainly has.
 type cellHistory struct{ writes []*attempt }
 
 type attempt struct {
 	value  uint64
-	losses uint64 // that were told of the word's region before
+	losses uint64 // reported for the word's region before the write
 	ended  bool
 	err    error
 }
 
-// allowed are the values that a read may see that was issued after n writes: zero only
-// where nothing was written for certain since the region was lost, for all that was told.
+// allowed returns the values that a read may return that was issued after n writes. Zero is
+// allowed only if no write has succeeded since the last reported loss of the region.
 func (w *cellHistory) allowed(n int, losses uint64) (values []uint64) {
 	for i := n - 1; i >= 0; i-- {
 		values = append(values, w.writes[i].value)
@@ -51,8 +51,7 @@ func (w *cellHistory) allowed(n int, losses uint64) (values []uint64) {
 	return append(values, 0)
 }
 
-// losses counts, by region, how often the application was told that what it held was
-// lost. Zeros come after that.
+// losses counts, by region, the DataLost events: the region may answer with zeros afterwards.
 type losses struct {
 	size    int64
 	regions [64]atomic.Uint64
@@ -68,8 +67,8 @@ func (l *losses) tell(e Event) {
 
 func (l *losses) of(addr int64) uint64 { return l.regions[addr/l.size].Load() }
 
-// chaosWorker writes and reads words of its part of a cache. Operations fail now
-// and then; those that do not are right.
+// chaosWorker writes and reads words of its part of a cache. Operations may fail; those that
+// succeed must be correct.
 type chaosWorker struct {
 	*pump
 	r      *rand.Rand
@@ -130,7 +129,7 @@ func (w *chaosWorker) ended(c device.Completion, n int, addr int64) {
 	}
 }
 
-// settle forgets what is decided: everything has ended.
+// settle drops decided writes from the histories. No operation is pending.
 func (w *chaosWorker) settle() {
 	w.drain()
 	for i := range w.words {
@@ -144,12 +143,12 @@ func (w *chaosWorker) settle() {
 	}
 }
 
-// TestChaos lets sessions write and read at random while regions move, the cache is
-// reshaped, the data path reconfigured, VMs are reclaimed, servers die, sessions come
-// and go, connections are cut and delayed, and frames are altered. Every operation ends
-// once; a read that succeeds is right, in the order of its session's calls.
+// TestChaos lets sessions write and read at random while regions move, the cache is reshaped
+// and reconfigured, VMs are reclaimed, servers die, sessions are opened and closed,
+// connections are cut and delayed, and frames are corrupted. Every operation ends once. A read
+// that succeeds is correct, in the order of its session's calls.
 func TestChaos(t *testing.T) {
-	seed := *chaosSeed // another for each
+	seed := *chaosSeed // another one for each transport
 	forAll(t, func(t *testing.T, c *cluster, cfg Config) {
 		if len(c.vms) < 2 {
 			return
@@ -162,11 +161,11 @@ func TestChaos(t *testing.T) {
 	})
 }
 
-// callBacks reads by the callback API until over is set. Each call is called back.
+// callBacks reads by the callback API until over is set. Each call gets its callback.
 func callBacks(t *testing.T, cache *Cache, capacity int64, over *atomic.Bool) {
 	client := cache.NewClient()
 	for at := int64(0); !over.Load() && !t.Failed(); at = (at + 4099) % (capacity - 8) {
-		var calls sync.WaitGroup // that ends twice panics
+		var calls sync.WaitGroup // panics if a callback runs twice
 		for range 16 {
 			calls.Add(1)
 			err := client.Read(t.Context(), make([]byte, 8), at, func(_ int, err error) {
@@ -223,21 +222,21 @@ func chaos(t *testing.T, c *cluster, cfg Config, seed uint64) {
 	alive := len(c.vms)
 	for range *chaosSteps {
 		var err error
-		what := "" // nothing to be done
+		what := "" // no operation
 		switch r.IntN(8) {
 		case 0:
 			configuration := configurations[r.IntN(len(configurations))]
 			what, err = fmt.Sprintf("reconfigure to %+v", configuration), cache.Reconfigure(t.Context(), configuration)
 		case 1:
-			if alive > 2 { // one can die, and another be left
+			if alive > 2 { // one can die, and another can be left
 				alive--
 				c.kill(alive)
 				what = "kill"
 			}
-		case 2: // what is added at the end is nobody's
+		case 2: // added bytes belong to no worker
 			capacity, slo := cfg.Capacity+r.Int64N(50_000), SLO{RecordSize: r.IntN(2)}
 			what, err = fmt.Sprintf("reshape to %d, %+v", capacity, slo), cache.Reshape(t.Context(), capacity, slo)
-		case 3: // the keeper leaves it, beside what comes next
+		case 3: // the keeper leaves the VM during the next operations
 			vm := c.vms[r.IntN(alive)].Id
 			what = "reclaim " + vm
 			c.events <- &managerv1.WatchResponse{
@@ -252,7 +251,7 @@ func chaos(t *testing.T, c *cluster, cfg Config, seed uint64) {
 			vm := c.vms[r.IntN(alive)].Id
 			what, err = "migrate from "+vm, cache.Migrate(t.Context(), vm)
 		}
-		t.Logf("%s: %v", what, err) // it may fail, but not harm
+		t.Logf("%s: %v", what, err) // may fail, but not harm
 	}
 	faulty.Set(fabric.FaultOptions{})
 	over.Store(true)
@@ -265,7 +264,7 @@ func chaos(t *testing.T, c *cluster, cfg Config, seed uint64) {
 		t.Error("nothing succeeded")
 	}
 	t.Logf("%d operations succeeded, faults %+v", oks, faulty.Counts())
-	// With nothing going wrong any more, all of it answers.
+	// Without faults all of the cache answers again.
 	until(t, func() bool { return cache.Err() == nil })
 	if err := cache.Delete(context.Background()); err != nil {
 		t.Error(err)

@@ -12,7 +12,7 @@ import (
 	"github.com/redykv/redykv/manager/plan"
 )
 
-// twoSizes sells VMs of two and of four regions.
+// twoSizes is a menu of VMs with memory for two and for four regions.
 func twoSizes() *menu.Menu {
 	sold := func(price float64) []menu.Sold {
 		return []menu.Sold{{CloudRegion: "here", Distance: 1, Price: price}}
@@ -23,8 +23,8 @@ func twoSizes() *menu.Menu {
 	}}
 }
 
-// A cache of two VMs leaves both of them for one that has become cheaper, while it is
-// used, and they are given back (R29).
+// A cache on two VMs leaves both for one that has become cheaper, while it is used. The two
+// VMs are released (R29).
 func TestCheaperVM(t *testing.T) {
 	m := sizesWith(t, 0.5, manager.Economy{Every: time.Millisecond, Dwell: time.Millisecond})
 	cache := m.create(t, m, Config{Transport: "mem", Configuration: configurations[0]})
@@ -48,14 +48,14 @@ func TestCheaperVM(t *testing.T) {
 	}
 }
 
-// sizes is a manager of VMs of twoSizes, of which the larger cost so much. Caches stay
-// where they are by themselves.
+// sizes returns a manager of VMs of twoSizes, the larger at price four. It proposes no moves
+// to cheaper VMs.
 func sizes(t *testing.T, four float64) *managed {
 	t.Helper()
 	return sizesWith(t, four, manager.Economy{Every: -1})
 }
 
-// sizesWith is sizes for caches that move to save as economy says.
+// sizesWith is sizes with proposals of moves as economy configures them.
 func sizesWith(t *testing.T, four float64, economy manager.Economy) *managed {
 	t.Helper()
 	quiet := slog.New(slog.DiscardHandler)
@@ -78,7 +78,7 @@ func sizesWith(t *testing.T, four float64, economy manager.Economy) *managed {
 	return &managed{Embedded: e, vms: vms, events: make(chan Event, 256)}
 }
 
-// price changes what the larger VMs of sizes cost.
+// price sets the price of the larger VMs of sizes.
 func (m *managed) price(t *testing.T, four float64) {
 	t.Helper()
 	err := m.vms.(*allocator.InProcess).Market().Change([]menu.Kind{{Type: "four", Distance: 1}}, menu.Change{Price: new(plan.Dollars(four))})
@@ -87,11 +87,11 @@ func (m *managed) price(t *testing.T, four float64) {
 	}
 }
 
-// A cache that grows gets one more VM, or moves to one that is large enough for all of
-// it, with the same configuration, if that saves enough (R74).
+// A cache that grows gets one more VM, or moves to one larger VM for all of it with the same
+// configuration if that saves enough (R74).
 func TestGrowToOneLargerVM(t *testing.T) {
 	const before, after = 2 * managedRegion, 4*managedRegion - 100
-	for price, moves := range map[float64]bool{0.15: true, 0.19: false} { // another small one: 0.1 more
+	for price, moves := range map[float64]bool{0.15: true, 0.19: false} { // another small one costs 0.1 more
 		for _, configuration := range configurations {
 			m := sizes(t, price)
 			cache := m.create(t, m, Config{Transport: "mem", Configuration: configuration, Capacity: before})
@@ -125,7 +125,7 @@ func TestGrowToOneLargerVM(t *testing.T) {
 	}
 }
 
-// A cache that grows by moving, and cannot, is as it was (R76).
+// If a cache cannot grow by moving, nothing changes (R76).
 func TestGrowToOneLargerVMFails(t *testing.T) {
 	m := sizes(t, 0.15)
 	cache := m.create(t, m, Config{

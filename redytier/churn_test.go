@@ -13,7 +13,7 @@ import (
 	"github.com/redykv/redykv/manager/allocator"
 )
 
-// churnRounds is how often something is made and ended over a transport.
+// churnRounds is the number of rounds of a churn test over a transport.
 func churnRounds(transport string) int {
 	switch {
 	case testing.Short() || machine.RaceDetector:
@@ -24,8 +24,7 @@ func churnRounds(transport string) int {
 	return 10_000
 }
 
-// churn goes through the rounds of a transport, after some that do not count, and looks
-// at what they have left.
+// churn runs the rounds of a transport after some warm-up rounds, and checks for leaks.
 func churn(t *testing.T, transport string, first int, round func(i int)) {
 	for i := range first {
 		round(i)
@@ -37,8 +36,8 @@ func churn(t *testing.T, transport string, first int, round func(i int)) {
 	before.CheckLeft(t, rounds)
 }
 
-// Sessions come and go, with requests under way or without, and leave nothing at either
-// end: no memory, no region, no descriptor, no goroutine.
+// Sessions are opened and closed, with and without pending requests, and leave nothing at
+// either end: no memory, region, descriptor or goroutine.
 func TestSessionChurn(t *testing.T) {
 	for _, transport := range transporttest.Names(t) {
 		for what, configuration := range map[string]Configuration{"one-sided": configurations[0], "batches": configurations[1]} {
@@ -50,11 +49,11 @@ func TestSessionChurn(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					if i%4 != 0 { // or it was never used
+					if i%4 != 0 { // the fourth session stays unused
 						buf := make([]byte, 100)
 						err = errors.Join(s.Write(buf, 0, 1), s.Read(buf, 1<<15, 2), s.Submit())
 					}
-					if i%4 == 1 { // or they are under way when it ends
+					if i%4 == 1 { // the requests stay pending when the session ends
 						err = errors.Join(err, s.Wait(t.Context()))
 					}
 					if err = errors.Join(err, s.Close()); err != nil {
@@ -62,7 +61,7 @@ func TestSessionChurn(t *testing.T) {
 					}
 				}
 				churn(t, transport, 100, round)
-				if m := cache.Metrics(); m.Sessions != 1 || m.Errors != 0 { // its client thread's
+				if m := cache.Metrics(); m.Sessions != 1 || m.Errors != 0 { // the client thread's session
 					t.Errorf("%+v", m)
 				}
 				if err := cache.Delete(t.Context()); err != nil {
@@ -74,7 +73,7 @@ func TestSessionChurn(t *testing.T) {
 	}
 }
 
-// Caches come and go, and leave nothing, neither here nor with the server or the manager.
+// Caches are created and deleted and leave nothing in the client, the server or the manager.
 func TestCacheChurn(t *testing.T) {
 	for _, transport := range transporttest.Names(t) {
 		t.Run(transport, func(t *testing.T) {

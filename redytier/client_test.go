@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// Requests of the callback API on the same bytes execute in the order of the
-// calls, and each is called back once.
+// Requests of the callback API on the same bytes execute in the order of the calls, and each
+// callback runs once.
 func TestCallbacks(t *testing.T) {
 	forAll(t, func(t *testing.T, c *cluster, cfg Config) {
 		cache := c.create(t, cfg)
@@ -130,7 +130,8 @@ func TestCallFromCallback(t *testing.T) {
 	}
 }
 
-// Delete in the middle: every accepted request is called back, none after.
+// Delete while requests are pending: every accepted request gets its callback, none
+// afterwards.
 func TestDeleteCallsBack(t *testing.T) {
 	forAll(t, func(t *testing.T, c *cluster, cfg Config) {
 		cache := c.create(t, cfg)

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// counting is an application thread that counts up words of its own and checks that
-// reads find the count in program order.
+// counting is an application thread that increments its words and checks that reads return the
+// counts in program order.
 type counting struct {
 	t      *testing.T
 	client *Client
@@ -50,8 +50,8 @@ func (w *counting) ended(err error) {
 	w.under.Done()
 }
 
-// Client threads come and go under live handles: no call is lost, each is called
-// back once, and what a handle asks for keeps its order.
+// Client threads are replaced while handles are used: no call is lost, each callback runs
+// once, and each handle's calls keep their order.
 func TestClientsAcrossReconfigure(t *testing.T) {
 	for _, tuning := range []Tuning{{}, {Locks: true}, {Pinning: PinAlways}} {
 		if tuning.Pinning == PinAlways && runtime.GOOS != "linux" {
@@ -88,7 +88,7 @@ func TestClientsAcrossReconfigure(t *testing.T) {
 	}
 }
 
-// Handles are spread over the client threads evenly, and stay where they are.
+// Handles are distributed evenly over the client threads, and keep theirs.
 func TestHandlesAreSpread(t *testing.T) {
 	c := newCluster(t, "mem", 1, 1<<20)
 	cache := c.create(t, Config{Capacity: 100_000, Configuration: Configuration{ClientThreads: 3, BatchSize: 1, QueueDepth: 2}})
@@ -140,7 +140,7 @@ func TestTwoSided(t *testing.T) {
 }
 
 // As many client threads as the paper's client has cores, and as many sessions of the
-// application, live through a new configuration: servers have room for all rings.
+// application, continue across a Reconfigure: servers have room for all rings.
 func TestManyClientThreads(t *testing.T) {
 	c := newCluster(t, "mem", 1, 1<<20)
 	many := Configuration{ClientThreads: 30, ServerThreads: 1, BatchSize: 4, QueueDepth: 2}
@@ -159,8 +159,8 @@ func TestManyClientThreads(t *testing.T) {
 	w.under.Wait()
 }
 
-// A session that takes notice of an earlier change while connections for the next one
-// are made keeps them: the table will need them.
+// A session that handles an earlier change while connections for the next change are added
+// keeps these connections: the next table needs them.
 func TestMailBeforeTheTable(t *testing.T) {
 	c := newCluster(t, "mem", 1, 1<<20)
 	cache := c.create(t, Config{Capacity: 100_000})

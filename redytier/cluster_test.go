@@ -27,11 +27,11 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// cluster is a manager and its VMs in this process: it spreads every cache over
-// all of them, and loses them on demand.
+// cluster is a manager and its VMs in this process. It spreads every cache over all VMs, and
+// loses VMs on demand.
 type cluster struct {
 	managerv1connect.UnimplementedManagerServiceHandler
-	client  Manager // reaches it
+	client  Manager // of the manager's service
 	vms     []*managerv1.Vm
 	servers []*server.Server
 	events  chan *managerv1.WatchResponse
@@ -43,7 +43,7 @@ type cluster struct {
 
 	mu      sync.Mutex
 	caches  int            // allocated and not deallocated
-	grants  map[string]int // VM of each, of all caches
+	grants  map[string]int // VM of each grant, of all caches
 	granted int
 	dead    map[int]bool
 	settled *managerv1.SettleRequest // the last
@@ -105,7 +105,7 @@ func (c *cluster) Allocate(ctx context.Context, req *connect.Request[managerv1.A
 	return connect.NewResponse(answer), nil
 }
 
-// grant makes up a share of VM i.
+// grant makes a grant of VM i.
 func (c *cluster) grant(i int, regions uint32) *managerv1.Grant {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -118,7 +118,7 @@ func (c *cluster) grant(i int, regions uint32) *managerv1.Grant {
 	return &managerv1.Grant{Vm: c.vms[i], Regions: regions, Id: id}
 }
 
-// Reallocate spreads the regions over the VMs that live and are not to be avoided.
+// Reallocate spreads the regions over the living VMs that need not be avoided.
 func (c *cluster) Reallocate(ctx context.Context, req *connect.Request[managerv1.ReallocateRequest]) (*connect.Response[managerv1.ReallocateResponse], error) {
 	m := req.Msg
 	if c.refuse != nil {
@@ -173,7 +173,7 @@ func (c *cluster) Settle(ctx context.Context, req *connect.Request[managerv1.Set
 	return connect.NewResponse(&managerv1.SettleResponse{}), nil
 }
 
-// kill ends server i as a failure does: with all that it lends.
+// kill ends server i and the memory that it lends, like a failure.
 func (c *cluster) kill(i int) {
 	c.mu.Lock()
 	if c.dead == nil {
@@ -251,7 +251,7 @@ func (c *cluster) nothingLeft(t testing.TB) {
 	}
 }
 
-// until returns when something has come true that nobody announces.
+// until polls until a condition holds.
 func until(t testing.TB, so func() bool) {
 	t.Helper()
 	for !so() {

@@ -9,7 +9,7 @@ import (
 	"github.com/redykv/redykv/manager"
 )
 
-// A Create that fails takes back all it took (R3).
+// A Create that fails undoes everything (R3).
 func TestCreateFailsWithoutEffect(t *testing.T) {
 	const capacity, regionSize = 10 * 16 << 10, 16 << 10
 	for name, tc := range map[string]struct {
@@ -73,8 +73,8 @@ func TestConfigIsChecked(t *testing.T) {
 	}
 }
 
-// A cache whose regions nobody has named a size for gets smaller ones where no VM holds
-// those that it would have had.
+// A cache without a configured region size gets smaller regions if no VM has room for one of
+// the default size.
 func TestSmallerRegions(t *testing.T) {
 	mgr, err := manager.Embed(t.Context(), manager.EmbedOptions{VMMemory: 3 << 20, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Sets of spans against sets of numbers.
+// Compares spans with sets of numbers.
 func TestSpans(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const top = 30

@@ -50,12 +50,12 @@ func TestDeviceConformance(t *testing.T) {
 	}
 }
 
-// word is what the log holds at the eight bytes of addr.
+// word returns the eight bytes of the log at addr.
 func word(addr int64) uint64 { return uint64(addr)*0x9e3779b97f4a7c15 + 1 }
 
-// A log runs many times around a small ring, written through two queues, while
-// readers read all over what the device says it holds. A read brings the log's
-// bytes or ErrNotHeld, never those of another lap.
+// A log wraps many times around a small ring, written through two queues, while readers read
+// everything that the device holds. A read returns the log's bytes or ErrNotHeld, never those
+// of another lap.
 func TestDeviceWrapsAround(t *testing.T) {
 	forDevices(t, 2, 1<<20, func(t *testing.T, c *cluster, configuration Configuration) {
 		d := c.open(t, 100_000, configuration)
@@ -151,7 +151,7 @@ func closeQueue(t *testing.T, q device.Queue) {
 	}
 }
 
-// finish carries one operation out alone. A refusal is a completion as well.
+// finish executes one operation alone. A refusal counts as a completion.
 func finish(t testing.TB, q device.Queue, start func() error, check func(device.Completion)) {
 	if err := start(); err != nil {
 		check(device.Completion{Err: err})
@@ -169,7 +169,7 @@ func finish(t testing.TB, q device.Queue, start func() error, check func(device.
 	check(done[0])
 }
 
-// A device whose whole memory is lost goes on, and holds nothing; until its cache is
+// A device whose whole memory is lost continues, and holds nothing, until its cache is
 // deleted.
 func TestDeviceLosesMemory(t *testing.T) {
 	forDevices(t, 1, 1<<20, func(t *testing.T, c *cluster, configuration Configuration) {
@@ -221,8 +221,8 @@ func TestDeviceLosesMemory(t *testing.T) {
 	})
 }
 
-// A write whose place is still being written with the lap before is a hole, and can
-// be filled when that is over.
+// A write whose place is still being written with the previous lap becomes a hole, which can
+// be filled when that write has ended.
 func TestDeviceMissesWhatItCannotPlace(t *testing.T) {
 	c := newCluster(t, "mem", 1, 1<<20)
 	d := c.open(t, 64<<10, configurations[0])
@@ -266,14 +266,14 @@ func TestDeviceMissesWhatItCannotPlace(t *testing.T) {
 	closeQueue(t, slow)
 	refill(nil)
 	read(nil)
-	refill(device.ErrNotHeld) // there is no hole any more
+	refill(device.ErrNotHeld) // the hole is filled
 	closeQueue(t, fast)
 	if err := d.Close(); err != nil {
 		t.Error(err)
 	}
 }
 
-// A tiered log whose cache dies under it goes on without an error.
+// A tiered log continues without an error when its cache dies.
 func TestTieredOutlivesCache(t *testing.T) {
 	forDevices(t, 2, 1<<20, func(t *testing.T, c *cluster, configuration Configuration) {
 		const page, pages = 4 << 10, 200

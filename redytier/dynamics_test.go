@@ -14,8 +14,8 @@ import (
 	"github.com/redykv/redykv/device"
 )
 
-// worker is a session that writes and reads its own part of a cache, [from, to),
-// and knows what every byte has to be.
+// worker is a session that writes and reads its part of a cache, [from, to), and knows the
+// expected bytes.
 type worker struct {
 	*pump
 	r        *rand.Rand
@@ -28,7 +28,7 @@ func newWorker(t *testing.T, cache *Cache, seed uint64, from, to int) *worker {
 	return &worker{pump: newPump(t, cache, 1+r.IntN(32)), r: r, from: from, to: to, model: make([]byte, to-from)}
 }
 
-// round does one operation at random.
+// round executes one random operation.
 func (w *worker) round() {
 	n := w.r.IntN(1 << w.r.IntN(15))
 	at := w.r.IntN(len(w.model))
@@ -57,7 +57,7 @@ func (w *worker) round() {
 	}
 }
 
-// check reads everything and compares.
+// check reads everything and compares it.
 func (w *worker) check() {
 	w.drain()
 	buf := make([]byte, len(w.model))
@@ -69,8 +69,7 @@ func (w *worker) check() {
 	w.drain()
 }
 
-// during runs workers over the whole of [0, size) while f goes on, and checks what
-// they wrote when it is through.
+// during runs workers over all of [0, size) while f runs, and then checks what they wrote.
 func during(t *testing.T, cache *Cache, size int, f func()) {
 	t.Helper()
 	const sessions = 3
@@ -93,8 +92,7 @@ func during(t *testing.T, cache *Cache, size int, f func()) {
 	f()
 }
 
-// expectLeft takes the events of one migration: those that are there, and one at
-// least.
+// expectLeft receives the events of one migration: at least one, and all that are queued.
 func expectLeft(events chan Event) (left []Event) {
 	for {
 		left = append(left, <-events)
@@ -104,11 +102,11 @@ func expectLeft(events chan Event) (left []Event) {
 	}
 }
 
-// Regions move from VM to VM and back while sessions work on them.
+// Regions move from VM to VM and back while sessions use them.
 func TestMigrate(t *testing.T) {
 	forAll(t, func(t *testing.T, c *cluster, cfg Config) {
 		if len(c.vms) < 2 {
-			return // nowhere to go
+			return // no other VM
 		}
 		events := make(chan Event, 64)
 		cfg.OnEvent = func(e Event) { events <- e }
@@ -138,7 +136,7 @@ func TestMigrate(t *testing.T) {
 	})
 }
 
-// A cache is asked for other batches and rings while sessions work.
+// A cache changes batches and rings while sessions use it.
 func TestReconfigure(t *testing.T) {
 	forAll(t, func(t *testing.T, c *cluster, cfg Config) {
 		cache := c.create(t, cfg)
@@ -166,8 +164,8 @@ func TestReconfigure(t *testing.T) {
 
 var reshapes = flag.Int("reshapes", 6, "how often TestReshape reshapes each cache")
 
-// A cache grows, shrinks, and moves to another SLO, with sessions at work in the
-// part that is always there.
+// A cache grows, shrinks, and moves to another SLO, while sessions use the part that always
+// exists.
 func TestReshape(t *testing.T) {
 	forAll(t, func(t *testing.T, c *cluster, cfg Config) {
 		cache := c.create(t, cfg)
@@ -187,7 +185,7 @@ func TestReshape(t *testing.T) {
 				if cache.Capacity() != capacity {
 					t.Fatalf("capacity %d, want %d", cache.Capacity(), capacity)
 				}
-				// What is new is zeros, and will not be when it is cut off.
+				// Added bytes are zeros. They are written here, before they are cut off.
 				p := newPump(t, cache, 2)
 				if before < capacity {
 					added := make([]byte, capacity-before)
@@ -219,7 +217,7 @@ func TestReshape(t *testing.T) {
 	})
 }
 
-// A Reshape that cannot be done leaves everything as it was.
+// A Reshape that fails changes nothing.
 func TestReshapeFails(t *testing.T) {
 	forAll(t, func(t *testing.T, c *cluster, cfg Config) {
 		cache := c.create(t, cfg)
@@ -243,8 +241,8 @@ func TestReshapeFails(t *testing.T) {
 	})
 }
 
-// A server dies: what it held comes back, from the recovery source or as zeros,
-// and the application is told which.
+// A server dies. Its regions answer again, with bytes from Recover or with zeros, and events
+// tell the application which.
 func TestLostRegionsComeBack(t *testing.T) {
 	forAll(t, func(t *testing.T, c *cluster, cfg Config) {
 		if len(c.vms) < 2 {

@@ -18,7 +18,7 @@ import (
 	"github.com/redykv/redykv/internal/fabric"
 )
 
-// This file tests what happens between two steps of an operation.
+// This file tests events between two steps of an operation.
 
 var oneSided = Configuration{ClientThreads: 1, BatchSize: 1, QueueDepth: 4}
 
@@ -44,7 +44,7 @@ func (p *dialHook) wrap(provider fabric.Provider) fabric.Provider {
 	return p
 }
 
-// A cache is deleted while requests wait for a gate, and others for them.
+// A cache is deleted while requests wait for a gate, and others wait for them.
 func TestDeleteWhileRequestsWait(t *testing.T) {
 	c := newCluster(t, "mem", 1, 1<<20)
 	cache := c.create(t, Config{Capacity: 1 << 16, RegionSize: 1 << 15, Configuration: oneSided, StrictOrder: true})
@@ -72,7 +72,7 @@ func TestDeleteWhileRequestsWait(t *testing.T) {
 	p.close()
 }
 
-// A session is opened while the VM that it connects to is left.
+// A session is opened while regions leave the VM that it connects to.
 func TestSessionOpensWhileAVMIsLeft(t *testing.T) {
 	c := newCluster(t, "mem", 2, 1<<20)
 	hook := &dialHook{}
@@ -93,7 +93,7 @@ func TestSessionOpensWhileAVMIsLeft(t *testing.T) {
 	p.close()
 }
 
-// Sessions that do nothing hold few connections, however often the data path changes.
+// Idle sessions hold few connections, however often the data path changes.
 func TestIdleSessionsHoldFewConnections(t *testing.T) {
 	c := newCluster(t, "mem", 1, 1<<20)
 	configuration := Configuration{ClientThreads: 1, ServerThreads: 1, BatchSize: 4, QueueDepth: 2}
@@ -105,7 +105,7 @@ func TestIdleSessionsHoldFewConnections(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// The first and the last of the session, and of the client thread.
+	// The first and the last connection of the session, and of the client thread.
 	until(t, func() bool {
 		status, err := c.servers[0].Status(t.Context(), nil)
 		return err == nil && status.Msg.Connections <= 4
@@ -140,7 +140,7 @@ func TestDeleteEndsAMigration(t *testing.T) {
 	c.nothingLeft(t)
 }
 
-// deaf is a manager whose answers to Reallocate get lost.
+// deaf is a manager whose answers to Reallocate are lost.
 type deaf struct{ Manager }
 
 func (m deaf) Reallocate(ctx context.Context, req *connect.Request[managerv1.ReallocateRequest]) (*connect.Response[managerv1.ReallocateResponse], error) {
@@ -148,7 +148,7 @@ func (m deaf) Reallocate(ctx context.Context, req *connect.Request[managerv1.Rea
 	return nil, errors.Join(err, context.Canceled)
 }
 
-// What a manager granted in an answer that never came is given back.
+// Grants in an answer that was lost are given back.
 func TestAnswerGetsLost(t *testing.T) {
 	c := newCluster(t, "mem", 2, 1<<20)
 	c.client = deaf{c.client}
@@ -164,7 +164,7 @@ func TestAnswerGetsLost(t *testing.T) {
 	}
 }
 
-// Memory is lost while a Reshape is at work: what the cache has, what it gets.
+// Memory is lost during a Reshape: memory that the cache has, or memory that it gets.
 func TestReshapeMeetsALoss(t *testing.T) {
 	t.Run("old", func(t *testing.T) {
 		c := newCluster(t, "mem", 2, 1<<20)
@@ -204,8 +204,7 @@ func TestReshapeMeetsALoss(t *testing.T) {
 	})
 }
 
-// A request over more regions than a connection has room for waits its turn on the
-// mirror, too.
+// A request over more regions than a connection has room for is also split on the mirror.
 func TestMirrorIsFull(t *testing.T) {
 	c := newCluster(t, "mem", 1, 1<<20)
 	cache := c.create(t, Config{Capacity: 1 << 16, RegionSize: 4 << 10, Configuration: oneSided})
@@ -228,11 +227,11 @@ func TestMirrorIsFull(t *testing.T) {
 	p.close()
 }
 
-// A VM is reclaimed while regions move to it, and with it the VM that they come from: both
-// are left, and nothing returns to either, though the manager would lend them again.
+// A target VM is reclaimed together with the VM that its regions come from. The cache leaves
+// both, and does not move back to either, although the manager would grant it.
 func TestTargetIsReclaimed(t *testing.T) {
 	const from, to, third = "vm-0", "vm-1", "vm-2"
-	for _, landed := range []bool{false, true} { // before the notices
+	for _, landed := range []bool{false, true} { // whether the move ends before the notices
 		c := newCluster(t, "mem", 3, 1<<20)
 		var left [2]atomic.Int64 // bytes that left from and to
 		cache := c.create(t, Config{
@@ -277,7 +276,7 @@ func TestTargetIsReclaimed(t *testing.T) {
 		})
 		until(t, func() bool { return left[0].Load() >= 1<<18 })
 		if landed {
-			until(t, func() bool { return left[1].Load() >= 1<<16+1<<18 }) // what it held first, too
+			until(t, func() bool { return left[1].Load() >= 1<<16+1<<18 }) // including its first regions
 		}
 		until(t, func() bool { return len(cache.keeper.reclaiming()) == 2 })
 		if err := cache.Migrate(t.Context(), third); err == nil {
@@ -286,7 +285,7 @@ func TestTargetIsReclaimed(t *testing.T) {
 	}
 }
 
-// A VM is lost while its regions are to move: nobody is told that they have moved.
+// A VM is lost before its regions move: no event says that they have moved.
 func TestSourceIsLost(t *testing.T) {
 	c := newCluster(t, "mem", 2, 1<<20)
 	events := make(chan Event, 64)
@@ -309,8 +308,8 @@ func TestSourceIsLost(t *testing.T) {
 	}
 }
 
-// A Reshape that fails changes nothing: what nobody has written to comes from the
-// file again, be it refused or ended while the regions move.
+// A Reshape that fails changes nothing, whether it is refused or ends while regions move:
+// regions that were not written are still filled from the file after a loss.
 func TestReshapeFailsWithAFile(t *testing.T) {
 	content := bytes.Repeat([]byte{7}, 60_000)
 	file := filepath.Join(t.TempDir(), "file")
@@ -355,8 +354,8 @@ func TestReshapeFailsWithAFile(t *testing.T) {
 	}
 }
 
-// While a control operation runs another is refused, if the application wants that;
-// what the cache does by itself waits.
+// While a control operation runs, another one of the application is refused if RefuseBusy is
+// set. The cache's own operations wait.
 func TestRefuseBusy(t *testing.T) {
 	c := newCluster(t, "mem", 2, 1<<20)
 	events := make(chan Event, 64)
@@ -387,7 +386,7 @@ func TestRefuseBusy(t *testing.T) {
 			break
 		}
 	}
-	until(t, func() bool { // the keeper gives the turn back
+	until(t, func() bool { // the keeper releases the turn
 		err := cache.Reshape(t.Context(), 1<<15, SLO{})
 		if err != nil && !errors.Is(err, ErrBusy) {
 			t.Fatal(err)
@@ -402,9 +401,9 @@ func TestRefuseBusy(t *testing.T) {
 	}
 }
 
-// A cache shrinks under requests beyond its new end (A37): what is on its way ends as
-// if nothing had happened, and the memory stays until then; what a connection was too
-// full for, or a gate held, ends with ErrOutOfRange.
+// A cache shrinks below pending requests (A37). Issued requests end normally, and the memory
+// stays until then. Requests that a full connection stopped, or that a gate holds, end with
+// ErrOutOfRange.
 func TestShrinkUnderRequests(t *testing.T) {
 	for _, configuration := range configurations {
 		c := newCluster(t, "mem", 1, 1<<20)
@@ -433,7 +432,7 @@ func TestShrinkUnderRequests(t *testing.T) {
 		}
 		flying := start(request{end, 100, nil}, request{100, 100, nil})
 		held := start(request{12 << 12, 100, ErrOutOfRange}, request{200, 100, nil})
-		stopped := start(request{0, 1 << 15, ErrOutOfRange}) // more regions than there is room for
+		stopped := start(request{0, 1 << 15, ErrOutOfRange}) // more regions than the connection has room for
 		if !stopped.s.stopped {
 			t.Fatalf("%+v: the connection takes all of it", configuration)
 		}

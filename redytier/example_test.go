@@ -11,9 +11,8 @@ import (
 	"github.com/redykv/redykv/redytier"
 )
 
-// A cache of 1 MiB from a manager and a cache server in this process. With
-// access.Dial in place of manager.Embed the memory is on other machines, and
-// nothing else changes.
+// A cache of 1 MiB from a manager and a cache server in this process. With access.Dial instead
+// of manager.Embed the memory is on other machines; nothing else changes.
 func Example() {
 	ctx := context.Background()
 	quiet := slog.New(slog.DiscardHandler)
@@ -27,8 +26,7 @@ func Example() {
 		log.Fatal(err)
 	}
 
-	// With callbacks, from any goroutine. The read follows the write to the same
-	// bytes.
+	// With callbacks, from any goroutine. The read follows the write to the same bytes.
 	buf := make([]byte, 5)
 	ended := make(chan error, 2)
 	end := func(_ int, err error) { ended <- err }
@@ -98,7 +96,7 @@ func ExampleOpen() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	// do carries out what was enqueued last.
+	// do executes the request that was enqueued last.
 	do := func(err error) device.Completion {
 		if err == nil {
 			err = q.Submit()
@@ -133,8 +131,8 @@ func ExampleOpen() {
 	// last page: tier and byte 0 63
 }
 
-// A cache grows, and leaves its VM for another, with all that it holds. When a VM is
-// reclaimed, a cache does the latter by itself.
+// A cache grows, and moves to another VM with its contents. When a VM is reclaimed, a cache
+// moves by itself.
 func ExampleCache_Reshape() {
 	ctx := context.Background()
 	quiet := slog.New(slog.DiscardHandler)

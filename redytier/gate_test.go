@@ -8,10 +8,9 @@ import (
 	"github.com/redykv/redykv/internal/fabric/transport/transporttest"
 )
 
-// While some regions are held, loops of requests to each of the others go on, and
-// those to the held ones take up no more than their own share: of seven equal loops
-// a seventh stops for each region that is held (the paper's figures 15 and 16 show
-// 1/7, 2/7 and 4/7).
+// While some regions are held, request loops to the other regions continue, and those to held
+// regions take only their own share: of seven equal loops, one seventh stops per held region
+// (the paper's figures 15 and 16 show 1/7, 2/7 and 4/7).
 func TestHeldRegionsHoldUpNoOthers(t *testing.T) {
 	for _, name := range transporttest.Names(t) {
 		for _, configuration := range configurations {
@@ -83,8 +82,8 @@ func holdSome(t *testing.T, c *cluster, configuration Configuration, held int) {
 	p.close()
 }
 
-// Reads of a region whose writes are held see what was there before, unless a write
-// of the same session that waits comes first.
+// Reads of a region whose writes are held return the old bytes, unless they overlap an earlier
+// held write of the same session.
 func TestReadsWhileWritesAreHeld(t *testing.T) {
 	for _, configuration := range configurations {
 		c := newCluster(t, "mem", 1, 1<<20)
@@ -115,8 +114,8 @@ func TestReadsWhileWritesAreHeld(t *testing.T) {
 		p.drain()
 		setGate(holdWrites)
 		write(p, "new", 100)
-		read(p, "w\x00\x00", 102) // overlaps the write that waits
-		write(p, "x", 103)        // and is overlapped by this one, which comes after
+		read(p, "w\x00\x00", 102) // overlaps the held write
+		write(p, "x", 103)        // a later write that overlaps the read
 		read(p, "\x00\x00\x00", 200)
 		read(other, "old", 100)
 		other.drain()

@@ -15,12 +15,12 @@ import (
 	"github.com/redykv/redykv/internal/api/managerv1"
 )
 
-// This file tests that a region of which a move has copied a part is never used.
+// This file tests that a partially copied region is never used.
 
 var halves = flag.Int("halves", 3, "how often TestSourceDiesWhileItMoves kills a source, for each kind of move")
 
-// slowError takes its time to be printed the first time: whoever loses a VM for it is
-// held up on the way.
+// slowError blocks when it is printed for the first time. It delays the loss of a VM that it
+// is the cause of.
 type slowError struct {
 	printed       atomic.Bool
 	printing, end chan struct{}
@@ -46,9 +46,8 @@ var kindsOfMoves = map[string]struct {
 	}},
 }
 
-// movable makes a cache of one region, which holds bytes that are not zeros, on the
-// second of two VMs. Regions move to the first. What is lost stays so until the returned
-// function is called.
+// movable makes a cache of one region on the second of two VMs, with content that is not
+// zeros. Regions move to the first VM. Lost memory is not replaced before release is called.
 func movable(t *testing.T, all bool, rate int64) (c *cluster, cache *Cache, content []byte, release func()) {
 	t.Helper()
 	const size = 1 << 20
@@ -64,7 +63,7 @@ func movable(t *testing.T, all bool, rate int64) (c *cluster, cache *Cache, cont
 		},
 	})
 	c.mu.Lock()
-	c.dead = map[int]bool{1: true} // nothing is granted there any more
+	c.dead = map[int]bool{1: true} // it gets no more grants
 	c.mu.Unlock()
 	content = bytes.Repeat([]byte{0xa5}, size)
 	p := newPump(t, cache, 1)
@@ -79,7 +78,7 @@ func movable(t *testing.T, all bool, rate int64) (c *cluster, cache *Cache, cont
 	return c, cache, content, release
 }
 
-// rightOrLost reads the cache: it holds what was written, or answers that it is lost.
+// rightOrLost reads the cache, which must return what was written or report a loss.
 func rightOrLost(t *testing.T, cache *Cache, content []byte) {
 	t.Helper()
 	p := newPump(t, cache, 1)
@@ -97,7 +96,7 @@ func rightOrLost(t *testing.T, cache *Cache, content []byte) {
 	p.drain()
 }
 
-// A pull fails for the loss of its source while that is being made known.
+// A pull fails because its source is lost, while the loss is being recorded.
 func TestHalfARegionIsNotUsed(t *testing.T) {
 	for name, kind := range kindsOfMoves {
 		t.Run(name, func(t *testing.T) {
@@ -123,7 +122,7 @@ func TestHalfARegionIsNotUsed(t *testing.T) {
 	}
 }
 
-// A source dies, and the manager says so, at any moment of a move.
+// A source dies, and the manager reports it, at any moment of a move.
 func TestSourceDiesWhileItMoves(t *testing.T) {
 	for name, kind := range kindsOfMoves {
 		t.Run(name, func(t *testing.T) {

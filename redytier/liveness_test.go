@@ -17,12 +17,12 @@ import (
 	"github.com/redykv/redykv/internal/fabric"
 )
 
-// starved is a provider that cuts connections on demand, and whose process lacks what new
-// ones take: the next dials, or allocations, fail.
+// starved is a provider that cuts connections on demand. Its next dials or allocations fail
+// for lack of local resources.
 type starved struct {
 	*fabric.Faulty
 	mu           sync.Mutex
-	dials, rings []error // of the next ones, in turn
+	dials, rings []error // errors of the next ones, in order
 	failed       int
 }
 
@@ -31,7 +31,7 @@ func (p *starved) wrap(behind fabric.Provider) fabric.Provider {
 	return p
 }
 
-// next takes the next of some failures.
+// next removes and returns the first of a list of errors.
 func (p *starved) next(of *[]error) (err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -62,8 +62,8 @@ func (p *starved) Alloc(size int) (fabric.Region, error) {
 	return p.Faulty.Alloc(size)
 }
 
-// A connection is cut, and this process cannot make another at once, for what it lacks
-// itself. Nothing is lost.
+// A connection is cut, and this process at first lacks resources for another one. No memory is
+// lost.
 func TestOurFailuresAreNotTheServers(t *testing.T) {
 	for name, tc := range map[string]struct {
 		configuration Configuration
@@ -117,7 +117,7 @@ func TestOurFailuresAreNotTheServers(t *testing.T) {
 	}
 }
 
-// counted counts the connections that are made.
+// counted counts dials.
 type counted struct {
 	fabric.Provider
 	dials atomic.Int32
@@ -133,8 +133,8 @@ func (p *counted) Dial(ctx context.Context, addr string, private []byte, depth i
 	return p.Provider.Dial(ctx, addr, private, depth)
 }
 
-// A VM that the manager has not heard for long dies without a word, which nobody would
-// notice: it is still asked, and at once when the manager says so again.
+// A VM that the manager has suspected for long dies, and no connection notices. The client
+// still asks it, and asks at once when the manager reports the suspicion again.
 func TestSuspectedForLong(t *testing.T) {
 	for _, again := range []bool{false, true} {
 		c := newCluster(t, "shm", 1, 1<<20)
@@ -163,7 +163,7 @@ func TestSuspectedForLong(t *testing.T) {
 			until(t, func() bool { return p.dials.Load() > asked })
 		}
 		if again {
-			continue // it takes this one's word for an hour
+			continue // the timeout is an hour
 		}
 		stop(t, process)
 		if e := <-events; e.Kind != VMLost || e.VM != g.vm {
@@ -175,7 +175,7 @@ func TestSuspectedForLong(t *testing.T) {
 	}
 }
 
-// The manager does not hear a VM: its memory is used as long as the VM answers here, and
+// The manager suspects a VM. Its memory is used as long as the VM answers this client, and is
 // lost when it does not.
 func TestSuspectedVM(t *testing.T) {
 	for _, state := range []bool{false, true} {

@@ -11,11 +11,10 @@ import (
 	"github.com/redykv/redykv/device"
 )
 
-// This file tests what becomes of memory that is lost.
+// This file tests how lost memory is replaced.
 
-// Memory that nobody has a copy of answers with zeros only when the application has
-// been told, and not before its OnEvent has returned. It may migrate meanwhile. What has
-// a copy waits for nobody.
+// Lost memory without a copy answers with zeros only after OnEvent has returned from DataLost.
+// It may migrate meanwhile. Memory with a copy does not wait.
 func TestZerosWaitForTheApplication(t *testing.T) {
 	c := newCluster(t, "mem", 2, 1<<20)
 	const size = 1 << 16
@@ -58,8 +57,8 @@ func TestZerosWaitForTheApplication(t *testing.T) {
 		t.Errorf("%+v", e)
 	}
 	read(nil)
-	// Regions of different epochs are told of one by one.
-	cache.update(func(t *table) { // as if they were together
+	// Regions of different epochs have separate events.
+	cache.update(func(t *table) { // their table spans are contiguous
 		t.regions[1].epoch = 7
 	})
 	cache.lose(cache.table.Load().regions[0].endpoint.grant, errors.New("gone"))
@@ -69,7 +68,7 @@ func TestZerosWaitForTheApplication(t *testing.T) {
 		}
 	}
 	p.close()
-	go func() { // until the end
+	go func() { // until the end of the test
 		for range events {
 		}
 	}()
@@ -79,8 +78,8 @@ func TestZerosWaitForTheApplication(t *testing.T) {
 	close(events)
 }
 
-// Under WaitForLost requests to lost memory wait until it is back, in order, while
-// others pass. They do not outlive the cache, nor their client thread.
+// With WaitForLost requests to lost memory wait in order until it is replaced; other requests
+// do not. Waiting requests end with the cache, or with their client thread.
 func TestWaitForLost(t *testing.T) {
 	for _, configuration := range configurations {
 		c := newCluster(t, "mem", 2, 1<<20)
@@ -123,7 +122,7 @@ func TestWaitForLost(t *testing.T) {
 			t.Errorf("%+v: read %q", configuration, got)
 		}
 
-		// A call waits; its client thread goes, and does not wait for it.
+		// A call waits. Its client thread is replaced without waiting for it.
 		lose()
 		called := make(chan error, 1)
 		if err := cache.Read(t.Context(), got, 0, func(_ int, err error) { called <- err }); err != nil {
@@ -152,8 +151,7 @@ func TestWaitForLost(t *testing.T) {
 	}
 }
 
-// A server dies under requests that wait for lost memory: what was under way fails, and
-// nothing after it.
+// A server dies while requests wait for lost memory. Pending requests fail, later ones do not.
 func TestWaitForAServerThatDies(t *testing.T) {
 	forAll(t, func(t *testing.T, c *cluster, cfg Config) {
 		if len(c.vms) < 2 {
@@ -186,7 +184,7 @@ func TestWaitForAServerThatDies(t *testing.T) {
 	})
 }
 
-// Zeros that a cache has grown by are not taken for what the file has there.
+// A region that has grown by zeros is not filled from the file.
 func TestGrownZerosAreNotTheFiles(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, bytes.Repeat([]byte{7}, 1<<16), 0o600); err != nil {

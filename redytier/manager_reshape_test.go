@@ -15,8 +15,8 @@ import (
 	"github.com/redykv/redykv/internal/api/managerv1"
 )
 
-// A cache grows and shrinks where it is, moves away for another SLO, and changes its
-// data path; the manager knows it as it is each time.
+// A cache grows and shrinks in place, moves for another SLO, and changes its data path. The
+// manager's record agrees each time.
 func TestReshapeManaged(t *testing.T) {
 	forManaged(t, func(t *testing.T, m *managed, cfg Config) {
 		cache := m.create(t, m, cfg)
@@ -60,16 +60,16 @@ func TestReshapeManaged(t *testing.T) {
 	})
 }
 
-// reconfigurations are those that need no more server threads than another: a VM
-// has cores for what it was launched for.
+// reconfigurations returns configurations that need no more server threads than c: a VM has
+// cores for the configuration that it was launched for.
 func reconfigurations(c Configuration) []Configuration {
 	deeper := c
 	deeper.QueueDepth = 8
 	return []Configuration{deeper, {ClientThreads: 1, BatchSize: 1, QueueDepth: 2}, c}
 }
 
-// A reclaimed VM may be where a cache is moving to at the time, or the target may
-// die: the regions are somewhere, whole, and then where they can stay (A45).
+// The VM that a cache moves to is reclaimed, or dies. The regions stay whole, and end on a VM
+// that stays (A45).
 func TestTargetLeaves(t *testing.T) {
 	for what, leave := range map[string]func(m *managed, vm string) bool{
 		"reclaimed": func(m *managed, vm string) bool { return m.vms.Reclaim(vm, time.Hour) },
@@ -104,7 +104,7 @@ func TestTargetLeaves(t *testing.T) {
 	}
 }
 
-// gateManager is a manager whose calls a test holds up, or refuses.
+// gateManager is a manager whose calls a test delays or refuses.
 type gateManager struct {
 	Manager
 	before func(call string) error
@@ -132,8 +132,8 @@ func (g *gateManager) Renew(ctx context.Context, req *connect.Request[managerv1.
 	return g.Manager.Renew(ctx, req)
 }
 
-// A cache is deleted wherever a migration stands: the migration ends, and nothing
-// remains of either side.
+// A cache is deleted at any step of a migration: the migration ends, and nothing remains on
+// either side.
 func TestDeletedWhileItMoves(t *testing.T) {
 	for _, at := range []string{"reallocate", "reallocated", "copying", "settle"} {
 		t.Run(at, func(t *testing.T) {
@@ -155,7 +155,7 @@ func TestDeletedWhileItMoves(t *testing.T) {
 			} else {
 				<-reached
 			}
-			// Held while the region moves, ended by the deletion; or done before it.
+			// Held while the region moves and ended by the deletion, or executed before it.
 			p.do(true, make([]byte, 100), 0, func(c device.Completion) {
 				if c.Err != nil && !errors.Is(c.Err, ErrDeleted) {
 					t.Error(c.Err)
@@ -173,10 +173,10 @@ func TestDeletedWhileItMoves(t *testing.T) {
 	}
 }
 
-// A cache lives as long as its lease is renewed. One that is not, for its client
-// does not reach the manager any more, loses its memory, and learns it.
+// A cache lives as long as its lease is renewed. A cache whose client cannot reach the manager
+// loses its memory, and the client notices.
 func TestLease(t *testing.T) {
-	const lease = time.Second // a busy machine renews in time, too
+	const lease = time.Second // long enough for a busy machine to renew in time
 	m := manage(t, managedRegions, lease)
 	renewed := make(chan struct{}, 1)
 	lives := m.create(t, &gateManager{Manager: m, before: func(call string) error {
@@ -194,7 +194,7 @@ func TestLease(t *testing.T) {
 	})
 	p.drain()
 	var refused atomic.Int32
-	var cut atomic.Bool // from the manager
+	var cut atomic.Bool // the connection to the manager
 	ends := m.create(t, &gateManager{Manager: m, before: func(call string) error {
 		if call != "renew" || !cut.Load() {
 			return nil
@@ -221,7 +221,7 @@ func TestLease(t *testing.T) {
 		q.drain()
 	}
 	q.close()
-	if err := ends.Delete(t.Context()); err != nil { // which has been allocated anew, or is about to be
+	if err := ends.Delete(t.Context()); err != nil { // it has been allocated again, or will be
 		t.Error(err)
 	}
 	for range 5 { // a lease and a quarter

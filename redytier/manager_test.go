@@ -25,29 +25,29 @@ import (
 	"github.com/redykv/redykv/manager/node"
 )
 
-// managed is a real manager with its VMs, and what its caches tell.
+// managed is a real manager with its VMs, and the events of its caches.
 type managed struct {
 	*manager.Embedded
 	vms    VMs
 	events chan Event
 }
 
-// VMs are those of an allocator, in this process or processes themselves.
+// VMs are the VMs of an allocator, in this process or in their own processes.
 type VMs interface {
 	allocator.Allocator
 	Reclaim(id string, notice time.Duration) bool
 	Kill(id string) bool
 }
 
-// managedRegion is the region size of a managed cache, whose capacity takes
-// managedRegions of them.
+// managedRegion is the region size of a managed cache, and managedRegions their number in its
+// capacity.
 const (
 	managedRegion  = 64 << 10
 	managedRegions = 4
 )
 
-// manage starts a manager whose VMs are in this process, have room for so many regions,
-// and can be reached over mem.
+// manage starts a manager whose VMs are in this process, have room for perVM regions, and are
+// reachable over mem.
 func manage(t *testing.T, perVM int, lease time.Duration) *managed {
 	t.Helper()
 	vms, err := allocator.NewInProcess(allocator.InProcessOptions{Logger: slog.New(slog.DiscardHandler)})
@@ -57,7 +57,7 @@ func manage(t *testing.T, perVM int, lease time.Duration) *managed {
 	return manageVMs(t, vms, "mem", perVM, lease)
 }
 
-// manageVMs is manage for other VMs and another transport.
+// manageVMs is manage for given VMs and another transport.
 func manageVMs(t *testing.T, vms VMs, transport string, perVM int, lease time.Duration) *managed {
 	t.Helper()
 	m, err := manager.Embed(t.Context(), manager.EmbedOptions{
@@ -75,8 +75,8 @@ func manageVMs(t *testing.T, vms VMs, transport string, perVM int, lease time.Du
 	return &managed{Embedded: m, vms: vms, events: make(chan Event, 256)}
 }
 
-// announce starts a cache server named large with room for so many regions, and
-// returns when the manager has it.
+// announce starts a cache server named large with room for a number of regions, and returns
+// when the manager knows it.
 func (m *managed) announce(t *testing.T, regions int) *node.Node {
 	t.Helper()
 	return m.announceOver(t, "mem", regions)
@@ -93,11 +93,11 @@ func (m *managed) announceOver(t *testing.T, transport string, regions int) *nod
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	registered, over := make(chan struct{}), make(chan error, 1)
-	// A machine that is slow enough misses heartbeats, and the node registers again.
+	// A slow machine may miss heartbeats; then the node registers again.
 	go func() { over <- node.Announce(ctx, m, sync.OnceFunc(func() { close(registered) })) }()
 	t.Cleanup(func() {
 		cancel()
-		if err := errors.Join(<-over, node.Close()); err != nil { // it ends with its context
+		if err := errors.Join(<-over, node.Close()); err != nil { // ends with its context
 			t.Error(err)
 		}
 	})
@@ -105,8 +105,8 @@ func (m *managed) announceOver(t *testing.T, transport string, regions int) *nod
 	return node
 }
 
-// forManaged runs a test over transports and two ways to the data, with two VMs, which
-// are in this process or processes of their own.
+// forManaged runs a test over transports and two configurations, with two VMs in this process
+// or in their own processes.
 func forManaged(t *testing.T, test func(t *testing.T, m *managed, cfg Config)) {
 	for _, name := range transporttest.Names(t) {
 		for what, configuration := range map[string]Configuration{"one-sided": configurations[0], "batches": configurations[2]} {
@@ -117,8 +117,7 @@ func forManaged(t *testing.T, test func(t *testing.T, m *managed, cfg Config)) {
 	}
 }
 
-// create makes a cache of this manager, reached by way of mgr, that is deleted at
-// the end of the test.
+// create makes a cache of this manager through mgr. It is deleted at the end of the test.
 func (m *managed) create(t *testing.T, mgr Manager, cfg Config) *Cache {
 	t.Helper()
 	cfg.RegionSize, cfg.Logger = managedRegion, slog.New(slog.DiscardHandler)
@@ -138,10 +137,10 @@ func (m *managed) create(t *testing.T, mgr Manager, cfg Config) *Cache {
 	return cache
 }
 
-// expect returns the next event of a kind; those of other kinds are let go.
+// expect returns the next event of a kind, and drops those of other kinds.
 func (m *managed) expect(t *testing.T, kind EventKind) Event {
 	t.Helper()
-	for tries := 0; tries < 2; { // a process that stood still has waited for nothing
+	for tries := 0; tries < 2; { // a second try, in case this process was paused
 		select {
 		case e := <-m.events:
 			if e.Kind == kind {
@@ -155,7 +154,7 @@ func (m *managed) expect(t *testing.T, kind EventKind) Event {
 	return Event{}
 }
 
-// known is what the manager says of itself.
+// known returns the manager's description of itself.
 func (m *managed) known(t *testing.T) *managerv1.DescribeResponse {
 	t.Helper()
 	r, err := m.Describe(context.Background(), connect.NewRequest(&managerv1.DescribeRequest{}))
@@ -165,7 +164,7 @@ func (m *managed) known(t *testing.T) *managerv1.DescribeResponse {
 	return r.Msg
 }
 
-// gone waits until the manager has no such VM any more.
+// gone waits until the manager does not know a VM any more.
 func (m *managed) gone(t *testing.T, vm string) {
 	t.Helper()
 	until(t, func() bool {
@@ -187,8 +186,8 @@ func (m *managed) nothingLeft(t *testing.T) {
 	})
 }
 
-// agree compares what the manager takes the cache for with what it is, when the
-// operation that runs is through: it tells the manager at its end.
+// agree compares the manager's record of the cache with the cache, after the running
+// operation: it tells the manager at its end.
 func (m *managed) agree(t *testing.T, cache *Cache) {
 	t.Helper()
 	if err := cache.inTurn(t.Context(), urgency{}, func(context.Context) error { return nil }); err != nil {
@@ -236,13 +235,13 @@ func content(t *testing.T, cache *Cache) []byte {
 	return got
 }
 
-// A VM is reclaimed: the cache leaves it in time, with all it holds, and the VM goes
-// before it has to (R77 to R80).
+// A VM is reclaimed: the cache leaves it in time with its contents, and the VM is released
+// before its deadline (R77 to R80).
 func TestReclaimed(t *testing.T) {
 	forManaged(t, func(t *testing.T, m *managed, cfg Config) {
 		cache := m.create(t, m, cfg)
 		during(t, cache, int(cache.Capacity()), func() {
-			for range 3 { // away from every VM, and from one that was moved to
+			for range 3 { // from every VM, including one that was moved to
 				vm := cache.Regions()[0].VM
 				stays := cache.Regions()[managedRegions-1].VM
 				if !m.vms.Reclaim(vm, time.Hour) {
@@ -269,8 +268,7 @@ func TestReclaimed(t *testing.T) {
 	})
 }
 
-// Several VMs come for one, of which only some held regions of the cache that has to
-// move (R82).
+// Several VMs replace one that held some of the cache's regions (R82).
 func TestReclaimedToSeveral(t *testing.T) {
 	for _, migration := range []Migration{{}, {Parallel: 2}, {PauseAll: true, PauseReads: true}} {
 		m := manage(t, 1, 0)
@@ -308,8 +306,8 @@ func TestReclaimedToSeveral(t *testing.T) {
 	}
 }
 
-// What a VM's notice does not suffice for is lost with it, and comes back from the
-// copy that there is (A44).
+// Regions that a VM's notice is too short for are lost with the VM, and restored from the copy
+// (A44).
 func TestReclaimedTooSoon(t *testing.T) {
 	m := manage(t, 2, 0)
 	cache := m.create(t, m, Config{
@@ -338,11 +336,11 @@ func TestReclaimedTooSoon(t *testing.T) {
 	m.agree(t, cache)
 }
 
-// stuck is a way to servers on which the second region that is to be copied is not, until
-// there is no point in it any more.
+// stuck is a transport to servers on which the second pull does not begin, and fails when
+// pointless is closed.
 type stuck struct {
 	pulls     atomic.Int32
-	begun     chan struct{} // closed when the second is to be copied
+	begun     chan struct{} // closed at the second pull
 	pointless chan struct{}
 }
 
@@ -358,12 +356,12 @@ func (s *stuck) RoundTrip(req *http.Request) (*http.Response, error) {
 	return http.DefaultTransport.RoundTrip(req)
 }
 
-// Of a VM that goes too soon exactly what has not moved yet is lost: it comes back from
-// the copy that there is, and what has moved stays as it was written (A44).
+// If a VM is gone too soon, exactly the regions that have not moved yet are lost and restored
+// from the copy. Moved regions keep their bytes (A44).
 func TestReclaimedHalfway(t *testing.T) {
 	m := manage(t, 2, 0)
 	way := &stuck{begun: make(chan struct{}), pointless: make(chan struct{})}
-	const copied = 0xcc // not what anybody writes
+	const copied = 0xcc // differs from what the test writes
 	cache := m.create(t, m, Config{
 		Transport: "mem", Configuration: configurations[0], control: &http.Client{Transport: way},
 		Recover: func(_ context.Context, dst []byte, addr int64) error {
@@ -410,8 +408,7 @@ func TestReclaimedHalfway(t *testing.T) {
 	m.agree(t, cache)
 }
 
-// A VM is lost: the cache replaces it, by itself, and what is on the others goes on
-// (R83).
+// A VM is lost: the cache replaces it, and regions on other VMs continue (R83).
 func TestLost(t *testing.T) {
 	forManaged(t, func(t *testing.T, m *managed, cfg Config) {
 		cache := m.create(t, m, cfg)
@@ -443,7 +440,7 @@ func TestLost(t *testing.T) {
 	})
 }
 
-// late is a manager whose answers to Allocate come when the lease has ended.
+// late is a manager whose answers to Allocate arrive after the end of the lease.
 type late struct{ *managed }
 
 func (m late) Allocate(ctx context.Context, req *connect.Request[managerv1.AllocateRequest]) (*connect.Response[managerv1.AllocateResponse], error) {
@@ -458,8 +455,7 @@ func (m late) Allocate(ctx context.Context, req *connect.Request[managerv1.Alloc
 	return answer, err
 }
 
-// A client that is so slow that its lease ends before it has connected to its servers
-// leaves nothing lent there.
+// If a lease ends before its slow client has connected to the servers, nothing stays lent.
 func TestLeaseEndsBeforeTheCacheIsThere(t *testing.T) {
 	m := manage(t, 0, time.Millisecond)
 	node := m.announce(t, managedRegions)
@@ -467,7 +463,7 @@ func TestLeaseEndsBeforeTheCacheIsThere(t *testing.T) {
 		Capacity: managedRegions * managedRegion, RegionSize: managedRegion, Transport: "mem",
 		Logger: slog.New(slog.DiscardHandler),
 	})
-	// The server may be told that the cache has ended while it is being connected to.
+	// The server may learn of the end of the cache while Connect runs.
 	if code := connect.CodeOf(err); code != connect.CodeNotFound && code != connect.CodeUnavailable {
 		t.Errorf("Create: %v, %v", cache, err)
 	}

@@ -35,8 +35,7 @@ func TestModelledNetwork(t *testing.T) {
 	}
 }
 
-// VMs at one distance share this host's port; others have the network of their
-// own distance.
+// VMs at one distance share this host's port. Other distances have their own networks.
 func TestPortsByDistance(t *testing.T) {
 	provider, err := transport.Open("mem")
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 	"github.com/redykv/redykv/manager/node"
 )
 
-// serveVM makes a test binary that a allocator.Local started a cache server, until
-// its standard input ends; otherwise it returns at once.
+// serveVM makes a test binary that an allocator.Local started a cache server until its
+// standard input ends; otherwise it returns at once.
 func serveVM() {
 	if len(os.Args) < 2 || os.Args[1] != "cacheserver" {
 		return
@@ -55,13 +55,13 @@ func cacheServer(args []string) error {
 	ctx, stop := context.WithCancel(context.Background())
 	go func() {
 		defer stop()
-		_, _ = io.Copy(io.Discard, os.Stdin) // whatever ends it, nobody wants the server any more
+		_, _ = io.Copy(io.Discard, os.Stdin) // at any end, the server is not needed any more
 	}()
 	return errors.Join(node.Announce(ctx, mgr, nil), node.Close())
 }
 
-// ForVMs runs a test with VMs of this process, and, where the transport reaches that far,
-// with VMs that are processes of their own. The test closes them.
+// ForVMs runs a test with VMs in this process and, if the transport allows it, with VMs in
+// their own processes. The test closes them.
 func ForVMs(t *testing.T, name, over string, test func(t *testing.T, vms VMs)) {
 	quiet := slog.New(slog.DiscardHandler)
 	t.Run(name, func(t *testing.T) {

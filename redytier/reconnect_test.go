@@ -15,12 +15,12 @@ import (
 	"github.com/redykv/redykv/server"
 )
 
-// slowNet is a provider between which and the servers messages stay for as long as
-// a test likes: those of one queue pair, which its owner takes for dead meanwhile.
+// slowNet is a provider that delays the messages of one queue pair for as long as a test
+// requires, while the pair's owner takes it for failed.
 type slowNet struct {
 	fabric.Provider
 	mu     sync.Mutex
-	caught *slowPair // the pair that wrote the bytes to be caught; nil: none did
+	caught *slowPair // the pair that wrote the bytes in catch; nil: none yet
 	catch  []byte
 }
 
@@ -37,7 +37,7 @@ func (n *slowNet) Dial(ctx context.Context, addr string, private []byte, depth i
 	return &slowPair{QueuePair: qp, net: n}, nil
 }
 
-// slowPair holds all writes back from the one on that the net is to catch.
+// slowPair delays all writes from the first one that contains the bytes to catch.
 type slowPair struct {
 	fabric.QueuePair
 	net  *slowNet
@@ -66,7 +66,7 @@ func (q *slowPair) write(src []byte, send func([]byte) error) error {
 	return nil
 }
 
-// isCaught says whether the pair's peer hears nothing of it.
+// isCaught reports whether the pair's messages are delayed.
 func (q *slowPair) isCaught() bool {
 	q.net.mu.Lock()
 	defer q.net.mu.Unlock()
@@ -75,13 +75,13 @@ func (q *slowPair) isCaught() bool {
 
 func (q *slowPair) Close() error {
 	if q.isCaught() {
-		return nil // the peer does not know, either
+		return nil // the peer does not learn of it, either
 	}
 	return q.QueuePair.Close()
 }
 
-// arrive lets what was held back reach the server, and ends the pair. It fails where
-// the server has ended the connection, as it should.
+// arrive sends the delayed writes to the server and ends the pair. It returns an error if the
+// server has ended the connection, as it must.
 func (n *slowNet) arrive(t *testing.T) error {
 	t.Helper()
 	q := n.caught
@@ -113,7 +113,7 @@ func (n *slowNet) arrive(t *testing.T) error {
 	return err
 }
 
-// insist writes until that succeeds.
+// insist repeats a write until it succeeds.
 func (p *pump) insist(src []byte, addr int64) {
 	p.t.Helper()
 	for ok := false; !ok && !p.t.Failed(); {
@@ -122,8 +122,8 @@ func (p *pump) insist(src []byte, addr int64) {
 	}
 }
 
-// A write whose connection breaks ends with an error, and is on its way still. What
-// its session writes afterwards is not overwritten by it, whatever way that takes.
+// A write whose connection fails ends with an error, but is still in transit. It does not
+// overwrite later writes of its session, whichever way they take.
 func TestFailedWriteDoesNotLandLate(t *testing.T) {
 	const at = 100
 	early, late := bytes.Repeat([]byte("early"), 8), bytes.Repeat([]byte("late!"), 8)
@@ -154,7 +154,7 @@ func TestFailedWriteDoesNotLandLate(t *testing.T) {
 							return r.endpoint != before.endpoint || r.gate != before.gate
 						})
 					}
-					p.s.step() // so that the session knows it when the connection breaks
+					p.s.step() // so that the session uses the new table when the connection fails
 					net.fail(p.s)
 					p.drain()
 					if !failed {
@@ -179,7 +179,7 @@ func TestFailedWriteDoesNotLandLate(t *testing.T) {
 	}
 }
 
-// fail ends the session's connection that was caught, as its owner would find it.
+// fail ends the session's caught connection, as its owner does.
 func (n *slowNet) fail(s *Session) {
 	for _, c := range s.conns {
 		if c.qp == n.caught {
@@ -188,8 +188,8 @@ func (n *slowNet) fail(s *Session) {
 	}
 }
 
-// A server that has no room for a connection in the place of one that broke has not
-// lost its memory. The session has another as soon as there is room.
+// If a server has no room for a connection in place of a failed one, its memory is not lost.
+// The session gets a connection when there is room.
 func TestReconnectIsRefused(t *testing.T) {
 	configuration := Configuration{ClientThreads: 1, ServerThreads: 1, BatchSize: 4, QueueDepth: 4}
 	c := newClusterOf(t, 1, server.Options{
@@ -213,7 +213,7 @@ func TestReconnectIsRefused(t *testing.T) {
 	var other *Session
 	refused := make(chan struct{})
 	after := func() { close(refused) }
-	take := func() { // the room of the one that broke, before it is asked for again
+	take := func() { // takes the failed connection's room before the session asks for it
 		until(t, func() bool {
 			s, err := cache.NewSession(1)
 			if err != nil && !errors.Is(err, ErrNoRoom) {

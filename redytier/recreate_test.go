@@ -16,8 +16,8 @@ import (
 	"github.com/redykv/redykv/internal/api/managerv1"
 )
 
-// refusing is a manager that has no cache to give as long as refuses is set, and then
-// as the one behind it.
+// refusing is a manager that refuses to allocate caches while refuses is set, and otherwise
+// forwards the calls.
 type refusing struct {
 	Manager
 	refuses atomic.Bool
@@ -32,7 +32,7 @@ func (m *refusing) Allocate(ctx context.Context, req *connect.Request[managerv1.
 	return m.Manager.Allocate(ctx, req)
 }
 
-// forget makes the manager forget a cache, as the end of a lease does.
+// forget makes the manager forget a cache, like the end of a lease.
 func (m *managed) forget(t *testing.T, id string) {
 	t.Helper()
 	if _, err := m.Deallocate(t.Context(), connect.NewRequest(&managerv1.DeallocateRequest{CacheId: id})); err != nil {
@@ -40,8 +40,8 @@ func (m *managed) forget(t *testing.T, id string) {
 	}
 }
 
-// A device's cache that the manager has forgotten is made again, as often as that happens,
-// and as soon as there is one to be had; the tier is refilled.
+// A device's cache that the manager has forgotten is allocated again, every time, as soon as
+// the manager has memory. The tier is refilled.
 func TestForgottenCacheIsMadeAgain(t *testing.T) {
 	m := manage(t, 2, 0)
 	mgr := &refusing{Manager: m, asked: make(chan struct{}, 1)}
@@ -77,7 +77,7 @@ func TestForgottenCacheIsMadeAgain(t *testing.T) {
 		if err := cache.Err(); !errors.Is(err, ErrRegionUnavailable) {
 			t.Errorf("without a cache: %v", err)
 		}
-		write((1+round)*managedRegion, (2+round)*managedRegion) // the other tier has it
+		write((1+round)*managedRegion, (2+round)*managedRegion) // the other tier has these bytes
 		mgr.refuses.Store(false)
 		m.expect(t, Restored)
 		until(t, func() bool { return cache.Err() == nil && d.Missing() == 0 })
@@ -86,7 +86,7 @@ func TestForgottenCacheIsMadeAgain(t *testing.T) {
 		}
 		m.agree(t, cache)
 	}
-	q := devicetest.NewPump(t, d, 4) // what the tier itself has
+	q := devicetest.NewPump(t, d, 4) // the bytes that the tier itself holds
 	for at := 0; at < len(log); at += page {
 		q.Read(make([]byte, page), int64(at), log[at:at+page])
 	}
@@ -99,8 +99,8 @@ func TestForgottenCacheIsMadeAgain(t *testing.T) {
 	m.nothingLeft(t)
 }
 
-// A cache that is not under a device goes on with what answers when the manager has
-// forgotten it, and is made again when nothing does.
+// A cache that is not under a device continues to use memory that answers after the manager
+// has forgotten it, and is allocated again when none does.
 func TestForgottenCacheGoesOn(t *testing.T) {
 	m := manage(t, 0, 0)
 	m.announce(t, managedRegions)
@@ -119,11 +119,11 @@ func TestForgottenCacheGoesOn(t *testing.T) {
 		t.Error("the cache has its former id")
 	}
 	content(t, cache)
-	m.forget(t, old) // which this manager did know
+	m.forget(t, old) // the manager has allocated it again
 	m.agree(t, cache)
 }
 
-// A cache is created though there is none to be had, and has memory once there is some.
+// With Late a cache is created although no memory is available, and gets memory later.
 func TestLateCache(t *testing.T) {
 	m := manage(t, 2, 0)
 	mgr := &refusing{Manager: m, asked: make(chan struct{}, 1)}
@@ -132,7 +132,7 @@ func TestLateCache(t *testing.T) {
 	if err := cache.Err(); !errors.Is(err, ErrRegionUnavailable) || connect.CodeOf(err) != connect.CodeUnavailable || cache.ID() != "" {
 		t.Errorf("cache %q without memory: %v", cache.ID(), err)
 	}
-	for range 3 { // the keeper does not give up
+	for range 3 { // the keeper tries again
 		<-mgr.asked
 	}
 	mgr.refuses.Store(false)
@@ -164,8 +164,7 @@ func TestLateCache(t *testing.T) {
 		t.Error(err)
 	}
 
-	// What does not change by itself is an error at once, and so is a cache that nobody
-	// wants to be late.
+	// Errors that are not temporary are returned at once, as are all errors without Late.
 	if _, err := Create(t.Context(), mgr, Config{Capacity: managedRegion, Logger: slog.New(slog.DiscardHandler)}); connect.CodeOf(err) != connect.CodeUnavailable {
 		t.Errorf("not late: %v", err)
 	}
@@ -174,7 +173,7 @@ func TestLateCache(t *testing.T) {
 	}
 }
 
-// outdated gives clients, a few times, tokens of servers that are no more, at whose
+// outdated returns, a few times, tokens of servers that do not exist any more, and at whose
 // addresses others answer.
 type outdated struct {
 	Manager
@@ -191,8 +190,8 @@ func (m *outdated) Allocate(ctx context.Context, req *connect.Request[managerv1.
 	return r, err
 }
 
-// A cache is created though the manager names servers that others have taken the place of,
-// and has memory once the manager knows.
+// A cache is created although the manager names servers that others have replaced. It gets
+// memory when the manager knows the new ones.
 func TestLateCacheOfServersReplaced(t *testing.T) {
 	m := manage(t, 2, 0)
 	mgr := &outdated{Manager: m}
@@ -210,7 +209,7 @@ func TestLateCacheOfServersReplaced(t *testing.T) {
 	m.nothingLeft(t)
 }
 
-// A cache whose time is over is not made again.
+// A cache whose duration is over is not allocated again.
 func TestOverIsOver(t *testing.T) {
 	m := manage(t, 2, 0)
 	cache := m.create(t, m, Config{Duration: time.Hour})
@@ -220,7 +219,7 @@ func TestOverIsOver(t *testing.T) {
 	m.forget(t, id)
 	m.expect(t, CacheDeleted)
 	m.expect(t, DataLost)
-	cache.keeper.stop() // it ends, though the cache is there
+	cache.keeper.stop() // the keeper ends although the cache exists
 	if err := cache.inTurn(t.Context(), urgency{}, func(context.Context) error { return nil }); err != nil || cache.Err() == nil || cache.ID() != id {
 		t.Errorf("cache %s: %v, %v", cache.ID(), cache.Err(), err)
 	}

@@ -12,10 +12,10 @@ import (
 	"github.com/redykv/redykv/device"
 )
 
-// TestDeviceAgainstModel plays random logs on a device whose memory is lost and
-// replaced, step by step on one goroutine: writes, reads and refills reach the
-// memory at any time between their call and their completion. Every read brings
-// the log's bytes or ErrNotHeld; in the end all holes can be filled.
+// TestDeviceAgainstModel plays random logs on a device whose memory is lost and replaced, in
+// steps of one goroutine. Writes, reads and refills take effect at any time between their call
+// and their completion. Every read returns the log's bytes or ErrNotHeld. At the end all holes
+// can be filled.
 func TestDeviceAgainstModel(t *testing.T) {
 	seeds := 200
 	if testing.Short() {
@@ -33,12 +33,12 @@ func TestDeviceAgainstModel(t *testing.T) {
 }
 
 const (
-	ringPage   = 512 // what the log writes at once
+	ringPage   = 512 // bytes of one write of the log
 	ringRegion = 3 << 10
 	ringSize   = 16 << 10
 )
 
-// ringModel is one run.
+// ringModel is the state of one run.
 type ringModel struct {
 	t      *testing.T
 	r      *rand.Rand
@@ -46,25 +46,25 @@ type ringModel struct {
 	d      *Device
 	queues []*deviceQueue
 
-	log    []byte // what every address holds in the end
-	behind []byte // what the next tier has: a write, when it has ended
-	// Pages are written once, or first with zeros in their second half and then
-	// whole.
+	log    []byte // the final contents of every address
+	behind []byte // the contents of the next tier: writes that have ended
+	// Pages are written once, or twice: first with zeros in their second half, then
+	// completely.
 	next   int          // page to write next
-	half   map[int]bool // pages that are to be written again
+	half   map[int]bool // pages to be written again
 	under  map[uint64]*ringOp
 	tag    uint64
-	ticket *device.Hole // asked for, with its bytes
+	ticket *device.Hole // a hole, to be refilled with piece
 	piece  []byte
 }
 
-// ringOp is an operation under way.
+// ringOp is a pending operation.
 type ringOp struct {
 	kind       opKind
 	buf, want  []byte
 	addr       int64
 	page       int
-	first, all bool // a write of a page: for the first time, all of it
+	first, all bool // of a page: its first write, and a complete one
 }
 
 func newRingModel(t *testing.T, seed uint64) *ringModel {
@@ -116,7 +116,7 @@ func (m *ringModel) step() {
 	}
 }
 
-// settled is where what is being written, or half written, begins.
+// settled is the first address that is being written, or half written.
 func (m *ringModel) settled() int64 {
 	page := m.next
 	for _, op := range m.under {
@@ -156,7 +156,7 @@ func (m *ringModel) read(q *deviceQueue) {
 	}
 	op := &ringOp{addr: begin + m.r.Int64N(end-begin)}
 	n := 1 + m.r.Int64N(min(end-op.addr, 3*ringPage))
-	for page := range m.half { // its second half is not there yet
+	for page := range m.half { // the second half is not written yet
 		if at := int64(page*ringPage + ringPage/2); at < op.addr+n && op.addr < at+ringPage/2 {
 			return
 		}
@@ -183,7 +183,7 @@ func (m *ringModel) refill(q *deviceQueue) {
 	m.ticket = nil
 }
 
-// do starts an operation, and says whether it was taken or has ended.
+// do starts an operation, and reports whether it was accepted or has ended.
 func (m *ringModel) do(op *ringOp, start func() error) bool {
 	m.tag++
 	switch err := start(); {
@@ -240,7 +240,7 @@ func (m *ringModel) lose() {
 	at := span{int64(i * ringRegion), min(int64(i+1)*ringRegion, ringSize)}
 	if !m.memory.gone.overlap(at) {
 		m.memory.lose(at)
-		if m.r.IntN(2) == 0 { // else the device finds out
+		if m.r.IntN(2) == 0 { // otherwise the device finds the hole itself
 			m.d.lost(at.from, at.to)
 		}
 	}
@@ -254,7 +254,7 @@ func (m *ringModel) restore() {
 	}
 }
 
-// finish ends what is under way, fills all holes and reads everything.
+// finish ends pending operations, fills all holes and reads everything.
 func (m *ringModel) finish() {
 	m.memory.calm = true
 	for len(m.memory.gone) > 0 {
@@ -304,18 +304,18 @@ func (m *ringModel) finish() {
 	}
 }
 
-// ringMemory is a cache's memory. What is lost forgets what it held, and fails
-// what reaches it, until it is restored, with other bytes than the log's.
+// ringMemory is a cache's memory. Lost memory drops its contents, and fails accesses until it
+// is restored with zeros.
 type ringMemory struct {
 	r     *rand.Rand
 	bytes []byte
 	gone  spans
-	calm  bool                         // no errors but for what is gone
-	cuts  int                          // one access in so many fails
+	calm  bool                         // no errors except for lost memory
+	cuts  int                          // one access in cuts fails
 	lives [ringSize/ringRegion + 1]int // how often each region was lost
 }
 
-// rarely is true once in n times, while there is no calm.
+// rarely is true once in n times, unless calm is set.
 func (m *ringMemory) rarely(n int) bool { return !m.calm && m.r.IntN(n) == 0 }
 
 func (m *ringMemory) unavailable() spans { return m.gone }
@@ -330,7 +330,7 @@ func (m *ringMemory) restore(at span) {
 	m.gone = m.gone.cut(at)
 }
 
-// ringSession reaches a ringMemory some time after it was asked to.
+// ringSession accesses a ringMemory some time after the call.
 type ringSession struct {
 	memory *ringMemory
 	depth  int
@@ -339,9 +339,8 @@ type ringSession struct {
 	done   []device.Completion
 }
 
-// ringAccess is one operation. A connection may have it for a while before it
-// reaches the memory, and may find another memory there than the one it left for:
-// then it fails, or goes there.
+// ringAccess is one operation. Its region's memory may be replaced between the call and the
+// access: then it fails, or accesses the new memory.
 type ringAccess struct {
 	tag   uint64
 	buf   []byte
@@ -368,11 +367,11 @@ func (s *ringSession) start(a *ringAccess) error {
 	return nil
 }
 
-// run carries out one access.
+// run executes one access.
 func (s *ringSession) run(a *ringAccess) device.Completion {
 	m := s.memory
 	c := device.Completion{Tag: a.tag, N: len(a.buf)}
-	old := m.r.IntN(3) // what becomes of what was under way to a region that was lost since
+	old := m.r.IntN(3) // selects the outcome of accesses to regions that were lost since the call
 	for i := range a.buf {
 		at := (a.addr + int64(i)) % ringSize
 		stale := a.lives[at/ringRegion] != m.lives[at/ringRegion]

@@ -14,9 +14,8 @@ import (
 	"github.com/redykv/redykv/device/devicetest"
 )
 
-// A log is written and read by several goroutines while parts of the memory below
-// it are lost and come back, as zeros, and are refilled. Every read is right, and
-// in the end nothing is missing.
+// Several goroutines write and read a log while parts of the memory below it are lost,
+// restored as zeros, and refilled. Every read is correct, and at the end nothing is missing.
 func TestRefillUnderLoad(t *testing.T) {
 	forDevices(t, 2, 1<<20, func(t *testing.T, c *cluster, configuration Configuration) {
 		const page, pages, capacity = 4 << 10, 250, 300_000
@@ -32,7 +31,7 @@ func TestRefillUnderLoad(t *testing.T) {
 		if err := tiered.Start(0); err != nil {
 			t.Fatal(err)
 		}
-		var settled atomic.Int64 // what may be read
+		var settled atomic.Int64 // may be read below it
 		var reads atomic.Int64
 		var work, chaos sync.WaitGroup
 		var stop atomic.Bool
@@ -44,7 +43,7 @@ func TestRefillUnderLoad(t *testing.T) {
 				if at/page%4 == 3 {
 					p.Drain()
 					settled.Store(int64(at + page))
-					for n := reads.Load() + 30; reads.Load() < n; { // the others keep up
+					for n := reads.Load() + 30; reads.Load() < n; { // so that the readers keep up
 						runtime.Gosched()
 					}
 				}
@@ -94,7 +93,7 @@ func TestRefillUnderLoad(t *testing.T) {
 		work.Wait()
 		stop.Store(true)
 		chaos.Wait()
-		// Of what was lost so far, all may have been overwritten before it came back.
+		// All of the bytes lost so far may have been overwritten before they were restored.
 		at := span{0, capacity / 3}
 		d.lose(at)
 		d.restore(t, newSession(t, d.Cache(), 1), at)
@@ -130,7 +129,7 @@ func (d *shaky) lose(at span) {
 	d.lost(at.from, at.to)
 }
 
-// restore replaces the memory by zeros.
+// restore replaces lost memory with zeros.
 func (d *shaky) restore(t *testing.T, s *Session, at span) {
 	finish(t, s, func() error { return s.Write(make([]byte, at.to-at.from), at.from, 0) }, func(c device.Completion) {
 		if c.Err != nil {
@@ -153,7 +152,7 @@ func (d *shaky) NewRefillQueue(depth int) (device.RefillQueue, error) {
 	return newDeviceQueue(d.Device, &shakySession{Session: s, d: d, at: make([]extent, depth)}, depth), nil
 }
 
-// shakySession fails what touches lost memory when it begins or when it ends.
+// shakySession fails operations that overlap lost memory when they begin or end.
 type shakySession struct {
 	*Session
 	d  *shaky
@@ -173,7 +172,7 @@ func (s *shakySession) Read(dst []byte, addr int64, tag uint64) error {
 func (s *shakySession) Write(src []byte, addr int64, tag uint64) error {
 	s.at[tag] = extent{addr, len(src)}
 	if s.lost(tag) {
-		src = nil // it must not reach the memory that comes instead
+		src = nil // must not reach the new memory
 		s.at[tag].n = -s.at[tag].n
 	}
 	return s.Session.Write(src, addr, tag)
@@ -197,8 +196,7 @@ func (s *shakySession) lost(tag uint64) bool {
 	return s.d.gone.overlap(span{a.addr, min(end, size)}) || s.d.gone.overlap(span{0, end - size})
 }
 
-// A queue that is opened while a VM is lost, and the cache does not know it yet, has
-// the others.
+// A queue that is opened while a VM is lost, before the cache knows it, uses the other VMs.
 func TestQueueWhileMemoryIsLost(t *testing.T) {
 	forDevices(t, 2, 1<<20, func(t *testing.T, c *cluster, configuration Configuration) {
 		const capacity = 200_000
@@ -222,7 +220,7 @@ func TestQueueWhileMemoryIsLost(t *testing.T) {
 			}
 			opened <- q
 		}()
-		// Somebody writes there and finds out.
+		// A write to the lost VM detects the loss.
 		finish(t, first, func() error { return first.Write(buf[1000:190_000], 1000, 1) }, func(c device.Completion) {
 			if !errors.Is(c.Err, device.ErrNotHeld) {
 				t.Errorf("write to lost memory: %+v", c)

@@ -12,8 +12,8 @@ import (
 	"github.com/redykv/redykv/device"
 )
 
-// A cache begins with the bytes of a file; regions that nobody has written to come
-// from it again when their server is lost, and others do not (A46).
+// A cache begins with the bytes of a file. When a server is lost, regions that were never
+// written are filled from the file again, and others are not (A46).
 func TestFile(t *testing.T) {
 	forAll(t, func(t *testing.T, c *cluster, cfg Config) {
 		if len(c.vms) < 2 {
@@ -25,7 +25,7 @@ func TestFile(t *testing.T) {
 			t.Fatal(err)
 		}
 		cfg.File = filepath.Join(t.TempDir(), "content")
-		// Longer than the cache: the prefix counts.
+		// The file is longer than the cache, which uses the prefix.
 		if err := os.WriteFile(cfg.File, append(bytes.Clone(content), make([]byte, 100_000)...), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -47,7 +47,7 @@ func TestFile(t *testing.T) {
 		}
 		check()
 
-		// One region of the VM that dies is written, and so lost with what was there.
+		// One region on the VM that dies is written, so its bytes are lost.
 		table := cache.table.Load()
 		regions := table.on(table.grants()[1])
 		from, to := table.span(regions[2])

@@ -9,9 +9,9 @@ import (
 	"github.com/redykv/redykv/internal/api/managerv1"
 )
 
-// What the manager would refuse, a cache refuses before anything has changed: a
-// configuration outside the bounds, processors that were promised to others, and any
-// change at all while the manager cannot be reached.
+// A cache refuses what the manager would refuse, before anything changes: a configuration
+// outside the bounds, processors that are granted to others, and any change while the manager
+// does not answer.
 func TestReconfigureThatCannotBeSettled(t *testing.T) {
 	m := manage(t, 2, 0)
 	m.announce(t, 8)
@@ -25,7 +25,7 @@ func TestReconfigureThatCannotBeSettled(t *testing.T) {
 	}}
 	was := Configuration{ClientThreads: 2, ServerThreads: 1, BatchSize: 4, QueueDepth: 4}
 	cache := m.create(t, mgr, Config{Capacity: 2 * managedRegion, Configuration: was})
-	// Another cache was promised all other processors, and has not connected yet.
+	// Another cache is granted all other processors, and has not connected yet.
 	other, err := m.Allocate(t.Context(), connect.NewRequest(&managerv1.AllocateRequest{
 		Capacity: managedRegion, RegionSize: managedRegion,
 		Configuration: &managerv1.Configuration{ClientThreads: 3, ServerThreads: 3, BatchSize: 2, QueueDepth: 1},

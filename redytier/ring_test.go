@@ -26,7 +26,7 @@ func TestFIFO(t *testing.T) {
 	}
 }
 
-// What several producers push arrives once each, in each producer's order.
+// Calls of several producers arrive once each, in each producer's order.
 func TestBatchRing(t *testing.T) {
 	t.Run("free", func(t *testing.T) { testBatchRing(t, newBatchRing(8, false)) })
 	t.Run("locked", func(t *testing.T) { testBatchRing(t, newBatchRing(8, true)) })
@@ -99,7 +99,7 @@ func TestSegments(t *testing.T) {
 		{lap + 2, lap + 3, occupied},
 		{lap + 5, lap + 5, entered},
 		{5, 5, overtaken},
-		{4, 5, overtaken}, // and out of 4 again
+		{4, 5, overtaken}, // and leaves 4 again
 	} {
 		if got := g.enter(step.first, step.last); got != step.want {
 			t.Errorf("enter %d to %d: %d, want %d", step.first, step.last, got, step.want)

@@ -8,8 +8,8 @@ import (
 	"github.com/redykv/redykv/device"
 )
 
-// farAndNear is a cluster of two VMs, one of them far away: what is asked of both
-// ends in another order, if nothing keeps it.
+// farAndNear is a cluster of two VMs, one of them far away: requests to both end in another
+// order than that of the calls.
 func farAndNear(t *testing.T) *cluster {
 	c := newCluster(t, "mem", 2, 1<<20)
 	c.vms[0].Distance, c.vms[1].Distance = 5, 1
@@ -28,7 +28,7 @@ func TestStrictOrder(t *testing.T) {
 		r := rand.New(rand.NewPCG(4, 4))
 		ended := 0
 		for i := range 60 {
-			addr := r.Int64N(cache.Capacity() - 100) // over the border now and then
+			addr := r.Int64N(cache.Capacity() - 100) // sometimes across the border
 			p.do(i%2 == 0, make([]byte, 100), addr, func(c device.Completion) {
 				if c.Err != nil || ended != i {
 					t.Errorf("operation %d ended as number %d: %v", i, ended, c.Err)
@@ -44,7 +44,7 @@ func TestBarrier(t *testing.T) {
 	for _, configuration := range configurations {
 		cache := farAndNear(t).create(t, Config{Capacity: 128 << 10, RegionSize: 16 << 10, Configuration: configuration, Net: farAndNearNet})
 		p := newPump(t, cache, 8)
-		p.s.Barrier() // of nothing
+		p.s.Barrier() // without pending requests
 		order := ""
 		write := func(name string, addr int64) {
 			p.do(true, []byte(name), addr, func(c device.Completion) {

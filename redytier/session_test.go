@@ -17,14 +17,14 @@ import (
 	"github.com/redykv/redykv/internal/fabric/transport/transporttest"
 )
 
-// configurations of the data path that every behaviour is tested with.
+// configurations are those that every behaviour is tested with.
 var configurations = []Configuration{
 	{ClientThreads: 1, ServerThreads: 0, BatchSize: 1, QueueDepth: 4},
 	{ClientThreads: 1, ServerThreads: 1, BatchSize: 4, QueueDepth: 1},
 	{ClientThreads: 2, ServerThreads: 2, BatchSize: 64, QueueDepth: 4},
 }
 
-// patience is how long a test waits for what must happen.
+// patience bounds how long a test waits for an event that must happen.
 const patience = time.Minute
 
 // forAll runs a test over transports, configurations and numbers of VMs.
@@ -41,8 +41,8 @@ func forAll(t *testing.T, test func(t *testing.T, c *cluster, cfg Config)) {
 	}
 }
 
-// pump drives a session and checks that each operation ends once, as its check
-// wants.
+// pump drives a session and checks that each operation ends once, with the result that its
+// check expects.
 type pump struct {
 	t       *testing.T
 	s       *Session
@@ -70,8 +70,8 @@ func newSession(t testing.TB, cache *Cache, depth int) *Session {
 	return s
 }
 
-// waitPatiently is Wait that does not hang. It tries again after its time is up: a
-// process that stood still meanwhile has waited for nothing.
+// waitPatiently is Wait with a timeout. It tries a second time, in case this process was
+// paused.
 func waitPatiently(q device.Queue) (err error) {
 	for range 2 {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -84,8 +84,8 @@ func waitPatiently(q device.Queue) (err error) {
 	return err
 }
 
-// do starts an operation; check sees its completion, or a completion with the
-// error if it was refused.
+// do starts an operation. check receives its completion, or one with the error if it was
+// refused.
 func (p *pump) do(write bool, buf []byte, addr int64, check func(device.Completion)) {
 	op := p.s.Read
 	if write {
@@ -109,7 +109,7 @@ func (p *pump) do(write bool, buf []byte, addr int64, check func(device.Completi
 	}
 }
 
-// poll waits for completions; false: the test is over.
+// poll waits for completions. It returns false if the test has failed.
 func (p *pump) poll() bool {
 	if err := waitPatiently(p.s); err != nil {
 		p.t.Errorf("Wait with %d under way: %v", len(p.pending), err)
@@ -145,8 +145,8 @@ func (p *pump) close() {
 	}
 }
 
-// Sessions write and read at random, each in a part of its own, and every read
-// has to bring what the session wrote last, in the order of its calls (R41).
+// Sessions write and read at random, each in its own part. Every read returns what the session
+// wrote last, in the order of its calls (R41).
 func TestSessionsEqualModel(t *testing.T) {
 	forAll(t, func(t *testing.T, c *cluster, cfg Config) {
 		cache := c.create(t, cfg)
@@ -196,8 +196,8 @@ func TestSessionsEqualModel(t *testing.T) {
 	})
 }
 
-// Requests longer than a fabric's longest operation go in pieces, which a small bound
-// makes of any: over what is held, mirrored, and more than a connection has room for.
+// Requests longer than a fabric's longest operation are split into pieces; a small bound
+// splits any request. Tested with held and mirrored regions, and with full connections.
 func TestRequestsGoInPieces(t *testing.T) {
 	for _, strict := range []bool{false, true} {
 		c := newCluster(t, "mem", 2, 1<<20)
@@ -219,7 +219,7 @@ func TestRequestsGoInPieces(t *testing.T) {
 	}
 }
 
-// lengths is a provider that sees how long one-sided accesses are.
+// lengths is a provider that records the lengths of one-sided accesses.
 type lengths struct {
 	fabric.Provider
 	most atomic.Int64
@@ -288,8 +288,8 @@ func TestSessionBounds(t *testing.T) {
 	})
 }
 
-// A VM dies while sessions work: whatever was under way ends once, what
-// concerned the VM fails with ErrRegionUnavailable, and the rest goes on.
+// A VM dies while sessions use it. Every pending request ends once, requests to the VM fail
+// with ErrRegionUnavailable, and others continue.
 func TestServerDies(t *testing.T) {
 	forAll(t, func(t *testing.T, c *cluster, cfg Config) {
 		c.refuse = func(*managerv1.ReallocateRequest) error { return errors.New("no replacement") }
@@ -299,7 +299,7 @@ func TestServerDies(t *testing.T) {
 		table := cache.table.Load()
 		lost := table.on(table.grants()[0])
 		from, to := table.spans(lost)[0][0], table.spans(lost)[0][1]
-		// Each session has every third stripe, so that each has some on every VM.
+		// Each session has every third stripe, and so some on every VM.
 		const sessions, stripe = 3, 24_000
 		var pumps [sessions]*pump
 		for id := range pumps {
@@ -361,10 +361,10 @@ func TestManagerReportsFailure(t *testing.T) {
 		events := make(chan Event, 16)
 		cfg.OnEvent = func(e Event) { events <- e }
 		cache := c.create(t, cfg)
-		c.spoil = func(a *managerv1.AllocateResponse) { a.CacheId = "" } // it is not allocated again, either
+		c.spoil = func(a *managerv1.AllocateResponse) { a.CacheId = "" } // the cache is not allocated again, either
 		p := newPump(t, cache, 4)
 		defer p.close()
-		for range 2 { // at least once is how the manager reports
+		for range 2 { // the manager reports at least once
 			c.events <- &managerv1.WatchResponse{Kind: managerv1.WatchResponse_KIND_VM_RECLAIMED, VmId: "vm-0", DeadlineUnixMs: 5000}
 			c.events <- &managerv1.WatchResponse{Kind: managerv1.WatchResponse_KIND_VM_FAILED, VmId: "vm-0", Reason: "power"}
 		}

@@ -23,8 +23,8 @@ import (
 
 const childVariable = "REDYKV_REDYTIER_CHILD"
 
-// serveChild makes a test binary that startChild started a cache server, until its
-// standard input ends; otherwise it returns at once.
+// serveChild makes a test binary that startChild started a cache server until its standard
+// input ends; otherwise it returns at once.
 func serveChild() {
 	transport := os.Getenv(childVariable)
 	if transport == "" {
@@ -47,7 +47,7 @@ func serveChild() {
 	os.Exit(0)
 }
 
-// startChild starts a cache server in a process of its own, until the end of the test.
+// startChild starts a cache server in its own process. It ends with the test.
 func startChild(t *testing.T, transport string) (process *os.Process, controlURL string) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], "-test.run=^$")
@@ -56,7 +56,7 @@ func startChild(t *testing.T, transport string) (process *os.Process, controlURL
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err = cmd.StdinPipe(); err != nil { // ends with this process, at the latest
+	if _, err = cmd.StdinPipe(); err != nil { // ends with this process at the latest
 		t.Fatal(err)
 	}
 	if err := cmd.Start(); err != nil {
@@ -73,7 +73,7 @@ func startChild(t *testing.T, transport string) (process *os.Process, controlURL
 	return cmd.Process, strings.TrimSpace(line)
 }
 
-// stop stops a child process, for good, and returns when none of its threads runs.
+// stop stops a child process permanently, and returns when none of its threads runs.
 func stop(t *testing.T, p *os.Process) {
 	t.Helper()
 	err := p.Signal(syscall.SIGSTOP)
@@ -86,20 +86,19 @@ func stop(t *testing.T, p *os.Process) {
 	}
 }
 
-// lateBy is how much later than the configured time a machine that is busy may notice
-// something, in a test.
+// lateBy is how much later than configured a busy machine may notice an event in a test.
 const lateBy = 30 * time.Second
 
-// soon is a context that ends when what is bound by a timeout should long have happened.
+// soon returns a context that ends long after timeout.
 func soon(t *testing.T, timeout time.Duration) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), timeout+lateBy)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-// A server process is stopped, and its kernel goes on answering for it. What its sessions
-// have under way ends with ErrRegionUnavailable, whether their owners poll or sleep, and
-// its memory is lost. Only where the process has no part in it, requests go on.
+// A server process is stopped while its kernel still answers. Pending requests of its sessions
+// end with ErrRegionUnavailable, whether their owners poll or sleep, and its memory is lost.
+// Only requests that do not need the process continue.
 func TestServerProcessStops(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -157,7 +156,7 @@ func TestServerProcessStops(t *testing.T) {
 				if answers {
 					return
 				}
-				select { // it does not let itself be connected to again
+				select { // the process does not accept another connection
 				case e := <-lost:
 					if e.Kind != VMLost || e.To != cache.Capacity() {
 						t.Errorf("%+v", e)
@@ -170,8 +169,8 @@ func TestServerProcessStops(t *testing.T) {
 	}
 }
 
-// The process that a region moves to is stopped in the middle. The move fails, the region
-// is where it was, and its writes go on.
+// The process that a region moves to is stopped during the copy. The move fails, the region
+// stays at its place, and its writes continue.
 func TestTargetProcessStops(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -179,7 +178,7 @@ func TestTargetProcessStops(t *testing.T) {
 	const timeout = 500 * time.Millisecond
 	for _, transport := range []string{"tcp", "shm"} {
 		t.Run(transport, func(t *testing.T) {
-			c := newCluster(t, transport, 2, 1<<20) // a cache of one region is on the second
+			c := newCluster(t, transport, 2, 1<<20) // a cache of one region is on the second VM
 			var process *os.Process
 			process, c.vms[0].ControlUrl = startChild(t, transport)
 			cache := c.create(t, Config{

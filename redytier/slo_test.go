@@ -12,8 +12,8 @@ import (
 	"github.com/redykv/redykv/manager/model"
 )
 
-// sloModel says of records of 64 bytes over a transport that one-sided access takes
-// 10 us and comes to 1 Mop/s, and that batches take 100 us and come to 10.
+// sloModel is a model of records of 64 bytes over a transport: one-sided access takes 10 us
+// and reaches 1 Mop/s, batches take 100 us and reach 10 Mop/s.
 func sloModel(t *testing.T, transport string) *model.Model {
 	t.Helper()
 	m := model.New(model.Provenance{Transport: transport, Network: model.NoNetwork, Host: model.ThisHost()})
@@ -33,8 +33,8 @@ func sloModel(t *testing.T, transport string) *model.Model {
 	return m
 }
 
-// R16, R70, R76: a cache has the configuration that its SLO calls for; another SLO
-// moves it to another one, with what it holds; one that cannot be met changes nothing.
+// R16, R70, R76: a cache has a configuration that meets its SLO. Another SLO moves the cache,
+// with its contents, to another configuration. An SLO that cannot be met changes nothing.
 func TestConfigurationBySLO(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	mgr, err := manager.Embed(t.Context(), manager.EmbedOptions{Models: []*model.Model{sloModel(t, "mem")}, Logger: log})

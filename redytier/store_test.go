@@ -25,8 +25,8 @@ import (
 	"github.com/redykv/redykv/redytier"
 )
 
-// value is what a key holds after its version-th update: its words say so, so
-// that torn, stale and foreign bytes show.
+// value returns a key's value after its version-th update. Its words contain key and version,
+// so torn, stale and foreign bytes are detected.
 func value(buf []byte, key, version uint64) []byte {
 	for i := 0; i+8 <= len(buf); i += 8 {
 		binary.LittleEndian.PutUint64(buf[i:], key<<32|version)
@@ -45,9 +45,9 @@ func versionOf(buf []byte, key uint64) (uint64, error) {
 	return first & (1<<32 - 1), nil
 }
 
-// A store whose log runs several times around a cache, in batches through message
-// rings: writers and readers at once, each read brings a whole value that is not
-// older than one seen before, and the loss of a server on the way changes nothing.
+// The log of a store wraps several times around a cache, in batches through message rings.
+// Writers and readers run concurrently: each read returns a whole value, not older than one
+// seen before. The loss of a server changes nothing.
 func TestStoreOnCache(t *testing.T) {
 	const keys, size, writers, readers, updates = 2000, 104, 2, 2, 8000 // the log grows to 1.8 MB
 	for _, name := range transporttest.Names(t) {
@@ -78,7 +78,7 @@ func TestStoreOnCache(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				var newest [keys]atomic.Uint64 // versions that were acknowledged
+				var newest [keys]atomic.Uint64 // acknowledged versions
 				var writing, reading sync.WaitGroup
 				var stop atomic.Bool
 				for id := range writers {
@@ -143,11 +143,11 @@ func TestStoreOnCache(t *testing.T) {
 				writing.Wait()
 				stop.Store(true)
 				reading.Wait()
-				// The VM is replaced, and what was on it comes back from the next tier.
+				// The VM is replaced, and its bytes are refilled from the next tier.
 				for start := time.Now(); ; runtime.Gosched() {
 					m := store.Metrics().Device.Tiers[0]
-					refilled := m.Refilled > hlog.FirstAddress                                // up to there, nothing is written
-					if redy.Cache().Err() == nil && m.Missing == 0 && (refilled || !killed) { // what was filled last is counted a moment later
+					refilled := m.Refilled > hlog.FirstAddress                                // nothing is written below FirstAddress
+					if redy.Cache().Err() == nil && m.Missing == 0 && (refilled || !killed) { // the last refill is counted a moment later
 						if !m.Healthy || refilled != killed {
 							t.Errorf("metrics of the first tier %+v", m)
 						}
@@ -157,7 +157,7 @@ func TestStoreOnCache(t *testing.T) {
 						t.Fatalf("%v; metrics of the first tier %+v", redy.Cache().Err(), m)
 					}
 				}
-				if m := redy.Cache().Metrics(); m.Batches == 0 || m.Reads == 0 || m.LostRegions > 0 && !killed { // or they are back
+				if m := redy.Cache().Metrics(); m.Batches == 0 || m.Reads == 0 || m.LostRegions > 0 && !killed { // none, if they were replaced
 					t.Errorf("metrics of the cache %+v", m)
 				}
 				if err := store.Close(); err != nil {

@@ -8,8 +8,9 @@ import (
 	"time"
 )
 
-// The turn passes to what is gone first, then to what is lost, and to the rest in the
-// order in which it came. Whoever gives up is passed over.
+// The turn passes first to the leaving of a reclaimed VM, then to the replacement of lost
+// memory, then to other operations in the order of their requests. An operation that gives up
+// is skipped.
 func TestOrderOfTurns(t *testing.T) {
 	var turn turn
 	now := time.Unix(1_000_000, 0)
@@ -41,7 +42,7 @@ func TestOrderOfTurns(t *testing.T) {
 				if !errors.Is(err, gone) {
 					t.Errorf("%s: %v", c.name, err)
 				}
-				order <- "" // it has nothing to pass on
+				order <- "" // it does not hold the turn
 				return
 			}
 			order <- c.name
@@ -65,7 +66,7 @@ func TestOrderOfTurns(t *testing.T) {
 	}
 }
 
-// A holder is asked to give way by a higher rank, and by no other.
+// A holder is preempted by a higher rank, and by no other.
 func TestHolderGivesWay(t *testing.T) {
 	for _, holder := range []int{voluntary, restoring, leaving} {
 		for _, other := range []int{voluntary, restoring, leaving} {
@@ -87,8 +88,8 @@ func TestHolderGivesWay(t *testing.T) {
 	}
 }
 
-// A VM that is gone sooner interrupts the leaving of one that is gone later; one that goes
-// at nearly the same time waits.
+// A VM with an earlier deadline interrupts the leaving of one with a later deadline. A VM with
+// nearly the same deadline waits.
 func TestEarlierDeadlineInterrupts(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	for after, want := range map[time.Duration]bool{-time.Minute: true, -sooner: true, -sooner / 2: false, 0: false, time.Minute: false} {

@@ -15,14 +15,14 @@ import (
 	"github.com/redykv/redykv/manager"
 )
 
-// This file tests that a VM that is reclaimed is left whatever else goes on.
+// This file tests that a reclaimed VM is left in time, whatever other operation runs.
 
-// obstructed is a way to servers on which the first call of a procedure is not answered
-// before its caller gives it up.
+// obstructed is a transport to servers on which the first call of a procedure is not answered
+// until its caller cancels it.
 type obstructed struct {
 	procedure string
 	calls     atomic.Int32
-	begun     chan struct{} // closed when that call is made
+	begun     chan struct{} // closed at that call
 }
 
 func (o *obstructed) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -34,8 +34,8 @@ func (o *obstructed) RoundTrip(req *http.Request) (*http.Response, error) {
 	return http.DefaultTransport.RoundTrip(req)
 }
 
-// obstruct begins an operation, which gets no further than its first call of a
-// procedure, and returns what becomes of it.
+// obstruct starts an operation that blocks at its first call of a procedure, and returns a
+// channel for its error.
 func obstruct(t *testing.T, way *obstructed, operation func() error) <-chan error {
 	t.Helper()
 	ended := make(chan error, 1)
@@ -48,8 +48,7 @@ func obstruct(t *testing.T, way *obstructed, operation func() error) <-chan erro
 	return ended
 }
 
-// leftInTime has a VM reclaimed, and returns when the cache has left it, before its
-// deadline.
+// leftInTime reclaims a VM, and returns when the cache has left it before its deadline.
 func (m *managed) leftInTime(t *testing.T, vm string) {
 	t.Helper()
 	if !m.vms.Reclaim(vm, time.Hour) {
@@ -61,8 +60,8 @@ func (m *managed) leftInTime(t *testing.T, vm string) {
 	m.gone(t, vm)
 }
 
-// What the application asks for gives way to a notice at any step, and goes on by itself
-// when the VM is left. Nothing is lost.
+// The application's operations are preempted by a notice at any step, and continue when the VM
+// is left. Nothing is lost.
 func TestNoticeWhileTheApplicationChangesTheCache(t *testing.T) {
 	const capacity = managedRegions * managedRegion
 	other := Configuration{ClientThreads: 1, BatchSize: 1, QueueDepth: 2}
@@ -132,8 +131,8 @@ func quiet(t *testing.T, m *managed) {
 	}
 }
 
-// A cache is on its way to a cheaper VM when one that it has is reclaimed. It leaves
-// that one first, and then for the cheaper one.
+// A VM of a cache is reclaimed while the cache moves to a cheaper VM. The cache leaves the
+// reclaimed VM first, and then moves to the cheaper one.
 func TestNoticeWhileTheCacheSaves(t *testing.T) {
 	m := sizesWith(t, 0.5, manager.Economy{Every: time.Millisecond, Dwell: time.Millisecond})
 	way := &obstructed{procedure: serverv1connect.CacheServerServicePullProcedure, begun: make(chan struct{})}
@@ -148,8 +147,8 @@ func TestNoticeWhileTheCacheSaves(t *testing.T) {
 	quiet(t, m)
 }
 
-// A VM is reclaimed while the memory of another, which is lost, is filled again from the
-// application's copy, or waits for the application to hear of it.
+// A VM is reclaimed while lost memory of another VM is filled from Recover, or waits until
+// OnEvent has returned.
 func TestNoticeWhileLostMemoryIsRestored(t *testing.T) {
 	t.Run("recover", func(t *testing.T) {
 		m := manage(t, 2, 0)
@@ -158,7 +157,7 @@ func TestNoticeWhileLostMemoryIsRestored(t *testing.T) {
 		cache := m.create(t, m, Config{
 			Transport: "mem", Configuration: configurations[0],
 			Recover: func(ctx context.Context, dst []byte, addr int64) error {
-				if calls.Add(1) == 2 { // the first region is there
+				if calls.Add(1) == 2 { // the first region is restored
 					close(begun)
 					<-ctx.Done()
 					return ctx.Err()
@@ -174,7 +173,7 @@ func TestNoticeWhileLostMemoryIsRestored(t *testing.T) {
 			<-begun
 			m.leftInTime(t, cache.Regions()[0].VM)
 			if back := m.expect(t, Restored); back.From != 3*managedRegion || back.DataLost {
-				t.Errorf("%+v", back) // the region before has been restored first
+				t.Errorf("%+v", back) // the first region was restored before
 			}
 		})
 		for i, b := range content(t, cache)[2*managedRegion:] {
@@ -210,8 +209,8 @@ func TestNoticeWhileLostMemoryIsRestored(t *testing.T) {
 	})
 }
 
-// A VM is reclaimed while a new cache is filled from its file, and it is left with what
-// the file has for it.
+// A VM is reclaimed while a new cache is filled from its file. The cache leaves the VM with
+// the file's contents.
 func TestNoticeWhileACacheIsFilled(t *testing.T) {
 	want := make([]byte, 4<<16)
 	for i := range want {

@@ -10,8 +10,8 @@ import (
 	"github.com/redykv/redykv/internal/api/managerv1"
 )
 
-// Whoever reads the log of a program with a cache learns where its memory goes, in
-// the order in which it happens, whether or not the program listens.
+// The log shows where the memory of a cache goes, in order, whether or not the program sets
+// OnEvent.
 func TestEventsAreLogged(t *testing.T) {
 	var text bytes.Buffer
 	log := slog.New(slog.NewTextHandler(&text, nil))
@@ -23,7 +23,7 @@ func TestEventsAreLogged(t *testing.T) {
 	w.report(Event{Kind: Restored, VM: "vm-3", From: 4096, To: 8192, DataLost: true})
 	w.report(Event{Kind: CacheDeleted, To: 8192})
 	w.stop()
-	w.report(Event{Kind: VMLeft, VM: "vm-9"}) // nobody is told any more
+	w.report(Event{Kind: VMLeft, VM: "vm-9"}) // after stop, nothing is delivered
 	lines := strings.Split(strings.TrimSpace(text.String()), "\n")
 	want := []string{
 		`level=INFO msg="VM is reclaimed: its regions move" from=0 to=4096 vm=vm-1 deadline=1970-01-01T00:00:00.000Z`,
@@ -41,8 +41,8 @@ func TestEventsAreLogged(t *testing.T) {
 	}
 }
 
-// A watcher takes each event once, whatever streams bring it, and finds in a state
-// what it has missed.
+// A watcher handles each event once, over all streams, and takes missed events from a message
+// with the state.
 func TestEventsOnce(t *testing.T) {
 	c := newCluster(t, "mem", 2, 1<<20)
 	events := make(chan Event, 64)
@@ -84,9 +84,9 @@ func TestEventsOnce(t *testing.T) {
 	}
 }
 
-// A VM is left within its notice, whatever the manager's clock says of the deadline.
+// A VM is left within its notice, even if the manager's clock differs.
 func TestClocksDiffer(t *testing.T) {
-	for _, ahead := range []time.Duration{20 * time.Second, -20 * time.Second} { // of this clock before the manager's
+	for _, ahead := range []time.Duration{20 * time.Second, -20 * time.Second} { // of this clock relative to the manager's
 		c := newCluster(t, "mem", 2, 1<<20)
 		events := make(chan Event, 64)
 		cache := c.create(t, Config{
