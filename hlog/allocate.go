@@ -50,14 +50,14 @@ func (l *Log) openPage(page int64) bool {
 	return true
 }
 
-// frameFree reports whether every page is evicted that had page's frame, or that would
-// exceed the budget together with page.
+// frameFree reports whether page can be opened: every earlier page of its frame, and every
+// page that would exceed the budget together with it, is evicted.
 func (l *Log) frameFree(page int64) bool {
 	return page-l.safeHead.load()>>l.pageBits < l.frames.Load()
 }
 
-// WaitForSpace waits until Allocate may succeed again. Its error is why Allocate never
-// will, or that of ctx if that ends before.
+// WaitForSpace waits until Allocate may succeed again. It returns the log's error if Allocate
+// cannot succeed any more, or ctx's if ctx ends first.
 func (l *Log) WaitForSpace(ctx context.Context) error {
 	defer l.wakeAtEnd(ctx)()
 	l.mu.Lock()
@@ -78,7 +78,7 @@ func (l *Log) WaitForSpace(ctx context.Context) error {
 	return l.failure()
 }
 
-// wakeAtEnd signals progress when ctx ends, until the function that it returns is called.
+// wakeAtEnd signals progress when ctx ends, until stop is called.
 func (l *Log) wakeAtEnd(ctx context.Context) (stop func() bool) {
 	return context.AfterFunc(ctx, func() {
 		l.mu.Lock()

@@ -49,14 +49,14 @@ func (l *Log) Persist(ctx context.Context, target int64) error {
 	return nil
 }
 
-// Hold keeps in memory what the device may not have stored yet, and returns the address
-// where that begins, at a block of the device. Below it every write is complete, and durable
-// after a Sync. There is one holder at a time. Sessions that need the memory wait for
+// Hold keeps in memory what the device may not have stored yet, and returns the address where
+// that part begins, at the start of a device block. All writes below it are complete, and
+// durable after a Sync. There is one holder at a time. Sessions that need the memory wait for
 // [Log.Unhold].
 func (l *Log) Hold() int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	// Head moves under mu, and not into a page that is not committed whole.
+	// Head moves under mu, and only past pages that are committed whole.
 	l.held = l.committed.load() &^ (l.alignment - 1)
 	return l.held
 }

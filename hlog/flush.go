@@ -192,8 +192,8 @@ func (f *flusher) poll() bool {
 		case c.Event == device.Released && c.Err == nil:
 			fl.released = true
 		case c.Err != nil:
-			// The tier that must hold everything does not hold this, whether it was
-			// Committed or not. It stays in memory and is not evicted.
+			// The last tier does not hold these bytes, even if they were Committed. They stay
+			// in memory and are not evicted.
 			f.fail(fmt.Errorf("hlog: writing the log up to %d: %w", fl.end, c.Err))
 		default:
 			fl.committed, fl.released = true, c.Event == device.Done

@@ -112,7 +112,7 @@ type Image struct {
 	Expires int64 // milliseconds of Unix time; 0: never
 }
 
-// Decode decodes a record. If need > len(b), so many bytes are needed: the caller reads them
+// Decode decodes a record. If need > len(b), need bytes are required: the caller reads them
 // and decodes again. Impossible lengths are an error.
 func (l Layout) Decode(b []byte) (im Image, need int, err error) {
 	fixed := headerSize

@@ -51,13 +51,12 @@ func (f *flusher) pause(err error) {
 	}
 }
 
-// bears reports whether writers wait for the end of a failure rather than fail.
+// bears reports whether writers wait for the end of a failure instead of failing.
 func (f *flusher) bears(err error) bool {
 	return !f.told && !errors.Is(err, device.ErrNoSpace) && time.Since(f.since) < device.RetryTime
 }
 
-// again starts to write what is not released, when the back-off is over and no write is
-// pending.
+// again restarts writing from released, when the back-off is over and no write is pending.
 func (f *flusher) again() bool {
 	if !f.failed || f.final || f.underWay() || time.Now().Before(f.retryAt) {
 		return false
@@ -80,7 +79,7 @@ func (f *flusher) awaitRetry() {
 	}
 }
 
-// goesOn ends a temporary failure: a write has succeeded after it, on every tier.
+// goesOn ends a temporary failure after a successful write on every tier.
 func (f *flusher) goesOn() {
 	if f.since.IsZero() || f.failed {
 		return

@@ -12,7 +12,7 @@ import (
 	"github.com/redykv/redykv/device"
 )
 
-// The names of the files beside the segments.
+// Names of the files beside the segments.
 const (
 	formatName = "FORMAT"
 	lockName   = "LOCK"
@@ -20,7 +20,7 @@ const (
 	metaPrefix = "meta."
 	// objectPrefix begins the name of an object's file.
 	objectPrefix = "object."
-	tempSuffix   = ".tmp" // no name of metadata or an object ends so
+	tempSuffix   = ".tmp" // names of metadata and objects never end in it
 )
 
 // kind is the purpose of a file of the directory, by its name.
@@ -87,7 +87,7 @@ func parseFormat(data []byte) (version int, size int64, ok bool) {
 	return version, size, version > formatVersion || ok && string(text) == line
 }
 
-// parseBegin reads the file with Begin; it is not ok unless it has the exact form.
+// parseBegin reads the file with Begin. It is not ok unless the file has the exact form.
 func parseBegin(version int, data []byte) (begin int64, ok bool) {
 	text, ok := unsealFor(version, data)
 	if !ok {

@@ -17,10 +17,10 @@ import (
 // ErrNoStore means that a directory has no file of a store.
 var ErrNoStore = errors.New("no store, there is no file of one in it")
 
-// Inspect checks a directory without opening any file for writing: it reads every file, compares
-// it with its checksums, and reports what is there and what is damaged. During the inspection
-// the directory cannot be opened; if it is open already, the report says so. Inspect fails only
-// if the directory cannot be read or, with ErrNoStore, has no file of a store.
+// Inspect checks a directory without opening any file for writing: it reads every file,
+// verifies its checksums, and reports the contents and the damage. During the inspection the
+// directory cannot be opened; if it is open already, the report says so. Inspect fails only if
+// the directory cannot be read or, with ErrNoStore, has no file of a store.
 func Inspect(dir string) (*Report, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -203,8 +203,7 @@ func (d *damage) add(off, n int64, what string) {
 	d.findings = append(d.findings, Finding{File: d.name, Offset: off, Length: n, What: what})
 }
 
-// tail reports the newest block, of which a crash may have left a later version than the synced
-// one.
+// tail reports the newest block, which after a crash may be later than the synced version.
 func (in *inspector) tail() {
 	if in.suspect != nil {
 		in.suspect.What = "written again after the last Sync, as a crash leaves a log's last block"

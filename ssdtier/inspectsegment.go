@@ -104,11 +104,11 @@ func (in *inspector) loadSums(number, size int64) *sumTable {
 	return t
 }
 
-// neverSynced reports whether a file of sums has no bytes but zeros, as a file system may
-// leave one that was given its name and not synced when the power was lost.
+// neverSynced reports whether a file of sums holds only zeros. A power cut may leave such a
+// file, if its name was stored and its content was not.
 func neverSynced(sums []byte) bool { return len(bytes.Trim(sums, "\x00")) == 0 }
 
-// onlySums inspects the sums of a missing segment.
+// onlySums inspects a file of sums without a segment.
 func (in *inspector) onlySums(number int64) {
 	data, err := os.ReadFile(in.path(sumName(number)))
 	if err == nil && in.newest(number) && (neverSynced(data) || len(data) == sumPageSize && checkSumHeader(data, number) == nil) {

@@ -13,20 +13,20 @@ import (
 	"github.com/redykv/redykv/device"
 )
 
-// Reader reads a directory that nobody has open, and changes nothing: it is for
-// looking at what is sick. It belongs to one goroutine.
+// Reader reads a directory that is not open, without changing it, to inspect damage. It
+// belongs to one goroutine.
 type Reader struct {
 	dir         string
 	version     int
 	segmentSize int64
 	begin       int64
-	lock        *os.File // shared; nil where there is none
-	segment     *os.File // the one that was read last, or nil
-	number      int64    // of it
+	lock        *os.File // shared; nil if there is none
+	segment     *os.File // the last segment read, or nil
+	number      int64    // of segment
 }
 
-// NewReader opens a directory for reading. While it is open no Device can have the
-// directory, and the other way round: ErrLocked.
+// NewReader opens a directory for reading. While it is open no Device can open the directory,
+// and while a Device has it open NewReader fails, with ErrLocked.
 func NewReader(dir string) (*Reader, error) {
 	r := &Reader{dir: dir}
 	path := filepath.Join(dir, formatName)
@@ -62,8 +62,8 @@ func NewReader(dir string) (*Reader, error) {
 // Begin is the lowest address of the log.
 func (r *Reader) Begin() int64 { return r.begin }
 
-// ReadAt reads the log from an address. It compares nothing with checksums, as
-// [Inspect] does. An error names the segment that it concerns.
+// ReadAt reads the log from an address. Unlike [Inspect] it does not verify checksums. An
+// error names the segment.
 func (r *Reader) ReadAt(p []byte, addr int64) (n int, err error) {
 	for n < len(p) {
 		number, off := addr/r.segmentSize, addr%r.segmentSize
@@ -85,9 +85,9 @@ func (r *Reader) ReadAt(p []byte, addr int64) (n int, err error) {
 }
 
 // LostSums calls tell for each part of the log between two addresses for which a file of
-// checksums is too short. What was synced has a checksum, and a Device does not read blocks
-// without one; a caller that knows how far the log was synced can tell from this what was
-// lost. Other damage of files of checksums, and missing ones, are reported by [Inspect].
+// checksums is too short. All synced bytes have a checksum, and a Device does not read blocks
+// without one. So a caller that knows the synced tail can determine what was lost. [Inspect]
+// reports other damage of files of checksums, and missing ones.
 func (r *Reader) LostSums(from, until int64, tell func(from, until int64, err error)) {
 	for from < until {
 		number := from / r.segmentSize
@@ -135,7 +135,7 @@ func (r *Reader) closeSegment() {
 	}
 }
 
-// ReadMeta is [Device.ReadMeta].
+// ReadMeta is like [Device.ReadMeta].
 func (r *Reader) ReadMeta(name string) ([]byte, error) {
 	if err := device.CheckName(name); err != nil {
 		return nil, fmt.Errorf("ssdtier: metadata: %w", err)
@@ -151,7 +151,7 @@ func (r *Reader) ReadMeta(name string) ([]byte, error) {
 	return checkMeta(path, r.version, data)
 }
 
-// OpenObject is [Device.OpenObject].
+// OpenObject is like [Device.OpenObject].
 func (r *Reader) OpenObject(name string) (device.Object, error) {
 	if err := device.CheckName(name); err != nil {
 		return nil, fmt.Errorf("ssdtier: object: %w", err)

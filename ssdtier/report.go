@@ -20,8 +20,7 @@ type Report struct {
 	Objects     []FileReport    `json:"objects"`
 	Metadata    []FileReport    `json:"metadata"`
 
-	// Problems are bytes that cannot be read as they were written, in the order of the
-	// files' names.
+	// Problems are bytes that cannot be read as they were written, ordered by file name.
 	Problems []Finding `json:"problems"`
 	// Notes are harmless irregularities.
 	Notes []Finding `json:"notes"`

@@ -33,8 +33,8 @@ const noReserve = math.MaxInt64
 // hasRoom reports whether a write that ends at an offset has space.
 func (r *reservation) hasRoom(end int64) bool { return end <= r.end.Load() }
 
-// reserve allocates space for a write that ends at an offset, and ahead of it. If it fails,
-// the write is tried without, and returns its own error.
+// reserve allocates space for a write that ends at an offset, and beyond it. If that fails,
+// the write is tried nevertheless, and returns its own error.
 func (d *Device) reserve(s *segment, end int64) {
 	r := &s.reserved
 	if r.hasRoom(end) {

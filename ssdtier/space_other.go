@@ -7,11 +7,11 @@ import (
 	"os"
 )
 
-// preallocate says that there is no way to take space ahead.
+// preallocate is not supported on this system.
 func preallocate(*os.File, int64, int64) error { return errors.ErrUnsupported }
 
-// syncData makes durable what a file holds.
+// syncData makes a file's content durable.
 func syncData(f *os.File) error { return f.Sync() }
 
-// fileSystemSize says that there is no way to find it out.
+// fileSystemSize is unknown on this system.
 func fileSystemSize(string) int64 { return 0 }

@@ -13,7 +13,7 @@ var (
 	ErrForeign = errors.New("blob: bucket and device belong to different stores")
 	// ErrTaken means that another machine has taken the store in the bucket.
 	ErrTaken = errors.New("blob: another machine has taken the store over")
-	// ErrFormat means that what is in the bucket cannot be understood.
+	// ErrFormat means that the bucket holds data in an unknown format.
 	ErrFormat = errors.New("blob: unknown format")
 )
 

@@ -15,7 +15,7 @@ type bucketQueue struct {
 	local  device.Queue
 	remote device.Queue
 	ops    queue.Pending[operation]
-	under  [2]int // operations under way, on local and remote
+	under  [2]int // pending operations, on local and remote
 	// ready are events that Wait has polled, from taken on.
 	ready   []device.Completion
 	taken   int
@@ -217,8 +217,8 @@ func (q *bucketQueue) Wait(ctx context.Context) error {
 	return q.Submit()
 }
 
-// waitOnce waits for something on one of the queues, if both have something under way
-// for one slice of time each.
+// waitOnce waits for a completion on one of the queues. If both have operations pending, it
+// waits for one slice of time on each.
 func (q *bucketQueue) waitOnce(ctx context.Context, slices *queue.Slices) error {
 	switch {
 	case q.under[1] == 0:

@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// portions is the number of read deadlines, one after the other, that patience is made of.
-// However late one of them is noticed, as by a process that was stopped, it counts for no more
-// than its portion: the time in which the process could not receive does not count.
+// portions is the number of consecutive read deadlines that make up patience. A deadline that
+// is noticed late, for example by a process that was stopped, counts for its portion only:
+// time in which the process could not receive does not count.
 const portions = 15
 
 // watchedConn is a connection that breaks if the peer is silent for too long while requests

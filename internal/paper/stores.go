@@ -24,7 +24,7 @@ type Stores struct {
 	Devices      []ycsb.Device
 	Threads      []int
 	Memory       []float64 // local memory, descending: the memory of one store is reduced step by step
-	Cache        []float64 // Redy's memory; each size is a store of its own
+	Cache        []float64 // Redy's memory; each size has a separate store
 	// Vary names the field that is the X of the measurements.
 	Vary Vary
 }

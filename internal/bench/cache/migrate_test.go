@@ -129,7 +129,7 @@ func TestMigrateSpecCheck(t *testing.T) {
 	}
 }
 
-// Each figure of a row is a median of its own.
+// Each figure of a row is a median by itself.
 func TestMigrateMedians(t *testing.T) {
 	row := medians([]MigrateRow{
 		{Op: Read, Seconds: 3, Before: Load{Mops: 1, CPU: 0.5}, DuringOverBeside: 9},

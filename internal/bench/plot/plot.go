@@ -62,7 +62,7 @@ type Dot struct {
 // Lone returns a dot without a range.
 func Lone(x, y float64) Dot { return Dot{X: x, Y: y, Least: y, Most: y} }
 
-// Sizes of a chart in the units of its own coordinates. The right margin is for names.
+// Sizes of a chart in the units of its coordinates. The right margin is for names.
 const (
 	plotWidth, plotHeight = 760, 340
 	left, right           = 66, 170

@@ -68,8 +68,8 @@ func (r *Ring) Wait(ctx context.Context) error {
 		}
 		_, errno := r.enter(r.fd, r.publish(), 1, enterGetEvents, nil)
 		if errno == unix.EAGAIN || errno == unix.EBUSY {
-			// There is no submitting for now. What is under way can be waited for; if
-			// nothing is, this is a pause.
+			// Submitting is not possible now. Wait for pending operations; if there are none,
+			// this is a pause.
 			_, errno = r.enter(r.fd, 0, 1, enterGetEvents, r.pause(time.Millisecond))
 		}
 		if errno != 0 && errno != unix.EINTR && errno != unix.ETIME {

@@ -45,7 +45,7 @@ type Ring struct {
 	cqHead *uint32
 	cqTail *uint32 // moved by the kernel
 
-	ops  []op     // under way, by userData
+	ops  []op     // pending operations, by userData
 	free []uint32 // of ops
 
 	wake  *os.File // an eventfd
@@ -95,7 +95,7 @@ func New(depth int) (*Ring, error) {
 	return newRing(depth, min(depth+1, maxEntries), depth+1)
 }
 
-// newRing makes a ring with at least so many entries for requests and for completions; the
+// newRing makes a ring with at least that many entries for requests and for completions. The
 // kernel rounds up to powers of two.
 func newRing(depth, requests, completions int) (_ *Ring, err error) {
 	p := params{flags: setupCQSize | setupClamp, cqEntries: uint32(completions)}

@@ -7,19 +7,19 @@ import (
 	"errors"
 )
 
-// Ring is none here.
+// Ring is not available on this system.
 type Ring struct{}
 
 // New fails.
 func New(int) (*Ring, error) { return nil, errors.ErrUnsupported }
 
-// Spare reports whether there may be one more ring.
+// Spare returns false: no ring can be made.
 func Spare() bool { return false }
 
-// Probe returns why rings do not work here.
+// Probe returns an error: rings are not available on this system.
 func Probe() error { return errors.ErrUnsupported }
 
-// Of a ring that cannot be made nothing is called.
+// The methods are never called, because New fails.
 
 func (*Ring) Read(int, []byte, int64, uint64) bool  { return false }
 func (*Ring) Write(int, []byte, int64, uint64) bool { return false }

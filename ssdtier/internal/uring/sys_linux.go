@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What follows is the kernel's interface, as in linux/io_uring.h.
+// The kernel's interface, as in linux/io_uring.h.
 
 // sqe is a request: struct io_uring_sqe.
 type sqe struct {
@@ -30,7 +30,7 @@ type cqe struct {
 	flags    uint32
 }
 
-// sqOffsets say where things are in the mapping: struct io_sqring_offsets.
+// sqOffsets are offsets in the mapping: struct io_sqring_offsets.
 type sqOffsets struct {
 	head, tail, mask, entries, flags, dropped, array, _ uint32
 	userAddr                                            uint64
@@ -91,10 +91,11 @@ func setup(entries uint32, p *params) (fd int, err error) {
 	return int(r), nil
 }
 
-// enterFunc is enter, or what tests put in its place.
+// enterFunc is the type of enter, which tests replace.
 type enterFunc func(fd int, submit, wait uint32, flags uintptr, arg *waitArg) (submitted uint32, errno unix.Errno)
 
-// enter submits, and waits for as many completions: for all time if arg is nil.
+// enter submits requests, and waits for that many completions, without a timeout if arg is
+// nil.
 func enter(fd int, submit, wait uint32, flags uintptr, arg *waitArg) (submitted uint32, errno unix.Errno) {
 	var size uintptr
 	if arg != nil {
