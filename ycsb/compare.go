@@ -16,8 +16,8 @@ import (
 	"github.com/redykv/redykv/internal/units"
 )
 
-// Comparison is every combination of devices, distributions and threads, over
-// stores of one shape.
+// Comparison describes experiments with every combination of devices, distributions and
+// threads, on stores of one shape.
 type Comparison struct {
 	Shape
 	Devices       []Device
@@ -25,40 +25,39 @@ type Comparison struct {
 	Threads       []int
 	Duration      time.Duration // of each run
 	Warmup        time.Duration // before each run
-	Rate          float64       // of each run, as Spec.Rate; 0: closed loops
-	// Rounds is how often everything runs, alternately; of each experiment the run
-	// with the median throughput counts. 0 is 1.
+	Rate          float64       // of each run, see Spec.Rate; 0: closed loops
+	// Rounds is the number of runs of each experiment. Rounds alternate, and the run with the
+	// median throughput counts. 0 means 1.
 	Rounds int
-	// Dir is an existing directory; every store gets a directory below it.
+	// Dir is an existing directory. Every store gets a subdirectory.
 	Dir string
-	// OnResult, if set, is called with each result at once. Ratios are set only in
-	// what Compare returns.
+	// OnResult, if set, is called with each result when it is measured. Its ratios are not set
+	// yet.
 	OnResult func(Result)
 }
 
-// The paper's scale (A56): log to local memory is 6 to 1, cache to local memory
-// is 8 to 1.
+// The paper's scale (A56): the log is 6 times the local memory, the cache 8 times.
 const (
 	logShares   = 6
 	cacheShares = 8
 )
 
-// leastMemory is the least DefaultMemory: a store needs a few pages.
+// leastMemory is the minimum of DefaultMemory: a store needs a few pages.
 const leastMemory = 64 << 10
 
-// DefaultMemory returns the local memory of the paper's scale: a sixth of the log.
+// DefaultMemory returns a sixth of the log, the local memory of the paper's scale.
 func DefaultMemory(logBytes int64) int64 { return max(logBytes/logShares, leastMemory) }
 
 // DefaultCache returns Redy's memory at the paper's scale, which holds the whole log.
 func DefaultCache(logBytes int64) int64 { return DefaultMemory(logBytes) * cacheShares }
 
-// MaxRounds is the most rounds of a comparison.
+// MaxRounds is the largest number of rounds.
 const MaxRounds = 1000
 
 const loadThreads = 2
 
-// Check returns an error if the comparison makes no sense, or needs more memory than the
-// machine has. It starts nothing and touches no file.
+// Check returns an error if the comparison is not valid, or needs more memory than the machine
+// has. It starts nothing and touches no file.
 func (c Comparison) Check() error {
 	if err := c.check(); err != nil {
 		return err
@@ -117,8 +116,8 @@ func noTwice[T comparable](what string, list []T) error {
 	return nil
 }
 
-// specs returns the experiments in the order in which they run: all devices under the same
-// load one after another, so that other work of the machine affects all alike.
+// specs returns the experiments in the order in which they run. All devices run one after
+// another under the same load, so that other work on the machine affects them alike.
 func (c Comparison) specs() []Spec {
 	var specs []Spec
 	for _, distribution := range c.Distributions {
@@ -134,9 +133,8 @@ func (c Comparison) specs() []Spec {
 	return specs
 }
 
-// Compare loads a store on every device and runs every experiment. It returns
-// the results that it has, sorted by device, together with the first error. The
-// stores' files are left in Dir.
+// Compare loads a store on every device and runs every experiment. It returns the results so
+// far, sorted by device, and the first error. The stores' files remain in Dir.
 func Compare(ctx context.Context, c Comparison, progress Progress) (results []Result, err error) {
 	if err := c.Check(); err != nil {
 		return nil, fmt.Errorf("ycsb: %w", err)

@@ -22,7 +22,7 @@ type pastEvent struct {
 	device.TierEvent
 }
 
-// add is a [device.TieredOptions] OnEvent.
+// add implements device.TieredOptions.OnEvent.
 func (h *history) add(e device.TierEvent) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

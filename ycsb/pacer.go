@@ -6,7 +6,7 @@ import (
 )
 
 // pacer schedules the reads of one thread of an open loop. Times are nanoseconds since the
-// reader's epoch. The zero pacer is that of a closed loop.
+// reader's epoch. The zero pacer is for a closed loop.
 type pacer struct {
 	step  float64 // interval between two reads of this thread
 	first float64 // delay of this thread's first read; threads take turns

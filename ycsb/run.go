@@ -19,9 +19,8 @@ import (
 // tickEvery is the interval of progress reports.
 const tickEvery = 100 * time.Millisecond
 
-// Run is one experiment on a loaded target: spec.Threads threads read records at random
-// for spec.Duration. The error is the store's, or ctx's; failed reads are counted in the
-// result.
+// Run runs one experiment on a loaded target: spec.Threads threads read random records for
+// spec.Duration. It returns the store's error or ctx's. The result counts failed reads.
 func Run(ctx context.Context, target *Target, spec Spec, progress Progress) (Result, error) {
 	if err := spec.check(); err != nil {
 		return Result{}, fmt.Errorf("ycsb: %w", err)
@@ -65,10 +64,10 @@ func Run(ctx context.Context, target *Target, spec Spec, progress Progress) (Res
 	return result, nil
 }
 
-// name identifies the experiment, as in ssd/uniform/2.
+// name returns the experiment's name, as in ssd/uniform/2.
 func (s Spec) name() string { return fmt.Sprintf("%s/%s/%d", s.Device, s.Distribution, s.Threads) }
 
-// check returns an error for experiments that cannot run.
+// check returns an error for an experiment that cannot run.
 func (s Spec) check() error {
 	if err := s.Shape.check(); err != nil {
 		return err
@@ -95,7 +94,7 @@ type member interface {
 	take() tally
 }
 
-// crew are the threads of one experiment.
+// crew has the threads of one experiment.
 type crew []member
 
 // crew makes the threads of an experiment on a target.
@@ -123,9 +122,9 @@ func (t *Target) crew(spec Spec) (crew, error) {
 	return all, nil
 }
 
-// run runs all threads for duration, and returns the time until no read was pending. Their
-// sessions are closed then, so the store's metrics are complete. tick is called with the
-// time since its last call. If ctx ends, so does the run, with its error.
+// run runs all threads for duration, and returns the time until no read was pending. Then the
+// sessions are closed, so the store's metrics are complete. It calls tick with the time since
+// the last call. If ctx ends, it returns ctx's error.
 func (c crew) run(ctx context.Context, duration time.Duration, tick func(time.Duration)) (time.Duration, error) {
 	if duration == 0 {
 		return 0, ctx.Err()
@@ -168,7 +167,7 @@ func (c crew) takeTally() tally {
 	return total
 }
 
-// stamped returns a result with what is known before the run.
+// stamped returns a result with the fields known before the run.
 func (t *Target) stamped(spec Spec) Result {
 	result := Result{
 		Experiment:       spec.name(),
@@ -192,7 +191,7 @@ func (t *Target) stamped(spec Spec) Result {
 	return result
 }
 
-// measured sets throughput and latency.
+// measured sets the throughput and the latencies.
 func (r *Result) measured(total tally, elapsed time.Duration) {
 	r.Ops = total.reads
 	r.Errors = total.errors
@@ -204,7 +203,7 @@ func (r *Result) measured(total tally, elapsed time.Duration) {
 }
 
 // where sets the shares of reads that memory, read cache and tiers answered between two
-// snapshots of the store's metrics. tiers has the device's tiers.
+// snapshots of the store's metrics. tiers lists the device's tiers.
 func (r *Result) where(before, after kv.Metrics, tiers []Device) {
 	memory := after.ReadsFrom.Memory - before.ReadsFrom.Memory
 	cached := after.ReadsFrom.Cache - before.ReadsFrom.Cache

@@ -10,8 +10,8 @@ import (
 	"github.com/redykv/redykv/internal/smbd"
 )
 
-// openSMB starts a Samba server on this machine and makes a log there. Release ends
-// it.
+// openSMB starts a Samba server on this machine and makes a log on it. Release stops the
+// server.
 func (s *Storage) openSMB(ctx context.Context) (device.Device, error) {
 	server, err := smbd.Start(ctx)
 	if err != nil {
@@ -31,7 +31,7 @@ func (s *Storage) openSMB(ctx context.Context) (device.Device, error) {
 	return dev, nil
 }
 
-// checkSMB refuses SMB where no server can be started.
+// checkSMB returns an error if no server can be started.
 func checkSMB() error {
 	if err := smbd.Available(); err != nil {
 		return fmt.Errorf("device %s: %w", SMB, err)

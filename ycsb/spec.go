@@ -10,23 +10,21 @@ import (
 type Device string
 
 const (
-	// Redy is a Redy cache over an SSD. A manager in this process starts the cache
-	// server as another process, reached over shared memory.
+	// Redy is a Redy cache over an SSD. A manager in this process starts the cache server as
+	// another process, connected over shared memory.
 	Redy Device = "redy"
-	// SSD is a directory of files alone.
+	// SSD is a directory of files.
 	SSD Device = "ssd"
-	// SMB is a directory of a file server: a Samba started on this machine, with its
-	// share in memory.
+	// SMB is a directory on a file server: a Samba on this machine, with its share in memory.
 	SMB Device = "smb"
-	// Memory is a device in this process's memory, for tests and for the cost of the
-	// store itself.
+	// Memory is a device in this process's memory, for tests and to measure the store itself.
 	Memory Device = "memory"
 )
 
-// Devices lists all of them.
+// Devices lists all devices.
 var Devices = []Device{Redy, SSD, SMB, Memory}
 
-// ParseDevice returns the device with the name of a device, or of one of the Peers.
+// ParseDevice returns the device or peer of a name.
 func ParseDevice(name string) (Device, error) {
 	return oneOf("device", name, slices.Concat(Devices, Peers))
 }
@@ -34,20 +32,20 @@ func ParseDevice(name string) (Device, error) {
 // DefaultDepth is the default number of reads that a thread keeps pending.
 const DefaultDepth = 128
 
-// Shape says what a store holds and what it may use. Sizes are in bytes.
+// Shape describes a store's data and memory. Sizes are in bytes.
 type Shape struct {
-	Records   int64   // how many records it is made for
-	ValueSize int     // of each value; keys have [KeySize]
-	Memory    int64   // log and read cache kept in local memory
-	ReadCache float64 // the share of Memory that is read cache (A53), as kv.Options.ReadCache
-	PageSize  int     // of the log, as kv.Options.PageSize; 0: what suits Memory
+	Records   int64   // number of records that the store is sized for
+	ValueSize int     // of each value; a key has [KeySize] bytes
+	Memory    int64   // log and read cache in local memory
+	ReadCache float64 // fraction of Memory for the read cache (A53), see kv.Options.ReadCache
+	PageSize  int     // of the log, see kv.Options.PageSize; 0: chosen from Memory
 	Cache     int64   // Redy's remote memory; unused on other devices
-	Transport string  // how Redy's memory is reached, TransportSHM by default
+	Transport string  // of Redy's memory; default TransportSHM
 	Net       string  // the network that Transport emulates: rdma, none, 2.9us,100Gbit, or one for each distance
 	Depth     int     // reads that a thread keeps pending (A58)
 
-	// RefillRate bounds the bytes a second with which holes in Redy's memory are
-	// refilled. 0: device.DefaultRefillRate; negative: no refill.
+	// RefillRate bounds the refill of holes in Redy's memory, in bytes per second. 0:
+	// device.DefaultRefillRate; negative: no refill.
 	RefillRate int64
 
 	// CacheServer is the program of Redy's cache server, with its first arguments. Empty:
@@ -58,7 +56,7 @@ type Shape struct {
 // LogBytes returns the size of the log that holds all records.
 func (s Shape) LogBytes() int64 { return LogBytes(s.Records, s.ValueSize) }
 
-// check returns an error for shapes that no machine can run.
+// check returns an error for a shape that cannot run on any machine.
 func (s Shape) check() error {
 	switch {
 	case s.Records < 1:
@@ -87,27 +85,26 @@ const (
 	MaxRate      = 1e9
 )
 
-// Spec is one experiment on a loaded store: reads, as many as Threads can do
-// within Duration.
+// Spec is one experiment on a loaded store: Threads threads read for Duration.
 type Spec struct {
 	Shape
 	Device       Device
 	Distribution Distribution
 	Threads      int
 	Duration     time.Duration
-	// Warmup is the time of the same load before the measurement.
+	// Warmup is the duration of the same load before the measurement.
 	Warmup time.Duration
-	// Seed selects the sequence of record numbers. A store with a read cache would
-	// answer a repeated sequence from it.
+	// Seed selects the sequence of record numbers. It should differ between runs: a read cache
+	// would answer a repeated sequence.
 	Seed int64
-	// Rate is the number of reads a second that all threads together begin, evenly, even
-	// if earlier reads are pending: an open loop. Latencies then count from the time at
-	// which a read is due. 0: a closed loop, as fast as possible.
+	// Rate is the number of reads per second that all threads together begin, at even
+	// intervals, even if earlier reads are pending: an open loop. Latencies then count from
+	// the time at which a read is due. 0 means a closed loop, as fast as possible.
 	Rate float64
 }
 
-// Result is the result of one experiment. Its JSON form is one line of the files that
-// comparisons write. Shares are of all reads, between 0 and 1.
+// Result is the result of one experiment. Its JSON form is one line of a comparison's output.
+// Shares are fractions of all reads.
 type Result struct {
 	Experiment   string       `json:"experiment"`
 	Device       Device       `json:"device"`
@@ -124,21 +121,21 @@ type Result struct {
 
 	Ops     uint64  `json:"ops"`
 	Seconds float64 `json:"seconds"`
-	// Mops is 10^6 operations a second (A63).
+	// Mops is the throughput in 10^6 operations per second (A63).
 	Mops float64 `json:"mops"`
-	// Of a comparison: the number of runs, of which this is the one with the median Mops,
-	// and the Mops of the slowest and the fastest.
+	// In a comparison: the number of runs, and the Mops of the slowest and the fastest. This
+	// result is that of the run with the median Mops.
 	Rounds  int     `json:"rounds,omitempty"`
 	MopsMin float64 `json:"mops_min,omitempty"`
 	MopsMax float64 `json:"mops_max,omitempty"`
-	// Latencies count from the submission of a read until its value is checked. They
-	// include the wait for other reads of the thread, as Depth are pending (A15).
+	// A latency is the time from the submission of a read until its value is checked. It
+	// includes the wait for other pending reads of the thread (A15).
 	P50Micros  float64 `json:"p50_us"`
 	P95Micros  float64 `json:"p95_us"`
 	P99Micros  float64 `json:"p99_us"`
 	P999Micros float64 `json:"p999_us"`
-	MaxMicros  float64 `json:"max_us"` // of those whose latency was measured
-	// TargetRate is the Rate of an open loop; 0: the loop was closed.
+	MaxMicros  float64 `json:"max_us"` // of the measured reads
+	// TargetRate is the Rate of an open loop; 0: a closed loop.
 	TargetRate float64 `json:"target_rate,omitempty"`
 
 	// Where reads found their record.
@@ -149,10 +146,10 @@ type Result struct {
 	HitSMB    float64 `json:"hit_smb,omitempty"`
 	HitOther  float64 `json:"hit_other,omitempty"` // the memory device
 
-	// RatioToSSD is the ratio of Mops to the SSD's under the same distribution and
-	// threads; 0 if the SSD was not measured.
+	// RatioToSSD is the ratio of Mops to the SSD's with the same distribution and threads; 0
+	// if the SSD was not measured.
 	RatioToSSD float64 `json:"ratio_to_ssd,omitempty"`
-	// RatioToSMB is the ratio to the file server.
+	// RatioToSMB is the ratio to the file server's.
 	RatioToSMB float64 `json:"ratio_to_smb,omitempty"`
 
 	// Errors is the number of reads that failed or returned wrong bytes.
@@ -161,8 +158,8 @@ type Result struct {
 	// Note describes events during the run that affect the figures.
 	Note string `json:"note,omitempty"`
 
-	LogBytes         int64  `json:"log_bytes"`          // as the store reports it
-	LogBytesExpected int64  `json:"log_bytes_expected"` // by arithmetic
+	LogBytes         int64  `json:"log_bytes"`          // reported by the store
+	LogBytesExpected int64  `json:"log_bytes_expected"` // computed from the records' sizes
 	IndexBytes       int64  `json:"index_bytes"`
 	HeapBytesBefore  uint64 `json:"heap_bytes_before"`        // Go heap before any store was opened
 	HeapBytesAfter   uint64 `json:"heap_bytes_after"`         // and after this run

@@ -10,27 +10,26 @@ import (
 
 // StreamSpec describes a [Stream].
 type StreamSpec struct {
-	// First and Records are the records that operations ask for, which have been
-	// inserted.
+	// Operations use the records [First, First+Records), which exist.
 	First, Records int64
-	ValueSize      int // bytes, the same for all
+	ValueSize      int // bytes of each value
 	Depth          int // pending operations; 1: Next waits for each
 	Distribution   Distribution
 	Mix            Mix
-	// Inserts is the record that the next insert of any stream adds.
+	// Inserts has the record number of the next insert of any stream.
 	Inserts *atomic.Int64
 	// Seed selects the sequence of operations and record numbers.
 	Seed int64
 }
 
-// Stream is one thread of this package's driver for callers with their own loop: operations
-// begin one at a time, and many are pending. It belongs to one goroutine.
+// Stream is one thread of this package's driver for a caller with its own loop. Operations
+// begin one at a time, and many can be pending. It belongs to one goroutine.
 type Stream struct {
 	reader  *reader
 	unasked int // operations begun since the last poll
 }
 
-// NewStream returns a stream with a session on store, which the caller closes.
+// NewStream returns a stream with a new session on store. Close closes the session.
 func NewStream(store *kv.Store, spec StreamSpec) (*Stream, error) {
 	if spec.ValueSize < 1 || spec.ValueSize > MaxValueSize || spec.Depth < 1 || spec.Depth > MaxDepth || spec.First < 0 {
 		return nil, fmt.Errorf("ycsb: stream from record %d on, values of %d bytes, %d under way", spec.First, spec.ValueSize, spec.Depth)
@@ -47,8 +46,8 @@ func NewStream(store *kv.Store, spec StreamSpec) (*Stream, error) {
 	return &Stream{reader: r}, nil
 }
 
-// Next begins an operation, and returns when there is room for another one. The error is the
-// session's; failed operations are counted.
+// Next begins an operation, and returns when there is room for another one. It returns the
+// session's error. Take counts failed operations.
 func (s *Stream) Next(ctx context.Context) error {
 	r := s.reader
 	for {

@@ -15,10 +15,10 @@ import (
 
 // Target is a store opened on a named device.
 type Target struct {
-	Store *kv.Store // nil: a peer's
+	Store *kv.Store // nil for a peer
 	Storage
 
-	peer *peerTarget // nil: the store is one of ours
+	peer *peerTarget // nil for a store of redykv
 }
 
 // load stores all records.
@@ -46,14 +46,14 @@ type Storage struct {
 	// DirectIO says that the files bypass the page cache.
 	DirectIO bool
 
-	tiers   []Device // the kind of each tier
+	tiers   []Device // the device of each tier
 	history *history
-	release func() error // ends what serves Device, after its Close
-	heap    uint64       // Go heap before a store was opened on it
+	release func() error // stops the device's server, after Device.Close
+	heap    uint64       // Go heap before the store was opened
 }
 
-// Open makes a store of that shape, with records of fixed size, on a device with files below
-// dir; or opens one of the Peers. The caller closes the target.
+// Open makes a store of that shape, with records of fixed size, on a device with files in dir,
+// or opens one of the Peers. The caller closes the target.
 func Open(ctx context.Context, name Device, shape Shape, dir string) (*Target, error) {
 	if err := shape.check(); err != nil {
 		return nil, fmt.Errorf("ycsb: %w", err)
@@ -73,8 +73,8 @@ func Open(ctx context.Context, name Device, shape Shape, dir string) (*Target, e
 	return &Target{Store: store, Storage: *storage}, nil
 }
 
-// OpenStore makes a store of that shape, with records of fixed size, on dev. It owns dev,
-// unless it fails.
+// OpenStore makes a store of that shape, with records of fixed size, on dev. The store owns
+// dev, unless OpenStore fails.
 func OpenStore(dev device.Device, shape Shape) (*kv.Store, error) {
 	store, err := kv.Open(kv.Options{
 		Device:     dev,
@@ -92,7 +92,7 @@ func OpenStore(dev device.Device, shape Shape) (*kv.Store, error) {
 	return store, nil
 }
 
-// Close closes the store and ends what was started for it.
+// Close closes the store and stops what was started for it.
 func (t *Target) Close() error {
 	var err error
 	if t.Store != nil {
@@ -104,8 +104,8 @@ func (t *Target) Close() error {
 	return nil
 }
 
-// OpenStorage opens a named device, with files below dir. It uses Cache, Net, Depth and
-// RefillRate of shape. The caller closes Device, and then calls Release.
+// OpenStorage opens a named device with files in dir. It uses Cache, Net, Depth and RefillRate
+// of shape. The caller closes Device, and then calls Release.
 func OpenStorage(ctx context.Context, name Device, shape Shape, dir string) (*Storage, error) {
 	s := &Storage{heap: heapBytes(), history: new(history), release: func() error { return nil }}
 	err := s.open(ctx, name, shape, dir)
@@ -154,7 +154,7 @@ func (s *Storage) open(ctx context.Context, name Device, shape Shape, dir string
 	return fmt.Errorf("unknown device: want one of %v", Devices)
 }
 
-// openSSD opens the files in dir, which it makes.
+// openSSD opens the files in dir. It makes dir if it does not exist.
 func (s *Storage) openSSD(dir string) (device.Device, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("directory %s: %w", dir, err)
@@ -167,11 +167,11 @@ func (s *Storage) openSSD(dir string) (device.Device, error) {
 	return ssd, nil
 }
 
-// Release ends the processes that serve the device, which must be closed.
+// Release stops the processes that serve the device, which must be closed.
 func (s *Storage) Release() error { return s.release() }
 
-// Happened describes losses and recoveries of the device's tiers between two times; empty if
-// there were none.
+// Happened describes losses and recoveries of the device's tiers between two times. It is
+// empty if there were none.
 func (s *Storage) Happened(from, to time.Time) string {
 	return s.history.note(from, to, func(tier int) string {
 		if tier+1 < len(s.tiers) {
