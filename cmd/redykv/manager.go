@@ -191,7 +191,7 @@ func (f managerFlags) options(log *slog.Logger) (manager.Options, error) {
 }
 
 // checkTransport returns an error for a transport that the servers on this machine cannot use.
-// Without it, the first cache would fail.
+// Without this check, the first cache would fail.
 func checkTransport(name string) error {
 	if name == "" {
 		return nil

@@ -152,8 +152,8 @@ func checkCrash(addr string, writers []*crashWriter, round int, durability strin
 			}
 		}
 	}
-	// The server answered a batch between its sent and its received time. The comparison uses
-	// the times that give a lower bound.
+	// The server answered a batch after it was sent and before its replies were received. The
+	// comparison uses the times that give a lower bound.
 	if durability == "everysec" && lastLost.Sub(firstLost) > time.Second {
 		return fmt.Errorf("%v of answered writes are lost", lastLost.Sub(firstLost))
 	}
