@@ -148,7 +148,7 @@ func (w *chaosWorker) settle() {
 // connections are cut and delayed, and frames are corrupted. Every operation ends once. A read
 // that succeeds is correct, in the order of its session's calls.
 func TestChaos(t *testing.T) {
-	seed := *chaosSeed // another one for each transport
+	seed := *chaosSeed // incremented after each run
 	forAll(t, func(t *testing.T, c *cluster, cfg Config) {
 		if len(c.vms) < 2 {
 			return

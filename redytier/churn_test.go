@@ -49,11 +49,11 @@ func TestSessionChurn(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					if i%4 != 0 { // the fourth session stays unused
+					if i%4 != 0 { // every fourth session stays unused
 						buf := make([]byte, 100)
 						err = errors.Join(s.Write(buf, 0, 1), s.Read(buf, 1<<15, 2), s.Submit())
 					}
-					if i%4 == 1 { // the requests stay pending when the session ends
+					if i%4 == 1 { // otherwise the requests are pending at Close
 						err = errors.Join(err, s.Wait(t.Context()))
 					}
 					if err = errors.Join(err, s.Close()); err != nil {

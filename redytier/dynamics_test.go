@@ -185,7 +185,7 @@ func TestReshape(t *testing.T) {
 				if cache.Capacity() != capacity {
 					t.Fatalf("capacity %d, want %d", cache.Capacity(), capacity)
 				}
-				// Added bytes are zeros. They are written here, before they are cut off.
+				// Added bytes are zeros. They are then written, so that bytes cut off later are not zeros.
 				p := newPump(t, cache, 2)
 				if before < capacity {
 					added := make([]byte, capacity-before)

@@ -58,7 +58,7 @@ func TestZerosWaitForTheApplication(t *testing.T) {
 	}
 	read(nil)
 	// Regions of different epochs have separate events.
-	cache.update(func(t *table) { // their table spans are contiguous
+	cache.update(func(t *table) { // gives adjacent regions different epochs
 		t.regions[1].epoch = 7
 	})
 	cache.lose(cache.table.Load().regions[0].endpoint.grant, errors.New("gone"))

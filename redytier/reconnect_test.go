@@ -154,7 +154,7 @@ func TestFailedWriteDoesNotLandLate(t *testing.T) {
 							return r.endpoint != before.endpoint || r.gate != before.gate
 						})
 					}
-					p.s.step() // so that the session uses the new table when the connection fails
+					p.s.step() // so that the session knows the change when the connection fails
 					net.fail(p.s)
 					p.drain()
 					if !failed {

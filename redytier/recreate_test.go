@@ -86,7 +86,7 @@ func TestForgottenCacheIsMadeAgain(t *testing.T) {
 		}
 		m.agree(t, cache)
 	}
-	q := devicetest.NewPump(t, d, 4) // the bytes that the tier itself holds
+	q := devicetest.NewPump(t, d, 4) // reads from the tier alone
 	for at := 0; at < len(log); at += page {
 		q.Read(make([]byte, page), int64(at), log[at:at+page])
 	}
@@ -119,7 +119,7 @@ func TestForgottenCacheGoesOn(t *testing.T) {
 		t.Error("the cache has its former id")
 	}
 	content(t, cache)
-	m.forget(t, old) // the manager has allocated it again
+	m.forget(t, old) // this manager still knew the former id
 	m.agree(t, cache)
 }
 
