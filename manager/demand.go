@@ -192,7 +192,7 @@ func regionsFor(capacity, size uint64) (uint64, uint32, error) {
 }
 
 func checkSLO(slo *managerv1.Slo) error {
-	// Written so that NaN fails it.
+	// Written so that NaN is refused.
 	if l := slo.GetMaxLatencyUs(); !(l >= 0 && l <= math.MaxFloat64) {
 		return fmt.Errorf("slo: max_latency_us %v: want 0 (unconstrained) or more", l)
 	}

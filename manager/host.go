@@ -24,7 +24,7 @@ func (h host) Failed(id, reason string) {
 func (h host) Reclaimed(id string, deadline time.Time, reason string) {
 	h.whileOpen(func() {
 		h.m.observe(h.m.state.up(id), true)
-		_, _ = h.m.reclaim(id, deadline, reason) // an unknown VM is no error
+		_, _ = h.m.reclaim(id, deadline, reason) // an unknown VM is not an error
 	})
 }
 func (h host) OffersChanged() { wake(h.m.better) }
@@ -38,7 +38,7 @@ func (h host) Register(v node.VM) error {
 	return err
 }
 
-// whileOpen calls do unless the manager is closing; the next manager finds out then what
+// whileOpen calls do unless the manager is closing; the next manager then finds out what
 // has happened to VMs.
 func (h host) whileOpen(do func()) {
 	h.m.mu.Lock()

@@ -10,7 +10,7 @@ import (
 // its SLO. nil: unknown, as for a configuration that the client named.
 type reach map[int]bool
 
-// knownReach caches the reach of a demand, which mover needs again and again.
+// knownReach caches the reach of a demand, which mover needs repeatedly.
 type knownReach struct {
 	slo    *managerv1.Slo
 	config *managerv1.Configuration

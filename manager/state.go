@@ -36,7 +36,7 @@ type state struct {
 	joined  uint64 // number of VMs that ever entered
 	unsaved unsaved
 
-	blind      bool      // see sight.go
+	blind      bool      // see silence.go
 	blindSince time.Time // start of blindness, or the last check that found no calls for a term
 	renewed    time.Time // last renewal of a lease
 }
@@ -89,7 +89,8 @@ var (
 	errStale        = errors.New("came too late")
 )
 
-// newState returns an empty state. If the store fails, broken is called; it must not block.
+// newState returns an empty state. It calls broken if the store fails; broken must not
+// block.
 func newState(s catalog.Store, broken func(error)) *state {
 	return &state{
 		store: s, broken: broken, vms: make(map[string]*vm), caches: make(map[string]*cache),
@@ -97,8 +98,8 @@ func newState(s catalog.Store, broken func(error)) *state {
 	}
 }
 
-// replanTries is how often a plan is made. Planning takes long, so mu is not held meanwhile;
-// if the chosen memory is no longer free when it is reserved, a new plan is made.
+// replanTries is the maximum number of plans. mu is not held during planning, which takes
+// long. If the chosen memory is no longer free when it is reserved, a new plan is made.
 const replanTries = 5
 
 // errTaken is the error after replanTries plans.

@@ -15,7 +15,7 @@ import (
 	"github.com/redykv/redykv/internal/api/managerv1/managerv1connect"
 )
 
-// A token goes to another machine over TLS only, unless that is asked for.
+// A token is sent to another machine over TLS only, unless Insecure permits more.
 func TestTokenIsNotOverheard(t *testing.T) {
 	for addr, ok := range map[string]bool{
 		"127.0.0.1:7070": true, "localhost:7070": true, "http://[::1]:7070": true, "http://127.0.0.1:7070/path": true,
@@ -36,7 +36,7 @@ func TestTokenIsNotOverheard(t *testing.T) {
 	}
 }
 
-// Each procedure is for somebody, and the table has no others.
+// Each procedure has callers, and the table has no others.
 func TestCallersComplete(t *testing.T) {
 	service := managerv1.File_redykv_manager_v1_manager_proto.Services().ByName("ManagerService")
 	name := func(m protoreflect.MethodDescriptor) string {
@@ -74,7 +74,7 @@ func TestParseTokens(t *testing.T) {
 	}
 }
 
-// A file that changes changes who is let in, unless it cannot be read.
+// A change of the file takes effect, unless the file cannot be read.
 func TestTokenFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens")
 	write := func(text string) {

@@ -25,7 +25,7 @@ type Role string
 const (
 	RoleClient   Role = "client"   // allocates caches and uses them
 	RoleServer   Role = "server"   // lends memory
-	RoleOperator Role = "operator" // watches over it all
+	RoleOperator Role = "operator" // may make all calls
 )
 
 // Token authenticates callers of a manager.
@@ -87,7 +87,7 @@ type Guard struct {
 	Now       func() time.Time
 }
 
-// LaunchedToken returns the token of a launched VM's server.
+// LaunchedToken returns the token for the server of a launched VM.
 func (g *Guard) LaunchedToken(vm string) string {
 	return vm + launchedMark + controltoken.Launched(g.LaunchKey, vm)
 }
@@ -97,7 +97,7 @@ const launchedMark = "."
 
 var _ connect.Interceptor = (*Guard)(nil)
 
-// admit returns whose call it is, or a [*api.TokenError].
+// admit returns the token of a call, or a [*api.TokenError].
 func (g *Guard) admit(procedure, authorization string) (t Token, err error) {
 	if g.Tokens == nil {
 		return Token{Roles: []Role{RoleOperator}}, nil

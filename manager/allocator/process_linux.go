@@ -16,9 +16,9 @@ import (
 // makeDetached creates the directory for files of processes that outlive this one.
 func makeDetached(state string) error { return os.MkdirAll(processDir(state), 0o700) }
 
-// dieWithParent has the kernel kill cmd's process when the thread that started
-// it ends, and not before: an interrupt from the terminal is for the parent,
-// which may still need its cache servers to finish.
+// dieWithParent makes the kernel kill cmd's process when the thread that started it ends.
+// An interrupt from the terminal does not reach the process: the parent may need its cache
+// servers to finish.
 func dieWithParent(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 }

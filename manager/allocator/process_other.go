@@ -12,8 +12,8 @@ func makeDetached(string) error {
 	return errors.New("cache servers that outlive the manager need Linux: use the state directory without local cache servers")
 }
 
-// dieWithParent does nothing here: the end of its standard input tells a child
-// that its parent is gone.
+// dieWithParent does nothing here: a child notices the end of its parent by the end of its
+// standard input.
 func dieWithParent(*exec.Cmd) {}
 
 func detach(*exec.Cmd) {}

@@ -1,6 +1,6 @@
-// Package api is what both ends of the manager's control API share: the errors that
-// calls fail with, which travel as error details, and the HTTP clients and servers
-// that carry the calls. The messages are in internal/api.
+// Package api has what clients and servers of the manager's control API share: the errors
+// of calls, which are sent as error details, and HTTP clients and servers. The messages are
+// in internal/api.
 package api
 
 import "time"
@@ -8,7 +8,7 @@ import "time"
 // MaxIDLen bounds names in messages, in bytes.
 const MaxIDLen = 128
 
-// FromMillis converts a message's time; 0 is the zero Time.
+// FromMillis converts a message's time; 0 becomes the zero Time.
 func FromMillis(ms int64) time.Time {
 	if ms == 0 {
 		return time.Time{}

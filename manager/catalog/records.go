@@ -27,7 +27,7 @@ func vmKey(order uint64) string {
 // Changes are records that [Store.Apply] writes together. A nil record deletes.
 type Changes map[string][]byte
 
-// VM changes the record of the VM that entered the catalog as the order-th.
+// VM changes the record of the VM with sequence number order.
 func (c Changes) VM(order uint64, p *catalogv1.Vm) error {
 	if p == nil {
 		c[vmKey(order)] = nil
@@ -45,16 +45,16 @@ func (c Changes) Cache(id string, p *catalogv1.Cache) error {
 	return c.put(cachePrefix+id, p)
 }
 
-// Learnt changes what the manager has learnt.
+// Learnt changes the manager's measurements.
 func (c Changes) Learnt(p *catalogv1.Learnt) error { return c.put(learntKey, p) }
 
-// Setting changes how the manager is set up.
+// Setting changes the manager's settings.
 func (c Changes) Setting(p *catalogv1.Setting) error { return c.put(settingKey, p) }
 
 // LaunchKey changes the secret from which tokens of launched servers are made.
 func (c Changes) LaunchKey(key string) { c[tokenKey] = []byte(key) }
 
-// Epoch changes the epoch of the manager that writes.
+// Epoch changes the epoch of the manager.
 func (c Changes) Epoch(epoch uint64) { c[epochKey] = binary.BigEndian.AppendUint64(nil, epoch) }
 
 // put stores a message. An empty one is stored as an empty record, not as nil.
@@ -79,7 +79,7 @@ func Read(s Store) (*Contents, error) {
 	return c, s.Load(c.record)
 }
 
-// record takes in one record.
+// record adds one record.
 func (c *Contents) record(key string, value []byte) (err error) {
 	switch {
 	case strings.HasPrefix(key, vmPrefix):

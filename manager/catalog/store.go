@@ -1,7 +1,7 @@
-// Package catalog stores what a manager must not forget: the records of VMs and caches,
-// and what the manager itself has learnt and promised. A [Store] keeps records by key and
-// changes several of them at once; [Changes] and [Contents] are the records, in the
-// messages of internal/api's catalogv1.
+// Package catalog stores a manager's durable state: the records of VMs and caches, and the
+// manager's own measurements and settings. A [Store] keeps records by key and changes
+// several of them atomically. [Changes] and [Contents] are the records, as messages of
+// internal/api's catalogv1.
 //
 //	vm/ORDER  catalogv1.Vm: each VM that is not lost
 //	cache/ID  catalogv1.Cache: each cache, with the VMs that it has lost

@@ -1,6 +1,5 @@
-// Package menu simulates a cloud that sells VMs: a [Menu] says which types there
-// are, and a [Market] what they cost at the moment, how many are left, and which of
-// those that were sold are reclaimed or fail.
+// Package menu simulates a cloud that sells VMs. A [Menu] lists the VM types. A [Market]
+// has their current prices and availability, and reclaims and fails sold VMs.
 //
 // A menu is a JSON file:
 //

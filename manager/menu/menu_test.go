@@ -19,8 +19,8 @@ import (
 	"github.com/redykv/redykv/manager/plan"
 )
 
-// TestMarket plays testdata/market: what is sold, what becomes of it, and what it
-// costs, on a clock that the script moves.
+// TestMarket runs the scripts in testdata/market: sales, the fate of sold VMs, and prices,
+// on a manual clock.
 func TestMarket(t *testing.T) {
 	start := time.Unix(0, 0)
 	time := clock.NewVirtual(start)
@@ -100,7 +100,7 @@ func kindOf(t *testing.T, d *datadriven.TestData) Kind {
 	return k
 }
 
-// heard notes what a market says, without what is said of its changes.
+// heard records a market's events, except MarketChanged.
 type heard struct {
 	now   func() string
 	lines []string
@@ -115,8 +115,8 @@ func (h *heard) VMReclaimed(id string, notice time.Duration) {
 func (h *heard) VMFailed(id string) { h.note("%s failed", id) }
 func (h *heard) MarketChanged()     {}
 
-// TestWalk holds a year of a market against its menu: prices stay between their
-// bounds, and wander; nothing is sold twice; the same seed gives the same year.
+// TestWalk checks a year of a market: prices change and stay within the menu's bounds,
+// nothing is sold twice, and the same seed gives the same year.
 func TestWalk(t *testing.T) {
 	year := func(seed uint64) (all []string) {
 		time := clock.NewVirtual(time.Unix(0, 0))
@@ -189,8 +189,7 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// A change of several kinds that cannot be made of one of them, or not in whole, is not
-// made at all.
+// A change of several kinds that is invalid for one of them changes none.
 func TestChangeIsWhole(t *testing.T) {
 	m, err := NewMarket(Example(), Options{Step: -1}, new(heard))
 	if err != nil {
@@ -234,7 +233,7 @@ func TestChangeIsWhole(t *testing.T) {
 	}
 }
 
-// A program's own menu is checked as well.
+// A menu that a program makes is checked, too.
 func TestMarketOfNothing(t *testing.T) {
 	if _, err := NewMarket(Menu{Version: Version}, Options{}, nil); err == nil || !strings.Contains(err.Error(), "0 types") {
 		t.Errorf("a market without anything to sell: %v", err)
@@ -277,7 +276,7 @@ func TestBadMenus(t *testing.T) {
 	}
 }
 
-// FuzzParse: whatever is accepted can be written and read again, and sold.
+// FuzzParse checks that every accepted menu can be encoded, decoded and sold from.
 func FuzzParse(f *testing.F) {
 	f.Add(example)
 	f.Add([]byte(`{"version": 1, "types": [{"name": "a", "memory": "4096", "sold": [{"cloud_region": "e", "price": 0}]}]}`))

@@ -11,17 +11,17 @@ import (
 const (
 	spread   = 0.05 // standard deviation of a step, as a share of the price
 	drawBack = 0.05 // of the distance to the menu's price
-	trade    = 0.2  // chance that somebody else buys or sells
+	trade    = 0.2  // chance that another customer buys or returns a VM
 )
 
-// schedule is called under mu, or while the market is not shared.
+// schedule sets the timer of the next step. Called under mu, or while the market is not shared.
 func (m *Market) schedule() {
 	if m.opts.Step > 0 && !m.closed {
 		m.step = m.opts.Clock.AfterFunc(m.opts.Step, m.walk)
 	}
 }
 
-// walk is one step.
+// walk makes one step of all spot kinds.
 func (m *Market) walk() {
 	m.mu.Lock()
 	better := false

@@ -10,7 +10,7 @@ import (
 	"github.com/redykv/redykv/manager"
 )
 
-// Source provides metrics: a [manager.Manager].
+// Source provides metrics; it is usually a [manager.Manager].
 type Source interface{ Metrics() manager.Metrics }
 
 const namespace = "redykv_manager_"
