@@ -169,10 +169,10 @@ func (t *Tiered) revive() {
 // startPatience is how long a write waits for the restart of a tier.
 const startPatience = 100 * time.Millisecond
 
-// restart starts a tier at the end of all writes, and reports whether it is back. A start
-// that takes longer than patience continues in the background; if the log has grown by
-// then, the tier is restarted once more, which is expected to be quick. The caller holds
-// mu, and the tier has no pending write.
+// restart starts a tier at the end of all writes, and reports whether it is back. A start that
+// takes longer than patience continues in the background; if the log has grown by then, the
+// tier is restarted again, which should be quick. The caller holds mu, and the tier has no
+// pending write.
 func (t *Tiered) restart(tr *tier, patience time.Duration) bool {
 	floor := tr.alignUp(t.tail)
 	result := make(chan error, 1)

@@ -29,13 +29,14 @@ type TierMetrics struct {
 	// when the tier was given them. The 99th percentiles are accurate to an eighth.
 	ReadMean, ReadP99, WriteMean, WriteP99 time.Duration
 
-	// Missing is the number of bytes that the tier lacks and has room for: of a Refiller
-	// its holes, of others what lies below Begin. See [TieredOptions].RefillRate.
+	// Missing is the number of bytes that the tier lacks and has room for: the holes of a
+	// Refiller; for other tiers the range below Begin, the field above. See
+	// [TieredOptions].RefillRate.
 	Missing int64
-	// Lost is the error for which the tier lacks a part of its memory, of a tier with an
-	// Err method; else nil.
+	// Lost is the error that made the tier lose a part of its memory, if the tier has an Err
+	// method; else nil.
 	Lost     error
-	Refills  uint64 // pieces of them that were copied back
+	Refills  uint64 // pieces that were copied back
 	Refilled uint64 // bytes of these
 }
 

@@ -84,8 +84,8 @@ func (l Layout) smallestPage() int {
 	return 1 << bits.Len(uint(l.Size(l.keySize, l.valueSize, true)+FirstAddress-1))
 }
 
-// Probe is the number of bytes to read first of a record of which only the address is known:
-// the whole record of a fixed layout, except its expiry.
+// Probe is the number of bytes to read first if only a record's address is known: the whole
+// record of a fixed layout, except its expiry.
 func (l Layout) Probe() int {
 	if l.Fixed() {
 		return l.Size(l.keySize, l.valueSize, false)

@@ -157,7 +157,8 @@ func Open(cfg Config) (*Log, error) {
 	return l, nil
 }
 
-// defaultPageSize is the largest page of which memory holds at least 32, within bounds.
+// defaultPageSize returns the largest page size with which memory holds at least 32 pages,
+// within bounds.
 func defaultPageSize(memory int64, alignment int) int {
 	size := 64 << 10
 	for size < MaxPageSize && int64(size)*64 <= memory {
@@ -204,8 +205,8 @@ func readSync(queue device.Queue, dst []byte, addr int64) error {
 	return nil
 }
 
-// At is the record at addr, which lies between Head and Tail as read in the
-// caller's epoch. The mask keeps it inside the ring whatever addr is.
+// At returns the record at addr, which is between Head and Tail as read in the caller's epoch.
+// The mask keeps it inside the ring for any addr.
 func (l *Log) At(addr int64) Record { return Record{unsafe.Add(l.base, addr&l.ringMask)} }
 
 // View is what a session needs to read records in memory. A View that was taken in an epoch

@@ -2,9 +2,9 @@ package hlog
 
 import "fmt"
 
-// Truncate releases the device's space below an address, which is not above Begin, except
-// for the block in which the address lies: it may be written again. What a slow tier has not
-// written yet stays until the next call.
+// Truncate releases the device's space below an address, which is not above Begin. The block
+// that contains the address is kept, because it may be written again. What a slow tier has not
+// written yet is released by the next call.
 func (l *Log) Truncate(below int64) error {
 	below = min(l.Block(below), l.Block(l.released.load()))
 	if err := l.dev.Truncate(below); err != nil {

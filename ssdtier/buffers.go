@@ -13,7 +13,7 @@ import (
 // buffer is block-aligned memory for the blocks around a read.
 type buffer struct {
 	bytes []byte
-	slab  *slab // of which it is a part; nil: on the Go heap
+	slab  *slab // that the buffer is part of; nil: on the Go heap
 }
 
 // maxPiece is the largest buffer that is cut out of a slab.

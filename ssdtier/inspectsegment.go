@@ -150,7 +150,7 @@ func (in *inspector) blocks(report *SegmentReport, f *os.File, sums *sumTable) {
 	in.Problems = append(in.Problems, bad.findings...)
 }
 
-// block counts one block, of which the file has some bytes, and returns its problem.
+// block counts a block of which the file has at least a part, and returns its problem.
 func (in *inspector) block(report *SegmentReport, bytes []byte, sum uint64, more bool) (what string) {
 	switch {
 	case sum == sumUnverified:

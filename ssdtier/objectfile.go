@@ -82,7 +82,7 @@ func (o *object) damaged(format string, args ...any) error {
 // Size implements device.Object.
 func (o *object) Size() int64 { return o.size }
 
-// blocks holds buffers for blocks of which only a part is read.
+// blocks holds buffers for partial reads of blocks.
 var blocks = sync.Pool{New: func() any { return new([sumUnit]byte) }}
 
 // ReadAt implements io.ReaderAt. It reads and checks whole blocks.

@@ -76,8 +76,8 @@ const (
 	DefaultRecycle     = 1
 	DefaultWorkers     = 64
 
-	// On a small file system a segment is at most a 32nd of it, so that segments of which
-	// only a part is in use waste little of it.
+	// On a small file system a segment is at most a 32nd of it, so that partly used segments
+	// waste little space.
 	segmentShare          = 32
 	smallestSegmentChosen = 16 << 20
 

@@ -138,7 +138,7 @@ func (c *catalog) keys() map[string]bool {
 	return keys
 }
 
-// check returns what is wrong with a catalog that was read.
+// check returns an error if a catalog that was read is invalid.
 func (c *catalog) check() error {
 	switch {
 	case c.Format != catalogFormat:
@@ -169,7 +169,7 @@ func (c *catalog) check() error {
 	return nil
 }
 
-// encode returns a line with the checksum of what follows, and that.
+// encode returns a line with the checksum of the catalog's JSON, followed by the JSON.
 func (c *catalog) encode() ([]byte, error) {
 	data, err := json.Marshal(c)
 	if err != nil {

@@ -136,8 +136,9 @@ func (d *Device) Start(tail int64) error {
 // Prepare implements device.Preparer: nothing is uploaded yet, and the bucket is only read.
 func (d *Device) Prepare(tail int64) error { return device.Prepare(d.local, tail) }
 
-// adopt restricts a catalog to the log as it was started: the bucket's log after that address
-// is not part of it. The last block may have been written again. The caller holds mu.
+// adopt restricts a catalog to the log as it was started: parts of the bucket's log after that
+// address do not belong to it. The last block may have been written again. The caller holds
+// mu.
 func (d *Device) adopt(c *catalog) {
 	c = c.clone()
 	c.end(d.tail)
@@ -317,8 +318,8 @@ func (d *Device) Close() error {
 type progress struct {
 	writing []span // pending, or failed
 	top     int64  // end of the highest successful write
-	// Everything below synced was synced; everything below durable was synced before the
-	// newest metadata, which therefore needs no more than that.
+	// Everything below synced was synced. Everything below durable was synced before the
+	// newest metadata, which depends on nothing above it.
 	synced, durable int64
 	dirty           int64 // nothing below it has changed since the last snapshot
 }
@@ -326,7 +327,7 @@ type progress struct {
 // span is a range of addresses.
 type span struct{ from, to int64 }
 
-// low is the address below which every write has succeeded.
+// low returns the address below which every write has succeeded.
 func (p *progress) low() int64 {
 	low := int64(math.MaxInt64)
 	for _, w := range p.writing {

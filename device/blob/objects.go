@@ -34,7 +34,7 @@ func (d *Device) RemoveObject(name string) error {
 	return nil
 }
 
-// objectWriter writes an object of the local device.
+// objectWriter writes an object to the local device.
 type objectWriter struct {
 	device.ObjectWriter
 	d    *Device
@@ -59,7 +59,7 @@ func (w *objectWriter) Commit() error {
 	return nil
 }
 
-// replacing records that an object is replaced, if the bucket may have it.
+// replacing records that an object is being replaced, if the bucket may have it.
 func (d *Device) replacing(name string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -98,12 +98,12 @@ func (q *bucketQueue) Write(src []byte, addr int64, tag uint64) error {
 	return nil
 }
 
-// counts reports whether a write is one that a log can have.
+// counts reports whether the range of a write is one that a log can have.
 func (s *operation) counts() bool { return s.addr >= 0 && s.span().to > s.addr }
 
 func (s *operation) span() span { return span{s.addr, s.addr + int64(len(s.buf))} }
 
-// ended takes an operation out.
+// ended removes an operation.
 func (q *bucketQueue) ended(n uint64) {
 	which := 0
 	if q.ops.At(n).remote {
@@ -130,7 +130,7 @@ func (q *bucketQueue) Poll(done []device.Completion) (n int) {
 	return n + q.poll(done[n:])
 }
 
-// poll is Poll of what Wait has not polled.
+// poll polls both queues for the events that Wait has not polled.
 func (q *bucketQueue) poll(done []device.Completion) (n int) {
 	again := false
 	if q.under[0] > 0 && len(done) > 0 {
@@ -160,9 +160,8 @@ func (q *bucketQueue) poll(done []device.Completion) (n int) {
 	return n
 }
 
-// settleLocal takes the end of an operation, or of a stage of it, on the local device.
-// A read that it failed goes on in the bucket; a read of what was never written does
-// not, for that is found out here.
+// settleLocal handles the end of an operation, or of a stage of it, on the local device. A
+// failed read continues in the bucket if the bucket has its bytes.
 func (q *bucketQueue) settleLocal(c device.Completion) (_ device.Completion, over bool) {
 	n := c.Tag
 	s := q.ops.At(n)

@@ -56,7 +56,7 @@ func (b *blocksWriter) Write(p []byte) (n int, err error) {
 	return n, err
 }
 
-// flush writes the block that was begun, if any: the last one.
+// flush writes the last block, if it was begun.
 func (b *blocksWriter) flush() error {
 	if len(b.buf) == 0 {
 		return nil

@@ -13,9 +13,9 @@ import (
 	"github.com/redykv/redykv/device"
 )
 
-// uploader is the goroutine that brings the bucket up to date.
+// uploader is the state of the goroutine that uploads to the bucket.
 type uploader struct {
-	wake     chan struct{} // a token: something has changed
+	wake     chan struct{} // holds a token if something has changed
 	ctx      context.Context
 	cancel   context.CancelFunc
 	stopping chan struct{} // closed by finish
@@ -29,7 +29,7 @@ type uploader struct {
 	failure  error         // of the last upload; nil if it succeeded
 	uploaded uint64        // changes that are in the bucket
 	last     time.Time     // of the last successful upload
-	news     chan struct{} // closed when one of these changes
+	news     chan struct{} // closed when one of these fields changes
 }
 
 func (u *uploader) init() {
@@ -137,10 +137,10 @@ func (d *Device) retried(what string, err error) {
 	d.opts.Logger.Debug("a request to the bucket is tried again", "what", what, "err", err)
 }
 
-// errStale means that a snapshot needs something that was removed: a newer one is due.
+// errStale means that something in a snapshot was removed, so a newer snapshot is needed.
 var errStale = errors.New("blob: the store has changed meanwhile")
 
-// uploadOnce uploads a state of the store, of some moment from now on.
+// uploadOnce uploads a state of the store, taken after the call.
 func (d *Device) uploadOnce(ctx context.Context) error {
 	if err := d.attach(ctx); err != nil {
 		return err
@@ -205,7 +205,7 @@ func (d *Device) uploadSnapshot(ctx context.Context, s *snapshot) error {
 	if err := d.uploadLog(ctx, s, next); err != nil {
 		return err
 	}
-	// Catalogs that uploadLog has stored in between are newer.
+	// uploadLog may have stored newer catalogs.
 	old = d.catalog.Load()
 	next.Number = old.Number + 1
 	if err := d.uploadObjects(ctx, s, old, next); err != nil {
@@ -225,8 +225,8 @@ func (d *Device) uploadSnapshot(ctx context.Context, s *snapshot) error {
 	})
 }
 
-// publish stores a catalog, all of whose blobs are stored, and deletes what is not needed any
-// more.
+// publish stores a catalog whose blobs are all stored, and deletes blobs that are no longer
+// needed.
 func (d *Device) publish(ctx context.Context, next *catalog) error {
 	old := d.catalog.Load()
 	if err := d.bucket.storeCatalog(ctx, next); err != nil {
@@ -247,8 +247,8 @@ func (d *Device) following(c *catalog) *catalog {
 	return next
 }
 
-// between is the largest number of bytes uploaded before a catalog is stored that has them,
-// so that they need not be uploaded again after an interruption.
+// between is the largest number of bytes that are uploaded without a catalog that contains
+// them. After an interruption only these bytes are uploaded again.
 const between = 1 << 30
 
 // uploadLog uploads the segments of the log that have changed, and adds them to next.
@@ -335,9 +335,9 @@ func (d *Device) uploadObject(ctx context.Context, s stored, o device.Object) er
 	})
 }
 
-// sweep deletes the blobs that no state needs any more: those of the state before and, after
-// the first upload since the device was opened, all of this package's blobs that are unknown.
-// What cannot be deleted now is deleted at the next such time.
+// sweep deletes blobs that no state needs any more: those of the previous state and, after the
+// first upload since the device was opened, all unknown blobs of this package. Blobs that
+// cannot be deleted now are deleted the next time.
 func (d *Device) sweep(ctx context.Context, old, next *catalog) error {
 	drop := old.keys()
 	if !d.up.swept {

@@ -11,7 +11,7 @@ import (
 	"github.com/redykv/redykv/device"
 )
 
-// Errors that a caller can act on, wrapped with the place or the file.
+// Errors that a caller can act on. They are wrapped with the place or the file.
 var (
 	// ErrLocked means that another Device, here or elsewhere, has the directory open.
 	ErrLocked = errors.New("smb: directory is in use")
@@ -40,7 +40,7 @@ const (
 // server resources.
 var shortages = []uint32{0xC0000017, 0xC000009A, 0xC000011F, 0xC0000205}
 
-// marked marks the error of a write that may be tried again. A write in doubt may not.
+// marked marks the error of a write that may be repeated. A write in doubt may not be.
 func marked(err error) error {
 	switch {
 	case err == nil || errors.Is(err, ErrDoubt):

@@ -11,14 +11,14 @@ import (
 	"github.com/redykv/redykv/device"
 )
 
-// The names of the files.
+// Names of the files.
 const (
 	headName      = "LOG"
 	catalogName   = "OBJECTS"
 	metaPrefix    = "meta."
 	objectPrefix  = "object."
 	segmentSuffix = ".seg"
-	tempSuffix    = ".tmp" // no name of metadata or an object ends so
+	tempSuffix    = ".tmp" // names of metadata and objects never end in it
 	digits        = 12     // of a segment's or an object's number
 )
 
@@ -49,13 +49,13 @@ func isLeftover(name string) bool {
 	return i > 0 && (made[:i] == headName || made[:i] == catalogName || strings.HasPrefix(made, metaPrefix))
 }
 
-// headLine is what the file LOG holds.
+// headLine is the format of the file LOG.
 const (
 	formatVersion = 1
 	headLine      = "redykv smb %d segment %d begin %d\n"
 )
 
-// parseHead reads the file LOG; it is not ok unless it has exactly the form of headLine.
+// parseHead reads the file LOG. It is not ok unless it has exactly the form of headLine.
 func parseHead(data []byte) (version int, segment, begin int64, ok bool) {
 	_, err := fmt.Sscanf(string(data), headLine, &version, &segment, &begin)
 	ok = err == nil && begin >= 0 && string(data) == fmt.Sprintf(headLine, version, segment, begin)

@@ -44,7 +44,7 @@ func (o *objects) has(number int64) bool {
 	return false
 }
 
-// parseCatalog reads the file OBJECTS; it is not ok unless each line has the form of
+// parseCatalog reads the file OBJECTS. It is not ok unless each line has the form of
 // catalogLine.
 func parseCatalog(data []byte) (map[string]*object, bool) {
 	byName := make(map[string]*object)
@@ -63,7 +63,7 @@ func parseCatalog(data []byte) (map[string]*object, bool) {
 	return byName, true
 }
 
-// loadCatalog reads the file OBJECTS.
+// loadCatalog loads the file OBJECTS.
 func (d *Device) loadCatalog() error {
 	data, err := d.readFile(catalogName)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -77,8 +77,8 @@ func (d *Device) loadCatalog() error {
 	return nil
 }
 
-// rename makes a name stand for an object, or for none, and removes the file of the object
-// before, if it has no reader. The caller holds change.
+// rename assigns a name to an object, or to none, and removes the file of the previous object
+// if it has no reader. The caller holds change.
 func (d *Device) rename(name string, to *object) error {
 	next := maps.Clone(d.objects.byName)
 	old := next[name]

@@ -10,7 +10,7 @@ import (
 	"github.com/redykv/redykv/device"
 )
 
-// session holds one link at a time: when it breaks, the next request makes another.
+// session holds one link at a time. When it breaks, the next request makes another.
 type session struct {
 	d      *Device
 	number int
@@ -31,7 +31,7 @@ const (
 	lastPause  = 250 * time.Millisecond
 )
 
-// do calls what with a link. After ErrDisconnected no request was sent to the server, or only
+// do calls what with a link. With ErrDisconnected, no request was sent to the server, or only
 // one that changes nothing.
 func (s *session) do(changes bool, what func(*link) error) error {
 	l, err := s.connect()

@@ -503,7 +503,7 @@ func (d *Device) read(f *file, dst []byte, off int64) error {
 }
 
 // write stores src at an offset in a file. The file counts as not durable before the write,
-// and again after it, since a Sync in between may not cover it.
+// and again after it, because a Sync in between may not cover the write.
 func (d *Device) write(f *file, src []byte, off int64) error {
 	flags := 0
 	if !f.made.Load() {

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// allocate makes a file anew that has space for a size, none of it written.
+// allocate creates a file of a size with allocated space, none of it written.
 func allocate(path string, size int64) (err error) {
 	f, err := os.Create(path)
 	if err != nil {

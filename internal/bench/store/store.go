@@ -70,9 +70,9 @@ func openStore(ctx context.Context, s *Spec, progress bench.Progress) (*kv.Store
 	return store, nil
 }
 
-// coldPage returns a page size of which the cold store's memory holds many, if possible,
-// so that it holds its share of the log. Pages smaller than the system's huge pages would
-// lose those after a few evictions, unlike the default page size.
+// coldPage returns a page size that is small enough for the cold store's memory to hold many
+// pages, if possible, so that it holds its share of the log. Pages smaller than the system's
+// huge pages would lose those after a few evictions, unlike the default page size.
 func coldPage(s *Spec) int {
 	page := 4 << 10
 	for int64(page) < 2*s.recordBytes() || page < mem.HugePage && int64(page)*64*coldFactor < s.logBytes() {
