@@ -37,7 +37,7 @@ func TestKeepsWhatIsNeeded(t *testing.T) {
 	g := newStage(t, opts)
 	given, label := map[string]string{}, map[string]string{}
 	for _, step := range []struct {
-		name string // in this table; the store gives another one
+		name string // name in this table; the store assigns another one
 		kind CheckpointKind
 		want string
 	}{
@@ -85,7 +85,6 @@ func TestKeepsWhatIsNeeded(t *testing.T) {
 	closeAll(t, g.st)
 }
 
-// TestBadCheckpoints gives invalid options.
 func TestBadCheckpoints(t *testing.T) {
 	g := newStage(t, small(nil, 8, 8))
 	g.make("there", FoldOver)
@@ -134,8 +133,8 @@ func TestBadCheckpoints(t *testing.T) {
 }
 
 // TestDamage changes one byte of each object, and of the manifest, in many places. A damaged
-// index only costs time. A state with a damaged snapshot is not recovered, and no older one
-// is recovered in its place.
+// index only costs time. A state with a damaged snapshot is not recovered, nor is an older one
+// instead of it.
 func TestDamage(t *testing.T) {
 	opts := small(nil, 8, 8)
 	opts.Checkpoints.Keep = 3
@@ -165,7 +164,7 @@ func TestDamage(t *testing.T) {
 		for at := 0; at < len(data); at += 1 + len(data)/50 {
 			bad := slices.Clone(data)
 			bad[at] ^= 1 << (at % 8)
-			putObject(t, g.disk, name, bad[:len(bad)-at%2]) // some are truncated as well
+			putObject(t, g.disk, name, bad[:len(bad)-at%2]) // some are also truncated
 			g.raise()
 			st, err := Open(g.opts)
 			switch {
@@ -263,7 +262,7 @@ func TestCheckpointsByThemselves(t *testing.T) {
 					t.Errorf("checkpoints %s, want %s", kinds, want)
 				}
 				before := g.st.Metrics().Checkpoints.Made
-				g.dev.arm(0, false) // the first operation of the next one
+				g.dev.arm(0, false) // fails the first operation of the next one
 				g.scribble(60)
 				time.Sleep(time.Minute)
 				synctest.Wait()
@@ -280,7 +279,7 @@ func TestCheckpointsByThemselves(t *testing.T) {
 }
 
 // TestLostManifestIsNoNewStore removes the manifest of a store that has its records only in
-// snapshots: Open does not remove them.
+// snapshots. Open does not remove them.
 func TestLostManifestIsNoNewStore(t *testing.T) {
 	g := newStage(t, small(nil, 8, 8))
 	g.make("only", Snapshot)
@@ -319,8 +318,8 @@ func objectNames(t testing.TB, disk *device.Memory) []string {
 	return names
 }
 
-// TestNamedCheckpointsStay makes checkpoints with and without names, compacts the log
-// below them, and removes the named ones.
+// TestNamedCheckpointsStay makes checkpoints with and without names, compacts the log below
+// them, and removes the named ones.
 func TestNamedCheckpointsStay(t *testing.T) {
 	opts := small(nil, 8, 8)
 	opts.Checkpoints.Keep = 2

@@ -8,7 +8,7 @@ import (
 )
 
 // TestLanesFindOverflowedEntries looks up keys in an index with twice as many entries as its
-// first buckets have room for: a lane finds all of them and no other keys.
+// first buckets can hold. A lane finds all of them and no other keys.
 func TestLanesFindOverflowedEntries(t *testing.T) {
 	const keys = 15 << index.MinBits
 	for name, sizes := range map[string][2]int{"words": {8, 8}, "variable": {}} {
@@ -30,7 +30,7 @@ func TestLanesFindOverflowedEntries(t *testing.T) {
 					ops[i].Key = key8(first + uint64(i))
 					l.ops[i] = &ops[i]
 				}
-				ops[laneSize-1].Key = key8(1<<40 + first) // was never stored
+				ops[laneSize-1].Key = key8(1<<40 + first) // not stored
 				l.n = laneSize
 				s.enter()
 				s.hashLane(l)

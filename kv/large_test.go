@@ -15,12 +15,12 @@ import (
 
 const largeValue = 16 << 20
 
-// TestLargeValues has values of 16 MiB go all ways: in place and by copies, to the
-// device and back, into snapshots, through recovery and compaction.
+// TestLargeValues updates values of 16 MiB in place and by copies, writes them to the device
+// and to snapshots, and reads them after recovery and compaction.
 func TestLargeValues(t *testing.T) {
 	base := make([]byte, largeValue)
-	_, _ = rand.NewChaCha8([32]byte{16}).Read(base) // never fails
-	// stamped is a value that tells its key and version at both ends.
+	_, _ = rand.NewChaCha8([32]byte{16}).Read(base) // does not fail
+	// stamped returns a value with its key and version at both ends.
 	stamped := func(dst []byte, key, version uint64) []byte {
 		dst = append(dst, base...)
 		for _, at := range []int{0, largeValue - 16} {
@@ -30,7 +30,7 @@ func TestLargeValues(t *testing.T) {
 		return dst
 	}
 	for name, opts := range map[string]Options{
-		"fixed":    {KeySize: 8, ValueSize: largeValue}, // and the page is chosen
+		"fixed":    {KeySize: 8, ValueSize: largeValue}, // with the default page size
 		"variable": {PageSize: hlog.MaxPageSize},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -85,7 +85,7 @@ func TestLargeValues(t *testing.T) {
 			}
 			verify("modified")
 			mustCheckpoint(t, st, CheckpointOptions{Kind: Snapshot})
-			if err := st.Upsert(context.Background(), key8(1), stamped(buf[:0], 1, 77)); err != nil { // and lost
+			if err := st.Upsert(context.Background(), key8(1), stamped(buf[:0], 1, 77)); err != nil { // lost in the crash
 				t.Fatal(err)
 			}
 			crash(t, st)
@@ -106,7 +106,7 @@ func TestLargeValues(t *testing.T) {
 	}
 }
 
-// TestTooLargeValues are errors that say what is too large for what.
+// TestTooLargeValues checks the errors for values that are too large.
 func TestTooLargeValues(t *testing.T) {
 	st := open(t, Options{Device: device.NewMemory(), Memory: 1 << 20})
 	err := st.Upsert(context.Background(), []byte("key"), make([]byte, largeValue))

@@ -17,15 +17,15 @@ import (
 	"github.com/redykv/redykv/kv/internal/manifest"
 )
 
-// circumstance is what goes on while histories are written.
+// circumstance is the concurrent activity during histories.
 type circumstance struct {
 	memory    int64 // of the log, in pages
 	readCache float64
-	filled    bool                                         // other records turn the log
-	delay     float64                                      // share of the device's operations that come late
-	meanwhile func(st *Store, rng *rand.Rand, n int) error // again and again, n times before
-	proof     func(m Metrics) bool                         // that it took place; nil: none
-	clears    bool                                         // all keys are removed, again and again
+	filled    bool                                         // other records evict pages
+	delay     float64                                      // share of the device's operations that are delayed
+	meanwhile func(st *Store, rng *rand.Rand, n int) error // called repeatedly, n times before
+	proof     func(m Metrics) bool                         // reports whether the activity took place; nil: not checked
+	clears    bool                                         // all keys are removed repeatedly
 }
 
 func checkpointing(kind CheckpointKind) func(*Store, *rand.Rand, int) error {
@@ -55,8 +55,8 @@ func resizing(st *Store, rng *rand.Rand, _ int) error {
 	return st.SetMemory(context.Background(), 8<<10+rng.Int64N(st.opts.MaxMemory-8<<10))
 }
 
-// locking reads a key twice while it is locked, and now and then puts the same
-// value anew in between.
+// locking reads a key twice while it is locked, and sometimes stores the same value again in
+// between.
 func locking(st *Store, rng *rand.Rand, n int) error {
 	key := key8(rng.Uint64N(historyKeys))
 	return st.Atomically(context.Background(), [][]byte{key}, func(s *Session) error {
@@ -75,7 +75,7 @@ func locking(st *Store, rng *rand.Rand, n int) error {
 	})
 }
 
-// circumstances of TestLinearizable.
+// circumstances returns the circumstances of TestLinearizable.
 func circumstances() map[string]circumstance {
 	all := []func(*Store, *rand.Rand, int) error{committing, growing, resizing, compacting(CompactByLookup), compacting(CompactByScan)}
 	for kind := range manifest.Kinds {
@@ -116,9 +116,8 @@ func circumstances() map[string]circumstance {
 	}
 }
 
-// TestLinearizable has sessions work on few keys at once, by all kinds of
-// operations in all modes, while something else goes on, and checks their
-// histories.
+// TestLinearizable executes all kinds of operations on few keys in several sessions at once,
+// in all modes and under each circumstance, and checks the histories.
 func TestLinearizable(t *testing.T) {
 	episodes := 4
 	if machine.RaceDetector {
@@ -148,11 +147,11 @@ func TestLinearizable(t *testing.T) {
 const (
 	historyKeys    = 3
 	historyWorkers = 4
-	historyOps     = 8 // about, of each worker in a round
+	historyOps     = 8 // approximate number of operations of each worker in a round
 	fillerKeys     = 1 << 10
 )
 
-// historyRounds are those of an episode.
+// historyRounds is the number of rounds of an episode.
 func historyRounds() int {
 	if machine.RaceDetector {
 		return 8
@@ -160,9 +159,9 @@ func historyRounds() int {
 	return 40
 }
 
-// testLinearizable is one episode, on a store of its own, and returns what the
-// store says of it. Between rounds other records push the keys out of memory. Where lacking
-// is given, there are more rounds until it is true: a busy machine may not get to it before.
+// testLinearizable runs one episode on a new store, and returns the store's metrics. Between
+// rounds other records push the keys out of memory. If lacking is not nil, rounds are added
+// while it returns true: on a busy machine the activity may come late.
 func testLinearizable(t *testing.T, c circumstance, sizes [2]int, seed uint64, lacking func(Metrics) bool) Metrics {
 	var now atomic.Int64
 	now.Store(MinExpires + 1000)
@@ -173,7 +172,7 @@ func testLinearizable(t *testing.T, c circumstance, sizes [2]int, seed uint64, l
 		Memory: int64(float64(c.memory*512) / (1 - c.readCache)), ReadCache: c.readCache, MaxMemory: 64 << 10,
 		PageSize: 512, Records: 1, QueueDepth: 4, MutableFraction: 0.5,
 	}
-	if seed%3 == 2 { // on one chain
+	if seed%3 == 2 { // all keys in one chain
 		opts.hash = func([]byte) uint64 { return 42 }
 		h.fillers = 16
 	}
@@ -204,7 +203,7 @@ func testLinearizable(t *testing.T, c circumstance, sizes [2]int, seed uint64, l
 		if c.filled {
 			h.fill(t, sessions[0], rng.IntN(400))
 		}
-		if c.readCache > 0 { // what is fetched from the device goes there
+		if c.readCache > 0 { // records read from the device go to the cache
 			for key := range uint64(historyKeys) {
 				histories[0] = append(histories[0], h.one(t, sessions[0], key))
 			}
@@ -246,7 +245,7 @@ func testLinearizable(t *testing.T, c circumstance, sizes [2]int, seed uint64, l
 	return m
 }
 
-// last reads a key at the end, and sees whether it expires if it is to.
+// last reads a key at the end, and checks its expiry.
 func (c *chronicler) last(t *testing.T, s *Session, key uint64) porcupine.Operation {
 	t.Helper()
 	last := c.one(t, s, key)
@@ -272,7 +271,7 @@ func (c *chronicler) one(t *testing.T, s *Session, key uint64) porcupine.Operati
 	return o
 }
 
-// clear removes all keys: to each of them that is a delete.
+// clear removes all keys. In the history this is a delete of each key.
 func (c *chronicler) clear(t *testing.T, st *Store) (history []porcupine.Operation) {
 	t.Helper()
 	var rs [historyKeys]*recorded
@@ -290,7 +289,7 @@ func (c *chronicler) clear(t *testing.T, st *Store) (history []porcupine.Operati
 	return history
 }
 
-// batch does a few operations: plain calls, a batch or a stream.
+// batch executes a few operations by plain calls, a batch or a stream.
 func (c *chronicler) batch(t *testing.T, s *Session, rng *rand.Rand) (history []porcupine.Operation) {
 	batch := make([]*recorded, 1+rng.IntN(4))
 	ops := make([]Op, len(batch))
@@ -323,13 +322,13 @@ func (c *chronicler) batch(t *testing.T, s *Session, rng *rand.Rand) (history []
 	return history
 }
 
-// mayBeByWord says whether a deed may be by a WordModifier, which leaves expiries
-// alone.
+// mayBeByWord reports whether a WordModifier, which does not change expiries, may execute a
+// deed.
 func (c *chronicler) mayBeByWord(kind deedKind) bool {
 	return c.sizes[1] == 8 && (kind == deedCarry || kind == deedKeep || kind == deedRemove)
 }
 
-// fill turns the log with so many records of other keys.
+// fill writes n records of other keys to the log.
 func (c *chronicler) fill(t *testing.T, s *Session, n int) {
 	for range n {
 		id := c.ids.Add(1)

@@ -24,7 +24,7 @@ type bank struct {
 
 const (
 	openingBalance = 1000
-	poison         = 1 << 60 // what nobody outside of a transfer must see
+	poison         = 1 << 60 // must be visible only within a transfer
 )
 
 func newBank(t *testing.T, opts Options, accounts uint64) *bank {
@@ -37,8 +37,8 @@ func newBank(t *testing.T, opts Options, accounts uint64) *bank {
 	return b
 }
 
-// transfer moves money between two accounts, by a batch or one by one, and leaves
-// poison in one of them meanwhile.
+// transfer moves money between two accounts, by a batch or by single operations. Meanwhile one
+// account holds poison.
 func (b *bank) transfer(s *Session, rng *rand.Rand) (err error) {
 	from, to := key8(rng.Uint64N(b.accounts)), key8(rng.Uint64N(b.accounts))
 	amount := rng.Uint64N(10)
@@ -47,7 +47,7 @@ func (b *bank) transfer(s *Session, rng *rand.Rand) (err error) {
 			return err
 		}
 		defer func() { err = errors.Join(err, s.RMW(from, add(^uint64(poison)+1))) }()
-		runtime.Gosched() // so that others do come in between
+		runtime.Gosched() // lets other sessions run in between
 		ops := []Op{{Kind: OpRMW, Key: from, Modify: add(-amount)}, {Kind: OpRMW, Key: to, Modify: add(amount)}}
 		if amount%2 == 0 {
 			return s.Do(context.Background(), ops)
@@ -56,7 +56,7 @@ func (b *bank) transfer(s *Session, rng *rand.Rand) (err error) {
 	})
 }
 
-// sum adds accounts up, in one batch.
+// sum adds up all accounts, in one batch.
 func (b *bank) sum(s *Session) (sum uint64, err error) {
 	ops := make([]Op, b.accounts)
 	for i := range ops {
@@ -78,9 +78,9 @@ func (b *bank) keys() (keys [][]byte) {
 	return keys
 }
 
-// TestTransfersKeepTheSum has sessions transfer money while auditors sum all
-// accounts up under locks, others change accounts without any, the index grows,
-// the log turns, and commits are taken.
+// TestTransfersKeepTheSum transfers money while other sessions sum all accounts under locks,
+// or change other keys without locks, the index grows, pages are evicted, and commits are
+// made.
 func TestTransfersKeepTheSum(t *testing.T) {
 	for name, tc := range map[string]struct {
 		accounts uint64
@@ -115,7 +115,7 @@ func TestTransfersKeepTheSum(t *testing.T) {
 					}
 				})
 			}
-			all.Go(func() { // locks nothing, and fills the log
+			all.Go(func() { // takes no locks, and fills the log
 				s := b.st.NewSession()
 				defer closeAll(t, s)
 				for n := uint64(0); !stop.Load(); n++ {
@@ -174,8 +174,8 @@ func TestTransfersKeepTheSum(t *testing.T) {
 	}
 }
 
-// TestCommitTakesTransactionsWhole crashes stores between transfers: in what was
-// committed the sum is right.
+// TestCommitTakesTransactionsWhole crashes stores between transfers. The sum of the committed
+// accounts is right.
 func TestCommitTakesTransactionsWhole(t *testing.T) {
 	dev := device.NewMemory()
 	b := newBank(t, Options{Device: dev, KeySize: 8, ValueSize: 8, Memory: 64 << 10, PageSize: 1 << 10}, 10)
@@ -209,7 +209,7 @@ func TestCommitTakesTransactionsWhole(t *testing.T) {
 		}
 		stop.Store(true)
 		wg.Wait()
-		// As a crash leaves it: without another commit.
+		// Close the sessions without another commit, like a crash.
 		for _, s := range b.st.pool.idle {
 			closeAll(t, s)
 		}
@@ -225,20 +225,20 @@ func TestCommitTakesTransactionsWhole(t *testing.T) {
 	closeAll(t, b.st)
 }
 
-// TestLocksDoNotDeadlock has sessions lock many overlapping sets of keys, in both
-// ways, in every order, with operations on the same keys in between.
+// TestLocksDoNotDeadlock locks many overlapping sets of keys, in both modes and every order,
+// with operations on the same keys in between.
 func TestLocksDoNotDeadlock(t *testing.T) {
 	st := open(t, Options{Device: device.NewMemory(), KeySize: 8, ValueSize: 8, Memory: 1 << 20})
 	rounds := 5000
 	if machine.RaceDetector {
 		rounds = 1000
 	}
-	remove := func(*Update) Verdict { // freezes the record first
+	remove := func(*Update) Verdict { // seals the record first
 		runtime.Gosched()
 		return Remove
 	}
 	var wg sync.WaitGroup
-	var writing [8]atomic.Int32 // by key: who is alone there
+	var writing [8]atomic.Int32 // by key: the number of exclusive holders
 	for i := range uint64(6) {
 		wg.Go(func() {
 			s := st.NewSession()
@@ -337,7 +337,7 @@ func TestLocksRefuseWhatWouldHang(t *testing.T) {
 		defer func() { _ = recover() }()
 		_ = s.Atomically(context.Background(), [][]byte{locked}, func() error { panic("in there") })
 	}()
-	// What was submitted within is completed under the locks.
+	// Operations submitted within Atomically are completed under the locks.
 	op := Op{Kind: OpUpsert, Key: locked, Value: locked}
 	if err := s.Atomically(context.Background(), [][]byte{locked}, func() error { return s.Submit(&op) }); err != nil {
 		t.Error(err)
@@ -355,8 +355,8 @@ func TestLocksRefuseWhatWouldHang(t *testing.T) {
 	}
 }
 
-// TestWaitingForLocksEnds asks for commits and checkpoints while somebody holds locks, who
-// waits for their end: it comes with their context's.
+// TestWaitingForLocksEnds makes commits and checkpoints while a session holds locks and waits
+// for them. They end with their contexts.
 func TestWaitingForLocksEnds(t *testing.T) {
 	st := open(t, Options{Device: device.NewMemory(), KeySize: 8, ValueSize: 8, Memory: 1 << 20})
 	s := st.NewSession()
@@ -399,8 +399,8 @@ func TestWaitingForLocksEnds(t *testing.T) {
 	closeAll(t, s, st)
 }
 
-// TestGuardEnds makes sure that operations get their fast paths back, and that the
-// next locker is safe all the same.
+// TestGuardEnds checks that operations get their fast paths back, and that the next locker is
+// safe.
 func TestGuardEnds(t *testing.T) {
 	b := newBank(t, Options{Device: device.NewMemory(), KeySize: 8, ValueSize: 8, Memory: 1 << 20}, 5)
 	s := b.st.NewSession()
@@ -416,7 +416,7 @@ func TestGuardEnds(t *testing.T) {
 				}
 				if n%7 == 0 {
 					b.st.locks.recent.Store(false)
-					b.st.unguard() // as soon as nobody is there
+					b.st.unguard() // ends the guard if there is no locker
 				}
 				if err := s.RMW(key8(rng.Uint64N(5)), add(0)); err != nil {
 					t.Error(err)
@@ -452,8 +452,8 @@ func TestLocksDoNotAllocate(t *testing.T) {
 	closeAll(t, s, st)
 }
 
-// BenchmarkLocks transfers between two of many accounts, and compares operations
-// with and without a guard.
+// BenchmarkLocks transfers between two of many accounts, and compares operations with and
+// without a guard.
 func BenchmarkLocks(b *testing.B) {
 	st := open(b, Options{Device: device.NewMemory(), KeySize: 8, ValueSize: 8, Memory: 16 << 20})
 	s := st.NewSession()
@@ -492,7 +492,7 @@ func BenchmarkLocks(b *testing.B) {
 	closeAll(b, s, st)
 }
 
-// balance is what a value says, without a sign: an account may be overdrawn.
+// balance returns a value's balance without the sign: an account may be overdrawn.
 func balance(value []byte) uint64 {
 	n := int64(binary.LittleEndian.Uint64(value))
 	return uint64(max(n, -n))

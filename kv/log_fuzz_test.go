@@ -16,10 +16,10 @@ import (
 	"github.com/redykv/redykv/kv/internal/restore"
 )
 
-// rawSeed is that of the hash of rawLog and committedLog.
+// rawSeed is the hash seed of rawLog and committedLog.
 const rawSeed = 1
 
-// rawLog is a device with a store whose log has any bytes.
+// rawLog returns a device with a store whose log consists of the bytes b.
 func rawLog(t testing.TB, keySize, valueSize int, b []byte) *device.Memory {
 	t.Helper()
 	disk := device.NewMemory()
@@ -46,7 +46,7 @@ func rawLog(t testing.TB, keySize, valueSize int, b []byte) *device.Memory {
 	return disk
 }
 
-// committedLog are the bytes of a log with so many records of a few keys.
+// committedLog returns the bytes of a log with that many records of a few keys.
 func committedLog(f *testing.F, keySize, valueSize, records int) []byte {
 	disk := device.NewMemory()
 	opts := small(disk, keySize, valueSize)
@@ -68,8 +68,8 @@ func committedLog(f *testing.F, keySize, valueSize, records int) []byte {
 	return b
 }
 
-// FuzzLog opens a store over any bytes and does everything to it that there is. It
-// refuses them, or works as far as they make sense.
+// FuzzLog opens a store on arbitrary bytes and runs all operations. The store refuses the
+// bytes, or works with them without a crash.
 func FuzzLog(f *testing.F) {
 	for _, sizes := range [][2]int{{8, 8}, {}} {
 		for _, records := range []int{3, 100} {
@@ -137,8 +137,8 @@ func FuzzLog(f *testing.F) {
 	})
 }
 
-// FuzzCursor takes any text for a cursor: a scan from there ends, and finds only
-// what there is.
+// FuzzCursor parses arbitrary text as a cursor. A scan from there ends, and finds only
+// existing records.
 func FuzzCursor(f *testing.F) {
 	const keys = 100
 	st := open(f, small(device.NewMemory(), 8, 8))

@@ -13,8 +13,8 @@ import (
 	"github.com/redykv/redykv/internal/epoch/epochtest"
 )
 
-// noMembarrier tells a process of this test binary to forbid itself the system call membarrier.
-// errForbid is why that failed.
+// noMembarrier makes a process of this test binary forbid itself the system call membarrier.
+// errForbid is the error if that failed.
 const noMembarrier = "REDYKV_TEST_NO_MEMBARRIER"
 
 var errForbid = errors.New("not run without membarrier")
@@ -25,8 +25,8 @@ func init() {
 	}
 }
 
-// TestWithoutMembarrier runs tests of sessions beside changes of markers in a process to which
-// the kernel refuses membarrier.
+// TestWithoutMembarrier runs tests of sessions and marker changes in a process in which
+// membarrier fails.
 func TestWithoutMembarrier(t *testing.T) {
 	cmd := exec.Command(os.Args[0], "-test.v", "-test.run",
 		"^(TestOrderedSessions|TestNoTornReads|TestCountersLoseNothing|TestWordCountersBesideEachOther|"+
@@ -41,8 +41,8 @@ func TestWithoutMembarrier(t *testing.T) {
 	}
 }
 
-// TestOrderedSessions runs in a process without membarrier: plain calls go directly to a record,
-// but not in assembly.
+// TestOrderedSessions runs in a process without membarrier. Plain calls go directly to a
+// record, but not in assembly.
 func TestOrderedSessions(t *testing.T) {
 	if errForbid != nil {
 		t.Skip(errForbid)

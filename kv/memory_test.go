@@ -9,8 +9,8 @@ import (
 	"github.com/redykv/redykv/device"
 )
 
-// TestReadCacheAnswers reads more than the log holds, twice: from then on what
-// fits into the cache needs no device.
+// TestReadCacheAnswers reads more than the log holds, twice. From then on records in the cache
+// need no device reads.
 func TestReadCacheAnswers(t *testing.T) {
 	for name, sizes := range map[string][2]int{"word": {8, 8}, "variable": {}} {
 		t.Run(name, func(t *testing.T) {
@@ -51,14 +51,14 @@ func TestReadCacheAnswers(t *testing.T) {
 			first := read(false)
 			second := read(false)
 			for n := 0; n < 20 && second.ReadsFrom.Cache-first.ReadsFrom.Cache < cold*9/10; n++ {
-				first, second = second, read(false) // the cache was changing its shape
+				first, second = second, read(false) // the cache was still being reorganized
 			}
 			if hits, fetched := second.ReadsFrom.Cache-first.ReadsFrom.Cache, second.Device.Reads-first.Device.Reads; hits < cold*9/10 || hits+fetched != cold {
 				t.Errorf("%d of %d reads were answered by the cache, %d by the device", hits, cold, fetched)
 			}
 			third := read(true)
 			for n := 0; n < 20 && third.Device.Reads-second.Device.Reads > cold/10; n++ {
-				second, third = third, read(true) // it was still
+				second, third = third, read(true) // still
 			}
 			if fetched, hits := third.Device.Reads-second.Device.Reads, third.ReadCache.Hits-second.ReadCache.Hits; fetched > cold/10 || hits+fetched != cold {
 				t.Errorf("%d of %d read-modify-writes fetched what is in the cache, %d found it there", fetched, cold, hits)
@@ -84,8 +84,8 @@ func TestReadCacheShareIsChecked(t *testing.T) {
 	}
 }
 
-// TestSetMemory checks what cannot be, and that nothing changes then; and that
-// what is read stays the same from 64 KiB to 1 MiB.
+// TestSetMemory checks that impossible sizes change nothing, and that reads return the same
+// values from 64 KiB to 1 MiB.
 func TestSetMemory(t *testing.T) {
 	const keys = 10_000
 	st := open(t, Options{

@@ -13,8 +13,8 @@ import (
 	"github.com/redykv/redykv/kv/internal/index"
 )
 
-// TestMetricsTable prints the table of a store that has done much, and of one that
-// has done nothing and has neither read cache nor tiers.
+// TestMetricsTable prints the table of a busy store, and of an unused one without read cache
+// and tiers.
 func TestMetricsTable(t *testing.T) {
 	busy := Metrics{
 		Operations: OperationMetrics{Reads: 12_345_678_901, Upserts: 2_345_678, RMWs: 345_678, Deletes: 45_678, Inserts: 5678},
@@ -59,7 +59,7 @@ func TestMetricsTable(t *testing.T) {
 	})
 }
 
-// TestMetricsOfTheStore compares with what was done to it.
+// TestMetricsOfTheStore compares the metrics with the operations that were executed.
 func TestMetricsOfTheStore(t *testing.T) {
 	opts := small(device.NewTiered(device.NewMemory(), device.NewMemory()), 8, 8)
 	opts.Records = 7 * 1000
@@ -82,7 +82,7 @@ func TestMetricsOfTheStore(t *testing.T) {
 	if want := max(buckets, 1<<index.MinBits); m.Index.Buckets != want || m.Index.Growths != 0 {
 		t.Errorf("%d buckets, want %d; doubled %d times", m.Index.Buckets, want, m.Index.Growths)
 	}
-	// Few of these keys share bucket and tag; a sample is not all.
+	// Few of these keys share bucket and tag. The load is estimated from a sample.
 	if want := float64(keys) / float64(7*m.Index.Buckets); m.Index.Load < want*0.8 || m.Index.Load > want*1.2 {
 		t.Errorf("load %g, about %g", m.Index.Load, want)
 	}
@@ -111,7 +111,7 @@ func TestMetricsOfTheStore(t *testing.T) {
 	}
 }
 
-// TestMetricsWhileTheIndexGrows asks while tables come and go.
+// TestMetricsWhileTheIndexGrows calls Metrics while tables are made and freed.
 func TestMetricsWhileTheIndexGrows(t *testing.T) {
 	opts := small(device.NewMemory(), 8, 8)
 	opts.Memory, opts.indexBits = 1<<20, 2
@@ -139,7 +139,8 @@ func TestMetricsWhileTheIndexGrows(t *testing.T) {
 	closeAll(t, st)
 }
 
-// BenchmarkMetrics asks a store with an index that does not fit into the cache.
+// BenchmarkMetrics measures Metrics of a store whose index does not fit into the processor's
+// cache.
 func BenchmarkMetrics(b *testing.B) {
 	st := open(b, Options{Device: device.NewMemory(), KeySize: 8, ValueSize: 8, Memory: 64 << 20, Records: 4 << 20})
 	for n := range uint64(1 << 20) {

@@ -11,8 +11,8 @@ import (
 	"github.com/redykv/redykv/device"
 )
 
-// A verdict that there is not is an error of its operation, and changes nothing: in
-// memory, in place or not, and on the device.
+// TestUnknownVerdictChangesNothing returns an invalid verdict. It is an error of the operation
+// and changes nothing: in memory, in place or not, and on the device.
 func TestUnknownVerdictChangesNothing(t *testing.T) {
 	const unknown = Remove + 1
 	modify := func(u *Update) Verdict { u.New = append(u.New, "fresh..."...); return unknown }
@@ -22,7 +22,7 @@ func TestUnknownVerdictChangesNothing(t *testing.T) {
 			st := open(t, small(device.NewMemory(), sizes[0], sizes[1]))
 			s := st.NewSession()
 			value := func(n uint64) []byte { return append(key8(n), make([]byte, max(sizes[1]-8, 0))...) }
-			const keys = 1000 // far more than memory holds
+			const keys = 1000 // much more than memory holds
 			for n := range uint64(keys) {
 				if err := s.Upsert(key8(n), value(n)); err != nil {
 					t.Fatal(err)
@@ -56,7 +56,7 @@ func TestUnknownVerdictChangesNothing(t *testing.T) {
 	}
 }
 
-// An Op that is nil is refused, and the session goes on.
+// TestNilOpIsRefused checks that a nil Op is refused and the session remains usable.
 func TestNilOpIsRefused(t *testing.T) {
 	st := open(t, small(device.NewMemory(), 8, 8))
 	s := st.NewSession()
@@ -71,8 +71,8 @@ func TestNilOpIsRefused(t *testing.T) {
 	closeAll(t, s, st)
 }
 
-// Options that cannot be, or contradict each other, are refused; the device is as good
-// as before.
+// TestOpenRefusesBadOptions checks that invalid and contradictory options are refused. The
+// device is unchanged.
 func TestOpenRefusesBadOptions(t *testing.T) {
 	dev := device.NewMemory()
 	for name, change := range map[string]func(*Options){

@@ -18,7 +18,7 @@ func (p *player) act(action string, argument int64, begun []uint64, touched map[
 		if err != nil {
 			return err
 		}
-		if p.automatic() { // what is durable by now may be a checkpoint's that came after it
+		if p.automatic() { // an automatic checkpoint may have made more durable
 			for i, ms := range p.sessions {
 				points[ms.name] = CommitPoint{Until: begun[i], Excluding: points[ms.name].Excluding}
 			}
@@ -50,8 +50,8 @@ func (p *player) act(action string, argument int64, begun []uint64, touched map[
 	return fmt.Errorf("what is %q?", action)
 }
 
-// acknowledge notes what a commit covers that has succeeded: what was given to
-// sessions before it began, or more.
+// acknowledge records the operations that a successful commit covers: at least all that were
+// passed to sessions before it began.
 func (p *player) acknowledge(begun []uint64) (map[string]CommitPoint, error) {
 	points := map[string]CommitPoint{}
 	for i, ms := range p.sessions {
@@ -71,7 +71,7 @@ func (p *player) checkpoint(kind CheckpointKind, argument int64, begun []uint64)
 	if err != nil || kind == Index {
 		return err
 	}
-	if p.automatic() { // what is durable by now may be the next one
+	if p.automatic() { // an automatic commit may have made more durable
 		_, err := p.acknowledge(begun)
 		return err
 	}
@@ -83,7 +83,7 @@ func (p *player) checkpoint(kind CheckpointKind, argument int64, begun []uint64)
 	return err
 }
 
-// dropCheckpoint removes one, unless another one stands on it.
+// dropCheckpoint removes a checkpoint, unless another one extends it.
 func (p *player) dropCheckpoint(argument int64) error {
 	all := p.st.Checkpoints()
 	if len(all) == 0 {
@@ -93,7 +93,7 @@ func (p *player) dropCheckpoint(argument int64) error {
 	needed := slices.ContainsFunc(all, func(c CheckpointInfo) bool { return c.Base == info.Name })
 	err := p.st.RemoveCheckpoint(info.Name)
 	if p.automatic() {
-		return nil // there are other ones by now
+		return nil // the kept checkpoints have changed
 	}
 	if needed && err == nil {
 		return fmt.Errorf("removed %v, on which another one stands", info)

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// play has a session do a batch, and checks what comes of each operation. An
-// operation may fail with an error that mayFail knows, and has no effect then.
+// play executes a batch in a session, and checks the result of each operation. An operation
+// may fail with an error that mayFail accepts, and then has no effect.
 func (p *player) play(b modelBatch, mayFail func(error) bool) error {
 	if b.session >= len(p.sessions) {
 		return nil
@@ -38,11 +38,11 @@ func (p *player) play(b modelBatch, mayFail func(error) bool) error {
 	return p.check(ms, b, ops, saw, now, mayFail)
 }
 
-// locked says whether the batch goes with its keys locked, and the mode without
-// that.
+// locked reports whether the batch runs with its keys locked, and returns the mode without
+// that prefix.
 func (b modelBatch) locked() (mode string, is bool) { return strings.CutPrefix(b.mode, "locked-") }
 
-// give has a session do operations in a mode. Each has its own error.
+// give executes operations in a mode. Each operation has its own error.
 func give(s *Session, mode string, ops []Op) error {
 	switch mode {
 	case "plain":
@@ -61,14 +61,14 @@ func give(s *Session, mode string, ops []Op) error {
 	return nil
 }
 
-// version is what a key holds from an operation on.
+// version is the cell of a key from an operation on.
 type version struct {
 	from int
 	sight
 }
 
-// check applies a batch to the session's state and history, and compares what was
-// seen with it.
+// check applies a batch to the session's state and history, and compares the results with
+// them.
 func (p *player) check(ms *modelSession, b modelBatch, ops []Op, saw []sight, now int64, mayFail func(error) bool) error {
 	mode, locked := b.locked()
 	before := make([]sight, len(ops))
@@ -103,7 +103,7 @@ func (p *player) check(ms *modelSession, b modelBatch, ops []Op, saw []sight, no
 			}
 			wrong = saw[i] != before[i]
 			for _, v := range versions[o.key] {
-				// A batch's reads may miss writes that come later, or not.
+				// A read of a batch may or may not see later writes.
 				if v.from > i && mode != "plain" && saw[i] == v.sight {
 					wrong = false
 				}
@@ -127,8 +127,8 @@ func (p *player) check(ms *modelSession, b modelBatch, ops []Op, saw []sight, no
 	return nil
 }
 
-// checkCounters compares what operations on locked counters saw: nobody else may
-// have counted in between.
+// checkCounters compares the results on locked counters: no other session may have changed
+// them in between.
 func (p *player) checkCounters(b modelBatch, ops []Op, saw []sight, mode string) error {
 	known := modelState{}
 	for i, o := range b.ops {
@@ -141,7 +141,7 @@ func (p *player) checkCounters(b modelBatch, ops []Op, saw []sight, mode string)
 			continue
 		case o.kind == modelSum:
 			if is = string(ops[i].Value); mode != "plain" {
-				continue // it may miss later ones, or not
+				continue // it may or may not see later ones
 			}
 		}
 		if c, ok := known[o.key]; ok && c.value != is {
@@ -155,17 +155,17 @@ func (p *player) checkCounters(b modelBatch, ops []Op, saw []sight, mode string)
 	return nil
 }
 
-// plainly does an operation by a plain call, where there is one for it.
+// plainly executes an operation by its plain call, if there is one.
 func plainly(s *Session, op *Op) (err error) {
 	switch {
 	case op.Expires != 0 || op.InPlace != nil:
 		return s.Run(op)
 	case op.Kind == OpRead:
-		if value, ok := s.readDirect(op.Key, op.Value[:0]); ok { // of what does not expire
+		if value, ok := s.readDirect(op.Key, op.Value[:0]); ok { // only for records without an expiry
 			op.Value, op.Expires = value, 0
 			return nil
 		}
-		return s.Run(op) // which tells the expiry
+		return s.Run(op) // Run returns the expiry
 	case op.Kind == OpUpsert:
 		return s.Upsert(op.Key, op.Value)
 	case op.Kind == OpInsert:
@@ -178,7 +178,7 @@ func plainly(s *Session, op *Op) (err error) {
 	return s.Delete(op.Key)
 }
 
-// stream submits operations, and polls until all have come back.
+// stream submits operations, and polls until all have been handed back.
 func stream(s *Session, ops []Op) error {
 	var done [4]*Op
 	returned := 0

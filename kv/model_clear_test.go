@@ -6,9 +6,9 @@ import (
 	"slices"
 )
 
-// modelClear is a Clear, while nothing else went on.
+// modelClear is a Clear without concurrent operations.
 type modelClear struct {
-	after []uint64 // operations that each session had been given
+	after []uint64 // number of operations passed to each session before
 	acked bool     // it survives a crash
 }
 
@@ -29,7 +29,7 @@ func (p *player) clear() error {
 	return p.verify()
 }
 
-// sinceClear is the session's history since the last Clear.
+// sinceClear returns the session's history since the last Clear.
 func (p *player) sinceClear(ms *modelSession) []modelEntry {
 	if len(p.clears) == 0 {
 		return ms.history
@@ -38,23 +38,24 @@ func (p *player) sinceClear(ms *modelSession) []modelEntry {
 	return ms.history[p.clears[len(p.clears)-1].after[i]:]
 }
 
-// ackClears is for a commit that began after them all.
+// ackClears marks all Clears as durable, for a commit that began after them.
 func (p *player) ackClears() {
 	for i := range p.clears {
 		p.clears[i].acked = true
 	}
 }
 
-// doubtClears is for a recovery to an older state, of which Clears may be no part.
+// doubtClears marks all Clears as uncertain, for a recovery to an older state.
 func (p *player) doubtClears() {
 	for i := range p.clears {
 		p.clears[i].acked = false
 	}
 }
 
-// recoverClears finds out which Clears the store has kept, whose sessions have just been
-// opened: those before an operation that is there. If all that is there comes before a
-// Clear and nothing after it, both may be: then there are no keys at all, or it is lost.
+// recoverClears determines which Clears the store has kept; its sessions have just been opened.
+// A Clear was kept if a recovered operation is after it, and lost if an operation before it is
+// missing. If each session has exactly the operations before it, it was kept if there are no
+// keys.
 func (p *player) recoverClears() error {
 	for i, c := range p.clears {
 		before, behind := false, false
@@ -86,7 +87,7 @@ func (p *player) recoverClears() error {
 	return nil
 }
 
-// empty says whether a scan finds nothing.
+// empty reports whether a scan finds nothing.
 func (p *player) empty() (bool, error) {
 	for _, err := range p.st.Scan() {
 		return false, err

@@ -14,20 +14,19 @@ var (
 	errOnce  = errors.New("failed for once")
 )
 
-// fuse is a device whose power fails at the k-th operation, or that fails just
-// this one. Operations are reads, writes, syncs, and all that is done to
-// metadata and objects. Without power nothing reaches the device below, which
-// belongs to whoever made the fuse.
+// fuse is a device whose power fails at the k-th operation, or that fails only this operation.
+// Operations are reads, writes, syncs, and all operations on metadata and objects. Without
+// power nothing reaches the device below, which belongs to the creator of the fuse.
 type fuse struct {
 	device.Device
-	left  atomic.Int64 // operations until it happens
+	left  atomic.Int64 // operations until the failure
 	once  atomic.Bool  // only one operation fails
-	half  atomic.Bool  // that operation may be done, or a part of it
-	off   atomic.Bool  // the power
-	fired atomic.Bool  // it has happened
+	half  atomic.Bool  // the failing operation may be done, completely or partly
+	off   atomic.Bool  // the power is off
+	fired atomic.Bool  // the failure has happened
 }
 
-// arm has the k-th operation from here fail; none where k is 0.
+// arm makes the k-th operation from now fail; none if k is 0.
 func (f *fuse) arm(k int, once bool) {
 	f.once.Store(once)
 	f.half.Store(k%2 == 0)
@@ -37,8 +36,8 @@ func (f *fuse) arm(k int, once bool) {
 
 func (f *fuse) blow() { f.off.Store(true) }
 
-// burn counts an operation, and returns its error if it has one. half says that
-// it may have been done, or a part of it.
+// burn counts an operation, and returns its error, if any. half means that it may have been
+// done, completely or partly.
 func (f *fuse) burn() (half bool, err error) {
 	if f.off.Load() {
 		return false, errPower
@@ -54,7 +53,7 @@ func (f *fuse) burn() (half bool, err error) {
 	return f.half.Load(), errPower
 }
 
-// do does an operation.
+// do executes an operation.
 func (f *fuse) do(operation func() error) error {
 	half, err := f.burn()
 	if err == nil {
@@ -159,12 +158,12 @@ func (f *fuse) NewQueue(depth int) (device.Queue, error) {
 	return &fuseQueue{Queue: q, f: f, torn: make(map[uint64]error)}, err
 }
 
-// fuseQueue ends operations itself that the device below does not see.
+// fuseQueue completes failed operations itself; the device below does not see them.
 type fuseQueue struct {
 	device.Queue
 	f     *fuse
 	ended []device.Completion
-	torn  map[uint64]error // by tag: what a write says that was done in part
+	torn  map[uint64]error // by tag: the error of a write that was done partly
 }
 
 func (q *fuseQueue) Read(dst []byte, addr int64, tag uint64) error {

@@ -13,22 +13,21 @@ import (
 	"github.com/redykv/redykv/kv/internal/keycount"
 )
 
-// player plays a script on a store and knows what must come of it.
+// player plays a script on a store and knows the expected results.
 //
-// After a crash or a recovery the store says for each session up to which
-// operation it has them, and without which. That must be all that a commit
-// covered which was acknowledged, or more; and what readers then find must be
-// what those operations make, no more and no less.
+// After a crash or a recovery the store reports for each session up to which operation it has
+// them, and which of these are missing. That must be at least what an acknowledged commit
+// covered, and readers must find exactly the result of these operations.
 type player struct {
-	modelSetup       // with opts as the store was opened last
-	least      int64 // memory that any opts have
+	modelSetup       // opts are those of the last Open
+	least      int64 // minimum memory of all opts
 	rack       *rack
 	fuse       *fuse
 	st         *Store
 	clock      atomic.Int64
 
 	sessions []*modelSession
-	points   map[string]map[string]CommitPoint // of checkpoints that were acknowledged
+	points   map[string]map[string]CommitPoint // points of acknowledged checkpoints
 	quiet    modelState                        // the total before the step
 	cursor   scanning
 	clears   []modelClear // oldest first
@@ -36,25 +35,25 @@ type player struct {
 	committed map[string]CommitPoint // of the last commit since the store was opened, if any
 }
 
-// modelSession is a session, and all that it was given, in all its incarnations.
+// modelSession is a session with all its operations, across restarts.
 type modelSession struct {
 	name    string
 	s       *Session
 	history []modelEntry // by number - 1
-	state   modelState   // what they make, without counters
+	state   modelState   // the result of history, without counters
 	acked   CommitPoint  // survives a crash
 }
 
-// modelEntry is an operation that a session was given.
+// modelEntry is an operation that was passed to a session.
 type modelEntry struct {
 	modelOp
-	now    int64 // when
+	now    int64 // the time
 	none   bool  // it had no effect
-	locked bool  // it was done with its keys locked…
-	joined bool  // …together with the one before it
+	locked bool  // its keys were locked
+	joined bool  // in the same transaction as the entry before
 }
 
-// whole says whether a commit point cuts no transaction in two.
+// whole returns an error if a commit point contains a part of a transaction only.
 func (ms *modelSession) whole(point CommitPoint) error {
 	for _, n := range point.Excluding {
 		if n <= uint64(len(ms.history)) && ms.history[n-1].locked {
@@ -67,7 +66,7 @@ func (ms *modelSession) whole(point CommitPoint) error {
 	return nil
 }
 
-// playScript plays a script on devices of its own. Its error is the store's fault.
+// playScript plays a script on new devices. Its error is a fault of the store.
 func playScript(script modelScript) (err error) {
 	p := &player{
 		modelSetup: script.setup, least: script.setup.opts.Memory,
@@ -101,7 +100,7 @@ func playScript(script modelScript) (err error) {
 			return fmt.Errorf("at last, %s: %w", last, err)
 		}
 	}
-	p.clock.Add(3 << keycount.SliceBits) // what expires has expired by then
+	p.clock.Add(3 << keycount.SliceBits) // all records with an expiry have expired
 	if err := p.countKeys(true); err != nil {
 		p.giveUp()
 		return err
@@ -109,15 +108,15 @@ func playScript(script modelScript) (err error) {
 	return p.stop()
 }
 
-// giveUp ends a store that is wrong.
+// giveUp ends a store after an error.
 func (p *player) giveUp() {
 	if p.st != nil {
 		p.kill()
 	}
-	_ = p.rack.crash(0) // what it was good for is known
+	_ = p.rack.crash(0) // the result is known already
 }
 
-// step plays one step, all of its parts at once.
+// step plays one step, all of its parts concurrently.
 func (p *player) step(step modelStep) error {
 	if slices.Contains(modelBreaks, step.action) {
 		return p.alone(step)
@@ -169,7 +168,7 @@ func (p *player) step(step modelStep) error {
 		return p.crash(float64(step.argument%4)/3, 0)
 	}
 	if step.fail > 0 || step.sick {
-		// A log that could not be written is not written any more.
+		// A failed write of the log is permanent.
 		if err := p.act("commit", 0, p.serials(), nil); err != nil {
 			if !errors.Is(err, errOnce) {
 				return fmt.Errorf("commit afterwards: %w", err)
@@ -180,12 +179,12 @@ func (p *player) step(step modelStep) error {
 	return nil
 }
 
-// memory is an amount between the least and the most, for 0 to 999.
+// memory maps 0 to 999 to an amount between the minimum and the maximum.
 func (p *player) memory(argument int64) int64 {
 	return p.least + (p.opts.MaxMemory-p.least)*argument/1000
 }
 
-// touchedBy are the keys that a step may change.
+// touchedBy returns the keys that a step may change.
 func touchedBy(step modelStep) map[uint64]bool {
 	touched := map[uint64]bool{}
 	for _, b := range step.batches {
@@ -198,7 +197,7 @@ func touchedBy(step modelStep) map[uint64]bool {
 	return touched
 }
 
-// serials are the numbers of the sessions' last operations.
+// serials returns the numbers of the sessions' last operations.
 func (p *player) serials() []uint64 {
 	var numbers []uint64
 	for _, ms := range p.sessions {
@@ -207,10 +206,10 @@ func (p *player) serials() []uint64 {
 	return numbers
 }
 
-// alone plays what goes with nothing else.
+// alone plays an action that excludes all others.
 func (p *player) alone(step modelStep) error {
 	switch step.action {
-	case "crash", "close", "recover", "uncheckpoint": // opened otherwise than before
+	case "crash", "close", "recover", "uncheckpoint": // reopens the store with other options
 		p.opts.Memory = p.memory(step.argument)
 		p.opts.Records = 1 + step.argument
 		if step.argument%5 == 0 {

@@ -10,20 +10,19 @@ import (
 	"github.com/redykv/redykv/ssdtier"
 )
 
-// rackSetup says which devices a store lies on.
+// rackSetup describes the devices of a store.
 type rackSetup struct {
 	kind     string
 	seed     uint64
-	delay    float64 // share of operations whose completion is late
+	delay    float64 // share of operations that complete late
 	capacity int64   // of the tiers above the last
 }
 
-// rackKinds are a memory that stands for a disk; that or a directory behind tiers
-// that forget, fail, and are too small. Each of them loses in a crash what was not
-// synced.
+// rackKinds are a memory as a disk; a memory or a directory behind tiers that lose their
+// contents, fail, or are too small. In a crash each loses writes without a sync.
 var rackKinds = []string{"memory", "memory", "memory", "tiered", "tiered", "three", "ssd"}
 
-// alignment is that of the disk.
+// alignment returns the alignment of the disk.
 func (s *rackSetup) alignment() int {
 	if s.kind == "ssd" {
 		return 4096
@@ -31,13 +30,13 @@ func (s *rackSetup) alignment() int {
 	return 512 // the smallest page
 }
 
-// rack is what stays of the devices when a process ends.
+// rack holds the parts of the devices that survive the end of a process.
 type rack struct {
 	rackSetup
 	memory *device.Memory
 	dir    string
 	faults device.FaultyOptions // of the last tier
-	disk   *device.Faulty       // which it is, and the fuse above all; nil: off
+	disk   *device.Faulty       // the last tier, and the fuse around all devices; nil: off
 	fuse   *fuse
 	inner  device.Device
 }
@@ -53,7 +52,7 @@ func newRack(s rackSetup) (*rack, error) {
 	return r, err
 }
 
-// start turns the devices on, of which none is.
+// start turns on the devices, all of which are off.
 func (r *rack) start() (*fuse, error) {
 	if r.memory != nil {
 		r.inner = r.memory.Reopen()
@@ -86,7 +85,7 @@ func (r *rack) start() (*fuse, error) {
 	return r.fuse, nil
 }
 
-// sicken has reads and syncs of the disk fail, or no more.
+// sicken makes reads and syncs of the disk fail, or ends that.
 func (r *rack) sicken(sick bool) {
 	faults := r.faults
 	if sick {
@@ -95,12 +94,12 @@ func (r *rack) sicken(sick bool) {
 	r.disk.Set(faults)
 }
 
-// crash turns the devices off without a warning; nobody uses them any more. Of
-// what was not synced each write stays with probability keep.
+// crash turns off the devices without a warning; they are not used afterwards. Each write
+// without a sync is kept with probability keep.
 func (r *rack) crash(keep float64) error {
 	r.fuse.blow()
 	err := r.disk.Crash(keep)
-	// What the tiers in front say of the crash is of no interest.
+	// Errors of the tiers in front are expected in a crash.
 	_ = r.fuse.Device.Close()
 	return errors.Join(err, r.inner.Close())
 }

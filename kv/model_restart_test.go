@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// open opens the store, and the sessions. Power fails at the cut-th operation on
-// the device, if cut is not 0: then it is opened again.
+// open opens the store and the sessions. If cut is not 0, power fails at the cut-th operation
+// on the device, and the store is opened again.
 func (p *player) open(cut int) (err error) {
 	if p.fuse, err = p.rack.start(); err != nil {
 		return err
@@ -27,7 +27,7 @@ func (p *player) open(cut int) (err error) {
 	if err != nil {
 		return fmt.Errorf("opening: %w", err)
 	}
-	if p.fuse.off.Load() { // after the last operation that Open needs
+	if p.fuse.off.Load() { // the failure came after the last operation that Open needs
 		p.kill()
 		if err := p.rack.crash(0.5); err != nil {
 			return err
@@ -50,8 +50,8 @@ func (p *player) open(cut int) (err error) {
 	return nil
 }
 
-// openSession opens a session after the last one of its name, and cuts the history
-// to what the store has of it.
+// openSession opens the next session of a name, and truncates the history to the operations
+// that the store has.
 func (p *player) openSession(ms *modelSession) (err error) {
 	point, known := p.st.CommitPoint(ms.name)
 	switch {
@@ -79,7 +79,7 @@ func (p *player) openSession(ms *modelSession) (err error) {
 	return nil
 }
 
-// renewSessions ends the sessions, and opens new ones that go on.
+// renewSessions closes the sessions, and opens new ones that continue them.
 func (p *player) renewSessions() (err error) {
 	for _, ms := range p.sessions {
 		if err := ms.s.Close(); err != nil {
@@ -99,7 +99,7 @@ func subset(small, large []uint64) bool {
 	return !slices.ContainsFunc(small, func(n uint64) bool { return !slices.Contains(large, n) })
 }
 
-// rebuild makes the session's state from its history.
+// rebuild computes the session's state from its history.
 func (p *player) rebuild(ms *modelSession) modelState {
 	st := modelState{}
 	for _, e := range p.sinceClear(ms) {
@@ -110,7 +110,7 @@ func (p *player) rebuild(ms *modelSession) modelState {
 	return st
 }
 
-// total is what readers must find under all keys, while nothing goes on.
+// total returns what readers must find under all keys, without concurrent operations.
 func (p *player) total() modelState {
 	all := modelState{}
 	for _, ms := range p.sessions {
@@ -124,7 +124,7 @@ func (p *player) total() modelState {
 	return all
 }
 
-// stop closes the store in good order.
+// stop closes the store properly.
 func (p *player) stop() error {
 	var errs []error
 	for _, ms := range p.sessions {
@@ -148,7 +148,7 @@ func (p *player) kill() {
 	p.st = nil
 }
 
-// crash ends the process and its devices, and finds out what is left.
+// crash ends the process and its devices, and determines what was recovered.
 func (p *player) crash(keep float64, cut int) error {
 	p.kill()
 	if err := p.rack.crash(keep); err != nil {
@@ -161,10 +161,10 @@ func (p *player) crash(keep float64, cut int) error {
 	return p.verify()
 }
 
-// recoverTo goes back to a checkpoint that is kept.
+// recoverTo recovers a kept checkpoint.
 func (p *player) recoverTo(step modelStep) error {
 	all := p.st.Checkpoints()
-	if len(all) == 0 || p.automatic() { // it may not be kept any more
+	if len(all) == 0 || p.automatic() { // it may have been removed
 		return nil
 	}
 	info := all[step.argument%int64(len(all))]
@@ -181,7 +181,7 @@ func (p *player) recoverTo(step modelStep) error {
 	p.cursor = scanning{}
 	p.opts.Recover = info.Name
 	for _, ms := range p.sessions {
-		ms.acked = p.points[info.Name][ms.name] // or none, where it was not acknowledged
+		ms.acked = p.points[info.Name][ms.name] // none, if the checkpoint was not acknowledged
 	}
 	p.doubtClears()
 	if err := p.open(step.cut); err != nil {
@@ -200,7 +200,7 @@ func (p *player) recoverTo(step modelStep) error {
 	return p.verify()
 }
 
-// recoverCommit goes back to the last commit, whatever checkpoints there are.
+// recoverCommit recovers the last commit, even if there are newer checkpoints.
 func (p *player) recoverCommit(step modelStep) error {
 	if p.committed == nil {
 		return nil

@@ -7,41 +7,40 @@ import (
 	"math/rand/v2"
 )
 
-// modelRules say what keys and values of a run look like, and what operations
-// make of them: the store in a few lines.
+// modelRules define the keys and values of a run, and the effect of operations on them: a
+// model of the store in a few lines.
 type modelRules struct {
-	keySize, valueSize int // 0: lengths vary
-	longest            int // value, where lengths vary
+	keySize, valueSize int // 0 if lengths vary
+	longest            int // longest value, if lengths vary
 }
 
-// modelCell is what is under a key.
+// modelCell is the value and expiry of a key.
 type modelCell struct {
 	value   string
 	expires int64 // 0: never
 }
 
-// modelState is what is under the keys, by their numbers.
+// modelState maps numbers of keys to cells.
 type modelState map[uint64]modelCell
 
-// modelOp is one operation of a script. Its text is kind, key, ":" and seed, "@"
-// and ttl, the latter two where they are not 0: u17:4711@20. Before it stands a w
-// if it is by a word: wm17:4711.
+// modelOp is one operation of a script. Its text is kind, key, ":" and seed, "@" and ttl, the
+// latter two if not 0: u17:4711@20. It begins with a w if it is by a word: wm17:4711.
 type modelOp struct {
 	word bool // by a WordModifier
 	kind byte
 	key  uint64 // number
 	seed uint64 // of the value
-	ttl  int64  // milliseconds that the record has to live, 0: for ever
+	ttl  int64  // time to live in milliseconds, 0: for ever
 }
 
-// Kinds of operations. Counters are keys of their own, shared by all sessions.
+// Kinds of operations. Counters are separate keys, shared by all sessions.
 const (
 	modelRead    = 'r'
 	modelUpsert  = 'u'
 	modelDelete  = 'd'
 	modelInsert  = 'i'
-	modelModify  = 'm' // RMW that copies
-	modelInPlace = 'p' // RMW that has an in-place form too
+	modelModify  = 'm' // copying RMW
+	modelInPlace = 'p' // RMW that also has an in-place form
 	modelKeep    = 'k' // RMW that changes nothing
 	modelRemove  = 'x' // RMW that removes
 	modelCount   = 'c' // RMW of a counter
@@ -62,8 +61,8 @@ func (o modelOp) String() string {
 	return s
 }
 
-// byWord says whether an RMW of that kind may be by a word: no value of the key, old
-// or new, has another length than 8. A word tells nothing about an expiry.
+// byWord reports whether an RMW of that kind may be by a word: all values of the key, old or
+// new, have length 8. A word has no expiry.
 func (r *modelRules) byWord(o modelOp) bool {
 	switch o.kind {
 	case modelCount:
@@ -74,7 +73,7 @@ func (r *modelRules) byWord(o modelOp) bool {
 	return false
 }
 
-// key is key number n.
+// key returns key number n.
 func (r *modelRules) key(n uint64) []byte {
 	if r.keySize == 0 {
 		return append(key8(n), make([]byte, n%9)...)
@@ -95,7 +94,7 @@ func (r *modelRules) number(key []byte) (uint64, error) {
 	return n, nil
 }
 
-// value is the value of a seed.
+// value returns the value of a seed.
 func (r *modelRules) value(seed uint64) []byte {
 	rng := rand.New(rand.NewPCG(seed, 2))
 	n := r.valueSize
@@ -109,8 +108,8 @@ func (r *modelRules) value(seed uint64) []byte {
 	return v
 }
 
-// combine makes the new value of an old one, or of none, and of input: of input's
-// length, each byte added to the old one's.
+// combine computes a new value from an old one, or none, and input: it has input's length, and
+// each byte is added to the old one's.
 func combine(dst, old, input []byte) []byte {
 	for i, b := range input {
 		if i < len(old) {
@@ -121,8 +120,7 @@ func combine(dst, old, input []byte) []byte {
 	return dst
 }
 
-// count makes the new value of a counter. Orders of several of these make no
-// difference.
+// count computes the new value of a counter. Counts commute.
 func (r *modelRules) count(dst, old []byte, delta uint64) []byte {
 	n := 8
 	if r.keySize != 0 {
@@ -135,7 +133,7 @@ func (r *modelRules) count(dst, old []byte, delta uint64) []byte {
 	return append(dst, make([]byte, max(n-8, 0))...)
 }
 
-// get is what a reader finds at a time.
+// get returns what a reader finds at a time.
 func (st modelState) get(key uint64, now int64) (modelCell, bool) {
 	c, found := st[key]
 	if !found || c.expires != 0 && c.expires <= now {
@@ -144,7 +142,7 @@ func (st modelState) get(key uint64, now int64) (modelCell, bool) {
 	return c, true
 }
 
-// apply does an operation, and returns what it found.
+// apply executes an operation, and returns what it found.
 func (r *modelRules) apply(st modelState, o modelOp, now int64) (was modelCell, found bool) {
 	was, found = st.get(o.key, now)
 	var expires int64
@@ -173,7 +171,7 @@ func (r *modelRules) apply(st modelState, o modelOp, now int64) (was modelCell, 
 	return was, found
 }
 
-// sight is what an operation saw of its record.
+// sight is the result of an operation on its record.
 type sight struct {
 	cell  modelCell
 	found bool
@@ -186,7 +184,7 @@ func (s sight) String() string {
 	return fmt.Sprintf("%s until %d", brief([]byte(s.cell.value)), s.cell.expires)
 }
 
-// op makes the store's operation of the script's. An RMW tells what it saw.
+// op converts an operation of the script to one of the store. An RMW reports what it saw.
 func (r *modelRules) op(o modelOp, now int64, saw *sight) Op {
 	op := Op{Key: r.key(o.key)}
 	if o.ttl != 0 {
@@ -244,10 +242,11 @@ func (r *modelRules) op(o modelOp, now int64, saw *sight) Op {
 	return op
 }
 
-// unseen is the expiry that an in-place form and a word's are not told.
+// unseen is the expiry where the in-place and word forms do not get it.
 const unseen = -1
 
-// wordForm asks a Modifier of values of 8 bytes that leaves expiries alone.
+// wordForm turns a Modifier of 8-byte values that does not change expiries into a
+// WordModifier.
 func wordForm(modify Modifier) WordModifier {
 	return func(old uint64, found bool) (uint64, Verdict) {
 		u := Update{Found: found, Expires: unseen}

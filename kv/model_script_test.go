@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// modelStep is a line of a script: what goes on at one time. Its text is parts
-// with " | " between them:
+// modelStep is a line of a script: its parts run concurrently. Its text is the parts with " |
+// " between them:
 //
 //	cut 7         power fails at the device's seventh operation from here
-//	fail 7        that operation fails, and none besides
+//	fail 7        only that operation fails
 //	sick          reads and syncs fail at random
 //	snapshot 0    an action: see player.act and player.alone
 //	0 do r1 u2:3  operations of session 0, in mode plain, do or stream; locked-do,
@@ -23,7 +23,7 @@ type modelStep struct {
 	batches   []modelBatch // of different sessions
 }
 
-// modelBatch is what one session does in a step.
+// modelBatch is the part of one session in a step.
 type modelBatch struct {
 	session int
 	mode    string

@@ -8,15 +8,15 @@ import (
 	"github.com/redykv/redykv/kv/internal/manifest"
 )
 
-// modelSetup is a store to be tried, and what a script for it may use.
+// modelSetup describes a store to be tested, and what a script for it may use.
 type modelSetup struct {
 	seed     uint64
 	opts     Options
 	rules    modelRules
 	rack     rackSetup
 	sessions int
-	keys     uint64 // of the sessions, numbers from 0
-	counters uint64 // and of these, behind them
+	keys     uint64 // keys of the sessions, numbers from 0
+	counters uint64 // counters, numbers after the keys
 }
 
 // newModelSetup draws options.
@@ -68,12 +68,11 @@ func newModelSetup(seed uint64) modelSetup {
 		m.keys = min(m.keys, 40)
 	}
 	o.CountKeys = rng.IntN(2) == 0
-	m.keys += uint64(m.sessions) - m.keys%uint64(m.sessions) // as many for each
+	m.keys += uint64(m.sessions) - m.keys%uint64(m.sessions) // the same number for each
 	return m
 }
 
-// automatic says that checkpoints or commits are made that the script does not know
-// of.
+// automatic reports whether checkpoints or commits are made that are not in the script.
 func (m *modelSetup) automatic() bool {
 	return m.opts.Checkpoints.Every > 0 || m.opts.Compaction.Every > 0
 }
@@ -84,7 +83,7 @@ func (m *modelSetup) String() string {
 		m.rack.kind, o.KeySize, o.ValueSize, o.PageSize, o.Memory, o.ReadCache, o.hash != nil, m.sessions, m.automatic())
 }
 
-// newModelScript draws what is done.
+// newModelScript generates a script.
 func newModelScript(m modelSetup) modelScript {
 	g := scriptGenerator{modelSetup: m, rng: rand.New(rand.NewPCG(m.seed, 2))}
 	script := modelScript{setup: m}
@@ -101,7 +100,7 @@ type scriptGenerator struct {
 	last modelStep
 }
 
-// Actions that go on beside operations, and those that do not.
+// Actions that run concurrently with operations, and those that do not.
 var (
 	modelActions = []string{
 		"commit", "commit", "foldover", "snapshot", "incremental", "incremental", "index",
@@ -113,7 +112,7 @@ var (
 func (g *scriptGenerator) step() modelStep {
 	var s modelStep
 	switch n := g.rng.IntN(10); {
-	case len(g.last.batches) > 0 && g.last.action != "" && n < 3: // what was it worth?
+	case len(g.last.batches) > 0 && g.last.action != "" && n < 3: // checks the durability of the last action
 		s.action, s.argument = []string{"crash", "recover", "verify"}[g.rng.IntN(3)], g.rng.Int64N(1000)
 		return s
 	case n < 3: // one session alone
@@ -121,7 +120,7 @@ func (g *scriptGenerator) step() modelStep {
 		return s
 	case n < 5: // one action alone
 		s.action = modelActions[g.rng.IntN(len(modelActions))]
-	case n < 8: // everything together
+	case n < 8: // everything concurrently
 		s.action = modelActions[g.rng.IntN(len(modelActions))]
 		for i := range g.sessions {
 			s.batches = append(s.batches, g.batch(i, 10))
@@ -145,10 +144,10 @@ func (g *scriptGenerator) step() modelStep {
 	return s
 }
 
-// soon is a number of device operations.
+// soon returns a number of device operations.
 func (g *scriptGenerator) soon() int { return 1 + g.rng.IntN(1<<(2+g.rng.IntN(6))) }
 
-// batch is one of less than 1 << most operations.
+// batch returns a batch of less than 1 << most operations.
 func (g *scriptGenerator) batch(session, most int) modelBatch {
 	b := modelBatch{session: session, mode: []string{"plain", "do", "stream"}[g.rng.IntN(3)]}
 	if g.rng.IntN(5) == 0 {
@@ -160,7 +159,7 @@ func (g *scriptGenerator) batch(session, most int) modelBatch {
 	return b
 }
 
-// modelMix is how often operations are of which kind.
+// modelMix is the distribution of kinds of operations.
 const modelMix = "uuuuuurrrrrddmmmpppiikxccs"
 
 func (g *scriptGenerator) op(session int) modelOp {
@@ -169,7 +168,7 @@ func (g *scriptGenerator) op(session int) modelOp {
 	switch o.kind {
 	case modelCount, modelSum:
 		o.key = g.keys + g.rng.Uint64N(g.counters)
-	default: // each session has keys of its own
+	default: // each session has separate keys
 		o.key = o.key/sessions*sessions + uint64(session)
 	}
 	switch o.kind {

@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-// shrinker makes a script that fails shorter: it leaves steps, parts of steps and
-// operations out as long as the script still fails.
+// shrinker shortens a failing script: it leaves out steps, parts of steps and operations as
+// long as the script still fails.
 type shrinker struct {
 	script modelScript
 	err    error // of script
 	until  time.Time
 }
 
-// shrinkTries is how often a script is tried before it counts as one that does
-// not fail: goroutines may meet by chance.
+// shrinkTries is the number of runs without a failure after which a script counts as passing:
+// failures may depend on the timing of goroutines.
 const shrinkTries = 4
 
 func (s *shrinker) shrink() {
@@ -47,7 +47,7 @@ func (s *shrinker) try(steps []modelStep) bool {
 		}
 		err := playInTime(script)
 		if errors.Is(err, errHangs) {
-			s.until = time.Now() // what hangs may disturb what follows
+			s.until = time.Now() // after a hang other runs may be disturbed
 		}
 		if err != nil {
 			s.script, s.err = script, err
@@ -57,8 +57,8 @@ func (s *shrinker) try(steps []modelStep) bool {
 	return false
 }
 
-// chunks leaves out parts of a list, large ones first. drop says whether the list
-// may go without [from, to).
+// chunks leaves out parts of a list, large ones first. drop reports whether the list may lack
+// [from, to).
 func chunks(length func() int, drop func(from, to int) bool) {
 	for size := length(); size > 0; size /= 2 {
 		for from := 0; from < length(); {
@@ -75,7 +75,7 @@ func (s *shrinker) dropSteps() {
 	})
 }
 
-// change tries the script with another step in the place of one.
+// change tries the script with another step at i.
 func (s *shrinker) change(i int, step modelStep) bool {
 	steps := slices.Clone(s.script.steps)
 	steps[i] = step

@@ -23,11 +23,10 @@ var (
 	modelTimeLimit = flag.Duration("model.limit", 3*time.Minute, "how long a script may take")
 )
 
-// TestModel compares a store under random options with a map, over random
-// operations in one or several sessions, checkpoints, compactions, changes of
-// memory and index, faults, crashes at any operation of the device, and
-// recoveries, many of these at once. A failing run prints its seed and a script
-// that fails, too, as short as it could be made.
+// TestModel compares a store with random options with a map, under random operations in one or
+// several sessions, checkpoints, compactions, changes of memory and index, faults, crashes at
+// any operation of the device, and recoveries, many of these at once. A failing run prints its
+// seed and a shortened script that also fails.
 func TestModel(t *testing.T) {
 	switch {
 	case *modelScriptIs != "":
@@ -59,7 +58,7 @@ func TestModel(t *testing.T) {
 	}
 }
 
-// runModels runs until the time is up or a run fails.
+// runModels runs models until limit or a failure.
 func runModels(t *testing.T, limit time.Duration) {
 	begun := time.Now()
 	said := begun
@@ -73,7 +72,7 @@ func runModels(t *testing.T, limit time.Duration) {
 	}
 }
 
-// runModel makes a script of a seed and plays it.
+// runModel generates a script from a seed and plays it.
 func runModel(t *testing.T, seed uint64) {
 	setup := newModelSetup(seed)
 	script := newModelScript(setup)
@@ -94,9 +93,8 @@ func runModel(t *testing.T, seed uint64) {
 
 var errHangs = errors.New("the script does not end")
 
-// playInTime is playScript with an end. What hangs is left behind. Time counts
-// that this process was given: in pieces, of which one takes as long as it takes
-// when others have the processors.
+// playInTime is playScript with a time limit. A script that hangs is abandoned. The limit
+// counts only time in which this process could run.
 func playInTime(script modelScript) error {
 	done := make(chan error, 1)
 	go func() { done <- playScript(script) }()

@@ -7,8 +7,7 @@ import (
 	"maps"
 )
 
-// verify compares the whole store with the model, by reads one at a time and in a
-// batch, and by a scan.
+// verify compares the whole store with the model, by single reads, a batch and a scan.
 func (p *player) verify() error {
 	want, now := p.total(), p.clock.Load()
 	s := p.st.NewSession()
@@ -41,8 +40,8 @@ func (p *player) verify() error {
 	return p.iterate(nil)
 }
 
-// countKeys compares the number of keys. Those that have expired lately may be in
-// it still, unless there are none.
+// countKeys compares the number of keys. Unless settled is set, the count may include keys
+// that expired lately.
 func (p *player) countKeys(settled bool) error {
 	if p.st.keyCounter == nil {
 		return nil
@@ -76,7 +75,7 @@ func (p *player) compare(want modelState, now int64, n uint64, op *Op) error {
 	return nil
 }
 
-// iterate scans the store. Keys that are touched meanwhile may be found or not.
+// iterate scans the store. Keys that change meanwhile may be found or not.
 func (p *player) iterate(touched map[uint64]bool) error {
 	want, now := p.quiet, p.clock.Load()
 	left := maps.Clone(want)
@@ -102,23 +101,23 @@ func (p *player) iterate(touched map[uint64]bool) error {
 	return nil
 }
 
-// scanning is a scan in steps, between which other things happen.
+// scanning is a scan in steps, with other actions between the steps.
 type scanning struct {
 	at      Cursor
-	under   bool            // it has begun
-	want    modelState      // what was there when it began…
-	touched map[uint64]bool // …and has changed since
+	under   bool            // the scan has begun
+	want    modelState      // state when the scan began
+	touched map[uint64]bool // keys that may have changed since
 }
 
-// touch notes that keys may have changed.
+// touch records that keys may have changed.
 func (c *scanning) touch(keys map[uint64]bool) {
 	if c.under {
 		maps.Copy(c.touched, keys)
 	}
 }
 
-// scanOn takes the scan's next step, of about count records. What was there all
-// the time must have been found at its end.
+// scanOn makes the scan's next step, of about count records. At the end of the scan, all keys
+// that existed throughout must have been found.
 func (p *player) scanOn(count int) error {
 	c := &p.cursor
 	if !c.under {
