@@ -18,10 +18,12 @@ import (
 //
 // The entries of a bucket point into the ring. Records that the ring's tail reaches are
 // evicted, or written again at the tail if they were read since they were written.
+//
 // Readers take no lock. They copy the record that an entry points to and then load the
 // shard's head. The head only grows, and moves before the bytes below it are overwritten,
 // so a copy from a place that is not below head afterwards is whole. The note holds the
 // full address. Writers hold the shard's lock; if it is taken, they drop their record.
+//
 // The memory is unmapped when the collector finds the table unreachable: a reader keeps
 // it alive by its pointer, at no cost. retire releases the physical memory earlier.
 type table struct {
