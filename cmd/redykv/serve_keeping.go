@@ -38,7 +38,7 @@ func (f *keepingFlags) add(flags *pflag.FlagSet) {
 	flags.Float64Var(&f.compaction.Share, "compact-share", f.compaction.Share, "share of a processor that compaction may use while it keeps up; the further the log is beyond --compact-dead or --compact-size, the more")
 }
 
-// policy returns the policy of checkpoints. A store in memory has none.
+// policy returns the policy of checkpoints: none for a store in memory, or if both intervals are 0.
 func (f *keepingFlags) policy(storage string) kv.CheckpointPolicy {
 	if storage == storageMemory || f.checkpoints.Every == 0 && f.checkpoints.EveryBytes == 0 {
 		return kv.CheckpointPolicy{}
@@ -46,7 +46,7 @@ func (f *keepingFlags) policy(storage string) kv.CheckpointPolicy {
 	return f.checkpoints
 }
 
-// compactionPolicy returns the policy of compaction. By default there is none.
+// compactionPolicy returns the policy of compaction: none if both bounds are 0.
 func (f *keepingFlags) compactionPolicy() kv.AutoCompaction {
 	if f.compaction.DeadShare == 0 && f.compaction.LogSize == 0 {
 		return kv.AutoCompaction{}

@@ -110,7 +110,7 @@ func (s *survivor) lives(ctx context.Context, listen string) error {
 	return nil
 }
 
-// through moves the cache away from vm and enlarges it.
+// through restarts the manager repeatedly while the cache is reshaped and moves away from vm.
 func (s *survivor) through(ctx context.Context, listen, vm string) error {
 	cmdKill(s.ts, false, []string{"SURVIVOR"})
 	if err := fill(ctx, s.cache); err != nil {
