@@ -11,9 +11,9 @@ import (
 	"github.com/redykv/redykv/kv/internal/goroutine"
 )
 
-// TestInPlaceUsesAnotherSession has an InPlace, which holds the lock of its record, use the
-// record through another session and through the store: it is an error, and what InPlace
-// did counts.
+// TestInPlaceUsesAnotherSession uses a record through another session and through the store,
+// from within an InPlace, which holds the lock of the record. Each call returns an error, and
+// the change of InPlace counts.
 func TestInPlaceUsesAnotherSession(t *testing.T) {
 	if goroutine.Self() == 0 {
 		t.Skip("goroutines are not told apart here")
@@ -96,9 +96,9 @@ func TestInPlaceUsesAnotherSession(t *testing.T) {
 	}
 }
 
-// TestModifierClosesItsSession closes the session within a Modifier: that is refused, or the
-// read-modify-write finds its session closed, and changes nothing: it is in no epoch, for
-// which those wait who take the log's memory away.
+// TestModifierClosesItsSession closes the session within a Modifier. Close is refused, or the
+// read-modify-write finds its session closed and changes nothing: it is in no epoch, so
+// evicting memory does not wait for it.
 func TestModifierClosesItsSession(t *testing.T) {
 	for outer := range outerCalls(nil, nil, nil) {
 		st := open(t, small(device.NewMemory(), 8, 8))

@@ -13,7 +13,7 @@ import (
 	"github.com/redykv/redykv/kv/internal/goroutine"
 )
 
-// nestedCalls are the calls of a session that write the key, or wait.
+// nestedCalls returns the calls of a session that write the key, or wait.
 func nestedCalls(s *Session, key, value []byte) map[string]func() error {
 	put := func(u *Update) Verdict { u.New = append(u.New, value...); return Put }
 	return map[string]func() error{
@@ -39,7 +39,7 @@ func nestedCalls(s *Session, key, value []byte) map[string]func() error {
 	}
 }
 
-// outerCalls are the ways to have a Modifier asked that calls within.
+// outerCalls returns the ways to call a Modifier. The Modifiers call within.
 func outerCalls(s *Session, key []byte, within func()) map[string]func() error {
 	modify := func(u *Update) Verdict {
 		within()
@@ -77,8 +77,8 @@ func outerCalls(s *Session, key []byte, within func()) map[string]func() error {
 	}
 }
 
-// nestedStores are stores of each kind, with a record that is mutable, one that is on the
-// device and none.
+// nestedStores runs a test on stores of each kind, with a record that is mutable, one that is
+// on the device, and none.
 func nestedStores(t *testing.T, test func(t *testing.T, st *Store, s *Session, key []byte)) {
 	for name, size := range map[string]int{"words": 8, "variable": 0} {
 		for n, where := range []string{"mutable", "cold", "absent"} {
@@ -103,13 +103,13 @@ func nestedStores(t *testing.T, test func(t *testing.T, st *Store, s *Session, k
 }
 
 // TestModifierUsesItsSession makes each call of the session within each kind of
-// read-modify-write of it. The Modifier's last word counts, whatever the call did.
+// read-modify-write of it. The Modifier's last result counts, whatever the call did.
 func TestModifierUsesItsSession(t *testing.T) {
 	nestedStores(t, func(t *testing.T, st *Store, s *Session, key []byte) {
 		for outer := range outerCalls(s, key, nil) {
 			for call, f := range nestedCalls(s, key, key8(9)) {
 				if s.layout.WordValues() && (call == "Close" || call == "Delete") {
-					continue // outside of any epoch they are carried out, as by another goroutine
+					continue // outside of any epoch they are executed, as by another goroutine
 				}
 				calls, refused := 0, 0
 				err := outerCalls(s, key, func() {
@@ -123,7 +123,7 @@ func TestModifierUsesItsSession(t *testing.T) {
 				if err != nil || calls == 0 {
 					t.Errorf("%s with %s within: %v, called %d times", outer, call, err, calls)
 				}
-				// What the assembly asks outside of any epoch may succeed, if it does not change
+				// A call from assembly, outside of any epoch, may succeed if it does not change
 				// the record.
 				if harmless := call == "Read" || call == "Wait" || call == "Insert" || call == "Submit"; refused == 0 && !harmless {
 					t.Errorf("%s within %s was refused never in %d calls", call, outer, calls)
@@ -143,8 +143,8 @@ func TestModifierUsesItsSession(t *testing.T) {
 	})
 }
 
-// TestModifierUsesAnotherSession has a Modifier write its key through another session and
-// through the store: it ends, and says so.
+// TestModifierUsesAnotherSession writes the key of a Modifier through another session and
+// through the store, from within the Modifier. The operation ends with an error.
 func TestModifierUsesAnotherSession(t *testing.T) {
 	if goroutine.Self() == 0 {
 		t.Skip("goroutines are not told apart here")
@@ -156,7 +156,7 @@ func TestModifierUsesAnotherSession(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		n := uint64(0) // what is written differs from what there was
+		n := uint64(0) // the written value differs from the current one
 		fresh := func() []byte { n++; return key8(n << 8) }
 		put := func(u *Update) Verdict { u.New = append(u.New, fresh()...); return Put }
 		calls := map[string]func() error{
@@ -200,8 +200,8 @@ func TestModifierUsesAnotherSession(t *testing.T) {
 	})
 }
 
-// TestModifierWaitsForItself makes the calls within a Modifier for which all sessions have
-// to leave their epochs.
+// TestModifierWaitsForItself makes calls within a Modifier that wait until all sessions have
+// left their epochs.
 func TestModifierWaitsForItself(t *testing.T) {
 	if goroutine.Self() == 0 {
 		t.Skip("goroutines are not told apart here")
@@ -211,7 +211,7 @@ func TestModifierWaitsForItself(t *testing.T) {
 		calls := waitingCalls(st, other, key8(5))
 		calls["Scan"] = func() error { return scanError(st.Scan()) }
 		calls["ScanLog"] = func() error { return scanError(st.ScanLog(0, 0)) }
-		if s.layout.WordValues() { // it is sealed, and then nobody may be in the epoch of before
+		if s.layout.WordValues() { // the record is sealed, which waits for the sessions' epochs
 			calls["Remove"] = func() error {
 				if err := other.Upsert(key8(5), key8(5)); err != nil {
 					return err
@@ -234,7 +234,7 @@ func TestModifierWaitsForItself(t *testing.T) {
 		}
 		// All of memory is written while the session is in its epoch.
 		var err error
-		// Of the keys from 1000 on most records are on the device.
+		// Most records of the keys from 1000 on are on the device.
 		put := func(u *Update) Verdict { u.New = append(u.New, key8(1<<40)...); return Put }
 		for call, write := range map[string]func(n uint64) error{
 			"Upsert": func(n uint64) error { return other.Upsert(key8(n), key8(n)) },
@@ -257,7 +257,7 @@ func TestModifierWaitsForItself(t *testing.T) {
 	})
 }
 
-// scanError is the first error of an iteration.
+// scanError returns the first error of an iteration.
 func scanError(records iter.Seq2[Record, error]) error {
 	for _, err := range records {
 		if err != nil {
@@ -283,8 +283,8 @@ func waitingCalls(st *Store, s *Session, key []byte) map[string]func() error {
 	}
 }
 
-// TestModifiersUseTheStoreAtOnce has as many Modifiers as the store lends sessions call
-// the store at the same time: none of them waits for a session of the others.
+// TestModifiersUseTheStoreAtOnce runs as many Modifiers as the store lends sessions. All of
+// them call the store at the same time, and none waits for a session of the others.
 func TestModifiersUseTheStoreAtOnce(t *testing.T) {
 	if goroutine.Self() == 0 {
 		t.Skip("goroutines are not told apart here")
@@ -351,8 +351,8 @@ func TestAtomicallyWaitsForItself(t *testing.T) {
 	})
 }
 
-// TestPanicLeavesTheSessionOpen panics in the Modifier of each kind of call: the session
-// takes calls afterwards.
+// TestPanicLeavesTheSessionOpen panics in the Modifier of each kind of call. The session
+// remains usable.
 func TestPanicLeavesTheSessionOpen(t *testing.T) {
 	nestedStores(t, func(t *testing.T, st *Store, s *Session, key []byte) {
 		for outer := range outerCalls(s, key, nil) {

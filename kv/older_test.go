@@ -69,8 +69,8 @@ func TestOlderAfterAnInterruptedRecovery(t *testing.T) {
 	}
 }
 
-// TestLastCommitCanBeNamed damages the only snapshot, which is newer than the last commit.
-// The commit is not recovered in its place, but can be named.
+// TestLastCommitCanBeNamed damages the only snapshot, which is newer than the last commit. The
+// commit is not recovered instead of it, but can be named.
 func TestLastCommitCanBeNamed(t *testing.T) {
 	g := newStage(t, small(nil, 8, 8))
 	g.scribble(100)

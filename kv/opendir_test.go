@@ -11,8 +11,8 @@ import (
 	"github.com/redykv/redykv/kv"
 )
 
-// TestOpenDir: a store in a directory is found again; a directory that cannot be one, or a
-// device beside it, is refused, and the error names it.
+// TestOpenDir reopens a store in a directory. It also checks that an impossible directory, or
+// a device in the options, is refused, and that the error names it.
 func TestOpenDir(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "new", "data")
 	for range 2 {
@@ -53,8 +53,8 @@ func TestOpenDir(t *testing.T) {
 	}
 }
 
-// TestOpenDirThatFails opens with options that do not fit, and then as it was made: the
-// first try holds nothing of the directory, and has changed nothing.
+// TestOpenDirThatFails opens a store with mismatching options, and then with the right ones.
+// The failed call keeps nothing of the directory open, and changes nothing.
 func TestOpenDirThatFails(t *testing.T) {
 	dir := t.TempDir()
 	for _, opts := range []kv.Options{{Device: device.NewMemory()}, {Memory: -1}, {}, {KeySize: 8, ValueSize: 8}, {}} {

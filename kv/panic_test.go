@@ -10,14 +10,14 @@ import (
 	"github.com/redykv/redykv/device"
 )
 
-// panicking calls f and says whether it panicked.
+// panicking calls f and reports whether it panicked.
 func panicking(f func()) (panicked bool) {
 	defer func() { panicked = recover() != nil }()
 	f()
 	return false
 }
 
-// pollAll polls until no operation is left, recovers from panics, and returns how often each
+// pollAll polls until no operation is left, recovers from panics, and counts how often each
 // operation was handed back.
 func pollAll(s *Session) map[*Op]int {
 	times := map[*Op]int{}
@@ -44,7 +44,7 @@ func TestModifierThatPanicsHoldsNothingUp(t *testing.T) {
 	if got, err := s.Read([]byte("k"), nil); err != nil || string(got) != "value" {
 		t.Errorf("%q, %v", got, err)
 	}
-	for n := range uint64(1000) { // pages are evicted, so no session has stayed in an epoch
+	for n := range uint64(1000) { // evicts pages, so no session has stayed in an epoch
 		if err := s.Upsert(key8(n), key8(n)); err != nil {
 			t.Fatal(err)
 		}
@@ -77,8 +77,8 @@ func TestModifierThatPanicsOnAColdRecordLands(t *testing.T) {
 	closeAll(t, s, st)
 }
 
-// TestModifierThatPanicsOnACachedRecord panics while a lane is finished: every operation of
-// the stream is handed back once nevertheless.
+// TestModifierThatPanicsOnACachedRecord panics while a lane is finished. Every operation of
+// the stream is still handed back once.
 func TestModifierThatPanicsOnACachedRecord(t *testing.T) {
 	o := small(device.NewMemory(), 8, 8)
 	o.Memory, o.ReadCache = 2*o.Memory, 0.5

@@ -11,8 +11,7 @@ import (
 )
 
 // TestColdWordsOfOneChain reads records of 8-byte keys and values from the device, in chains
-// that two keys share: the first record that is read is another key's, deleted, expired, or
-// the one that the read is for.
+// of two keys. The first record read is another key's, deleted, expired, or the right one.
 func TestColdWordsOfOneChain(t *testing.T) {
 	now := int64(MinExpires)
 	opts := small(device.NewMemory(), 8, 8)
@@ -45,7 +44,7 @@ func TestColdWordsOfOneChain(t *testing.T) {
 	if err := s.Do(context.Background(), ops); err != nil {
 		t.Fatal(err)
 	}
-	for n := range uint64(1000) { // evicts all that from memory
+	for n := range uint64(1000) { // evicts all of them from memory
 		if err := s.Upsert(key8(1<<63|n), key8(n)); err != nil {
 			t.Fatal(err)
 		}

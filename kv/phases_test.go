@@ -11,7 +11,7 @@ import (
 	"github.com/redykv/redykv/device"
 )
 
-// tracedDevice writes down what is done to the files of a device, and in which phases of the
+// tracedDevice records the operations on the files of a device, and the phases of the
 // checkpointer.
 type tracedDevice struct {
 	*device.Memory
@@ -52,8 +52,8 @@ func (d *tracedDevice) Truncate(begin int64) error {
 	return d.Memory.Truncate(begin)
 }
 
-// TestPhases plays testdata/phases: what commits, checkpoints, compactions, Clear and Close do
-// to the files of a device, in which order and in which phases.
+// TestPhases plays testdata/phases: the operations of commits, checkpoints, compactions, Clear
+// and Close on the files of a device, in order and with their phases.
 func TestPhases(t *testing.T) {
 	disk := &tracedDevice{Memory: device.NewMemory()}
 	opts := small(disk, 8, 8)

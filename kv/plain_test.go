@@ -16,7 +16,7 @@ import (
 // record in Go.
 var directLayouts = map[string][2]int{"variable": {}, "wide values": {8, 40}, "wide keys": {16, 8}}
 
-// ready is a session whose next plain call may go directly to its record.
+// ready returns a session whose next plain call may go directly to its record.
 func ready(t *testing.T, st *Store) *Session {
 	t.Helper()
 	s := st.NewSession()
@@ -29,7 +29,7 @@ func ready(t *testing.T, st *Store) *Session {
 	return s
 }
 
-// directKey is key number n of a store, of several lengths where they vary.
+// directKey returns key number n of a store. Its length varies if the store allows it.
 func directKey(st *Store, n uint64) []byte {
 	if size := st.opts.KeySize; size != 0 {
 		return append(key8(n), make([]byte, size-8)...)
@@ -46,7 +46,7 @@ func directValue(st *Store, n uint64) []byte {
 }
 
 // TestDirectCallsFindRecords makes plain calls with keys that are in memory, deleted,
-// expiring, on the device, or were never stored. Calls that go the general way fail.
+// expiring, on the device, or not stored. Calls that go the general way fail.
 func TestDirectCallsFindRecords(t *testing.T) {
 	for name, sizes := range directLayouts {
 		for _, collide := range []bool{false, true} {
@@ -68,7 +68,7 @@ func TestDirectCallsFindRecords(t *testing.T) {
 					key, value := directKey(st, n), directValue(st, n)
 					_, e := s.view.index.Find(st.hash(key))
 					_, _, _, found := s.lookup(key, e.Address(), s.view.head)
-					s.enter() // the present epoch
+					s.enter() // the current epoch
 					s.leave()
 					s.view.direct = s.view.epoch
 					got, err := s.Read(key, []byte("before"))
@@ -188,7 +188,7 @@ func TestDirectCallsWaitForLocks(t *testing.T) {
 				}()
 				<-began
 				err := locker.Upsert(key, within)
-				for range 100 { // give the read time to go wrong
+				for range 100 { // give the read time to fail
 					runtime.Gosched()
 				}
 				select {
@@ -222,8 +222,8 @@ func TestDirectCallsWaitForLocks(t *testing.T) {
 	}
 }
 
-// TestDirectCallsRefuseOtherSizes makes plain calls with keys and values of wrong lengths that
-// begin as those of a record do.
+// TestDirectCallsRefuseOtherSizes makes plain calls with keys and values that begin like those
+// of a record but have other lengths.
 func TestDirectCallsRefuseOtherSizes(t *testing.T) {
 	st := open(t, Options{Device: device.NewMemory(), KeySize: 8, ValueSize: 40, Memory: 1 << 20})
 	s := ready(t, st)
@@ -231,7 +231,7 @@ func TestDirectCallsRefuseOtherSizes(t *testing.T) {
 	if err := s.Upsert(key, value); err != nil {
 		t.Fatal(err)
 	}
-	// All keys get the record's hash, so that only their length tells them apart.
+	// All keys get the record's hash, so that only their lengths differ.
 	s.hash = func([]byte) uint64 { return st.hash(key) }
 	for _, bad := range [][]byte{key[:3:8], append(key[:8:8], 0), nil} {
 		_, err := s.Read(bad, nil)
@@ -251,8 +251,8 @@ func TestDirectCallsRefuseOtherSizes(t *testing.T) {
 	closeAll(t, s, st)
 }
 
-// TestDirectCallsKeepTheCount overwrites a record that expires by one that does not, in a
-// store that counts its keys.
+// TestDirectCallsKeepTheCount overwrites a record with an expiry by one without, in a store
+// that counts its keys.
 func TestDirectCallsKeepTheCount(t *testing.T) {
 	now := int64(MinExpires)
 	st := open(t, Options{Device: device.NewMemory(), Memory: 1 << 20, CountKeys: true, now: func() int64 { return now }})
@@ -273,7 +273,7 @@ func TestDirectCallsKeepTheCount(t *testing.T) {
 	closeAll(t, s, st)
 }
 
-// TestEditThatPanicsHoldsNothingUp makes an InPlace panic in a plain call that is direct.
+// TestEditThatPanicsHoldsNothingUp panics in an InPlace of a direct plain call.
 func TestEditThatPanicsHoldsNothingUp(t *testing.T) {
 	st := open(t, Options{Device: device.NewMemory(), Memory: 1 << 20})
 	s := ready(t, st)

@@ -10,8 +10,8 @@ import (
 	"github.com/redykv/redykv/device"
 )
 
-// TestPool: callers of the store share a bounded number of sessions, wait for one in the
-// order in which they came, and leave few open. Who is lent one in any case does not wait.
+// TestPool checks that calls of the store share a bounded number of sessions, wait for one in
+// the order of arrival, and leave few open. Calls that always get a session do not wait.
 func TestPool(t *testing.T) {
 	st := open(t, small(device.NewMemory(), 8, 8))
 	st.pool.after = time.Millisecond
@@ -37,7 +37,7 @@ func TestPool(t *testing.T) {
 	for i := range waiters {
 		wg.Go(func() {
 			if err := st.with(context.Background(), func(s *Session) error {
-				order = append(order, i) // one after the other, in one session
+				order = append(order, i) // calls run one after the other, in one session
 				_, err := s.Read(key8(0), nil)
 				return err
 			}); err != nil {

@@ -15,8 +15,7 @@ import (
 	"github.com/redykv/redykv/device"
 )
 
-// writer is a session whose operation number n writes n to its key n%keys, in one of several
-// ways.
+// writer writes n to key n%keys by operation number n of a session, in one of several ways.
 type writer struct {
 	id, keys uint64
 	s        *Session
@@ -44,7 +43,7 @@ func (w *writer) op(n uint64) Op {
 	return op
 }
 
-// step gives a few operations to the session.
+// step passes a few operations to the session.
 func (w *writer) step() error {
 	n := w.s.Serial()
 	switch w.rng.IntN(3) {
@@ -83,7 +82,7 @@ func (w *writer) drain() error {
 	return nil
 }
 
-// check compares what was recovered with the commit point.
+// check compares the recovered state with the commit point.
 func (w *writer) check(st *Store) error {
 	p, _ := st.CommitPoint(w.name())
 	s, err := st.NewNamedSession(w.name())
@@ -111,7 +110,7 @@ func (w *writer) check(st *Store) error {
 			err = errors.Join(err, fmt.Errorf("%s, key %d: %d, want %d; commit point %+v", w.name(), k, got, want, p))
 		}
 	}
-	// The reads above have numbers, too, which the caller drops.
+	// The reads above have numbers, too. The caller resets them.
 	return errors.Join(err, s.Close())
 }
 
@@ -130,8 +129,8 @@ func TestCheckpointsArePrefixes(t *testing.T) {
 	}
 }
 
-// crashBetweenCheckpoints crashes several stores, and returns how many operations the commit
-// points have excluded.
+// crashBetweenCheckpoints crashes several stores, and returns the number of operations that
+// the commit points exclude.
 func crashBetweenCheckpoints(t *testing.T, kind CheckpointKind, seed uint64) (excluded int) {
 	const writers, rounds = 3, 6
 	disk := device.NewMemory()

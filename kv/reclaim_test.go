@@ -12,7 +12,7 @@ import (
 	"github.com/redykv/redykv/ssdtier"
 )
 
-// diskUsage is the disk space of a directory, as du reports it.
+// diskUsage returns the disk space of a directory, as du reports it.
 func diskUsage(t *testing.T, dir string) (bytes int64) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(_ string, entry fs.DirEntry, err error) error {

@@ -17,11 +17,11 @@ import (
 	"github.com/redykv/redykv/ssdtier"
 )
 
-// shelf is the storage of a device, which outlives it.
+// shelf is the storage of a device. It outlives the device.
 type shelf struct {
 	t      *testing.T
 	tiered bool
-	memory *device.Memory // nil: files in
+	memory *device.Memory // if nil, the storage is files in
 	dir    string
 }
 
@@ -107,13 +107,13 @@ func (h *shelf) spoil(name string) {
 	spoil(h.t, dev, name)
 }
 
-// layers are the states of a shelf's store, the oldest first. In each one all keys have the
-// same value, which no other state has. The last one is the last commit.
+// layers are the states of a shelf's store, oldest first. In each state all keys have the same
+// value, which no other state has. The last one is the last commit.
 var layers = []string{"first", "second", "third", LastCommit}
 
 const layerKeys = 1500 // 36 KB of log, twice the memory
 
-// layeredOptions are those of the store with layers.
+// layeredOptions returns the options of the store with layers.
 func layeredOptions() Options {
 	opts := small(nil, 8, 8)
 	opts.PageSize, opts.Memory, opts.Logger = 4096, 16<<10, silent
@@ -148,7 +148,7 @@ func (h *shelf) fill(kind CheckpointKind, logOnly bool) {
 	closeAll(h.t, st)
 }
 
-// layer returns which layer a store has. It is an error if it has none of them whole.
+// layer returns the name of the layer that a store has, or an error if it has none completely.
 func layer(st *Store) (name string, err error) {
 	s := st.NewSession()
 	defer func() { err = errors.Join(err, s.Close()) }()
@@ -168,7 +168,7 @@ func layer(st *Store) (name string, err error) {
 }
 
 // TestFailedRecoveryByNameChangesNothing names a state that cannot be recovered, for every
-// possible reason: the store still opens with its newest state, and keeps all states.
+// possible reason. The store still opens with its newest state, and keeps all states.
 func TestFailedRecoveryByNameChangesNothing(t *testing.T) {
 	// addr is in the log of the first and the second layer only.
 	addr := func(m *manifest.Manifest) int64 { return m.Named("first").Tail - 10_000 }
@@ -184,7 +184,7 @@ func TestFailedRecoveryByNameChangesNothing(t *testing.T) {
 		logOnly bool
 		change  func(o *Options)
 		damage  func(h *shelf, m *manifest.Manifest)
-		other   string // can be named instead; "": none
+		other   string // a state that can be recovered instead; "": none
 	}{
 		{"log", FoldOver, true, nil, log, "third"},
 		{"log below a snapshot", Snapshot, true, nil, log, "third"},
@@ -284,8 +284,8 @@ func TestRecoveryByNamePassesOverDamage(t *testing.T) {
 	}
 }
 
-// TestDyingInRecoveryByName has the device fail at every step of a recovery by name, once or
-// for good: afterwards the store has the newest state or the named one.
+// TestDyingInRecoveryByName fails the device at every step of a recovery by name, once or
+// permanently. Afterwards the store has the newest state or the named one.
 func TestDyingInRecoveryByName(t *testing.T) {
 	for _, kind := range shelfKinds {
 		for _, checkpoint := range []CheckpointKind{FoldOver, Snapshot} {

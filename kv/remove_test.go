@@ -12,9 +12,8 @@ import (
 	"github.com/redykv/redykv/device"
 )
 
-// TestRemovedCountersLoseNothing has some sessions increment counters while others remove
-// them or change their expiry: the removed values and the remaining ones add up to the
-// increments.
+// TestRemovedCountersLoseNothing increments counters in some sessions while others remove them
+// or change their expiry. The removed values and the remaining ones add up to the increments.
 func TestRemovedCountersLoseNothing(t *testing.T) {
 	for name, sizes := range map[string][2]int{"word": {8, 8}, "wide": {8, 24}, "variable": {}} {
 		t.Run(name, func(t *testing.T) {

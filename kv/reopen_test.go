@@ -13,8 +13,8 @@ import (
 )
 
 // TestReopenWithOtherOptions reopens a store many times, after crashes and after Close, with
-// other sizes of everything that may change, and recovers another kind of checkpoint each
-// time.
+// different values of every option that may change, and recovers another kind of checkpoint
+// each time.
 func TestReopenWithOtherOptions(t *testing.T) {
 	for seed := range uint64(16) {
 		alignment := []int{0, 512, 16 << 10, 64 << 10}[seed%4]
@@ -80,8 +80,8 @@ func TestReopenWithOtherOptions(t *testing.T) {
 }
 
 // TestCheckpointsBesideCompaction makes checkpoints while one session writes and another
-// compacts, and recovers each kept one, the newest first: its contents are what its commit
-// points say.
+// compacts, and recovers each kept one, newest first. Its contents agree with its commit
+// points.
 func TestCheckpointsBesideCompaction(t *testing.T) {
 	write := func(t *testing.T, s *Session) {
 		n := s.Serial() + 1

@@ -12,9 +12,8 @@ import (
 	"github.com/redykv/redykv/internal/machine"
 )
 
-// TestModifierThatLeavesOtherMemory runs Modifiers that set Update.New to memory that they
-// do not own: the old value, and a slice that they keep. Later operations must not change
-// these slices.
+// TestModifierThatLeavesOtherMemory sets Update.New to memory that the Modifier does not own:
+// the old value, and a slice that it keeps. Later operations must not change these slices.
 func TestModifierThatLeavesOtherMemory(t *testing.T) {
 	st := open(t, small(device.NewMemory(), 0, 0))
 	s := st.NewSession()
@@ -70,7 +69,7 @@ func TestModifierThatLeavesOtherMemory(t *testing.T) {
 	closeAll(t, s, st)
 }
 
-// TestInsertHasNoFormInPlace inserts with an Op that has an InPlace, as of an RMW before.
+// TestInsertHasNoFormInPlace inserts with an Op whose InPlace is set.
 func TestInsertHasNoFormInPlace(t *testing.T) {
 	st := open(t, small(device.NewMemory(), 8, 16))
 	s := st.NewSession()
@@ -116,8 +115,8 @@ func TestInPlaceBeyondItsCapacity(t *testing.T) {
 	closeAll(t, s, st)
 }
 
-// TestNoFormInPlaceOfAWord changes values of 8 bytes, with and without an expiry, for which
-// InPlace is not called.
+// TestNoFormInPlaceOfAWord changes values of 8 bytes, with and without an expiry. InPlace is
+// not called for them.
 func TestNoFormInPlaceOfAWord(t *testing.T) {
 	st := open(t, small(device.NewMemory(), 8, 8))
 	s := st.NewSession()
@@ -179,9 +178,9 @@ func runAnyhow(t *testing.T, s *Session, op *Op) {
 	}
 }
 
-// TestReaderAcrossAnEditThatSaysNo takes the steps of a read one by one: half the value is
+// TestReaderAcrossAnEditThatSaysNo makes the steps of a read one by one: half the value is
 // copied, an edit changes the value and returns false, and the other half is copied. The
-// reader must see the change by the header.
+// reader must detect the change by the header.
 func TestReaderAcrossAnEditThatSaysNo(t *testing.T) {
 	for name, edit := range editsThatSayNo {
 		for _, sizes := range [][2]int{{0, 0}, {8, 64}} {
@@ -214,7 +213,7 @@ func TestReaderAcrossAnEditThatSaysNo(t *testing.T) {
 }
 
 // TestNoTornReadsOfEditsThatSayNo reads a value while edits fill it and return false. All
-// bytes of a value are the same.
+// bytes of each value read are the same.
 func TestNoTornReadsOfEditsThatSayNo(t *testing.T) {
 	for name, edit := range editsThatSayNo {
 		edits, size := 4000, 16<<10
@@ -270,8 +269,8 @@ func TestNoTornReadsOfEditsThatSayNo(t *testing.T) {
 	}
 }
 
-// TestForgottenVerdict has Modifiers return the zero verdict, in each way to change a record:
-// nothing is stored.
+// TestForgottenVerdict returns the zero verdict from Modifiers, in each kind of change.
+// Nothing is stored.
 func TestForgottenVerdict(t *testing.T) {
 	for name, size := range map[string]int{"words": 8, "variable": 0} {
 		t.Run(name, func(t *testing.T) {

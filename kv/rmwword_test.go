@@ -12,7 +12,7 @@ import (
 	"github.com/redykv/redykv/device"
 )
 
-// addWord is the WordModifier of a counter.
+// addWord returns the WordModifier of a counter.
 func addWord(delta uint64) WordModifier {
 	return func(old uint64, _ bool) (uint64, Verdict) { return old + delta, Put }
 }
@@ -110,8 +110,8 @@ func TestRMWWordRefusesWhatIsNone(t *testing.T) {
 	closeAll(t, s, st)
 }
 
-// directSession is a session whose plain calls go directly to the record of key, which has
-// that value.
+// directSession returns a session whose plain calls go directly to the record of key, which
+// has that value.
 func directSession(t *testing.T, st *Store, key, value []byte) *Session {
 	t.Helper()
 	s := st.NewSession()
@@ -129,9 +129,9 @@ func directSession(t *testing.T, st *Store, key, value []byte) *Session {
 	return s
 }
 
-// TestRecordGoesWhileItsModifierRuns overwrites all of the log's memory while a Modifier
-// runs, with records that have the value that the Modifier was called with. None of these
-// may get the new value, and it must not be lost.
+// TestRecordGoesWhileItsModifierRuns overwrites all of the log's memory while a Modifier runs,
+// with records that have the Modifier's old value. None of these may get the new value, and
+// the new value must not be lost.
 func TestRecordGoesWhileItsModifierRuns(t *testing.T) {
 	const value = 5
 	for name, rmw := range map[string]func(s *Session, key []byte, meanwhile func()) error{
@@ -168,8 +168,8 @@ func TestRecordGoesWhileItsModifierRuns(t *testing.T) {
 				key := key8(1<<40 + round)
 				s, calls := directSession(t, st, key, key8(value)), 0
 				if err := rmw(s, key, func() {
-					// Inside an epoch, as in a second call or when the epoch has just moved,
-					// the write would wait for this session.
+					// Inside an epoch, as in a second call or when the epoch has just changed, the
+					// write would wait for this session.
 					if calls++; calls == 1 && *(*uint64)(unsafe.Pointer(&s.handle)) == 0 {
 						write(500 + 30*outside) // so that the tail is in different page frames
 						outside++
@@ -203,8 +203,8 @@ func grow(n uint64) uint64 {
 	return grow(n-1) + uint64(room[n%512])
 }
 
-// TestWordModifierMovesTheStack calls, in a direct plain call, a WordModifier that makes the
-// stack grow, collects garbage, and panics.
+// TestWordModifierMovesTheStack calls, in a direct plain call, a WordModifier that grows the
+// stack, collects garbage, and panics.
 func TestWordModifierMovesTheStack(t *testing.T) {
 	st := open(t, small(device.NewMemory(), 8, 8))
 	key := key8(1 << 40)
@@ -240,7 +240,7 @@ func TestWordModifierMovesTheStack(t *testing.T) {
 }
 
 // TestWordCountersBesideEachOther increments the same counters in several sessions, by
-// WordModifiers and by Modifiers, while their records go to the device and come back.
+// WordModifiers and by Modifiers, while their records are evicted and read again.
 func TestWordCountersBesideEachOther(t *testing.T) {
 	const sessions, rounds, counters = 4, 3000, 5
 	st := open(t, small(device.NewMemory(), 8, 8))

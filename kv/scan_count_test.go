@@ -11,22 +11,22 @@ import (
 	"github.com/redykv/redykv/internal/machine"
 )
 
-// counted is a store beside an exact model of it, in which scans are counted.
+// counted is a store with an exact model. The model counts how often a scan finds each key.
 type counted struct {
 	t    *testing.T
 	st   *Store
 	rng  *rand.Rand
 	now  atomic.Int64
 	keys map[uint64]*countedKey
-	last uint64 // value that was written
+	last uint64 // last value written
 }
 
-// countedKey is what a scan may and must find of a key.
+// countedKey holds what a scan may and must find of a key.
 type countedKey struct {
-	value, expires uint64 // now; value 0: it is not there
-	since          uint64 // values from here on were the key's since the scan began
-	stays          bool   // it was there all the time since
-	before         bool   // it was there when the scan began, or since
+	value, expires uint64 // current; value 0: the key does not exist
+	since          uint64 // the key's values since the scan began are at least this
+	stays          bool   // it has existed since the scan began
+	before         bool   // it existed at some time since the scan began
 	found          int
 }
 
@@ -74,7 +74,7 @@ func (c *counted) begin() {
 	}
 }
 
-// visit is what the scan finds.
+// visit counts a record that the scan found.
 func (c *counted) visit(r Record) {
 	n, value := loadWord(r.Key), loadWord(r.Value)
 	k := c.keys[n]
@@ -84,7 +84,7 @@ func (c *counted) visit(r Record) {
 	k.found++
 }
 
-// end compares what was found: nothing more often than most.
+// end checks the counts: no key was found more than most times.
 func (c *counted) end(most int) {
 	c.t.Helper()
 	total, worst := 0, 0
@@ -99,7 +99,7 @@ func (c *counted) end(most int) {
 	}
 }
 
-// scans are the ways to scan; between is called after each record, or step.
+// scans are the ways to scan. They call between after each record or step.
 var scans = map[string]func(c *counted, between func()){
 	"whole": func(c *counted, between func()) {
 		for r, err := range c.st.Scan() {
@@ -130,7 +130,7 @@ var scans = map[string]func(c *counted, between func()){
 	},
 }
 
-// eachCounted has a test scan a store of each layout in each way.
+// eachCounted runs a test for each layout of a store and each way to scan.
 func eachCounted(t *testing.T, test func(t *testing.T, c *counted, scan func(between func()))) {
 	for name, sizes := range map[string][2]int{"word": {8, 8}, "variable": {}} {
 		for way, scan := range scans {
@@ -147,8 +147,8 @@ func eachCounted(t *testing.T, test func(t *testing.T, c *counted, scan func(bet
 	}
 }
 
-// TestScanFindsACounterOnce scans beside a writer whose every write is committed, so
-// that one key has hundreds of versions below the scan's end and above.
+// TestScanFindsACounterOnce scans while every write of a key is committed, so that the key has
+// hundreds of versions below and above the scan's end.
 func TestScanFindsACounterOnce(t *testing.T) {
 	eachCounted(t, func(_ *testing.T, c *counted, scan func(between func())) {
 		const counter = 1 << 32
@@ -165,9 +165,9 @@ func TestScanFindsACounterOnce(t *testing.T) {
 	})
 }
 
-// TestScanCountsBesideWrites scans beside writes of all kinds, an index that grows,
-// and compactions. Keys that stay are found, none more than once, or twice where
-// compaction moves them.
+// TestScanCountsBesideWrites scans during writes of all kinds, growth of the index, and
+// compactions. Keys that exist throughout are found once, or at most twice if compaction moves
+// them.
 func TestScanCountsBesideWrites(t *testing.T) {
 	for _, compact := range []bool{false, true} {
 		t.Run(fmt.Sprintf("compact=%v", compact), func(t *testing.T) {
@@ -181,9 +181,9 @@ func TestScanCountsBesideWrites(t *testing.T) {
 						fallthrough
 					case hot < 8:
 						c.put(n, 0)
-					case n >= keys*3/4: // a quarter comes and goes
+					case n >= keys*3/4: // a quarter is deleted and written again
 						c.remove(n)
-					case n >= keys/2: // a quarter would expire, but is written again
+					case n >= keys/2: // a quarter has an expiry, but is written again before
 						c.put(n, uint64(c.now.Load())+1e6+c.rng.Uint64N(1e6))
 					default:
 						c.put(n, 0)
@@ -232,7 +232,8 @@ func TestScanCountsBesideWrites(t *testing.T) {
 	}
 }
 
-// TestScanStepsFindAsManyAsAsked scans in steps a log that is nearly all old records.
+// TestScanStepsFindAsManyAsAsked scans in steps a log that consists nearly only of old
+// records.
 func TestScanStepsFindAsManyAsAsked(t *testing.T) {
 	const keys, times, count = 1000, 30, 10
 	st := open(t, small(device.NewMemory(), 0, 0))
@@ -260,9 +261,9 @@ func TestScanStepsFindAsManyAsAsked(t *testing.T) {
 	closeAll(t, st)
 }
 
-// TestScanStepsAreBounded scans beside compaction and over restarts where a step may
-// look at a few records only, and chains are much longer: it ends, and finds everything,
-// each key once unless a cursor is given twice.
+// TestScanStepsAreBounded scans during compaction and across restarts, with steps of a few
+// records and much longer chains. The scan ends, and finds every key, once unless a cursor is
+// used twice.
 func TestScanStepsAreBounded(t *testing.T) {
 	for name, hash := range map[string]func([]byte) uint64{"spread": nil, "collide": func([]byte) uint64 { return 42 }} {
 		for _, twice := range []bool{false, true} {
@@ -335,8 +336,8 @@ func TestScanStepsAreBounded(t *testing.T) {
 	}
 }
 
-// TestScanEndsBesideCompaction compacts, and writes, more often than a scan in steps takes to
-// follow a chain: it ends nevertheless, and finds each key once.
+// TestScanEndsBesideCompaction compacts, and writes, faster than a scan in steps follows a
+// chain. The scan ends, and finds each key once.
 func TestScanEndsBesideCompaction(t *testing.T) {
 	const keys, stepRecords = 200, 16
 	opts := small(device.NewMemory(), 0, 0)
@@ -382,15 +383,15 @@ func TestScanEndsBesideCompaction(t *testing.T) {
 	closeAll(t, st)
 }
 
-// TestScanInALargerIndex opens a store again and again with an index for more keys,
-// in which chains of old records are shared by keys of several entries, and goes on
-// with a scan that was begun in the smaller one.
+// TestScanInALargerIndex repeatedly opens a store with a larger index, in which keys of
+// several entries share chains of old records, and continues a scan that was begun in the
+// smaller one.
 func TestScanInALargerIndex(t *testing.T) {
 	const keys = 1000
 	dev := device.NewMemory()
 	opts := small(dev, 0, 0)
 	opts.indexBits, opts.FixedIndex, opts.stepRecords = 6, true, 4
-	opts.hash = func(key []byte) uint64 { // its bits from 6+tagBits on tell keys apart in larger indexes only
+	opts.hash = func(key []byte) uint64 { // its bits from 6+tagBits on distinguish keys only in larger indexes
 		n := loadWord(key) * 0x9e3779b97f4a7c15
 		return n>>61 | n>>32<<(6+tagBits)
 	}
@@ -433,7 +434,7 @@ func TestScanInALargerIndex(t *testing.T) {
 			}
 			for n := range uint64(keys) {
 				if from != 0 && (n+round-1)%5 == 0 {
-					continue // it was not there when the scan began
+					continue // it did not exist when the scan began
 				}
 				want := 1
 				if deleted(n) || from != 0 && before[n] {

@@ -20,7 +20,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestParseCursor has cursors as text and back.
+// TestParseCursor converts cursors to text and back.
 func TestParseCursor(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		position := rapid.Uint64Range(0, index.Positions-1).Draw(t, "position")
@@ -36,8 +36,8 @@ func TestParseCursor(t *testing.T) {
 	}
 }
 
-// TestScanFromAnyCursor gives cursors that no scan gave: whatever is found is in
-// the store, and the scan ends.
+// TestScanFromAnyCursor uses cursors that no scan has returned. All records found are in the
+// store, and the scan ends.
 func TestScanFromAnyCursor(t *testing.T) {
 	for name, sizes := range map[string][2]int{"word": {8, 8}, "variable": {}} {
 		t.Run(name, func(t *testing.T) {
@@ -76,8 +76,7 @@ func TestScanFromAnyCursor(t *testing.T) {
 	}
 }
 
-// TestRecords finds everything that was ever written, in its order, and what the
-// records say of themselves.
+// TestRecords finds all records ever written, in order, and checks their fields.
 func TestRecords(t *testing.T) {
 	st := open(t, small(device.NewMemory(), 0, 0))
 	s := st.NewSession()
@@ -90,7 +89,7 @@ func TestRecords(t *testing.T) {
 		if err := s.Run(&op); err != nil {
 			t.Fatal(err)
 		}
-		if err := st.Commit(context.Background()); err != nil { // nothing is updated in place
+		if err := st.Commit(context.Background()); err != nil { // prevents updates in place
 			t.Fatal(err)
 		}
 	}
@@ -134,16 +133,15 @@ func TestRecords(t *testing.T) {
 	}
 }
 
-// TestScanBesideWriters scans in steps of all sizes, over restarts, while
-// sessions write and compaction runs. Keys that stay are there in every scan;
-// those that were deleted before are in none.
+// TestScanBesideWriters scans in steps of all sizes, across restarts, while sessions write and
+// compaction runs. Every scan finds the keys that stay, and none of those deleted before.
 func TestScanBesideWriters(t *testing.T) {
 	for name, sizes := range map[string][2]int{"word": {8, 8}, "variable": {}} {
 		for _, compact := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/compact=%v", name, compact), func(t *testing.T) {
 				const (
 					stay    = 300 // keys that stay, half of them untouched
-					gone    = 100 // and that are deleted before
+					gone    = 100 // keys that are deleted before
 					writers = 2
 				)
 				opts := small(device.NewMemory(), sizes[0], sizes[1])
@@ -166,7 +164,7 @@ func TestScanBesideWriters(t *testing.T) {
 							rng := rand.New(rand.NewPCG(round, id))
 							for range 200 {
 								n := stay/2 + rng.Uint64N(stay/2)
-								if rng.IntN(2) == 0 { // one that comes and goes
+								if rng.IntN(2) == 0 { // a key that is written and deleted
 									n = 1000 + rng.Uint64N(100)
 								}
 								err := st.Upsert(context.Background(), key8(n), key8(n))
@@ -236,7 +234,7 @@ func TestScanBesideWriters(t *testing.T) {
 					disturbed.Wait()
 					most := 1
 					switch {
-					case stopped: // what was found before in a group of buckets is found again
+					case stopped: // the keys found in the last group of buckets are found again
 						most = math.MaxInt
 					case compact && scans%3 == 0:
 						most = 2
@@ -291,8 +289,8 @@ func TestScanGoesOnAfterARestart(t *testing.T) {
 	closeAll(t, st)
 }
 
-// TestScanFollowsExpiry finds what has been given a new life while the scan goes on,
-// and nothing that has expired, but for records that it had looked at before.
+// TestScanFollowsExpiry finds records whose expiry is extended during the scan, and no expired
+// ones except those that it has examined before.
 func TestScanFollowsExpiry(t *testing.T) {
 	for way, whole := range map[string]bool{"whole": true, "steps": false} {
 		t.Run(way, func(t *testing.T) {
@@ -306,7 +304,7 @@ func TestScanFollowsExpiry(t *testing.T) {
 				putUntil(t, storeRunner{st}, n, MinExpires+2000)
 			}
 			seen := map[string]bool{}
-			before := map[string]bool{} // seen by a look at the store in which all lived
+			before := map[string]bool{} // seen by a scan when none had expired
 			begun := func() {
 				for n := uint64(1); n < keys; n += 2 {
 					putUntil(t, storeRunner{st}, n, MinExpires+3000)
@@ -349,9 +347,9 @@ func TestScanFollowsExpiry(t *testing.T) {
 	}
 }
 
-// TestScanAsksAgainForWhatMayHaveLived walks over records in memory, prolongs their
-// lives in place, and turns the log before the index is asked: their copies have
-// expired, they have not.
+// TestScanAsksAgainForWhatMayHaveLived walks over records in memory, extends their expiry in
+// place, and evicts pages before the index is asked. The copies have expired, but the records
+// have not.
 func TestScanAsksAgainForWhatMayHaveLived(t *testing.T) {
 	for name, hash := range map[string]func([]byte) uint64{"spread": nil, "collide": func([]byte) uint64 { return 42 }} {
 		t.Run(name, func(t *testing.T) {

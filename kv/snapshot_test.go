@@ -43,8 +43,8 @@ func TestSnapshotIsOfOneMoment(t *testing.T) {
 					}
 					return append(key8(n), make([]byte, sizes[1]-8)...)
 				}
-				// The first write comes when a chunk of 1 MiB is full. The records that are
-				// changed lie above it.
+				// The first write happens when a chunk of 1 MiB is full. The changed records are
+				// above it.
 				keys := uint64(3 << 20 / (16 + len(value(0))))
 				disk := &hookedDevice{Memory: device.NewMemory(), hook: func() {}}
 				opts := Options{

@@ -11,8 +11,8 @@ import (
 	"github.com/redykv/redykv/kv"
 )
 
-// checkpointDir names, to a process that this test's binary starts to kill it,
-// where it shall write and make checkpoints.
+// checkpointDir passes to a child process, which the test kills, the directory for its writes
+// and checkpoints.
 const (
 	checkpointDir  = "REDYKV_TEST_CHECKPOINT_DIR"
 	checkpointKeys = 5000
@@ -24,9 +24,9 @@ func checkpointOptions() kv.Options {
 	return opts
 }
 
-// TestKilledProcessIsAtItsCommitPoint kills a process that writes through a named
-// session and makes checkpoints of all kinds, several times over the same store:
-// what is found is exactly what the commit point says.
+// TestKilledProcessIsAtItsCommitPoint kills a process that writes through a named session and
+// makes checkpoints of all kinds, several times on the same store. The recovered state agrees
+// exactly with the commit point.
 func TestKilledProcessIsAtItsCommitPoint(t *testing.T) {
 	if dir := os.Getenv(checkpointDir); dir != "" {
 		checkpointUntilKilled(t, dir)
@@ -52,7 +52,7 @@ func TestKilledProcessIsAtItsCommitPoint(t *testing.T) {
 		if err := cmd.Process.Kill(); err != nil {
 			t.Fatal(err)
 		}
-		_ = cmd.Wait() // its end is what was asked for
+		_ = cmd.Wait() // an error is expected
 		st := openSSD(t, dir, checkpointOptions())
 		p, ok := st.CommitPoint("writer")
 		if !ok || p.Until < said || len(p.Excluding) > 0 {
@@ -72,7 +72,7 @@ func TestKilledProcessIsAtItsCommitPoint(t *testing.T) {
 	}
 }
 
-// checkpointUntilKilled writes n under n%checkpointKeys by operation number n.
+// checkpointUntilKilled writes n to key n%checkpointKeys by operation number n.
 func checkpointUntilKilled(t *testing.T, dir string) {
 	st := openSSD(t, dir, checkpointOptions())
 	s, err := st.NewNamedSession("writer")

@@ -20,9 +20,8 @@ import (
 	"github.com/redykv/redykv/ssdtier"
 )
 
-// busyDir names, to a process that this test's binary starts to kill it, where it
-// shall do everything that a store does to a disk; busyStack, on which devices;
-// busySeed, in which order.
+// The environment of a child process, which the test kills: busyDir is its directory,
+// busyStack its devices, and busySeed the order of its operations.
 const (
 	busyDir   = "REDYKV_TEST_BUSY_DIR"
 	busyStack = "REDYKV_TEST_BUSY_STACK"
@@ -30,8 +29,8 @@ const (
 	busyKeys  = 3000
 )
 
-// busyStacks are a directory, one behind a memory that forgets, and one behind another
-// that commits before it.
+// busyStacks are a directory, one behind a memory that loses its contents, and one behind
+// another directory that commits before it.
 var busyStacks = map[string]func(ssd func(name string) device.Device) device.Device{
 	"ssd": func(ssd func(string) device.Device) device.Device { return ssd("last") },
 	"behind memory": func(ssd func(string) device.Device) device.Device {
@@ -42,7 +41,7 @@ var busyStacks = map[string]func(ssd func(name string) device.Device) device.Dev
 	},
 }
 
-// openBusy opens a store of which little is in memory, in small segments.
+// openBusy opens a store with little memory and small segments.
 func openBusy(t *testing.T, dir, stack string) *kv.Store {
 	t.Helper()
 	dev := busyStacks[stack](func(name string) device.Device {
@@ -61,9 +60,10 @@ func openBusy(t *testing.T, dir, stack string) *kv.Store {
 	return st
 }
 
-// TestKilledAnywhere kills a process at random moments while it writes, flushes,
-// commits, makes checkpoints of all kinds, and compacts and truncates its log: what it
-// had committed is there, exactly as the commit point says, and no file is damaged.
+// TestKilledAnywhere kills a process at random moments while it writes, flushes, commits,
+// makes checkpoints of all kinds, and compacts and truncates its log. The recovered state
+// contains all committed operations and agrees exactly with the commit point, and no file is
+// damaged.
 func TestKilledAnywhere(t *testing.T) {
 	if dir := os.Getenv(busyDir); dir != "" {
 		beBusy(t, dir, os.Getenv(busyStack))
@@ -111,7 +111,7 @@ func testKilledAnywhere(t *testing.T, stack string) {
 	t.Log("killed after the process said:", interrupted)
 }
 
-// newest is the last operation up to one that wrote a key, 0 if none did.
+// newest returns the last operation up to until that wrote a key, 0 if there is none.
 func newest(key, until uint64) uint64 {
 	if key > until {
 		return 0
@@ -119,8 +119,8 @@ func newest(key, until uint64) uint64 {
 	return until - (until-key)%busyKeys
 }
 
-// killBusy starts a process and kills it. It returns what that said last of all that
-// was heard, and up to which operation it had said that they were durable.
+// killBusy starts a process and kills it. It returns the last line that the process printed,
+// and the last operation that it reported as durable.
 func killBusy(t *testing.T, dir, stack string, r *rand.Rand) (said string, durable uint64) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], "-test.run=^TestKilledAnywhere$")
@@ -138,9 +138,9 @@ func killBusy(t *testing.T, dir, stack string, r *rand.Rand) (said string, durab
 			t.Fatalf("the process ended by itself after %q: %v", said, cmd.Wait())
 		}
 		said = lines.Text()
-		_, _ = fmt.Sscanf(said, "durable %d", &durable) // or it says what it begins
+		_, _ = fmt.Sscanf(said, "durable %d", &durable) // other lines announce operations
 	}
-	time.Sleep(time.Duration(r.Int64N(int64(4 * time.Millisecond)))) // any moment of what follows
+	time.Sleep(time.Duration(r.Int64N(int64(4 * time.Millisecond)))) // any moment of the next operation
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
@@ -148,12 +148,12 @@ func killBusy(t *testing.T, dir, stack string, r *rand.Rand) (said string, durab
 		said = lines.Text()
 		_, _ = fmt.Sscanf(said, "durable %d", &durable)
 	}
-	_ = cmd.Wait() // its end is what was asked for
+	_ = cmd.Wait() // an error is expected
 	return said, durable
 }
 
-// beBusy writes n under n%busyKeys by operation number n, and says what it begins and
-// how far what it wrote is durable, until it is killed.
+// beBusy writes n to key n%busyKeys by operation number n, and prints what it begins and up to
+// which operation its writes are durable, until it is killed.
 func beBusy(t *testing.T, dir, stack string) {
 	seed, err := strconv.ParseUint(os.Getenv(busySeed), 10, 64)
 	if err != nil {
@@ -180,7 +180,7 @@ func beBusy(t *testing.T, dir, stack string) {
 	}
 	steps := []struct {
 		name    string
-		durable bool // afterwards, what was written before is
+		durable bool // afterwards all earlier writes are durable
 		do      func() error
 	}{
 		{"to write", false, func() error { return write(s, 1+r.IntN(4000)) }},
@@ -207,7 +207,7 @@ func beBusy(t *testing.T, dir, stack string) {
 	}
 }
 
-// write carries out the next n operations.
+// write executes the next n operations.
 func write(s *kv.Session, n int) error {
 	for range n {
 		n := s.Serial() + 1
@@ -219,7 +219,7 @@ func write(s *kv.Session, n int) error {
 	return nil
 }
 
-// say prints at once.
+// say prints without buffering.
 func say(format string, args ...any) {
-	_, _ = io.WriteString(os.Stdout, fmt.Sprintf(format, args...)) // nobody listens to one that was killed
+	_, _ = io.WriteString(os.Stdout, fmt.Sprintf(format, args...)) // the output of a killed process is not read
 }

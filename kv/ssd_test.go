@@ -17,15 +17,15 @@ import (
 	"github.com/redykv/redykv/ssdtier"
 )
 
-// killedDir names, to a process that this test's binary starts to kill it, where
-// it shall write, and killedBase what it adds to every value.
+// killedDir passes to a child process, which the test kills, its directory, and killedBase the
+// number that it adds to every value.
 const (
 	killedDir  = "REDYKV_TEST_KILLED_DIR"
 	killedBase = "REDYKV_TEST_KILLED_BASE"
 	killedKeys = 5000
 )
 
-// onFiles are the options of a store on the files in dir.
+// onFiles returns the options of a store on the files in dir.
 func onFiles(t testing.TB, dir string, opts kv.Options) kv.Options {
 	t.Helper()
 	ssd, err := ssdtier.Open(dir)
@@ -50,8 +50,8 @@ func options(records int64) kv.Options {
 	return kv.Options{KeySize: 8, ValueSize: 8, Memory: 1 << 20, Records: records}
 }
 
-// TestHeapStaysFlat loads and reads records far beyond memory: the collector
-// must not notice them.
+// TestHeapStaysFlat loads and reads much more than fits into memory. The records must not be
+// in the Go heap.
 func TestHeapStaysFlat(t *testing.T) {
 	const records = 400_000
 	st := openSSD(t, t.TempDir(), options(records))
@@ -77,7 +77,7 @@ func TestHeapStaysFlat(t *testing.T) {
 			}
 		}
 	}
-	run(0, records/4) // memory is full, and everything has its buffers
+	run(0, records/4) // memory is full, and all buffers are allocated
 	before := heap()
 	run(records/4, records)
 	if after := heap(); after > before+1<<20 {
@@ -88,8 +88,8 @@ func TestHeapStaysFlat(t *testing.T) {
 	}
 }
 
-// TestLostMetadataIsNoNewStore takes the store's metadata away: it must not be
-// taken for a new one, which would drop the records that are still there.
+// TestLostMetadataIsNoNewStore removes the store's metadata. Open must not make a new store,
+// which would drop the records that still exist.
 func TestLostMetadataIsNoNewStore(t *testing.T) {
 	dir := t.TempDir()
 	st := openSSD(t, dir, options(100))
@@ -119,8 +119,8 @@ func TestLostMetadataIsNoNewStore(t *testing.T) {
 	}
 }
 
-// TestKilledProcessLosesNothingCommitted kills a process that writes and
-// commits, several times over the same store, and opens it each time.
+// TestKilledProcessLosesNothingCommitted kills a process that writes and commits, several
+// times on the same store, and opens the store each time.
 func TestKilledProcessLosesNothingCommitted(t *testing.T) {
 	if dir := os.Getenv(killedDir); dir != "" {
 		writeUntilKilled(t, dir)
@@ -138,8 +138,8 @@ func TestKilledProcessLosesNothingCommitted(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		// It says after each commit how far that went. It is killed in the middle
-		// of what follows, a little later every time.
+		// The process prints the number of its writes after each commit. It is killed during the
+		// next writes, a little later every time.
 		var committed uint64
 		for range 3 + round {
 			if _, err := fmt.Fscanf(out, "committed %d\n", &committed); err != nil {
@@ -149,7 +149,7 @@ func TestKilledProcessLosesNothingCommitted(t *testing.T) {
 		if err := cmd.Process.Kill(); err != nil {
 			t.Fatal(err)
 		}
-		_ = cmd.Wait() // its end is what was asked for
+		_ = cmd.Wait() // an error is expected
 		st := openSSD(t, dir, options(killedKeys))
 		for n := committed - killedKeys; n < committed; n++ {
 			key := binary.LittleEndian.AppendUint64(nil, n%killedKeys)
@@ -157,7 +157,7 @@ func TestKilledProcessLosesNothingCommitted(t *testing.T) {
 			if err != nil {
 				t.Fatalf("round %d: write %d of %d that were committed: %v", round, n, committed, err)
 			}
-			// Later writes of the key may have been committed as well.
+			// Later writes of the key may also have been committed.
 			v := binary.LittleEndian.Uint64(got)
 			if v < base+n || (v-base)%killedKeys != n%killedKeys {
 				t.Fatalf("round %d: %d under the key of write %d, with %d committed", round, v-base, n, committed)

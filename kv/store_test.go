@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// small are options under which a few hundred records fill memory many times.
+// small returns options with so little memory that a few hundred records fill it many times.
 func small(dev device.Device, keySize, valueSize int) Options {
 	return Options{
 		Device: dev, KeySize: keySize, ValueSize: valueSize,
@@ -26,8 +26,7 @@ func small(dev device.Device, keySize, valueSize int) Options {
 	}
 }
 
-// open opens a store. A new one has always the same seed: so a test counts the same
-// every time.
+// open opens a store. A new store always has the same seed, so that counts are reproducible.
 func open(t testing.TB, opts Options) *Store {
 	t.Helper()
 	if opts.hashSeed == 0 {
@@ -51,14 +50,14 @@ func closeAll(t testing.TB, closers ...interface{ Close() error }) {
 
 func key8(n uint64) []byte { return binary.LittleEndian.AppendUint64(nil, n) }
 
-// runner carries operations out: a Session, or a Store as a storeRunner.
+// runner executes operations: a Session, or a Store as a storeRunner.
 type runner interface{ Run(op *Op) error }
 
 type storeRunner struct{ st *Store }
 
 func (r storeRunner) Run(op *Op) error { return r.st.Run(context.Background(), op) }
 
-// putUntil stores key n, which expires at that time, or never if that is 0.
+// putUntil stores key n with that expiry, or without one if expires is 0.
 func putUntil(t testing.TB, to runner, n uint64, expires int64) {
 	t.Helper()
 	if err := to.Run(&Op{Kind: OpUpsert, Key: key8(n), Value: key8(n), Expires: expires}); err != nil {
@@ -66,8 +65,8 @@ func putUntil(t testing.TB, to runner, n uint64, expires int64) {
 	}
 }
 
-// putUnlike stores keys, of which it deletes one in five and has another expire, far from
-// now, and returns the others.
+// putUnlike stores keys. It deletes one in five and gives another one in five a distant
+// expiry, and returns the others.
 func putUnlike(t testing.TB, s *Session, keys uint64, key, value func(n uint64) []byte) map[uint64]bool {
 	t.Helper()
 	others := map[uint64]bool{}
@@ -88,7 +87,7 @@ func putUnlike(t testing.TB, s *Session, keys uint64, key, value func(n uint64) 
 	return others
 }
 
-// add is the modifier of a counter.
+// add returns the Modifier of a counter.
 func add(delta uint64) Modifier {
 	return func(u *Update) Verdict {
 		n := delta
@@ -100,7 +99,7 @@ func add(delta uint64) Modifier {
 	}
 }
 
-// modifier is a Modifier that always puts a value.
+// modifier returns a Modifier that always puts a value.
 func modifier(f func(dst, old []byte, found bool) []byte) Modifier {
 	return func(u *Update) Verdict {
 		u.New = f(u.New, u.Old, u.Found)
@@ -117,7 +116,7 @@ func TestOperations(t *testing.T) {
 				v := key8(n)
 				return append(v, make([]byte, max(sizes[1], 8)-8)...)
 			}
-			const keys = 1000 // far more than memory holds
+			const keys = 1000 // much more than memory holds
 			for n := range uint64(keys) {
 				if err := s.Upsert(key8(n), value(n)); err != nil {
 					t.Fatal(err)
@@ -264,8 +263,8 @@ func TestStreamKeepsColdReadsUnderWay(t *testing.T) {
 	closeAll(t, s, st)
 }
 
-// TestProgramOrder submits writes of cold keys and further operations on them
-// without polling in between.
+// TestProgramOrder submits writes of cold keys and further operations on them without polling
+// in between.
 func TestProgramOrder(t *testing.T) {
 	st := open(t, small(device.NewMemory(), 8, 8))
 	s := st.NewSession()
@@ -455,5 +454,4 @@ func TestIndexThatIsFarTooSmall(t *testing.T) {
 	closeAll(t, s, st)
 }
 
-// oneHash is the hash of one store.
 var oneHash = index.NewHash(1)

@@ -15,8 +15,8 @@ import (
 	"github.com/redykv/redykv/kv/internal/index"
 )
 
-// TestFormsAgree makes plain calls in every form that this processor has, with keys that are
-// in memory, deleted, expiring, on the device, or were never stored.
+// TestFormsAgree makes plain calls in every form that this processor supports, with keys that
+// are in memory, deleted, expiring, on the device, or not stored.
 func TestFormsAgree(t *testing.T) {
 	if !vectors {
 		t.Skip("this processor has no AVX2")
@@ -35,7 +35,7 @@ func TestFormsAgree(t *testing.T) {
 	}
 	hits := map[string]int{}
 	for n := uint64(0); n < keys+1000; n++ {
-		s.enter() // the present epoch
+		s.enter() // the current epoch
 		s.leave()
 		key, hit := key8(n), map[string]int{}
 		_, e := s.view.index.Find(st.hash(key))
@@ -72,7 +72,7 @@ func TestFormsAgree(t *testing.T) {
 				t.Errorf("%s modifies the word %d of key %d", name, saw, n)
 			}
 		}
-		if atomic.LoadUint64(s.view.current) != s.view.epoch { // the epoch has moved, so that no form was allowed
+		if atomic.LoadUint64(s.view.current) != s.view.epoch { // the epoch has changed, so no form was allowed
 			n--
 			continue
 		}
@@ -89,8 +89,8 @@ func TestFormsAgree(t *testing.T) {
 	closeAll(t, s, st)
 }
 
-// TestScansAgree scans in every form that this processor has. The buckets hold entries that
-// match the hashes, that differ by one bit, and that are tentative or unused.
+// TestScansAgree scans in every form that this processor supports. The buckets hold entries
+// that match the hashes, that differ by one bit, and that are tentative or unused.
 func TestScansAgree(t *testing.T) {
 	if !vectors {
 		t.Skip("this processor has no AVX2")
