@@ -47,12 +47,12 @@
 //     [Options].EnforceDuration is set. A cache whose client does not renew its lease
 //     ([Options].Lease) is deallocated.
 //   - Without [Options].State the catalog is in memory. A manager that restarts has no
-//     caches then; their clients go on reading and writing, and servers register again.
-//     With it, a restarted manager goes on. allocator.LocalOptions.State lets launched VMs
-//     outlive the manager, too. A grant that a server has and the catalog does not is
-//     taken back after a lease.
+//     caches then; their clients continue to read and write, and servers register again.
+//     With it, a restarted manager restores them. allocator.LocalOptions.State lets
+//     launched VMs outlive the manager, too. A grant that a server has and the catalog
+//     does not is taken back after a lease.
 //   - A manager that cannot write its catalog ends: Serve returns the error.
-//   - A VM that is reclaimed must be gone at its deadline. A server that registered itself
+//   - A VM that is reclaimed must end by its deadline. A server that registered itself
 //     and still runs then registers again, as a new VM. Until then none of its memory is
 //     granted, whether it is restarted or not.
 //   - Without [Options].Tokens and TLS, every process that reaches the control API may call

@@ -22,7 +22,8 @@ func (ca *cache) begin(t term) {
 }
 
 // extend begins a lease that the client is not told: it lasts at least as long as the one
-// that the client was told, and for ever if that was none, as the client does not renew.
+// that the client was told; if the client was told none, it does not renew, so the lease
+// never ends.
 func (ca *cache) extend(t term) {
 	ca.expires = time.Time{}
 	if ca.lease > 0 && t.lease > 0 {

@@ -28,8 +28,8 @@ type Options struct {
 	// URL is the URL of the control API for servers and clients. Default: the address of
 	// Serve's listener.
 	URL string
-	// State is the directory of the catalog, with which a restarted manager goes on. It is
-	// created if it does not exist. Default: none; the catalog is in memory.
+	// State is the directory of the catalog, from which a restarted manager restores its
+	// state. It is created if it does not exist. Default: none; the catalog is in memory.
 	State string
 	// Moved permits a State of a manager at another URL. Servers and clients that still
 	// call that URL are lost. Default: Serve returns [ErrStateAddress].

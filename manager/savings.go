@@ -48,7 +48,7 @@ func (e *Economy) ensureDefaults() error {
 // move is a move that a cache was told to make. Guarded by state.mu.
 type move struct {
 	vms    []string // to be left together
-	urgent bool     // whatever the price
+	urgent bool     // at any price
 	until  time.Time
 }
 
@@ -190,7 +190,7 @@ func (c *state) view(ca *cache, s supply, e Economy) (v view, ok bool) {
 // advice tells a cache to leave VMs, all together, or to stay if there are none, and why.
 type advice struct {
 	leave    []string
-	urgent   bool // whatever the price
+	urgent   bool // at any price
 	reason   string
 	decision *managerv1.Decision // nil: nothing was decided
 }
@@ -300,8 +300,8 @@ func (v view) better(e Economy, within reach) advice {
 	return advice{leave: leave, reason: reason, decision: aboutMove(decision, reason)}
 }
 
-// nearer finds the VMs that are too far away for the cache's SLO, which moved there for lack
-// of others, if nearer ones are available now, whatever their price.
+// nearer finds the cache's VMs that are too far away for its SLO, if nearer ones are
+// available now at any price. The cache moved there because there were no others.
 func (v view) nearer(within reach) advice {
 	d := within.bound(v.d)
 	if within == nil || within.holds(v.d.distance) {

@@ -15,7 +15,7 @@ import (
 //
 //   - no memory of a silent server is granted;
 //   - caches that have memory there are told that the server is suspected
-//     (KIND_VM_SUSPECTED). The client decides: if it reaches the server it goes on using
+//     (KIND_VM_SUSPECTED). The client decides: if it reaches the server it keeps using
 //     the memory, else it replaces it and settles without the server;
 //   - a silent server on which no cache has memory is failed.
 //

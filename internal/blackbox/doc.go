@@ -6,5 +6,4 @@
 // TestPowerCut cuts the power of the file system below the store. TestDamage damages the
 // store's files. TestService kills, stops and partitions the processes of a whole Redy
 // service. docs/testing.md describes how to run them.
-// processes of a whole Redy service. docs/testing.md says how they are run.
 package blackbox

@@ -67,7 +67,7 @@ type Local struct {
 	starts  chan start
 	quit    chan struct{}  // closed by Close, ends startLoop
 	running sync.WaitGroup // startLoop, and one waiter for each process
-	leave   *leaving       // ends the waiters of processes that go on; nil without State
+	leave   *leaving       // ends the waiters of processes that outlive the allocator; nil without State
 
 	mu        sync.Mutex // guards closed and processes
 	closed    bool
@@ -368,7 +368,7 @@ func (a *Local) Reclaim(id string, notice time.Duration) bool {
 	return ok
 }
 
-// Close implements [Allocator]. With State, processes go on.
+// Close implements [Allocator]. With State, processes keep running.
 func (a *Local) Close() error {
 	a.mu.Lock()
 	if a.closed {

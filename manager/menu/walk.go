@@ -14,7 +14,8 @@ const (
 	trade    = 0.2  // chance that another customer buys or returns a VM
 )
 
-// schedule sets the timer of the next step. Called under mu, or while the market is not shared.
+// schedule sets the timer of the next step. Called under mu, or while the market is not
+// shared.
 func (m *Market) schedule() {
 	if m.opts.Step > 0 && !m.closed {
 		m.step = m.opts.Clock.AfterFunc(m.opts.Step, m.walk)

@@ -198,7 +198,7 @@ func (v *volume) spaceFor(q Query) Space {
 	return s
 }
 
-// instead lists the models that there are.
+// instead lists the models of the library.
 func (l *Library) instead(q Query) string {
 	var others []string
 	for _, v := range l.shelf {

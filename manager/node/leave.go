@@ -16,7 +16,7 @@ const leavePoll = 20 * time.Millisecond
 
 // Leave announces to a manager that the node is taken back after the notice (R22), so that
 // caches move away. It returns when no memory is lent, when the notice has passed, or when
-// ctx ends; the caller then closes the node. Announce, which goes on meanwhile, tells a
+// ctx ends; the caller then closes the node. Announce, which runs meanwhile, tells a
 // manager that does not know the node.
 func (n *Node) Leave(ctx context.Context, mgr managerv1connect.ManagerServiceClient, notice time.Duration) {
 	deadline := time.Now().Add(notice)
