@@ -122,8 +122,8 @@ func (o *object) ReadAt(p []byte, off int64) (int, error) {
 	return want, nil
 }
 
-// wholeBlocks is the number of bytes, of n from at on, that are whole blocks; 0 if at is inside a
-// block.
+// wholeBlocks returns the number of bytes, of n from at on, that are whole blocks; 0 if at is
+// inside a block.
 func (o *object) wholeBlocks(n int, at int64) int {
 	switch {
 	case at%sumUnit != 0:

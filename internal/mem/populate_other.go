@@ -2,5 +2,5 @@
 
 package mem
 
-// Populate does nothing on this system: pages are allocated when touched.
+// Populate does nothing in this build: pages are allocated when touched.
 func Populate([]byte) {}

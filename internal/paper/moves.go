@@ -33,7 +33,7 @@ type Moves struct {
 type Way struct {
 	Series    string
 	Migration redytier.Migration
-	Idle      bool // the cache is not used, and copying is not limited
+	Idle      bool // the cache is not used; Scale.IdleCopyRate limits the copying
 }
 
 func (t Moves) trialName() string { return t.Name }

@@ -39,8 +39,8 @@ type Result struct {
 	// PeakToTrough is the daily peak-to-trough ratio of unallocated memory, averaged over all
 	// whole days; 0 if there is none.
 	PeakToTrough float64
-	// Events are the durations, in seconds, for which servers had no free core but free
-	// memory. Only events that ended within the trace count.
+	// Events are the durations, in seconds, for which servers had stranded memory. Only events
+	// that began after the warm-up and ended within the trace count.
 	Events []float64
 	// Reach is, by server, the stranded memory in GB of all servers at most 1, 3 and 5
 	// switches away, itself included, averaged over the samples.
