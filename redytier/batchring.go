@@ -46,7 +46,7 @@ type freeRing struct {
 	_     [64]byte
 	tail  atomic.Uint64 // next position to claim
 	_     [64]byte
-	head  uint64 // the consumer's
+	head  uint64 // next position to consume; the consumer only
 }
 
 const ringClosed = 1 << 63
@@ -79,7 +79,7 @@ func (r *freeRing) push(c call) pushed {
 				return pushOK
 			}
 		case seq < pos:
-			return pushFull // not consumed since the last time around
+			return pushFull // the previous call at this position is not consumed yet
 		}
 	}
 }

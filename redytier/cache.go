@@ -22,21 +22,21 @@ type Cache struct {
 	cfg      Config
 	created  time.Time
 	log      *slog.Logger
-	observer atomic.Pointer[observer] // of the memory; nil: none
+	observer atomic.Pointer[observer] // notified of lost and restored memory; nil: none
 
 	ctx    context.Context // ends with Delete
 	cancel context.CancelFunc
 
-	// What sessions read: see session_refresh.go.
+	// Read by sessions: see session_refresh.go.
 	table   atomic.Pointer[table]
 	epochs  *epoch.Table
 	deleted atomic.Bool
 
-	// How it changes: see table_change.go and turn.go.
-	tableMu    sync.Mutex
+	// Used by changes of the cache: see table_change.go and turn.go.
+	tableMu    sync.Mutex  // guards changes of table
 	turn       turn        // held by the running control operation
 	slo        SLO         // guarded by the turn
-	leaving    []*grant    // without regions, to be returned; guarded by the turn
+	leaving    []*grant    // grants without regions, to be returned; guarded by the turn
 	change     uint64      // number of the last Reallocate or Settle; guarded by the turn
 	moved      moveStats   // since the last Settle; guarded by the turn
 	unsettled  atomic.Bool // the manager does not know the current table
@@ -46,19 +46,19 @@ type Cache struct {
 
 	watcher *watcher
 	keeper  *keeper
-	clients *clients // serve Read and Write
+	clients *clients // execute Read and Write
 	panics  atomic.Uint64
 
-	mu        sync.Mutex
+	mu        sync.Mutex                       // guards the fields below, up to ended
 	known     identity                         // see recreate.go
 	provider  fabric.Provider                  // set once, before the first endpoint
-	endpoints []*endpoint                      // that a new session connects to: the table's, and those to be added
+	endpoints []*endpoint                      // of new sessions: the table's, and those to be added
 	ports     map[fabric.Model]fabric.Provider // provider behind network models
-	sessions  map[*Session]struct{}            // open ones
-	past      counters                         // of closed sessions
-	ended     bool                             // only sessions use the provider any more
+	sessions  map[*Session]struct{}            // open sessions
+	past      counters                         // sums over closed sessions
+	ended     bool                             // the last session closes the provider
 
-	deleting sync.Mutex // held by Delete
+	deleting sync.Mutex // serializes Delete, guards released
 	released bool       // deallocated at the manager
 }
 

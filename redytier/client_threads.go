@@ -25,9 +25,9 @@ type clients struct {
 	own       *Client // of Cache.Read and so on
 	pins      *affinity.Set
 	threadSet atomic.Pointer[threadSet]
-	next      atomic.Uint32 // handle
+	next      atomic.Uint32 // number of handles so far
 
-	mu      sync.Mutex // held to change the set
+	mu      sync.Mutex // guards stopped and changes of threadSet
 	stopped bool
 }
 

@@ -118,7 +118,7 @@ type Config struct {
 	longest   int64                                 // most bytes of one access; smaller in tests
 	network   fabric.Network                        // parsed Net
 	lease     time.Duration                         // from the manager; 0: none
-	suspicion time.Duration                         // how long a server that the manager does not hear is asked often
+	suspicion time.Duration                         // how long a suspected server is asked often
 	control   *http.Client                          // calls the servers' control APIs
 	wrap      func(fabric.Provider) fabric.Provider // tests put faults before the transport
 }

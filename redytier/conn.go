@@ -18,7 +18,7 @@ type conn struct {
 	session  *Session
 	endpoint *endpoint
 	qp       fabric.QueuePair
-	early    fabric.Prefetcher // of qp, if it is one and there is no ring
+	early    fabric.Prefetcher // qp without a ring, if it can prefetch
 	remotes  []fabric.Remote   // of the grant's regions; without a ring
 	ring     *ring
 	err      error // cause of the connection's end
@@ -48,8 +48,8 @@ type request struct {
 	write  bool
 	mirror bool // a write to a mirror: see region.mirror
 	buf    []byte
-	remote fabric.Remote // of the region, one-sided,
-	index  uint32        // and its number, in messages
+	remote fabric.Remote // one-sided: the region's handle
+	index  uint32        // in messages: the region's number
 	offset int64
 }
 

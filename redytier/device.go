@@ -30,7 +30,7 @@ type Device struct {
 	device.NoObjects
 
 	cache       *Cache
-	unavailable func() spans // the cache's
+	unavailable func() spans // the cache's addresses without memory
 	segments    *segments
 	owned       bool // Close deletes the cache
 

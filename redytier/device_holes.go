@@ -156,7 +156,7 @@ func (s spans) add(x span) spans {
 	if x.from >= x.to {
 		return s
 	}
-	i, k := s.after(x.from-1), s.after(x.to) // those before k that are not before i overlap or touch x
+	i, k := s.after(x.from-1), s.after(x.to) // spans i to k-1 overlap or touch x
 	if k < len(s) && s[k].from <= x.to {
 		k++
 	}

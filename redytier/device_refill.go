@@ -16,7 +16,7 @@ func (d *Device) lost(from, to int64) {
 	d.lose(span{from, to})
 }
 
-// restored implements observer. All log addresses stored there become holes once more, also
+// restored implements observer. All log addresses stored there become holes again, including
 // those that were written since lost or are being written: the new memory holds none of them.
 //
 // No write is missed: one that reached the old memory had raised top before its session

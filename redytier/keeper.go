@@ -18,7 +18,7 @@ import (
 type keeper struct {
 	cache     *Cache
 	tasks     goroutines
-	replacing sync.Mutex // held while lost memory is replaced, so that its loss is told once
+	replacing sync.Mutex // held while lost memory is replaced, so that its loss is reported once
 
 	mu      sync.Mutex
 	notices map[string]time.Time // deadline of each VM that is reclaimed; guarded by mu
@@ -123,7 +123,7 @@ func (k *keeper) retry(ctx context.Context, vm string, replace func(ctx context.
 
 // goroutines is a group of goroutines that a deleted cache waits for. None starts after end.
 type goroutines struct {
-	mu      sync.Mutex
+	mu      sync.Mutex // guards ended
 	ended   bool
 	running sync.WaitGroup
 }

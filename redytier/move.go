@@ -61,8 +61,8 @@ func assignTo(regions []int, endpoints []*endpoint) []place {
 
 // moves holds the progress of regions that move, for Regions.
 type moves struct {
-	mu    sync.Mutex
-	under map[int]*progress
+	mu    sync.Mutex        // guards under
+	under map[int]*progress // moving regions, by number
 }
 
 // moveStats is how much has moved away from VMs, and how long that took. The manager's

@@ -28,12 +28,12 @@ type regionQueue struct {
 	mirror       *conn // gets every write as well
 	mirrorRemote fabric.Remote
 	mirrorIndex  uint32
-	after        *conn // requests wait until it has settled those up to mark
+	after        *conn // earlier connection: requests wait until it has settled those up to mark
 	mark         uint64
 	held         []request
 	changed      bool         // held requests may be releasable
-	number       int          // of the region
-	fresh        *atomic.Bool // to be set before the first write: see origin
+	number       int          // the region's number
+	fresh        *atomic.Bool // set before the first write: see origin
 }
 
 // bind connects the queue to region r of the session's table, number i.

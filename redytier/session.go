@@ -31,8 +31,8 @@ type Session struct {
 	cache   *Cache
 	id      uint64        // random, identifies the session to servers
 	handle  *epoch.Handle // entered while operations are pending
-	table   *table        // that the session uses
-	gone    error         // the cache was deleted
+	table   *table        // current table of the session
+	gone    error         // ErrDeleted after the cache was deleted
 	wrap    int64         // address after which requests continue at 0; 0: none
 	longest int64         // most bytes of one request to a region
 	conns   []*conn
@@ -44,14 +44,14 @@ type Session struct {
 	errs    []error  // by index: first error of a failed operation
 	free    []uint32 // unused indexes of ops
 	ready   fifo[uint32]
-	rest    piece // of a request that a full connection stopped
-	stopped bool  // there is such a rest, or a barrier
-	barrier bool  // pending operations have to end first
+	rest    piece // rest of a request that a full connection stopped
+	stopped bool  // there is a rest or a barrier
+	barrier bool  // new operations wait for the pending ones
 	held    int   // requests held by queues
 	holding []int // queues that hold requests
 	pending int   // operations whose completion was not polled yet
 	parker  *parker
-	waits   atomic.Bool   // hold requests to lost regions: Config.WaitForLost
+	waits   atomic.Bool   // requests to lost regions wait: Config.WaitForLost
 	woken   chan struct{} // holds a token while something has changed
 	counts  counters
 	closed  bool

@@ -13,7 +13,7 @@ type table struct {
 	shift         uint
 	mask          int64
 	configuration Configuration
-	per           int // regions that the configuration was chosen for: server threads per region stay (R73)
+	per           int // number of regions that the configuration was chosen for: it keeps the server threads per region (R73)
 	regions       []region
 	endpoints     []*endpoint // every session has a connection to each
 	// epoch is entered by sessions that use this table and have no earlier requests pending.

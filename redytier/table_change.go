@@ -144,7 +144,7 @@ func (c *Cache) deliver(ctx context.Context, s *Session, l *endpoint) error {
 	}
 }
 
-// lose marks a grant's regions as lost, for good: nothing is read from them any more (A46).
+// lose marks a grant's regions as lost permanently: nothing is read from them afterwards (A46).
 // Only the first call has an effect. Grant and table change in one step: after a grant is
 // seen as lost, the table has no regions on it.
 func (c *Cache) lose(g *grant, cause error) {

@@ -46,15 +46,15 @@ var errPreempted = errors.New("preempted by a more urgent operation")
 // turn is the right to change a cache, held by one control operation at a time (A36). It
 // passes to the most urgent waiting operation. Its zero value is free.
 type turn struct {
-	mu      sync.Mutex
-	holder  *claim
-	waiting []*claim // the next one first
+	mu      sync.Mutex // guards the fields below
+	holder  *claim     // nil: the turn is free
+	waiting []*claim   // in the order in which they get the turn
 }
 
 // claim is an operation's request for the turn.
 type claim struct {
 	urgency
-	preempt context.CancelCauseFunc // ends the operation; nil: it is short
+	preempt context.CancelCauseFunc // ends the operation; nil: it is short and not preempted
 	granted chan struct{}           // closed when the claim holds the turn
 }
 

@@ -83,8 +83,8 @@ type watcher struct {
 	cache   *Cache
 	running sync.WaitGroup
 
-	mu     sync.Mutex
-	over   bool
+	mu     sync.Mutex     // guards over and queue
+	over   bool           // stopped
 	queue  []notification // not delivered yet
 	queued chan struct{}  // holds a token while queue is not empty or over is set
 }

@@ -124,9 +124,9 @@ func (p *spent) has(id grantID) bool {
 type allegiance struct {
 	now func() time.Time
 
-	mu    sync.Mutex
+	mu    sync.Mutex               // guards the fields below
 	to    controltoken.Incarnation // no ID: none yet
-	heard time.Time
+	heard time.Time                // last call or answer of the manager
 }
 
 // hear returns an error if a manager is not to be obeyed. answers says that it answers the

@@ -172,15 +172,15 @@ type conn struct {
 	cancel   context.CancelFunc
 	number   int
 	owner    uint64        // client session; 0: none
-	left     chan struct{} // closed when the connection has ended
-	bytes    int64         // of the rings
+	left     chan struct{} // closed when the connection has left its grant
+	bytes    int64         // size of the rings
 	qp       fabric.QueuePair
 	ring     *ring     // nil: one-sided
 	returned chan bool // the thread returns the connection: true if it may still have work
 	idle     int       // rounds in which the thread found no work
 	done     [16]fabric.Completion
 
-	generation uint32 // of the owner's
+	generation uint32 // of the owner's connections
 }
 
 // open allocates what the connection needs and accepts it.

@@ -121,7 +121,7 @@ type pull struct {
 	told     time.Time
 	copied   int64
 	err      error         // set before progress is closed
-	over     chan struct{} // closed when the pull accesses no region any more
+	over     chan struct{} // closed when the pull has stopped accessing regions
 }
 
 // pullRegion is one region to copy.
@@ -196,8 +196,8 @@ func (p *pull) run() {
 	l.running.Done()
 }
 
-// reason is the cause of the pull's end. If its context ended, that is the cause, whatever
-// failed in consequence.
+// reason returns the cause of the pull's end: that of its context if the context has ended,
+// otherwise err.
 func (p *pull) reason(err error) error {
 	if err != nil && p.ctx.Err() != nil {
 		return context.Cause(p.ctx)

@@ -30,22 +30,22 @@ type Server struct {
 
 	ctx       context.Context // ends at Close
 	cancel    context.CancelFunc
-	accepting sync.WaitGroup // the accept loop
+	accepting sync.WaitGroup // the accept loop, and connections that it opens
 
 	// calls counts control calls that hold the provider's memory. It is raised under mu
 	// while the server is open, so that Close can wait for it.
 	calls sync.WaitGroup
 
-	mu     sync.Mutex
+	mu     sync.Mutex // guards the fields below, except allegiance
 	closed bool
-	free   int64 // of opts.Memory, not lent
-	cores  int   // of opts.Cores, without a thread
+	free   int64 // bytes of opts.Memory that are not lent
+	cores  int   // of opts.Cores, not used by threads
 	grants map[grantID]*grant
-	// networked is the provider behind network, which pulls used last.
+	// networked is the provider behind network, the last modelled network of a pull.
 	network   fabric.Model
 	networked fabric.Provider
 	tickets   map[redywire.Ticket]*grant // lent grants, by ticket
-	spent     spent                      // of a server with a secret
+	spent     spent                      // grants that were taken back, if the server has a secret
 
 	allegiance allegiance
 }
