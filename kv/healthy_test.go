@@ -115,7 +115,7 @@ func TestInspectHealthy(t *testing.T) {
 				} else if m != nil && len(m.Checkpoints) > 0 && g.rng.IntN(3) == 0 {
 					g.opts.Recover = m.Checkpoints[g.rng.IntN(len(m.Checkpoints))].Name
 				}
-				if g.rng.IntN(2) == 0 { // after a power failure it can be opened again
+				if g.rng.IntN(2) == 0 { // Open is cut off; the store can be opened again
 					k := g.rng.Int64N(10)
 					done = append(done, fmt.Sprintf("opening at %q cut off after %d", g.opts.Recover, k))
 					g.dev.crashOpen(t, g.opts, k, true)
