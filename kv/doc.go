@@ -17,7 +17,7 @@
 //     effect.
 //   - A write is durable when a later [Store.Commit], [Store.Checkpoint] or [Store.Close] has
 //     returned nil, not before. Open recovers exactly what the last of them covered;
-//     [Store.CommitPoint] is the last covered operation of a named session.
+//     [Store.CommitPoint] describes the covered operations of a named session.
 //   - A context ends an operation only while it waits: see [Session.SetContext].
 //   - Options.Recover recovers a checkpoint by its name, and drops newer ones, each time the
 //     store is opened with it.
