@@ -59,7 +59,7 @@ func (k *keeper) reclaimed(vm string, deadline time.Time) {
 		ctx, cancel := context.WithDeadline(c.ctx, deadline)
 		defer cancel()
 		k.retry(ctx, vm, func(ctx context.Context) error {
-			return c.inTurn(ctx, urgency{leaving, deadline}, func(ctx context.Context) error { return c.migrate(ctx, []string{vm}, false) })
+			return c.inTurn(ctx, urgency{leaving, deadline, vm}, func(ctx context.Context) error { return c.migrate(ctx, []string{vm}, false) })
 		})
 	})
 }

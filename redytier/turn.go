@@ -15,6 +15,7 @@ import (
 type urgency struct {
 	rank     int
 	deadline time.Time // of leaving
+	vm       string    // the VM that is left
 }
 
 // Ranks.
@@ -34,9 +35,10 @@ func (u urgency) before(o urgency) bool {
 // Deadlines of VMs that are reclaimed together differ by less.
 const sooner = time.Second
 
-// interrupts reports whether an operation preempts a running one.
+// interrupts reports whether an operation preempts a running one. A second notice for the VM
+// that is being left does not: the region on its way would be copied again.
 func (u urgency) interrupts(o urgency) bool {
-	return u.rank > o.rank || u.rank == leaving && o.rank == leaving && o.deadline.Sub(u.deadline) >= sooner
+	return u.rank > o.rank || u.rank == leaving && o.rank == leaving && u.vm != o.vm && o.deadline.Sub(u.deadline) >= sooner
 }
 
 // errPreempted is the cause with which an operation's context ends when a more urgent one

@@ -30,10 +30,10 @@ func TestOrderOfTurns(t *testing.T) {
 	}{
 		{"asked first", urgency{}, t.Context()},
 		{"lost", urgency{rank: restoring}, t.Context()},
-		{"gives up", urgency{leaving, now}, impatient},
-		{"second", urgency{leaving, now.Add(time.Minute)}, t.Context()},
-		{"first", urgency{leaving, now.Add(time.Second)}, t.Context()},
-		{"third", urgency{leaving, now.Add(time.Minute)}, t.Context()},
+		{"gives up", urgency{rank: leaving, deadline: now}, impatient},
+		{"second", urgency{rank: leaving, deadline: now.Add(time.Minute)}, t.Context()},
+		{"first", urgency{rank: leaving, deadline: now.Add(time.Second)}, t.Context()},
+		{"third", urgency{rank: leaving, deadline: now.Add(time.Minute)}, t.Context()},
 		{"asked then", urgency{}, t.Context()},
 	} {
 		go func() {
@@ -93,9 +93,12 @@ func TestHolderGivesWay(t *testing.T) {
 func TestEarlierDeadlineInterrupts(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	for after, want := range map[time.Duration]bool{-time.Minute: true, -sooner: true, -sooner / 2: false, 0: false, time.Minute: false} {
-		running, next := urgency{leaving, now}, urgency{leaving, now.Add(after)}
+		running, next := urgency{leaving, now, "a"}, urgency{leaving, now.Add(after), "b"}
 		if got := next.interrupts(running); got != want {
 			t.Errorf("%v later: interrupts %v, want %v", after, got, want)
+		}
+		if next.vm = running.vm; next.interrupts(running) {
+			t.Errorf("%v later: a notice for the same VM interrupts its leaving", after)
 		}
 	}
 }
