@@ -36,6 +36,11 @@ type Session struct {
 	inAssembly bool     // plain calls are in assembly: words is set, and entering an epoch needs no fence
 	holds      claim    // how Atomically holds stripes; zero outside Atomically
 	stripes    []uint32 // stripes held, in ascending order
+	// counts stand near the start of the session, which starts a page. A load waits for an
+	// older store to an address with the same low 12 bits, and goroutines that call few
+	// functions have their stack at the end of a page: a session with its counts there does
+	// RMWWord a quarter slower.
+	counts counts
 
 	counting bool    // keys are counted: see counts.go
 	keys     counter // keys added by this session, less keys removed
@@ -94,8 +99,6 @@ type Session struct {
 	completions [64]device.Completion
 	takenReads  int
 	polledReads int
-
-	counts counts
 
 	user uint64 // the goroutine that the session is lent to, or 0: see lent sessions below
 }
