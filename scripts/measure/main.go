@@ -15,10 +15,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -28,56 +28,69 @@ import (
 
 // part is one table.
 type part struct {
-	name     string
-	commands []string // {bin} is redykv, {json} the file for rows, {dir} a directory
-	columns  []string // FIELD, or FIELD=HEADING; fields of rows within rows as a.b
+	name string
+	// commands are run for the part: {bin} is redykv, {json} the file for rows, {dir} a
+	// directory. A part without commands was measured by hand, on a machine or for a time that
+	// no command here has; its rows are kept as they are.
+	commands []string
+	columns  []string // FIELD, A/B, or either with =HEADING; fields of rows within rows as a.b
+	skip     string   // FIELD=VALUE of rows that have no place in the table
 }
 
 const (
-	storeColumns = "op mode threads value_size mops mops_min mops_max limit_mops cpu_share scaling allocs_per_op"
+	storeColumns = "op mode threads value_size mops mops_min mops_max limit_mops mops/limit_mops=of_limit allocs_per_op"
 	ycsbColumns  = "device distribution threads mops mops_min mops_max p50_us p99_us ratio_to_ssd=times_ssd ratio_to_smb=times_smb hit_memory hit_cache hit_redy hit_ssd"
-	cacheColumns = "path transport net c s b q op size depth mean_us p99_us mops mean_over_raw mops_over_raw allocs_per_op"
+	cacheColumns = "transport net c s b q op size depth mean_us p99_us mops mean_over_raw mops_over_raw mops_over_rawq=mops_over_raw_q allocs_per_op"
 )
 
 // parts are in the order of docs/measured.md.
 var parts = []part{
-	{"store", []string{
+	{name: "store", commands: []string{
 		"{bin} bench store --records 100000000 --distributions uniform --ops read,upsert,rmw --modes plain,batch --json {json}",
 		"{bin} bench store --records 8000000 --value-size 1024 --distributions uniform --ops read,upsert,rmw --modes batch --json {json}",
-	}, strings.Fields(storeColumns + " copy_mops")},
-	{"pebble", []string{
+	}, columns: strings.Fields(storeColumns + " copy_mops mops/copy_mops=of_copying")},
+	{name: "store-xeon", columns: strings.Fields("op mode threads mops mops_min mops_max limit_mops share_of_limit=of_limit")},
+	{name: "store-aims", columns: strings.Fields("what aim measured")},
+	{name: "pebble", commands: []string{
 		"{bin} bench store --records 10000000 --peer pebble --distributions uniform --ops read,mixed --modes plain,batch --json {json}",
-	}, strings.Fields("store " + storeColumns + " ratio_to_peer")},
-	{"cold", []string{
+	}, columns: strings.Fields("store " + storeColumns + " ratio_to_peer")},
+	{name: "cold", commands: []string{
 		"{bin} bench store --records 50000000 --cold --ops read --modes batch,async --distributions uniform --json {json}",
-	}, strings.Fields(storeColumns + " hit_memory hit_device")},
-	{"device", []string{
+	}, columns: strings.Fields(storeColumns + " hit_memory hit_device")},
+	{name: "device", commands: []string{
 		"{bin} bench device --op read,write,grow --block 4KiB --depth 1,32,128 --json {json}",
 		"{bin} bench device --op read --block 512 --verify blocks --depth 1,32,128 --json {json}",
 		"{bin} bench device --op store --block 64 --depth 1,32,128 --json {json}",
-	}, strings.Fields("device op block depth iops mean_us p99_us fio_iops fio_mean_us cpu_us allocs_per_op")},
-	{"cache", []string{
+	}, columns: strings.Fields("device op block depth iops fio_iops iops/fio_iops=over_fio mean_us fio_mean_us p99_us cpu_us allocs_per_op")},
+	{name: "device-aims", columns: strings.Fields("what aim measured")},
+	{name: "cache", commands: []string{
 		"{bin} bench cache --transport shm --net none --config 1,0,1,1 --json {json}",
 		"{bin} bench cache --transport shm --net rdma --config 1,0,1,1 --json {json}",
 		"{bin} bench cache --transport tcp --mode callback --config 1,0,1,1 --config 1,1,64,16 --json {json}",
-	}, strings.Fields(cacheColumns)},
-	{"migrate", []string{
+	}, columns: strings.Fields(cacheColumns), skip: "path=fabric"},
+	{name: "migrate", commands: []string{
 		"{bin} bench migrate --rounds 15 --json {json}",
-	}, strings.Fields("transport net pause op capacity seconds of_copy before.mops=before during.mops=during during_over_before during_over_beside")},
-	{"compare", []string{
+	}, columns: strings.Fields("transport net pause op capacity seconds of_copy before.mops=before during.mops=during during_over_before during_over_beside")},
+	{name: "redy-aims", columns: strings.Fields("what aim measured")},
+	{name: "compare", commands: []string{
 		"{bin} ycsb compare --devices redy,smb,ssd --threads 1,2 --rounds 5 --distributions uniform,zipfian --report= --json {json}",
 		"{bin} ycsb compare --devices redy,ssd --threads 1,2 --rounds 5 --distributions zipfian --read-cache 0.5 --report= --json {json}",
-	}, strings.Fields(ycsbColumns)},
-	{"suite", []string{
+	}, columns: strings.Fields(ycsbColumns)},
+	{name: "suite", commands: []string{
 		"{bin} ycsb suite --stores redykv,map,empty --operations 600000 --rounds 5 --json {json}",
-	}, strings.Fields("workload store threads ops=ops_a_second ops_least ops_most p50_us p99_us")},
-	{"server", []string{
+	}, columns: strings.Fields("workload store threads ops=ops_a_second ops_least ops_most p999_us max_us failed")},
+	{name: "server", commands: []string{
 		"scripts/bench-server --bin {bin} --json {json}",
-	}, strings.Fields("op value connections pipeline redis.ops=redis redykv.ops=redykv ratio p99_ratio")},
-	{"paper", []string{
-		"{bin} paper run all --scale machine --out {dir}",
+	}, columns: strings.Fields("op value connections pipeline redis.ops=redis redykv.ops=redykv ratio p99_ratio")},
+	{name: "paper", commands: []string{
+		"{bin} paper run all --scale quick --out {dir}",
 		"mv {dir}/claims.jsonl {json}",
-	}, strings.Fields("figure claim unit paper ours least most bound holds")},
+	}, columns: strings.Fields("figure claim unit paper ours least most bound holds")},
+	{name: "paper-stores", columns: strings.Fields("figure paper measured")},
+	{name: "paper-values", columns: strings.Fields("figure paper measured")},
+	{name: "paper-caches", columns: strings.Fields("figure paper measured")},
+	{name: "manager", columns: strings.Fields("what aim measured")},
+	{name: "tcp", columns: strings.Fields("config=c,s,b,q kernel=placed_by_the_kernel,_µs apart=a_processor_each,_µs")},
 }
 
 // measured is the content of docs/measured/PART.json.
@@ -131,7 +144,7 @@ func run(names []string) error {
 		}
 	}
 	for _, p := range parts {
-		if !slices.Contains(names, p.name) && !slices.Contains(names, "all") {
+		if p.commands == nil || !slices.Contains(names, p.name) && !slices.Contains(names, "all") {
 			continue
 		}
 		m := measured{Machine: machine.Describe(), Date: time.Now().UTC().Format(time.DateOnly), Revision: strings.TrimSpace(string(revision))}
@@ -182,28 +195,34 @@ func render() error {
 	if err != nil {
 		return err
 	}
+	if text, err = rendered(text, folder); err != nil {
+		return err
+	}
+	return os.WriteFile(document, text, 0o644)
+}
+
+// rendered returns the document with the tables of all parts that folder has.
+func rendered(text []byte, folder string) ([]byte, error) {
 	for _, p := range parts {
 		data, err := os.ReadFile(filepath.Join(folder, p.name+".json"))
 		if errors.Is(err, os.ErrNotExist) {
 			continue
 		}
 		if err != nil {
-			return err
+			return nil, err
 		}
 		table, err := p.table(data)
 		if err != nil {
-			return fmt.Errorf("%s: %w", p.name, err)
+			return nil, fmt.Errorf("%s: %w", p.name, err)
 		}
-		place := regexp.MustCompile(`(?s)(<!-- measured ` + p.name + ` -->\n).*?(<!-- end -->)`)
-		if !place.Match(text) {
-			return fmt.Errorf("%s has no lines <!-- measured %s --> and <!-- end -->", document, p.name)
+		before, rest, found := bytes.Cut(text, []byte("<!-- measured "+p.name+" -->\n"))
+		_, after, ended := bytes.Cut(rest, []byte("<!-- end -->"))
+		if !found || !ended {
+			return nil, fmt.Errorf("%s has no lines <!-- measured %s --> and <!-- end -->", document, p.name)
 		}
-		text = place.ReplaceAllFunc(text, func(found []byte) []byte {
-			ends := place.FindSubmatch(found)
-			return slices.Concat(ends[1], table, ends[2])
-		})
+		text = slices.Concat(before, []byte("<!-- measured "+p.name+" -->\n"), table, []byte("<!-- end -->"), after)
 	}
-	return os.WriteFile(document, text, 0o644)
+	return text, nil
 }
 
 // table returns the part's table in Markdown, stamped with its origin.
@@ -228,6 +247,9 @@ func (p part) table(data []byte) ([]byte, error) {
 		if err := json.Unmarshal(line, &row); err != nil {
 			return nil, err
 		}
+		if field, value, found := strings.Cut(p.skip, "="); found && row[field] == value {
+			continue
+		}
 		for _, f := range fields {
 			fmt.Fprintf(&b, "| %s ", cell(row, f))
 		}
@@ -238,6 +260,14 @@ func (p part) table(data []byte) ([]byte, error) {
 
 // cell returns a value as the table shows it: numbers with three significant digits.
 func cell(row map[string]any, field string) string {
+	if a, b, quotient := strings.Cut(field, "/"); quotient {
+		over, _ := row[a].(float64)
+		under, _ := row[b].(float64)
+		if under == 0 {
+			return ""
+		}
+		return fmt.Sprintf("%.2f", over/under)
+	}
 	if outer, inner, nested := strings.Cut(field, "."); nested {
 		within, _ := row[outer].(map[string]any)
 		return cell(within, inner)
@@ -248,7 +278,7 @@ func cell(row map[string]any, field string) string {
 	case bool:
 		return map[bool]string{true: "yes", false: "no"}[v]
 	case float64:
-		if v == float64(int64(v)) || v >= 1000 || v <= -1000 {
+		if v == float64(int64(v)) || math.Abs(v) >= 1000 || math.Abs(v) < 0.001 {
 			return fmt.Sprintf("%.0f", v)
 		}
 		return fmt.Sprintf("%.3g", v)
