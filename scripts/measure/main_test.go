@@ -23,14 +23,12 @@ func TestDocumentIsRendered(t *testing.T) {
 	}
 }
 
-func TestCell(t *testing.T) {
-	row := map[string]any{"iops": 1500.0, "fio_iops": 1000.0, "mops": 0.12345, "before": map[string]any{"mops": 2.0}, "holds": true, "text": "a|b"}
-	for field, want := range map[string]string{
-		"iops": "1500", "iops/fio_iops": "1.50", "iops/none": "", "mops": "0.123", "before.mops": "2",
-		"holds": "yes", "text": `a\|b`, "none": "",
-	} {
-		if got := cell(row, field); got != want {
-			t.Errorf("cell %s is %q, want %q", field, got, want)
-		}
+func TestTable(t *testing.T) {
+	p := part{columns: []string{"op", "mops=Mop/s", "redis.ops=redis", "mops/limit=of_limit", "few", "holds", "none"}, skip: "op=raw"}
+	got, err := p.table([]byte(`{"machine":"M","date":"2026-01-02","revision":"abc","commands":["redykv x"],
+		"rows":[{"op":"raw"},{"op":"a|b","mops":1.23456,"limit":2,"few":1e-6,"redis":{"ops":123456.7},"holds":true}]}`))
+	want := "`redykv x`; M; 2026-01-02, revision abc.\n\n| op | Mop/s | redis | of limit | few | holds | none |\n|---|---|---|---|---|---|---|\n| a\\|b | 1.23 | 123457 | 0.62 | 0 | yes |  |\n"
+	if err != nil || string(got) != want {
+		t.Errorf("got\n%s, %v, want\n%s", got, err, want)
 	}
 }
