@@ -5,9 +5,9 @@
 //	go run ./scripts/measure render          write the tables into docs/measured.md
 //
 // Run builds redykv, runs the commands of a part, and writes their rows with machine, date
-// and revision to docs/measured/PART.json. Render replaces what stands in docs/measured.md
+// and revision to docs/measured/PART.json. Render replaces the text of docs/measured.md
 // between the lines <!-- measured PART --> and <!-- end --> by the table of the part.
-// Both are run in the repository's root, the first on a machine that does nothing else.
+// Run both in the repository's root, the first on an idle machine.
 package main
 
 import (
@@ -140,7 +140,7 @@ func run(names []string) error {
 	}
 	for _, name := range names {
 		if name != "all" && !slices.ContainsFunc(parts, func(p part) bool { return p.name == name }) {
-			return fmt.Errorf("there is no part %q", name)
+			return fmt.Errorf("unknown part %q: want all, or names of parts in scripts/measure/main.go", name)
 		}
 	}
 	for _, p := range parts {
