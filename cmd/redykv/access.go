@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
@@ -21,33 +22,22 @@ type accessFlags struct {
 }
 
 func (f *accessFlags) add(flags *pflag.FlagSet) {
-	flags.StringVar(&f.token, "manager-token", "", "`FILE` with the token for the manager (default: what $"+access.TokenEnv+" says, or none)")
-	flags.StringVar(&f.ca, "manager-ca", "", "`FILE` with the certificates by which the manager is known (default: what $"+access.CAEnv+" says, or the system's)")
+	flags.StringVar(&f.token, "manager-token", "", "`FILE` with the token for the manager (default: the token in $"+access.TokenEnv+", if set)")
+	flags.StringVar(&f.ca, "manager-ca", "", "`FILE` with the certificates that verify the manager, in PEM (default: the file in $"+access.CAEnv+", or the system's certificates)")
 }
 
-// access returns the credentials from the flags and the environment.
-func (f accessFlags) access() (access.Credentials, error) {
+// dial returns a client of the manager, with the credentials of the flags and the environment.
+func (f accessFlags) dial(url string) (access.Client, error) {
 	a := access.FromEnv()
-	if f.ca != "" {
-		a.CA = f.ca
-	}
+	a.CA = cmp.Or(f.ca, a.CA)
 	if f.token != "" {
 		text, err := os.ReadFile(f.token)
 		if err != nil {
-			return a, fmt.Errorf("--manager-token: %w", err)
+			return nil, fmt.Errorf("--manager-token: %w", err)
 		}
 		if a.Token = strings.TrimSpace(string(text)); a.Token == "" {
-			return a, usagef("--manager-token %s: the file is empty", f.token)
+			return nil, usagef("--manager-token %s: the file is empty", f.token)
 		}
-	}
-	return a, nil
-}
-
-// dial returns a client of the manager.
-func (f accessFlags) dial(url string) (access.Client, error) {
-	a, err := f.access()
-	if err != nil {
-		return nil, err
 	}
 	return access.DialWith(url, a)
 }
@@ -70,7 +60,7 @@ func (f managerFlag) client() (access.Client, error) {
 	return f.access.dial(f.url)
 }
 
-// guardFlags are the flags that decide which clients a manager accepts.
+// guardFlags are the flags that decide which callers a manager accepts.
 type guardFlags struct {
 	cert     string
 	key      string
@@ -80,22 +70,22 @@ type guardFlags struct {
 }
 
 func (f *guardFlags) add(flags *pflag.FlagSet) {
-	flags.StringVar(&f.cert, "api-cert", "", "`FILE` with the certificate of the control API, which is served over TLS then; it may be renewed in its place")
-	flags.StringVar(&f.key, "api-key", "", "`FILE` with the key of --api-cert")
-	flags.StringVar(&f.clientCA, "api-client-ca", "", "`FILE` with the certificates that have to have signed those of callers")
-	flags.StringVar(&f.tokens, "tokens", "", "`FILE` with the tokens that callers need: on each line a name, roles (client, server, operator), when it expires (never, or 2030-12-31T00:00:00Z), and the token")
-	flags.BoolVar(&f.insecure, "insecure", false, "let anybody in who reaches an address that is not this machine's alone")
+	flags.StringVar(&f.cert, "api-cert", "", "`FILE` with the certificate of the control API, in PEM: serves the API over TLS; the file is read again when it changes")
+	flags.StringVar(&f.key, "api-key", "", "`FILE` with the private key of --api-cert, in PEM")
+	flags.StringVar(&f.clientCA, "api-client-ca", "", "`FILE` with authorities, in PEM: callers must show a certificate signed by one of them")
+	flags.StringVar(&f.tokens, "tokens", "", "`FILE` with the tokens that are accepted, one per line: a name, roles (client, server, operator), expiry (never, or 2030-12-31T00:00:00Z), and the token")
+	flags.BoolVar(&f.insecure, "insecure", false, "accept calls without TLS and tokens at an address that other machines can reach")
 }
 
 // check checks the flags against the address.
 func (f guardFlags) check(listen string) error {
 	switch {
 	case (f.cert == "") != (f.key == ""):
-		return usagef("--api-cert and --api-key go together")
+		return usagef("--api-cert and --api-key must be given together")
 	case f.clientCA != "" && f.cert == "":
-		return usagef("--api-client-ca takes --api-cert")
+		return usagef("--api-client-ca requires --api-cert")
 	case !f.insecure && (f.cert == "" || f.tokens == "") && !access.Loopback(listen):
-		return usagef("--listen %s can be reached from other machines: that takes --api-cert and --tokens, or --insecure", listen)
+		return usagef("--listen %s can be reached from other machines: it requires --api-cert and --tokens, or --insecure", listen)
 	}
 	return nil
 }
@@ -126,16 +116,16 @@ func (f guardFlags) apply(opts *manager.Options, launches bool, log *slog.Logger
 			return fmt.Errorf("--api-client-ca: %w", err)
 		}
 		if err := signedFor(cert, opts.TLS.ClientCAs); launches && err != nil {
-			return fmt.Errorf("--api-client-ca %s: the servers that a manager starts show it --api-cert %s, with which they would not be let in: %w", f.clientCA, f.cert, err)
+			return fmt.Errorf("--api-client-ca %s: servers started by the manager present --api-cert %s, which these authorities reject: %w", f.clientCA, f.cert, err)
 		}
-		askCallers(opts.TLS, f.clientCA)
+		requireClientCertificates(opts.TLS, f.clientCA)
 		opts.Access.Cert, opts.Access.Key = f.cert, f.key
 	}
 	return nil
 }
 
 // signedFor returns an error if authorities would reject a client with the certificate:
-// another authority has signed it, or it is for servers only.
+// another authority signed it, or it is for servers only.
 func signedFor(cert *tls.Certificate, authorities *x509.CertPool) error {
 	chain := x509.NewCertPool()
 	for _, der := range cert.Certificate[1:] {

@@ -18,8 +18,8 @@ import (
 	"github.com/redykv/redykv/internal/fabric/transport"
 	"github.com/redykv/redykv/internal/units"
 	"github.com/redykv/redykv/manager"
-	"github.com/redykv/redykv/redytier"
 	"github.com/redykv/redykv/server"
+	"github.com/redykv/redykv/ycsb"
 )
 
 // benchCacheFlags are the flags of bench cache.
@@ -40,25 +40,25 @@ func newBenchCacheCmd() *cobra.Command {
 	f := benchCacheFlags{capacity: 256 << 20, log: logFlags{level: slog.LevelWarn}}
 	cmd := &cobra.Command{
 		Use:   "cache",
-		Short: "Measure a Redy cache beside its transport",
-		Long: `Read and write a Redy cache at random addresses: each operation of each size with
-each configuration, with c threads that keep b x q requests pending each. The
-transport alone (path fabric) is measured alternately, with one request in flight
-and with as many as the cache.
+		Short: "Measure a Redy cache, compared with its transport",
+		Long: `Reads and writes a Redy cache at random addresses: each operation and size with each
+configuration, by c threads that keep b x q requests pending each. The transport alone
+(path fabric) is measured alternately, with one request in flight and with as many as
+the cache has.
 
 A configuration is c,s,b,q: client threads, server threads, requests in a batch, and
 batches in flight on a connection. Batches of one are one-sided (s may be 0 then).
 
   session   each thread owns a session and polls it: run to completion
-  callback  each thread hands requests to a client thread of the cache, which
-            calls back
+  callback  each thread hands requests to a client thread of the cache, which calls
+            back
 
 A manager runs in this process and starts the cache server as a second process (over
-mem: in this one), unless --connect names a manager. Then the transport is measured
-only if --raw has the address of redykv bench fabric --listen.
+mem: in this one), unless --connect names a manager. In that case the transport is
+measured only if --raw has the address of redykv bench fabric --listen.
 
 The mean latency is the number in flight over the throughput; percentiles are of a
-sample. Ratios compare with rows of path fabric of the same run.`,
+sample. Ratios are to rows of path fabric of the same run.`,
 		Example: `  redykv bench cache --transport shm --net rdma --config 1,0,1,1 --size 8,4KiB
   redykv bench cache --transport tcp --config 1,1,64,16 --size 16 --op read,write
   redykv bench cache --mode callback --config 1,1,1,1 --tuning locks+two-sided --tuning two-sided --tuning on`,
@@ -67,20 +67,20 @@ sample. Ratios compare with rows of path fabric of the same run.`,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.spec.Transport, "transport", "shm", "transport: "+strings.Join(transport.Names(), ", "))
-	flags.StringVar(&f.spec.Net, "net", "none", "model of the network in between: none, rdma, or a round trip and a bandwidth like 2.9us,100Gbit")
+	flags.StringVar(&f.spec.Net, "net", "none", "model of the network between client and server: none, rdma, or a round trip and a bandwidth like 2.9us,100Gbit")
 	flags.StringSliceVar(&f.ops, "op", []string{"read", "write"}, "operations: "+fabricbench.Names(cachebench.Ops)+", or mixed:95 for 95 % reads")
-	flags.StringSliceVar(&f.sizes, "size", []string{"8", "64", "1KiB", "4KiB"}, "sizes of a request")
+	flags.StringSliceVar(&f.sizes, "size", []string{"8", "64", "1KiB", "4KiB"}, "sizes of requests")
 	flags.StringArrayVar(&f.configs, "config", []string{"1,0,1,1"}, "configuration `c,s,b,q`; may be given several times")
-	flags.StringArrayVar(&f.tunings, "tuning", []string{"on"}, "`switches` to turn off, such as locks+two-sided, out of "+cachebench.SwitchNames()+"; may be given several times")
-	flags.Var(&f.pinning, "server-pinning", "whether threads of the cache's servers stay on one processor each, as --tuning says of client threads: "+affinity.Modes())
-	flags.StringSliceVar(&f.modes, "mode", []string{"session"}, "ways to the cache: "+fabricbench.Names(cachebench.Modes))
-	flags.StringVar(&f.idle, "idle", "", "what an idle thread does: "+fabricbench.Names(fabricbench.Idles)+" (default wait on tcp and where more threads than processors would poll, otherwise poll)")
-	flags.DurationVar(&f.spec.Duration, "duration", time.Second, "time of each measurement, all its slices together")
+	flags.StringArrayVar(&f.tunings, "tuning", []string{"on"}, "on, or `switches` joined by + that change how a session works ("+cachebench.SwitchNames()+"); may be given several times")
+	flags.Var(&f.pinning, "server-pinning", "whether each thread of the cache's servers is pinned to a processor: "+affinity.Modes())
+	flags.StringSliceVar(&f.modes, "mode", []string{"session"}, "how requests are submitted: "+fabricbench.Names(cachebench.Modes))
+	flags.StringVar(&f.idle, "idle", "", "what an idle thread does: "+fabricbench.Names(fabricbench.Idles)+" (default: wait over tcp and if more threads than processors would poll, otherwise poll)")
+	flags.DurationVar(&f.spec.Duration, "duration", time.Second, "time of each measurement, all slices together")
 	flags.Var(&f.capacity, "capacity", "size of the cache")
-	flags.StringVar(&f.connect, "connect", "", "`URL` of a manager that finds the memory")
-	flags.StringVar(&f.raw, "raw", "", "`address` of redykv bench fabric --listen, to measure the transport")
+	flags.StringVar(&f.connect, "connect", "", "`URL` of a manager to allocate the cache from (default: one in this process)")
+	flags.StringVar(&f.raw, "raw", "", "`address` of redykv bench fabric --listen, to measure the transport with --connect")
 	flags.BoolVar(&f.noRaw, "no-raw", false, "do not measure the transport alone")
-	flags.StringVar(&f.jsonPath, "json", "", "file for the results as JSON lines")
+	flags.StringVar(&f.jsonPath, "json", "", "`file` to write the results to, as JSON lines")
 	f.log.add(flags)
 	return cmd
 }
@@ -92,31 +92,23 @@ func (f *benchCacheFlags) parse() (err error) {
 	case !slices.Contains(transport.Names(), s.Transport):
 		return fmt.Errorf("unknown transport %q: want one of %s", s.Transport, strings.Join(transport.Names(), ", "))
 	case s.Transport == mem.Name && (f.connect != "" || f.raw != ""):
-		return errors.New("--connect and --raw: mem stays within a process")
+		return errors.New("--connect and --raw: transport mem works within one process only")
 	case f.connect != "" && f.pinning != server.PinAuto:
-		return errors.New("--server-pinning: the servers of --connect were started already")
+		return errors.New("--server-pinning: not possible with --connect, whose servers are already running")
 	case f.noRaw && f.raw != "":
-		return errors.New("--no-raw and --raw: one or the other")
+		return errors.New("--no-raw and --raw exclude each other")
 	}
 	if err := checkURL("--connect", f.connect); err != nil {
 		return err
 	}
 	s.Capacity = int64(f.capacity)
-	var configs []redytier.Configuration
-	for _, text := range f.configs {
-		c, err := cachebench.ParseConfig(text)
-		if err != nil {
-			return err
-		}
-		configs = append(configs, c)
+	configs, err := parseAll(f.configs, cachebench.ParseConfig)
+	if err != nil {
+		return err
 	}
-	var tunings []redytier.Tuning
-	for _, text := range f.tunings {
-		t, err := cachebench.ParseTuning(text)
-		if err != nil {
-			return err
-		}
-		tunings = append(tunings, t)
+	tunings, err := parseAll(f.tunings, cachebench.ParseTuning)
+	if err != nil {
+		return err
 	}
 	s.Variants = cachebench.Product(configs, tunings)
 	for _, name := range f.ops {
@@ -134,7 +126,7 @@ func (f *benchCacheFlags) parse() (err error) {
 	return s.Check()
 }
 
-func (f *benchCacheFlags) run(cmd *cobra.Command) (err error) {
+func (f *benchCacheFlags) run(cmd *cobra.Command) error {
 	if err := f.parse(); err != nil {
 		return usageError{err}
 	}
@@ -143,24 +135,10 @@ func (f *benchCacheFlags) run(cmd *cobra.Command) (err error) {
 			return err
 		}
 	}
-	var out *outputFile
-	if f.jsonPath != "" {
-		if out, err = openOutput(f.jsonPath); err != nil {
-			return err
-		}
-		defer out.discard()
-	}
-	report, err := f.measure(cmd)
-	if err != nil {
-		return plainly(cmd.Context(), err)
-	}
-	if err := report.WriteTable(cmd.OutOrStdout()); err != nil || out == nil {
-		return err
-	}
-	return out.commit(report.WriteJSON)
+	return runMeasurement(cmd, f.jsonPath, func(p ycsb.Progress) (measurement, error) { return f.measure(cmd, p) })
 }
 
-func (f *benchCacheFlags) measure(cmd *cobra.Command) (report *cachebench.Report, err error) {
+func (f *benchCacheFlags) measure(cmd *cobra.Command, progress ycsb.Progress) (report *cachebench.Report, err error) {
 	log := f.log.logger(cmd)
 	raw, stop, err := f.startRaw(cmd)
 	if err != nil {
@@ -172,7 +150,7 @@ func (f *benchCacheFlags) measure(cmd *cobra.Command) (report *cachebench.Report
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, end()) }()
-	return cachebench.Run(cmd.Context(), mgr, raw, f.spec, log, newProgress(cmd.ErrOrStderr()))
+	return cachebench.Run(cmd.Context(), mgr, raw, f.spec, log, progress)
 }
 
 // startRaw prepares the transport for the raw measurement, if there is one. stop ends what was

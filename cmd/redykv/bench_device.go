@@ -11,6 +11,7 @@ import (
 	devicebench "github.com/redykv/redykv/internal/bench/device"
 	"github.com/redykv/redykv/internal/units"
 	"github.com/redykv/redykv/ssdtier"
+	"github.com/redykv/redykv/ycsb"
 )
 
 // benchDeviceFlags are the flags of bench device.
@@ -28,27 +29,29 @@ func newBenchDeviceCmd() *cobra.Command {
 	f := benchDeviceFlags{size: 1 << 30}
 	cmd := &cobra.Command{
 		Use:   "device",
-		Short: "Measure a device beside fio",
-		Long: `Read and write a device by one queue that one goroutine owns: each operation with
-each size of a block and each number in flight, alternately.
+		Short: "Measure a device, compared with fio",
+		Long: `Reads and writes a device through one queue, owned by one goroutine: each operation
+with each block size and each number in flight, alternately. Operations:
 
-  read   random blocks of a log of --size
-  write  blocks at the end of a log, which is truncated meanwhile and reuses the
-         files that this frees
-  grow   the same in new files
-  store  random records of --block bytes of a store in the device, whose log is --size
-         and 16 times its memory; reads from memory do not count
+  read   reads random blocks of a log of --size
+  write  appends blocks to a log, which is truncated meanwhile and reuses the files
+         that become free
+  grow   appends blocks to new files
+  store  reads random records of --block bytes from a store on the device, whose log
+         is --size and 16 times its memory; reads from memory do not count
 
-  ssd     segment files in --dir, past the page cache; with checksums, in blocks of
-          4 KiB at least
+Devices:
+
+  ssd     segment files in --dir, bypassing the page cache, with checksums; blocks are
+          at least 4 KiB
   smb     files on a Samba server of this machine, over loopback, its share in memory
   redy    a Redy cache; its server is another process on this machine
   memory  the memory of this process
 
-If fio is installed, it and the ssd are measured alternately; it bypasses the page
-cache and uses io_uring. For read it reads whole sectors of the same file, for store the
-blocks of 4 KiB that hold a record. For write it overwrites a file of --size; for grow a
-file that is made for each slice, with space that was never written.
+If fio is installed, it is measured alternately with the ssd. It also bypasses the page
+cache, and uses io_uring. For read it reads whole sectors of the same file, for store
+the blocks of 4 KiB that hold a record. For write it overwrites a file of --size, for
+grow a new file for each slice.
 
 The mean latency is the number in flight over the throughput, for both; percentiles are
 of a sample. CPU us is the processor time of this process for one operation.`,
@@ -63,17 +66,17 @@ of a sample. CPU us is the processor time of this process for one operation.`,
 	flags := cmd.Flags()
 	flags.StringVar(&f.spec.Device, "device", "ssd", "device: "+strings.Join(devicebench.Devices(), ", "))
 	flags.StringSliceVar(&f.ops, "op", []string{"read"}, "operations: "+devicebench.Names())
-	flags.StringSliceVar(&f.blocks, "block", []string{"4KiB"}, "sizes of an operation")
+	flags.StringSliceVar(&f.blocks, "block", []string{"4KiB"}, "block sizes")
 	flags.IntSliceVar(&f.spec.Depths, "depth", []int{1, 32, 128}, "operations in flight")
-	flags.IntVar(&f.spec.Batch, "batch", 0, "most completions that are polled before the next operations start; fio takes 1; 0: 1 for reads, no limit for writes")
-	flags.DurationVar(&f.spec.Duration, "duration", 3*time.Second, "time of each measurement, all its slices together")
+	flags.IntVar(&f.spec.Batch, "batch", 0, "maximum number of completions polled before the next operations start (fio: 1); 0: 1 for reads, no limit for writes")
+	flags.DurationVar(&f.spec.Duration, "duration", 3*time.Second, "time of each measurement, all slices together")
 	flags.Var(&f.size, "size", "size of the log")
-	flags.StringVar(&f.dir, "dir", "", "directory for files, which are removed afterwards; empty: the directory of temporary files")
-	flags.StringVar(&f.engine, "engine", string(ssdtier.EngineAuto), fmt.Sprintf("what reads and writes the ssd: %v", ssdtier.Engines))
-	flags.StringVar(&f.verify, "verify", string(ssdtier.VerifyAll), fmt.Sprintf("which reads of the ssd are verified by checksums: %v; blocks: those that contain a whole block of 4 KiB; others read single sectors", ssdtier.Verifies))
-	flags.StringVar(&f.spec.Net, "net", "none", "model of the network before redy: none, rdma, or a round trip and a bandwidth like 2.9us,100Gbit")
+	flags.StringVar(&f.dir, "dir", "", "directory for files, which are removed afterwards (default: the directory for temporary files)")
+	flags.StringVar(&f.engine, "engine", string(ssdtier.EngineAuto), fmt.Sprintf("I/O engine of the ssd: %v", ssdtier.Engines))
+	flags.StringVar(&f.verify, "verify", string(ssdtier.VerifyAll), fmt.Sprintf("which reads of the ssd are verified by checksums: %v; blocks: only whole blocks of 4 KiB, smaller reads fetch single sectors", ssdtier.Verifies))
+	flags.StringVar(&f.spec.Net, "net", "none", "model of the network to redy: none, rdma, or a round trip and a bandwidth like 2.9us,100Gbit")
 	flags.BoolVar(&f.spec.NoFio, "no-fio", false, "do not measure fio")
-	flags.StringVar(&f.jsonPath, "json", "", "file for the results as JSON lines")
+	flags.StringVar(&f.jsonPath, "json", "", "`file` to write the results to, as JSON lines")
 	return cmd
 }
 
@@ -86,8 +89,7 @@ func (f *benchDeviceFlags) parse() (err error) {
 	if s.Blocks, err = units.ParseSizes(f.blocks); err != nil {
 		return err
 	}
-	s.Size, s.Engine = int64(f.size), ssdtier.Engine(f.engine)
-	s.Verify = ssdtier.Verify(f.verify)
+	s.Size, s.Engine, s.Verify = int64(f.size), ssdtier.Engine(f.engine), ssdtier.Verify(f.verify)
 	return s.Check()
 }
 
@@ -95,25 +97,13 @@ func (f *benchDeviceFlags) run(cmd *cobra.Command) (err error) {
 	if err := f.parse(); err != nil {
 		return usageError{err}
 	}
-	var out *outputFile
-	if f.jsonPath != "" {
-		if out, err = openOutput(f.jsonPath); err != nil {
-			return err
-		}
-		defer out.discard()
-	}
 	work, err := makeWorkDir(f.dir, "redykv-bench-*")
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, work.remove()) }()
 	f.spec.Dir = work.dir.Path
-	report, err := devicebench.Run(cmd.Context(), f.spec, newProgress(cmd.ErrOrStderr()))
-	if err != nil {
-		return plainly(cmd.Context(), err)
-	}
-	if err := report.WriteTable(cmd.OutOrStdout()); err != nil || out == nil {
-		return err
-	}
-	return out.commit(report.WriteJSON)
+	return runMeasurement(cmd, f.jsonPath, func(p ycsb.Progress) (measurement, error) {
+		return devicebench.Run(cmd.Context(), f.spec, p)
+	})
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/redykv/redykv/internal/units"
 	"github.com/redykv/redykv/manager/api"
 	"github.com/redykv/redykv/manager/node"
+	"github.com/redykv/redykv/ycsb"
 )
 
 // benchFabricReady begins the line with which the server prints its address.
@@ -40,22 +41,22 @@ func newBenchFabricCmd() *cobra.Command {
 	f := benchFabricFlags{memory: 256 << 20}
 	cmd := &cobra.Command{
 		Use:   "fabric [--listen [ADDR]]",
-		Short: "Measure a transport raw",
-		Long: `Read and write a region of another process at random addresses, as ib_read_lat,
-ib_write_lat and ib_read_bw do over RDMA verbs, by one queue pair that one goroutine
-owns: each operation with each size and each number in flight, alternately.
+		Short: "Measure a transport alone",
+		Long: `Reads and writes memory of another process at random addresses, like ib_read_lat,
+ib_write_lat and ib_read_bw over RDMA verbs, through one queue pair, owned by one
+goroutine: each operation with each size and each number in flight, alternately.
 
   read, write  one-sided
   mixed        one read for each write; mixed:95 is 95 % reads
-  message      a write that notifies the other side, which answers with another one
+  message      a write that notifies the server, which answers with another one
 
-The other side is started as a second process (over mem: in this one), unless
---connect has its address: then it was started with --listen, on another machine.
-Some transports need an address to listen at, such as 10.0.0.2:7073.
+The server is started as a second process (over mem: in this one). With --connect it
+is one that was started with --listen, usually on another machine; some transports need
+an address to listen on, such as 10.0.0.2:7073.
 
 The mean latency is the number in flight over the throughput; percentiles are of a
 sample, so that reading the clock takes at most 2 % of the time. allocs/op counts
-objects of this side's heap.`,
+allocations of this process.`,
 		Example: `  redykv bench fabric --transport shm --size 8,64,4KiB --depth 1,16
   redykv bench fabric --transport tcp --listen 10.0.0.2:7073
   redykv bench fabric --transport tcp --connect 10.0.0.2:7073`,
@@ -64,16 +65,16 @@ objects of this side's heap.`,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.spec.Transport, "transport", "shm", "transport: "+strings.Join(transport.Names(), ", "))
-	flags.StringVar(&f.net, "net", "none", "model of the network in between: none, rdma, or a round trip and a bandwidth like 2.9us,100Gbit")
+	flags.StringVar(&f.net, "net", "none", "model of the network between client and server: none, rdma, or a round trip and a bandwidth like 2.9us,100Gbit")
 	flags.StringSliceVar(&f.ops, "op", []string{"read", "write"}, "operations: "+fabricbench.Names(fabricbench.Ops)+", or mixed:95 for 95 % reads")
-	flags.StringSliceVar(&f.sizes, "size", []string{"8", "64", "1KiB", "4KiB"}, "sizes of an operation")
+	flags.StringSliceVar(&f.sizes, "size", []string{"8", "64", "1KiB", "4KiB"}, "sizes of operations")
 	flags.IntSliceVar(&f.spec.Depths, "depth", []int{1, 16}, "operations in flight")
-	flags.StringVar(&f.idle, "idle", "", "what an idle side does: "+fabricbench.Names(fabricbench.Idles)+" (default wait on tcp, otherwise poll)")
-	flags.DurationVar(&f.spec.Duration, "duration", time.Second, "time of each measurement, all its slices together")
-	flags.Var(&f.memory, "memory", "memory that the other side lends to each peer")
-	flags.StringVar(&f.connect, "connect", "", "`address` of the other side, started with --listen")
-	flags.BoolVar(&f.listen, "listen", false, "be the other side, at that address if given, until interrupted")
-	flags.StringVar(&f.jsonPath, "json", "", "file for the results as JSON lines")
+	flags.StringVar(&f.idle, "idle", "", "what client and server do while idle: "+fabricbench.Names(fabricbench.Idles)+" (default: wait over tcp, otherwise poll)")
+	flags.DurationVar(&f.spec.Duration, "duration", time.Second, "time of each measurement, all slices together")
+	flags.Var(&f.memory, "memory", "memory that the server lends to each client")
+	flags.StringVar(&f.connect, "connect", "", "`address` of a server started with --listen")
+	flags.BoolVar(&f.listen, "listen", false, "run as the server, at the given address if any, until interrupted")
+	flags.StringVar(&f.jsonPath, "json", "", "`file` to write the results to, as JSON lines")
 	flags.BoolVar(&f.untilStdin, "until-stdin-ends", false, "with --listen: exit when standard input ends")
 	return cmd
 }
@@ -87,9 +88,9 @@ func (f *benchFabricFlags) parse(cmd *cobra.Command, args []string) (err error) 
 	case len(args) > 0 && !f.listen:
 		return fmt.Errorf("unknown command %q for %q", args[0], cmd.CommandPath())
 	case f.listen && f.connect != "":
-		return errors.New("--listen and --connect: this is one side or the other")
+		return errors.New("--listen and --connect exclude each other")
 	case (f.listen || f.connect != "") && s.Transport == mem.Name:
-		return errors.New("--listen and --connect: mem stays within a process")
+		return errors.New("--listen and --connect: transport mem works within one process only")
 	case f.memory < fabricbench.MinMemory:
 		return fmt.Errorf("--memory %v: want at least %v", f.memory, units.Size(fabricbench.MinMemory))
 	}
@@ -125,25 +126,16 @@ func (f *benchFabricFlags) run(cmd *cobra.Command, args []string) (err error) {
 	if f.listen {
 		return f.serve(cmd, p, args)
 	}
-	var out *outputFile
-	if f.jsonPath != "" {
-		if out, err = openOutput(f.jsonPath); err != nil {
-			return err
+	return runMeasurement(cmd, f.jsonPath, func(progress ycsb.Progress) (measurement, error) {
+		addr, stop := f.connect, func() error { return nil }
+		if addr == "" {
+			if addr, stop, err = startFabric(cmd, p, int(f.memory)); err != nil {
+				return nil, err
+			}
 		}
-		defer out.discard()
-	}
-	addr, stop, err := f.otherSide(cmd, p)
-	if err != nil {
-		return plainly(cmd.Context(), err)
-	}
-	report, err := fabricbench.Run(cmd.Context(), p, addr, f.spec, newProgress(cmd.ErrOrStderr()))
-	if err = errors.Join(err, stop()); err != nil {
-		return plainly(cmd.Context(), err)
-	}
-	if err := report.WriteTable(cmd.OutOrStdout()); err != nil || out == nil {
-		return err
-	}
-	return out.commit(report.WriteJSON)
+		report, err := fabricbench.Run(cmd.Context(), p, addr, f.spec, progress)
+		return report, errors.Join(err, stop())
+	})
 }
 
 // checkMemory returns an error for a size larger than this machine's memory.
@@ -164,14 +156,6 @@ func (f *benchFabricFlags) serve(cmd *cobra.Command, p fabric.Provider, args []s
 	return fabricbench.Serve(ctx, p, addr, int(f.memory), func(addr string) {
 		fmt.Fprintln(cmd.OutOrStdout(), benchFabricReady+addr)
 	})
-}
-
-// otherSide returns the server's address. It starts a server if there is none; stop ends that.
-func (f *benchFabricFlags) otherSide(cmd *cobra.Command, p fabric.Provider) (addr string, stop func() error, err error) {
-	if f.connect != "" {
-		return f.connect, func() error { return nil }, nil
-	}
-	return startFabric(cmd, p, int(f.memory))
 }
 
 // startFabric starts a server on a provider's transport. It lends memory bytes to each peer.

@@ -1,75 +1,42 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"text/tabwriter"
-	"time"
 
 	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
 
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/units"
+	"github.com/redykv/redykv/manager/access"
 	"github.com/redykv/redykv/manager/plan"
 )
 
 func newCacheCmd() *cobra.Command {
-	return newGroup("cache", "Look at the caches of a running manager",
+	return newGroup("cache", "Show the caches of a running manager",
 		newCacheListCmd(), newCacheDescribeCmd())
 }
 
 func newCacheListCmd() *cobra.Command {
-	var f listFlags
-	cmd := &cobra.Command{
-		Use:   "list",
-		Short: "List caches, what they have and what they cost",
-		Args:  usageArgs(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			client, err := f.client()
-			if err != nil {
-				return err
+	return newAnswerCmd("list", "List caches with their size, VMs and price", cobra.NoArgs,
+		func(ctx context.Context, m access.Client, _ []string) (*connect.Response[managerv1.DescribeResponse], error) {
+			r, err := m.Describe(ctx, connect.NewRequest(&managerv1.DescribeRequest{}))
+			if err == nil {
+				r.Msg = &managerv1.DescribeResponse{Caches: r.Msg.GetCaches()}
 			}
-			r, err := client.Describe(cmd.Context(), connect.NewRequest(&managerv1.DescribeRequest{}))
-			if err != nil {
-				return err
-			}
-			caches := r.Msg.GetCaches()
-			return f.print(cmd, &managerv1.DescribeResponse{Caches: caches}, func(w io.Writer) error { return printCaches(w, caches) })
+			return r, err
 		},
-	}
-	f.add(cmd.Flags())
-	return cmd
+		func(w io.Writer, r *managerv1.DescribeResponse) error { return printCaches(w, r.GetCaches()) })
 }
 
 func newCacheDescribeCmd() *cobra.Command {
-	var f listFlags
-	cmd := &cobra.Command{
-		Use:   "describe ID",
-		Short: "Say which VMs a cache has, why these and why not others",
-		Args:  usageArgs(cobra.ExactArgs(1)),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			client, err := f.client()
-			if err != nil {
-				return err
-			}
-			r, err := client.DescribeCache(cmd.Context(), connect.NewRequest(&managerv1.DescribeCacheRequest{CacheId: args[0]}))
-			if err != nil {
-				return err
-			}
-			return f.print(cmd, r.Msg, func(w io.Writer) error { return printCache(w, r.Msg) })
-		},
-	}
-	f.add(cmd.Flags())
-	return cmd
-}
-
-// table writes rows of tab-separated cells in columns.
-func table(w io.Writer, head string, rows func(*tabwriter.Writer)) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, head)
-	rows(t)
-	return t.Flush()
+	return newAnswerCmd("describe ID", "Show the VMs of a cache, and why they were chosen", cobra.ExactArgs(1),
+		func(ctx context.Context, m access.Client, args []string) (*connect.Response[managerv1.DescribeCacheResponse], error) {
+			return m.DescribeCache(ctx, connect.NewRequest(&managerv1.DescribeCacheRequest{CacheId: args[0]}))
+		}, printCache)
 }
 
 func printCaches(w io.Writer, caches []*managerv1.Cache) error {
@@ -102,12 +69,11 @@ func printCache(w io.Writer, r *managerv1.DescribeCacheResponse) error {
 		return err
 	}
 	if d := c.GetDurationSeconds(); d > 0 && c.GetCreatedUnixMs() > 0 {
-		end := time.UnixMilli(c.GetCreatedUnixMs()).Add(time.Duration(d) * time.Second)
 		then := "it is not deleted then"
 		if r.GetDurationEnforced() {
 			then = "it is deleted then"
 		}
-		fmt.Fprintf(w, "expected to be needed until %s; %s\n", end.UTC().Format(time.RFC3339), then)
+		fmt.Fprintf(w, "expected to be needed until %s; %s\n", timeText(c.GetCreatedUnixMs()+1000*d), then)
 	}
 	fmt.Fprintln(w)
 	err := table(w, "GRANT\tVM\tTYPE\tREGIONS\tCORES\tPRICE\t", func(t *tabwriter.Writer) {
@@ -117,7 +83,7 @@ func printCache(w io.Writer, r *managerv1.DescribeCacheResponse) error {
 			case !s.GetVm().GetHealthy():
 				note = "failed"
 			case s.GetVm().GetLeaving():
-				note = "reclaimed at " + time.UnixMilli(s.GetVm().GetDeadlineUnixMs()).UTC().Format(time.RFC3339)
+				note = "reclaimed at " + timeText(s.GetVm().GetDeadlineUnixMs())
 			case s.GetPending():
 				note = "the cache is moving there"
 			}
@@ -135,7 +101,7 @@ func printCache(w io.Writer, r *managerv1.DescribeCacheResponse) error {
 
 // printDecision prints which VMs were chosen and why.
 func printDecision(w io.Writer, d *managerv1.Decision) error {
-	fmt.Fprintf(w, "\n%s at %s: %v\n", d.GetWhat(), time.UnixMilli(d.GetAtUnixMs()).UTC().Format(time.RFC3339), plan.Price(d.GetPriceMicros()))
+	fmt.Fprintf(w, "\n%s at %s: %v\n", d.GetWhat(), timeText(d.GetAtUnixMs()), plan.Price(d.GetPriceMicros()))
 	return table(w, "WHAT\tDISTANCE\tPRICE\tWHY", func(t *tabwriter.Writer) {
 		for _, s := range d.GetSites() {
 			price := "-"

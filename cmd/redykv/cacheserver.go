@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -45,35 +46,36 @@ func newCacheServerCmd() *cobra.Command {
 	f := cacheServerFlags{log: logFlags{level: slog.LevelInfo}}
 	cmd := &cobra.Command{
 		Use:   "cacheserver",
-		Short: "Lend this machine's memory to caches",
+		Short: "Run a cache server, which lends this machine's memory to caches",
 		Long: `Runs a cache server until it is interrupted, and keeps it registered with a
-manager. A line on standard output says when it is ready. Memory is taken when
-a cache asks for it and given back when the cache goes.
+manager. It prints a line when it is ready. Memory is allocated when a cache gets
+it, and released with the cache.
 
-Interrupted, it tells its manager that it is leaving and stays until the caches
-have moved away, for --notice at most; interrupted again, it ends at once.
+When it is interrupted, it announces to its manager that it leaves, and runs on
+until the caches have moved away, for --notice at most. A second interrupt ends it
+at once.
 
-The addresses it listens at are those it tells its clients: name an interface
-that they can reach. With --cores 0 it serves one-sided access only.`,
+Clients use the addresses it listens on: name an interface that they can reach.
+With --cores 0 it serves one-sided access only.`,
 		Example: `  redykv cacheserver --memory 8GiB --cores 1 --transport tcp \
     --listen 10.0.0.2:7071 --fabric-listen 10.0.0.2:7072 --manager http://10.0.0.1:7070`,
 		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return runCacheServer(cmd, f) },
 	}
 	flags := cmd.Flags()
-	flags.Var(&f.memory, "memory", "most memory to lend (required)")
-	flags.Uint32Var(&f.cores, "cores", 0, "most server threads of all caches together")
-	flags.Uint32Var(&f.distance, "distance", 0, "switches between this machine and its clients; 0: not known")
-	flags.StringVar(&f.transport, "transport", "tcp", "how the memory is reached: "+strings.Join(transport.BetweenProcesses(), ", "))
-	flags.StringVar(&f.listen, "listen", "127.0.0.1:0", "address of the control API")
-	flags.StringVar(&f.fabricListen, "fabric-listen", "", "address of the fabric (default for tcp 127.0.0.1:0, for verbs that of an RDMA device)")
+	flags.Var(&f.memory, "memory", "memory to lend (required)")
+	flags.Uint32Var(&f.cores, "cores", 0, "maximum number of server threads, of all caches together")
+	flags.Uint32Var(&f.distance, "distance", 0, "distance to clients, in switches; 0: unknown")
+	flags.StringVar(&f.transport, "transport", "tcp", "transport to clients: "+strings.Join(transport.BetweenProcesses(), ", "))
+	flags.StringVar(&f.listen, "listen", "127.0.0.1:0", "address to serve the control API on")
+	flags.StringVar(&f.fabricListen, "fabric-listen", "", "address to serve the transport on (default: 127.0.0.1:0 for tcp, that of an RDMA device for verbs)")
 	flags.StringVar(&f.manager, "manager", "", "`URL` of the manager to register with (required)")
-	flags.StringVar(&f.vmID, "vm-id", "", "id to register with, of this process alone (default: a random one)")
-	flags.Float64Var(&f.price, "price", 0, "dollars an hour for all of the memory: caches pay for what they have of it")
-	flags.Var(&f.pinning, "pinning", "whether server threads stay on one processor each, on the NUMA node the server was started on: "+affinity.Modes()+"; auto: on machines of several nodes and four processors or more")
-	flags.BoolVar(&f.untilStdin, "until-stdin-ends", false, "exit when standard input ends, as it does when the parent process is gone")
-	flags.DurationVar(&f.notice, "notice", 30*time.Second, "how long to stay for caches to move away, once interrupted")
-	flags.DurationVar(&f.silence, "client-timeout", 3*time.Second, "how long a client may be silent over tcp before its connections are given up")
+	flags.StringVar(&f.vmID, "vm-id", "", "id to register with; must be unique (default: a random one)")
+	flags.Float64Var(&f.price, "price", 0, "price of all memory in dollars an hour; a cache pays for its part")
+	flags.Var(&f.pinning, "pinning", "whether each server thread is pinned to a processor of the NUMA node that the server was started on: "+affinity.Modes()+"; auto: on machines with several nodes and at least four processors")
+	flags.BoolVar(&f.untilStdin, "until-stdin-ends", false, "exit when standard input ends, which it does when the parent process has ended")
+	flags.DurationVar(&f.notice, "notice", 30*time.Second, "maximum time to wait for caches to move away after an interrupt")
+	flags.DurationVar(&f.silence, "client-timeout", 3*time.Second, "time without a message over tcp after which a client's connections are closed")
 	f.tls.add(flags)
 	f.access.add(flags)
 	f.log.add(flags)
@@ -88,13 +90,13 @@ func (f cacheServerFlags) options(log *slog.Logger) (node.Options, error) {
 	}
 	switch {
 	case f.memory == 0:
-		return opts, usagef("--memory: want the memory to lend, such as 8GiB")
+		return opts, usagef("--memory is missing: name the memory to lend, such as 8GiB")
 	case f.cores > math.MaxUint8:
 		return opts, usagef("--cores %d: want 0 to %d", f.cores, math.MaxUint8)
 	case !slices.Contains(transport.BetweenProcesses(), f.transport):
 		return opts, usagef("--transport %q: want one of %s", f.transport, strings.Join(transport.BetweenProcesses(), ", "))
 	case f.tls != (tlsFlags{}) && f.transport != "tcp":
-		return opts, usagef("--transport %s --tls-cert: only tcp is encrypted", f.transport)
+		return opts, usagef("--tls-cert: transport %s is not encrypted, only tcp is", f.transport)
 	case !(f.price >= 0 && f.price <= plan.MaxPrice.Dollars()):
 		return opts, usagef("--price %v: want 0 to %v", f.price, plan.MaxPrice.Dollars())
 	case f.silence <= 0:
@@ -102,28 +104,21 @@ func (f cacheServerFlags) options(log *slog.Logger) (node.Options, error) {
 	case f.notice < 0 || f.notice > node.MaxNotice:
 		return opts, usagef("--notice %v: want 0 to %v", f.notice, node.MaxNotice)
 	}
-	if err := checkListen("--listen", f.listen); err != nil {
+	err := cmp.Or(checkListen("--listen", f.listen), checkURL("--manager", f.manager))
+	if f.transport != "shm" {
+		err = cmp.Or(err, checkOptional("--fabric-listen", f.fabricListen))
+	}
+	if err != nil {
 		return opts, err
 	}
-	if f.fabricListen != "" && f.transport != "shm" {
-		if err := checkListen("--fabric-listen", f.fabricListen); err != nil {
-			return opts, err
-		}
-	}
-	if err := checkURL("--manager", f.manager); err != nil {
-		return opts, err
-	}
-	var err error
 	if opts.FabricTLS, err = f.tls.config(); err != nil {
 		return opts, err
 	}
 	if f.manager == "" {
-		return opts, usagef("--manager: want the URL of a manager, which tells caches of this server")
+		return opts, usagef("--manager is missing: name the URL of the manager to register with")
 	}
 	opts.ControlTLS = opts.FabricTLS
-	if opts.ID == "" {
-		opts.ID = "server-" + rand.Text()
-	}
+	opts.ID = cmp.Or(opts.ID, "server-"+rand.Text())
 	return opts, nil
 }
 
@@ -141,7 +136,7 @@ func runCacheServer(cmd *cobra.Command, f cacheServerFlags) (err error) {
 	defer stop()
 	if f.untilStdin {
 		go func() {
-			// The end of the input means that the parent process has ended.
+			// When the parent process ends, so does the input.
 			_, _ = io.Copy(io.Discard, cmd.InOrStdin())
 			stop()
 		}()

@@ -34,20 +34,20 @@ func (c *certificateFile) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	if c.current != nil && written.Equal(c.written) {
 		return c.current, nil
 	}
-	fresh, err := tls.LoadX509KeyPair(c.cert, c.key)
+	renewed, err := tls.LoadX509KeyPair(c.cert, c.key)
 	switch {
 	case err == nil:
-		c.current, c.written = &fresh, written
+		c.current, c.written = &renewed, written
 	case c.current == nil:
 		return nil, err
 	}
 	return c.current, nil
 }
 
-// askCallers makes a server require client certificates signed by the authorities in file,
-// which is read again for each connection. If it cannot be read, the last authorities remain
-// valid; the first are config's ClientCAs.
-func askCallers(config *tls.Config, file string) {
+// requireClientCertificates makes a server require client certificates signed by the
+// authorities in file, which is read again for each connection. If it cannot be read, the last
+// authorities remain valid; the first are config's ClientCAs.
+func requireClientCertificates(config *tls.Config, file string) {
 	config.ClientAuth = tls.RequireAndVerifyClientCert
 	config.NextProtos = []string{"h2", "http/1.1"} // net/http sets them only on its copy of config
 	base := config.Clone()

@@ -17,12 +17,12 @@ type logFlags struct {
 }
 
 func (l *logFlags) add(flags *pflag.FlagSet) {
-	flags.TextVar(&l.level, "log-level", l.level, "least level logged to standard error: debug, info, warn, error")
+	flags.TextVar(&l.level, "log-level", l.level, "lowest level that is logged to standard error: debug, info, warn, error")
 }
 
 // addFormat adds the flag --log-format.
 func (l *logFlags) addFormat(flags *pflag.FlagSet) {
-	flags.StringVar(&l.format, "log-format", "text", "form of a line of the log: text, json")
+	flags.StringVar(&l.format, "log-format", "text", "format of the log: text, json")
 }
 
 func (l *logFlags) check() error {
@@ -43,7 +43,7 @@ func (l *logFlags) loggerAt(cmd *cobra.Command, level slog.Leveler) *slog.Logger
 	return slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), opts))
 }
 
-// usageArgs makes errors of check usage errors.
+// usageArgs returns check with usage errors.
 func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if err := check(cmd, args); err != nil {
@@ -65,8 +65,16 @@ func checkListen(flag, addr string) error {
 	return nil
 }
 
-// checkURL returns an error for an addr that cannot be a host:port or a URL. Otherwise a
-// server would try to register for ever. An empty addr is allowed.
+// checkOptional is checkListen for an addr that may be empty.
+func checkOptional(flag, addr string) error {
+	if addr == "" {
+		return nil
+	}
+	return checkListen(flag, addr)
+}
+
+// checkURL returns an error for an addr that is neither host:port nor a URL: a server would
+// retry a bad one for ever. An empty addr is allowed.
 func checkURL(flag, addr string) error {
 	if addr == "" {
 		return nil
@@ -82,13 +90,25 @@ func checkURL(flag, addr string) error {
 }
 
 // newGroup returns a command that only has subcommands.
-func newGroup(use, short string, below ...*cobra.Command) *cobra.Command {
+func newGroup(use, short string, subcommands ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   use,
 		Short: short,
 		Args:  usageArgs(cobra.NoArgs),
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(below...)
+	cmd.AddCommand(subcommands...)
 	return cmd
+}
+
+// parseAll parses each text.
+func parseAll[T any](texts []string, parse func(string) (T, error)) (all []T, err error) {
+	for _, text := range texts {
+		v, err := parse(text)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, v)
+	}
+	return all, nil
 }

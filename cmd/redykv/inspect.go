@@ -21,34 +21,34 @@ func newInspectCmd() *cobra.Command {
 	var f inspectFlags
 	cmd := &cobra.Command{
 		Use:   "inspect DIR",
-		Short: "Look at a store's files and say what is wrong with them",
+		Short: "Check a store's files, or print its records",
 		Long: `Reads the files of a store that no program has open, and changes nothing. It
-compares every block with its checksum, then prints the store's manifest with the
-commit and the checkpoints that it can be recovered to, and goes through the log
-and the copies of the index: every record has to be one, its link to lead back to
-a record, and every entry of the index to a record of its hash.
+verifies the checksum of every block, prints the store's manifest with the commit and
+the checkpoints that it can be recovered to, and checks the log and the copies of the
+index: every record must be valid, the link to its predecessor must lead to a record,
+and every entry of the index to a record of its hash.
 
-What is wrong is printed with the file or the place in the log and what can be
-done; then the exit code is 1. A store that is in use cannot be looked at.
+Each problem is printed with the file or the part of the log, and with what can be
+done about it; the exit code is then 1. A store that is in use cannot be inspected.
 
-With --records it prints the records instead, oldest first, newer ones of a key
-after older ones: all that the log has from --from to --to. Keys and values are
-quoted, and base64 with --json.`,
+With --records it prints the records instead, oldest first: all those in the log from
+--from to --to, including overwritten ones. Keys and values are quoted, or in base64
+with --json.`,
 		Example: `  redykv inspect data
   redykv inspect data --records --from 4096 --to 8192`,
 		Args: usageArgs(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if f.from < 0 || f.to < 0 || f.to != 0 && f.to < f.from {
-				return usagef("--from %d --to %d: want addresses, in order", f.from, f.to)
+				return usagef("--from %d --to %d: want log addresses, the first not above the second", f.from, f.to)
 			}
 			return f.run(cmd.OutOrStdout(), args[0])
 		},
 	}
 	flags := cmd.Flags()
-	flags.BoolVar(&f.json, "json", false, "print JSON; with --records, a line for each")
+	flags.BoolVar(&f.json, "json", false, "print JSON; with --records, one line per record")
 	flags.BoolVar(&f.records, "records", false, "print the records of the log")
-	flags.Int64Var(&f.from, "from", 0, "with --records: the address to begin at")
-	flags.Int64Var(&f.to, "to", 0, "with --records: the address to end at (default: the log's end)")
+	flags.Int64Var(&f.from, "from", 0, "with --records: log address of the first record")
+	flags.Int64Var(&f.to, "to", 0, "with --records: log address to stop at (default: the end of the log)")
 	return cmd
 }
 
@@ -92,7 +92,7 @@ func (f *inspectFlags) run(out io.Writer, dir string) error {
 	case failed != nil:
 		return failed
 	case err != nil:
-		return fmt.Errorf("the store in %s cannot be looked at: %w", dir, err)
+		return fmt.Errorf("the store in %s cannot be inspected: %w", dir, err)
 	case problems > 0:
 		return fmt.Errorf("%s: problems found: %d", dir, problems)
 	}
@@ -127,7 +127,7 @@ func (f *inspectFlags) report(out io.Writer, found *inspected) error {
 		_, err = fmt.Fprintf(out, "\n%v", found.Store)
 	}
 	if err == nil && len(found.Files.Problems) > 0 {
-		_, err = fmt.Fprintln(out, "\nthe files above are damaged: what lies there cannot be read, and opening the store may fail;\n--records prints what can be made out")
+		_, err = fmt.Fprintln(out, "\nthe files above are damaged: their content cannot be read, and opening the store may fail;\n--records prints the records that can still be read")
 	}
 	return err
 }

@@ -48,7 +48,7 @@ func newRootCmd() *cobra.Command {
 	}{
 		{"store", "A store:", []*cobra.Command{newServeCmd(), newTopCmd(), newInspectCmd()}},
 		{"redy", "Remote memory:", []*cobra.Command{newManagerCmd(), newCacheServerCmd(), newCacheCmd(), newVMCmd(), newModelCmd(), newSLOCmd()}},
-		{"measure", "Measurements (begin with redykv ycsb compare):", []*cobra.Command{newYCSBCmd(), newPaperCmd(), newBenchCmd()}},
+		{"measure", "Measurements (start with redykv ycsb compare):", []*cobra.Command{newYCSBCmd(), newPaperCmd(), newBenchCmd()}},
 	} {
 		root.AddGroup(&cobra.Group{ID: group.id, Title: group.title})
 		for _, c := range group.commands {
@@ -60,7 +60,7 @@ func newRootCmd() *cobra.Command {
 	return root
 }
 
-// hideZeroSizes omits the default 0B from help texts. The flag's text describes the default.
+// hideZeroSizes omits the default 0B from help texts: such a flag's text says what 0 means.
 func hideZeroSizes(cmd *cobra.Command) {
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		if f.DefValue == units.Size(0).String() {

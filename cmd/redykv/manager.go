@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -55,27 +56,27 @@ func newManagerCmd() *cobra.Command {
 	f := managerFlags{log: logFlags{level: slog.LevelInfo}}
 	cmd := &cobra.Command{
 		Use:   "manager",
-		Short: "Allocate remote memory to caches and watch over the servers that lend it",
-		Long: `Runs the manager until it is interrupted. It answers Connect, gRPC and JSON at
-one address; a line on standard output says so once it does.
+		Short: "Run the manager, which allocates remote memory to caches",
+		Long: `Runs the manager until it is interrupted. It serves Connect, gRPC and JSON at one
+address, and prints a line when it is ready.
 
-Memory comes from cache servers that were started by hand with this manager's
-address (redykv cacheserver --manager URL). Where those do not hold a cache,
-the local allocator starts cache servers on this machine; they end with the
-cache or with the manager.
+Memory comes from cache servers that were started with this manager's address
+(redykv cacheserver --manager URL). If they do not have enough for a cache, the
+local allocator starts cache servers on this machine; these end with the cache or
+with the manager.
 
-With --menu the local allocator sells VMs as a cloud does: of certain types, at
-prices that change, some of which may be taken back. Caches get the cheapest
-VMs that serve them, and move to others that have become cheaper.
+With --menu the local allocator offers VMs as a cloud does: of certain types, at
+prices that change, including spot VMs that may be reclaimed. Caches get the
+cheapest VMs that meet their needs, and move when others become cheaper.
 
-With --state the manager keeps what it knows in a directory, and a manager that
-is started again there, at the same address, goes on where the last one ended:
+With --state the manager keeps its records in a directory. A manager that is
+restarted with the same directory and address continues where the last one ended:
 caches keep their memory meanwhile, and the cache servers of the local allocator
-go on, too. At another address it refuses to start, as they would not find it.
+keep running. At another address it refuses to start, as they would not find it.
 
-An address that other machines can reach takes --api-cert and --tokens. Whoever
-calls shows a token then: redykv's commands take it from $` + access.TokenEnv + `
-or --manager-token.`,
+An address that other machines can reach requires --api-cert and --tokens. Callers
+then need a token: redykv's commands take it from $` + access.TokenEnv + ` or
+--manager-token.`,
 		Example: `  redykv manager --allocator local --transport shm
   curl -d '{"capacity": 1073741824}' -H 'Content-Type: application/json' \
     http://127.0.0.1:7070/redykv.manager.v1.ManagerService/Allocate`,
@@ -83,27 +84,27 @@ or --manager-token.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runManager(cmd, f) },
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.listen, "listen", "127.0.0.1:7070", "address to answer at")
-	flags.StringVar(&f.advertise, "advertise", "", "`URL` by which launched servers reach this manager (default: the listen address)")
-	flags.StringVar(&f.allocator, "allocator", "local", "who starts servers where none is registered: local, or static for nobody")
-	flags.StringVar(&f.transport, "transport", "", "transport of requests that name none: "+strings.Join(transport.BetweenProcesses(), ", ")+" (default shm; tcp with --allocator static)")
-	flags.Var(&f.memory, "memory", "most memory that local servers lend together (default: what the machine has)")
-	flags.Var(&f.vmMemory, "vm-memory", "most memory of one local server; larger caches get several (default: no limit)")
-	flags.Var(&f.rate, "migration-rate", "bytes a second that leave a VM which is reclaimed, until caches have measured it: by it spot VMs are chosen (default: what a short measurement says, with a menu that has spot VMs)")
-	flags.Var(&f.pinning, "pinning", "whether threads of local servers stay on one processor each: "+affinity.Modes())
-	flags.Var(&f.cpus, "cpus", "processors that local servers may run on, such as 1 or 4-7,12, so that those of clients can be others; Linux only (default: those of the manager)")
-	flags.DurationVar(&f.heartbeat, "heartbeat", time.Second, "how often servers have to call")
-	flags.DurationVar(&f.silence, "silence", 0, "how long a server may stay silent before it is suspected, or given up if no cache has anything there (default: 5 heartbeats)")
-	flags.DurationVar(&f.lease, "lease", 30*time.Second, "how long a cache lives that its client does not renew; 0: until it is deallocated")
-	flags.BoolVar(&f.enforce, "enforce-duration", false, "deallocate caches that are older than their clients said they would become (default: they live on)")
-	flags.StringVar(&f.state, "state", "", "`DIRECTORY` in which the manager keeps what it knows (default: none; a restart forgets all caches)")
-	flags.BoolVar(&f.moved, "moved", false, "go on with a --state whose manager was at another address: servers and clients that call there and are not heard here are lost (default: refuse)")
+	flags.StringVar(&f.listen, "listen", "127.0.0.1:7070", "address to listen on")
+	flags.StringVar(&f.advertise, "advertise", "", "`URL` at which launched servers reach this manager (default: the listen address)")
+	flags.StringVar(&f.allocator, "allocator", "local", "what starts cache servers when registered ones do not suffice: local, or static for nothing")
+	flags.StringVar(&f.transport, "transport", "", "transport of caches that request none: "+strings.Join(transport.BetweenProcesses(), ", ")+" (default: shm; tcp with --allocator static)")
+	flags.Var(&f.memory, "memory", "maximum memory that all local servers lend together (default: the machine's)")
+	flags.Var(&f.vmMemory, "vm-memory", "maximum memory of one local server; larger caches get several (default: no limit)")
+	flags.Var(&f.rate, "migration-rate", "bytes a second at which caches leave a reclaimed VM, until moves have been measured; decides which spot VMs a cache may get (default: from a short measurement, if the menu has spot VMs)")
+	flags.Var(&f.pinning, "pinning", "whether each thread of local servers is pinned to a processor: "+affinity.Modes())
+	flags.Var(&f.cpus, "cpus", "processors that local servers run on, such as 1 or 4-7,12; Linux only (default: those of the manager)")
+	flags.DurationVar(&f.heartbeat, "heartbeat", time.Second, "interval at which servers report to the manager")
+	flags.DurationVar(&f.silence, "silence", 0, "time without a heartbeat after which a server is suspected, or removed if it has no cache (default: 5 heartbeats)")
+	flags.DurationVar(&f.lease, "lease", 30*time.Second, "time after which a cache is deallocated if its client does not renew it; 0: never")
+	flags.BoolVar(&f.enforce, "enforce-duration", false, "deallocate caches when the duration that their clients requested ends (default: keep them)")
+	flags.StringVar(&f.state, "state", "", "`DIRECTORY` for the manager's records (default: none; a restart forgets all caches)")
+	flags.BoolVar(&f.moved, "moved", false, "use a --state whose manager was at another address: servers and clients that call the old address are lost (default: refuse)")
 	f.tls.add(flags)
-	flags.StringVar(&f.metrics, "metrics", "", "address to answer at over HTTP: /metrics for Prometheus (default: nowhere)")
+	flags.StringVar(&f.metrics, "metrics", "", "HTTP address to serve /metrics for Prometheus on (default: off)")
 	f.menu.add(flags)
 	f.guard.add(flags)
-	flags.StringArrayVar(&f.models, "model", nil, "`file` of a performance model to search for configurations, before those that come with the program (redykv model build); may be given several times")
-	flags.Float64Var(&f.margin, "slo-margin", manager.DefaultSLOMargin, "how much better than an SLO a configuration has to be predicted, as a part of its bounds")
+	flags.StringArrayVar(&f.models, "model", nil, "`file` of a performance model (redykv model build) to search before those that are part of the program; may be given several times")
+	flags.Float64Var(&f.margin, "slo-margin", manager.DefaultSLOMargin, "how much better than an SLO the prediction must be, as a share of its bounds")
 	f.log.add(flags)
 	cmd.AddCommand(newReclaimCmd(), newMarketCmd())
 	return cmd
@@ -113,13 +114,8 @@ or --manager-token.`,
 func (f managerFlags) options(log *slog.Logger) (manager.Options, error) {
 	opts := manager.Options{
 		Transport: f.transport, VMMemory: uint64(f.vmMemory), URL: f.advertise, MigrationRate: float64(f.rate),
-		Heartbeat: f.heartbeat, Silence: f.silence, Lease: f.lease, EnforceDuration: f.enforce, State: f.state, Moved: f.moved, SLOMargin: f.margin, Logger: log,
-	}
-	if f.margin == 0 {
-		opts.SLOMargin = -1
-	}
-	if f.lease == 0 {
-		opts.Lease = -1
+		Heartbeat: f.heartbeat, Silence: f.silence, Lease: cmp.Or(f.lease, -1), // 0 would mean the default
+		EnforceDuration: f.enforce, State: f.state, Moved: f.moved, SLOMargin: cmp.Or(f.margin, -1), Logger: log,
 	}
 	switch {
 	case f.allocator != "local" && f.allocator != "static":
@@ -127,39 +123,26 @@ func (f managerFlags) options(log *slog.Logger) (manager.Options, error) {
 	case f.transport != "" && !slices.Contains(transport.BetweenProcesses(), f.transport):
 		return opts, usagef("--transport %q: want one of %s", f.transport, strings.Join(transport.BetweenProcesses(), ", "))
 	case f.allocator == "static" && (f.memory != 0 || f.vmMemory != 0):
-		return opts, usagef("--memory and --vm-memory are for --allocator local: registered servers state their own memory")
+		return opts, usagef("--memory and --vm-memory require --allocator local: registered servers have their own --memory")
 	case f.allocator == "static" && f.pinning != server.PinAuto:
-		return opts, usagef("--pinning is for --allocator local: registered servers have a flag of their own")
+		return opts, usagef("--pinning requires --allocator local: registered servers have their own --pinning")
 	case f.allocator == "static" && len(f.cpus) > 0:
-		return opts, usagef("--cpus is for --allocator local: registered servers run where they were started")
+		return opts, usagef("--cpus requires --allocator local: registered servers run where they were started")
 	case f.allocator == "static" && f.menu.menu != "":
-		return opts, usagef("--menu is for --allocator local: registered servers state their own price")
+		return opts, usagef("--menu requires --allocator local: registered servers have their own --price")
 	case f.tls != (tlsFlags{}) && f.allocator == "local" && f.transport != "tcp":
-		return opts, usagef("--tls-cert: the servers of --allocator local take --transport tcp for it")
+		return opts, usagef("--tls-cert requires --transport tcp with --allocator local")
 	case f.moved && f.state == "":
-		return opts, usagef("--moved goes with --state")
+		return opts, usagef("--moved requires --state")
 	case f.rate < 0:
-		return opts, usagef("--migration-rate %v: want bytes a second", f.rate)
+		return opts, usagef("--migration-rate %v: want 0 or more bytes a second", f.rate)
 	case f.heartbeat < time.Millisecond || f.silence != 0 && f.silence < f.heartbeat:
-		return opts, usagef("--heartbeat %v --silence %v: want a heartbeat of 1ms or more, and a silence not below it", f.heartbeat, f.silence)
+		return opts, usagef("--heartbeat %v --silence %v: want a heartbeat of 1ms or more, and a silence that is not shorter", f.heartbeat, f.silence)
 	case f.lease < 0 || f.lease > 0 && f.lease < time.Millisecond:
-		return opts, usagef("--lease %v: want 0 (none), or 1ms or more", f.lease)
+		return opts, usagef("--lease %v: want 0 for never, or 1ms or more", f.lease)
 	}
-	if err := checkMargin(f.margin); err != nil {
-		return opts, err
-	}
-	if err := checkListen("--listen", f.listen); err != nil {
-		return opts, err
-	}
-	if f.metrics != "" {
-		if err := checkListen("--metrics", f.metrics); err != nil {
-			return opts, err
-		}
-	}
-	if err := checkURL("--advertise", f.advertise); err != nil {
-		return opts, err
-	}
-	if err := f.guard.check(f.listen); err != nil {
+	if err := cmp.Or(checkMargin(f.margin), checkListen("--listen", f.listen), checkOptional("--metrics", f.metrics),
+		checkURL("--advertise", f.advertise), f.guard.check(f.listen)); err != nil {
 		return opts, err
 	}
 	if err := f.guard.apply(&opts, f.allocator == "local", log); err != nil {
@@ -169,14 +152,10 @@ func (f managerFlags) options(log *slog.Logger) (manager.Options, error) {
 	if err := f.menu.options(&opts, &local, log); err != nil {
 		return opts, err
 	}
-	for _, path := range f.models {
-		m, err := model.Load(path)
-		if err != nil {
-			return opts, err
-		}
-		opts.Models = append(opts.Models, m)
-	}
 	var err error
+	if opts.Models, err = parseAll(f.models, model.Load); err != nil {
+		return opts, err
+	}
 	if opts.ServerTLS, err = f.tls.config(); err != nil || f.allocator == "static" {
 		return opts, err
 	}
@@ -203,7 +182,8 @@ func checkTransport(name string) error {
 	return p.Close()
 }
 
-func runManager(cmd *cobra.Command, f managerFlags) error {
+// runManager serves until the command's context ends, and then closes the manager.
+func runManager(cmd *cobra.Command, f managerFlags) (err error) {
 	opts, err := f.options(f.log.logger(cmd))
 	if err != nil {
 		return err
@@ -215,15 +195,6 @@ func runManager(cmd *cobra.Command, f managerFlags) error {
 		}
 		return err
 	}
-	scheme := "http"
-	if opts.TLS != nil {
-		scheme = "https"
-	}
-	return serveManager(cmd, m, f, scheme, opts.Logger)
-}
-
-// serveManager serves until the command's context ends, and then closes m.
-func serveManager(cmd *cobra.Command, m *manager.Manager, f managerFlags, scheme string, log *slog.Logger) (err error) {
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(cmd.Context()), closeTimeout)
 		defer cancel()
@@ -233,11 +204,15 @@ func serveManager(cmd *cobra.Command, m *manager.Manager, f managerFlags, scheme
 	if err != nil {
 		return err
 	}
-	metrics, err := listenSide(cmd.Context(), f.metrics, log)
+	metrics, err := listenSide(cmd.Context(), f.metrics, opts.Logger)
 	if err != nil {
 		return errors.Join(err, ln.Close())
 	}
 	defer metrics.close()
+	scheme := "http"
+	if opts.TLS != nil {
+		scheme = "https"
+	}
 	served := make(chan error, 1)
 	go func() { served <- m.Serve(ln) }()
 	select {
@@ -245,7 +220,7 @@ func serveManager(cmd *cobra.Command, m *manager.Manager, f managerFlags, scheme
 		fmt.Fprintf(cmd.OutOrStdout(), "manager ready at %s://%s%s\n", scheme, ln.Addr(), serveMetrics(metrics, prom.NewCollector(m)))
 	case err := <-served:
 		if errors.Is(err, manager.ErrStateAddress) {
-			err = fmt.Errorf("%w; --moved goes on all the same", err)
+			err = fmt.Errorf("%w; --moved starts nevertheless", err)
 		}
 		return err
 	}

@@ -19,10 +19,10 @@ func newMarketCmd() *cobra.Command {
 	f := new(marketFlags)
 	cmd := &cobra.Command{
 		Use:   "market",
-		Short: "Change what a running manager's simulated market offers",
-		Long: `Sets the price of a VM type, or how many of it are left, on the market of a
-manager that was started with --menu; or ends one of its VMs, with its type's
-notice or without.`,
+		Short: "Change the simulated market of a running manager",
+		Long: `Sets the price of a VM type, or the number of VMs that are available, on the market
+of a manager that was started with --menu; or ends one of its VMs, with the notice
+of its type (--reclaim) or without (--fail).`,
 		Example: `  redykv manager market --type lean-2g --spot --price 0.02 --available 3
   redykv manager market --reclaim vm-ABC`,
 		Args: usageArgs(cobra.NoArgs),
@@ -31,13 +31,13 @@ notice or without.`,
 	flags := cmd.Flags()
 	f.at.add(flags)
 	flags.StringVar(&f.request.Type, "type", "", "VM type")
-	flags.BoolVar(&f.request.Spot, "spot", false, "the type's spot VMs")
-	flags.StringVar(&f.request.CloudRegion, "cloud-region", "", "where (default: the manager's region)")
-	flags.Uint32Var(&f.request.Distance, "distance", 0, "at which distance (default: all)")
-	flags.Float64Var(&f.price, "price", 0, "dollars an hour")
-	flags.Int32Var(&f.available, "available", 0, "how many are left; negative: any number")
-	flags.StringVar(&f.request.FailVm, "fail", "", "id of a VM that fails")
-	flags.StringVar(&f.request.ReclaimVm, "reclaim", "", "id of a VM that is reclaimed")
+	flags.BoolVar(&f.request.Spot, "spot", false, "change the type's spot VMs")
+	flags.StringVar(&f.request.CloudRegion, "cloud-region", "", "region of the cloud (default: the manager's)")
+	flags.Uint32Var(&f.request.Distance, "distance", 0, "distance of the VMs from clients, in switches (default: all)")
+	flags.Float64Var(&f.price, "price", 0, "price in dollars an hour")
+	flags.Int32Var(&f.available, "available", 0, "number of VMs that can be launched; negative: no limit")
+	flags.StringVar(&f.request.FailVm, "fail", "", "id of a VM to end without notice")
+	flags.StringVar(&f.request.ReclaimVm, "reclaim", "", "id of a VM to reclaim")
 	return cmd
 }
 

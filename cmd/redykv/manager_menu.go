@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -31,40 +32,38 @@ type menuFlags struct {
 }
 
 func (f *menuFlags) add(flags *pflag.FlagSet) {
-	flags.StringVar(&f.menu, "menu", "", "`FILE` of the VM types that the local allocator sells, or example for one that comes with the program (default: VMs of any size, for nothing)")
-	flags.StringVar(&f.region, "cloud-region", "", "region of the menu for requests that name none (default: the menu's first)")
-	flags.Uint64Var(&f.seed, "market-seed", 0, "what happens by chance on the menu's market is the same for the same seed (default: a random one)")
-	flags.Float64Var(&f.speed, "market-speed", 1, "how many times as fast as time prices change and VMs are reclaimed and fail; notices stay as they are")
-	flags.StringSliceVar(&f.warm, "warm", nil, "VMs kept ready as targets of migrations, as `TYPE=N`")
-	flags.DurationVar(&f.moves, "moves-every", 30*time.Second, "how often it is considered whether caches move to cheaper VMs, beside each time that prices change; 0: never")
-	flags.Float64Var(&f.minSaving, "min-saving", 0.1, "least share of its price that a cache has to save by a move")
-	flags.DurationVar(&f.dwell, "dwell", 10*time.Minute, "how long a cache stays where it is, whatever it could save")
+	flags.StringVar(&f.menu, "menu", "", "`FILE` with the VM types that the local allocator offers, or example for a built-in menu (default: VMs of any size, free of charge)")
+	flags.StringVar(&f.region, "cloud-region", "", "region of the menu for caches that request none (default: the menu's first)")
+	flags.Uint64Var(&f.seed, "market-seed", 0, "seed of the random events of the menu's market (default: a random one)")
+	flags.Float64Var(&f.speed, "market-speed", 1, "factor by which prices change, and VMs are reclaimed and fail, faster than in real time; notices are not shortened")
+	flags.StringSliceVar(&f.warm, "warm", nil, "VMs to keep ready as targets of moves, as `TYPE=N` or TYPE:spot=N")
+	flags.DurationVar(&f.moves, "moves-every", 30*time.Second, "how often to check whether caches should move to cheaper VMs, in addition to each change of prices; 0: never")
+	flags.Float64Var(&f.minSaving, "min-saving", 0.1, "minimum share of its price that a cache must save by a move")
+	flags.DurationVar(&f.dwell, "dwell", 10*time.Minute, "minimum time between two moves of a cache to save money")
 }
 
 // options checks the flags and sets the options.
 func (f menuFlags) options(opts *manager.Options, local *allocator.LocalOptions, log *slog.Logger) error {
 	switch {
 	case f.menu == "" && (f.region != "" || f.seed != 0 || f.speed != 1 || len(f.warm) > 0):
-		return usagef("--cloud-region, --market-seed, --market-speed and --warm go with --menu")
+		return usagef("--cloud-region, --market-seed, --market-speed and --warm require --menu")
 	case f.menu != "" && opts.VMMemory != 0:
-		return usagef("--vm-memory: the VMs of a --menu have their own sizes")
+		return usagef("--vm-memory: not possible with --menu, whose VMs have their own sizes")
 	case !(f.speed > 0 && f.speed <= 1e6):
 		return usagef("--market-speed %v: want more than 0, up to 1000000", f.speed)
 	case !(f.minSaving > 0 && f.minSaving <= 1):
 		return usagef("--min-saving %v: want more than 0, up to 1", f.minSaving)
 	case f.dwell <= 0 || f.moves < 0:
-		return usagef("--dwell %v --moves-every %v: want more than 0s, and no less than 0s", f.dwell, f.moves)
+		return usagef("--dwell %v --moves-every %v: want a dwell of more than 0s, and an interval of 0s or more", f.dwell, f.moves)
 	}
-	opts.Economy = manager.Economy{Every: f.moves, MinSaving: f.minSaving, Dwell: f.dwell}
-	if f.moves == 0 {
-		opts.Economy.Every = -1
-	}
+	// An interval of 0 would mean the default.
+	opts.Economy = manager.Economy{Every: cmp.Or(f.moves, -1), MinSaving: f.minSaving, Dwell: f.dwell}
 	if f.menu == "" {
 		return nil
 	}
 	m := menu.Example()
+	var err error
 	if f.menu != "example" {
-		var err error
 		if m, err = menu.Load(f.menu); err != nil {
 			return err
 		}
@@ -72,17 +71,10 @@ func (f menuFlags) options(opts *manager.Options, local *allocator.LocalOptions,
 	if f.region != "" && !slices.Contains(m.Regions(), f.region) {
 		return usageError{fmt.Errorf("--cloud-region: %w", &menu.RegionError{Asked: f.region, Known: m.Regions()})}
 	}
-	for _, text := range f.warm {
-		p, err := warmPool(text)
-		if err != nil {
-			return err
-		}
-		opts.Warm = append(opts.Warm, p)
+	if opts.Warm, err = parseAll(f.warm, warmPool); err != nil {
+		return err
 	}
-	seed := f.seed
-	if seed == 0 {
-		seed = rand.Uint64()
-	}
+	seed := cmp.Or(f.seed, rand.Uint64())
 	log.Info("the menu's market opens", "seed", seed, "types", len(m.Types), "cloud_regions", strings.Join(m.Regions(), " "))
 	local.Menu, local.Market = &m, menu.Options{CloudRegion: f.region, Seed: seed, Clock: clock.Fast(f.speed)}
 	return nil

@@ -22,11 +22,11 @@ func newReclaimCmd() *cobra.Command {
 	var f reclaimFlags
 	cmd := &cobra.Command{
 		Use:   "reclaim",
-		Short: "Announce to a running manager that a VM goes",
-		Long: `Tells a manager that a VM goes when the notice is up. Its caches are told at
-once, so that they can move away, and it is given to no other. When the notice
-is up it is taken for failed, and terminated if the manager launched it. One that
-was started by hand has to be stopped by then: if its cache server still runs, it
+		Short: "Announce to a running manager that a VM will end",
+		Long: `Announces that a VM will end when the notice has passed. Its caches are notified at
+once, so that they can move away, and it gets no new ones. When the notice has
+passed, the VM counts as failed, and is terminated if the manager launched it. A
+cache server that was started by hand must be stopped by then: if it still runs, it
 registers as a new one.`,
 		Example: `  redykv manager reclaim --manager http://10.0.0.1:7070 --vm server-1 --notice 2m`,
 		Args:    usageArgs(cobra.NoArgs),
@@ -35,14 +35,14 @@ registers as a new one.`,
 	flags := cmd.Flags()
 	f.manager.add(flags)
 	flags.StringVar(&f.vm, "vm", "", "id of the VM (required)")
-	flags.DurationVar(&f.notice, "notice", 30*time.Second, "time until it goes")
-	flags.StringVar(&f.reason, "reason", "", "what its caches are told")
+	flags.DurationVar(&f.notice, "notice", 30*time.Second, "time until the VM ends")
+	flags.StringVar(&f.reason, "reason", "", "reason that is reported to its caches")
 	return cmd
 }
 
 func runReclaim(cmd *cobra.Command, f reclaimFlags) error {
 	if f.vm == "" {
-		return usagef("--vm: want the id of a VM")
+		return usagef("--vm is missing: name the id of a VM")
 	}
 	if f.notice < 0 || f.notice > node.MaxNotice {
 		return usagef("--notice %v: want 0 to %v", f.notice, node.MaxNotice)
@@ -57,6 +57,6 @@ func runReclaim(cmd *cobra.Command, f reclaimFlags) error {
 	if err != nil {
 		return fmt.Errorf("reclaim VM %s: %w", f.vm, err)
 	}
-	fmt.Fprintf(cmd.OutOrStdout(), "VM %s goes at %s\n", f.vm, time.UnixMilli(r.Msg.GetDeadlineUnixMs()).UTC().Format(time.RFC3339))
+	fmt.Fprintf(cmd.OutOrStdout(), "VM %s ends at %s\n", f.vm, timeText(r.Msg.GetDeadlineUnixMs()))
 	return nil
 }

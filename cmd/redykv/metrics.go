@@ -39,7 +39,7 @@ func (s *sideServer) serve(h http.Handler) {
 	s.http.ErrorLog = slog.NewLogLogger(s.log.Handler(), slog.LevelWarn)
 	go func() {
 		if err := s.http.Serve(s.ln); !errors.Is(err, http.ErrServerClosed) {
-			s.log.Error("HTTP is not served any more", "address", s.ln.Addr(), "err", err)
+			s.log.Error("the HTTP server has failed", "address", s.ln.Addr(), "err", err)
 		}
 	}()
 }
@@ -55,7 +55,7 @@ func (s *sideServer) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
 	if err := s.http.Shutdown(ctx); err != nil {
-		s.log.Warn("a reader of metrics was cut off", "err", err)
+		s.log.Warn("an HTTP request was cut off", "err", err)
 	}
 	_ = s.ln.Close() // needed if serve was not called
 }

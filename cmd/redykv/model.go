@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -10,10 +11,13 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"text/tabwriter"
 	"time"
 
+	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
 
+	"github.com/redykv/redykv/internal/api/managerv1"
 	cachebench "github.com/redykv/redykv/internal/bench/cache"
 	fabricbench "github.com/redykv/redykv/internal/bench/fabric"
 	modelbench "github.com/redykv/redykv/internal/bench/model"
@@ -22,12 +26,13 @@ import (
 	"github.com/redykv/redykv/internal/fabric/transport"
 	"github.com/redykv/redykv/internal/units"
 	"github.com/redykv/redykv/manager"
+	"github.com/redykv/redykv/manager/access"
 	"github.com/redykv/redykv/manager/model"
 	"github.com/redykv/redykv/redytier"
 )
 
 func newModelCmd() *cobra.Command {
-	return newGroup("model", "Build performance models of transports, look at them, and search them",
+	return newGroup("model", "Build, show and search performance models of transports",
 		newModelBuildCmd(), newModelShowCmd(), newModelSearchCmd(), newModelListCmd())
 }
 
@@ -46,23 +51,23 @@ func newModelBuildCmd() *cobra.Command {
 	f := modelBuildFlags{capacity: 256 << 20, log: logFlags{level: slog.LevelWarn}}
 	cmd := &cobra.Command{
 		Use:   "build",
-		Short: "Measure a transport, for the choice of configurations that meet an SLO",
-		Long: `Measure a cache in one configuration after another and keep the figures in a file: a
-model, by which a manager finds the cheapest configuration that meets an SLO.
+		Short: "Measure a transport, so that a manager can choose configurations for SLOs",
+		Long: `Measures a cache in one configuration after another and writes the results to a file:
+a model, in which a manager finds the cheapest configuration that meets an SLO.
 
-It measures powers of two and end points of client threads (c), server threads (s),
-requests in a batch (b) and batches in flight on a connection (q), with as many
-requests in flight as there is room for. Where a larger value of a parameter gains
-nothing, larger ones are left out. Reads and writes are measured alternately; the
+The measured values of client threads (c), server threads (s), requests in a batch
+(b) and batches in flight on a connection (q) are powers of two and the bounds, with
+as many requests in flight as fit. Where a larger value of a parameter gains nothing,
+still larger ones are not measured. Reads and writes are measured alternately; the
 second fastest repeat counts.
 
 Every configuration is written to the file as soon as it is measured: --resume
-continues a build that was interrupted.
+continues an interrupted build.
 
 A manager runs in this process and starts the cache server as a second process (over
 mem: in this one), unless --connect names a manager. Over tcp, client and server run on
-different processors (--apart): otherwise the kernel's choice would decide the result.
-The machine should be otherwise idle.`,
+different processors (--apart): otherwise the kernel's placement would decide the
+result. The machine should be otherwise idle.`,
 		Example: `  redykv model build --transport shm --net rdma --records 8,64,1KiB --out model.json
   redykv model build --transport tcp --distances 1,3 --out model.json --resume --connect http://manager:7070`,
 		Args: usageArgs(cobra.NoArgs),
@@ -70,20 +75,20 @@ The machine should be otherwise idle.`,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.spec.Transport, "transport", "shm", "transport: "+strings.Join(transport.Names(), ", "))
-	flags.StringVar(&f.spec.Net, "net", "none", "model of the network in between: none, rdma, a round trip and a bandwidth like 2.9us,100Gbit, or one for each distance like 1:2.9us,100Gbit;3:4us,100Gbit")
-	flags.IntSliceVar(&f.spec.Distances, "distances", []int{1}, "distances in switches between client and server")
+	flags.StringVar(&f.spec.Net, "net", "none", "model of the network between client and server: none, rdma, a round trip and a bandwidth like 2.9us,100Gbit, or one for each distance like 1:2.9us,100Gbit;3:4us,100Gbit")
+	flags.IntSliceVar(&f.spec.Distances, "distances", []int{1}, "distances between client and server, in switches")
 	flags.StringSliceVar(&f.records, "records", []string{"8", "64", "1KiB"}, "record sizes")
-	flags.IntVar(&f.spec.ClientCores, "cores", max(1, runtime.NumCPU()/2), "most client threads; default: half of this machine's processors, as the application needs the others")
-	flags.IntVar(&f.spec.Threads, "threads", 0, "most client and server threads together, 0 for any number (default: this machine's processors, unless --connect says that servers are elsewhere)")
-	flags.IntVar(&f.spec.QueueDepth, "queue-depth", 16, "most batches in flight on a connection: the limit of the network card")
-	flags.DurationVar(&f.spec.PerPoint, "duration-per-point", time.Second, "time for each configuration, its reads, writes and repeats together")
-	flags.IntVar(&f.spec.Repeats, "repeats", modelbench.DefaultRepeats, "measurements of each configuration, of which the second fastest counts")
-	flags.StringVar(&f.idle, "idle", "", "what an idle thread does: "+fabricbench.Names(fabricbench.Idles)+" (default wait on tcp, otherwise poll)")
-	flags.BoolVar(&f.spec.Apart, "apart", false, "run client and server on different processors, half of this machine's each, like two machines (default: over tcp, or with --idle wait, where possible)")
-	flags.Var(&f.capacity, "capacity", "size of the cache that is measured")
-	flags.StringVar(&f.connect, "connect", "", "`URL` of a manager that finds the memory")
-	flags.StringVar(&f.out, "out", "", "`file` for the model")
-	flags.BoolVar(&f.resume, "resume", false, "continue with the file's measurements")
+	flags.IntVar(&f.spec.ClientCores, "cores", max(1, runtime.NumCPU()/2), "maximum number of client threads; default: half of this machine's processors, since the application needs the others")
+	flags.IntVar(&f.spec.Threads, "threads", 0, "maximum number of client and server threads together, 0: no limit (default: this machine's processors; no limit with --connect)")
+	flags.IntVar(&f.spec.QueueDepth, "queue-depth", 16, "maximum number of batches in flight on a connection: the limit of the network card")
+	flags.DurationVar(&f.spec.PerPoint, "duration-per-point", time.Second, "time for each configuration: all repeats of its reads and writes")
+	flags.IntVar(&f.spec.Repeats, "repeats", modelbench.DefaultRepeats, "measurements of each configuration; the second fastest counts")
+	flags.StringVar(&f.idle, "idle", "", "what an idle thread does: "+fabricbench.Names(fabricbench.Idles)+" (default: wait over tcp, otherwise poll)")
+	flags.BoolVar(&f.spec.Apart, "apart", false, "run client and server on different halves of this machine's processors, like two machines (default: over tcp or with --idle wait, if possible)")
+	flags.Var(&f.capacity, "capacity", "size of the measured cache")
+	flags.StringVar(&f.connect, "connect", "", "`URL` of a manager to allocate the cache from (default: one in this process)")
+	flags.StringVar(&f.out, "out", "", "`file` to write the model to")
+	flags.BoolVar(&f.resume, "resume", false, "continue the build of an existing file")
 	f.log.add(flags)
 	return cmd
 }
@@ -95,7 +100,7 @@ func (f *modelBuildFlags) parse(cmd *cobra.Command) (err error) {
 		return err
 	}
 	if f.out == "" {
-		return errors.New("--out: want a file for the model")
+		return errors.New("--out is missing: name a file for the model")
 	}
 	if s.RecordSizes, err = units.ParseSizes(f.records); err != nil {
 		return fmt.Errorf("--records: %w", err)
@@ -108,9 +113,9 @@ func (f *modelBuildFlags) parse(cmd *cobra.Command) (err error) {
 	case !cmd.Flags().Changed("apart"):
 		s.Apart = f.connect == "" && modelbench.DefaultApart(s.Transport, s.Idle, s.ClientCores)
 	case s.Apart && f.connect != "":
-		return errors.New("--apart: the servers of --connect are not this command's")
+		return errors.New("--apart: not possible with --connect, whose servers are already running")
 	case s.Apart && s.Transport == mem.Name:
-		return errors.New("--apart: mem stays within a process")
+		return errors.New("--apart: transport mem works within one process only")
 	}
 	return s.Check()
 }
@@ -125,7 +130,7 @@ func parseCacheFlags(name, net, connect, idle string) (fabricbench.Idle, error) 
 	case !slices.Contains(transport.Names(), name):
 		return "", fmt.Errorf("--transport %q: want one of %s", name, strings.Join(transport.Names(), ", "))
 	case name == mem.Name && connect != "":
-		return "", errors.New("--connect: mem stays within a process")
+		return "", errors.New("--connect: transport mem works within one process only")
 	case idle == "":
 		return fabricbench.DefaultIdle(name), checkURL("--connect", connect)
 	case !slices.Contains(fabricbench.Idles, fabricbench.Idle(idle)):
@@ -163,24 +168,18 @@ func (f *modelBuildFlags) run(cmd *cobra.Command) (err error) {
 // open makes a new model, or loads the file's model to continue it. It overwrites no other
 // file: a model takes long to measure.
 func (f *modelBuildFlags) open() (*model.Model, error) {
-	m, err := model.Load(f.out)
-	switch {
+	switch _, err := os.Stat(f.out); {
 	case errors.Is(err, fs.ErrNotExist):
-		m = model.New(f.spec.Provenance())
+		m := model.New(f.spec.Provenance())
 		return m, m.Save(f.out) // fails early if the path cannot be written
-	case !f.resume && (err == nil || fileExists(f.out)):
+	case err == nil && !f.resume:
 		return nil, usagef("--out %s: the file exists: continue with --resume, or name another", f.out)
 	}
-	return m, err
-}
-
-func fileExists(path string) bool {
-	_, err := os.Stat(path)
-	return err == nil
+	return model.Load(f.out)
 }
 
 // startCacheManager returns the manager at the URL connect, or starts one with opts in this
-// process. end stops that one.
+// process, which end stops.
 func startCacheManager(cmd *cobra.Command, connect string, servers cachebench.Servers, opts manager.EmbedOptions) (mgr redytier.Manager, end func() error, err error) {
 	if connect != "" {
 		mgr, err := accessFlags{}.dial(connect)
@@ -198,11 +197,11 @@ func newModelShowCmd() *cobra.Command {
 	var plot string
 	cmd := &cobra.Command{
 		Use:   "show [FILE]",
-		Short: "Show a performance model, and what it was measured on",
-		Long: `Show a model's provenance and what was measured: for each record size and distance the
-bounds, how many configurations were measured and how many need not be, and the least
-latency and the most throughput of reads and writes alike. Without a file it shows the
-models that are part of the program.`,
+		Short: "Show a performance model and the machine it was measured on",
+		Long: `Shows where a model was measured, and for each record size and distance: the bounds,
+how many configurations were measured and how many were not needed, and the lowest
+latency and highest throughput that both reads and writes reach. Without a file it
+shows the models that are part of the program.`,
 		Args: usageArgs(cobra.MaximumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			models, err := loadModels(args)
@@ -210,15 +209,16 @@ models that are part of the program.`,
 				return err
 			}
 			if plot != "" && len(args) == 0 {
-				return usagef("--plot: want the file of a model to plot")
+				return usagef("--plot: name the file of the model to plot")
 			}
+			out := cmd.OutOrStdout()
 			for i, m := range models {
 				if i > 0 {
-					fmt.Fprintln(cmd.OutOrStdout())
+					fmt.Fprintln(out)
 				}
-				err := printModel(cmd.OutOrStdout(), m)
+				err := printModel(out, m)
 				if err == nil && points {
-					err = modelbench.WritePoints(cmd.OutOrStdout(), m)
+					err = modelbench.WritePoints(out, m)
 				}
 				if err != nil {
 					return err
@@ -230,8 +230,8 @@ models that are part of the program.`,
 			return plotModel(models[0], plot)
 		},
 	}
-	cmd.Flags().BoolVar(&points, "points", false, "every configuration that was measured")
-	cmd.Flags().StringVar(&plot, "plot", "", "`file` for a drawing of it (SVG)")
+	cmd.Flags().BoolVar(&points, "points", false, "print every configuration that was measured")
+	cmd.Flags().StringVar(&plot, "plot", "", "`file` to write a plot of the model to (SVG)")
 	return cmd
 }
 
@@ -260,13 +260,22 @@ func plotModel(m *model.Model, path string) error {
 	if err != nil {
 		return err
 	}
-	out, err := openOutput(path)
-	if err != nil {
-		return err
-	}
-	defer out.discard()
-	return out.commit(func(w io.Writer) error {
+	return writeOutput(path, func(w io.Writer) error {
 		_, err := w.Write(svg)
 		return err
 	})
+}
+
+func newModelListCmd() *cobra.Command {
+	return newAnswerCmd("list", "List the models that a running manager searches, and where they were measured", cobra.NoArgs,
+		func(ctx context.Context, m access.Client, _ []string) (*connect.Response[managerv1.ListModelsResponse], error) {
+			return m.ListModels(ctx, connect.NewRequest(&managerv1.ListModelsRequest{}))
+		},
+		func(w io.Writer, r *managerv1.ListModelsResponse) error {
+			return table(w, "MODEL\tMEASURED", func(t *tabwriter.Writer) {
+				for _, m := range r.GetModels() {
+					fmt.Fprintf(t, "%s\t%s\n", m.GetName(), m.GetProvenance())
+				}
+			})
+		})
 }

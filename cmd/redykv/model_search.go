@@ -30,23 +30,23 @@ func newModelSearchCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "search [FILE]",
 		Short: "Find the cheapest configuration that meets an SLO",
-		Long: `Search a model for the configuration with the fewest server threads, then client
-threads, then the smallest batches and queues, that is predicted to meet an SLO; for
-each distance in the model. Without a file it searches the models that are part of the
-program.`,
+		Long: `Searches a model for the configuration that is predicted to meet an SLO with the fewest
+server threads, then the fewest client threads, then the smallest batches and queues;
+for each distance in the model. Without a file it searches the models that are part of
+the program.`,
 		Example: "  redykv model search model.json --latency 20us --mops 5 --record 64",
 		Args:    usageArgs(cobra.MaximumNArgs(1)),
 		RunE:    func(cmd *cobra.Command, args []string) error { return f.run(cmd, args) },
 	}
 	flags := cmd.Flags()
-	flags.DurationVar(&f.latency, "latency", 0, "most mean latency (default: any)")
-	flags.Float64Var(&f.query.Mops, "mops", 0, "least throughput in million operations a second (default: any)")
+	flags.DurationVar(&f.latency, "latency", 0, "highest mean latency (default: no bound)")
+	flags.Float64Var(&f.query.Mops, "mops", 0, "lowest throughput, in million operations a second (default: no bound)")
 	flags.Var(&f.record, "record", "record size")
-	flags.StringVar(&f.op, "op", model.Both.String(), "operations of the SLO: both, reads or writes")
-	flags.StringVar(&f.query.Transport, "transport", "shm", "transport")
-	flags.StringVar(&f.net, "net", "none", "model of the network in between")
-	flags.IntVar(&f.query.ClientCores, "cores", 0, "most client threads (default: the most that was measured)")
-	flags.IntVar(&f.query.QueueDepth, "queue-depth", 0, "most batches in flight on a connection (default: the most that was measured)")
+	flags.StringVar(&f.op, "op", model.Both.String(), "operations that the SLO covers: both, reads or writes")
+	flags.StringVar(&f.query.Transport, "transport", "shm", "transport of the model")
+	flags.StringVar(&f.net, "net", "none", "model of the network between client and server")
+	flags.IntVar(&f.query.ClientCores, "cores", 0, "maximum number of client threads (default: as measured)")
+	flags.IntVar(&f.query.QueueDepth, "queue-depth", 0, "maximum number of batches in flight on a connection (default: as measured)")
 	return cmd
 }
 
@@ -61,7 +61,7 @@ func (f *modelSearchFlags) run(cmd *cobra.Command, args []string) error {
 	}
 	f.query.Ops = model.Ops(ops)
 	if !(f.query.Mops >= 0) || f.latency < 0 || f.record < 1 || f.query.ClientCores < 0 || f.query.QueueDepth < 0 {
-		return usagef("--latency %v --mops %v --record %d --cores %d --queue-depth %d: want 0 or more, and a record",
+		return usagef("--latency %v --mops %v --record %d --cores %d --queue-depth %d: want 0 or more, and a record size of 1 or more",
 			f.latency, f.query.Mops, f.record, f.query.ClientCores, f.query.QueueDepth)
 	}
 	models, err := loadModels(args)

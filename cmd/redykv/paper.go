@@ -23,7 +23,7 @@ import (
 )
 
 func newPaperCmd() *cobra.Command {
-	cmd := newGroup("paper", "Draw the figures of the paper's evaluation on this machine",
+	cmd := newGroup("paper", "Reproduce the figures of the Redy paper on this machine",
 		newPaperListCmd(), newPaperRunCmd(), newPaperDiffCmd())
 	cmd.PersistentPreRun = func(*cobra.Command, []string) {
 		slog.SetLogLoggerLevel(slog.LevelWarn) // as for ycsb
@@ -37,12 +37,11 @@ func newPaperListCmd() *cobra.Command {
 		Short: "List the experiments",
 		Args:  usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
-			fmt.Fprintln(w, "name\tsection\tclaims\twhat it shows")
-			for _, f := range paper.Figures() {
-				fmt.Fprintf(w, "%s\t%s\t%d\t%s\n", f.Name, f.Section, len(f.Claims), f.Title)
-			}
-			return w.Flush()
+			return table(cmd.OutOrStdout(), "name\tsection\tclaims\ttitle", func(t *tabwriter.Writer) {
+				for _, f := range paper.Figures() {
+					fmt.Fprintf(t, "%s\t%s\t%d\t%s\n", f.Name, f.Section, len(f.Claims), f.Title)
+				}
+			})
 		},
 	}
 }
@@ -60,8 +59,8 @@ func newPaperRunCmd() *cobra.Command {
 	f := paperRunFlags{log: logFlags{level: slog.LevelWarn}}
 	cmd := &cobra.Command{
 		Use:   "run NAME... | all",
-		Short: "Measure experiments and write the report",
-		Long: `Measure experiments, as paper list names them, and write into the directory --out
+		Short: "Run experiments and write a report",
+		Long: `Runs experiments, named as in paper list, and writes into the directory --out
 
   report.html         one page with plots, and the paper's numbers beside ours
   claims.jsonl        the paper's claims, our figures, and why some differ
@@ -69,16 +68,16 @@ func newPaperRunCmd() *cobra.Command {
   measurements.csv    the same as a table
   run.json            machine, date and settings
 
-Each measurement is kept at once: the same command continues a run that was
-interrupted. The report has all measurements in the directory. The next run removes
-files that a killed one left on disk and in memory.
+Each measurement is saved at once: the same command continues an interrupted run. The
+report has all measurements in the directory. The next run removes files that a killed
+one left on disk and in memory.
 
-  --scale quick    minutes: 10 million records
+  --scale quick    10 million records; takes minutes
   --scale machine  what fits this machine's memory and disk
-  --scale full     the paper's sizes; what the machine cannot hold is left out
+  --scale full     the paper's sizes; what does not fit this machine is left out
 
-Other processes on this machine lend Redy's memory. What is compared is measured
-alternately, in several rounds; figures are the medians. A verdict of - is for a number
+Redy's memory is that of other processes on this machine. What is compared is measured
+alternately, in several rounds; figures are the medians. A verdict of - marks a number
 that other hardware need not reach.`,
 		Example: "  redykv paper run fig18a --scale quick\n" +
 			"  redykv paper run all --scale machine --out report-machine",
@@ -86,13 +85,13 @@ that other hardware need not reach.`,
 		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, args) },
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.scale, "scale", paper.Quick, "how large: "+strings.Join(paper.ScaleNames, ", "))
-	flags.StringVar(&f.out, "out", "redykv-paper", "directory for report and data")
-	flags.StringVar(&f.dir, "dir", "", "directory on the SSD for stores' files, which are removed afterwards; empty: the directory of temporary files")
+	flags.StringVar(&f.scale, "scale", paper.Quick, "size of the experiments: "+strings.Join(paper.ScaleNames, ", "))
+	flags.StringVar(&f.out, "out", "redykv-paper", "directory for the report and its data")
+	flags.StringVar(&f.dir, "dir", "", "directory on the SSD for stores' files, which are removed afterwards (default: the directory for temporary files)")
 	flags.StringVar(&f.transport, "transport", ycsb.TransportSHM, "how Redy's memory is reached: "+strings.Join(transport.Names(), ", "))
-	flags.StringVar(&f.net, "net", "rdma", "model of the network: rdma (2.9us,100Gbit), none, or latency and bandwidth")
-	flags.StringVar(&f.trace, "trace", "", "`file` with a trace of VMs in the schema of the Azure public data set (vmtable.csv); default: one is generated")
-	flags.BoolVar(&f.again, "again", false, "measure again what was measured before")
+	flags.StringVar(&f.net, "net", "rdma", "model of the network to Redy: rdma (2.9us,100Gbit), none, or a round trip and a bandwidth")
+	flags.StringVar(&f.trace, "trace", "", "`file` with a trace of VMs, in the format of the Azure public data set (vmtable.csv); default: a generated one")
+	flags.BoolVar(&f.again, "again", false, "repeat measurements that the directory already has")
 	f.log.add(flags)
 	return cmd
 }
@@ -158,7 +157,7 @@ func (f *paperRunFlags) run(cmd *cobra.Command, names []string) (err error) {
 	if err = errors.Join(plainly(cmd.Context(), err), reportErr); err != nil {
 		return err
 	}
-	return sayVerdicts(cmd.OutOrStdout(), w, figures, verdicts)
+	return printVerdicts(cmd.OutOrStdout(), w, figures, verdicts)
 }
 
 // writePaperReport writes the report from a workspace's measurements, and returns the verdicts
@@ -180,50 +179,44 @@ func writePaperReport(w *paper.Workspace) ([]paper.Verdict, error) {
 		{paper.ClaimsFile, func(out io.Writer) error { return paper.WriteClaims(out, verdicts) }},
 		{paper.ReportFile, func(out io.Writer) error { return report.WriteHTML(out, w.Head, paper.Figures(), data) }},
 	} {
-		out, err := openOutput(filepath.Join(w.Dir, file.name))
-		if err == nil {
-			err = out.commit(file.write)
-			out.discard()
-		}
-		if err != nil {
+		if err := writeOutput(filepath.Join(w.Dir, file.name), file.write); err != nil {
 			return nil, err
 		}
 	}
 	return verdicts, nil
 }
 
-// sayVerdicts prints the verdicts on the claims of some figures.
-func sayVerdicts(out io.Writer, w *paper.Workspace, figures []paper.Figure, verdicts []paper.Verdict) error {
+// printVerdicts prints the verdicts on the claims of some figures.
+func printVerdicts(out io.Writer, w *paper.Workspace, figures []paper.Figure, verdicts []paper.Verdict) error {
 	for _, l := range w.LeftOut {
 		if slices.ContainsFunc(figures, func(f paper.Figure) bool { return f.Trial == l.Trial }) {
 			fmt.Fprintf(out, "%s: left out: %v\n", l.Trial, l)
 		}
 	}
 	fmt.Fprintln(out)
-	tw := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(tw, "figure\tclaim\tpaper\tours\tunit\tverdict")
-	for _, v := range verdicts {
-		if !slices.ContainsFunc(figures, func(f paper.Figure) bool { return f.Name == v.Figure }) {
-			continue
+	err := table(out, "figure\tclaim\tpaper\tours\tunit\tverdict", func(t *tabwriter.Writer) {
+		for _, v := range verdicts {
+			if !slices.ContainsFunc(figures, func(f paper.Figure) bool { return f.Name == v.Figure }) {
+				continue
+			}
+			verdict := "-"
+			switch {
+			case v.Ours == nil:
+				verdict = "not measured"
+			case v.Holds != nil && *v.Holds:
+				verdict = "holds"
+			case v.Holds != nil:
+				verdict = "does not hold"
+			}
+			if v.Warning != "" {
+				verdict += ", but the rounds disagree"
+			}
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", v.Figure, v.Claim, optional(v.Paper), optional(v.Ours), v.Unit, verdict)
 		}
-		verdict := "-"
-		switch {
-		case v.Ours == nil:
-			verdict = "not measured"
-		case v.Holds != nil && *v.Holds:
-			verdict = "holds"
-		case v.Holds != nil:
-			verdict = "does not hold"
-		}
-		if v.Warning != "" {
-			verdict += ", but the rounds disagree"
-		}
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\n", v.Figure, v.Claim, optional(v.Paper), optional(v.Ours), v.Unit, verdict)
+	})
+	if err == nil {
+		_, err = fmt.Fprintf(out, "\nreport: %s\n", filepath.Join(w.Dir, paper.ReportFile))
 	}
-	if err := tw.Flush(); err != nil {
-		return err
-	}
-	_, err := fmt.Fprintf(out, "\nreport: %s\n", filepath.Join(w.Dir, paper.ReportFile))
 	return err
 }
 
@@ -237,10 +230,10 @@ func optional(v *float64) string {
 func newPaperDiffCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:   "diff BEFORE AFTER",
-		Short: "Compare two reports",
-		Long: `Compare the measurements in two directories that paper run wrote, and print what
-changed beyond noise. A figure has changed if no round of one run lies within the rounds
-of the other, and the medians differ by at least 5 %.`,
+		Short: "Compare two runs",
+		Long: `Compares the measurements in two directories that paper run wrote, and prints what
+changed beyond noise. A figure has changed if the rounds of the two runs do not overlap
+and the medians differ by at least 5 %.`,
 		Args: usageArgs(cobra.ExactArgs(2)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var heads [2]paper.Head

@@ -18,23 +18,23 @@ type paperProgress struct {
 	w        io.Writer
 	terminal bool
 	bar      *progressbar.ProgressBar
-	said     time.Time
+	printed  time.Time // when the last line was printed
 }
 
-// sayEvery is the interval between two lines.
-const sayEvery = 10 * time.Second
+// lineEvery is the interval between two lines.
+const lineEvery = 10 * time.Second
 
 func newPaperProgress(w io.Writer) *paperProgress {
 	f, ok := w.(*os.File)
-	return &paperProgress{w: w, terminal: ok && term.IsTerminal(int(f.Fd())), said: time.Now()}
+	return &paperProgress{w: w, terminal: ok && term.IsTerminal(int(f.Fd())), printed: time.Now()}
 }
 
 // turn is called for every turn.
 func (p *paperProgress) turn(s paper.Standing) {
 	left := s.Left.Round(time.Second)
 	if !p.terminal {
-		if time.Since(p.said) >= sayEvery {
-			p.said = time.Now()
+		if time.Since(p.printed) >= lineEvery {
+			p.printed = time.Now()
 			fmt.Fprintf(p.w, "%s: %s: %d of %d turns done, about %v left\n", s.Trial, s.Turn, s.Done, s.Turns, left)
 		}
 		return

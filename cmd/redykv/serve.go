@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -42,37 +43,38 @@ func newServeCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Serve a store to Redis clients",
-		Long: `Runs a store as a server of the Redis protocol until it is interrupted; then it
-answers what it has read, commits and closes. A line on standard output says when
+		Long: `Runs a store as a server of the Redis protocol until it is interrupted; it then
+answers the commands that it has read, commits and closes. It prints a line when
 it is ready.
 
-Each flag can also be given in the environment, --max-clients as
-REDYKV_MAX_CLIENTS, and in the YAML file of --config, as max-clients. The command
-line counts before the environment, and that before the file. --print-config prints
-what they come to as such a file.
+Each flag can also be set in the environment (--max-clients as REDYKV_MAX_CLIENTS)
+and in the YAML file of --config (as max-clients). The command line overrides the
+environment, and the environment overrides the file. --print-config prints the
+effective settings in the format of that file.
 
 Without a password only clients of this machine are served, unless --protected-mode
-is off. --requirepass gives the default user one; --user and --users-file have
-users with rules as in Redis.
+is off. --requirepass sets the password of the default user; --user and --users-file
+define users with rules as in Redis.
 
-The store is in --dir, and in --memory as far as that goes. A Redy cache between
-the two keeps the log's newest part in remote memory:
+The store's log is in --dir, its newest part in --memory. A Redy cache between the
+two keeps more of the newest part in remote memory:
 
   --redy none       no such cache
-  --redy embedded   a cache server process of this machine, ended with the server
-  --redy HOST:PORT  from the manager there (redykv manager), also as a URL
+  --redy embedded   in a cache server process on this machine, ended with the server
+  --redy HOST:PORT  from the manager at that address (redykv manager), or at a URL
 
---durability says what a reply to a write promises, whatever ends the server:
+--durability sets what survives a crash:
 
-  always    the write is there. Replies to writes wait for the disk, together.
-  everysec  no more than the last second of answered writes is lost, and what is
-            left is the store as it was at one moment.
-  none      nothing; what was written is durable when the server has been stopped.
+  always    every answered write; replies to writes wait for the disk, and share
+            commits
+  everysec  all but at most the last second of answered writes; the store is in the
+            state of one moment
+  none      nothing since the start; a server that is stopped loses nothing
 
-All of that is as far as --commit-point goes: ssd, or redy, with which writes do not
-wait for the SSD and the loss of a cache server can lose some. Checkpoints copy the
-index, so that a large store opens fast, and can be gone back to; compaction takes
-what was overwritten out of the log, a part of it at a time.`,
+A write is durable when it has reached --commit-point: ssd, or redy. With redy, writes
+do not wait for the SSD, and the loss of a cache server can lose some. Checkpoints copy
+the index, so that a large store opens fast, and can be recovered to. Compaction removes
+overwritten records from the log, a part at a time.`,
 		Example: `  redykv serve --dir data --memory 1GiB --redy embedded --cache 8GiB
   redis-cli -p 6380 set greeting hello
   redykv serve --config /etc/redykv/serve.yaml --print-config`,
@@ -93,7 +95,7 @@ what was overwritten out of the log, a part of it at a time.`,
 
 func newServeFlags() *serveFlags {
 	return &serveFlags{
-		listen: newListenFlags(), clients: newClientFlags(), storage: newStorageFlags(), keeping: newKeepingFlags(),
+		clients: newClientFlags(), storage: newStorageFlags(), keeping: newKeepingFlags(),
 		log: logFlags{level: slog.LevelInfo},
 	}
 }
@@ -105,15 +107,15 @@ func (f *serveFlags) add(cmd *cobra.Command) {
 	f.clients.add(flags)
 	f.storage.add(flags)
 	f.keeping.add(flags)
-	flags.StringVar(&f.admin, "admin", "", "address to answer at over HTTP, for operators only: /metrics for Prometheus, / for people and redykv top, /healthz, /readyz, /debug/pprof/ (default: nowhere)")
-	flags.DurationVar(&f.shutdownTimeout, "shutdown-timeout", 10*time.Second, "how long clients may take their last replies when the server is stopped")
+	flags.StringVar(&f.admin, "admin", "", "HTTP address for operators: /metrics for Prometheus and redykv top, / for a table of metrics, /healthz, /readyz, /debug/pprof/ (default: off)")
+	flags.DurationVar(&f.shutdownTimeout, "shutdown-timeout", 10*time.Second, "maximum time for clients to read their last replies when the server is stopped")
 	f.log.add(flags)
 	f.log.addFormat(flags)
-	flags.StringVar(&f.config, "config", "", "YAML `FILE` with what is not given otherwise")
-	flags.BoolVar(&f.print, "print-config", false, "print the configuration, as a file for --config, and end")
-	settings.Local(flags, "config", "print-config")
-	settings.Secret(flags, "requirepass", "user")
-	settings.Own(flags, "manager-token") // the environment variable holds the token, not a file's path
+	flags.StringVar(&f.config, "config", "", "YAML `FILE` with settings")
+	flags.BoolVar(&f.print, "print-config", false, "print the effective settings in the format of --config, and exit")
+	settings.Local.Set(flags, "config", "print-config")
+	settings.Secret.Set(flags, "requirepass", "user")
+	settings.Own.Set(flags, "manager-token") // the environment variable holds the token, not a file's path
 }
 
 // load sets the flags that are not on the command line.
@@ -131,35 +133,13 @@ func (f *serveFlags) load(cmd *cobra.Command) error {
 
 // check returns an error for a bad configuration.
 func (f *serveFlags) check() error {
-	if f.admin != "" {
-		if err := checkListen("--admin", f.admin); err != nil {
-			return err
-		}
-	}
 	if f.shutdownTimeout < 0 {
 		return usagef("--shutdown-timeout %v: want 0 or more", f.shutdownTimeout)
 	}
 	if f.storage.kind == storageMemory && f.keeping.durability == resp.DurabilityAlways {
-		return usagef("--storage memory keeps nothing: it does not take --durability always")
+		return usagef("--storage memory keeps nothing durable: --durability always is not possible")
 	}
-	for _, check := range []func() error{f.listen.check, f.clients.check, f.storage.check, f.keeping.check, f.log.check} {
-		if err := check(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// options returns the server's options.
-func (f *serveFlags) options(log *slog.Logger) (resp.Options, error) {
-	users, err := f.listen.access()
-	if err != nil {
-		return resp.Options{}, err
-	}
-	opts := f.clients.options()
-	opts.Users, opts.ProtectedMode = users, f.listen.protected
-	opts.Durability, opts.Logger = f.keeping.durability, log
-	return opts, nil
+	return cmp.Or(checkOptional("--admin", f.admin), f.listen.check(), f.clients.check(), f.storage.check(), f.keeping.check(), f.log.check())
 }
 
 func runServe(cmd *cobra.Command, f *serveFlags) (err error) {
@@ -172,12 +152,13 @@ func runServe(cmd *cobra.Command, f *serveFlags) (err error) {
 	level.Set(f.log.level)
 	log := f.log.loggerAt(cmd, level)
 	for _, name := range settings.Unknown(cmd.Flags(), servePrefix) {
-		log.Warn("a variable is no setting's, and has no effect", "variable", name)
+		log.Warn("unknown environment variable, ignored", "variable", name)
 	}
-	opts, err := f.options(log)
-	if err != nil {
+	opts := f.clients.options()
+	if opts.Users, err = f.listen.access(); err != nil {
 		return err
 	}
+	opts.ProtectedMode, opts.Durability, opts.Logger = f.listen.protected, f.keeping.durability, log
 	// Listen before the store is opened, which may take long, so that a port in use is
 	// reported at once.
 	listeners, err := f.listen.listen(ctx)
@@ -217,9 +198,9 @@ func (f *serveFlags) serve(ctx context.Context, cmd *cobra.Command, server *resp
 	for _, ln := range listeners {
 		go func() { served <- server.Serve(ln) }()
 	}
-	admin.say("")
+	admin.setUnready("")
 	fmt.Fprintf(cmd.OutOrStdout(), "redykv ready at %s%s\n", f.listen.where(listeners), admin.where())
-	tell(log, "READY=1")
+	notify(log, "READY=1")
 	var err error
 	running := len(listeners)
 	select {
@@ -227,13 +208,13 @@ func (f *serveFlags) serve(ctx context.Context, cmd *cobra.Command, server *resp
 	case err = <-served:
 		running--
 	}
-	tell(log, "STOPPING=1")
-	admin.say("the server is being stopped")
+	notify(log, "STOPPING=1")
+	admin.setUnready("the server is being stopped")
 	log.Info("the server is being stopped", "timeout", f.shutdownTimeout)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), f.shutdownTimeout)
 	defer cancel()
 	if late := server.Shutdown(ctx); late != nil {
-		log.Warn("clients were cut off", "err", late)
+		log.Warn("connections were closed before their last replies were sent", "err", late)
 	}
 	for range running {
 		err = errors.Join(err, <-served)

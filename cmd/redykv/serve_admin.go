@@ -41,12 +41,12 @@ type servedStore struct {
 func listenAdmin(ctx context.Context, addr string, log *slog.Logger) (*admin, error) {
 	side, err := listenSide(ctx, addr, log)
 	a := &admin{sideServer: side}
-	a.say("the store is being opened")
+	a.setUnready("the store is being opened")
 	if err != nil || side.ln == nil {
 		return a, err
 	}
 	if !access.Loopback(addr) {
-		log.Warn("metrics and profiles are for everybody who reaches this address", "admin", addr)
+		log.Warn("metrics and profiles are open to everybody who can reach the address", "admin", addr)
 	}
 	a.registry = newRegistry()
 	mux := http.NewServeMux()
@@ -71,14 +71,14 @@ func (a *admin) opened(server *resp.Server, table func() string, numbers ...prom
 	}
 }
 
-// say sets the reason why clients are not served; "": they are served.
-func (a *admin) say(unready string) { a.unready.Store(&unready) }
+// setUnready sets the reason why clients are not served; "": they are served.
+func (a *admin) setUnready(unready string) { a.unready.Store(&unready) }
 
 func (a *admin) ready(w http.ResponseWriter, _ *http.Request) {
 	why := *a.unready.Load()
 	if store := a.store.Load(); why == "" && store != nil {
 		if err := store.server.Durable(); err != nil {
-			why = fmt.Sprintf("what was written is not durable: %v", err)
+			why = fmt.Sprintf("writes do not become durable: %v", err)
 		}
 	}
 	if why != "" {

@@ -22,17 +22,16 @@ func newClientFlags() clientFlags {
 }
 
 func (f *clientFlags) add(flags *pflag.FlagSet) {
-	flags.IntVar(&f.clients, "max-clients", resp.DefaultMaxClients, "connections at once")
-	flags.IntVar(&f.loops, "loops", 0, "goroutines that serve the connections whose commands are plain; 0: as many as there are processors, but one; negative: none, each connection has its own")
-	flags.Var(&f.bulk, "max-bulk", "largest argument, and so value, that a client may send")
-	flags.Var(&f.requests, "request-memory", "memory for commands of all clients together that have not arrived whole; half of it is also for what they send before they read their replies")
-	flags.Var(&f.replies, "reply-memory", "memory for replies of all clients together that they have not taken; where that does not do, those who do not take theirs are disconnected")
-	flags.DurationVar(&f.idle, "idle-timeout", 0, "how long a client may send nothing before it is disconnected; 0: for ever")
-	flags.DurationVar(&f.write, "write-timeout", resp.DefaultWriteTimeout, "how long a client may leave its replies before it is disconnected")
+	flags.IntVar(&f.clients, "max-clients", resp.DefaultMaxClients, "maximum number of concurrent connections")
+	flags.IntVar(&f.loops, "loops", 0, "goroutines that serve connections with simple commands together; 0: one less than there are processors; negative: none, each connection has its own")
+	flags.Var(&f.bulk, "max-bulk", "maximum size of an argument, and so of a value")
+	flags.Var(&f.requests, "request-memory", "memory for incomplete commands of all clients; half of it also holds what clients send before they read their replies")
+	flags.Var(&f.replies, "reply-memory", "memory for unread replies of all clients; when it is exhausted, clients that do not read theirs are disconnected")
+	flags.DurationVar(&f.idle, "idle-timeout", 0, "time without a command after which a client is disconnected; 0: never")
+	flags.DurationVar(&f.write, "write-timeout", resp.DefaultWriteTimeout, "time for which a client may leave replies unread before it is disconnected")
 }
 
 func (f *clientFlags) check() error {
-	opts := f.options()
 	switch {
 	case f.clients < 1:
 		return usagef("--max-clients %d: want at least 1", f.clients)
@@ -43,8 +42,9 @@ func (f *clientFlags) check() error {
 	case f.write <= 0:
 		return usagef("--write-timeout %v: want more than 0", f.write)
 	}
+	opts := f.options()
 	if err := opts.Check(); err != nil {
-		return usagef("%w", err)
+		return usageError{err}
 	}
 	return nil
 }

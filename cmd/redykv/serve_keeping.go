@@ -28,14 +28,14 @@ func newKeepingFlags() keepingFlags {
 }
 
 func (f *keepingFlags) add(flags *pflag.FlagSet) {
-	flags.TextVar(&f.durability, "durability", f.durability, "what a reply to a write promises: none, everysec, always")
-	flags.TextVar(&f.checkpoints.Kind, "checkpoint-kind", f.checkpoints.Kind, "what checkpoints are: index, a copy of it for opening fast; fold-over, snapshot and incremental, which can be gone back to as well")
-	flags.Var(&f.every, "checkpoint-every-bytes", "growth of the log between two checkpoints; 0: it does not matter")
-	flags.DurationVar(&f.checkpoints.Every, "checkpoint-every", 0, "time between two checkpoints; 0: it does not matter")
-	flags.IntVar(&f.checkpoints.Keep, "checkpoint-keep", f.checkpoints.Keep, "checkpoints to keep; those that a program gave a name stay besides")
-	flags.Float64Var(&f.compaction.DeadShare, "compact-dead", f.compaction.DeadShare, "share of the log, 0 to less than 1, that may be overwritten or deleted before it is compacted; 0: it does not matter")
-	flags.Var(&f.size, "compact-size", "size of the log from which on it is compacted, whatever is in it; 0: it does not matter")
-	flags.Float64Var(&f.compaction.Share, "compact-share", f.compaction.Share, "share of a processor that compaction may use while it keeps up; the further the log is beyond --compact-dead or --compact-size, the more")
+	flags.TextVar(&f.durability, "durability", f.durability, "what a reply to a write promises after a crash: none, everysec, always")
+	flags.TextVar(&f.checkpoints.Kind, "checkpoint-kind", f.checkpoints.Kind, "kind of checkpoints: index, a copy of the index for opening fast; fold-over, snapshot, incremental: can be recovered to as well")
+	flags.Var(&f.every, "checkpoint-every-bytes", "growth of the log after which a checkpoint is taken; 0: off")
+	flags.DurationVar(&f.checkpoints.Every, "checkpoint-every", 0, "time after which a checkpoint is taken; 0: off")
+	flags.IntVar(&f.checkpoints.Keep, "checkpoint-keep", f.checkpoints.Keep, "checkpoints to keep, in addition to named ones")
+	flags.Float64Var(&f.compaction.DeadShare, "compact-dead", f.compaction.DeadShare, "share of overwritten and deleted records from which the log is compacted, 0 to less than 1; 0: off")
+	flags.Var(&f.size, "compact-size", "size from which the log is compacted, whatever its content; 0: off")
+	flags.Float64Var(&f.compaction.Share, "compact-share", f.compaction.Share, "share of a processor that compaction may use; it uses more, the further the log is beyond --compact-dead or --compact-size")
 }
 
 // policy returns the policy of checkpoints: none for a store in memory, or if both intervals are 0.
@@ -64,7 +64,7 @@ func (f *keepingFlags) check() error {
 	case !(f.compaction.DeadShare >= 0 && f.compaction.DeadShare < 1):
 		return usagef("--compact-dead %g: want 0 to less than 1", f.compaction.DeadShare)
 	case !(f.compaction.Share > 0 && f.compaction.Share <= 1):
-		return usagef("--compact-share %g: want more than 0 to 1", f.compaction.Share)
+		return usagef("--compact-share %g: want more than 0, up to 1", f.compaction.Share)
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -25,36 +26,30 @@ type listenFlags struct {
 	usersFile     string
 }
 
-func newListenFlags() listenFlags { return listenFlags{} }
-
 func (f *listenFlags) add(flags *pflag.FlagSet) {
-	flags.StringVar(&f.addr, "addr", "127.0.0.1:6380", "address to answer at; empty: only at --tls-addr")
-	flags.StringVar(&f.tlsAddr, "tls-addr", "", "address to answer at over TLS, with --listen-cert and --listen-key (default: nowhere)")
-	flags.StringVar(&f.cert, "listen-cert", "", "`FILE` with the certificate that clients at --tls-addr are shown, in PEM; read again when it has changed")
-	flags.StringVar(&f.key, "listen-key", "", "`FILE` with the key of --listen-cert, in PEM")
-	flags.StringVar(&f.ca, "listen-client-ca", "", "`FILE` with the authorities, in PEM, one of which has to have signed the certificates that clients at --tls-addr show (default: they show none)")
-	flags.BoolVar(&f.protected, "protected-mode", true, "while the default user has no password, turn away clients from other machines")
-	flags.StringVar(&f.password, "requirepass", "", "password of the default user; better in the environment or the file, as command lines can be seen")
-	flags.StringArrayVar(&f.users, "user", nil, "`USER` and rules as in Redis: alice on >password ~cache:* +@read; can be repeated")
-	flags.StringVar(&f.usersFile, "users-file", "", "`FILE` of users as Redis's ACL files have them, each on a line after the word user")
+	flags.StringVar(&f.addr, "addr", "127.0.0.1:6380", "address to listen on; empty: only --tls-addr")
+	flags.StringVar(&f.tlsAddr, "tls-addr", "", "address to listen on for TLS, with --listen-cert and --listen-key (default: none)")
+	flags.StringVar(&f.cert, "listen-cert", "", "`FILE` with the certificate for --tls-addr, in PEM; read again when it changes")
+	flags.StringVar(&f.key, "listen-key", "", "`FILE` with the private key of --listen-cert, in PEM")
+	flags.StringVar(&f.ca, "listen-client-ca", "", "`FILE` with authorities, in PEM: clients at --tls-addr must show a certificate signed by one of them (default: no client certificates)")
+	flags.BoolVar(&f.protected, "protected-mode", true, "reject clients from other machines while the default user has no password")
+	flags.StringVar(&f.password, "requirepass", "", "password of the default user; set it in the environment or the file, as other users can see command lines")
+	flags.StringArrayVar(&f.users, "user", nil, "`USER` and its rules as in Redis, such as alice on >password ~cache:* +@read; may be given several times")
+	flags.StringVar(&f.usersFile, "users-file", "", "`FILE` of users in the format of Redis's ACL files: lines of the word user, a name and rules")
 }
 
 func (f *listenFlags) check() error {
 	if f.addr == "" && f.tlsAddr == "" {
-		return usagef("--addr and --tls-addr are empty: nobody could be answered")
+		return usagef("--addr and --tls-addr are empty: give at least one address to listen on")
 	}
-	for flag, addr := range map[string]string{"--addr": f.addr, "--tls-addr": f.tlsAddr} {
-		if addr != "" {
-			if err := checkListen(flag, addr); err != nil {
-				return err
-			}
-		}
+	if err := cmp.Or(checkOptional("--addr", f.addr), checkOptional("--tls-addr", f.tlsAddr)); err != nil {
+		return err
 	}
 	switch {
 	case f.tlsAddr != "" && (f.cert == "" || f.key == ""):
-		return usagef("--tls-addr takes --listen-cert and --listen-key")
+		return usagef("--tls-addr requires --listen-cert and --listen-key")
 	case f.tlsAddr == "" && (f.cert != "" || f.key != "" || f.ca != ""):
-		return usagef("--listen-cert, --listen-key and --listen-client-ca take --tls-addr")
+		return usagef("--listen-cert, --listen-key and --listen-client-ca require --tls-addr")
 	}
 	_, err := f.access()
 	return err

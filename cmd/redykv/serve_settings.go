@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"strconv"
@@ -83,5 +82,5 @@ func setLevel(level *slog.LevelVar, value string) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("argument(s) must be one of the following: debug, verbose, notice, warning")
+	return errors.New("argument(s) must be one of the following: debug, verbose, notice, warning")
 }

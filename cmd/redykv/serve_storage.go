@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -66,23 +67,23 @@ func newStorageFlags() storageFlags {
 }
 
 func (f *storageFlags) add(flags *pflag.FlagSet) {
-	flags.StringVar(&f.kind, "storage", storageSSD, "where the log is: ssd, in --dir; memory, all of it, where nothing survives the server")
-	flags.StringVar(&f.dir, "dir", "data", "directory of the store on the SSD; made if it is not there")
-	flags.StringVar(&f.verify, "verify", f.verify, fmt.Sprintf("which reads of the SSD are compared with checksums: %v; blocks: those that have a whole block of 4 KiB in them, other records are read as they are, with no more than the sectors around them", ssdtier.Verifies))
-	flags.IntVar(&f.recycle, "recycle", f.recycle, "segments of 1 GiB at most that are kept when they hold nothing any more, until something needs their space: to write over one is faster than to make one; 0: none")
-	flags.Var(&f.memory, "memory", "log kept in local memory; the index comes beside it")
-	flags.Int64Var(&f.records, "records", 1_000_000, "keys to expect: the index begins with room for them, and grows")
-	flags.Float64Var(&f.readCache, "read-cache", 0, "share of --memory, 0 to less than 1, for records that reads fetch again and again")
-	flags.StringVar(&f.redy, "redy", redyNone, "remote memory above the SSD: none, embedded, or a manager's address")
-	flags.Var(&f.cache, "cache", "size of the remote memory")
-	flags.StringVar(&f.transport, "transport", "", "how remote memory is reached: "+strings.Join(transport.BetweenProcesses(), ", ")+" (default shm, or as the manager has it)")
-	flags.DurationVar(&f.duration, "cache-duration", 0, "how long the remote memory is likely to be needed: a manager may use spot VMs then, which are cheaper and may be taken back; 0: until the server ends, at full price")
-	flags.StringVar(&f.region, "cloud-region", "", "where this machine is: of which region of the cloud a manager is to take the VMs (default: the manager's)")
-	flags.Var(&f.refillRate, "refill-rate", "bytes a second at most to bring back from the SSD what remote memory lacks, after a start or a loss; 0: none")
-	flags.StringVar(&f.commitPoint, "commit-point", commitSSD, "what has to hold a write before it counts as durable: ssd, or redy, the remote memory")
-	flags.StringVar(&f.bucket, "bucket", "", "URL of a bucket for a copy of the store, from which an empty --dir is filled: s3://, azblob://, gs:// or file:// (default: none)")
-	flags.DurationVar(&f.bucketEvery, "bucket-every", blob.DefaultEvery, "least time from one upload to --bucket to the next: what may be lost with this machine")
-	flags.Var(&f.blockCache, "block-cache", "part of --memory for blocks of the SSD that were read; for values of some KiB, or a store that is in --bucket; 0: none")
+	flags.StringVar(&f.kind, "storage", storageSSD, "where the log is: ssd, in --dir; or memory: nothing survives the server")
+	flags.StringVar(&f.dir, "dir", "data", "directory of the store on the SSD; created if missing")
+	flags.StringVar(&f.verify, "verify", f.verify, fmt.Sprintf("which reads of the SSD are verified by checksums: %v; blocks: only whole blocks of 4 KiB, smaller reads fetch single sectors", ssdtier.Verifies))
+	flags.IntVar(&f.recycle, "recycle", f.recycle, "empty files of up to 1 GiB that are kept for reuse until their space is needed, as overwriting a file is faster than creating one; 0: none")
+	flags.Var(&f.memory, "memory", "memory for the newest part of the log; the index takes additional memory")
+	flags.Int64Var(&f.records, "records", 1_000_000, "expected number of keys: initial size of the index, which grows")
+	flags.Float64Var(&f.readCache, "read-cache", 0, "share of --memory for a cache of records that are often read, 0 to less than 1")
+	flags.StringVar(&f.redy, "redy", redyNone, "Redy cache above the SSD: none, embedded, or a manager's address")
+	flags.Var(&f.cache, "cache", "size of the Redy cache")
+	flags.StringVar(&f.transport, "transport", "", "transport of the Redy cache: "+strings.Join(transport.BetweenProcesses(), ", ")+" (default: shm if embedded, otherwise the manager's)")
+	flags.DurationVar(&f.duration, "cache-duration", 0, "expected duration of the Redy cache: the manager may then use spot VMs, which are cheaper and may be reclaimed; 0: unlimited, no spot VMs")
+	flags.StringVar(&f.region, "cloud-region", "", "region of the cloud that the manager takes VMs from (default: the manager's)")
+	flags.Var(&f.refillRate, "refill-rate", "maximum bytes a second copied from the SSD to refill the Redy cache after a start or a loss; 0: no refill")
+	flags.StringVar(&f.commitPoint, "commit-point", commitSSD, "tier that a write must reach to be durable: ssd or redy")
+	flags.StringVar(&f.bucket, "bucket", "", "URL of a bucket for a copy of the store, with which an empty --dir continues: s3://, azblob://, gs:// or file:// (default: none)")
+	flags.DurationVar(&f.bucketEvery, "bucket-every", blob.DefaultEvery, "minimum time between two uploads to --bucket; what is not uploaded is lost with this machine")
+	flags.Var(&f.blockCache, "block-cache", "part of --memory for a cache of SSD blocks; for values of some KiB, or for a store in --bucket; 0: none")
 	f.tls.add(flags)
 	f.access.add(flags)
 }
@@ -93,31 +94,31 @@ func (f *storageFlags) check() error {
 	case f.kind != storageSSD && f.kind != storageMemory:
 		return usagef("--storage %q: want ssd or memory", f.kind)
 	case f.kind == storageMemory && f.redy != redyNone:
-		return usagef("--storage memory has all of the log in memory: it takes --redy none")
+		return usagef("--storage memory keeps the whole log in memory: --redy is not possible")
 	case f.kind == storageMemory && (f.bucket != "" || f.blockCache != 0):
-		return usagef("--storage memory has no files: it takes neither --bucket nor --block-cache")
+		return usagef("--storage memory has no files: --bucket and --block-cache are not possible")
 	case f.kind == storageMemory && (f.verify != string(ssdtier.VerifyAll) || f.recycle != ssdtier.DefaultRecycle):
-		return usagef("--storage memory has no files: it takes neither --verify nor --recycle")
+		return usagef("--storage memory has no files: --verify and --recycle are not possible")
 	case !slices.Contains(ssdtier.Verifies, ssdtier.Verify(f.verify)):
 		return usagef("--verify %q: want one of %v", f.verify, ssdtier.Verifies)
 	case f.recycle < 0:
 		return usagef("--recycle %d: want 0 or more", f.recycle)
 	case f.bucket != "" && f.commitPoint == commitRedy:
-		return usagef("--bucket has copies of what the SSD has: it takes --commit-point ssd")
+		return usagef("--bucket copies the SSD: it requires --commit-point ssd")
 	case f.bucketEvery <= 0:
-		return usagef("--bucket-every %v: want more than nothing", f.bucketEvery)
+		return usagef("--bucket-every %v: want more than 0s", f.bucketEvery)
 	case f.blockCache != 0 && (f.blockCache < blockcache.MinCapacity || f.blockCache >= f.memory):
 		return usagef("--block-cache %v: want 0, or from %v to less than --memory %v", f.blockCache, units.Size(blockcache.MinCapacity), f.memory)
 	case f.memory < 1 || f.records < 1:
-		return usagef("--memory %v --records %d: want something", f.memory, f.records)
+		return usagef("--memory %v --records %d: want 1 or more of each", f.memory, f.records)
 	case !(f.readCache >= 0 && f.readCache < 1):
 		return usagef("--read-cache %g: want 0 to less than 1", f.readCache)
 	case f.redy != redyNone && f.cache < redytier.MinRegionSize:
 		return usagef("--cache %v: want %v or more", f.cache, units.Size(redytier.MinRegionSize))
 	case f.tls != (tlsFlags{}) && (f.redy == redyNone || f.redy == redyEmbedded):
-		return usagef("--redy %s --tls-cert: only the connections to a manager's cache servers are encrypted", f.redy)
+		return usagef("--redy %s --tls-cert: TLS requires the address of a manager in --redy", f.redy)
 	case (f.duration != 0 || f.region != "") && (f.redy == redyNone || f.redy == redyEmbedded):
-		return usagef("--redy %s: --cache-duration and --cloud-region are for a manager's address", f.redy)
+		return usagef("--redy %s: --cache-duration and --cloud-region require the address of a manager in --redy", f.redy)
 	case f.duration < 0:
 		return usagef("--cache-duration %v: want 0 or more", f.duration)
 	case f.transport != "" && !slices.Contains(transport.BetweenProcesses(), f.transport):
@@ -125,7 +126,7 @@ func (f *storageFlags) check() error {
 	case f.commitPoint != commitSSD && f.commitPoint != commitRedy:
 		return usagef("--commit-point %q: want ssd or redy", f.commitPoint)
 	case f.commitPoint == commitRedy && f.redy == redyNone:
-		return usagef("--commit-point redy takes --redy")
+		return usagef("--commit-point redy requires --redy")
 	}
 	shape, on := ycsb.Shape{Records: f.records, Memory: int64(f.memory)}, ycsb.SSD
 	switch f.redy {
@@ -159,23 +160,20 @@ func (f *storageFlags) open(ctx context.Context, log *slog.Logger) (dev device.D
 	if err != nil {
 		return nil, nil, errors.Join(fmt.Errorf("--redy %s: %w", f.redy, err), ssd.Close())
 	}
-	opts := device.TieredOptions{Names: []string{"redy", "ssd"}, RefillRate: f.refill(), Logger: log}
+	// Rates and numbers of 0 would mean the default.
+	opts := device.TieredOptions{Names: []string{"redy", "ssd"}, RefillRate: cmp.Or(int64(f.refillRate), -1), Logger: log}
 	if f.commitPoint == commitRedy {
 		opts.CommitPoint = 1
 	}
 	return device.NewTieredWith(opts, redy, ssd), mgr.Close, nil
 }
 
-// patience is the time after which a waiting command prints why.
-const patience = 2 * time.Second
+// waitNotice is the time after which a waiting command prints why.
+const waitNotice = 2 * time.Second
 
 // files returns the options of the SSD's files.
 func (f *storageFlags) files(log *slog.Logger) ssdtier.Options {
-	opts := ssdtier.Options{Verify: ssdtier.Verify(f.verify), Recycle: f.recycle, Logger: log}
-	if f.recycle == 0 {
-		opts.Recycle = -1 // 0 would mean the default
-	}
-	return opts
+	return ssdtier.Options{Verify: ssdtier.Verify(f.verify), Recycle: cmp.Or(f.recycle, -1), Logger: log}
 }
 
 // openSSD opens the files, with the bucket behind them and the cache in front of them if the
@@ -206,9 +204,7 @@ func (f *storageFlags) openSSD(ctx context.Context, log *slog.Logger) (dev devic
 func (f *storageFlags) openRedy(ctx context.Context, log *slog.Logger) (*redytier.Device, io.Closer, error) {
 	config := redytier.Config{Capacity: int64(f.cache), Transport: f.transport, Late: true, Logger: log}
 	if f.redy == redyEmbedded {
-		if config.Transport == "" {
-			config.Transport = ycsb.TransportSHM
-		}
+		config.Transport = cmp.Or(config.Transport, ycsb.TransportSHM)
 		allocator, err := allocator.NewLocal(allocator.LocalOptions{Transport: config.Transport, Logger: log})
 		if err != nil {
 			return nil, nil, err
@@ -231,17 +227,9 @@ func (f *storageFlags) openRedy(ctx context.Context, log *slog.Logger) (*redytie
 		return nil, nil, err
 	}
 	config.Duration, config.CloudRegion = f.duration, f.region
-	defer time.AfterFunc(patience, func() {
+	defer time.AfterFunc(waitNotice, func() {
 		log.Info("still waiting for remote memory", "manager", f.redy, "cache", f.cache.String())
 	}).Stop()
 	redy, err := redytier.Open(ctx, mgr, config)
 	return redy, io.NopCloser(nil), err
-}
-
-// refill converts --refill-rate to the devices' option.
-func (f *storageFlags) refill() int64 {
-	if f.refillRate == 0 {
-		return -1
-	}
-	return int64(f.refillRate)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -17,10 +18,11 @@ import (
 	"github.com/redykv/redykv/internal/units"
 	"github.com/redykv/redykv/manager"
 	"github.com/redykv/redykv/manager/model"
+	"github.com/redykv/redykv/ycsb"
 )
 
 func newSLOCmd() *cobra.Command {
-	return newGroup("slo", "Check that caches keep their SLOs",
+	return newGroup("slo", "Check that caches meet their SLOs",
 		newSLOCheckCmd())
 }
 
@@ -40,36 +42,36 @@ func newSLOCheckCmd() *cobra.Command {
 	f := sloCheckFlags{capacity: 256 << 20, record: 64, log: logFlags{level: slog.LevelWarn}}
 	cmd := &cobra.Command{
 		Use:   "check",
-		Short: "Draw SLOs, make a cache by each, and measure it",
-		Long: `Draw SLOs between the least and the most latency and throughput of a model, make a cache
-by each one that can be met, with the configuration that the manager finds for it, and
-measure it. The report has the distributions of figures 13 and 14 (SLO, predicted,
-measured), the number of SLOs that were kept, their cores, and the time of the searches.
-With --min-kept the exit code is 1, after the report, if fewer SLOs were kept.
+		Short: "Draw random SLOs, create a cache for each, and measure it",
+		Long: `Draws random SLOs within the range of latency and throughput of a model. For each one
+that can be met, it creates a cache with the configuration that the manager chooses,
+and measures it. The report has the distributions of figures 13 and 14 of the Redy
+paper (SLO, predicted, measured), how many SLOs were met, their cores, and the time of
+the searches. With --min-kept the exit code is 1, after the report, if fewer were met.
 
 A manager runs in this process and starts each cache server as a second process (over
 mem: in this one), on separate processors if the model was measured so (redykv model
-build --apart). The machine should be otherwise idle, and of the kind that the model was
-measured on.`,
+build --apart). The machine should be otherwise idle, and like the one that the model
+was measured on.`,
 		Example: "  redykv slo check --model model.json --record 64 --json slo.json",
 		Args:    usageArgs(cobra.NoArgs),
 		RunE:    func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
 	flags := cmd.Flags()
-	flags.IntVar(&f.spec.Count, "count", 100, "SLOs that can be met")
+	flags.IntVar(&f.spec.Count, "count", 100, "SLOs to check")
 	flags.StringVar(&f.spec.Transport, "transport", "shm", "transport: "+strings.Join(transport.Names(), ", "))
-	flags.StringVar(&f.spec.Net, "net", "none", "model of the network in between")
+	flags.StringVar(&f.spec.Net, "net", "none", "model of the network between client and server")
 	flags.Var(&f.record, "record", "record size")
-	flags.StringVar(&f.modelPath, "model", "", "`file` of a performance model (default: those that are part of the program)")
-	flags.Float64Var(&f.spec.Margin, "slo-margin", manager.DefaultSLOMargin, "how much better than the SLO the prediction must be, as a part of its bounds")
+	flags.StringVar(&f.modelPath, "model", "", "`file` of a performance model (default: the models that are part of the program)")
+	flags.Float64Var(&f.spec.Margin, "slo-margin", manager.DefaultSLOMargin, "how much better than the SLO the prediction must be, as a share of its bounds")
 	flags.Uint64Var(&f.spec.Seed, "seed", 1, "seed of the random SLOs")
-	flags.DurationVar(&f.spec.Duration, "duration", time.Second, "time of the measurement of each cache, its reads, writes, repeats and rounds together")
-	flags.IntVar(&f.spec.Rounds, "rounds", 3, "how often each cache is made and measured, alternately, as neighbours slow a machine down for seconds; the fastest counts")
-	flags.IntVar(&f.spec.Repeats, "repeats", modelbench.DefaultRepeats, "measurements of each cache in all rounds, of which the second fastest of a round counts")
-	flags.Var(&f.capacity, "capacity", "size of each cache, as the model was measured with")
-	flags.StringVar(&f.idle, "idle", "", "what an idle thread does: "+fabricbench.Names(fabricbench.Idles)+" (default wait on tcp, otherwise poll)")
-	flags.IntVar(&f.minKept, "min-kept", 0, "SLOs whose latency and throughput must be kept; fewer: exit code 1")
-	flags.StringVar(&f.jsonPath, "json", "", "file for the results as JSON lines")
+	flags.DurationVar(&f.spec.Duration, "duration", time.Second, "time to measure each cache: all rounds and repeats of its reads and writes")
+	flags.IntVar(&f.spec.Rounds, "rounds", 3, "how often each cache is created and measured, alternately, since other load slows a machine down for seconds; the fastest round counts")
+	flags.IntVar(&f.spec.Repeats, "repeats", modelbench.DefaultRepeats, "measurements of each cache in all rounds together; the second fastest of a round counts")
+	flags.Var(&f.capacity, "capacity", "size of each cache; that of the model's build (--capacity)")
+	flags.StringVar(&f.idle, "idle", "", "what an idle thread does: "+fabricbench.Names(fabricbench.Idles)+" (default: wait over tcp, otherwise poll)")
+	flags.IntVar(&f.minKept, "min-kept", 0, "SLOs whose latency and throughput must be met, otherwise the exit code is 1")
+	flags.StringVar(&f.jsonPath, "json", "", "`file` to write the results to, as JSON lines")
 	f.log.add(flags)
 	return cmd
 }
@@ -89,23 +91,13 @@ func (f *sloCheckFlags) run(cmd *cobra.Command) (err error) {
 	if err := errors.Join(checkMargin(s.Margin), checkMemory("--capacity", f.capacity)); err != nil {
 		return err
 	}
-	opts := manager.EmbedOptions{SLOMargin: s.Margin, Logger: s.Log}
-	if s.Margin == 0 {
-		opts.SLOMargin = -1
-	}
+	opts := manager.EmbedOptions{SLOMargin: cmp.Or(s.Margin, -1), Logger: s.Log} // 0 would mean the default
 	if f.modelPath != "" {
 		m, err := model.Load(f.modelPath)
 		if err != nil {
 			return err
 		}
 		opts.Models = []*model.Model{m}
-	}
-	var out *outputFile
-	if f.jsonPath != "" {
-		if out, err = openOutput(f.jsonPath); err != nil {
-			return err
-		}
-		defer out.discard()
 	}
 	models := append(slices.Clone(opts.Models), model.Shipped()...)
 	if s.Apart, err = modelbench.Apart(models, *s); err != nil {
@@ -116,24 +108,19 @@ func (f *sloCheckFlags) run(cmd *cobra.Command) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, end()) }()
-	report, err := modelbench.Check(cmd.Context(), mgr, models, *s, newProgress(cmd.ErrOrStderr()))
-	if err != nil {
-		return plainly(cmd.Context(), err)
-	}
-	if err := report.WriteTable(cmd.OutOrStdout()); err != nil {
+	var report *modelbench.CheckReport
+	if err := runMeasurement(cmd, f.jsonPath, func(p ycsb.Progress) (measurement, error) {
+		report, err = modelbench.Check(cmd.Context(), mgr, models, *s, p)
+		return report, err
+	}); err != nil {
 		return err
-	}
-	if out != nil {
-		if err := out.commit(report.WriteJSON); err != nil {
-			return err
-		}
 	}
 	return f.keptEnough(report)
 }
 
 func (f *sloCheckFlags) keptEnough(report *modelbench.CheckReport) error {
 	if kept := report.Verdict().Both; kept < f.minKept {
-		return fmt.Errorf("%d of %d SLOs were kept, less than --min-kept %d", kept, len(report.Rows), f.minKept)
+		return fmt.Errorf("%d of %d SLOs were met, fewer than --min-kept %d", kept, len(report.Rows), f.minKept)
 	}
 	return nil
 }

@@ -2,12 +2,13 @@ package main
 
 import (
 	"crypto/tls"
-	"crypto/x509"
 	"fmt"
 	"os"
 	"path/filepath"
 
 	"github.com/spf13/pflag"
+
+	"github.com/redykv/redykv/manager/access"
 )
 
 // tlsFlags are the flags for TLS between caches and cache servers, over the tcp transport and
@@ -15,9 +16,9 @@ import (
 type tlsFlags struct{ cert, key, ca string }
 
 func (f *tlsFlags) add(flags *pflag.FlagSet) {
-	flags.StringVar(&f.cert, "tls-cert", "", "`FILE` with this side's certificate, in PEM: connections of caches over tcp and to the control APIs of cache servers are encrypted, and both sides checked")
-	flags.StringVar(&f.key, "tls-key", "", "`FILE` with its private key, in PEM")
-	flags.StringVar(&f.ca, "tls-ca", "", "`FILE` with the authorities whose certificates the other side may show, in PEM")
+	flags.StringVar(&f.cert, "tls-cert", "", "`FILE` with this side's certificate, in PEM: encrypts the connections of caches over tcp and to the control APIs of cache servers; each side verifies the other")
+	flags.StringVar(&f.key, "tls-key", "", "`FILE` with the private key of --tls-cert, in PEM")
+	flags.StringVar(&f.ca, "tls-ca", "", "`FILE` with the authorities that verify the other side's certificate, in PEM")
 }
 
 // config returns the TLS configuration; nil without flags.
@@ -26,19 +27,15 @@ func (f *tlsFlags) config() (*tls.Config, error) {
 		return nil, nil
 	}
 	if f.cert == "" || f.key == "" || f.ca == "" {
-		return nil, usagef("--tls-cert, --tls-key and --tls-ca: want all three or none")
+		return nil, usagef("--tls-cert, --tls-key and --tls-ca must be given together")
 	}
 	certificate, err := tls.LoadX509KeyPair(f.cert, f.key)
 	if err != nil {
 		return nil, fmt.Errorf("--tls-cert %s --tls-key %s: %w", f.cert, f.key, err)
 	}
-	pem, err := os.ReadFile(f.ca)
+	authorities, err := access.ReadCertificates(f.ca)
 	if err != nil {
 		return nil, fmt.Errorf("--tls-ca: %w", err)
-	}
-	authorities := x509.NewCertPool()
-	if !authorities.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("--tls-ca %s: no certificate in it", f.ca)
 	}
 	return &tls.Config{
 		Certificates: []tls.Certificate{certificate},
@@ -58,7 +55,7 @@ func (f *tlsFlags) command() ([]string, error) {
 	}
 	self, err := os.Executable()
 	if err != nil {
-		return nil, fmt.Errorf("which program is this: %w", err)
+		return nil, fmt.Errorf("path of this program: %w", err)
 	}
 	command := []string{self, "cacheserver"}
 	for _, flag := range []struct{ name, file string }{{"--tls-cert", f.cert}, {"--tls-key", f.key}, {"--tls-ca", f.ca}} {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -23,14 +24,13 @@ func newTopCmd() *cobra.Command {
 	var f topFlags
 	cmd := &cobra.Command{
 		Use:   "top [ADMIN]",
-		Short: "Show what a running server does",
-		Long: `Shows what a server (redykv serve --admin ADMIN) does: operations, latencies, where
-reads are answered, memory, tiers, commits and checkpoints, as of the time since it
-showed them before. On a terminal it does so until it is interrupted; elsewhere it
-prints one page after the other.
+		Short: "Show the metrics of a running server as they change",
+		Long: `Shows operations, latencies, where reads are answered, memory, tiers, commits and
+checkpoints of a server that runs with --admin. Each page covers the time since the
+previous one. On a terminal pages replace each other; elsewhere they are printed one
+after the other.
 
-ADMIN is what the server calls admin when it is ready, host:port or a URL; default
-127.0.0.1:6381.`,
+ADMIN is the address of --admin, host:port or a URL; default 127.0.0.1:6381.`,
 		Example: "  redykv serve --admin 127.0.0.1:6381\n  redykv top",
 		Args:    usageArgs(cobra.MaximumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -43,7 +43,7 @@ ADMIN is what the server calls admin when it is ready, host:port or a URL; defau
 	}
 	flags := cmd.Flags()
 	flags.DurationVar(&f.every, "every", time.Second, "time between two pages")
-	flags.IntVar(&f.count, "count", 0, "pages to show; 0: until it is interrupted")
+	flags.IntVar(&f.count, "count", 0, "pages to show; 0: until interrupted")
 	return cmd
 }
 
@@ -53,7 +53,7 @@ func (f *topFlags) run(cmd *cobra.Command, addr string) error {
 	}
 	switch {
 	case addr == "":
-		return usagef("ADMIN is empty: want host:port")
+		return usagef("ADMIN is empty: want host:port or a URL")
 	case f.every < 10*time.Millisecond:
 		return usagef("--every %v: want 10ms or more", f.every)
 	case f.count < 0:
@@ -135,8 +135,5 @@ func fetch(ctx context.Context, url string) (text string, status int, err error)
 		return "", 0, err
 	}
 	body, err := io.ReadAll(io.LimitReader(response.Body, 16<<20))
-	if e := response.Body.Close(); err == nil {
-		err = e
-	}
-	return string(body), response.StatusCode, err
+	return string(body), response.StatusCode, errors.Join(err, response.Body.Close())
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"text/tabwriter"
@@ -11,35 +12,25 @@ import (
 
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/units"
+	"github.com/redykv/redykv/manager/access"
 	"github.com/redykv/redykv/manager/plan"
 )
 
 func newVMCmd() *cobra.Command {
-	return newGroup("vm", "Look at the VMs of a running manager, and at what it could launch",
+	return newGroup("vm", "Show the VMs of a running manager, and those that it can launch",
 		newVMListCmd(), newVMOffersCmd())
 }
 
 func newVMListCmd() *cobra.Command {
-	var f listFlags
-	cmd := &cobra.Command{
-		Use:   "list",
-		Short: "List VMs: launched ones and servers that registered themselves",
-		Args:  usageArgs(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			client, err := f.client()
-			if err != nil {
-				return err
+	return newAnswerCmd("list", "List VMs: those that were launched, and cache servers that registered", cobra.NoArgs,
+		func(ctx context.Context, m access.Client, _ []string) (*connect.Response[managerv1.DescribeResponse], error) {
+			r, err := m.Describe(ctx, connect.NewRequest(&managerv1.DescribeRequest{}))
+			if err == nil {
+				r.Msg = &managerv1.DescribeResponse{Vms: r.Msg.GetVms()}
 			}
-			r, err := client.Describe(cmd.Context(), connect.NewRequest(&managerv1.DescribeRequest{}))
-			if err != nil {
-				return err
-			}
-			vms := r.Msg.GetVms()
-			return f.print(cmd, &managerv1.DescribeResponse{Vms: vms}, func(w io.Writer) error { return printVMs(w, vms) })
+			return r, err
 		},
-	}
-	f.add(cmd.Flags())
-	return cmd
+		func(w io.Writer, r *managerv1.DescribeResponse) error { return printVMs(w, r.GetVms()) })
 }
 
 func printVMs(w io.Writer, vms []*managerv1.Vm) error {
@@ -63,7 +54,7 @@ func stateText(v *managerv1.Vm) string {
 	case !v.GetHealthy():
 		return "failed"
 	case v.GetLeaving():
-		return "leaves at " + time.UnixMilli(v.GetDeadlineUnixMs()).UTC().Format(time.RFC3339)
+		return "leaves at " + timeText(v.GetDeadlineUnixMs())
 	case v.GetWarm():
 		return "warm"
 	}
@@ -71,26 +62,12 @@ func stateText(v *managerv1.Vm) string {
 }
 
 func newVMOffersCmd() *cobra.Command {
-	var f listFlags
 	var region string
-	cmd := &cobra.Command{
-		Use:   "offers",
-		Short: "List the VM types that the manager could launch now",
-		Args:  usageArgs(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			client, err := f.client()
-			if err != nil {
-				return err
-			}
-			r, err := client.ListOffers(cmd.Context(), connect.NewRequest(&managerv1.ListOffersRequest{CloudRegion: region}))
-			if err != nil {
-				return err
-			}
-			return f.print(cmd, r.Msg, func(w io.Writer) error { return printOffers(w, r.Msg) })
-		},
-	}
-	f.add(cmd.Flags())
-	cmd.Flags().StringVar(&region, "cloud-region", "", "where (default: the manager's region)")
+	cmd := newAnswerCmd("offers", "List the VM types that the manager can launch now", cobra.NoArgs,
+		func(ctx context.Context, m access.Client, _ []string) (*connect.Response[managerv1.ListOffersResponse], error) {
+			return m.ListOffers(ctx, connect.NewRequest(&managerv1.ListOffersRequest{CloudRegion: region}))
+		}, printOffers)
+	cmd.Flags().StringVar(&region, "cloud-region", "", "region of the cloud (default: the manager's)")
 	return cmd
 }
 
@@ -112,7 +89,7 @@ func printOffers(w io.Writer, r *managerv1.ListOffersResponse) error {
 		}
 	})
 	if region := r.GetCloudRegion(); region != "" && err == nil {
-		rate := "nobody has measured yet how fast memory leaves a VM"
+		rate := "the rate at which memory leaves a VM was not measured yet"
 		if bytes := r.GetMigrationBytesPerSecond(); bytes > 0 {
 			rate = fmt.Sprintf("memory leaves a VM at %v/s", units.Size(bytes))
 		}

@@ -35,23 +35,23 @@ func newCompareCmd() *cobra.Command {
 	f := compareFlags{valueSize: 8}
 	cmd := &cobra.Command{
 		Use:   "compare",
-		Short: "Compare a store's devices under the same random reads",
-		Long: `Load the same records into a store on each device, read them at random under each
-distribution with each number of threads, and print throughput and latency side by
-side. Devices are measured alternately: all under one load before the next load.
+		Short: "Compare a store's devices, and other stores, under random reads",
+		Long: `Loads the same records into a store on each device, reads them at random with each
+distribution and number of threads, and prints throughput and latency side by side.
+Devices are measured alternately: all under one load before the next load.
 
-  redy    a Redy cache over the SSD; its server is another process, reached over
+  redy    a Redy cache above the SSD; its server is another process, reached over
           shared memory with the network model of --net
   ssd     files alone, with direct I/O
-  smb     a file server: Samba on this machine over loopback, its share in memory
+  smb     a file server: Samba on this machine, over loopback, its share in memory
   memory  a device in this process's memory
   pebble, badger, bbolt
-          other embedded stores with the same memory for their caches; their files
-          are read through the page cache, by one plain call after another
+          other embedded stores with the same memory for their caches; their files are
+          read through the page cache, by one plain call after another
 
-Sizes default to the paper's scale: the log is 6 times the local memory, and Redy's
-cache is 8 times, so that it holds the whole log. What is compared is a ratio: on a
-shared machine the figures themselves vary.`,
+Sizes default to the proportions of the Redy paper: the log is 6 times the local
+memory, and Redy's cache is 8 times, so that it holds the whole log. Compare ratios: on
+a shared machine the figures themselves vary.`,
 		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
@@ -60,27 +60,27 @@ shared machine the figures themselves vary.`,
 	flags.Var(&f.valueSize, "value-size", "size of each value; keys have 8 bytes")
 	flags.Var(&f.memory, "memory", "log kept in local memory")
 	flags.Var(&f.cache, "cache", "Redy's remote memory")
-	flags.Float64Var(&f.readCache, "read-cache", 0, "share of --memory that is read cache, 0 to less than 1: for --distributions zipfian")
+	flags.Float64Var(&f.readCache, "read-cache", 0, "share of --memory for a read cache, 0 to less than 1; helps zipfian reads")
 	flags.Lookup("memory").DefValue = "1/6 of the log"
 	flags.Lookup("cache").DefValue = "8/6 of the log"
 	flags.StringSliceVar(&f.devices, "devices", []string{"redy", "ssd"}, "devices to compare: redy, ssd, smb, memory; and other stores: pebble, badger, bbolt")
 	flags.StringSliceVar(&f.distributions, "distributions", []string{"uniform", "zipfian"}, "how records are chosen: uniform, zipfian")
 	flags.IntSliceVar(&f.threads, "threads", []int{1, 2}, "numbers of reading threads")
 	flags.DurationVar(&f.duration, "duration", 3*time.Second, "time of each run")
-	flags.DurationVar(&f.warmup, "warmup", 500*time.Millisecond, "time before each run that is not measured")
-	flags.IntVar(&f.rounds, "rounds", 1, "repetitions of each run, alternately; the median counts, and the table has the least and the most")
-	flags.Float64Var(&f.rate, "rate", 0, "reads a second that all threads of a run together begin, even if earlier reads are pending (open loop); latencies count from the time at which a read is due (default: closed loop, as many as possible)")
+	flags.DurationVar(&f.warmup, "warmup", 500*time.Millisecond, "time of each run before the measurement starts")
+	flags.IntVar(&f.rounds, "rounds", 1, "repetitions of each run, alternately; the table has the median, the lowest and the highest")
+	flags.Float64Var(&f.rate, "rate", 0, "reads a second that all threads together start, even if earlier reads are pending (open loop); latencies count from the time at which a read is due (default: closed loop, as many as possible)")
 	flags.IntVar(&f.depth, "depth", ycsb.DefaultDepth, "reads that each thread keeps pending")
-	flags.StringVar(&f.net, "net", "rdma", "network to Redy: rdma (2.9us,100Gbit), none, or latency and bandwidth")
-	flags.StringVar(&f.jsonPath, "json", "redykv-compare.jsonl", "file for the results as JSON lines; empty for none")
-	flags.StringVar(&f.reportPath, "report", "redykv-compare.html", "file for the report as one HTML page; empty for none")
-	flags.StringVar(&f.dir, "dir", "", "directory on the SSD for files, which are removed afterwards; empty: the directory of temporary files")
+	flags.StringVar(&f.net, "net", "rdma", "model of the network to Redy: rdma (2.9us,100Gbit), none, or a round trip and a bandwidth")
+	flags.StringVar(&f.jsonPath, "json", "redykv-compare.jsonl", "`file` to write the results to, as JSON lines; empty: none")
+	flags.StringVar(&f.reportPath, "report", "redykv-compare.html", "`file` to write the report to, as one HTML page; empty: none")
+	flags.StringVar(&f.dir, "dir", "", "directory on the SSD for files, which are removed afterwards (default: the directory for temporary files)")
 	return cmd
 }
 
 // comparison returns the comparison that the flags describe.
-func (f *compareFlags) comparison(cmd *cobra.Command) (ycsb.Comparison, error) {
-	c := ycsb.Comparison{
+func (f *compareFlags) comparison(cmd *cobra.Command) (c ycsb.Comparison, err error) {
+	c = ycsb.Comparison{
 		Shape: ycsb.Shape{
 			Records: f.records, ValueSize: int(f.valueSize), ReadCache: f.readCache, Net: f.net, Depth: f.depth,
 		},
@@ -98,22 +98,14 @@ func (f *compareFlags) comparison(cmd *cobra.Command) (ycsb.Comparison, error) {
 	if !cmd.Flags().Changed("cache") {
 		c.Cache = ycsb.DefaultCache(c.LogBytes())
 	}
-	for _, name := range f.devices {
-		d, err := ycsb.ParseDevice(name)
-		if err != nil {
-			return c, err
-		}
-		c.Devices = append(c.Devices, d)
+	if c.Devices, err = parseAll(f.devices, ycsb.ParseDevice); err != nil {
+		return c, err
 	}
-	for _, name := range f.distributions {
-		d, err := ycsb.ParseDistribution(name)
-		if err != nil {
-			return c, err
-		}
-		c.Distributions = append(c.Distributions, d)
+	if c.Distributions, err = parseAll(f.distributions, ycsb.ParseDistribution); err != nil {
+		return c, err
 	}
 	if f.jsonPath != "" && f.jsonPath == f.reportPath {
-		return c, fmt.Errorf("--json and --report are both %s", f.jsonPath)
+		return c, fmt.Errorf("--json and --report name the same file, %s", f.jsonPath)
 	}
 	return c, c.Check()
 }
@@ -123,11 +115,16 @@ func (f *compareFlags) run(cmd *cobra.Command) (err error) {
 	if err != nil {
 		return usageError{err}
 	}
-	outputs, err := f.openOutputs()
+	jsonFile, err := openOutput(f.jsonPath)
 	if err != nil {
 		return err
 	}
-	defer outputs.discard()
+	defer jsonFile.discard()
+	htmlFile, err := openOutput(f.reportPath)
+	if err != nil {
+		return err
+	}
+	defer htmlFile.discard()
 	work, err := makeWorkDir(f.dir, "redykv-compare-*")
 	if err != nil {
 		return err
@@ -147,60 +144,27 @@ func (f *compareFlags) run(cmd *cobra.Command) (err error) {
 	if err != nil {
 		return plainly(cmd.Context(), err)
 	}
-	if err := outputs.commit(cmd.OutOrStdout(), head, results); err != nil {
-		return err
+	fmt.Fprintln(cmd.OutOrStdout())
+	for _, out := range []struct {
+		*outputFile
+		what  string
+		write func(w io.Writer) error
+	}{
+		{jsonFile, "JSON lines", func(w io.Writer) error { return report.WriteJSON(w, results) }},
+		{htmlFile, "report", func(w io.Writer) error { return report.WriteHTML(w, head, results) }},
+	} {
+		if out.outputFile == nil {
+			continue
+		}
+		if err := out.commit(out.write); err != nil {
+			return err
+		}
+		fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n", out.what, out.path)
 	}
 	for _, r := range results {
 		if r.Errors > 0 {
-			return fmt.Errorf("%s: %d reads went wrong; the first: %s", r.Experiment, r.Errors, r.FirstError)
+			return fmt.Errorf("%s: %d reads failed or returned a wrong value; the first: %s", r.Experiment, r.Errors, r.FirstError)
 		}
 	}
 	return nil
-}
-
-// compareOutputs are the files that a comparison writes.
-type compareOutputs struct {
-	json, html *outputFile // nil: not written
-}
-
-func (f *compareFlags) openOutputs() (out compareOutputs, err error) {
-	if f.jsonPath != "" {
-		if out.json, err = openOutput(f.jsonPath); err != nil {
-			return out, err
-		}
-	}
-	if f.reportPath != "" {
-		if out.html, err = openOutput(f.reportPath); err != nil {
-			out.discard()
-		}
-	}
-	return out, err
-}
-
-// commit writes the files and prints their names.
-func (out compareOutputs) commit(stdout io.Writer, head report.Head, results []ycsb.Result) error {
-	fmt.Fprintln(stdout)
-	if out.json != nil {
-		err := out.json.commit(func(w io.Writer) error { return report.WriteJSON(w, results) })
-		if err != nil {
-			return err
-		}
-		fmt.Fprintf(stdout, "JSON lines: %s\n", out.json.path)
-	}
-	if out.html != nil {
-		err := out.html.commit(func(w io.Writer) error { return report.WriteHTML(w, head, results) })
-		if err != nil {
-			return err
-		}
-		fmt.Fprintf(stdout, "report: %s\n", out.html.path)
-	}
-	return nil
-}
-
-func (out compareOutputs) discard() {
-	for _, o := range []*outputFile{out.json, out.html} {
-		if o != nil {
-			o.discard()
-		}
-	}
 }

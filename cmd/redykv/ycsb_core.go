@@ -12,50 +12,40 @@ import (
 	"github.com/redykv/redykv/ycsb/goycsb"
 )
 
-// corePhase is a command that runs go-ycsb's client.
-type corePhase struct {
-	phase goycsb.Phase
-	short string
-}
-
-var corePhases = [2]corePhase{
-	{goycsb.PhaseLoad, "Insert the records of a YCSB workload"},
-	{goycsb.PhaseRun, "Run the operations of a YCSB workload on the records loaded before"},
-}
-
 var coreHelp = `
 
 A workload is a file of properties, or one of
 ` + strings.Join(goycsb.Workloads(), ", ") + `.
-Properties have the names that go-ycsb gives them (recordcount, operationcount,
-threadcount, maxexecutiontime, fieldlength, requestdistribution, ...), and these:
+Properties are those of go-ycsb (recordcount, operationcount, threadcount,
+maxexecutiontime, fieldlength, requestdistribution, ...), and these:
 
   ` + goycsb.PropDir + `     directory of the store's files (default ` + goycsb.DefaultDir + `)
   ` + goycsb.PropDevice + `  ssd, or redy for a Redy cache over the SSD (default ssd)
   ` + goycsb.PropMemory + `  log kept in local memory, a size (default 256MiB)
   ` + goycsb.PropCache + `   Redy's remote memory, a size (default 1GiB)
-  ` + goycsb.PropNet + `     network that Redy's transport pretends to be (default rdma)
-  ` + goycsb.PropScan + `    keep the order of keys in memory, about 100 bytes for each, so
-                 that scans work (default: whether the workload scans)
+  ` + goycsb.PropNet + `     model of the network to Redy (default rdma)
+  ` + goycsb.PropScan + `    keep the keys in order in memory, about 100 bytes each, so that
+                 scans work (default: true if the workload scans)
 
 load and run work on the same directory, one after the other. A workload that
 scans needs records that were loaded by one that scans, or with ` + goycsb.PropScan + `=true.
 
-With workload=` + goycsb.WorkloadNative + ` go-ycsb's client drives operations of this project's own: many
-of them under way in each thread, every value checked, the time of every 32nd taken in
-nanoseconds. Values are one piece of fieldcount times fieldlength bytes; records are drawn
-uniform or zipfian; there are no scans and no batches. It loads its own records.`
+With workload=` + goycsb.WorkloadNative + ` go-ycsb's client runs this project's own driver: many
+operations are pending in each thread, every value is checked, and every 32nd operation
+is timed, in nanoseconds. Values have fieldcount times fieldlength bytes; records are
+chosen uniform or zipfian; there are no scans and no batches. It loads its own records.`
 
-func newCoreCmd(of corePhase) *cobra.Command {
+// newCoreCmd returns a command that runs go-ycsb's client.
+func newCoreCmd(phase goycsb.Phase, short string) *cobra.Command {
 	var (
 		files, assignments        []string
 		table                     string
 		threads, target, interval int
 	)
 	cmd := &cobra.Command{
-		Use:   string(of.phase) + " -P workload [-p property=value]...",
-		Short: of.short,
-		Long:  of.short + "." + coreHelp,
+		Use:   string(phase) + " -P workload [-p property=value]...",
+		Short: short,
+		Long:  short + "." + coreHelp,
 		Example: "  redykv ycsb load -P workloada -p recordcount=1000000\n" +
 			"  redykv ycsb run -P workloada -p recordcount=1000000 -p operationcount=1000000 -p threadcount=2",
 		Args: usageArgs(cobra.NoArgs),
@@ -80,22 +70,22 @@ func newCoreCmd(of corePhase) *cobra.Command {
 			if err != nil {
 				return usageError{err}
 			}
-			err = goycsb.Execute(cmd.Context(), p, of.phase)
+			err = goycsb.Execute(cmd.Context(), p, phase)
 			if errors.Is(err, goycsb.ErrProperties) {
 				return usageError{err}
 			}
 			if err != nil {
-				err = fmt.Errorf("%s: %w", of.phase, err)
+				err = fmt.Errorf("%s: %w", phase, err)
 			}
 			return plainly(cmd.Context(), err)
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringSliceVarP(&files, "property_file", "P", nil, "workload file or core workload; later ones go over earlier ones")
-	flags.StringArrayVarP(&assignments, "prop", "p", nil, "property=value; goes over workloads")
-	flags.StringVar(&table, "table", prop.TableNameDefault, "name of the table")
+	flags.StringSliceVarP(&files, "property_file", "P", nil, "workload file, or name of a core workload; later ones override earlier ones")
+	flags.StringArrayVarP(&assignments, "prop", "p", nil, "property=value; overrides workloads")
+	flags.StringVar(&table, "table", prop.TableNameDefault, "name of the table (property table)")
 	flags.IntVar(&threads, "threads", 1, "threads (property threadcount)")
-	flags.IntVar(&target, "target", 0, "operations per second to attempt; 0: as many as possible (property target)")
-	flags.IntVar(&interval, "interval", 10, "seconds between measurements printed (property measurement.interval)")
+	flags.IntVar(&target, "target", 0, "operations a second to attempt; 0: as many as possible (property target)")
+	flags.IntVar(&interval, "interval", 10, "seconds between two printed measurements (property measurement.interval)")
 	return cmd
 }

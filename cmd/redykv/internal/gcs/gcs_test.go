@@ -19,6 +19,7 @@ import (
 
 	"gocloud.dev/blob"
 	"gocloud.dev/gcerrors"
+	"google.golang.org/api/storage/v1"
 )
 
 // fake is an in-memory server of the JSON API for the driver's requests.
@@ -61,7 +62,7 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		delete(f.objects, name)
 		w.WriteHeader(http.StatusNoContent)
 	case query.Get("alt") == "media":
-		http.ServeContent(w, r, "", timeOf("2026-01-02T03:04:05Z"), strings.NewReader(string(f.objects[name])))
+		http.ServeContent(w, r, "", timeOf(&storage.Object{Updated: "2026-01-02T03:04:05Z"}), strings.NewReader(string(f.objects[name])))
 	default:
 		_ = json.NewEncoder(w).Encode(map[string]string{"name": name, "size": strconv.Itoa(len(f.objects[name]))})
 	}

@@ -20,35 +20,33 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Annotations of flags: see Local, Secret and Own.
+// Mark is a property of a flag.
+type Mark string
+
+// The marks.
 const (
-	local  = "settings-local"
-	secret = "settings-secret"
-	own    = "settings-own"
+	// Local excludes a flag from files and from Print.
+	Local Mark = "settings-local"
+	// Secret hides a flag's value from Print.
+	Secret Mark = "settings-secret"
+	// Own says that a flag's environment variable has another meaning, which the program reads
+	// itself. FromEnvironment does not set such a flag. If the variable is set, FromFile does
+	// not set it either, as the environment overrides the file.
+	Own Mark = "settings-own"
 )
 
-// Local excludes flags from files and from Print.
-func Local(flags *pflag.FlagSet, names ...string) { mark(flags, local, names) }
-
-// Secret hides the values of flags from Print.
-func Secret(flags *pflag.FlagSet, names ...string) { mark(flags, secret, names) }
-
-// Own marks flags whose environment variable has another meaning, which the program reads
-// itself. FromEnvironment does not set such a flag. If the variable is set, FromFile does not
-// set it either, as the environment overrides the file.
-func Own(flags *pflag.FlagSet, names ...string) { mark(flags, own, names) }
-
-func mark(flags *pflag.FlagSet, what string, names []string) {
+// Set marks flags. It panics if one does not exist.
+func (m Mark) Set(flags *pflag.FlagSet, names ...string) {
 	for _, name := range names {
-		if err := flags.SetAnnotation(name, what, nil); err != nil {
-			panic(err) // unknown flag
+		if err := flags.SetAnnotation(name, string(m), nil); err != nil {
+			panic(err)
 		}
 	}
 }
 
-func is(f *pflag.Flag, what string) bool {
-	_, ok := f.Annotations[what]
-	return ok || what == local && f.Name == "help"
+func (m Mark) isOn(f *pflag.Flag) bool {
+	_, ok := f.Annotations[string(m)]
+	return ok || m == Local && f.Name == "help"
 }
 
 // FromEnvironment sets flags from the environment, except those already set.
@@ -60,7 +58,7 @@ func FromEnvironment(flags *pflag.FlagSet, prefix string) error {
 		if !ok || f.Changed || f.Name == "help" {
 			return
 		}
-		if is(f, own) {
+		if Own.isOn(f) {
 			f.Changed = true // FromFile must not override it
 			return
 		}
@@ -110,7 +108,7 @@ func FromFile(flags *pflag.FlagSet, name string) error {
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	if err := documents.Decode(&second); err == nil {
-		return fmt.Errorf("%s, line %d: a second document: want one", name, second.Line)
+		return fmt.Errorf("%s, line %d: a second document: want only one", name, second.Line)
 	} else if !errors.Is(err, io.EOF) {
 		return fmt.Errorf("%s: %w", name, err)
 	}
@@ -124,10 +122,10 @@ func FromFile(flags *pflag.FlagSet, name string) error {
 		at := fmt.Sprintf("%s, line %d: %s", name, key.Line, key.Value)
 		f := flags.Lookup(key.Value)
 		switch {
-		case f == nil || is(f, local):
-			return fmt.Errorf("%s: there is no such setting", at)
+		case f == nil || Local.isOn(f):
+			return fmt.Errorf("%s: unknown setting", at)
 		case known[key.Value]:
-			return fmt.Errorf("%s: for the second time", at)
+			return fmt.Errorf("%s: is set twice", at)
 		}
 		known[key.Value] = true
 		values, err := valuesOf(value, f)
@@ -185,11 +183,10 @@ func set(flags *pflag.FlagSet, f *pflag.Flag, values []string) error {
 		return nil
 	}
 	if err := f.Value.Set(values[0]); err != nil {
-		if is(f, secret) {
-			return errors.New("bad value")
+		if Secret.isOn(f) {
+			return errors.New("invalid value")
 		}
-		var number *strconv.NumError
-		if errors.As(err, &number) { // its text has a function's name
+		if _, ok := errors.AsType[*strconv.NumError](err); ok { // its text has a function's name
 			return fmt.Errorf("%q: want a value of type %s", values[0], f.Value.Type())
 		}
 		return err
@@ -204,21 +201,20 @@ func Print(w io.Writer, flags *pflag.FlagSet) error {
 	var b strings.Builder
 	var failed error
 	flags.VisitAll(func(f *pflag.Flag) {
-		if is(f, local) {
+		if Local.isOn(f) {
 			return
 		}
 		_, usage := pflag.UnquoteUsage(f)
 		fmt.Fprintf(&b, "# %s\n", usage)
-		list, isList := f.Value.(pflag.SliceValue)
-		if is(f, secret) {
+		if Secret.isOn(f) {
 			if value := f.Value.String(); value != "" && value != "[]" {
-				fmt.Fprintf(&b, "# (set, and not shown)\n")
+				b.WriteString("# (set, but not shown)\n")
 			}
 			fmt.Fprintf(&b, "# %s:\n", f.Name)
 			return
 		}
 		var value any = scalar(f)
-		if isList {
+		if list, ok := f.Value.(pflag.SliceValue); ok {
 			value = list.GetSlice()
 		}
 		line, err := yaml.Marshal(map[string]any{f.Name: value})
@@ -227,11 +223,10 @@ func Print(w io.Writer, flags *pflag.FlagSet) error {
 		}
 		b.Write(line)
 	})
-	if failed != nil {
-		return failed
+	if failed == nil {
+		_, failed = io.WriteString(w, b.String())
 	}
-	_, err := io.WriteString(w, b.String())
-	return err
+	return failed
 }
 
 // scalar returns a flag's value as a YAML node: numbers and booleans without quotes.

@@ -33,9 +33,9 @@ func (o *options) flags() *pflag.FlagSet {
 	flags.StringVar(&o.word, "word", "", "the password")
 	flags.StringVar(&o.token, "token", "", "`FILE` with what the variable has itself")
 	flags.StringVar(&o.config, "config", "", "the file")
-	Own(flags, "token")
-	Local(flags, "config")
-	Secret(flags, "word", "user")
+	Own.Set(flags, "token")
+	Local.Set(flags, "config")
+	Secret.Set(flags, "word", "user")
 	return flags
 }
 
@@ -91,7 +91,7 @@ func TestPrint(t *testing.T) {
 			t.Errorf("it shows %s:\n%s", hidden, text)
 		}
 	}
-	if strings.Count(text, "# (set, and not shown)") != 2 || !strings.Contains(text, "# whose it is, a NAME\n") {
+	if strings.Count(text, "# (set, but not shown)") != 2 || !strings.Contains(text, "# whose it is, a NAME\n") {
 		t.Error(text)
 	}
 	var back options
@@ -108,13 +108,13 @@ func TestPrint(t *testing.T) {
 // TestErrors checks that errors have the place of the mistake, and no secrets.
 func TestErrors(t *testing.T) {
 	for text, want := range map[string]string{
-		"name: a\nnobody: b\n":    "line 2: nobody: there is no such setting",
-		"config: other.yaml\n":    "line 1: config: there is no such setting",
-		"help: true\n":            "line 1: help: there is no such setting",
-		"name: a\nname: b\n":      "line 2: name: for the second time",
+		"name: a\nnobody: b\n":    "line 2: nobody: unknown setting",
+		"config: other.yaml\n":    "line 1: config: unknown setting",
+		"help: true\n":            "line 1: help: unknown setting",
+		"name: a\nname: b\n":      "line 2: name: is set twice",
 		"max-clients: many\n":     "line 1: max-clients: \"many\": want a value of type int",
 		"open: maybe\n":           "line 1: open: \"maybe\": want a value of type bool",
-		"name: a\n---\nname: b\n": "line 2: a second document: want one",
+		"name: a\n---\nname: b\n": "line 2: a second document: want only one",
 		"name: a\n---\n[\n":       "did not find",
 		"max-clients: [1, 2]\n":   "line 1: max-clients: want one value",
 		"name: {a: b}\n":          "line 1: name: want one value",
