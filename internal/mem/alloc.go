@@ -17,11 +17,11 @@ const maxAlloc = 1 << 46
 // when a page is first touched.
 func Alloc(size int) ([]byte, error) {
 	if size <= 0 || size > maxAlloc {
-		return nil, fmt.Errorf("mem: allocating %d bytes", size)
+		return nil, fmt.Errorf("mem: allocate %d bytes: want 1 to %d", size, int64(maxAlloc))
 	}
 	b, err := alloc(size)
 	if err != nil {
-		return nil, fmt.Errorf("mem: allocating %d bytes: %w", size, err)
+		return nil, fmt.Errorf("mem: allocate %d bytes: %w", size, err)
 	}
 	return b, nil
 }
@@ -38,3 +38,12 @@ func Free(b []byte) error { return free(b) }
 // Discard releases the physical memory of b, which reads as zeros afterwards. b is a part of
 // an allocation, aligned to the system's pages at both ends.
 func Discard(b []byte) error { return discard(b) }
+
+// Populate allocates the physical memory of b, which begins at a page, at half the cost of
+// writing to each page. It is advice: where it fails or does nothing, pages are allocated when
+// touched.
+func Populate(b []byte) { populate(b) }
+
+// ResidentOf returns the number of bytes of b, allocated by Alloc, that have physical memory;
+// -1 if unknown.
+func ResidentOf(b []byte) (int64, error) { return residentOf(b) }

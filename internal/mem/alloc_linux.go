@@ -3,6 +3,7 @@
 package mem
 
 import (
+	"fmt"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -49,4 +50,28 @@ func free(b []byte) error {
 
 func discard(b []byte) error {
 	return unix.Madvise(b, unix.MADV_DONTNEED)
+}
+
+func populate(b []byte) {
+	if len(b) > 0 {
+		_ = unix.Madvise(b, unix.MADV_POPULATE_WRITE)
+	}
+}
+
+func residentOf(b []byte) (int64, error) {
+	const page = 4096
+	if len(b) == 0 {
+		return 0, nil
+	}
+	pages := make([]byte, (len(b)+page-1)/page)
+	_, _, errno := unix.Syscall(unix.SYS_MINCORE, uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)),
+		uintptr(unsafe.Pointer(unsafe.SliceData(pages))))
+	if errno != 0 {
+		return 0, fmt.Errorf("mem: resident pages of %d bytes: %w", len(b), errno)
+	}
+	n := int64(0)
+	for _, p := range pages {
+		n += int64(p & 1)
+	}
+	return n * page, nil
 }

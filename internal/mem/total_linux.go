@@ -21,41 +21,35 @@ func Total() int64 {
 
 // Resident returns the physical memory of this process in bytes, or 0 if unknown.
 func Resident() int64 {
-	text, err := os.ReadFile("/proc/self/statm")
-	if err != nil {
-		return 0
-	}
-	var virtual, resident int64 // in pages
-	if _, err := fmt.Sscan(string(text), &virtual, &resident); err != nil {
-		return 0
-	}
-	return resident * int64(os.Getpagesize())
+	resident, _ := statm()
+	return resident
 }
 
 // Private returns the physical memory in bytes that only this process uses, or 0 if unknown.
 func Private() int64 {
-	text, err := os.ReadFile("/proc/self/statm")
-	if err != nil {
-		return 0
+	resident, shared := statm()
+	return resident - shared
+}
+
+// statm returns the physical memory of this process in bytes, and how much of it other
+// processes may use as well; 0 if unknown.
+func statm() (resident, shared int64) {
+	text, _ := os.ReadFile("/proc/self/statm")
+	var virtual int64 // the file counts pages
+	if n, _ := fmt.Sscan(string(text), &virtual, &resident, &shared); n < 3 {
+		return 0, 0
 	}
-	var virtual, resident, shared int64 // in pages
-	if _, err := fmt.Sscan(string(text), &virtual, &resident, &shared); err != nil {
-		return 0
-	}
-	return (resident - shared) * int64(os.Getpagesize())
+	page := int64(os.Getpagesize())
+	return resident * page, shared * page
 }
 
 // Available returns the memory in bytes that can be allocated without swapping and within the
 // limit of this process's control group, or 0 if unknown.
 func Available() int64 {
-	text, err := os.ReadFile("/proc/meminfo")
-	if err != nil {
-		return 0
-	}
-	const name = "\nMemAvailable:"
-	_, after, _ := strings.Cut(string(text), name)
-	var kilobytes int64
-	if _, err := fmt.Sscan(after, &kilobytes); err != nil {
+	text, _ := os.ReadFile("/proc/meminfo")
+	_, after, _ := strings.Cut(string(text), "\nMemAvailable:")
+	kilobytes, ok := number(after)
+	if !ok {
 		return 0
 	}
 	_, left := cgroupMemory(os.DirFS("/"))
