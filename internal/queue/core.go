@@ -48,7 +48,7 @@ func NewCore(pool *Pool, depth int, run func(n uint32, closed bool)) *Core {
 	return c
 }
 
-// Take returns the number of a new operation; ok is false if depth are under way.
+// Take returns the number of a new operation; ok is false if depth are pending.
 func (c *Core) Take() (n uint32, ok bool) { return c.free.take() }
 
 // Enqueue adds an operation to those that Submit starts.

@@ -22,8 +22,8 @@ func (f *freeNumbers) take() (n uint32, ok bool) {
 	return n, true
 }
 
-// Pending numbers the operations that a queue over other queues has under way: the number
-// is the tag of the operation there. It belongs to the goroutine of the queue.
+// Pending numbers the pending operations of a queue over other queues: the number is the
+// tag of the operation there. It belongs to the goroutine of the queue.
 type Pending[T any] struct {
 	entries []T
 	free    freeNumbers

@@ -13,7 +13,7 @@ type Waiter interface {
 }
 
 // Slices are the waits of a queue over several others. A queue can only be waited for by
-// itself, and some do their work in the waiting. While several have operations under way,
+// itself, and some do their work in the waiting. While several have pending operations,
 // each Wait parks on one of them for a slice of time that grows from 200 µs to Longest, so
 // that a completion of another one is seen that late at most. Nothing is lost: a completion
 // stays in its queue until it is polled.

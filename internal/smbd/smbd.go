@@ -13,7 +13,6 @@ import (
 	"os/user"
 	"path/filepath"
 	"runtime"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -41,7 +40,6 @@ type Server struct {
 	share *dirs.Temp // Dir; nil: it is not in memory
 	temp  *dirs.Temp // configuration and state
 	smbd  string     // the program
-	port  int
 
 	mu      sync.Mutex // guards process
 	process *process
@@ -61,7 +59,7 @@ func Available() error {
 		return err
 	}
 	if os.Geteuid() != 0 {
-		return fmt.Errorf("%w: smbd changes users, which needs root", ErrMissing)
+		return fmt.Errorf("%w: smbd must run as root", ErrMissing)
 	}
 	return nil
 }
@@ -112,24 +110,22 @@ func Start(ctx context.Context) (_ *Server, err error) {
 	} else if s.Dir, err = os.MkdirTemp(s.temp.Path, "share-*"); err != nil {
 		return nil, fmt.Errorf("smbd: %w", err)
 	}
-	if s.port, err = freePort(); err != nil {
+	if s.Address, err = freeAddress(); err != nil {
 		return nil, err
 	}
-	s.Address = net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port))
 	if err := s.configure(ctx); err != nil {
 		return nil, err
 	}
 	return s, s.Run(ctx)
 }
 
-// freePort returns a port of loopback that is free now.
-func freePort() (int, error) {
+// freeAddress returns an address of loopback that is free now.
+func freeAddress() (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		return 0, fmt.Errorf("smbd: %w", err)
+		return "", fmt.Errorf("smbd: %w", err)
 	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().(*net.TCPAddr).Port, nil
+	return l.Addr().String(), l.Close()
 }
 
 // configuration is smb.conf, a format of the temporary directory, the port, the share's name,
@@ -141,7 +137,7 @@ const configuration = `[global]
 	disable netbios = yes
 	bind interfaces only = yes
 	interfaces = lo
-	smb ports = %[2]d
+	smb ports = %[2]s
 	server min protocol = SMB2_10
 	map to guest = never
 	obey pam restrictions = no
@@ -166,7 +162,8 @@ const configuration = `[global]
 
 // configure writes the configuration and adds the user.
 func (s *Server) configure(ctx context.Context) error {
-	text := fmt.Appendf(nil, configuration, s.temp.Path, s.port, ShareName, s.Dir, s.User)
+	_, port, _ := net.SplitHostPort(s.Address)
+	text := fmt.Appendf(nil, configuration, s.temp.Path, port, ShareName, s.Dir, s.User)
 	if err := os.WriteFile(s.config(), text, 0o600); err != nil {
 		return fmt.Errorf("smbd: %w", err)
 	}
@@ -230,9 +227,9 @@ func (s *Server) await(ctx context.Context, p *process) error {
 		select {
 		case <-tick.C:
 		case <-p.ended:
-			return fmt.Errorf("smbd: ended at once: %w: %s", p.err, lastLine(p.output.Bytes()))
+			return fmt.Errorf("smbd: the program ended before it accepted a connection: %w: %s", p.err, lastLine(p.output.Bytes()))
 		case <-ctx.Done():
-			return fmt.Errorf("smbd: does not answer: %w", ctx.Err())
+			return fmt.Errorf("smbd: no connection to %s: %w", s.Address, ctx.Err())
 		}
 	}
 }
