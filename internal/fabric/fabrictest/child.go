@@ -57,9 +57,7 @@ func RunKilledPeer(t *testing.T, open Open) {
 	c := startChild(t, open)
 	check(t, c.process.Kill())
 	readUntilGone(t, c.q, c.r)
-	if _, err := c.q.Import(deadline(t), c.token); !errors.Is(err, fabric.ErrDisconnected) {
-		t.Errorf("import from a killed peer: %v", err)
-	}
+	wantError(t, errorOf(c.q.Import(deadline(t), c.token)), fabric.ErrDisconnected, "import from a killed peer")
 }
 
 // RunStoppedPeer reads and writes the memory of a stopped child process.
@@ -67,11 +65,7 @@ func RunStoppedPeer(t *testing.T, open Open) {
 	c := startChild(t, open)
 	check(t, c.process.Signal(syscall.SIGSTOP))
 	write(t, c.q, []byte("into"), c.r, 0)
-	b := make([]byte, 14)
-	read(t, c.q, b, c.r, 0)
-	if string(b) != "into the child" {
-		t.Errorf("read %q", b)
-	}
+	readText(t, c.q, c.r, "into the child")
 }
 
 // RunSilentPeer stops a child process, whose kernel continues to answer for it, and checks
@@ -85,22 +79,26 @@ func RunSilentPeer(t *testing.T, open Open) {
 	readUntilGone(t, c.q, c.r)
 	for idle.Err() == nil {
 		if err := idle.Wait(deadline(t)); err != nil && !errors.Is(err, fabric.ErrDisconnected) {
-			t.Fatalf("the silence was not noticed where nothing was under way: %v", err)
+			t.Fatalf("a silent peer without pending operations: %v", err)
 		}
 	}
-	if _, err := idle.Import(deadline(t), c.token); !errors.Is(err, fabric.ErrDisconnected) {
-		t.Errorf("import from a silent peer: %v", err)
-	}
-	// The peer was not told that its connection is closed, and detects it once it runs again.
+	wantError(t, errorOf(idle.Import(deadline(t), c.token)), fabric.ErrDisconnected, "import from a silent peer")
+	// The peer does not know that its connection is closed, and detects it once it runs again.
 	check(t, c.process.Signal(syscall.SIGCONT))
 	q, err := c.provider.Dial(deadline(t), c.addr, nil, 64)
 	check(t, err)
 	r, err := q.Import(deadline(t), c.token)
 	check(t, err)
-	b := make([]byte, 14)
+	readText(t, q, r, "from the child")
+}
+
+// readText reads the beginning of r, which must be want.
+func readText(t *testing.T, q fabric.QueuePair, r fabric.Remote, want string) {
+	t.Helper()
+	b := make([]byte, len(want))
 	read(t, q, b, r, 0)
-	if string(b) != "from the child" {
-		t.Errorf("read %q", b)
+	if string(b) != want {
+		t.Fatalf("read %q, want %q", b, want)
 	}
 }
 
@@ -139,11 +137,7 @@ func startChild(t *testing.T, open Open) child {
 	check(t, err)
 	r, err := q.Import(deadline(t), token)
 	check(t, err)
-	b := make([]byte, 14)
-	read(t, q, b, r, 0)
-	if string(b) != "from the child" {
-		t.Fatalf("read %q", b)
-	}
+	readText(t, q, r, "from the child")
 	return child{process: cmd.Process, provider: p, addr: addr, q: q, r: r, token: token}
 }
 

@@ -76,10 +76,10 @@ func hear(q fabric.QueuePair, g fabric.Region, n int) error {
 		}
 		for _, c := range done[:q.Poll(done[:])] {
 			if c.Err != nil || c.Op != fabric.OpRecv || c.Imm != uint32(i) || c.N != 4 {
-				return fmt.Errorf("immediate %d came as %+v", i, c)
+				return fmt.Errorf("immediate %d is %+v", i, c)
 			}
 			if got := binary.LittleEndian.Uint32(g.Bytes()[4*i:]); got != uint32(i) {
-				return fmt.Errorf("immediate %d came before its bytes: %d", i, got)
+				return fmt.Errorf("immediate %d arrived before its bytes: %d", i, got)
 			}
 			i++
 		}
@@ -191,9 +191,7 @@ func testWaitContext(t *testing.T, open Open) {
 	ended := make(chan error, 1)
 	go func() { ended <- l.here.Wait(ctx) }()
 	cancel()
-	if err := <-ended; !errors.Is(err, context.Canceled) {
-		t.Errorf("wait under a cancelled context: %v", err)
-	}
+	wantError(t, <-ended, context.Canceled, "wait with a cancelled context")
 }
 
 func testPeerCloses(t *testing.T, open Open) {
@@ -203,21 +201,13 @@ func testPeerCloses(t *testing.T, open Open) {
 	check(t, l.there.Close())
 	awaitEnd(t, l.here)
 	// The region exists, but this queue pair has lost its peer.
-	if err := l.here.Read(make([]byte, 8), r, 0, 2); !errors.Is(err, fabric.ErrDisconnected) {
-		t.Errorf("read after disconnect: %v", err)
-	}
-	if err := l.here.Submit(); !errors.Is(err, fabric.ErrDisconnected) {
-		t.Errorf("submit after disconnect: %v", err)
-	}
+	wantError(t, l.here.Read(make([]byte, 8), r, 0, 2), fabric.ErrDisconnected, "read after disconnect")
+	wantError(t, l.here.Submit(), fabric.ErrDisconnected, "submit after disconnect")
 	if c := next(t, l.here); c.Tag != 1 || !errors.Is(c.Err, fabric.ErrDisconnected) {
-		t.Errorf("operation under way: %+v", c)
+		t.Errorf("pending operation: %+v", c)
 	}
-	if _, err := l.here.Import(deadline(t), g.Token()); !errors.Is(err, fabric.ErrDisconnected) {
-		t.Errorf("import after disconnect: %v", err)
-	}
-	if err := l.here.Wait(deadline(t)); !errors.Is(err, fabric.ErrDisconnected) {
-		t.Errorf("wait after disconnect: %v", err)
-	}
+	wantError(t, errorOf(l.here.Import(deadline(t), g.Token())), fabric.ErrDisconnected, "import after disconnect")
+	wantError(t, l.here.Wait(deadline(t)), fabric.ErrDisconnected, "wait after disconnect")
 	// Other connections are not affected.
 	_, q := l.dial(4)
 	again, err := q.Import(deadline(t), g.Token())
@@ -245,9 +235,7 @@ func testPeerClosesWhileWaiting(t *testing.T, open Open) {
 	ctx := deadline(t)
 	go func() { ended <- l.here.Wait(ctx) }()
 	check(t, l.there.Close())
-	if err := <-ended; !errors.Is(err, fabric.ErrDisconnected) {
-		t.Errorf("wait: %v", err)
-	}
+	wantError(t, <-ended, fabric.ErrDisconnected, "wait")
 }
 
 func testCloseTwice(t *testing.T, open Open) {
@@ -256,17 +244,13 @@ func testCloseTwice(t *testing.T, open Open) {
 	check(t, l.here.Read(make([]byte, 8), r, 0, 1))
 	check(t, l.here.Close())
 	check(t, l.here.Close())
-	if err := l.here.Read(make([]byte, 8), r, 0, 2); !errors.Is(err, fabric.ErrClosed) {
-		t.Errorf("read after close: %v", err)
-	}
+	wantError(t, l.here.Read(make([]byte, 8), r, 0, 2), fabric.ErrClosed, "read after close")
 	if c := next(t, l.here); c.Tag != 1 || !errors.Is(c.Err, fabric.ErrClosed) {
-		t.Errorf("operation under way: %+v", c)
+		t.Errorf("pending operation: %+v", c)
 	}
 	check(t, l.listener.Close())
 	check(t, l.listener.Close())
-	if _, err := l.listener.Accept(deadline(t)); !errors.Is(err, fabric.ErrClosed) {
-		t.Errorf("accept after close: %v", err)
-	}
+	wantError(t, errorOf(l.listener.Accept(deadline(t))), fabric.ErrClosed, "accept after close")
 }
 
 func testProviderCloses(t *testing.T, open Open) {
@@ -274,23 +258,16 @@ func testProviderCloses(t *testing.T, open Open) {
 	check(t, l.server.Close())
 	check(t, l.server.Close())
 	awaitEnd(t, l.here)
-	if !errors.Is(l.there.Err(), fabric.ErrClosed) {
-		t.Errorf("the server's end: %v", l.there.Err())
-	}
-	if _, err := l.server.Alloc(64); !errors.Is(err, fabric.ErrClosed) {
-		t.Errorf("alloc: %v", err)
-	}
-	if _, err := l.server.Listen("", 4); !errors.Is(err, fabric.ErrClosed) {
-		t.Errorf("listen: %v", err)
-	}
+	wantError(t, l.there.Err(), fabric.ErrClosed, "the server's end")
+	wantError(t, errorOf(l.server.Alloc(64)), fabric.ErrClosed, "alloc")
+	wantError(t, errorOf(l.server.Listen("", 4)), fabric.ErrClosed, "listen")
 }
 
 func testPrivate(t *testing.T, open Open) {
 	l := connect(t, open, 4)
 	long := bytes.Repeat([]byte("p"), fabric.MaxPrivate)
-	if _, err := l.client.Dial(deadline(t), l.listener.Addr(), append(long, 'p'), 4); !errors.Is(err, fabric.ErrPrivate) {
-		t.Errorf("dial: %v", err)
-	}
+	_, err := l.client.Dial(deadline(t), l.listener.Addr(), append(long, 'p'), 4)
+	wantError(t, err, fabric.ErrPrivate, "dial")
 	ended := make(chan error, 1)
 	ctx := deadline(t)
 	go func() { ended <- acceptPrivate(ctx, l.listener, long) }()
@@ -362,9 +339,7 @@ func testDialGivesUp(t *testing.T, open Open) {
 	r, err := l.listener.Accept(deadline(t))
 	check(t, err)
 	cancel()
-	if err := <-ended; !errors.Is(err, context.Canceled) {
-		t.Errorf("dial: %v", err)
-	}
+	wantError(t, <-ended, context.Canceled, "dial")
 	if q, err := r.Accept(nil); err == nil {
 		awaitEnd(t, q)
 	}

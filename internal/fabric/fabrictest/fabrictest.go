@@ -4,6 +4,7 @@ package fabrictest
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -156,6 +157,17 @@ func check(t testing.TB, err error) {
 		t.Fatal(err)
 	}
 }
+
+// wantError checks that an operation failed with want.
+func wantError(t testing.TB, err, want error, operation string) {
+	t.Helper()
+	if !errors.Is(err, want) {
+		t.Errorf("%s: %v, want %v", operation, err, want)
+	}
+}
+
+// errorOf returns the error of a call with another result.
+func errorOf[T any](_ T, err error) error { return err }
 
 // deadline returns a context that expires after patience.
 func deadline(t testing.TB) context.Context {
