@@ -45,7 +45,7 @@ type FaultCounts struct{ Errors, Cuts, Corrupted, Delayed uint64 }
 // Faulty wraps a Provider and injects faults into this side of its queue pairs. It is for
 // tests, and allocates when it injects. With zero options it injects nothing.
 type Faulty struct {
-	Provider
+	wrapper
 	opts  atomic.Pointer[faultPlan]
 	pairs atomic.Uint64 // made so far: numbers their generators
 
@@ -64,7 +64,8 @@ type faultPlan struct {
 
 // WithFaults wraps p.
 func WithFaults(p Provider, opts FaultOptions) *Faulty {
-	f := &Faulty{Provider: p, rand: rand.New(rand.NewPCG(opts.Seed, 0)), live: map[*faultyPair]struct{}{}}
+	f := &Faulty{rand: rand.New(rand.NewPCG(opts.Seed, 0)), live: map[*faultyPair]struct{}{}}
+	f.wrapper = wrapper{Provider: p, wrap: func(q QueuePair, depth int, _ bool) QueuePair { return f.newPair(q, depth) }}
 	f.Set(opts)
 	return f
 }
@@ -96,26 +97,13 @@ func (f *Faulty) CutAll() {
 	}
 }
 
-// Listen implements Provider.
-func (f *Faulty) Listen(addr string, depth int) (Listener, error) {
-	l, err := f.Provider.Listen(addr, depth)
-	if err != nil {
-		return nil, err
-	}
-	return &faultyListener{Listener: l, provider: f, depth: depth}, nil
-}
-
 // Dial implements Provider.
 func (f *Faulty) Dial(ctx context.Context, addr string, private []byte, depth int) (QueuePair, error) {
 	if f.chance(f.opts.Load().Dial) {
 		f.errors.Add(1)
 		return nil, fmt.Errorf("dial %q: %w", addr, ErrFault)
 	}
-	q, err := f.Provider.Dial(ctx, addr, private, depth)
-	if err != nil {
-		return nil, err
-	}
-	return f.newPair(q, depth), nil
+	return f.wrapper.Dial(ctx, addr, private, depth)
 }
 
 func (f *Faulty) chance(p float64) bool {
@@ -139,31 +127,4 @@ func (f *Faulty) forget(q *faultyPair) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.live, q)
-}
-
-type faultyListener struct {
-	Listener
-	provider *Faulty
-	depth    int
-}
-
-func (l *faultyListener) Accept(ctx context.Context) (Request, error) {
-	r, err := l.Listener.Accept(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return &faultyRequest{Request: r, listener: l}, nil
-}
-
-type faultyRequest struct {
-	Request
-	listener *faultyListener
-}
-
-func (r *faultyRequest) Accept(private []byte) (QueuePair, error) {
-	q, err := r.Request.Accept(private)
-	if err != nil {
-		return nil, err
-	}
-	return r.listener.provider.newPair(q, r.listener.depth), nil
 }

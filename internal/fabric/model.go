@@ -49,13 +49,13 @@ func ParseModel(s string) (Model, error) {
 	if inlined {
 		n, err := strconv.ParseUint(inline, 10, 16)
 		if err != nil {
-			return bad("the limit of inlined writes is no number from 0 to 65535")
+			return bad("the limit of inlined writes is not a number from 0 to 65535")
 		}
 		limit = int(n)
 	}
 	d, err := time.ParseDuration(rtt)
 	if err != nil || d < 0 || d > time.Minute {
-		return bad("the round trip is no duration from 0 to 1m")
+		return bad("the round trip is not a duration from 0 to 1m")
 	}
 	for _, unit := range []struct {
 		name string
@@ -67,7 +67,7 @@ func ParseModel(s string) (Model, error) {
 		}
 		f, err := strconv.ParseFloat(number, 64)
 		if err != nil || !(f >= 0 && f <= 1e6) {
-			return bad("the bandwidth is no number from 0 to 1e6")
+			return bad("the bandwidth is not a number from 0 to 1e6")
 		}
 		return Model{RTT: d, BitsPerSecond: f * unit.bits, InlineLimit: limit}, nil
 	}

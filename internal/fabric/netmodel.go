@@ -1,7 +1,6 @@
 package fabric
 
 import (
-	"context"
 	"sync/atomic"
 	"time"
 )
@@ -27,11 +26,18 @@ func WithModel(p Provider, m Model) Provider {
 	if m == (Model{}) {
 		return p
 	}
-	return &modelled{Provider: p, model: m, epoch: time.Now()}
+	n := &modelled{model: m, epoch: time.Now()}
+	return &wrapper{Provider: p, wrap: func(q QueuePair, depth int, dialled bool) QueuePair {
+		answer := time.Duration(0)
+		if dialled {
+			answer = m.RTT
+		}
+		return newModelledPair(n, q, depth, answer)
+	}}
 }
 
+// modelled is the network of one provider.
 type modelled struct {
-	Provider
 	model Model
 	epoch time.Time // the times below are nanoseconds since epoch
 	rx    port      // incoming bytes of reads
@@ -54,46 +60,3 @@ func (p *port) reserve(now, d int64) int64 {
 }
 
 func (p *modelled) now() int64 { return int64(time.Since(p.epoch)) }
-
-func (p *modelled) Listen(addr string, depth int) (Listener, error) {
-	l, err := p.Provider.Listen(addr, depth)
-	if err != nil {
-		return nil, err
-	}
-	return &modelledListener{Listener: l, provider: p, depth: depth}, nil
-}
-
-func (p *modelled) Dial(ctx context.Context, addr string, private []byte, depth int) (QueuePair, error) {
-	q, err := p.Provider.Dial(ctx, addr, private, depth)
-	if err != nil {
-		return nil, err
-	}
-	return newModelledPair(p, q, depth, p.model.RTT), nil
-}
-
-type modelledListener struct {
-	Listener
-	provider *modelled
-	depth    int
-}
-
-func (l *modelledListener) Accept(ctx context.Context) (Request, error) {
-	r, err := l.Listener.Accept(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return &modelledRequest{Request: r, listener: l}, nil
-}
-
-type modelledRequest struct {
-	Request
-	listener *modelledListener
-}
-
-func (r *modelledRequest) Accept(private []byte) (QueuePair, error) {
-	q, err := r.Request.Accept(private)
-	if err != nil {
-		return nil, err
-	}
-	return newModelledPair(r.listener.provider, q, r.listener.depth, 0), nil
-}

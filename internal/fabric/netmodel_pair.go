@@ -38,9 +38,9 @@ type held struct {
 // its owner.
 type modelledPair struct {
 	QueuePair
-	provider *modelled
-	depth    uint64
-	answer   int64 // time from a request to the immediate that answers it
+	network *modelled
+	depth   uint64
+	answer  int64 // time from a request to the immediate that answers it
 
 	ops    ring[held] // this side's operations, in the order of enqueueing
 	priced uint64     // ops below have their due time
@@ -51,9 +51,9 @@ type modelledPair struct {
 	woken atomic.Bool
 }
 
-func newModelledPair(p *modelled, q QueuePair, depth int, answer time.Duration) *modelledPair {
+func newModelledPair(n *modelled, q QueuePair, depth int, answer time.Duration) *modelledPair {
 	return &modelledPair{
-		QueuePair: q, provider: p, depth: uint64(depth), answer: int64(answer),
+		QueuePair: q, network: n, depth: uint64(depth), answer: int64(answer),
 		ops: newRing[held](depth), recvs: newRing[held](heldRecvs),
 	}
 }
@@ -100,7 +100,7 @@ func (q *modelledPair) Submit() error {
 }
 
 func (q *modelledPair) price() {
-	p := q.provider
+	p := q.network
 	var rx, tx int64
 	for i := q.priced; i != q.ops.tail; i++ {
 		if h := q.ops.at(i); h.write {
@@ -137,10 +137,10 @@ func (q *modelledPair) gather() {
 				continue
 			}
 			if now == 0 {
-				now = q.provider.now()
+				now = q.network.now()
 			}
-			wire := q.provider.model.wire(c.N)
-			q.recvs.push(held{done: c, due: q.provider.rx.reserve(now, wire) + wire + q.answer})
+			wire := q.network.model.wire(c.N)
+			q.recvs.push(held{done: c, due: q.network.rx.reserve(now, wire) + wire + q.answer})
 		}
 		if len(got) < len(q.got) {
 			return
@@ -166,7 +166,7 @@ func (q *modelledPair) Poll(done []Completion) int {
 	if _, some := q.due(); !some {
 		return 0
 	}
-	now := q.provider.now()
+	now := q.network.now()
 	n := deliver(&q.ops, done, q.ended, now)
 	return n + deliver(&q.recvs, done[n:], q.recvs.tail, now)
 }
@@ -190,7 +190,7 @@ func (q *modelledPair) Wait(ctx context.Context) error {
 		if !some {
 			return q.await(ctx)
 		}
-		left := at - q.provider.now()
+		left := at - q.network.now()
 		if left <= 0 {
 			return nil
 		}

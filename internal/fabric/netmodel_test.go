@@ -43,7 +43,7 @@ func TestModelAccounts(t *testing.T) {
 	}
 	q := opened.(*modelledPair)
 	buf := make([]byte, 1000)
-	start := q.provider.now()
+	start := q.network.now()
 	for i := range uint64(3) {
 		if err := q.Read(buf, Remote{}, 0, i); err != nil {
 			t.Fatal(err)

@@ -48,7 +48,7 @@ func ParseNetwork(s string) (Network, error) {
 	slices.SortFunc(n.hops, func(a, b hop) int { return a.distance - b.distance })
 	for i := range n.hops[1:] {
 		if n.hops[i].distance == n.hops[i+1].distance {
-			return Network{}, fmt.Errorf("network %q: distance %d twice", s, n.hops[i].distance)
+			return Network{}, fmt.Errorf("network %q: distance %d is given twice", s, n.hops[i].distance)
 		}
 	}
 	return n, nil

@@ -1,5 +1,7 @@
 package fabric
 
+import "math/bits"
+
 // ring is a queue of a wrapper's operations or completions. Entries are numbered from 0;
 // those in [head, tail) are in the ring.
 type ring[T any] struct {
@@ -10,10 +12,7 @@ type ring[T any] struct {
 
 // newRing returns a ring for n entries. The caller does not add more.
 func newRing[T any](n int) ring[T] {
-	size := 1
-	for size < n {
-		size *= 2
-	}
+	size := 1 << bits.Len(uint(n-1))
 	return ring[T]{slots: make([]T, size), mask: uint64(size - 1)}
 }
 
