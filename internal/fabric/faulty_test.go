@@ -113,7 +113,7 @@ func (l *faultyLink) writes(n int) (ended []error) {
 
 func faultyTransports(t *testing.T, run func(l *faultyLink)) {
 	t.Run("mem", func(t *testing.T) { run(newFaultyLink(t, mem.Open(), mem.Open())) })
-	t.Run("tcp", func(t *testing.T) { run(newFaultyLink(t, tcp.Open(), tcp.Open())) })
+	t.Run("tcp", func(t *testing.T) { run(newFaultyLink(t, tcp.Open(tcp.Options{}), tcp.Open(tcp.Options{}))) })
 }
 
 // TestFailAt makes each operation of a series fail in turn, and no other.

@@ -19,7 +19,7 @@ func modelled(open fabrictest.Open, m fabric.Model) fabrictest.Open {
 	return func() fabric.Provider { return fabric.WithModel(open(), m) }
 }
 
-func openTCP() fabric.Provider { return tcp.Open() }
+func openTCP() fabric.Provider { return tcp.Open(tcp.Options{}) }
 
 func openShm() fabric.Provider {
 	p, err := shm.Open()

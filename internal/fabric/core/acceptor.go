@@ -1,9 +1,12 @@
 package core
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -14,8 +17,8 @@ const (
 	// backlog is the most connections that are being greeted or wait for Accept. A further
 	// one replaces one that has not completed its greeting.
 	backlog = 256
-	// HandshakeTime is the most time that a peer may take for its greeting.
-	HandshakeTime = 10 * time.Second
+	// handshakeTime is the most time that a peer may take for its greeting, and for the answer.
+	handshakeTime = 10 * time.Second
 )
 
 // Acceptor is a listener over sockets. It greets each connection in a separate goroutine, so
@@ -28,10 +31,11 @@ const (
 // with the most of them is closed.
 type Acceptor struct {
 	listener net.Listener
+	set      *Closers // the provider's listeners, if the acceptor itself is one of them
 	hello    func(net.Conn) (fabric.Request, error)
 	patience time.Duration
 	requests chan fabric.Request
-	slots    chan struct{}
+	places   chan struct{} // one entry per connection that is being greeted or waits for Accept
 
 	once   sync.Once
 	closed chan struct{}
@@ -44,22 +48,23 @@ type Acceptor struct {
 
 // greeting is the state of a connection that is being greeted. Acceptor.mu guards it.
 type greeting struct {
+	conn   net.Conn
 	number uint64 // order of acceptance
 	host   string
-	spoke  bool // the peer has sent something
+	spoke  int  // 1: the peer has sent something
 	gone   bool // closed in favour of another
 }
 
 // NewAcceptor starts to accept on l. hello reads the greeting; if it fails, the acceptor
 // closes the connection.
 func NewAcceptor(l net.Listener, hello func(net.Conn) (fabric.Request, error)) *Acceptor {
-	return newAcceptor(l, hello, HandshakeTime)
+	return newAcceptor(l, hello, handshakeTime)
 }
 
 func newAcceptor(l net.Listener, hello func(net.Conn) (fabric.Request, error), patience time.Duration) *Acceptor {
 	a := &Acceptor{
 		listener: l, hello: hello, patience: patience,
-		requests: make(chan fabric.Request, backlog), slots: make(chan struct{}, backlog),
+		requests: make(chan fabric.Request, backlog), places: make(chan struct{}, backlog),
 		closed: make(chan struct{}), conns: map[net.Conn]*greeting{},
 	}
 	a.tasks.Go(a.serve)
@@ -77,29 +82,25 @@ func (a *Acceptor) serve() {
 			}
 			continue
 		}
-		if !a.slot() {
-			_ = c.Close()
-			return
+		g := (*greeting)(nil)
+		if a.reserve() {
+			g = a.track(c)
 		}
-		g := a.track(c)
 		if g == nil {
 			_ = c.Close()
 			return
 		}
-		a.tasks.Go(func() { a.greet(c, g) })
+		a.tasks.Go(func() { a.greet(g) })
 	}
 }
 
-// slot makes room for one more connection. It returns false when the acceptor is closed.
-func (a *Acceptor) slot() bool {
-	select {
-	case a.slots <- struct{}{}:
-		return true
-	default:
+// reserve takes a place for one more connection. It returns false when the acceptor is closed.
+func (a *Acceptor) reserve() bool {
+	if len(a.places) == backlog {
+		a.makeRoom() // if all connections wait for Accept, this waits too
 	}
-	a.makeRoom() // if all connections wait for Accept, this waits too
 	select {
-	case a.slots <- struct{}{}:
+	case a.places <- struct{}{}:
 		return true
 	case <-a.closed:
 		return false
@@ -110,30 +111,19 @@ func (a *Acceptor) slot() bool {
 func (a *Acceptor) makeRoom() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	silent := false
-	for _, g := range a.conns {
-		silent = silent || !g.spoke && !g.gone
+	open := slices.DeleteFunc(slices.Collect(maps.Values(a.conns)), func(g *greeting) bool { return g.gone })
+	if len(open) == 0 {
+		return
 	}
-	hosts := map[string]int{}
-	for _, g := range a.conns {
-		if !g.gone && g.spoke != silent {
-			hosts[g.host]++
-		}
+	hosts := [2]map[string]int{{}, {}} // connections by host: of those that are silent, and of the others
+	for _, g := range open {
+		hosts[g.spoke][g.host]++
 	}
-	var victim net.Conn
-	var least *greeting
-	for c, g := range a.conns {
-		if g.gone || g.spoke == silent {
-			continue
-		}
-		if least == nil || hosts[g.host] > hosts[least.host] || hosts[g.host] == hosts[least.host] && g.number < least.number {
-			victim, least = c, g
-		}
-	}
-	if victim != nil {
-		least.gone = true
-		_ = victim.Close()
-	}
+	victim := slices.MinFunc(open, func(g, h *greeting) int {
+		return cmp.Or(g.spoke-h.spoke, hosts[h.spoke][h.host]-hosts[g.spoke][g.host], cmp.Compare(g.number, h.number))
+	})
+	victim.gone = true
+	_ = victim.conn.Close()
 }
 
 // track registers a connection. It returns nil when the acceptor is closed.
@@ -150,19 +140,20 @@ func (a *Acceptor) track(c net.Conn) *greeting {
 	default:
 	}
 	a.accepted++
-	g := &greeting{number: a.accepted, host: host}
+	g := &greeting{conn: c, number: a.accepted, host: host}
 	a.conns[c] = g
 	return g
 }
 
-func (a *Acceptor) greet(c net.Conn, g *greeting) {
-	defer func() { <-a.slots }()
+func (a *Acceptor) greet(g *greeting) {
+	defer func() { <-a.places }()
+	c := g.conn
 	err := c.SetDeadline(time.Now().Add(a.patience))
 	if err == nil {
-		err = spoken(c)
+		err = awaitData(c)
 	}
 	a.mu.Lock()
-	g.spoke = true
+	g.spoke = 1
 	a.mu.Unlock()
 	var r fabric.Request
 	if err == nil {
@@ -187,13 +178,10 @@ func (a *Acceptor) greet(c net.Conn, g *greeting) {
 	}
 }
 
-// Accept returns the next connection request.
+// Addr implements fabric.Listener, as do the following methods.
+func (a *Acceptor) Addr() string { return a.listener.Addr().String() }
+
 func (a *Acceptor) Accept(ctx context.Context) (fabric.Request, error) {
-	select {
-	case <-a.closed:
-		return nil, fmt.Errorf("fabric: accept at %s: %w", a.listener.Addr(), fabric.ErrClosed)
-	default:
-	}
 	select {
 	case r := <-a.requests:
 		return r, nil
@@ -207,6 +195,9 @@ func (a *Acceptor) Accept(ctx context.Context) (fabric.Request, error) {
 // Close stops accepting and rejects connections that wait for Accept.
 func (a *Acceptor) Close() (err error) {
 	a.once.Do(func() {
+		if a.set != nil {
+			a.set.Remove(a)
+		}
 		a.mu.Lock()
 		close(a.closed)
 		for c := range a.conns {
@@ -215,14 +206,13 @@ func (a *Acceptor) Close() (err error) {
 		a.mu.Unlock()
 		err = a.listener.Close()
 		a.tasks.Wait()
-		for {
+		for more := true; more; {
 			select {
 			case r := <-a.requests:
 				_ = r.Reject("the listener closed") // its connection may be closed already
-				continue
 			default:
+				more = false
 			}
-			return
 		}
 	})
 	return err

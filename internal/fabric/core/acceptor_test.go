@@ -137,7 +137,7 @@ func TestSilentPeersGiveWayFirst(t *testing.T) {
 	for spoke := false; !spoke; { // until the acceptor has read it
 		c.a.mu.Lock()
 		for _, g := range c.a.conns {
-			spoke = g.spoke
+			spoke = g.spoke > 0
 		}
 		c.a.mu.Unlock()
 	}

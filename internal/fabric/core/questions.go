@@ -13,25 +13,30 @@ type Questions[A any] struct {
 	over  chan struct{}
 
 	mu      sync.Mutex
-	asked   uint32 // the last question's number
-	wanted  uint32 // number of the question that Ask waits for; 0: none
-	answers chan A // capacity 1
+	asked   uint32         // the last question's number
+	wanted  uint32         // number of the question that Ask waits for; 0: none
+	answers chan answer[A] // capacity 1
+}
+
+type answer[A any] struct {
+	value A
+	err   error
 }
 
 // NewQuestions returns the Questions of a queue pair with the given state.
 func NewQuestions[A any](state *State) *Questions[A] {
-	return &Questions[A]{state: state, over: make(chan struct{}), answers: make(chan A, 1)}
+	return &Questions[A]{state: state, over: make(chan struct{}), answers: make(chan answer[A], 1)}
 }
 
 // Ask sends a question, with a number that is never 0, and waits for its answer. It returns
-// the error of send, of the state after the connection has ended, or of ctx. An answer that
-// was delivered is always returned. Called by the owner.
-func (q *Questions[A]) Ask(ctx context.Context, send func(number uint32) error) (answer A, err error) {
+// the error of the answer, of send, of the state after the connection has ended, or of ctx. An
+// answer that was delivered is always returned. Called by the owner.
+func (q *Questions[A]) Ask(ctx context.Context, send func(number uint32) error) (none A, err error) {
 	if err := q.state.Err(); err != nil {
-		return answer, err
+		return none, err
 	}
 	if ctx.Err() != nil {
-		return answer, context.Cause(ctx)
+		return none, context.Cause(ctx)
 	}
 	q.mu.Lock()
 	q.asked = max(1, q.asked+1)
@@ -40,8 +45,8 @@ func (q *Questions[A]) Ask(ctx context.Context, send func(number uint32) error) 
 	q.mu.Unlock()
 	if err = send(number); err == nil {
 		select {
-		case answer = <-q.answers:
-			return answer, nil
+		case a := <-q.answers:
+			return a.value, a.err
 		case <-q.over:
 		case <-ctx.Done():
 			err = context.Cause(ctx)
@@ -51,26 +56,26 @@ func (q *Questions[A]) Ask(ctx context.Context, send func(number uint32) error) 
 	defer q.mu.Unlock()
 	q.wanted = 0
 	select {
-	case answer = <-q.answers: // delivered at the same moment
-		return answer, nil
+	case a := <-q.answers: // delivered at the same moment
+		return a.value, a.err
 	default:
 	}
 	if ended := q.state.Err(); ended != nil {
 		err = ended
 	}
-	return answer, err
+	return none, err
 }
 
 // Answer passes an answer to the Ask that waits for it. It returns false if there is none;
 // the answer then still belongs to the caller. It never blocks and is safe for concurrent use.
-func (q *Questions[A]) Answer(number uint32, a A) bool {
+func (q *Questions[A]) Answer(number uint32, value A, err error) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if number == 0 || number != q.wanted {
 		return false
 	}
 	q.wanted = 0
-	q.answers <- a // never blocks: one answer for each question
+	q.answers <- answer[A]{value, err} // never blocks: one answer for each question
 	return true
 }
 

@@ -21,7 +21,7 @@ func TestQuestions(t *testing.T) {
 	}); !errors.Is(err, context.Canceled) {
 		t.Fatalf("given up: %q, %v", a, err)
 	}
-	if q.Answer(first, "too late") {
+	if q.Answer(first, "too late", nil) {
 		t.Error("an answer was taken that nobody waits for")
 	}
 	a, err := q.Ask(t.Context(), func(number uint32) error {
@@ -29,11 +29,11 @@ func TestQuestions(t *testing.T) {
 			t.Errorf("question %d after %d", number, first)
 		}
 		for _, other := range []uint32{0, first, number + 1} {
-			if q.Answer(other, "of another") {
+			if q.Answer(other, "of another", nil) {
 				t.Errorf("answer %d was taken for %d", other, number)
 			}
 		}
-		if !q.Answer(number, "right") || q.Answer(number, "again") {
+		if !q.Answer(number, "right", nil) || q.Answer(number, "again", nil) {
 			t.Error("one question, one answer")
 		}
 		return nil
@@ -50,7 +50,7 @@ func TestQuestions(t *testing.T) {
 	}
 	q.asked = ^uint32(0)
 	if _, err := q.Ask(t.Context(), func(number uint32) error {
-		q.Answer(number, "")
+		q.Answer(number, "", nil)
 		return nil
 	}); err != nil || q.asked != 1 {
 		t.Errorf("after the last number comes %d: %v", q.asked, err)
@@ -67,7 +67,7 @@ func TestAnswerWins(t *testing.T) {
 		taken := make(chan bool)
 		a, err := q.Ask(ctx, func(number uint32) error {
 			go func() {
-				taken <- q.Answer(number, i)
+				taken <- q.Answer(number, i, nil)
 			}()
 			go cancel()
 			return nil
@@ -91,7 +91,7 @@ func TestQuestionsEnd(t *testing.T) {
 			q.End()
 		}()
 		if _, err := q.Ask(t.Context(), func(uint32) error { return nil }); !errors.Is(err, ended) {
-			t.Errorf("under way: %v", err)
+			t.Errorf("pending question: %v", err)
 		}
 		if _, err := q.Ask(t.Context(), func(uint32) error { panic("asked") }); !errors.Is(err, ended) {
 			t.Errorf("afterwards: %v", err)

@@ -4,7 +4,9 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"maps"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -64,13 +66,13 @@ func NewRegistry() *Registry {
 // such memory would be swapped, or touching it would end the process.
 func CheckSize(size int) error {
 	if size <= 0 {
-		return fmt.Errorf("fabric: region of %d bytes", size)
+		return fmt.Errorf("fabric: region of %d bytes: want at least 1", size)
 	}
 	if size <= mem.HugePage { // small regions are frequent and always fit
 		return nil
 	}
 	if total := mem.Total(); total > 0 && int64(size) > total {
-		return fmt.Errorf("fabric: region of %d bytes: this machine, or its container, has %d", size, total)
+		return fmt.Errorf("fabric: region of %d bytes exceeds the memory of this machine or its container, %d bytes", size, total)
 	}
 	return nil
 }
@@ -122,10 +124,7 @@ func (r *Registry) RemoveGate(g *Gate) {
 func (r *Registry) Close() error {
 	r.mu.Lock()
 	r.closed = true
-	left := make([]*Region, 0, len(r.regions))
-	for _, g := range r.regions {
-		left = append(left, g)
-	}
+	left := slices.Collect(maps.Values(r.regions))
 	r.mu.Unlock()
 	var err error
 	for _, g := range left {
@@ -169,10 +168,7 @@ func (g *Region) Close() error {
 	r := g.registry
 	r.mu.Lock()
 	delete(r.regions, g.token)
-	gates := make([]*Gate, 0, len(r.gates))
-	for gate := range r.gates {
-		gates = append(gates, gate)
-	}
+	gates := slices.Collect(maps.Keys(r.gates))
 	r.mu.Unlock()
 	for _, gate := range gates {
 		gate.Drain()

@@ -5,21 +5,25 @@ import "github.com/redykv/redykv/internal/fabric"
 // Requests is the enqueueing half of a queue pair, the same for every provider. Operations
 // wait in Sends until Submit. After the connection has ended none is accepted.
 type Requests struct {
-	Sends SendQueue
-	State State
+	Sends   SendQueue
+	State   State
+	Private []byte // the peer's
 }
 
-// Read implements fabric.QueuePair.
+// PeerPrivate implements fabric.QueuePair, as do the following methods.
+func (r *Requests) PeerPrivate() []byte { return r.Private }
+
+// Err returns the reason of the connection's end.
+func (r *Requests) Err() error { return r.State.Err() }
+
 func (r *Requests) Read(dst []byte, from fabric.Remote, offset int64, tag uint64) error {
 	return r.push(Read, dst, from, offset, 0, tag)
 }
 
-// Write implements fabric.QueuePair.
 func (r *Requests) Write(src []byte, to fabric.Remote, offset int64, tag uint64) error {
 	return r.push(Write, src, to, offset, 0, tag)
 }
 
-// WriteImm implements fabric.QueuePair.
 func (r *Requests) WriteImm(src []byte, to fabric.Remote, offset int64, imm uint32, tag uint64) error {
 	return r.push(WriteImm, src, to, offset, imm, tag)
 }
@@ -30,6 +34,3 @@ func (r *Requests) push(kind Kind, buf []byte, remote fabric.Remote, offset int6
 	}
 	return r.Sends.Push(kind, buf, remote, offset, imm, tag)
 }
-
-// Err implements fabric.QueuePair.
-func (r *Requests) Err() error { return r.State.Err() }

@@ -2,6 +2,7 @@ package core
 
 import (
 	"fmt"
+	"math/bits"
 	"sync/atomic"
 
 	"github.com/redykv/redykv/internal/fabric"
@@ -52,18 +53,10 @@ type SendQueue struct {
 	done atomic.Uint64
 }
 
-// Init makes room for depth operations. It fails on a depth outside
-// [1, MaxDepth].
-func (q *SendQueue) Init(depth int) error {
-	if err := CheckDepth(depth); err != nil {
-		return err
-	}
-	n := 1
-	for n < depth {
-		n *= 2
-	}
+// Init makes room for depth operations, which CheckDepth allows.
+func (q *SendQueue) Init(depth int) {
+	n := 1 << bits.Len(uint(depth-1))
 	q.slots, q.mask, q.depth = make([]Request, n), uint64(n-1), uint64(depth)
-	return nil
 }
 
 // Push enqueues an operation, or returns fabric.ErrQueueFull.
@@ -109,8 +102,8 @@ func (q *SendQueue) Done() uint64 { return q.done.Load() }
 // Completed reports whether Poll has a completion to return. Called by the owner.
 func (q *SendQueue) Completed() bool { return q.head != q.done.Load() }
 
-// UnderWay reports whether an operation is enqueued and not done. Called by the owner.
-func (q *SendQueue) UnderWay() bool { return q.tail != q.done.Load() }
+// Pending reports whether an operation is enqueued and not done. Called by the owner.
+func (q *SendQueue) Pending() bool { return q.tail != q.done.Load() }
 
 // Fail ends all enqueued operations with err. The owner calls it when there is no other
 // executor any more.

@@ -33,7 +33,7 @@ func CheckPrivate(private []byte) error {
 // CheckDepth returns an error for a depth outside [1, MaxDepth].
 func CheckDepth(depth int) error {
 	if depth < 1 || depth > MaxDepth {
-		return fmt.Errorf("fabric: depth %d outside [1, %d]", depth, MaxDepth)
+		return fmt.Errorf("fabric: queue depth %d: want 1 to %d", depth, MaxDepth)
 	}
 	return nil
 }

@@ -49,6 +49,10 @@ func (w *Waiter) Wake() {
 	w.Notify()
 }
 
+// Park and Unpark are those of a Source whose producers notify the Waiter themselves.
+func (w *Waiter) Park()   {}
+func (w *Waiter) Unpark() {}
+
 // Wait implements fabric.QueuePair. It checks spins times, yielding in between, before it
 // parks.
 func (w *Waiter) Wait(ctx context.Context, s Source, spins int) error {

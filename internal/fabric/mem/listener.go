@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -21,13 +22,6 @@ type listener struct {
 	requests chan *request
 	once     sync.Once
 	closed   chan struct{}
-}
-
-func newListener(p *provider, addr string, depth int) *listener {
-	return &listener{
-		provider: p, addr: addr, depth: depth,
-		requests: make(chan *request, backlog), closed: make(chan struct{}),
-	}
 }
 
 func (l *listener) Addr() string { return l.addr }
@@ -48,13 +42,13 @@ func (l *listener) Close() error {
 		listeners.Lock()
 		delete(listeners.byAddr, l.addr)
 		listeners.Unlock()
-		l.provider.mu.Lock()
-		delete(l.provider.listeners, l)
-		l.provider.mu.Unlock()
+		l.provider.listeners.Remove(l)
 		close(l.closed)
 	})
 	return nil
 }
+
+var errNoListener = errors.New("no listener at this address")
 
 // connect passes q to Accept and waits for the answer.
 func (l *listener) connect(ctx context.Context, q *queuePair, private []byte) (fabric.QueuePair, error) {
@@ -62,7 +56,7 @@ func (l *listener) connect(ctx context.Context, q *queuePair, private []byte) (f
 	select {
 	case l.requests <- r:
 	case <-l.closed:
-		return nil, errors.New("no listener at this address")
+		return nil, errNoListener
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
@@ -100,16 +94,13 @@ func (r *request) Accept(private []byte) (fabric.QueuePair, error) {
 	if err := core.CheckPrivate(private); err != nil {
 		return nil, err
 	}
-	q, err := newQueuePair(r.listener.provider, r.listener.depth)
-	if err != nil {
-		return nil, err
-	}
 	if !r.answered.CompareAndSwap(false, true) {
-		return nil, fmt.Errorf("mem accept %q: the peer gave up or was already answered: %w", r.listener.addr, fabric.ErrDisconnected)
+		return nil, fmt.Errorf("mem accept %q: answered before, or the peer gave up: %w", r.listener.addr, fabric.ErrDisconnected)
 	}
-	q.private = r.private
-	r.dialer.private = append([]byte(nil), private...)
-	err = join(r.dialer, q)
+	q := newQueuePair(r.listener.provider, r.listener.depth)
+	q.Private = r.private
+	r.dialer.Private = slices.Clone(private)
+	err := join(r.dialer, q)
 	r.answer <- err
 	if err != nil {
 		return nil, fmt.Errorf("mem accept %q: %w", r.listener.addr, err)

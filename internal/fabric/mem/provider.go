@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/redykv/redykv/internal/fabric"
@@ -26,22 +27,13 @@ var listeners = struct {
 }{byAddr: map[string]*listener{}}
 
 type provider struct {
-	regions *core.Registry
-
-	mu        sync.Mutex
-	closed    bool
-	listeners map[*listener]struct{}
-	pairs     map[*queuePair]struct{}
+	regions   *core.Registry
+	listeners core.Closers
+	pairs     core.Closers
 }
 
 // Open returns a new provider. Its regions are reached only through its own queue pairs.
-func Open() fabric.Provider {
-	return &provider{
-		regions:   core.NewRegistry(),
-		listeners: map[*listener]struct{}{},
-		pairs:     map[*queuePair]struct{}{},
-	}
-}
+func Open() fabric.Provider { return &provider{regions: core.NewRegistry()} }
 
 func (p *provider) Name() string { return Name }
 
@@ -66,13 +58,13 @@ func (p *provider) Listen(addr string, depth int) (fabric.Listener, error) {
 	if listeners.byAddr[addr] != nil {
 		return nil, fmt.Errorf("mem listen %q: address in use", addr)
 	}
-	l := newListener(p, addr, depth)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.closed {
+	l := &listener{
+		provider: p, addr: addr, depth: depth,
+		requests: make(chan *request, backlog), closed: make(chan struct{}),
+	}
+	if !p.listeners.Add(l) {
 		return nil, fmt.Errorf("mem listen %q: %w", addr, fabric.ErrClosed)
 	}
-	p.listeners[l] = struct{}{}
 	listeners.byAddr[addr] = l
 	return l, nil
 }
@@ -86,20 +78,16 @@ func (p *provider) Dial(ctx context.Context, addr string, private []byte, depth 
 }
 
 func (p *provider) dial(ctx context.Context, addr string, private []byte, depth int) (fabric.QueuePair, error) {
-	if err := core.CheckPrivate(private); err != nil {
-		return nil, err
-	}
-	q, err := newQueuePair(p, depth)
-	if err != nil {
+	if err := errors.Join(core.CheckPrivate(private), core.CheckDepth(depth)); err != nil {
 		return nil, err
 	}
 	listeners.Lock()
 	l := listeners.byAddr[addr]
 	listeners.Unlock()
 	if l == nil {
-		return nil, errors.New("no listener at this address")
+		return nil, errNoListener
 	}
-	return l.connect(ctx, q, append([]byte(nil), private...))
+	return l.connect(ctx, newQueuePair(p, depth), slices.Clone(private))
 }
 
 // join makes two queue pairs peers and registers both with their providers.
@@ -112,7 +100,7 @@ func join(a, b *queuePair) error {
 	a.provider.regions.AddGate(&b.gate)
 	b.provider.regions.AddGate(&a.gate)
 	for _, q := range []*queuePair{a, b} {
-		if !q.provider.add(q) {
+		if !q.provider.pairs.Add(q) {
 			a.end(fabric.ErrClosed)
 			return fabric.ErrClosed
 		}
@@ -120,40 +108,6 @@ func join(a, b *queuePair) error {
 	return nil
 }
 
-func (p *provider) add(q *queuePair) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.closed {
-		return false
-	}
-	p.pairs[q] = struct{}{}
-	return true
-}
-
-func (p *provider) remove(q *queuePair) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.pairs, q)
-}
-
 func (p *provider) Close() error {
-	p.mu.Lock()
-	p.closed = true
-	ls := make([]*listener, 0, len(p.listeners))
-	for l := range p.listeners {
-		ls = append(ls, l)
-	}
-	qs := make([]*queuePair, 0, len(p.pairs))
-	for q := range p.pairs {
-		qs = append(qs, q)
-	}
-	p.mu.Unlock()
-	var err error
-	for _, l := range ls {
-		err = errors.Join(err, l.Close())
-	}
-	for _, q := range qs {
-		q.end(fabric.ErrClosed)
-	}
-	return errors.Join(err, p.regions.Close())
+	return errors.Join(p.listeners.Close(), p.pairs.Close(), p.regions.Close())
 }

@@ -12,12 +12,11 @@ import (
 // yielding lets it run.
 const spins = 16
 
-// queuePair is one end of a connection. State and waiter are safe for concurrent use; gate
+// queuePair is one end of a connection. State and Waiter are safe for concurrent use; gate
 // and the rings are shared with the peer's owner; the rest belongs to this end's owner.
 type queuePair struct {
 	provider *provider
 	peer     *queuePair
-	private  []byte
 
 	core.Requests
 	imports core.Handles[*core.Region]
@@ -26,33 +25,31 @@ type queuePair struct {
 	out core.ImmRing // this end's immediates to the peer
 	in  core.ImmRing // the peer's to this end
 
-	waiter core.Waiter
+	core.Waiter
 }
 
-func newQueuePair(p *provider, depth int) (*queuePair, error) {
+// newQueuePair returns a queue pair of a depth that was checked.
+func newQueuePair(p *provider, depth int) *queuePair {
 	q := &queuePair{provider: p}
-	if err := q.Sends.Init(depth); err != nil {
-		return nil, err
-	}
-	q.waiter.Init()
-	return q, nil
+	q.Sends.Init(depth)
+	q.Waiter.Init()
+	return q
 }
-
-func (q *queuePair) PeerPrivate() []byte { return q.private }
 
 func (q *queuePair) Import(_ context.Context, token fabric.Token) (fabric.Remote, error) {
-	if err := q.Err(); err != nil {
-		return fabric.Remote{}, fmt.Errorf("import region: %w", err)
+	var r *core.Region
+	var handle uint32
+	err := q.Err()
+	if err == nil {
+		r, err = q.peer.provider.regions.Find(token)
 	}
-	r, err := q.peer.provider.regions.Find(token)
+	if err == nil {
+		handle, err = q.imports.Put(r)
+	}
 	if err != nil {
 		return fabric.Remote{}, fmt.Errorf("import region: %w", err)
 	}
-	h, err := q.imports.Put(r)
-	if err != nil {
-		return fabric.Remote{}, fmt.Errorf("import region: %w", err)
-	}
-	return fabric.Remote{Handle: h, Size: r.Size()}, nil
+	return fabric.Remote{Handle: handle, Size: r.Size()}, nil
 }
 
 func (q *queuePair) Release(r fabric.Remote) { q.imports.Delete(r.Handle) }
@@ -71,7 +68,7 @@ func (q *queuePair) execute() {
 		return
 	}
 	q.gate.Enter()
-	told := false
+	pushed := false
 	// Checked inside the gate: the end of a connection drains the gate, so no copy
 	// outlives it.
 	if q.State.Err() == nil {
@@ -83,18 +80,18 @@ func (q *queuePair) execute() {
 			if s.Err = q.copy(s); s.Err != nil || s.Kind != core.WriteImm {
 				continue
 			}
-			pushed, err := q.out.Push(s.Imm, len(s.Buf))
-			if s.Err = err; err == nil && !pushed {
+			fits, err := q.out.Push(s.Imm, len(s.Buf))
+			if s.Err = err; err == nil && !fits {
 				break
 			}
-			told = true
+			pushed = true
 		}
 	}
 	q.gate.Leave()
 	q.Sends.Start(i)
 	q.Sends.Finish(i)
-	if told {
-		q.peer.waiter.Notify()
+	if pushed {
+		q.peer.Notify()
 	}
 }
 
@@ -132,7 +129,7 @@ func (q *queuePair) Poll(done []fabric.Completion) int {
 	n := q.Sends.Poll(done)
 	m, room, err := q.in.Pop(done[n:])
 	if room {
-		q.peer.waiter.Notify()
+		q.peer.Notify()
 	}
 	if err != nil {
 		q.end(fmt.Errorf("%w: %w", fabric.ErrDisconnected, err))
@@ -140,11 +137,11 @@ func (q *queuePair) Poll(done []fabric.Completion) int {
 	return n + m
 }
 
-func (q *queuePair) Wait(ctx context.Context) error { return q.waiter.Wait(ctx, q, spins) }
+func (q *queuePair) Wait(ctx context.Context) error { return q.Waiter.Wait(ctx, q, spins) }
 
 // Pollable implements core.Source, as do the following methods.
 func (q *queuePair) Pollable() bool {
-	return q.Sends.Completed() || !q.in.Empty() || (q.State.Err() != nil && q.Sends.UnderWay())
+	return q.Sends.Completed() || !q.in.Empty() || (q.State.Err() != nil && q.Sends.Pending())
 }
 
 func (q *queuePair) Advance() {
@@ -154,11 +151,6 @@ func (q *queuePair) Advance() {
 }
 
 func (q *queuePair) Over() error { return q.State.Err() }
-
-func (q *queuePair) Park()   {} // the peer notifies the waiter directly
-func (q *queuePair) Unpark() {}
-
-func (q *queuePair) Wake() { q.waiter.Wake() }
 
 func (q *queuePair) Close() error {
 	q.end(fabric.ErrClosed)
@@ -174,8 +166,8 @@ func (q *queuePair) end(reason error) {
 	q.peer.State.End(fabric.ErrDisconnected)
 	for _, e := range []*queuePair{q, q.peer} {
 		e.gate.Drain()
-		e.waiter.Notify()
+		e.Notify()
 		e.peer.provider.regions.RemoveGate(&e.gate)
-		e.provider.remove(e)
+		e.provider.pairs.Remove(e)
 	}
 }

@@ -30,7 +30,7 @@ func FuzzMessages(f *testing.F) {
 type hostileHost struct {
 	provider fabric.Provider
 	listener fabric.Listener
-	files    []*os.File // leases, rings: as a correct peer has them
+	files    []*os.File // generations, rings: as a correct peer has them
 }
 
 func newHostileHost(f *testing.F) *hostileHost {
@@ -42,7 +42,7 @@ func newHostileHost(f *testing.F) *hostileHost {
 	if err != nil {
 		f.Fatal(err)
 	}
-	leases, err := newShared("leases", leaseWords*8)
+	generations, err := newShared("generations", maxRegions*8)
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -51,11 +51,11 @@ func newHostileHost(f *testing.F) *hostileHost {
 		f.Fatal(err)
 	}
 	f.Cleanup(func() {
-		if err := errors.Join(p.Close(), leases.Close(), rings.Close()); err != nil {
+		if err := errors.Join(p.Close(), generations.Close(), rings.Close()); err != nil {
 			f.Error(err)
 		}
 	})
-	return &hostileHost{provider: p, listener: l, files: []*os.File{leases.file, rings.file}}
+	return &hostileHost{provider: p, listener: l, files: []*os.File{generations.file, rings.file}}
 }
 
 func (h *hostileHost) dial(t *testing.T) *net.UnixConn {

@@ -51,22 +51,22 @@ func TestMapPeerRefuses(t *testing.T) {
 	}
 }
 
-// TestLeasesAreReadOnly checks that a peer cannot change the leases that it maps.
-func TestLeasesAreReadOnly(t *testing.T) {
-	l, err := newLeases()
+// TestGenerationsAreReadOnly checks that a peer cannot change the generations that it maps.
+func TestGenerationsAreReadOnly(t *testing.T) {
+	l, err := newGenerations()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = l.memory.Close() }()
 	if _, err := mapPeer(l.memory.file, 4096, protReadWrite); err == nil {
-		t.Error("leases can be mapped for writing")
+		t.Error("generations can be mapped for writing")
 	}
 	m, err := mapPeer(l.memory.file, 4096, unix.PROT_READ)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := unix.Mprotect(m, protReadWrite); err == nil {
-		t.Error("leases can be made writable")
+		t.Error("generations can be made writable")
 	}
 	if err := unmap(m); err != nil {
 		t.Fatal(err)
@@ -90,17 +90,17 @@ func TestDeafPeer(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = deaf.Close() }()
-	leases, err := newLeases()
+	generations, err := newGenerations()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = leases.memory.Close() }()
+	defer func() { _ = generations.memory.Close() }()
 	rings, err := newShared("rings", 2*core.ImmRingWords*8)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = rings.Close() }()
-	if err := send(deaf, append([]byte{kindHello}, magic...), leases.memory.file, rings.file); err != nil {
+	if err := send(deaf, append([]byte{kindHello}, magic...), generations.memory.file, rings.file); err != nil {
 		t.Fatal(err)
 	}
 	r, err := l.Accept(t.Context())
@@ -131,11 +131,11 @@ func TestDeafPeer(t *testing.T) {
 
 // A peer that keeps its mapping of a closed region does not keep the memory allocated.
 func TestClosedRegionGivesMemoryBack(t *testing.T) {
-	l, err := newLeases()
+	l, err := newGenerations()
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &regions{leases: l, byToken: map[fabric.Token]*region{}}
+	s := &regions{generations: l, byToken: map[fabric.Token]*region{}}
 	defer func() { _ = s.Close() }()
 	const size = 1 << 20
 	r, err := s.alloc(size)
@@ -169,11 +169,11 @@ func TestMalformedIsCounted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	leases, err := newLeases()
+	generations, err := newGenerations()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = leases.memory.Close() }()
+	defer func() { _ = generations.memory.Close() }()
 	plain, err := os.CreateTemp(t.TempDir(), "")
 	if err != nil {
 		t.Fatal(err)
@@ -185,13 +185,13 @@ func TestMalformedIsCounted(t *testing.T) {
 	for name, misbehave := range map[string]func(c *net.UnixConn, rings *shared) error{
 		"a stranger":        func(c *net.UnixConn, _ *shared) error { return send(c, []byte("hello?")) },
 		"hello with a file": func(c *net.UnixConn, rings *shared) error { return send(c, hello, rings.file) },
-		"a plain file":      func(c *net.UnixConn, _ *shared) error { return send(c, hello, leases.memory.file, plain) },
+		"a plain file":      func(c *net.UnixConn, _ *shared) error { return send(c, hello, generations.memory.file, plain) },
 		"a strange message": func(c *net.UnixConn, rings *shared) error {
-			return errors.Join(send(c, hello, leases.memory.file, rings.file), send(c, []byte{99}))
+			return errors.Join(send(c, hello, generations.memory.file, rings.file), send(c, []byte{99}))
 		},
 		"an impossible mark": func(c *net.UnixConn, rings *shared) error {
 			words(rings.data)[0] = 1 << 40 // before the other side reads it
-			return send(c, hello, leases.memory.file, rings.file)
+			return send(c, hello, generations.memory.file, rings.file)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -17,13 +17,13 @@ import (
 // The control socket carries packets. Each is one message: a kind and its fields,
 // little-endian. It carries no data.
 //
-//	hello     magic 8, private ≤ 56           files: leases, rings   the dialer's first message
-//	accepted  private ≤ 56                    file: leases           the answer, or
-//	rejected  reason                                                 this
-//	wake                                                             look at the rings
-//	import    id 4, token 16                                         asks for a region
-//	lent      id 4, word 4, generation 8, size 8   file: region      the answer, or
-//	unknown   id 4                                                   this
+//	hello     magic 8, private ≤ 56           files: generations, rings  the dialer's first message
+//	accepted  private ≤ 56                    file: generations          the answer, or
+//	rejected  reason                                                     this
+//	wake                                                                 look at the rings
+//	import    id 4, token 16                                             asks for a region
+//	lent      id 4, word 4, generation 8, size 8   file: region          the answer, or
+//	unknown   id 4                                                       this
 const (
 	kindHello byte = iota + 1
 	kindAccepted

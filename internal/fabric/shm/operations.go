@@ -28,7 +28,7 @@ func (q *queuePair) execute() {
 		return
 	}
 	q.gate.Enter()
-	told, wake := false, false
+	pushed, wake := false, false
 	if q.State.Err() == nil {
 		for ahead := max(i+1, q.touched); i != to; i++ {
 			for ; ahead < min(i+core.Ahead, to); ahead++ {
@@ -43,13 +43,13 @@ func (q *queuePair) execute() {
 			if s.Err = r.access(s.Kind, s.Buf, s.Offset); s.Err != nil || s.Kind != core.WriteImm {
 				continue
 			}
-			pushed, err := q.out.Push(s.Imm, len(s.Buf))
-			if s.Err = err; err == nil && !pushed {
+			fits, err := q.out.Push(s.Imm, len(s.Buf))
+			if s.Err = err; err == nil && !fits {
 				break
 			}
-			told = true
+			pushed = true
 		}
-		wake = told && q.out.TakeParked()
+		wake = pushed && q.out.TakeParked()
 	}
 	q.gate.Leave()
 	q.Sends.Start(i)
@@ -117,11 +117,11 @@ func (q *queuePair) receive(done []fabric.Completion) (n int) {
 	return n
 }
 
-func (q *queuePair) Wait(ctx context.Context) error { return q.waiter.Wait(ctx, q, spins) }
+func (q *queuePair) Wait(ctx context.Context) error { return q.Waiter.Wait(ctx, q, spins) }
 
 // Pollable implements core.Source, as do the following methods.
 func (q *queuePair) Pollable() bool {
-	if q.Sends.Completed() || (q.State.Err() != nil && q.Sends.UnderWay()) {
+	if q.Sends.Completed() || (q.State.Err() != nil && q.Sends.Pending()) {
 		return true
 	}
 	q.gate.Enter()

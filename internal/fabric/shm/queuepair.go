@@ -35,41 +35,39 @@ type queuePair struct {
 	provider *provider
 	conn     *net.UnixConn
 	raw      syscall.RawConn // of conn
-	private  []byte
 
 	// Mapped memory.
 	gate    core.Gate
 	gone    atomic.Bool // nothing is mapped any more; checked inside the gate
 	rings   []byte
 	out, in core.ImmRing // this end's immediates, and the peer's
-	leases  []byte       // the peer's
+	theirs  []byte       // the peer's generations
 	imports core.Handles[imported]
 	mu      sync.Mutex // guards changes of imports, and unmapping
 
 	core.Requests
 	touched uint64 // memory of operations below is prefetched; the owner's
-	waiter  core.Waiter
-	reader  sync.WaitGroup
-	lent    *core.Questions[lent] // questions of Import
+	core.Waiter
+	reader sync.WaitGroup
+	lent   *core.Questions[lent] // questions of Import
 }
 
 // lent is the answer to an import.
 type lent struct {
-	loan loan
-	file *os.File // nil: no such region
+	loan
+	file *os.File
 }
 
-// start maps the peer's leases and starts the goroutine that reads the socket.
-func (q *queuePair) start(leases *os.File, depth int, dialed bool) (err error) {
-	if err := q.Sends.Init(depth); err != nil {
-		return err
-	}
-	q.waiter.Init()
+// start maps the peer's generations and starts the goroutine that reads the socket.
+func (q *queuePair) start(generations *os.File, private []byte, depth int, dialed bool) (err error) {
+	q.Private = private
+	q.Sends.Init(depth)
+	q.Waiter.Init()
 	q.lent = core.NewQuestions[lent](&q.State)
 	if q.raw, err = q.conn.SyscallConn(); err != nil {
 		return err
 	}
-	if q.leases, err = mapPeer(leases, leaseWords*8, unix.PROT_READ); err != nil {
+	if q.theirs, err = mapPeer(generations, maxRegions*8, unix.PROT_READ); err != nil {
 		return err
 	}
 	w := words(q.rings)
@@ -80,7 +78,7 @@ func (q *queuePair) start(leases *os.File, depth int, dialed bool) (err error) {
 	if err := q.conn.SetDeadline(time.Time{}); err != nil {
 		return err
 	}
-	if !q.provider.pairs.Add(q) {
+	if !q.provider.Pairs.Add(q) {
 		return fabric.ErrClosed
 	}
 	q.reader.Go(q.read)
@@ -100,7 +98,7 @@ func (q *queuePair) unmap() (err error) {
 	defer q.mu.Unlock()
 	q.imports.All(func(r *imported) { err = errors.Join(err, unmap(r.mapping)) })
 	q.imports = core.Handles[imported]{}
-	for _, m := range []*[]byte{&q.rings, &q.leases} {
+	for _, m := range []*[]byte{&q.rings, &q.theirs} {
 		if *m != nil {
 			err = errors.Join(err, unmap(*m))
 			*m = nil
@@ -124,7 +122,7 @@ func (q *queuePair) read() {
 				err = fmt.Errorf("%w: %w", fabric.ErrDisconnected, err)
 			}
 			q.end(err)
-			q.waiter.Notify()
+			q.Notify()
 			q.lent.End()
 			return
 		}
@@ -139,7 +137,7 @@ func (q *queuePair) handle(kind byte, body []byte, files []*os.File) error {
 			closeFiles(files)
 			return err
 		}
-		if !q.lent.Answer(l.id, lent{loan: l, file: files[0]}) {
+		if !q.lent.Answer(l.id, lent{loan: l, file: files[0]}, nil) {
 			closeFiles(files)
 		}
 		return nil
@@ -147,10 +145,10 @@ func (q *queuePair) handle(kind byte, body []byte, files []*os.File) error {
 		closeFiles(files)
 		return errMessage
 	case kind == kindWake:
-		q.waiter.Notify()
+		q.Notify()
 		return nil
 	case kind == kindUnknown && len(body) == 4:
-		q.lent.Answer(binary.LittleEndian.Uint32(body), lent{})
+		q.lent.Answer(binary.LittleEndian.Uint32(body), lent{}, fabric.ErrBadToken)
 		return nil
 	case kind == kindImport:
 		return q.lend(body)
@@ -173,34 +171,26 @@ func (q *queuePair) lend(body []byte) error {
 	return send(q.conn, l.encode(), file)
 }
 
-func (q *queuePair) Import(ctx context.Context, token fabric.Token) (fabric.Remote, error) {
-	r, err := q.ask(ctx, token)
+func (q *queuePair) Import(ctx context.Context, token fabric.Token) (r fabric.Remote, err error) {
+	l, err := q.lent.Ask(ctx, func(question uint32) error { return send(q.conn, encodeImport(question, token)) })
+	if err == nil {
+		defer closeFiles([]*os.File{l.file})
+		r, err = q.enter(l)
+	}
 	if err != nil {
 		return fabric.Remote{}, fmt.Errorf("import region: %w", err)
 	}
 	return r, nil
 }
 
-func (q *queuePair) ask(ctx context.Context, token fabric.Token) (fabric.Remote, error) {
-	l, err := q.lent.Ask(ctx, func(question uint32) error { return send(q.conn, encodeImport(question, token)) })
-	if err != nil {
-		return fabric.Remote{}, err
-	}
-	if l.file == nil {
-		return fabric.Remote{}, fabric.ErrBadToken
-	}
-	defer closeFiles([]*os.File{l.file})
-	return q.enter(l)
-}
-
 // enter registers an imported region and returns its handle.
 func (q *queuePair) enter(l lent) (fabric.Remote, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.leases == nil {
+	if q.theirs == nil {
 		return fabric.Remote{}, fabric.ErrClosed
 	}
-	r, err := importRegion(l.file, l.loan.size, words(q.leases), l.loan.word, l.loan.generation)
+	r, err := importRegion(l, words(q.theirs))
 	if err != nil {
 		return fabric.Remote{}, err
 	}
@@ -219,10 +209,6 @@ func (q *queuePair) Release(r fabric.Remote) {
 	}
 }
 
-func (q *queuePair) PeerPrivate() []byte { return q.private }
-
-func (q *queuePair) Wake() { q.waiter.Wake() }
-
 // Close ends the connection. A queue pair whose peer is gone keeps its mappings until Close.
 func (q *queuePair) Close() error {
 	if q.gone.Swap(true) {
@@ -231,8 +217,8 @@ func (q *queuePair) Close() error {
 	q.State.End(fabric.ErrClosed)
 	q.gate.Drain()
 	err := q.conn.Close()
-	q.waiter.Notify()
+	q.Notify()
 	q.reader.Wait()
-	q.provider.pairs.Remove(q)
+	q.provider.Pairs.Remove(q)
 	return errors.Join(err, q.unmap())
 }

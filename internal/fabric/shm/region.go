@@ -5,7 +5,9 @@ package shm
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -15,50 +17,50 @@ import (
 	"github.com/redykv/redykv/internal/fabric/core"
 )
 
-// leaseWords is the most regions that a provider can have at a time.
-const leaseWords = 1 << 16
+// maxRegions is the most regions that a provider can have at a time.
+const maxRegions = 1 << 16
 
-// leases holds one word per region, in memory that peers map read-only. A region's word holds
-// its generation while the region is valid. A peer reads the word before and after each
+// generations holds one word per region, in memory that peers map read-only. A region's word
+// holds its generation while the region is valid. A peer reads the word before and after each
 // access; if it still holds the generation after a copy, the bytes were the region's. So a
 // revoked region stops answering at once, without a message and without waiting for peers:
 // their mappings keep the old pages until they notice, and no other region uses those pages.
-type leases struct {
-	memory     *shared
-	words      []uint64
-	next       int   // words from here on are unused
-	free       []int // words of closed regions
-	generation uint64
+type generations struct {
+	memory *shared
+	words  []uint64
+	next   int   // words from here on are unused
+	free   []int // words of closed regions
+	last   uint64
 }
 
-func newLeases() (*leases, error) {
-	m, err := newShared("redykv-leases", leaseWords*8)
+func newGenerations() (*generations, error) {
+	m, err := newShared("redykv-generations", maxRegions*8)
 	if err != nil {
 		return nil, err
 	}
 	// From here on no new writable mapping can be made.
 	if _, err := unix.FcntlInt(m.file.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_FUTURE_WRITE); err != nil {
-		return nil, errors.Join(fmt.Errorf("seal leases: %w", err), m.Close())
+		return nil, errors.Join(fmt.Errorf("seal memory file: %w", err), m.Close())
 	}
-	return &leases{memory: m, words: words(m.data)}, nil
+	return &generations{memory: m, words: words(m.data)}, nil
 }
 
-func (l *leases) take() (word int, generation uint64, err error) {
-	if n := len(l.free); n > 0 {
-		word, l.free = l.free[n-1], l.free[:n-1]
-	} else if l.next < leaseWords {
-		word, l.next = l.next, l.next+1
+func (g *generations) take() (word int, generation uint64, err error) {
+	if n := len(g.free); n > 0 {
+		word, g.free = g.free[n-1], g.free[:n-1]
+	} else if g.next < maxRegions {
+		word, g.next = g.next, g.next+1
 	} else {
-		return 0, 0, fmt.Errorf("more than %d regions", leaseWords)
+		return 0, 0, fmt.Errorf("more than %d regions", maxRegions)
 	}
-	l.generation++
-	atomic.StoreUint64(&l.words[word], l.generation)
-	return word, l.generation, nil
+	g.last++
+	atomic.StoreUint64(&g.words[word], g.last)
+	return word, g.last, nil
 }
 
-func (l *leases) drop(word int) {
-	atomic.StoreUint64(&l.words[word], 0)
-	l.free = append(l.free, word)
+func (g *generations) drop(word int) {
+	atomic.StoreUint64(&g.words[word], 0)
+	g.free = append(g.free, word)
 }
 
 // region is memory of this process that peers can map.
@@ -74,9 +76,6 @@ type region struct {
 func (r *region) Bytes() []byte       { return r.memory.data[:r.size:r.size] }
 func (r *region) Token() fabric.Token { return r.token }
 
-// HugePages reports whether the region's memory is in huge pages.
-func (r *region) HugePages() bool { return r.memory.huge }
-
 func (r *region) Close() error {
 	s := r.set
 	s.mu.Lock()
@@ -85,17 +84,22 @@ func (r *region) Close() error {
 		return nil
 	}
 	delete(s.byToken, r.token)
-	s.leases.drop(r.word)
+	s.generations.drop(r.word)
 	r.memory.discard()
 	return r.memory.Close()
 }
 
 // regions are the regions of one provider. It is safe for concurrent use.
 type regions struct {
-	leases  *leases
-	mu      sync.Mutex
-	closed  bool
-	byToken map[fabric.Token]*region
+	generations *generations
+	mu          sync.Mutex
+	closed      bool
+	byToken     map[fabric.Token]*region
+}
+
+func newRegions() (*regions, error) {
+	g, err := newGenerations()
+	return &regions{generations: g, byToken: map[fabric.Token]*region{}}, err
 }
 
 func (s *regions) alloc(size int) (*region, error) {
@@ -112,7 +116,7 @@ func (s *regions) alloc(size int) (*region, error) {
 	if s.closed {
 		return nil, errors.Join(fabric.ErrClosed, m.Close())
 	}
-	if r.word, r.generation, err = s.leases.take(); err != nil {
+	if r.word, r.generation, err = s.generations.take(); err != nil {
 		return nil, errors.Join(err, m.Close())
 	}
 	s.byToken[r.token] = r
@@ -120,7 +124,7 @@ func (s *regions) alloc(size int) (*region, error) {
 }
 
 // lend returns the description of the region with this token, and its file. If the region is
-// revoked meanwhile, its lease word makes the description void.
+// revoked meanwhile, its generation makes the description void.
 func (s *regions) lend(token fabric.Token) (loan, *os.File, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -143,43 +147,40 @@ func (s *regions) Close() error {
 		return nil
 	}
 	s.closed = true
-	left := make([]*region, 0, len(s.byToken))
-	for _, r := range s.byToken {
-		left = append(left, r)
-	}
+	left := slices.Collect(maps.Values(s.byToken))
 	s.mu.Unlock()
 	var err error
 	for _, r := range left {
 		err = errors.Join(err, r.Close())
 	}
-	return errors.Join(err, s.leases.memory.Close())
+	return errors.Join(err, s.generations.memory.Close())
 }
 
 // imported is a peer's region, mapped here.
 type imported struct {
 	mapping    []byte
 	size       int64
-	lease      *uint64 // the word in the peer's leases
+	current    *uint64 // the region's word of the peer's generations
 	generation uint64
 }
 
-// importRegion maps a region that the peer lent.
-func importRegion(f *os.File, size int64, leases []uint64, word uint32, generation uint64) (imported, error) {
-	if word >= uint32(len(leases)) || generation == 0 {
+// importRegion maps a region that the peer with these generations lent.
+func importRegion(l lent, generations []uint64) (imported, error) {
+	if l.word >= uint32(len(generations)) || l.generation == 0 {
 		return imported{}, errFile
 	}
-	m, err := mapPeer(f, size, unix.PROT_READ|unix.PROT_WRITE)
+	m, err := mapPeer(l.file, l.size, protReadWrite)
 	if err != nil {
 		return imported{}, err
 	}
-	return imported{mapping: m, size: size, lease: &leases[word], generation: generation}, nil
+	return imported{mapping: m, size: l.size, current: &generations[l.word], generation: l.generation}, nil
 }
 
-func (r *imported) stands() bool { return atomic.LoadUint64(r.lease) == r.generation }
+func (r *imported) valid() bool { return atomic.LoadUint64(r.current) == r.generation }
 
 // access copies between the region and buf.
 func (r *imported) access(kind core.Kind, buf []byte, offset int64) error {
-	if !r.stands() {
+	if !r.valid() {
 		return fabric.ErrBadToken
 	}
 	if err := core.CheckBounds(offset, len(buf), r.size); err != nil {
@@ -191,7 +192,7 @@ func (r *imported) access(kind core.Kind, buf []byte, offset int64) error {
 	} else {
 		copy(b, buf)
 	}
-	if !r.stands() {
+	if !r.valid() {
 		return fabric.ErrBadToken
 	}
 	return nil

@@ -40,7 +40,7 @@ func TestDeafPeer(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
-	p := Open()
+	p := Open(Options{})
 	t.Cleanup(func() { _ = p.Close() })
 	l, err := p.Listen("", 4)
 	if err != nil {
@@ -72,7 +72,7 @@ func TestDeafPeer(t *testing.T) {
 	}
 
 	// Another peer is served meanwhile.
-	client := Open()
+	client := Open(Options{})
 	t.Cleanup(func() { _ = client.Close() })
 	go func() {
 		if r, err := l.Accept(t.Context()); err == nil {

@@ -116,7 +116,7 @@ func decode(b []byte, f *frame) (size int, err error) {
 		return f.takeBody(b, headerSize)
 	case kindRead:
 		if f.length > maxFragment {
-			return 0, fmt.Errorf("%w: asks for %d bytes", errFrame, f.length)
+			return 0, fmt.Errorf("%w: read of %d bytes", errFrame, f.length)
 		}
 	}
 	f.body = nil

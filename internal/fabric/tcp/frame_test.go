@@ -48,7 +48,7 @@ func FuzzDecode(f *testing.F) {
 // region does not change, unless the peer names a lent handle, which it cannot without the
 // token.
 func FuzzPeer(f *testing.F) {
-	p := Open()
+	p := Open(Options{})
 	f.Cleanup(func() { _ = p.Close() })
 	l, err := p.Listen("", 4)
 	if err != nil {
@@ -106,7 +106,7 @@ func TestMalformedIsCounted(t *testing.T) {
 		"endless requests": bytes.Repeat(appendHeader(nil, &frame{kind: kindNop}), 8<<20/headerSize),
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := Open()
+			p := Open(Options{})
 			defer func() { _ = p.Close() }()
 			l, err := p.Listen("", 4)
 			if err != nil {

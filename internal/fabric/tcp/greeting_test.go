@@ -13,7 +13,7 @@ import (
 // FuzzGreeting connects and sends anything. Without a valid hello the connection is closed,
 // otherwise it is offered to Accept. The listener continues.
 func FuzzGreeting(f *testing.F) {
-	p := Open()
+	p := Open(Options{})
 	l, err := p.Listen("", 4)
 	if err != nil {
 		f.Fatal(err)

@@ -40,7 +40,7 @@ func halfOpen() func(*testing.T) {
 	if err := exec.Command("ip", "link", "set", "lo", "up").Run(); err != nil {
 		return skip(err)
 	}
-	server, client := tcp.Open(), tcp.Open()
+	server, client := tcp.Open(tcp.Options{}), tcp.Open(tcp.Options{})
 	defer func() { _ = errors.Join(client.Close(), server.Close()) }()
 	l, err := server.Listen("", 4)
 	if err != nil {

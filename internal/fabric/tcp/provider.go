@@ -12,13 +12,13 @@
 package tcp
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"net"
-	"sync/atomic"
 	"time"
 
 	"github.com/redykv/redykv/internal/fabric"
@@ -30,13 +30,11 @@ const Name = "tcp"
 
 // Provider is the fabric over TCP.
 type Provider struct {
-	tls       *tls.Config // nil: no TLS
-	silence   time.Duration
-	pulse     pulse
-	regions   *core.Registry
-	listeners core.Closers
-	pairs     core.Closers
-	malformed atomic.Uint64
+	core.Sockets
+	tls     *tls.Config // nil: no TLS
+	silence time.Duration
+	pulse   pulse
+	regions *core.Registry
 }
 
 // Options configure a provider. The zero Options are valid.
@@ -51,10 +49,7 @@ type Options struct {
 }
 
 // Open returns a new provider.
-func Open() *Provider { return OpenWith(Options{}) }
-
-// OpenWith is Open with options.
-func OpenWith(opts Options) *Provider {
+func Open(opts Options) *Provider {
 	if opts.TLS != nil {
 		opts.TLS = opts.TLS.Clone()
 		opts.TLS.DynamicRecordSizingDisabled = true // batches are large or need low latency
@@ -62,13 +57,11 @@ func OpenWith(opts Options) *Provider {
 	if opts.Silence <= 0 {
 		opts.Silence = core.Silence
 	}
-	return &Provider{tls: opts.TLS, silence: opts.Silence, pulse: newPulse(), regions: core.NewRegistry()}
+	return &Provider{
+		Sockets: core.Sockets{Transport: Name, Network: "tcp"},
+		tls:     opts.TLS, silence: opts.Silence, pulse: newPulse(), regions: core.NewRegistry(),
+	}
 }
-
-// Malformed returns the number of connections that ended because the peer violated the protocol.
-func (p *Provider) Malformed() uint64 { return p.malformed.Load() }
-
-func (p *Provider) Name() string { return Name }
 
 func (p *Provider) Alloc(size int) (fabric.Region, error) {
 	r, err := p.regions.Alloc(size)
@@ -81,64 +74,32 @@ func (p *Provider) Alloc(size int) (fabric.Region, error) {
 // Listen listens at a host and port, or, if addr is empty, at a free port of the
 // loopback interface.
 func (p *Provider) Listen(addr string, depth int) (fabric.Listener, error) {
-	if err := core.CheckDepth(depth); err != nil {
-		return nil, fmt.Errorf("tcp listen %q: %w", addr, err)
-	}
-	if addr == "" {
-		addr = "127.0.0.1:0"
-	}
-	s, err := net.Listen("tcp", addr)
-	if err != nil {
-		return nil, fmt.Errorf("fabric: %w", err)
-	}
-	l := &listener{provider: p, depth: depth, addr: s.Addr().String()}
-	l.acceptor = core.NewAcceptor(s, l.hello)
-	if !p.listeners.Add(l) {
-		return nil, errors.Join(fmt.Errorf("tcp listen %q: %w", addr, fabric.ErrClosed), l.Close())
-	}
-	return l, nil
+	return p.Serve(cmp.Or(addr, "127.0.0.1:0"), depth, func(c net.Conn) (fabric.Request, error) {
+		return p.hello(c.(*net.TCPConn), depth)
+	})
 }
 
 func (p *Provider) Dial(ctx context.Context, addr string, private []byte, depth int) (fabric.QueuePair, error) {
-	q, err := p.dial(ctx, addr, private, depth)
-	if err != nil {
-		return nil, fmt.Errorf("tcp dial %q: %w", addr, err)
-	}
-	return q, nil
-}
-
-func (p *Provider) dial(ctx context.Context, addr string, private []byte, depth int) (*queuePair, error) {
-	if err := errors.Join(core.CheckPrivate(private), core.CheckDepth(depth)); err != nil {
-		return nil, err
-	}
-	var d net.Dialer
-	c, err := d.DialContext(ctx, "tcp", addr)
-	if err != nil {
-		return nil, err
-	}
-	host, _, err := net.SplitHostPort(addr)
-	if err != nil {
-		return nil, errors.Join(err, c.Close())
-	}
-	s, err := p.secure(ctx, c.(*net.TCPConn), host)
-	var answer []byte
-	if err == nil {
-		answer, err = greet(ctx, s, private)
-	}
-	var q *queuePair
-	if err == nil {
-		q, err = start(p, s, answer, depth)
-	}
-	if err != nil {
-		_ = c.Close() // TLS may have closed it
-		return nil, err
-	}
-	return q, nil
+	return p.Connect(ctx, addr, private, depth, func(c net.Conn) (fabric.QueuePair, error) {
+		host, _, err := net.SplitHostPort(addr)
+		if err != nil {
+			return nil, err
+		}
+		s, err := p.secure(ctx, c.(*net.TCPConn), host)
+		var answer []byte
+		if err == nil {
+			answer, err = greet(ctx, s, private)
+		}
+		if err != nil {
+			return nil, err
+		}
+		return start(p, s, answer, depth)
+	})
 }
 
 // Close closes listeners, queue pairs and regions.
 func (p *Provider) Close() error {
-	err := errors.Join(p.listeners.Close(), p.pairs.Close())
+	err := errors.Join(p.Listeners.Close(), p.Pairs.Close())
 	p.pulse.stop()
 	return errors.Join(err, p.regions.Close())
 }
@@ -154,13 +115,12 @@ const (
 
 // greet sends the greeting and returns the listener's private data.
 func greet(ctx context.Context, conn net.Conn, private []byte) ([]byte, error) {
-	// The end of ctx ends a blocked read or write by moving its deadline into the past.
-	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
-	defer stop()
-	verdict, answer, err := exchange(conn, private)
-	if !stop() {
-		return nil, context.Cause(ctx)
-	}
+	var verdict byte
+	var answer []byte
+	err := core.Within(ctx, conn.SetDeadline, func() (err error) {
+		verdict, answer, err = exchange(conn, private)
+		return err
+	})
 	switch {
 	case err != nil:
 		return nil, err
@@ -186,24 +146,9 @@ func exchange(conn net.Conn, private []byte) (verdict byte, answer []byte, err e
 	return head[0], answer, err
 }
 
-type listener struct {
-	provider *Provider
-	depth    int
-	addr     string
-	acceptor *core.Acceptor
-}
-
-func (l *listener) Addr() string { return l.addr }
-
-func (l *listener) Accept(ctx context.Context) (fabric.Request, error) { return l.acceptor.Accept(ctx) }
-
-func (l *listener) Close() error {
-	l.provider.listeners.Remove(l)
-	return l.acceptor.Close()
-}
-
-func (l *listener) hello(c net.Conn) (fabric.Request, error) {
-	s, err := l.provider.secure(context.Background(), c.(*net.TCPConn), "")
+// hello reads a peer's greeting.
+func (p *Provider) hello(c *net.TCPConn, depth int) (fabric.Request, error) {
+	s, err := p.secure(context.Background(), c, "")
 	if err != nil {
 		return nil, err
 	}
@@ -213,61 +158,24 @@ func (l *listener) hello(c net.Conn) (fabric.Request, error) {
 	}
 	n := int(head[len(magic)])
 	if string(head[:len(magic)]) != magic || n > fabric.MaxPrivate {
-		l.provider.malformed.Add(1)
+		p.CountMalformed()
 		return nil, errFrame
 	}
 	private := make([]byte, n)
 	if _, err := io.ReadFull(s, private); err != nil {
 		return nil, err
 	}
-	return &request{listener: l, conn: s, private: private}, nil
+	return p.NewRequest(c, private, func(answer []byte) (fabric.QueuePair, error) {
+		if err := s.answer(accepted, answer); err != nil {
+			return nil, err
+		}
+		return start(p, s, private, depth)
+	}, func(reason string) {
+		_ = s.answer(rejected, []byte(reason[:min(len(reason), 255)])) // the peer may be gone
+	}), nil
 }
 
-// request is a peer that has sent its greeting. It is answered once.
-type request struct {
-	listener *listener
-	conn     *stream
-	private  []byte
-	answered bool
-}
-
-func (r *request) Private() []byte { return r.private }
-
-func (r *request) Accept(private []byte) (fabric.QueuePair, error) {
-	if err := core.CheckPrivate(private); err != nil {
-		return nil, err
-	}
-	if r.answered {
-		return nil, errors.New("tcp accept: already answered")
-	}
-	err := r.answer(accepted, private)
-	var q *queuePair
-	if err == nil {
-		q, err = start(r.listener.provider, r.conn, r.private, r.listener.depth)
-	}
-	if err != nil {
-		_ = r.conn.socket.Close()
-		return nil, fmt.Errorf("tcp accept from %s: %w", r.conn.RemoteAddr(), err)
-	}
-	return q, nil
-}
-
-func (r *request) Reject(reason string) error {
-	if r.answered {
-		return nil
-	}
-	if len(reason) > 255 {
-		reason = reason[:255]
-	}
-	_ = r.answer(rejected, []byte(reason)) // the peer may be gone
-	return r.conn.socket.Close()
-}
-
-func (r *request) answer(verdict byte, data []byte) error {
-	r.answered = true
-	if err := r.conn.SetDeadline(time.Now().Add(core.HandshakeTime)); err != nil {
-		return err
-	}
-	_, err := r.conn.Write(append([]byte{verdict, byte(len(data))}, data...))
+func (s *stream) answer(verdict byte, data []byte) error {
+	_, err := s.Write(append([]byte{verdict, byte(len(data))}, data...))
 	return err
 }

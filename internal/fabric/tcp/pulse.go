@@ -52,7 +52,7 @@ func (b *pulse) run(p *Provider) {
 		case <-b.over:
 			return
 		}
-		pairs = p.pairs.Append(pairs[:0])
+		pairs = p.Pairs.Append(pairs[:0])
 		for _, q := range pairs {
 			q.(*queuePair).beat()
 		}

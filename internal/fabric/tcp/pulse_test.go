@@ -15,7 +15,7 @@ import (
 func TestBeats(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	p := OpenWith(Options{Silence: 24 * time.Hour})
+	p := Open(Options{Silence: 24 * time.Hour})
 	t.Cleanup(func() { _ = p.Close() })
 	l, err := p.Listen("", 4)
 	if err != nil {

@@ -18,7 +18,6 @@ import (
 type queuePair struct {
 	provider *Provider
 	conn     *stream
-	private  []byte
 	out      *outbox
 
 	// The owner's; State is safe for concurrent use.
@@ -26,9 +25,9 @@ type queuePair struct {
 	imports core.Handles[remote]
 	issued  int64 // bytes of the first waiting operation that are sent
 	cost    uint64
-	imms    uint64                // immediates sent
-	taken   uint32                // immediates polled for which no credit was sent yet
-	lent    *core.Questions[lent] // questions of Import
+	imms    uint64                  // immediates sent
+	taken   uint32                  // immediates polled for which no credit was sent yet
+	lent    *core.Questions[remote] // questions of Import
 
 	// Shared by owner and reader.
 	requests atomic.Uint64 // sent
@@ -41,9 +40,9 @@ type queuePair struct {
 	quiet int         // beats since the last bytes; the pulse's
 
 	reader reader
-	waiter core.Waiter
-	tasks  sync.WaitGroup
-	once   sync.Once
+	core.Waiter
+	tasks sync.WaitGroup
+	once  sync.Once
 }
 
 // remote is a peer's region: the peer's handle for it, and its size.
@@ -52,25 +51,21 @@ type remote struct {
 	size   int64
 }
 
-// lent is the answer to an import.
-type lent struct {
-	remote remote
-	err    error
-}
-
 // start returns the queue pair of a greeted connection.
 func start(p *Provider, conn *stream, private []byte, depth int) (*queuePair, error) {
-	q := &queuePair{provider: p, conn: conn, private: private}
-	q.lent = core.NewQuestions[lent](&q.State)
-	if err := errors.Join(q.Sends.Init(depth), core.Tune(conn.socket, p.silence)); err != nil {
+	q := &queuePair{provider: p, conn: conn}
+	q.Private = private
+	q.Sends.Init(depth)
+	q.lent = core.NewQuestions[remote](&q.State)
+	if err := core.Tune(conn.socket, p.silence); err != nil {
 		return nil, err
 	}
 	raw, err := conn.socket.SyscallConn()
 	if err != nil {
 		return nil, err
 	}
-	q.waiter.Init()
-	out := newOutbox(raw, q.waiter.Notify)
+	q.Waiter.Init()
+	out := newOutbox(raw, q.Notify)
 	q.out = out
 	if conn.tls != nil {
 		conn.wire.out.Store(out)
@@ -82,16 +77,12 @@ func start(p *Provider, conn *stream, private []byte, depth int) (*queuePair, er
 	p.regions.AddGate(&q.reader.gate)
 	q.tasks.Go(out.run)
 	q.tasks.Go(q.reader.run)
-	if !p.pairs.Add(q) {
+	if !p.Pairs.Add(q) {
 		return nil, errors.Join(fabric.ErrClosed, q.Close())
 	}
 	p.pulse.start(p)
 	return q, nil
 }
-
-func (q *queuePair) PeerPrivate() []byte { return q.private }
-
-func (q *queuePair) Wake() { q.waiter.Wake() }
 
 func (q *queuePair) Close() (err error) {
 	q.once.Do(func() {
@@ -101,7 +92,7 @@ func (q *queuePair) Close() (err error) {
 			err = nil // the reader closed it when the peer disconnected
 		}
 		q.tasks.Wait()
-		q.provider.pairs.Remove(q)
+		q.provider.Pairs.Remove(q)
 	})
 	return err
 }
@@ -109,7 +100,7 @@ func (q *queuePair) Close() (err error) {
 // ended is called last by the reader: from here on all fields belong to the owner.
 func (q *queuePair) ended(reason error) {
 	if errors.Is(reason, errFrame) {
-		q.provider.malformed.Add(1)
+		q.provider.CountMalformed()
 	}
 	q.State.End(fmt.Errorf("%w: %w", fabric.ErrDisconnected, reason))
 	_ = q.conn.socket.Close() // already closed, or failed
@@ -117,25 +108,22 @@ func (q *queuePair) ended(reason error) {
 	q.provider.regions.RemoveGate(&q.reader.gate)
 	q.over.Store(true)
 	q.lent.End()
-	q.waiter.Notify()
+	q.Notify()
 }
 
 func (q *queuePair) Import(ctx context.Context, token fabric.Token) (fabric.Remote, error) {
-	l, err := q.lent.Ask(ctx, func(question uint32) error {
+	r, err := q.lent.Ask(ctx, func(question uint32) error {
 		q.send(&frame{kind: kindImport, length: tokenSize, imm: question, body: token[:]})
 		return nil
 	})
+	var handle uint32
 	if err == nil {
-		err = l.err
+		handle, err = q.imports.Put(r)
 	}
 	if err != nil {
 		return fabric.Remote{}, fmt.Errorf("import region: %w", err)
 	}
-	h, err := q.imports.Put(l.remote)
-	if err != nil {
-		return fabric.Remote{}, fmt.Errorf("import region: %w", err)
-	}
-	return fabric.Remote{Handle: h, Size: l.remote.size}, nil
+	return fabric.Remote{Handle: handle, Size: r.size}, nil
 }
 
 func (q *queuePair) Release(r fabric.Remote) {

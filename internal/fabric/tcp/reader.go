@@ -63,7 +63,7 @@ func (r *reader) handle(b []byte) (used int, err error) {
 	q := r.pair
 	q.out.mu.Lock()
 	r.gate.Enter()
-	heard, hurry, ahead := false, false, 0
+	notify, flush, ahead := false, false, 0
 	for {
 		var f frame
 		var n int
@@ -77,20 +77,20 @@ func (r *reader) handle(b []byte) (used int, err error) {
 		if err = r.take(&f); err != nil {
 			break
 		}
-		heard = heard || f.kind == kindReply || f.kind == kindWriteImm || f.kind == kindCredit
-		hurry = hurry || f.kind != kindReply && f.kind != kindWriteImm && f.kind != kindCredit
+		notify = notify || f.kind == kindReply || f.kind == kindWriteImm || f.kind == kindCredit
+		flush = flush || f.kind != kindReply && f.kind != kindWriteImm && f.kind != kindCredit
 	}
-	if hurry {
+	if flush {
 		q.out.flush() // inside the gate: bodies are lent from regions
 	}
 	r.gate.Leave()
 	q.out.mu.Unlock()
-	if heard {
+	if notify {
 		q.repaid.Store(r.repaid)
 		q.Sends.Finish(r.done)
-		q.waiter.Notify()
+		q.Notify()
 	}
-	if !hurry {
+	if !flush {
 		r.linger()
 	}
 	return used, err
@@ -163,7 +163,7 @@ func (r *reader) take(f *frame) error {
 		if f.offset <= 0 && f.flags == statusOK {
 			return fmt.Errorf("%w: lent region of %d bytes", errFrame, f.offset)
 		}
-		q.lent.Answer(f.imm, lent{remote{handle: f.handle, size: f.offset}, errorOf(f.flags)})
+		q.lent.Answer(f.imm, remote{handle: f.handle, size: f.offset}, errorOf(f.flags))
 	}
 	return nil
 }
@@ -210,7 +210,7 @@ func (r *reader) answer(err error, body []byte) error {
 		return o.err
 	}
 	if o.pending() > 2*window {
-		return fmt.Errorf("%w: asks for more than the window", errFrame)
+		return fmt.Errorf("%w: pending requests exceed the window", errFrame)
 	}
 	o.buf = appendReply(o.buf, statusOf(err), len(body))
 	o.append(body)
@@ -235,7 +235,7 @@ func (r *reader) lend(f *frame) error {
 func (r *reader) respond(answer *frame) error {
 	o := r.pair.out
 	if o.pending() > 2*window {
-		return fmt.Errorf("%w: asks for more than the window", errFrame)
+		return fmt.Errorf("%w: pending requests exceed the window", errFrame)
 	}
 	o.buf = appendHeader(o.buf, answer)
 	return nil
@@ -245,7 +245,7 @@ func (r *reader) respond(answer *frame) error {
 func (r *reader) reply(f *frame) error {
 	q := r.pair
 	if r.replies == q.requests.Load() { // else the request below is published
-		return fmt.Errorf("%w: reply to nothing", errFrame)
+		return fmt.Errorf("%w: reply without a request", errFrame)
 	}
 	r.replies++
 	r.repaid += requestCost
@@ -258,7 +258,7 @@ func (r *reader) reply(f *frame) error {
 	switch {
 	case f.flags != statusOK:
 		if len(f.body) != 0 {
-			return fmt.Errorf("%w: failed reply of %d bytes", errFrame, len(f.body))
+			return fmt.Errorf("%w: error reply with %d bytes", errFrame, len(f.body))
 		}
 		if s.Err == nil {
 			s.Err = errorOf(f.flags)

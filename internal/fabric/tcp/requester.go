@@ -115,12 +115,12 @@ func (q *queuePair) Poll(done []fabric.Completion) int {
 func (q *queuePair) Wait(ctx context.Context) error {
 	// No spinning: the network poller delivers completions, and spinning would delay
 	// it.
-	return q.waiter.Wait(ctx, q, 0)
+	return q.Waiter.Wait(ctx, q, 0)
 }
 
 // Pollable implements core.Source, as do the following methods.
 func (q *queuePair) Pollable() bool {
-	return q.Sends.Completed() || !q.in.Empty() || (q.over.Load() && q.Sends.UnderWay())
+	return q.Sends.Completed() || !q.in.Empty() || (q.over.Load() && q.Sends.Pending())
 }
 
 func (q *queuePair) Advance() {
@@ -135,6 +135,3 @@ func (q *queuePair) Over() error {
 	}
 	return nil
 }
-
-func (q *queuePair) Park()   {} // the reader notifies the waiter directly
-func (q *queuePair) Unpark() {}

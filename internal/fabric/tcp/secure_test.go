@@ -15,7 +15,7 @@ import (
 
 func TestConformanceTLS(t *testing.T) {
 	config := fabrictest.TLS(t)
-	fabrictest.Run(t, func() fabric.Provider { return tcp.OpenWith(tcp.Options{TLS: config}) })
+	fabrictest.Run(t, func() fabric.Provider { return tcp.Open(tcp.Options{TLS: config}) })
 }
 
 // TestTLSRefuses dials in each wrong way.
@@ -25,7 +25,7 @@ func TestTLSRefuses(t *testing.T) {
 	nobody.Certificates = nil
 	elsewhere := config.Clone()
 	elsewhere.ServerName = "example.com"
-	server := tcp.OpenWith(tcp.Options{TLS: config})
+	server := tcp.Open(tcp.Options{TLS: config})
 	defer func() { _ = server.Close() }()
 	l, err := server.Listen("", 4)
 	if err != nil {
@@ -35,7 +35,7 @@ func TestTLSRefuses(t *testing.T) {
 		"no TLS": nil, "another authority": other, "no certificate": nobody, "another name": elsewhere,
 	} {
 		t.Run(name, func(t *testing.T) {
-			client := tcp.OpenWith(tcp.Options{TLS: c})
+			client := tcp.Open(tcp.Options{TLS: c})
 			defer func() { _ = client.Close() }()
 			if _, err := client.Dial(t.Context(), l.Addr(), nil, 4); err == nil {
 				t.Error("connected")
@@ -43,13 +43,13 @@ func TestTLSRefuses(t *testing.T) {
 		})
 	}
 	// A host without TLS does not answer a client with TLS.
-	plain := tcp.Open()
+	plain := tcp.Open(tcp.Options{})
 	defer func() { _ = plain.Close() }()
 	l, err = plain.Listen("", 4)
 	if err != nil {
 		t.Fatal(err)
 	}
-	client := tcp.OpenWith(tcp.Options{TLS: config})
+	client := tcp.Open(tcp.Options{TLS: config})
 	defer func() { _ = client.Close() }()
 	if _, err := client.Dial(t.Context(), l.Addr(), nil, 4); err == nil {
 		t.Error("connected to a listener without TLS")
@@ -63,7 +63,7 @@ func TestTLSHides(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			const secret = "nobody but the two of us"
 			tap := newTap(t)
-			server, client := tcp.OpenWith(tcp.Options{TLS: c}), tcp.OpenWith(tcp.Options{TLS: c})
+			server, client := tcp.Open(tcp.Options{TLS: c}), tcp.Open(tcp.Options{TLS: c})
 			defer func() { _ = errors.Join(client.Close(), server.Close()) }()
 			l, err := server.Listen("", 4)
 			if err != nil {
@@ -144,5 +144,5 @@ func (p *tap) saw(secret string) bool { return strings.Contains(string(<-p.heard
 
 func BenchmarkReadTLS(b *testing.B) {
 	config := fabrictest.TLS(b)
-	fabrictest.Benchmark(b, func() fabric.Provider { return tcp.OpenWith(tcp.Options{TLS: config}) })
+	fabrictest.Benchmark(b, func() fabric.Provider { return tcp.Open(tcp.Options{TLS: config}) })
 }

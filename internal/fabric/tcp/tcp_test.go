@@ -16,7 +16,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-func open() fabric.Provider { return tcp.Open() }
+func open() fabric.Provider { return tcp.Open(tcp.Options{}) }
 
 func TestConformance(t *testing.T) { fabrictest.Run(t, open) }
 
@@ -25,7 +25,7 @@ func TestKilledPeer(t *testing.T) { fabrictest.RunKilledPeer(t, open) }
 
 // TestSilentPeer stops a process whose kernel still acknowledges.
 func TestSilentPeer(t *testing.T) {
-	fabrictest.RunSilentPeer(t, func() fabric.Provider { return tcp.OpenWith(tcp.Options{Silence: time.Second}) })
+	fabrictest.RunSilentPeer(t, func() fabric.Provider { return tcp.Open(tcp.Options{Silence: time.Second}) })
 }
 
 // TestCrowd opens many sockets that send nothing.

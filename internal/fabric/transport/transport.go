@@ -2,12 +2,10 @@
 package transport
 
 import (
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/redykv/redykv/internal/fabric"
 	"github.com/redykv/redykv/internal/fabric/mem"
@@ -16,15 +14,9 @@ import (
 	"github.com/redykv/redykv/internal/fabric/verbs"
 )
 
-// Options configure a transport.
-type Options struct {
-	// TLS secures connections of tcp; nil: not secured. mem and shm do not leave the
-	// machine and ignore it.
-	TLS *tls.Config
-	// Silence is the time after which a silent peer of tcp is dead, 3 s by default.
-	// Other transports ignore it: their one-sided operations need no process at the peer.
-	Silence time.Duration
-}
+// Options are those of tcp. mem and shm do not leave the machine and ignore them; verbs has no
+// TLS, and its one-sided operations need no process at the peer.
+type Options = tcp.Options
 
 var providers = []struct {
 	name string
@@ -32,18 +24,14 @@ var providers = []struct {
 }{
 	{mem.Name, func(Options) (fabric.Provider, error) { return mem.Open(), nil }},
 	{shm.Name, func(Options) (fabric.Provider, error) { return shm.Open() }},
-	{tcp.Name, openTCP},
+	{tcp.Name, func(o Options) (fabric.Provider, error) { return tcp.Open(o), nil }},
 	{verbs.Name, openVerbs},
-}
-
-func openTCP(o Options) (fabric.Provider, error) {
-	return tcp.OpenWith(tcp.Options{TLS: o.TLS, Silence: o.Silence}), nil
 }
 
 // openVerbs refuses TLS, which RDMA does not have.
 func openVerbs(o Options) (fabric.Provider, error) {
 	if o.TLS != nil {
-		return nil, errors.New("verbs: RDMA is not encrypted: no TLS")
+		return nil, errors.New("transport verbs: RDMA is not encrypted; open it without TLS")
 	}
 	return verbs.Open()
 }
@@ -80,5 +68,5 @@ func OpenWith(name string, opts Options) (fabric.Provider, error) {
 			return p.open(opts)
 		}
 	}
-	return nil, fmt.Errorf("unknown transport %q: one of %s", name, strings.Join(Names(), ", "))
+	return nil, fmt.Errorf("unknown transport %q: want one of %s", name, strings.Join(Names(), ", "))
 }

@@ -59,6 +59,6 @@ func Example() {
 	}
 	fmt.Println(done[0].Tag, done[0].Err, string(buf))
 	// Output:
-	// unknown transport "carrier pigeon": one of mem, shm, tcp, verbs
+	// unknown transport "carrier pigeon": want one of mem, shm, tcp, verbs
 	// 1 <nil> memory
 }

@@ -71,7 +71,7 @@ func (c *control) close() {
 	}
 }
 
-// read waits for a frame.
+// readFrame waits for a frame.
 func readFrame(conn *net.TCPConn) (wire.Frame, error) {
 	var b [wire.FrameSize]byte
 	if _, err := io.ReadFull(conn, b[:]); err != nil {
@@ -81,7 +81,7 @@ func readFrame(conn *net.TCPConn) (wire.Frame, error) {
 }
 
 // errReady is returned when a dialer's first frame is not Ready.
-var errReady = errors.New("peer is not ready")
+var errReady = errors.New("the peer's first frame is not Ready")
 
 // awaitReady waits for the dialer's first frame.
 func awaitReady(conn *net.TCPConn) error {

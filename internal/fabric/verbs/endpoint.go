@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/bits"
 	"net/netip"
 	"unsafe"
 
@@ -135,10 +136,7 @@ func (e *endpoint) create(memory *core.Registry, depth int) (err error) {
 	if e.completions, err = newDescriptor(q.channel.fd, "completions"); err != nil {
 		return err
 	}
-	size := leastStaging
-	for size < depth*stagingOf && size < mostStaging {
-		size *= 2
-	}
+	size := min(max(leastStaging, 1<<bits.Len(uint(depth*stagingOf-1))), mostStaging)
 	if e.private, err = memory.Alloc(slots + size); err != nil {
 		return err
 	}
@@ -160,7 +158,7 @@ func (e *endpoint) register(b []byte, remote bool) (*C.struct_ibv_mr, error) {
 	}
 	mr, err := C.queue_register(e.queue, unsafe.Pointer(unsafe.SliceData(b)), C.size_t(len(b)), access)
 	if mr == nil {
-		return nil, fmt.Errorf("register %d bytes (limit of locked memory?): %w", len(b), err)
+		return nil, fmt.Errorf("register %d bytes; the limit of locked memory may be too low: %w", len(b), err)
 	}
 	return mr, nil
 }

@@ -17,9 +17,10 @@ import (
 	"fmt"
 	"os"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/redykv/redykv/internal/fabric/core"
 )
 
 // descriptor is a library's file descriptor in Go's network poller, so that waiting for it
@@ -53,16 +54,6 @@ func (d *descriptor) await(take func() error) error {
 		return !errors.Is(err, unix.EAGAIN)
 	}); waiting != nil {
 		return waiting
-	}
-	return err
-}
-
-// within ends an await in f when ctx ends. It returns f's error, or ctx's.
-func (d *descriptor) within(ctx context.Context, f func() error) error {
-	stop := context.AfterFunc(ctx, func() { _ = d.file.SetReadDeadline(time.Unix(1, 0)) })
-	err := f()
-	if !stop() {
-		return context.Cause(ctx)
 	}
 	return err
 }
@@ -134,7 +125,7 @@ func (e *cmEvents) next() (cmEvent, error) {
 
 // expect waits for an event of the given kind; another kind is an error.
 func (e *cmEvents) expect(ctx context.Context, kind C.enum_rdma_cm_event_type) error {
-	return e.within(ctx, func() error {
+	return core.Within(ctx, e.file.SetReadDeadline, func() error {
 		event, err := e.next()
 		if err == nil && event.kind != kind {
 			err = event

@@ -42,8 +42,8 @@ func (h *hazards) count(address uint64, n, by int) {
 	}
 }
 
-// meets reports whether a pending read may access the n bytes at address.
-func (h *hazards) meets(address uint64, n int) bool {
+// conflicts reports whether a pending read may access the n bytes at address.
+func (h *hazards) conflicts(address uint64, n int) bool {
 	if h.reads == 0 || n == 0 {
 		return false
 	}

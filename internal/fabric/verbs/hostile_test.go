@@ -298,10 +298,10 @@ func TestFailedReadDoesNotLandLate(t *testing.T) {
 		there := <-accepted
 		i, err := q.Import(within(t), far.Token())
 		check(t, err)
-		under := 0
+		pending := 0
 		read := func(tag uint64) {
 			if q.Read(own.Bytes()[tag*size:][:size], i, 0, tag) == nil {
-				under++
+				pending++
 				_ = q.Submit() // the completions report the connection's end
 			}
 		}
@@ -310,7 +310,7 @@ func TestFailedReadDoesNotLandLate(t *testing.T) {
 		}
 		closed := make(chan error)
 		go func() { closed <- there.Close() }()
-		for ; under > 0; under-- {
+		for ; pending > 0; pending-- {
 			c := next(t, q)
 			if c.Err == nil {
 				read(c.Tag)

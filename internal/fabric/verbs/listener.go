@@ -14,7 +14,6 @@ import (
 	"net"
 	"net/netip"
 	"sync"
-	"time"
 
 	"github.com/redykv/redykv/internal/fabric"
 	"github.com/redykv/redykv/internal/fabric/core"
@@ -28,10 +27,9 @@ const backlog = 128
 // listener accepts greetings over TCP at its address, and for each accepted greeting one RDMA
 // connection with the nonce of the answer.
 type listener struct {
+	*core.Acceptor
 	provider *provider
 	depth    int
-	addr     string
-	acceptor *core.Acceptor
 
 	events *cmEvents
 	id     *C.struct_rdma_cm_id
@@ -63,14 +61,14 @@ func listen(p *provider, addr string, depth int) (_ *listener, err error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &listener{provider: p, depth: depth, addr: s.Addr().String(), expected: map[wire.Nonce]chan *C.struct_rdma_cm_id{}}
+	l := &listener{provider: p, depth: depth, expected: map[wire.Nonce]chan *C.struct_rdma_cm_id{}}
 	l.ctx, l.cancel = context.WithCancelCause(context.Background())
 	if err := l.bind(s.Addr().(*net.TCPAddr).AddrPort().Addr()); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	l.task.Go(l.serve)
-	l.acceptor = core.NewAcceptor(s, l.hello)
-	if !p.listeners.Add(l) {
+	l.Acceptor = core.NewAcceptor(s, l.hello)
+	if !p.Listeners.Add(l) {
 		return nil, errors.Join(fabric.ErrClosed, l.Close())
 	}
 	return l, nil
@@ -117,7 +115,7 @@ func (l *listener) serve() {
 		delete(l.expected, nonce)
 		l.mu.Unlock()
 		if expecting == nil {
-			l.provider.malformed.Add(1)
+			l.provider.CountMalformed()
 			refuse(event.id)
 			continue
 		}
@@ -156,14 +154,10 @@ func (l *listener) dismiss(nonce wire.Nonce, c chan *C.struct_rdma_cm_id) {
 	}
 }
 
-func (l *listener) Addr() string { return l.addr }
-
-func (l *listener) Accept(ctx context.Context) (fabric.Request, error) { return l.acceptor.Accept(ctx) }
-
 func (l *listener) Close() (err error) {
 	l.once.Do(func() {
-		l.provider.listeners.Remove(l)
-		err = l.acceptor.Close()
+		l.provider.Listeners.Remove(l)
+		err = l.Acceptor.Close()
 		l.mu.Lock()
 		l.closed = true
 		l.mu.Unlock()
@@ -184,38 +178,23 @@ func (l *listener) hello(c net.Conn) (fabric.Request, error) {
 	}
 	private, err := wire.DecodeHello(b[:])
 	if err != nil {
-		l.provider.malformed.Add(1)
+		l.provider.CountMalformed()
 		return nil, err
 	}
-	return &request{listener: l, conn: c.(*net.TCPConn), private: private}, nil
+	r := &request{listener: l, conn: c.(*net.TCPConn), private: private}
+	return l.provider.NewRequest(c, private, r.accept, func(reason string) {
+		_ = r.answer(wire.Verdict{Text: []byte(reason)}) // the peer may be gone
+	}), nil
 }
 
-// request is a peer that has sent its greeting. It is answered once.
+// request is a peer that has sent its greeting.
 type request struct {
 	listener *listener
 	conn     *net.TCPConn
 	private  []byte
-	answered bool
 }
 
-func (r *request) Private() []byte { return r.private }
-
-func (r *request) Accept(private []byte) (fabric.QueuePair, error) {
-	if err := core.CheckPrivate(private); err != nil {
-		return nil, err
-	}
-	if r.answered {
-		return nil, errors.New("verbs accept: already answered")
-	}
-	q, err := r.accept(private)
-	if err != nil {
-		_ = r.conn.Close() // may be closed already
-		return nil, fmt.Errorf("verbs accept from %s: %w", r.conn.RemoteAddr(), err)
-	}
-	return q, nil
-}
-
-func (r *request) accept(private []byte) (*queuePair, error) {
+func (r *request) accept(private []byte) (fabric.QueuePair, error) {
 	l := r.listener
 	nonce, c, err := l.expect()
 	if err != nil {
@@ -261,19 +240,7 @@ func (r *request) connection(ctx context.Context, nonce wire.Nonce, c chan *C.st
 	}
 }
 
-func (r *request) Reject(reason string) error {
-	if r.answered {
-		return nil
-	}
-	_ = r.answer(wire.Verdict{Text: []byte(reason)}) // the peer may be gone
-	return r.conn.Close()
-}
-
 func (r *request) answer(v wire.Verdict) error {
-	r.answered = true
-	if err := r.conn.SetDeadline(time.Now().Add(core.HandshakeTime)); err != nil {
-		return err
-	}
 	_, err := r.conn.Write(v.Append(nil))
 	return err
 }

@@ -14,6 +14,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math/bits"
 
 	"github.com/redykv/redykv/internal/fabric"
 	"github.com/redykv/redykv/internal/fabric/core"
@@ -62,11 +63,7 @@ type entry struct {
 }
 
 func (p *pipe) init(e *endpoint) {
-	size := 1
-	for size < e.sends {
-		size *= 2
-	}
-	p.entries, p.limit = make([]entry, size), uint64(e.sends)
+	p.entries, p.limit = make([]entry, 1<<bits.Len(uint(e.sends-1))), uint64(e.sends)
 	p.staging.memory = e.ring
 	p.ops, p.done = make([]C.struct_op, 0, batch), make([]C.struct_done, batch)
 }
@@ -124,15 +121,15 @@ func (q *queuePair) piece(s *core.Request, r *remote, e *entry) (fits bool, err 
 	inline := s.Kind != core.Read && len(s.Buf) <= int(q.rdma.queue.inline_size)
 	var own *region
 	if !inline && len(rest) > 0 {
-		own = q.provider.around(rest)
+		own = q.provider.regionOf(rest)
 	}
 	e.n = min(len(rest), len(p.staging.memory)/4)
 	if own != nil {
 		e.n = min(len(rest), directPiece)
 	}
 	whole := e.n == len(s.Buf)
-	tells := s.Kind == core.WriteImm && (whole || len(rest) == 0)
-	if tells && p.imms-q.granted.Load() >= core.ImmEntries {
+	hasImm := s.Kind == core.WriteImm && (whole || len(rest) == 0)
+	if hasImm && p.imms-q.granted.Load() >= core.ImmEntries {
 		return false, nil
 	}
 	op := C.struct_op{
@@ -143,9 +140,9 @@ func (q *queuePair) piece(s *core.Request, r *remote, e *entry) (fits bool, err 
 	switch {
 	case s.Kind == core.Read:
 		op.kind = C.OP_READ
-	case tells && whole:
+	case hasImm && whole:
 		op.kind = C.OP_WRITE_IMM
-	case tells:
+	case hasImm:
 		// All pieces are issued. The immediate carries their length to the peer.
 		var length [C.RECEIVE_SLOT]byte
 		binary.LittleEndian.PutUint64(length[:], uint64(len(s.Buf)))
@@ -168,13 +165,13 @@ func (q *queuePair) piece(s *core.Request, r *remote, e *entry) (fits bool, err 
 	case s.Kind == core.Read:
 		e.read, e.address = true, uint64(op.remote)
 		p.reads.begin(e.address, e.n)
-	case tells && p.reads.reads > 0, op.kind == C.OP_WRITE && p.reads.meets(uint64(op.remote), e.n):
+	case hasImm && p.reads.reads > 0, op.kind == C.OP_WRITE && p.reads.conflicts(uint64(op.remote), e.n):
 		op.kind |= opFenced
 	}
 	if inline {
 		op.kind |= C.OP_INLINE
 	}
-	if tells {
+	if hasImm {
 		p.imms++
 	}
 	if p.silent++; p.silent >= p.limit/2 {
@@ -182,7 +179,7 @@ func (q *queuePair) piece(s *core.Request, r *remote, e *entry) (fits bool, err 
 		p.silent = 0
 	}
 	e.remote = r
-	r.under++
+	r.pending++
 	p.issued += int64(e.n)
 	p.ops = append(p.ops, op)
 	return true, nil
@@ -281,7 +278,7 @@ func (q *queuePair) finish(to uint64) {
 			if e.read {
 				p.reads.end(e.address, e.n)
 			}
-			if e.remote.under--; e.remote.dead && e.remote.under == 0 {
+			if e.remote.pending--; e.remote.dead && e.remote.pending == 0 {
 				q.retiring--
 				q.giveBack(e.remote)
 			}

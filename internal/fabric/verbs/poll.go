@@ -65,22 +65,22 @@ func (q *queuePair) replenish() {
 	n := q.taken
 	q.taken = 0
 	for left := n; left > 0; {
-		k := min(left, core.ImmEntries-q.slot)
-		if err := q.rdma.receive(q.slot, k); err != nil {
+		k := min(left, core.ImmEntries-q.next)
+		if err := q.rdma.receive(q.next, k); err != nil {
 			q.fail(err)
 			return
 		}
-		q.slot = (q.slot + k) % core.ImmEntries
+		q.next = (q.next + k) % core.ImmEntries
 		left -= k
 	}
 	q.control.send(wire.Frame{Kind: wire.Credit, Number: uint32(n)})
 }
 
-func (q *queuePair) Wait(ctx context.Context) error { return q.waiter.Wait(ctx, q, spins) }
+func (q *queuePair) Wait(ctx context.Context) error { return q.Waiter.Wait(ctx, q, spins) }
 
 // Pollable implements core.Source, as do the following methods.
 func (q *queuePair) Pollable() bool {
-	return q.Sends.Completed() || !q.in.Empty() || (q.over.Load() && q.Sends.UnderWay())
+	return q.Sends.Completed() || !q.in.Empty() || (q.over.Load() && q.Sends.Pending())
 }
 
 func (q *queuePair) Over() error {
@@ -97,15 +97,13 @@ func (q *queuePair) Park() {
 	q.arm()
 }
 
-func (q *queuePair) Unpark() {}
-
 // arm requests an event. Called with mu held.
 func (q *queuePair) arm() {
 	if q.ended() {
 		return
 	}
 	if n := C.queue_arm(q.rdma.queue); n != 0 {
-		q.fail(fmt.Errorf("ask for completion events: %w", errno(n)))
+		q.fail(fmt.Errorf("request completion events: %w", errno(n)))
 	}
 }
 
@@ -131,7 +129,7 @@ func (q *queuePair) drain() {
 		if err != nil {
 			q.fail(err)
 		}
-		q.waiter.Notify()
+		q.Notify()
 	}
 }
 

@@ -3,6 +3,7 @@
 package verbs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,7 +13,6 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/redykv/redykv/internal/fabric"
 	"github.com/redykv/redykv/internal/fabric/core"
@@ -21,10 +21,8 @@ import (
 
 // provider is the fabric over RDMA. It is safe for concurrent use.
 type provider struct {
-	memory    *core.Registry // allocates regions, and closes them with the provider
-	listeners core.Closers
-	pairs     core.Closers
-	malformed atomic.Uint64
+	core.Sockets
+	memory *core.Registry // allocates regions, and closes them with the provider
 
 	mu      sync.Mutex
 	byToken map[fabric.Token]*region
@@ -36,15 +34,13 @@ func Open() (fabric.Provider, error) {
 	if err := checkDevice(); err != nil {
 		return nil, fmt.Errorf("verbs: %w", err)
 	}
-	p := &provider{memory: core.NewRegistry(), byToken: map[fabric.Token]*region{}}
+	p := &provider{
+		Sockets: core.Sockets{Transport: Name, Network: "tcp"},
+		memory:  core.NewRegistry(), byToken: map[fabric.Token]*region{},
+	}
 	p.byPlace.Store(new([]*region))
 	return p, nil
 }
-
-func (p *provider) Name() string { return Name }
-
-// Malformed returns the number of connections that ended because the peer violated the protocol.
-func (p *provider) Malformed() uint64 { return p.malformed.Load() }
 
 // Alloc allocates memory. It is registered when a peer imports it or a queue pair uses it.
 func (p *provider) Alloc(size int) (fabric.Region, error) {
@@ -66,15 +62,7 @@ func (p *provider) Alloc(size int) (fabric.Region, error) {
 	return r, nil
 }
 
-func comparePlace(r *region, at uint64) int {
-	switch start := address(r.Bytes()); {
-	case start < at:
-		return -1
-	case start > at:
-		return 1
-	}
-	return 0
-}
+func comparePlace(r *region, at uint64) int { return cmp.Compare(address(r.Bytes()), at) }
 
 // find returns the region with this token.
 func (p *provider) find(token fabric.Token) (*region, error) {
@@ -86,8 +74,8 @@ func (p *provider) find(token fabric.Token) (*region, error) {
 	return nil, fabric.ErrBadToken
 }
 
-// around returns the region that b lies in, or nil.
-func (p *provider) around(b []byte) *region {
+// regionOf returns the region that b lies in, or nil.
+func (p *provider) regionOf(b []byte) *region {
 	places := *p.byPlace.Load()
 	at, exact := slices.BinarySearchFunc(places, address(b), comparePlace)
 	if !exact {
@@ -119,50 +107,32 @@ func (p *provider) Listen(addr string, depth int) (fabric.Listener, error) {
 }
 
 func (p *provider) Dial(ctx context.Context, addr string, private []byte, depth int) (fabric.QueuePair, error) {
-	q, err := p.dial(ctx, addr, private, depth)
-	if err != nil {
-		return nil, fmt.Errorf("verbs dial %q: %w", addr, err)
-	}
-	return q, nil
-}
-
-func (p *provider) dial(ctx context.Context, addr string, private []byte, depth int) (*queuePair, error) {
-	if err := errors.Join(core.CheckPrivate(private), core.CheckDepth(depth)); err != nil {
-		return nil, err
-	}
-	var d net.Dialer
-	c, err := d.DialContext(ctx, "tcp", addr)
-	if err != nil {
-		return nil, err
-	}
-	conn := c.(*net.TCPConn)
-	e, answer, err := p.greet(ctx, conn, private, depth)
-	var q *queuePair
-	if err == nil {
-		q, err = start(p, conn, e, answer, depth)
-	}
-	if err != nil {
-		return nil, errors.Join(err, conn.Close())
-	}
-	q.control.send(wire.Frame{Kind: wire.Ready})
-	return q, nil
+	return p.Connect(ctx, addr, private, depth, func(c net.Conn) (fabric.QueuePair, error) {
+		conn := c.(*net.TCPConn)
+		e, answer, err := p.greet(ctx, conn, private, depth)
+		if err != nil {
+			return nil, err
+		}
+		q, err := start(p, conn, e, answer, depth)
+		if err != nil {
+			return nil, err
+		}
+		q.control.send(wire.Frame{Kind: wire.Ready})
+		return q, nil
+	})
 }
 
 // greet sends the greeting, makes the RDMA connection that the listener then expects, and
 // returns the listener's private data.
 func (p *provider) greet(ctx context.Context, conn *net.TCPConn, private []byte, depth int) (*endpoint, []byte, error) {
-	// The end of ctx ends a blocked read or write by moving its deadline into the past.
-	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
-	defer stop()
 	var b [wire.VerdictSize]byte
-	_, err := conn.Write(wire.AppendHello(nil, private))
-	if err == nil {
-		_, err = io.ReadFull(conn, b[:])
-	}
-	if ended := context.Cause(ctx); ended != nil {
-		return nil, nil, ended
-	}
-	if err != nil {
+	if err := core.Within(ctx, conn.SetDeadline, func() error {
+		_, err := conn.Write(wire.AppendHello(nil, private))
+		if err == nil {
+			_, err = io.ReadFull(conn, b[:])
+		}
+		return err
+	}); err != nil {
 		return nil, nil, err
 	}
 	v, err := wire.DecodeVerdict(b[:])
@@ -179,5 +149,5 @@ func (p *provider) greet(ctx context.Context, conn *net.TCPConn, private []byte,
 
 // Close closes listeners, queue pairs and regions.
 func (p *provider) Close() error {
-	return errors.Join(p.listeners.Close(), p.pairs.Close(), p.memory.Close())
+	return errors.Join(p.Listeners.Close(), p.Pairs.Close(), p.memory.Close())
 }

@@ -6,16 +6,15 @@
 #include <errno.h>
 #include <string.h>
 
-// Inline writes save the adapter a fetch of the payload. This much is asked for first;
-// devices take less, or say that they have made room for more.
+// Inline writes save the adapter a fetch of the payload. This many bytes are requested
+// first. Devices accept fewer, or report that they have room for more.
 #define ASK_INLINE 1024
 
-// How many work requests are chained, or completions taken, at a time.
+// The number of work requests that are chained, or completions taken, at a time.
 #define CHAIN 64
 
-// A peer that does not acknowledge is tried again so often, after 4 us << 14 each or
-// as much longer as the adapter likes (four times is allowed): it counts as gone after
-// half a second to two.
+// The number of retries for a peer that does not acknowledge, after 4 us << 14 each; the
+// adapter may wait up to four times as long. So a peer is given up after 0.5 to 2 s.
 #define ACK_TIMEOUT 14
 #define RETRIES 7
 
@@ -29,7 +28,7 @@ uint32_t queue_sends(struct queue *q, uint32_t receives)
 	return (uint32_t)attr.max_qp_wr < left ? (uint32_t)attr.max_qp_wr : left;
 }
 
-// failure is why a call failed. Drivers may forget to say so; 0 is no failure.
+// failure returns the errno of a failed call, never 0: some drivers do not set errno.
 static int failure(void)
 {
 	return errno ? errno : EIO;
@@ -46,11 +45,11 @@ int queue_create(struct queue *q, uint32_t sends, uint32_t receives)
 	q->channel = ibv_create_comp_channel(q->id->verbs);
 	if (!q->channel)
 		return failure();
-	// Room for the completion of everything that can be under way: it never overflows.
+	// Room for the completions of everything that can be pending: it never overflows.
 	q->cq = ibv_create_cq(q->id->verbs, sends + receives, NULL, q->channel, 0);
 	if (!q->cq)
 		return failure();
-	// No device says how much it takes inline, but says no to more.
+	// Devices do not report how much they take inline; they refuse a larger size.
 	for (uint32_t size = ASK_INLINE;; size /= 2) {
 		struct ibv_qp_init_attr attr = {
 			.send_cq = q->cq,
@@ -141,7 +140,7 @@ int queue_step(struct queue *q, const struct op *ops, int n, struct done *out, i
 		int want = most - *taken < CHAIN ? most - *taken : CHAIN;
 		int got = ibv_poll_cq(q->cq, want, wcs);
 		if (got < 0)
-			return EIO; // drivers have numbers of their own
+			return EIO; // some drivers return other numbers than errnos
 		for (int i = 0; i < got; i++) {
 			int has_imm = wcs[i].status == IBV_WC_SUCCESS && (wcs[i].wc_flags & IBV_WC_WITH_IMM);
 
@@ -178,9 +177,8 @@ int queue_receive(struct queue *q, uint32_t first, uint32_t n)
 	return 0;
 }
 
-// The adapter keeps reads in flight within the depth that the two ends agree on
-// here. A peer without a posted receive is waited for: how many immediates are
-// under way is bounded by credit.
+// The adapter bounds its pending reads by the depth that the two ends agree on here. It
+// waits for a peer without a posted receive: credit bounds the number of pending immediates.
 static struct rdma_conn_param parameters(void)
 {
 	return (struct rdma_conn_param){
@@ -192,9 +190,9 @@ static struct rdma_conn_param parameters(void)
 	};
 }
 
-// quick has the connection notice soon that its peer is gone. Kernels before 5.3 do not
-// know the option: there the adapter tells after a minute or two, and the control
-// connection before it.
+// quick shortens the time after which a peer that is gone is detected. Kernels before 5.3 do
+// not have the option: there the adapter reports it after a minute or two, and the control
+// connection earlier.
 static void quick(struct queue *q)
 {
 	uint8_t timeout = ACK_TIMEOUT;

@@ -1,5 +1,5 @@
-// What Go and C share of one connection's queue pair. Operations and completions
-// are small, hold no pointers of Go's, and cross by the array.
+// The interface of Go and C to one connection's queue pair. Operations and completions
+// are small, contain no Go pointers, and are passed as arrays.
 
 #ifndef REDYKV_QUEUE_H
 #define REDYKV_QUEUE_H
@@ -11,7 +11,7 @@ enum {
 	OP_READ,
 	OP_WRITE,
 	OP_WRITE_IMM,
-	OP_SEND_IMM, // tells of a write in several pieces: its payload is their length
+	OP_SEND_IMM, // ends a write of several pieces; its payload is their length
 
 	OP_SIGNALED = 1 << 8,
 	OP_FENCED = 1 << 9,
@@ -24,7 +24,7 @@ struct op {
 	uint32_t lkey, rkey, length, imm, kind;
 };
 
-// A completion. id is the op's, or of a receive the slot it was posted with.
+// A completion. id is the op's, or for a receive the index it was posted with.
 struct done {
 	uint64_t id;
 	uint32_t status, vendor, opcode, length, imm, has_imm;
@@ -36,7 +36,7 @@ struct queue {
 	struct ibv_comp_channel *channel;
 	struct ibv_cq *cq;
 	uint32_t inline_size; // the most bytes of an OP_INLINE
-	uint32_t receive_key; // of the slots' memory
+	uint32_t receive_key; // of the memory behind the receives
 	uint64_t receive_base;
 };
 
@@ -47,29 +47,30 @@ struct queue {
 // have beside receives, or 0.
 uint32_t queue_sends(struct queue *q, uint32_t receives);
 
-// queue_create makes the queue pair on an id whose route, or request, is known.
-// Returns 0 or an errno, EPROTONOSUPPORT for a device that has no immediates, and
-// leaves what it made to queue_destroy.
+// queue_create creates the queue pair on an id whose route, or request, is known.
+// Returns 0 or an errno, EPROTONOSUPPORT for a device that has no immediates. In
+// either case queue_destroy releases what was created.
 int queue_create(struct queue *q, uint32_t sends, uint32_t receives);
 
-// queue_destroy destroys what there is. The id itself stays.
+// queue_destroy releases what queue_create created. The id itself stays.
 int queue_destroy(struct queue *q);
 
-// queue_step posts n operations and takes up to most completions, whose number
-// it leaves in *taken. Returns 0 or the errno of posting.
+// queue_step posts n operations, takes up to most completions and stores their
+// number in *taken. Returns 0 or the errno of posting.
 int queue_step(struct queue *q, const struct op *ops, int n, struct done *out, int most, int *taken);
 
-// queue_receive posts n receives with the slots from first on. Returns 0 or an
+// queue_receive posts n receives with the memory from index first on. Returns 0 or an
 // errno.
 int queue_receive(struct queue *q, uint32_t first, uint32_t n);
 
-// queue_connect and queue_accept make the connection; an event tells that it
-// stands. Private data is of the connection manager. They return -1 with errno.
+// queue_connect and queue_accept begin to connect; an event reports that the
+// connection is established. Private data is of the connection manager. They return
+// -1 with errno.
 int queue_connect(struct queue *q, const void *private_data, uint8_t length);
 int queue_accept(struct queue *q);
 
-// queue_register makes memory known to the connection's protection domain: to the
-// peer too if remote is not 0. Returns NULL with errno.
+// queue_register registers memory in the connection's protection domain, for the
+// peer as well if remote is not 0. Returns NULL with errno.
 struct ibv_mr *queue_register(struct queue *q, void *memory, size_t size, int remote);
 
 // queue_arm asks for an event with the next completion. Returns 0 or an errno.

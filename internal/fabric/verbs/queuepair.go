@@ -24,22 +24,21 @@ import (
 type queuePair struct {
 	provider *provider
 	control  *control
-	private  []byte
 	rdma     *endpoint
 
 	core.Requests
-	in     core.ImmRing // the owner's side of the peer's immediates
-	waiter core.Waiter
-	tasks  sync.WaitGroup
-	once   sync.Once
-	over   atomic.Bool // no operation accesses memory any more, and none is posted
+	in core.ImmRing // the owner's side of the peer's immediates
+	core.Waiter
+	tasks sync.WaitGroup
+	once  sync.Once
+	over  atomic.Bool // no operation accesses memory any more, and none is posted
 
 	granted atomic.Uint64 // credit for immediates beyond the first ImmEntries
 
 	// Owner.
-	answers *core.Questions[answer] // questions of Import
-	taken   int                     // immediates since the last credit
-	slot    int                     // slot of the next receive to post
+	answers *core.Questions[*remote] // questions of Import
+	taken   int                      // immediates since the last credit
+	next    int                      // index of the next receive to post
 
 	// Reader of the control connection.
 	lent core.Handles[*loan]
@@ -59,43 +58,35 @@ type remote struct {
 	size    int64
 	key     uint32
 	id      uint32 // of the loan
-	under   int    // pending work requests
+	pending int    // work requests
 	dead    bool   // revoked by the peer or released here: no work request starts
-}
-
-// answer is the answer to an import.
-type answer struct {
-	remote *remote
-	err    error
 }
 
 // start returns the queue pair of a greeted connection. It owns the endpoint, also on failure.
 func start(p *provider, conn *net.TCPConn, e *endpoint, private []byte, depth int) (*queuePair, error) {
 	q := &queuePair{
-		provider: p, control: newControl(conn), private: private, rdma: e,
+		provider: p, control: newControl(conn), rdma: e,
 		loans: map[uint32]*remote{}, own: map[*region]*C.struct_ibv_mr{},
 	}
-	q.answers = core.NewQuestions[answer](&q.State)
+	q.Private = private
+	q.answers = core.NewQuestions[*remote](&q.State)
 	q.pipe.init(e)
-	if err := errors.Join(q.Sends.Init(depth), core.Tune(conn, core.Silence)); err != nil {
+	q.Sends.Init(depth)
+	q.Waiter.Init()
+	if err := core.Tune(conn, core.Silence); err != nil {
 		return nil, errors.Join(err, e.destroy())
 	}
-	q.waiter.Init()
 	ring := make([]uint64, core.ImmRingWords)
 	q.in, q.heard = core.NewImmRing(ring), core.NewImmRing(ring)
 	q.tasks.Go(q.control.write)
 	q.tasks.Go(q.read)
 	q.tasks.Go(q.watch)
 	q.tasks.Go(q.drain)
-	if !p.pairs.Add(q) {
+	if !p.Pairs.Add(q) {
 		return nil, errors.Join(fabric.ErrClosed, q.Close())
 	}
 	return q, nil
 }
-
-func (q *queuePair) PeerPrivate() []byte { return q.private }
-
-func (q *queuePair) Wake() { q.waiter.Wake() }
 
 // fail ends the connection. The reader then cleans up.
 func (q *queuePair) fail(reason error) {
@@ -125,7 +116,7 @@ func (q *queuePair) read() {
 		}
 	}
 	if errors.Is(err, wire.ErrMalformed) {
-		q.provider.malformed.Add(1)
+		q.provider.CountMalformed()
 	}
 	q.fail(err)
 	q.mu.Lock()
@@ -138,7 +129,7 @@ func (q *queuePair) read() {
 	q.lent.All(func(l **loan) { err = errors.Join(err, (*l).end()) })
 	q.lent = core.Handles[*loan]{}
 	q.answers.End()
-	q.waiter.Notify()
+	q.Notify()
 }
 
 func (q *queuePair) handle(f wire.Frame) error {
@@ -149,12 +140,12 @@ func (q *queuePair) handle(f wire.Frame) error {
 	case wire.Release:
 		l, ok := q.lent.Delete(f.ID)
 		if !ok {
-			return fmt.Errorf("%w: release of loan %d", wire.ErrMalformed, f.ID)
+			return fmt.Errorf("%w: release of unknown loan %d", wire.ErrMalformed, f.ID)
 		}
 		return l.end()
 	case wire.Credit:
 		q.granted.Add(uint64(f.Number))
-		q.waiter.Notify()
+		q.Notify()
 		return nil
 	}
 	q.mu.Lock()
@@ -162,29 +153,29 @@ func (q *queuePair) handle(f wire.Frame) error {
 	switch f.Kind {
 	case wire.Lent:
 		if q.loans[f.ID] != nil {
-			return fmt.Errorf("%w: loan %d twice", wire.ErrMalformed, f.ID)
+			return fmt.Errorf("%w: loan %d was lent twice", wire.ErrMalformed, f.ID)
 		}
 		r := &remote{address: f.Address, size: f.Size, key: f.Key, id: f.ID}
 		q.loans[f.ID] = r
-		if !q.answers.Answer(f.Number, answer{remote: r}) {
-			q.kill(r) // nobody waits for it any more
+		if !q.answers.Answer(f.Number, r, nil) {
+			q.kill(r) // the Import was given up
 		}
 	case wire.Refused:
-		q.answers.Answer(f.Number, answer{err: fabric.ErrBadToken})
+		q.answers.Answer(f.Number, nil, fabric.ErrBadToken)
 	case wire.Failed:
-		q.answers.Answer(f.Number, answer{err: errUnregistered})
+		q.answers.Answer(f.Number, nil, errUnregistered)
 	case wire.Revoke:
 		if r := q.loans[f.ID]; r != nil { // else it was released meanwhile
 			q.kill(r)
 			return q.settleLoans()
 		}
 	default:
-		return fmt.Errorf("%w: kind %d now", wire.ErrMalformed, f.Kind)
+		return fmt.Errorf("%w: unexpected kind %d", wire.ErrMalformed, f.Kind)
 	}
 	return nil
 }
 
-var errUnregistered = errors.New("the peer could not register the region: its limit of locked memory?")
+var errUnregistered = errors.New("the peer could not register the region; its limit of locked memory may be too low")
 
 // lend answers an import.
 func (q *queuePair) lend(f wire.Frame) wire.Frame {
@@ -204,29 +195,26 @@ func (q *queuePair) lend(f wire.Frame) wire.Frame {
 	}
 }
 
-// Import asks the peer for the region's place and key.
+// Import asks the peer for the region's address and key.
 func (q *queuePair) Import(ctx context.Context, token fabric.Token) (fabric.Remote, error) {
-	a, err := q.answers.Ask(ctx, func(question uint32) error {
+	r, err := q.answers.Ask(ctx, func(question uint32) error {
 		q.control.send(wire.Frame{Kind: wire.Import, Number: question, Token: token})
 		return nil
 	})
-	if err == nil {
-		err = a.err
-	}
 	if err != nil {
 		return fabric.Remote{}, fmt.Errorf("import region: %w", err)
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	h, err := q.imports.Put(a.remote)
+	h, err := q.imports.Put(r)
 	if err != nil {
-		q.kill(a.remote)
+		q.kill(r)
 		return fabric.Remote{}, fmt.Errorf("import region: %w", err)
 	}
-	return fabric.Remote{Handle: h, Size: a.remote.size}, nil
+	return fabric.Remote{Handle: h, Size: r.size}, nil
 }
 
-// Release gives the region back once nothing under way uses it.
+// Release returns the loan to the peer when no pending operation uses the region.
 func (q *queuePair) Release(r fabric.Remote) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -238,27 +226,28 @@ func (q *queuePair) Release(r fabric.Remote) {
 	}
 }
 
-// kill lets nothing more start on a peer's region, and gives it back as soon as
-// nothing is under way. With mu held.
+// kill prevents new work requests on a peer's region, and returns the loan when none is
+// pending. Called with mu held.
 func (q *queuePair) kill(r *remote) {
 	if r.dead {
 		return
 	}
 	r.dead = true
-	if r.under > 0 {
+	if r.pending > 0 {
 		q.retiring++
 		return
 	}
 	q.giveBack(r)
 }
 
+// giveBack returns a loan to the peer. Called with mu held.
 func (q *queuePair) giveBack(r *remote) {
 	delete(q.loans, r.id)
 	q.control.send(wire.Frame{Kind: wire.Release, ID: r.id})
 }
 
-// key returns the key by which this connection uses a region of this process
-// itself. With mu held.
+// key returns this connection's key of a region of this process, which it registers on first
+// use. Called with mu held.
 func (q *queuePair) key(r *region) (C.uint32_t, error) {
 	if mr := q.own[r]; mr != nil {
 		return mr.lkey, nil
@@ -277,7 +266,7 @@ func (q *queuePair) key(r *region) (C.uint32_t, error) {
 	return mr.lkey, nil
 }
 
-// unuse forgets a region of this process.
+// unuse deregisters a region of this process.
 func (q *queuePair) unuse(r *region) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -289,14 +278,14 @@ func (q *queuePair) unuse(r *region) error {
 	return unregister(mr)
 }
 
-// Close ends the connection. A queue pair that lost its peer keeps what it has
-// until then.
+// Close ends the connection. A queue pair whose peer has disconnected keeps its resources until
+// Close.
 func (q *queuePair) Close() (err error) {
 	q.once.Do(func() {
 		q.State.End(fabric.ErrClosed)
-		_ = q.control.conn.Close() // closed already if the peer went first
+		_ = q.control.conn.Close() // closed already if the peer disconnected
 		q.tasks.Wait()
-		q.provider.pairs.Remove(q)
+		q.provider.Pairs.Remove(q)
 		q.mu.Lock()
 		defer q.mu.Unlock()
 		for r, mr := range q.own {

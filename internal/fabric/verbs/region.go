@@ -8,6 +8,8 @@ import "C"
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -21,7 +23,7 @@ import (
 // revokeTime is the time that peers have to release a revoked region.
 const revokeTime = 2 * time.Second
 
-var errKept = errors.New("did not release a revoked region")
+var errKept = errors.New("the peer did not release a revoked region in time")
 
 // region is memory of this process that peers may import, and that queue pairs of this process
 // use without staging.
@@ -89,10 +91,7 @@ func (r *region) Close() error {
 	for l := range r.loans {
 		l.pair.control.send(wire.Frame{Kind: wire.Revoke, ID: l.id})
 	}
-	users := make([]*queuePair, 0, len(r.users))
-	for q := range r.users {
-		users = append(users, q)
-	}
+	users := slices.Collect(maps.Keys(r.users))
 	r.mu.Unlock()
 	r.provider.forget(r)
 	timer := time.NewTimer(revokeTime)

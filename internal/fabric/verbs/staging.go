@@ -20,7 +20,7 @@ func (s *staging) take(n int) (piece []byte, mark uint64, ok bool) {
 	size := uint64(len(s.memory))
 	start := s.head
 	if at := start & (size - 1); at+uint64(n) > size {
-		start = s.anew() // the end of the ring is too short
+		start = s.restart() // the end of the ring is too short
 	}
 	end := (start + uint64(n) + stagingAlign - 1) &^ (stagingAlign - 1)
 	if end-s.tail > size {
@@ -35,13 +35,13 @@ func (s *staging) take(n int) (piece []byte, mark uint64, ok bool) {
 func (s *staging) give(mark uint64) {
 	s.tail = max(s.tail, mark) // operations without a piece have an older mark
 	if s.tail == s.head {
-		s.head = s.anew()
+		s.head = s.restart()
 		s.tail = s.head
 	}
 }
 
-// anew returns the first mark from head on at the beginning of the memory.
-func (s *staging) anew() uint64 {
+// restart returns the first mark from head on at the beginning of the memory.
+func (s *staging) restart() uint64 {
 	size := uint64(len(s.memory))
 	return (s.head + size - 1) &^ (size - 1)
 }

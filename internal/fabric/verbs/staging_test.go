@@ -47,7 +47,7 @@ func TestStaging(t *testing.T) {
 				t.Fatalf("%d bytes, want %d", len(piece), n)
 			}
 			if len(outs) == 0 && &piece[0] != &s.memory[0] {
-				t.Fatal("an empty ring did not begin anew")
+				t.Fatal("an empty ring did not restart")
 			}
 			for j := range piece {
 				piece[j] = byte(i)
@@ -84,7 +84,7 @@ func TestHazards(t *testing.T) {
 			case 2:
 				w := draw()
 				for _, r := range reads {
-					if w.at < r.at+uint64(r.n) && r.at < w.at+uint64(w.n) && !h.meets(w.at, w.n) {
+					if w.at < r.at+uint64(r.n) && r.at < w.at+uint64(w.n) && !h.conflicts(w.at, w.n) {
 						t.Fatalf("write %+v misses read %+v", w, r)
 					}
 				}

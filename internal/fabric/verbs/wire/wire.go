@@ -156,7 +156,7 @@ func DecodeFrame(b []byte) (f Frame, err error) {
 		Size: int64(binary.LittleEndian.Uint64(b[24:])), Token: fabric.Token(b[32:]),
 	}
 	if f != f.used() {
-		return f, fmt.Errorf("%w: kind %d with fields of another", ErrMalformed, f.Kind)
+		return f, fmt.Errorf("%w: kind %d has fields that it does not use", ErrMalformed, f.Kind)
 	}
 	switch {
 	case f.Kind == Lent && (f.Size <= 0 || f.Address+uint64(f.Size) < f.Address):

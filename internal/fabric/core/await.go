@@ -1,5 +1,3 @@
-//go:build unix
-
 package core
 
 import (
@@ -10,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// spoken returns when the socket's peer has sent data or has closed. It consumes no data.
-func spoken(c net.Conn) error {
+// awaitData returns when the socket's peer has sent data or has closed. It consumes no data.
+func awaitData(c net.Conn) error {
 	s, ok := c.(syscall.Conn)
 	if !ok {
 		return nil

@@ -1,0 +1,133 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"github.com/redykv/redykv/internal/fabric"
+)
+
+// Sockets is the part of a provider that is the same over all kinds of sockets. The provider
+// supplies the greetings. It is safe for concurrent use.
+type Sockets struct {
+	Transport string // the provider's name
+	Network   string // package net's name for the kind of socket
+	Listeners Closers
+	Pairs     Closers
+	malformed atomic.Uint64
+}
+
+// Name implements fabric.Provider.
+func (s *Sockets) Name() string { return s.Transport }
+
+// Malformed returns the number of connections that ended because the peer violated the protocol.
+func (s *Sockets) Malformed() uint64 { return s.malformed.Load() }
+
+// CountMalformed counts one such connection.
+func (s *Sockets) CountMalformed() { s.malformed.Add(1) }
+
+// Connect implements Dial. greet sends the greeting and returns the queue pair; if it fails,
+// Connect closes the connection.
+func (s *Sockets) Connect(ctx context.Context, addr string, private []byte, depth int,
+	greet func(net.Conn) (fabric.QueuePair, error),
+) (q fabric.QueuePair, err error) {
+	var c net.Conn
+	if err = errors.Join(CheckPrivate(private), CheckDepth(depth)); err == nil {
+		c, err = new(net.Dialer).DialContext(ctx, s.Network, addr)
+	}
+	if err == nil {
+		if q, err = greet(c); err != nil {
+			_ = c.Close() // may be closed already
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s dial %q: %w", s.Transport, addr, err)
+	}
+	return q, nil
+}
+
+// Serve implements Listen. hello reads the greeting of a connection, for NewAcceptor.
+func (s *Sockets) Serve(addr string, depth int, hello func(net.Conn) (fabric.Request, error)) (fabric.Listener, error) {
+	var l net.Listener
+	err := CheckDepth(depth)
+	if err == nil {
+		l, err = net.Listen(s.Network, addr)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s listen %q: %w", s.Transport, addr, err)
+	}
+	a := NewAcceptor(l, hello)
+	a.set = &s.Listeners
+	if !a.set.Add(a) {
+		return nil, errors.Join(fmt.Errorf("%s listen %q: %w", s.Transport, addr, fabric.ErrClosed), a.Close())
+	}
+	return a, nil
+}
+
+// Within calls f, which reads or writes with a deadline. The end of ctx moves the deadline
+// into the past; Within then returns ctx's error.
+func Within(ctx context.Context, setDeadline func(time.Time) error, f func() error) error {
+	stop := context.AfterFunc(ctx, func() { _ = setDeadline(time.Unix(1, 0)) })
+	err := f()
+	if !stop() {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+// request is a peer that has sent its greeting. It is answered once.
+type request struct {
+	sockets  *Sockets
+	conn     net.Conn
+	private  []byte
+	accept   func(private []byte) (fabric.QueuePair, error)
+	reject   func(reason string)
+	answered bool
+}
+
+// NewRequest returns the request of the peer of conn, which has sent private. accept and reject
+// send the answer; one of them is called, once. If accept fails, and after reject, conn is
+// closed.
+func (s *Sockets) NewRequest(conn net.Conn, private []byte,
+	accept func(private []byte) (fabric.QueuePair, error), reject func(reason string),
+) fabric.Request {
+	return &request{sockets: s, conn: conn, private: private, accept: accept, reject: reject}
+}
+
+// Private implements fabric.Request, as do the following methods.
+func (r *request) Private() []byte { return r.private }
+
+func (r *request) Accept(private []byte) (fabric.QueuePair, error) {
+	if err := CheckPrivate(private); err != nil {
+		return nil, err
+	}
+	if r.answered {
+		return nil, fmt.Errorf("%s accept: the request was answered before", r.sockets.Transport)
+	}
+	r.begin()
+	q, err := r.accept(private)
+	if err != nil {
+		_ = r.conn.Close() // may be closed already
+		return nil, fmt.Errorf("%s accept at %v from %v: %w", r.sockets.Transport, r.conn.LocalAddr(), r.conn.RemoteAddr(), err)
+	}
+	return q, nil
+}
+
+func (r *request) Reject(reason string) error {
+	if r.answered {
+		return nil
+	}
+	r.begin()
+	r.reject(reason)
+	return r.conn.Close()
+}
+
+// begin gives the answer its own deadline. If that fails, so does the answer.
+func (r *request) begin() {
+	r.answered = true
+	_ = r.conn.SetDeadline(time.Now().Add(handshakeTime))
+}
