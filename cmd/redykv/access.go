@@ -115,7 +115,7 @@ func (f guardFlags) apply(opts *manager.Options, launches bool, log *slog.Logger
 		if opts.TLS.ClientCAs, err = access.ReadCertificates(f.clientCA); err != nil {
 			return fmt.Errorf("--api-client-ca: %w", err)
 		}
-		if err := signedFor(cert, opts.TLS.ClientCAs); launches && err != nil {
+		if err := checkClientCertificate(cert, opts.TLS.ClientCAs); launches && err != nil {
 			return fmt.Errorf("--api-client-ca %s: servers started by the manager present --api-cert %s, which these authorities reject: %w", f.clientCA, f.cert, err)
 		}
 		requireClientCertificates(opts.TLS, f.clientCA)
@@ -124,9 +124,9 @@ func (f guardFlags) apply(opts *manager.Options, launches bool, log *slog.Logger
 	return nil
 }
 
-// signedFor returns an error if authorities would reject a client with the certificate:
+// checkClientCertificate returns an error if authorities would reject a client with the certificate:
 // another authority signed it, or it is for servers only.
-func signedFor(cert *tls.Certificate, authorities *x509.CertPool) error {
+func checkClientCertificate(cert *tls.Certificate, authorities *x509.CertPool) error {
 	chain := x509.NewCertPool()
 	for _, der := range cert.Certificate[1:] {
 		c, err := x509.ParseCertificate(der)

@@ -204,7 +204,7 @@ func runManager(cmd *cobra.Command, f managerFlags) (err error) {
 	if err != nil {
 		return err
 	}
-	metrics, err := listenSide(cmd.Context(), f.metrics, opts.Logger)
+	metrics, err := listenHTTP(cmd.Context(), f.metrics, opts.Logger)
 	if err != nil {
 		return errors.Join(err, ln.Close())
 	}

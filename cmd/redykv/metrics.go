@@ -14,16 +14,16 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// sideServer is an HTTP server for operators. Without an address it does nothing.
-type sideServer struct {
+// httpServer is an HTTP server for operators. Without an address it does nothing.
+type httpServer struct {
 	ln   net.Listener // nil: no address
 	log  *slog.Logger
 	http http.Server
 }
 
-// listenSide opens the listener, so that an address in use is an error at the start.
-func listenSide(ctx context.Context, addr string, log *slog.Logger) (s *sideServer, err error) {
-	s = &sideServer{log: log}
+// listenHTTP opens the listener, so that an address in use is an error at the start.
+func listenHTTP(ctx context.Context, addr string, log *slog.Logger) (s *httpServer, err error) {
+	s = &httpServer{log: log}
 	if addr != "" {
 		s.ln, err = new(net.ListenConfig).Listen(ctx, "tcp", addr)
 	}
@@ -31,7 +31,7 @@ func listenSide(ctx context.Context, addr string, log *slog.Logger) (s *sideServ
 }
 
 // serve starts the HTTP server.
-func (s *sideServer) serve(h http.Handler) {
+func (s *httpServer) serve(h http.Handler) {
 	if s.ln == nil {
 		return
 	}
@@ -45,10 +45,10 @@ func (s *sideServer) serve(h http.Handler) {
 }
 
 // url returns the server's URL.
-func (s *sideServer) url() string { return fmt.Sprintf("http://%s", s.ln.Addr()) }
+func (s *httpServer) url() string { return fmt.Sprintf("http://%s", s.ln.Addr()) }
 
 // close stops the server after its pending requests.
-func (s *sideServer) close() {
+func (s *httpServer) close() {
 	if s.ln == nil {
 		return
 	}
@@ -76,7 +76,7 @@ func metricsHandler(registry *prometheus.Registry, log *slog.Logger) http.Handle
 
 // serveMetrics serves /metrics for Prometheus, and returns the part of the ready message with
 // its URL.
-func serveMetrics(s *sideServer, numbers prometheus.Collector) (where string) {
+func serveMetrics(s *httpServer, numbers prometheus.Collector) (where string) {
 	if s.ln == nil {
 		return ""
 	}

@@ -160,7 +160,7 @@ func (f *modelBuildFlags) run(cmd *cobra.Command) (err error) {
 	defer func() { err = errors.Join(err, end()) }()
 	save := func() error { return m.Save(f.out) }
 	if err := modelbench.Build(cmd.Context(), mgr, m, f.spec, save, newProgress(cmd.ErrOrStderr())); err != nil {
-		return plainly(cmd.Context(), err)
+		return orInterrupted(cmd.Context(), err)
 	}
 	return printModel(cmd.OutOrStdout(), m)
 }

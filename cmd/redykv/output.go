@@ -17,8 +17,8 @@ import (
 // errInterrupted is the error of a command that a signal ended.
 var errInterrupted = errors.New("interrupted")
 
-// plainly returns errInterrupted if ctx has ended, and err otherwise.
-func plainly(ctx context.Context, err error) error {
+// orInterrupted returns errInterrupted if ctx has ended, and err otherwise.
+func orInterrupted(ctx context.Context, err error) error {
 	if err != nil && ctx.Err() != nil {
 		return errInterrupted
 	}
@@ -52,7 +52,7 @@ func runMeasurement(cmd *cobra.Command, jsonPath string, measure func(ycsb.Progr
 	defer out.discard()
 	m, err := measure(newProgress(cmd.ErrOrStderr()))
 	if err != nil {
-		return plainly(cmd.Context(), err)
+		return orInterrupted(cmd.Context(), err)
 	}
 	if err := m.WriteTable(cmd.OutOrStdout()); err != nil {
 		return err

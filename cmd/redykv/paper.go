@@ -154,7 +154,7 @@ func (f *paperRunFlags) run(cmd *cobra.Command, names []string) (err error) {
 	progress.wipe()
 	// A partial run makes a report too.
 	verdicts, reportErr := writePaperReport(w)
-	if err = errors.Join(plainly(cmd.Context(), err), reportErr); err != nil {
+	if err = errors.Join(orInterrupted(cmd.Context(), err), reportErr); err != nil {
 		return err
 	}
 	return printVerdicts(cmd.OutOrStdout(), w, figures, verdicts)

@@ -28,10 +28,10 @@ type serveFlags struct {
 	config string
 	print  bool
 
-	listen  listenFlags
-	clients clientFlags
-	storage storageFlags
-	keeping keepingFlags
+	listen     listenFlags
+	clients    clientFlags
+	storage    storageFlags
+	durability durabilityFlags
 
 	admin           string
 	shutdownTimeout time.Duration
@@ -95,7 +95,7 @@ overwritten records from the log, a part at a time.`,
 
 func newServeFlags() *serveFlags {
 	return &serveFlags{
-		clients: newClientFlags(), storage: newStorageFlags(), keeping: newKeepingFlags(),
+		clients: newClientFlags(), storage: newStorageFlags(), durability: newDurabilityFlags(),
 		log: logFlags{level: slog.LevelInfo},
 	}
 }
@@ -106,7 +106,7 @@ func (f *serveFlags) add(cmd *cobra.Command) {
 	f.listen.add(flags)
 	f.clients.add(flags)
 	f.storage.add(flags)
-	f.keeping.add(flags)
+	f.durability.add(flags)
 	flags.StringVar(&f.admin, "admin", "", "HTTP address for operators: /metrics for Prometheus and redykv top, / for a table of metrics, /healthz, /readyz, /debug/pprof/ (default: off)")
 	flags.DurationVar(&f.shutdownTimeout, "shutdown-timeout", 10*time.Second, "maximum time for clients to read their last replies when the server is stopped")
 	f.log.add(flags)
@@ -136,10 +136,10 @@ func (f *serveFlags) check() error {
 	if f.shutdownTimeout < 0 {
 		return usagef("--shutdown-timeout %v: want 0 or more", f.shutdownTimeout)
 	}
-	if f.storage.kind == storageMemory && f.keeping.durability == resp.DurabilityAlways {
+	if f.storage.kind == storageMemory && f.durability.promise == resp.DurabilityAlways {
 		return usagef("--storage memory keeps nothing durable: --durability always is not possible")
 	}
-	return cmp.Or(checkOptional("--admin", f.admin), f.listen.check(), f.clients.check(), f.storage.check(), f.keeping.check(), f.log.check())
+	return cmp.Or(checkOptional("--admin", f.admin), f.listen.check(), f.clients.check(), f.storage.check(), f.durability.check(), f.log.check())
 }
 
 func runServe(cmd *cobra.Command, f *serveFlags) (err error) {
@@ -158,7 +158,7 @@ func runServe(cmd *cobra.Command, f *serveFlags) (err error) {
 	if opts.Users, err = f.listen.access(); err != nil {
 		return err
 	}
-	opts.ProtectedMode, opts.Durability, opts.Logger = f.listen.protected, f.keeping.durability, log
+	opts.ProtectedMode, opts.Durability, opts.Logger = f.listen.protected, f.durability.promise, log
 	// Listen before the store is opened, which may take long, so that a port in use is
 	// reported at once.
 	listeners, err := f.listen.listen(ctx)
@@ -178,7 +178,7 @@ func runServe(cmd *cobra.Command, f *serveFlags) (err error) {
 	store, err := kv.Open(kv.Options{
 		CountKeys: true,
 		Device:    dev, Memory: int64(f.storage.memory), Records: f.storage.records, ReadCache: f.storage.readCache,
-		Checkpoints: f.keeping.policy(f.storage.kind), Compaction: f.keeping.compactionPolicy(),
+		Checkpoints: f.durability.policy(f.storage.kind), Compaction: f.durability.compactionPolicy(),
 		Logger: log, Events: kv.LogEvents(log),
 	})
 	if err != nil {

@@ -25,7 +25,7 @@ import (
 //	               durable as promised, otherwise 503 and the reason
 //	/debug/pprof/  profiles
 type admin struct {
-	*sideServer
+	*httpServer
 	registry *prometheus.Registry
 	store    atomic.Pointer[servedStore] // nil until the store is open
 	unready  atomic.Pointer[string]      // why clients are not served; "": they are served
@@ -39,10 +39,10 @@ type servedStore struct {
 
 // listenAdmin opens the listener and starts the HTTP server.
 func listenAdmin(ctx context.Context, addr string, log *slog.Logger) (*admin, error) {
-	side, err := listenSide(ctx, addr, log)
-	a := &admin{sideServer: side}
+	server, err := listenHTTP(ctx, addr, log)
+	a := &admin{httpServer: server}
 	a.setUnready("the store is being opened")
-	if err != nil || side.ln == nil {
+	if err != nil || server.ln == nil {
 		return a, err
 	}
 	if !access.Loopback(addr) {
@@ -59,7 +59,7 @@ func listenAdmin(ctx context.Context, addr string, log *slog.Logger) (*admin, er
 	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
-	side.serve(mux)
+	server.serve(mux)
 	return a, nil
 }
 

@@ -65,7 +65,7 @@ func (f *topFlags) run(cmd *cobra.Command, addr string) error {
 	ctx, out := cmd.Context(), cmd.OutOrStdout()
 	before, err := scrape(ctx, addr)
 	if err != nil {
-		return plainly(ctx, err)
+		return orInterrupted(ctx, err)
 	}
 	ticker := time.NewTicker(f.every)
 	defer ticker.Stop()

@@ -22,7 +22,7 @@ func topPage(url string, before, now *numbers) string {
 	line("clients", "%.0f connected  %s/s new  %s/s ended by the server", now.get("server_clients"), short(c.rate("server_connections_total")),
 		short(c.rate("server_disconnected_total/rejected")+c.rate("server_disconnected_total/idle")+c.rate("server_disconnected_total/slow")))
 	line("commands", "%s/s  %s/s in  %s/s out", short(c.rate("server_commands_total")), bytesOf(c.rate("server_bytes_total/in")), bytesOf(c.rate("server_bytes_total/out")))
-	line("latency", "p50 %s  p90 %s  p99 %s  p99.9 %s  (batches)", below(c.quantile(0.5)), below(c.quantile(0.9)), below(c.quantile(0.99)), below(c.quantile(0.999)))
+	line("latency", "p50 %s  p90 %s  p99 %s  p99.9 %s  (batches)", upperBound(c.quantile(0.5)), upperBound(c.quantile(0.9)), upperBound(c.quantile(0.99)), upperBound(c.quantile(0.999)))
 	line("operations", "%s reads/s  %s upserts/s  %s rmws/s  %s inserts/s  %s deletes/s", short(c.rate("operations_total/read")), short(c.rate("operations_total/upsert")),
 		short(c.rate("operations_total/rmw")), short(c.rate("operations_total/insert")), short(c.rate("operations_total/delete")))
 	line("reads from", "%s", hitShares(c))
@@ -113,8 +113,8 @@ func short(v float64) string {
 
 func bytesOf(v float64) string { return units.Size(v).String() }
 
-// below formats an upper bound of latencies.
-func below(seconds float64) string {
+// upperBound formats an upper bound of latencies.
+func upperBound(seconds float64) string {
 	switch {
 	case math.IsNaN(seconds):
 		return "-"

@@ -142,7 +142,7 @@ func (f *compareFlags) run(cmd *cobra.Command) (err error) {
 		err = errors.Join(err, report.WriteTable(cmd.OutOrStdout(), head, results))
 	}
 	if err != nil {
-		return plainly(cmd.Context(), err)
+		return orInterrupted(cmd.Context(), err)
 	}
 	fmt.Fprintln(cmd.OutOrStdout())
 	for _, out := range []struct {

@@ -77,7 +77,7 @@ func newCoreCmd(phase goycsb.Phase, short string) *cobra.Command {
 			if err != nil {
 				err = fmt.Errorf("%s: %w", phase, err)
 			}
-			return plainly(cmd.Context(), err)
+			return orInterrupted(cmd.Context(), err)
 		},
 	}
 	flags := cmd.Flags()

@@ -10,25 +10,25 @@ import (
 	"github.com/redykv/redykv/kv/resp"
 )
 
-// keepingFlags are the flags for durability, checkpoints and compaction of the served store.
-type keepingFlags struct {
-	durability  resp.Durability
+// durabilityFlags are the flags for durability, checkpoints and compaction of the served store.
+type durabilityFlags struct {
+	promise     resp.Durability
 	checkpoints kv.CheckpointPolicy
 	compaction  kv.AutoCompaction
 	every, size units.Size
 }
 
-func newKeepingFlags() keepingFlags {
-	return keepingFlags{
-		durability:  resp.DurabilityEverySecond,
+func newDurabilityFlags() durabilityFlags {
+	return durabilityFlags{
+		promise:     resp.DurabilityEverySecond,
 		checkpoints: kv.CheckpointPolicy{Kind: kv.Index, Keep: kv.DefaultKeep},
 		compaction:  kv.AutoCompaction{DeadShare: kv.DefaultCompactDead, Share: kv.DefaultCompactShare},
 		every:       4 << 30,
 	}
 }
 
-func (f *keepingFlags) add(flags *pflag.FlagSet) {
-	flags.TextVar(&f.durability, "durability", f.durability, "what a reply to a write promises after a crash: none, everysec, always")
+func (f *durabilityFlags) add(flags *pflag.FlagSet) {
+	flags.TextVar(&f.promise, "durability", f.promise, "what a reply to a write promises after a crash: none, everysec, always")
 	flags.TextVar(&f.checkpoints.Kind, "checkpoint-kind", f.checkpoints.Kind, "kind of checkpoints: index, a copy of the index for opening fast; fold-over, snapshot, incremental: can be recovered to as well")
 	flags.Var(&f.every, "checkpoint-every-bytes", "growth of the log after which a checkpoint is taken; 0: off")
 	flags.DurationVar(&f.checkpoints.Every, "checkpoint-every", 0, "time after which a checkpoint is taken; 0: off")
@@ -39,7 +39,7 @@ func (f *keepingFlags) add(flags *pflag.FlagSet) {
 }
 
 // policy returns the policy of checkpoints: none for a store in memory, or if both intervals are 0.
-func (f *keepingFlags) policy(storage string) kv.CheckpointPolicy {
+func (f *durabilityFlags) policy(storage string) kv.CheckpointPolicy {
 	if storage == storageMemory || f.checkpoints.Every == 0 && f.checkpoints.EveryBytes == 0 {
 		return kv.CheckpointPolicy{}
 	}
@@ -47,14 +47,14 @@ func (f *keepingFlags) policy(storage string) kv.CheckpointPolicy {
 }
 
 // compactionPolicy returns the policy of compaction: none if both bounds are 0.
-func (f *keepingFlags) compactionPolicy() kv.AutoCompaction {
+func (f *durabilityFlags) compactionPolicy() kv.AutoCompaction {
 	if f.compaction.DeadShare == 0 && f.compaction.LogSize == 0 {
 		return kv.AutoCompaction{}
 	}
 	return f.compaction
 }
 
-func (f *keepingFlags) check() error {
+func (f *durabilityFlags) check() error {
 	f.checkpoints.EveryBytes, f.compaction.LogSize = int64(f.every), int64(f.size)
 	switch {
 	case f.checkpoints.Every < 0 || f.checkpoints.Every > 0 && f.checkpoints.Every < time.Second:
