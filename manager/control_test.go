@@ -90,6 +90,13 @@ func (c *handClock) advance(d time.Duration) time.Time {
 	return c.now
 }
 
+// frozen is a market's clock that does not move: its timers never fire.
+type frozen struct{ now time.Time }
+
+func (f frozen) Now() time.Time                              { return f.now }
+func (f frozen) AfterFunc(time.Duration, func()) clock.Timer { return f }
+func (frozen) Stop() bool                                    { return true }
+
 type control struct {
 	t         *testing.T
 	ctx       context.Context
@@ -437,7 +444,7 @@ func (c *control) startMenu(d *datadriven.TestData, opts Options) error {
 		return err
 	}
 	a, err := allocator.NewInProcess(allocator.InProcessOptions{
-		Memory: c.size(d, "memory"), Menu: &m, Market: menu.Options{Clock: clock.NewVirtual(c.clock.read()), Step: -1}, Logger: quiet(),
+		Memory: c.size(d, "memory"), Menu: &m, Market: menu.Options{Clock: frozen{c.clock.read()}, Step: -1}, Logger: quiet(),
 	})
 	if err != nil {
 		return err

@@ -15,7 +15,6 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 
-	"github.com/redykv/redykv/internal/clock"
 	"github.com/redykv/redykv/manager/plan"
 )
 
@@ -23,7 +22,7 @@ import (
 // on a manual clock.
 func TestMarket(t *testing.T) {
 	start := time.Unix(0, 0)
-	time := clock.NewVirtual(start)
+	time := newManual(start)
 	var m *Market
 	heard := &heard{now: func() string { return time.Now().Sub(start).String() }}
 	datadriven.RunTest(t, filepath.Join("testdata", "market"), func(t *testing.T, d *datadriven.TestData) string {
@@ -119,7 +118,7 @@ func (h *heard) MarketChanged()     {}
 // nothing is sold twice, and the same seed gives the same year.
 func TestWalk(t *testing.T) {
 	year := func(seed uint64) (all []string) {
-		time := clock.NewVirtual(time.Unix(0, 0))
+		time := newManual(time.Unix(0, 0))
 		m, err := NewMarket(Example(), Options{Clock: time, Seed: seed}, &heard{now: func() string { return "" }})
 		if err != nil {
 			t.Fatal(err)
@@ -292,7 +291,7 @@ func FuzzParse(f *testing.F) {
 		if _, err := Parse(written); err != nil {
 			t.Fatalf("%s: %v", written, err)
 		}
-		time := clock.NewVirtual(time.Unix(0, 0))
+		time := newManual(time.Unix(0, 0))
 		k, err := NewMarket(m, Options{Clock: time}, &heard{now: func() string { return "" }})
 		if err != nil {
 			t.Fatal(err)
