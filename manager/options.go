@@ -97,33 +97,20 @@ func (o *Options) ensureDefaults() error {
 			o.Transport = o.Allocator.Transport()
 		}
 	}
-	if o.LaunchTimeout == 0 {
-		o.LaunchTimeout = 30 * time.Second
-	}
+	o.LaunchTimeout = cmp.Or(o.LaunchTimeout, 30*time.Second)
 	o.Provision = cmp.Or(o.Provision, 2*time.Second)
 	o.NoticeMargin = cmp.Or(o.NoticeMargin, 5*time.Second)
 	o.MinLifetime = cmp.Or(o.MinLifetime, 2*time.Minute)
-	if o.Predictor == nil {
-		o.Predictor = allocator.NewPredictor()
-	}
+	o.Predictor = cmp.Or(o.Predictor, allocator.NewPredictor())
 	if err := o.Economy.ensureDefaults(); err != nil {
 		return err
 	}
 	if o.SLOMargin = max(0, cmp.Or(o.SLOMargin, DefaultSLOMargin)); !(o.SLOMargin <= MaxSLOMargin) {
 		return fmt.Errorf("manager: SLO margin %v: want at most %v", o.SLOMargin, MaxSLOMargin)
 	}
-	if o.Heartbeat == 0 {
-		o.Heartbeat = time.Second
-	}
-	if o.Silence == 0 {
-		o.Silence = 5 * o.Heartbeat
-	}
-	if o.Lease == 0 {
-		o.Lease = 30 * time.Second
-	}
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
+	o.Heartbeat = cmp.Or(o.Heartbeat, time.Second)
+	o.Silence = cmp.Or(o.Silence, 5*o.Heartbeat)
+	o.Lease = cmp.Or(o.Lease, 30*time.Second)
 	if o.now == nil {
 		o.now = time.Now
 	}
@@ -136,6 +123,6 @@ func (o *Options) ensureDefaults() error {
 	if o.LaunchTimeout < 0 || o.Heartbeat < time.Millisecond || o.Silence < o.Heartbeat {
 		return fmt.Errorf("manager: launch timeout %v, heartbeat %v, silence %v: want a heartbeat of 1ms or more and a silence not below it", o.LaunchTimeout, o.Heartbeat, o.Silence)
 	}
-	o.Logger = o.Logger.With("component", "manager")
+	o.Logger = cmp.Or(o.Logger, slog.Default()).With("component", "manager")
 	return nil
 }

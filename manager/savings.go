@@ -30,15 +30,9 @@ type Economy struct {
 }
 
 func (e *Economy) ensureDefaults() error {
-	if e.Every == 0 {
-		e.Every = 30 * time.Second
-	}
-	if e.MinSaving == 0 {
-		e.MinSaving = 0.1
-	}
-	if e.Dwell == 0 {
-		e.Dwell = 10 * time.Minute
-	}
+	e.Every = cmp.Or(e.Every, 30*time.Second)
+	e.MinSaving = cmp.Or(e.MinSaving, 0.1)
+	e.Dwell = cmp.Or(e.Dwell, 10*time.Minute)
 	if !(e.MinSaving > 0 && e.MinSaving <= 1) || e.Dwell < 0 {
 		return fmt.Errorf("manager: moves that save %v after %v: want more than 0, up to 1, and no less than 0s", e.MinSaving, e.Dwell)
 	}

@@ -100,11 +100,7 @@ func (s *searcher) search(slo *managerv1.Slo, transport string, client *managerv
 	if slo.GetRecordSize() == 0 {
 		return nil, api.Refuse(connect.CodeInvalidArgument, errNoRecordSize)
 	}
-	name := client.GetNetwork()
-	if name == "" {
-		name = model.NoNetwork
-	}
-	network, err := fabric.ParseNetwork(name)
+	network, err := fabric.ParseNetwork(cmp.Or(client.GetNetwork(), model.NoNetwork))
 	if err != nil {
 		return nil, api.Refuse(connect.CodeInvalidArgument, fmt.Errorf("client: %w", err))
 	}

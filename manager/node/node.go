@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -72,15 +73,9 @@ type Node struct {
 // Start starts a cache server and its control API. More memory than the machine has is an
 // [*api.CapacityError].
 func Start(opts Options) (_ *Node, err error) {
-	if opts.Logger == nil {
-		opts.Logger = slog.Default()
-	}
-	if opts.Transport == "" {
-		opts.Transport = "tcp"
-	}
-	if opts.Listen == "" {
-		opts.Listen = "127.0.0.1:0"
-	}
+	opts.Logger = cmp.Or(opts.Logger, slog.Default())
+	opts.Transport = cmp.Or(opts.Transport, "tcp")
+	opts.Listen = cmp.Or(opts.Listen, "127.0.0.1:0")
 	if opts.FabricListen == "" && opts.Transport == "tcp" {
 		opts.FabricListen = "127.0.0.1:0"
 	}
@@ -119,19 +114,17 @@ func Start(opts Options) (_ *Node, err error) {
 }
 
 func (o Options) check() error {
-	if o.Memory == 0 || o.Memory > math.MaxInt64 {
+	total := MachineMemory()
+	switch {
+	case o.Memory == 0 || o.Memory > math.MaxInt64:
 		return fmt.Errorf("cache server: memory %d: want a number of bytes above 0", o.Memory)
-	}
-	if total := MachineMemory(); o.Memory > total {
+	case o.Memory > total:
 		return &api.CapacityError{What: "memory of this machine", Asked: o.Memory, Available: total}
-	}
-	if o.Cores > MaxCores {
+	case o.Cores > MaxCores:
 		return fmt.Errorf("cache server: %d cores: want at most %d", o.Cores, MaxCores)
-	}
-	if o.Distance > MaxDistance {
+	case o.Distance > MaxDistance:
 		return fmt.Errorf("cache server: distance of %d switches: want at most %d", o.Distance, MaxDistance)
-	}
-	if o.Price < 0 || o.Price > plan.MaxPrice {
+	case o.Price < 0 || o.Price > plan.MaxPrice:
 		return fmt.Errorf("cache server: price %v: want $0.00/h to %v", o.Price, plan.MaxPrice)
 	}
 	if err := dialable("listen address", o.Listen); err != nil {

@@ -49,38 +49,29 @@ const (
 
 // Check reports invalid properties.
 func (v VM) Check() error {
-	if v.ID == "" || len(v.ID) > api.MaxIDLen {
-		return fmt.Errorf("VM id %.40q: want 1 to %d bytes", v.ID, api.MaxIDLen)
-	}
 	u, err := url.Parse(v.ControlURL)
-	if len(v.ControlURL) > maxAddrLen || err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+	switch {
+	case v.ID == "" || len(v.ID) > api.MaxIDLen:
+		return fmt.Errorf("VM id %.40q: want 1 to %d bytes", v.ID, api.MaxIDLen)
+	case len(v.ControlURL) > maxAddrLen || err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
 		return fmt.Errorf("VM %s: control URL %.80q: want http://host:port", v.ID, v.ControlURL)
-	}
-	if v.Transport == "" || len(v.Transport) > api.MaxIDLen {
+	case v.Transport == "" || len(v.Transport) > api.MaxIDLen:
 		return fmt.Errorf("VM %s: transport %.40q: want a name such as tcp", v.ID, v.Transport)
-	}
-	if v.FabricAddr == "" || len(v.FabricAddr) > maxAddrLen {
+	case v.FabricAddr == "" || len(v.FabricAddr) > maxAddrLen:
 		return fmt.Errorf("VM %s: fabric address %.80q: want 1 to %d bytes", v.ID, v.FabricAddr, maxAddrLen)
-	}
-	if v.Memory == 0 || v.Memory > MaxMemory || v.Free > v.Memory {
+	case v.Memory == 0 || v.Memory > MaxMemory || v.Free > v.Memory:
 		return fmt.Errorf("VM %s: %d of %d bytes free: want free <= memory, memory from 1 to %d", v.ID, v.Free, v.Memory, uint64(MaxMemory))
-	}
-	if v.Cores > MaxCores {
+	case v.Cores > MaxCores:
 		return fmt.Errorf("VM %s: %d cores: want at most %d", v.ID, v.Cores, MaxCores)
-	}
-	if v.Distance > MaxDistance {
+	case v.Distance > MaxDistance:
 		return fmt.Errorf("VM %s: distance of %d switches: want at most %d", v.ID, v.Distance, MaxDistance)
-	}
-	if len(v.Secret) > api.MaxIDLen {
+	case len(v.Secret) > api.MaxIDLen:
 		return fmt.Errorf("VM %s: secret of %d bytes: want at most %d", v.ID, len(v.Secret), api.MaxIDLen)
-	}
-	if v.Price < 0 || v.Price > plan.MaxPrice {
+	case v.Price < 0 || v.Price > plan.MaxPrice:
 		return fmt.Errorf("VM %s: price %v: want $0.00/h to %v", v.ID, v.Price, plan.MaxPrice)
-	}
-	if len(v.Type) > api.MaxIDLen || len(v.CloudRegion) > api.MaxIDLen {
+	case len(v.Type) > api.MaxIDLen || len(v.CloudRegion) > api.MaxIDLen:
 		return fmt.Errorf("VM %s: type %.40q in cloud region %.40q: want at most %d bytes each", v.ID, v.Type, v.CloudRegion, api.MaxIDLen)
-	}
-	if v.Notice < 0 || v.Notice > MaxNotice {
+	case v.Notice < 0 || v.Notice > MaxNotice:
 		return fmt.Errorf("VM %s: notice %v: want 0 to %v", v.ID, v.Notice, MaxNotice)
 	}
 	return nil
