@@ -65,10 +65,10 @@ type Bounded interface {
 // ErrTransport reports a transport for which there are no VMs or models.
 var ErrTransport = errors.New("transport not offered")
 
-// offered reports a transport that is not among the known ones.
-func offered(name string, known []string) error {
+// checkTransport reports a transport that is not among the known ones.
+func checkTransport(allocator, name string, known []string) error {
 	if !slices.Contains(known, name) {
-		return fmt.Errorf("%w: %.40q: want one of %s", ErrTransport, name, strings.Join(known, ", "))
+		return fmt.Errorf("%s allocator: %w: %.40q: want one of %s", allocator, ErrTransport, name, strings.Join(known, ", "))
 	}
 	return nil
 }
@@ -113,6 +113,33 @@ func (a *attachment) manager() Host {
 		return *h
 	}
 	return nil
+}
+
+// fleet holds an allocator's running VMs, a V for each.
+type fleet[V any] struct {
+	shop
+	attachment
+
+	mu     sync.Mutex // guards closed and vms
+	closed bool
+	vms    map[string]V // by id
+}
+
+func (f *fleet[V]) find(id string) (v V, ok bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	v, ok = f.vms[id]
+	return v, ok
+}
+
+// Reclaim reports to the manager that a VM is taken back after the notice (R22). It returns
+// false if the VM is unknown.
+func (f *fleet[V]) Reclaim(id string, notice time.Duration) bool {
+	_, ok := f.find(id)
+	if ok {
+		f.manager().Reclaimed(id, time.Now().Add(notice), "reclaimed by the allocator")
+	}
+	return ok
 }
 
 // budget counts the use of a limited amount of memory.

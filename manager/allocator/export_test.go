@@ -24,7 +24,7 @@ func (a *Local) PIDs() map[string]int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	all := make(map[string]int)
-	for id, p := range a.processes {
+	for id, p := range a.vms {
 		all[id] = p.pid
 	}
 	return all
@@ -35,7 +35,7 @@ func (a *Local) CheckEmpty(t *testing.T) {
 	t.Helper()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if len(a.processes) != 0 || a.budget.used != 0 {
-		t.Errorf("%d processes, %d bytes are in use", len(a.processes), a.budget.used)
+	if len(a.vms) != 0 || a.budget.used != 0 {
+		t.Errorf("%d processes, %d bytes are in use", len(a.vms), a.budget.used)
 	}
 }

@@ -1,12 +1,11 @@
 package allocator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
-	"time"
 
 	"github.com/redykv/redykv/internal/fabric/transport"
 	"github.com/redykv/redykv/manager/menu"
@@ -34,57 +33,40 @@ type InProcessOptions struct {
 // InProcess launches VMs that are cache servers in this process, over any transport: for
 // embedding, examples and tests. They lend the process's own memory, and end with it.
 type InProcess struct {
-	shop
-	attachment
-
+	fleet[*node.Node]
 	opts InProcessOptions
-
-	mu     sync.Mutex
-	closed bool
-	nodes  map[string]*node.Node
 }
 
 var _ Marketer = (*InProcess)(nil)
 
 // NewInProcess returns an allocator for a manager's Options.
 func NewInProcess(opts InProcessOptions) (*InProcess, error) {
-	if opts.Logger == nil {
-		opts.Logger = slog.Default()
-	}
-	if opts.Transport == "" {
-		opts.Transport = "mem"
-	}
-	if err := withinProcess(opts.Transport); err != nil {
+	opts.Logger = cmp.Or(opts.Logger, slog.Default())
+	opts.Transport = cmp.Or(opts.Transport, "mem")
+	a := &InProcess{opts: opts}
+	if err := a.CheckTransport(opts.Transport); err != nil {
 		return nil, err
 	}
-	b, err := newBudget(opts.Memory)
-	if err != nil {
-		return nil, err
-	}
-	a := &InProcess{opts: opts, nodes: make(map[string]*node.Node)}
-	kill := func(id string) { a.Kill(id) }
-	a.shop, err = newShop(opts.Menu, opts.Market, b, marketEvents{host: a.manager, kill: kill, reclaim: a.Reclaim})
+	var err error
+	a.vms = make(map[string]*node.Node)
+	a.shop, err = newShop(opts.Memory, opts.Menu, opts.Market, marketEvents{a.manager, a.Kill, a.Reclaim})
 	if err != nil {
 		return nil, fmt.Errorf("in-process allocator: %w", err)
 	}
 	return a, nil
 }
 
-func withinProcess(name string) error {
-	if err := offered(name, transport.Names()); err != nil {
-		return fmt.Errorf("in-process allocator: %w", err)
-	}
-	return nil
+// CheckTransport returns an [ErrTransport] for a transport that no VM can have.
+func (*InProcess) CheckTransport(name string) error {
+	return checkTransport("in-process", name, transport.Names())
 }
-
-func (a *InProcess) CheckTransport(name string) error { return withinProcess(name) }
 
 // Transport implements [Allocator].
 func (a *InProcess) Transport() string { return a.opts.Transport }
 
 // Launch implements [Allocator]. It registers the VM.
 func (a *InProcess) Launch(_ context.Context, spec VMSpec) error {
-	if err := withinProcess(spec.Transport); err != nil {
+	if err := a.CheckTransport(spec.Transport); err != nil {
 		return err
 	}
 	if err := a.buy(spec); err != nil {
@@ -109,7 +91,7 @@ func (a *InProcess) keep(n *node.Node) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if !a.closed {
-		a.nodes[n.VM().ID] = n
+		a.vms[n.VM().ID] = n
 	}
 	return !a.closed
 }
@@ -117,8 +99,8 @@ func (a *InProcess) keep(n *node.Node) bool {
 // Terminate implements [Allocator].
 func (a *InProcess) Terminate(_ context.Context, id string) error {
 	a.mu.Lock()
-	n := a.nodes[id]
-	delete(a.nodes, id)
+	n := a.vms[id]
+	delete(a.vms, id)
 	a.mu.Unlock()
 	if n == nil {
 		return nil
@@ -131,9 +113,7 @@ func (a *InProcess) Terminate(_ context.Context, id string) error {
 // Kill ends a VM as a crash would, and reports its failure to the manager. It returns false
 // if the VM is unknown.
 func (a *InProcess) Kill(id string) bool {
-	a.mu.Lock()
-	_, ok := a.nodes[id]
-	a.mu.Unlock()
+	_, ok := a.find(id)
 	if ok {
 		if err := a.Terminate(context.Background(), id); err != nil {
 			a.opts.Logger.Warn("killed VM closed with an error", "vm", id, "err", err)
@@ -143,24 +123,12 @@ func (a *InProcess) Kill(id string) bool {
 	return ok
 }
 
-// Reclaim reports to the manager that a VM is taken back after the notice (R22). It returns
-// false if the VM is unknown.
-func (a *InProcess) Reclaim(id string, notice time.Duration) bool {
-	a.mu.Lock()
-	_, ok := a.nodes[id]
-	a.mu.Unlock()
-	if ok {
-		a.manager().Reclaimed(id, time.Now().Add(notice), "reclaimed by the allocator")
-	}
-	return ok
-}
-
 // Close implements [Allocator].
 func (a *InProcess) Close() error {
 	a.mu.Lock()
 	a.closed = true
-	nodes := a.nodes
-	a.nodes = make(map[string]*node.Node)
+	nodes := a.vms
+	a.vms = make(map[string]*node.Node)
 	a.mu.Unlock()
 	a.close()
 	var err error

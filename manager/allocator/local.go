@@ -1,6 +1,7 @@
 package allocator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -56,9 +57,7 @@ type LocalOptions struct {
 
 // Local launches VMs that are processes of this machine.
 type Local struct {
-	shop
-	attachment
-
+	fleet[*process]
 	opts LocalOptions
 
 	// starts sends processes to startLoop. A child is killed when the thread that started
@@ -68,10 +67,6 @@ type Local struct {
 	quit    chan struct{}  // closed by Close, ends startLoop
 	running sync.WaitGroup // startLoop, and one waiter for each process
 	leave   *leaving       // ends the waiters of processes that outlive the allocator; nil without State
-
-	mu        sync.Mutex // guards closed and processes
-	closed    bool
-	processes map[string]*process
 }
 
 // process is one cache server.
@@ -84,7 +79,7 @@ type process struct {
 	wait   func() (string, bool)
 	memory uint64
 	gone   chan struct{} // closed when wait has returned true
-	wanted bool          // its end was requested; guarded by the allocator's mu
+	ending bool          // its end was requested; guarded by the allocator's mu
 }
 
 type start struct {
@@ -106,39 +101,25 @@ func NewLocal(opts LocalOptions) (*Local, error) {
 		}
 		opts.Command = []string{self, "cacheserver"}
 	}
-	if opts.Transport == "" {
-		opts.Transport = "shm"
-	}
-	if err := betweenProcesses(opts.Transport); err != nil {
+	opts.Transport = cmp.Or(opts.Transport, "shm")
+	opts.Logger = cmp.Or(opts.Logger, slog.Default())
+	a := &Local{opts: opts, starts: make(chan start), quit: make(chan struct{})}
+	if err := a.CheckTransport(opts.Transport); err != nil {
 		return nil, err
 	}
-	if opts.Logger == nil {
-		opts.Logger = slog.Default()
-	}
+	var err error
 	if opts.State != "" {
-		err := catalog.CheckDir(opts.State)
-		if err == nil {
+		if err = catalog.CheckDir(opts.State); err == nil {
 			err = makeDetached(opts.State)
 		}
-		if err != nil {
-			return nil, fmt.Errorf("local allocator: %w", err)
+		if err == nil {
+			a.leave, err = newLeaving()
 		}
 	}
-	b, err := newBudget(opts.Memory)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		a.vms = make(map[string]*process)
+		a.shop, err = newShop(opts.Memory, opts.Menu, opts.Market, marketEvents{a.manager, a.Kill, a.Reclaim})
 	}
-	a := &Local{
-		opts: opts, processes: make(map[string]*process),
-		starts: make(chan start), quit: make(chan struct{}),
-	}
-	if opts.State != "" {
-		if a.leave, err = newLeaving(); err != nil {
-			return nil, fmt.Errorf("local allocator: %w", err)
-		}
-	}
-	kill := func(id string) { a.Kill(id) }
-	a.shop, err = newShop(opts.Menu, opts.Market, b, marketEvents{host: a.manager, kill: kill, reclaim: a.Reclaim})
 	if err != nil {
 		return nil, fmt.Errorf("local allocator: %w", err)
 	}
@@ -151,21 +132,17 @@ func NewLocal(opts LocalOptions) (*Local, error) {
 	return a, nil
 }
 
-func betweenProcesses(name string) error {
-	if err := offered(name, transport.BetweenProcesses()); err != nil {
-		return fmt.Errorf("local allocator: %w", err)
-	}
-	return nil
+// CheckTransport returns an [ErrTransport] for a transport that no VM can have.
+func (*Local) CheckTransport(name string) error {
+	return checkTransport("local", name, transport.BetweenProcesses())
 }
-
-func (a *Local) CheckTransport(name string) error { return betweenProcesses(name) }
 
 // Transport implements [Allocator].
 func (a *Local) Transport() string { return a.opts.Transport }
 
 // Launch implements [Allocator]. The end of the process is reported to the host.
 func (a *Local) Launch(ctx context.Context, spec VMSpec) error {
-	if err := betweenProcesses(spec.Transport); err != nil {
+	if err := a.CheckTransport(spec.Transport); err != nil {
 		return err
 	}
 	url := a.manager().URL()
@@ -215,7 +192,7 @@ func (a *Local) run(ctx context.Context, url string, spec VMSpec) error {
 // keep records a running process. Called under mu.
 func (a *Local) keep(id string, p *process) {
 	p.gone = make(chan struct{})
-	a.processes[id] = p
+	a.vms[id] = p
 	a.running.Add(1)
 	go a.wait(id, p)
 }
@@ -236,11 +213,16 @@ func (a *Local) startChild(spec VMSpec, args []string) (*process, error) {
 	}
 	return &process{
 		pid: cmd.Process.Pid, memory: spec.Memory,
-		ask:  func() { _ = stdin.Close() }, // closed already if the process has gone
-		kill: func() error { return ignoreDone(cmd.Process.Kill()) },
+		ask: func() { _ = stdin.Close() }, // closed already if the process has gone
+		kill: func() error {
+			if err := cmd.Process.Kill(); !errors.Is(err, os.ErrProcessDone) {
+				return err
+			}
+			return nil
+		},
 		wait: func() (string, bool) {
 			err := cmd.Wait() // first: after it, output is complete
-			return because(err, output.last()), true
+			return endReason(err, output.last()), true
 		},
 	}, nil
 }
@@ -251,13 +233,6 @@ func (a *Local) start(cmd *exec.Cmd) error {
 	s := start{cmd: cmd, err: make(chan error, 1)}
 	a.starts <- s
 	return <-s.err
-}
-
-func ignoreDone(err error) error {
-	if errors.Is(err, os.ErrProcessDone) {
-		return nil
-	}
-	return err
 }
 
 // startLoop starts processes: see starts. It reports whether its thread could be confined
@@ -293,12 +268,12 @@ func (a *Local) wait(id string, p *process) {
 		return // the process outlives the allocator
 	}
 	a.mu.Lock()
-	delete(a.processes, id)
-	wanted := p.wanted
+	delete(a.vms, id)
+	ending := p.ending
 	a.mu.Unlock()
 	a.giveBack(id, p.memory)
 	close(p.gone)
-	if !wanted {
+	if !ending {
 		a.manager().Failed(id, "cache server process: "+reason)
 	}
 }
@@ -306,9 +281,9 @@ func (a *Local) wait(id string, p *process) {
 // Terminate implements [Allocator].
 func (a *Local) Terminate(ctx context.Context, id string) error {
 	a.mu.Lock()
-	p := a.processes[id]
+	p := a.vms[id]
 	if p != nil {
-		p.wanted = true
+		p.ending = true
 	}
 	a.mu.Unlock()
 	if p == nil {
@@ -320,16 +295,13 @@ func (a *Local) Terminate(ctx context.Context, id string) error {
 // Kill kills a VM's process. Its end is reported to the manager as a failure. It returns
 // false if the VM is unknown.
 func (a *Local) Kill(id string) bool {
-	a.mu.Lock()
-	p := a.processes[id]
-	a.mu.Unlock()
-	if p == nil {
-		return false
+	p, ok := a.find(id)
+	if ok {
+		if err := p.kill(); err != nil {
+			a.opts.Logger.Warn("VM not killed", "vm", id, "err", err)
+		}
 	}
-	if err := p.kill(); err != nil {
-		a.opts.Logger.Warn("VM not killed", "vm", id, "err", err)
-	}
-	return true
+	return ok
 }
 
 // grace is the time that a process has to exit before it is killed.
@@ -356,18 +328,6 @@ func (p *process) end(ctx context.Context) error {
 	}
 }
 
-// Reclaim reports to the manager that a VM is taken back after the notice (R22). It returns
-// false if the VM is unknown.
-func (a *Local) Reclaim(id string, notice time.Duration) bool {
-	a.mu.Lock()
-	_, ok := a.processes[id]
-	a.mu.Unlock()
-	if ok {
-		a.manager().Reclaimed(id, time.Now().Add(notice), "reclaimed by the allocator")
-	}
-	return ok
-}
-
 // Close implements [Allocator]. With State, processes keep running.
 func (a *Local) Close() error {
 	a.mu.Lock()
@@ -379,8 +339,8 @@ func (a *Local) Close() error {
 	a.close()
 	var running []*process
 	if a.opts.State == "" {
-		for _, p := range a.processes {
-			p.wanted = true
+		for _, p := range a.vms {
+			p.ending = true
 			running = append(running, p)
 		}
 	}

@@ -44,8 +44,8 @@ func (l *lastLine) last() string {
 	return l.line
 }
 
-// because describes the end of a process whose last line of output is line.
-func because(err error, line string) string {
+// endReason describes the end of a process whose last line of output is line.
+func endReason(err error, line string) string {
 	reason := "exited"
 	if err != nil {
 		reason = err.Error()

@@ -90,7 +90,7 @@ func (a *Local) adopt(id string, h *handle, memory uint64, cmd *exec.Cmd) *proce
 			if cmd != nil {
 				err = cmd.Wait()
 			}
-			reason = because(err, a.lastWords(id))
+			reason = endReason(err, a.lastLogLine(id))
 			a.forget(id)
 			return reason, true
 		},
@@ -119,8 +119,8 @@ func (a *Local) forget(id string) {
 	}
 }
 
-// lastWords returns the last line of a process's output.
-func (a *Local) lastWords(id string) string {
+// lastLogLine returns the last line of a process's output.
+func (a *Local) lastLogLine(id string) string {
 	text, err := os.ReadFile(a.path(id, logSuffix))
 	if err != nil {
 		a.opts.Logger.Warn("log of a VM not read", "vm", id, "err", err)

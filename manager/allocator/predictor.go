@@ -38,16 +38,11 @@ type Learner interface {
 // expected lifetime of a kind is the sum of its VMs' lifetimes, running ones included,
 // divided by the number of reclaimed VMs, whatever a VM's age. It is unknown until three VMs
 // of the kind were reclaimed.
-func NewPredictor() Predictor { return &exponential{kinds: make(map[menu.Kind]*lives)} }
+func NewPredictor() Predictor { return &exponential{kinds: make(map[menu.Kind]*Life)} }
 
 type exponential struct {
-	mu    sync.Mutex
-	kinds map[menu.Kind]*lives
-}
-
-type lives struct {
-	lived     time.Duration
-	reclaimed int
+	mu    sync.Mutex // guards kinds
+	kinds map[menu.Kind]*Life
 }
 
 // enoughReclaims is the number of reclaims needed for a prediction.
@@ -58,20 +53,20 @@ func (e *exponential) Observe(kind menu.Kind, lived time.Duration, reclaimed boo
 	defer e.mu.Unlock()
 	l := e.kinds[kind]
 	if l == nil {
-		l = &lives{}
+		l = &Life{Kind: kind}
 		e.kinds[kind] = l
 	}
-	l.lived += max(0, lived)
+	l.Lived += max(0, lived)
 	if reclaimed {
-		l.reclaimed++
+		l.Reclaimed++
 	}
 }
 
 func (e *exponential) Lifetime(kind menu.Kind, alive time.Duration) time.Duration {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if l := e.kinds[kind]; l != nil && l.reclaimed >= enoughReclaims {
-		return max(1, (l.lived+alive)/time.Duration(l.reclaimed))
+	if l := e.kinds[kind]; l != nil && l.Reclaimed >= enoughReclaims {
+		return max(1, (l.Lived+alive)/time.Duration(l.Reclaimed))
 	}
 	return 0
 }
@@ -81,8 +76,8 @@ func (e *exponential) Lives() []Life {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	var all []Life
-	for k, l := range e.kinds {
-		all = append(all, Life{Kind: k, Lived: l.lived, Reclaimed: l.reclaimed})
+	for _, l := range e.kinds {
+		all = append(all, *l)
 	}
 	return all
 }
@@ -92,6 +87,6 @@ func (e *exponential) Relive(all []Life) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, l := range all {
-		e.kinds[l.Kind] = &lives{lived: max(0, l.Lived), reclaimed: max(0, l.Reclaimed)}
+		e.kinds[l.Kind] = &Life{Kind: l.Kind, Lived: max(0, l.Lived), Reclaimed: max(0, l.Reclaimed)}
 	}
 }

@@ -89,7 +89,7 @@ func (h *handle) kill() error {
 
 // wait returns true when the process has ended, or false when l.begin is called first.
 func (h *handle) wait(l *leaving) bool {
-	fds := []unix.PollFd{{Fd: int32(h.fd), Events: unix.POLLIN}, {Fd: int32(l.heard.Fd())}}
+	fds := []unix.PollFd{{Fd: int32(h.fd), Events: unix.POLLIN}, {Fd: int32(l.reader.Fd())}}
 	for {
 		n, err := unix.Poll(fds, -1)
 		switch {
@@ -112,18 +112,15 @@ func (h *handle) close() {
 // leaving ends all waits for processes: begin closes one end of a pipe, whose other end the
 // waits poll.
 type leaving struct {
-	heard, said *os.File
+	reader, writer *os.File
 }
 
 func newLeaving() (*leaving, error) {
-	heard, said, err := os.Pipe()
-	if err != nil {
-		return nil, err
-	}
-	return &leaving{heard: heard, said: said}, nil
+	reader, writer, err := os.Pipe()
+	return &leaving{reader, writer}, err
 }
 
-func (l *leaving) begin() error { return l.said.Close() }
+func (l *leaving) begin() error { return l.writer.Close() }
 
 // end is called when all waits have ended.
-func (l *leaving) end() error { return l.heard.Close() }
+func (l *leaving) end() error { return l.reader.Close() }

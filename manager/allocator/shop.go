@@ -23,11 +23,9 @@ type shop struct {
 	budget *budget      // memory of all VMs
 }
 
-// newShop returns a shop. m may be nil.
-func newShop(m *menu.Menu, opts menu.Options, b *budget, events menu.Events) (shop, error) {
-	s := shop{budget: b}
-	var err error
-	if m != nil {
+// newShop returns a shop of so many bytes, 0 for the machine's memory. m may be nil.
+func newShop(memory uint64, m *menu.Menu, opts menu.Options, events menu.Events) (s shop, err error) {
+	if s.budget, err = newBudget(memory); err == nil && m != nil {
 		s.market, err = menu.NewMarket(*m, opts, events)
 	}
 	return s, err
@@ -98,7 +96,7 @@ func (s shop) close() {
 // marketEvents reports a market's events to an allocator and its manager.
 type marketEvents struct {
 	host    func() Host
-	kill    func(id string)
+	kill    func(id string) bool
 	reclaim func(id string, notice time.Duration) bool
 }
 
