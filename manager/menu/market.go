@@ -62,14 +62,14 @@ func (k Kind) String() string {
 }
 
 func (k Kind) compare(o Kind) int {
-	spot := func(k Kind) int {
-		if k.Spot {
-			return 1
-		}
-		return 0
+	c := cmp.Or(strings.Compare(k.Type, o.Type), strings.Compare(k.CloudRegion, o.CloudRegion), cmp.Compare(k.Distance, o.Distance))
+	switch {
+	case c != 0 || k.Spot == o.Spot:
+		return c
+	case k.Spot:
+		return 1
 	}
-	return cmp.Or(strings.Compare(k.Type, o.Type), strings.Compare(k.CloudRegion, o.CloudRegion),
-		cmp.Compare(k.Distance, o.Distance), cmp.Compare(spot(k), spot(o)))
+	return -1
 }
 
 // Errors of a market. [RegionError] is another.
@@ -80,19 +80,6 @@ var (
 	ErrClosed      = errors.New("the market is closed")
 	ErrNotSpot     = errors.New("no spot VM")
 )
-
-// RegionError names a cloud region that is not on the menu, and those that are.
-type RegionError struct {
-	Asked string
-	Known []string
-}
-
-func (e *RegionError) Error() string {
-	if len(e.Known) == 0 {
-		return fmt.Sprintf("cloud region %.100q: there are no cloud regions here", e.Asked)
-	}
-	return fmt.Sprintf("cloud region %.100q: want one of %s", e.Asked, strings.Join(e.Known, ", "))
-}
 
 // Market sells VMs. Its methods are safe for concurrent use.
 type Market struct {
@@ -133,12 +120,10 @@ func NewMarket(m Menu, opts Options, events Events) (*Market, error) {
 		return nil, fmt.Errorf("menu: %w", err)
 	}
 	opts.CloudRegion = cmp.Or(opts.CloudRegion, m.Regions()[0])
-	if !slices.Contains(m.Regions(), opts.CloudRegion) {
-		return nil, &RegionError{opts.CloudRegion, m.Regions()}
+	if err := m.checkRegion(opts.CloudRegion); err != nil {
+		return nil, err
 	}
-	if opts.Clock == nil {
-		opts.Clock = clock.Real()
-	}
+	opts.Clock = cmp.Or(opts.Clock, clock.Real())
 	opts.Step = cmp.Or(opts.Step, time.Minute)
 	k := &Market{
 		menu: m, opts: opts, events: events, vms: make(map[string]*sale),
@@ -146,11 +131,9 @@ func NewMarket(m Menu, opts Options, events Events) (*Market, error) {
 	}
 	for _, t := range m.Types {
 		for _, s := range t.Sold {
-			at := Kind{t.Name, s.CloudRegion, s.Distance, false}
-			k.kinds = append(k.kinds, &kind{Kind: at, typ: t, sold: s, price: plan.Dollars(s.Price), limit: limit(s.Available)})
+			k.add(t, s, false, s.Price, s.Available)
 			if s.Spot != nil {
-				at.Spot = true
-				k.kinds = append(k.kinds, &kind{Kind: at, typ: t, sold: s, price: plan.Dollars(s.Spot.Price), limit: limit(s.Spot.Available)})
+				k.add(t, s, true, s.Spot.Price, s.Spot.Available)
 			}
 		}
 	}
@@ -159,11 +142,13 @@ func NewMarket(m Menu, opts Options, events Events) (*Market, error) {
 	return k, nil
 }
 
-func limit(available *int) int {
-	if available == nil {
-		return -1
+// add adds an offer. Called while the market is not shared.
+func (m *Market) add(t Type, s Sold, spot bool, dollars float64, available *int) {
+	k := &kind{Kind: Kind{t.Name, s.CloudRegion, s.Distance, spot}, typ: t, sold: s, price: plan.Dollars(dollars), limit: -1}
+	if available != nil {
+		k.limit = *available
 	}
-	return *available
+	m.kinds = append(m.kinds, k)
 }
 
 // Close stops all timers. No event is sent afterwards by the market itself.
@@ -197,8 +182,8 @@ func (m *Market) CloudRegion() string { return m.opts.CloudRegion }
 // default; an unknown one is a [*RegionError].
 func (m *Market) Offers(region string) ([]plan.Offer, error) {
 	region = cmp.Or(region, m.opts.CloudRegion)
-	if !slices.Contains(m.menu.Regions(), region) {
-		return nil, &RegionError{region, m.menu.Regions()}
+	if err := m.menu.checkRegion(region); err != nil {
+		return nil, err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -231,8 +216,9 @@ func (k *kind) left() int {
 	return max(0, k.limit-k.ours-k.others)
 }
 
-// find is called under mu.
+// find returns a kind, in the default region if at names none.
 func (m *Market) find(at Kind) (*kind, error) {
+	at.CloudRegion = cmp.Or(at.CloudRegion, m.opts.CloudRegion)
 	i, ok := slices.BinarySearchFunc(m.kinds, at, func(k *kind, at Kind) int { return k.compare(at) })
 	if !ok {
 		return nil, fmt.Errorf("%v: %w", at, ErrUnknownKind)
@@ -244,8 +230,8 @@ func (m *Market) find(at Kind) (*kind, error) {
 // that is not on the menu is a [*RegionError].
 func (m *Market) Kinds(at Kind) ([]Kind, error) {
 	at.CloudRegion = cmp.Or(at.CloudRegion, m.opts.CloudRegion)
-	if known := m.menu.Regions(); !slices.Contains(known, at.CloudRegion) {
-		return nil, &RegionError{at.CloudRegion, known}
+	if err := m.menu.checkRegion(at.CloudRegion); err != nil {
+		return nil, err
 	}
 	var all []Kind
 	for _, k := range m.kinds { // which does not change
@@ -261,39 +247,31 @@ func (m *Market) Kinds(at Kind) ([]Kind, error) {
 
 // Sell sells a VM, which may be reclaimed or fail from then on.
 func (m *Market) Sell(id string, at Kind) error {
-	at.CloudRegion = cmp.Or(at.CloudRegion, m.opts.CloudRegion)
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	k, err := m.find(at)
-	switch {
-	case err == nil && m.vms[id] != nil:
-		return fmt.Errorf("VM %s was sold already", id)
-	case err == nil && !m.closed && k.left() == 0:
-		return fmt.Errorf("%v: %w", at, ErrSoldOut)
-	}
-	return m.own(id, k, err)
+	return m.own(id, at, false)
 }
 
 // Resume is Sell for a VM that an earlier market sold, whether or not it is available. A VM
 // that this market has sold is no error.
 func (m *Market) Resume(id string, at Kind) error {
-	at.CloudRegion = cmp.Or(at.CloudRegion, m.opts.CloudRegion)
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.vms[id] != nil {
-		return nil
-	}
-	k, err := m.find(at)
-	return m.own(id, k, err)
+	return m.own(id, at, true)
 }
 
-// own records a VM of a kind as sold, unless err is not nil. Called under mu.
-func (m *Market) own(id string, k *kind, err error) error {
+// own records a VM of a kind as sold. resumed is Resume's.
+func (m *Market) own(id string, at Kind, resumed bool) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	k, err := m.find(at)
 	switch {
+	case resumed && m.vms[id] != nil:
+		return nil
 	case err != nil:
 		return err
+	case m.vms[id] != nil:
+		return fmt.Errorf("VM %s was sold already", id)
 	case m.closed:
 		return ErrClosed
+	case !resumed && k.left() == 0:
+		return fmt.Errorf("%v: %w", k.Kind, ErrSoldOut)
 	}
 	k.ours++
 	m.live(id, k)
@@ -395,7 +373,6 @@ func (m *Market) change(kinds []Kind, to Change) error {
 	defer m.mu.Unlock()
 	var found []*kind
 	for _, at := range kinds {
-		at.CloudRegion = cmp.Or(at.CloudRegion, m.opts.CloudRegion)
 		k, err := m.find(at)
 		if err != nil {
 			return err

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/redykv/redykv/internal/units"
@@ -135,7 +136,7 @@ func Parse(content []byte) (Menu, error) {
 		return Menu{}, fmt.Errorf("menu: %w", err)
 	}
 	if _, err := d.Token(); err != io.EOF {
-		return Menu{}, fmt.Errorf("menu: something follows after its end")
+		return Menu{}, fmt.Errorf("menu: there is text after its end; want one JSON object")
 	}
 	if err := m.check(); err != nil {
 		return Menu{}, fmt.Errorf("menu: %w", err)
@@ -154,6 +155,26 @@ func (m Menu) Regions() []string {
 		}
 	}
 	return all
+}
+
+// RegionError names a cloud region that is not on the menu, and those that are.
+type RegionError struct {
+	Asked string
+	Known []string
+}
+
+func (e *RegionError) Error() string {
+	if len(e.Known) == 0 {
+		return fmt.Sprintf("cloud region %.100q: there are no cloud regions here", e.Asked)
+	}
+	return fmt.Sprintf("cloud region %.100q: want one of %s", e.Asked, strings.Join(e.Known, ", "))
+}
+
+func (m Menu) checkRegion(name string) error {
+	if known := m.Regions(); !slices.Contains(known, name) {
+		return &RegionError{name, known}
+	}
+	return nil
 }
 
 func (m Menu) check() error {

@@ -250,7 +250,7 @@ func TestBadMenus(t *testing.T) {
 		`{}`:                                     "version 0: want 1",
 		`{"version": 1}`:                         "0 types",
 		`{"version": 1, "tpyes": []}`:            "unknown field",
-		menu(`{"name": "a"}`) + `true`:           "follows after its end",
+		menu(`{"name": "a"}`) + `true`:           "there is text after its end",
 		menu(`{"memory": "1GiB", ` + sold + `}`): "name of 0 bytes",
 		menu(`{"name": "a", "memory": "1", ` + sold + `}`):                                                                      "memory 1B: want 4KiB",
 		menu(`{"name": "a", "memory": "1XB", ` + sold + `}`):                                                                    "unknown unit",
