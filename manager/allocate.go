@@ -21,9 +21,10 @@ import (
 // soldOutTries is how often a call is tried if the chosen VMs are sold out meanwhile.
 const soldOutTries = 3
 
-func untilSold[T any](try func() (T, error)) (answer T, err error) {
+// untilSold repeats a call whose VMs are sold out meanwhile.
+func untilSold[Q, A any](ctx context.Context, req Q, try func(context.Context, Q) (A, error)) (answer A, err error) {
 	for range soldOutTries {
-		if answer, err = try(); !errors.Is(err, menu.ErrSoldOut) {
+		if answer, err = try(ctx, req); !errors.Is(err, menu.ErrSoldOut) {
 			break
 		}
 	}
@@ -32,7 +33,7 @@ func untilSold[T any](try func() (T, error)) (answer T, err error) {
 
 // allocate serves Allocate.
 func (m *Manager) allocate(ctx context.Context, req *managerv1.AllocateRequest) (*managerv1.AllocateResponse, error) {
-	answer, err := untilSold(func() (*managerv1.AllocateResponse, error) { return m.tryAllocate(ctx, req) })
+	answer, err := untilSold(ctx, req, m.tryAllocate)
 	m.counts.note(func(n *Metrics) {
 		switch {
 		case err == nil:
@@ -71,7 +72,7 @@ func (m *Manager) tryAllocate(ctx context.Context, req *managerv1.AllocateReques
 	d.cloudRegion = s.region
 	ca, err := m.reserve(d, s)
 	if err != nil {
-		return nil, refuseCapacity(err, connect.CodeInvalidArgument)
+		return nil, refuse(err, connect.CodeInvalidArgument)
 	}
 	var answer *managerv1.AllocateResponse
 	if err = m.bringUp(ctx, ca.grants, d.transport); err == nil {
@@ -87,7 +88,7 @@ func (m *Manager) tryAllocate(ctx context.Context, req *managerv1.AllocateReques
 			}
 		}
 		m.opts.Logger.Warn("cache not allocated", "capacity", units.Size(d.capacity).String(), "err", err)
-		return nil, refuseCapacity(err, connect.CodeUnavailable)
+		return nil, refuse(err, connect.CodeUnavailable)
 	}
 	m.opts.Logger.Info("cache allocated", "cache", ca.id, "capacity", units.Size(d.capacity).String(),
 		"vms", len(answer.GetGrants()), "duration_seconds", req.GetDurationSeconds())
@@ -177,14 +178,13 @@ func (m *Manager) bringUp(ctx context.Context, grants []*grant, transport string
 	return nil
 }
 
-// refuseCapacity returns the error of a call with err's code, or the code otherwise if err
-// has none.
-func refuseCapacity(err error, otherwise connect.Code) error {
+// refuse returns the error of a call with err's code, or the code otherwise if err has none.
+func refuse(err error, otherwise connect.Code) error {
 	var capacity *api.CapacityError
 	var answer *connect.Error
 	var region *menu.RegionError
 	switch {
-	case errors.As(err, &capacity), errors.Is(err, menu.ErrSoldOut):
+	case errors.As(err, &capacity), errors.Is(err, menu.ErrSoldOut), errors.Is(err, errCores):
 		return api.Refuse(connect.CodeResourceExhausted, err)
 	case errors.As(err, &answer):
 		return answer
@@ -194,7 +194,7 @@ func refuseCapacity(err error, otherwise connect.Code) error {
 		return api.Refuse(connect.CodeUnavailable, err)
 	case errors.Is(err, allocator.ErrTransport), errors.As(err, &region):
 		return api.Refuse(connect.CodeInvalidArgument, err)
-	case errors.Is(err, errNotWorth), errors.Is(err, errStale):
+	case errors.Is(err, errNotWorth), errors.Is(err, errStale), errors.Is(err, errGrant), errors.Is(err, menu.ErrNotSpot):
 		return api.Refuse(connect.CodeFailedPrecondition, err)
 	case errors.Is(err, context.Canceled):
 		return api.Refuse(connect.CodeCanceled, err)

@@ -17,7 +17,7 @@ import (
 
 // reallocate serves Reallocate.
 func (m *Manager) reallocate(ctx context.Context, req *managerv1.ReallocateRequest) (*managerv1.ReallocateResponse, error) {
-	return untilSold(func() (*managerv1.ReallocateResponse, error) { return m.tryReallocate(ctx, req) })
+	return untilSold(ctx, req, m.tryReallocate)
 }
 
 // tryReallocate is one try of reallocate, as tryAllocate is of allocate. The new grants are
@@ -38,7 +38,7 @@ func (m *Manager) tryReallocate(ctx context.Context, req *managerv1.ReallocateRe
 	}
 	ca, d, more, err := m.state.reserveMore(req, configs, within, s, newVMID)
 	if err != nil {
-		return nil, refuseCapacity(err, connect.CodeInvalidArgument)
+		return nil, refuse(err, connect.CodeInvalidArgument)
 	}
 	grants := more.grants
 	var answer *managerv1.ReallocateResponse
@@ -48,7 +48,7 @@ func (m *Manager) tryReallocate(ctx context.Context, req *managerv1.ReallocateRe
 	if err != nil {
 		m.release(ca.id, m.state.coolDown(grants), false)
 		m.opts.Logger.Warn("cache not reallocated", "cache", ca.id, "regions", d.regions, "err", err)
-		return nil, refuseCapacity(err, connect.CodeUnavailable)
+		return nil, refuse(err, connect.CodeUnavailable)
 	}
 	wake(m.taken)
 	m.counts.note(func(n *Metrics) { n.Reallocated++ })
@@ -64,7 +64,7 @@ func (m *Manager) searchMore(req *managerv1.ReallocateRequest) (map[int]*manager
 	}
 	d, err := m.state.demand(req.GetCacheId())
 	if err != nil {
-		return nil, refuseCapacity(err, connect.CodeNotFound)
+		return nil, refuse(err, connect.CodeNotFound)
 	}
 	return m.search.search(req.GetSlo(), d.transport, req.GetClient())
 }
@@ -77,7 +77,7 @@ func (m *Manager) reach(req *managerv1.ReallocateRequest, configs map[int]*manag
 	}
 	d, err := m.state.demand(req.GetCacheId())
 	if err != nil {
-		return nil, refuseCapacity(err, connect.CodeNotFound)
+		return nil, refuse(err, connect.CodeNotFound)
 	}
 	if req.GetSlo() != nil {
 		d.slo = req.GetSlo()

@@ -22,35 +22,31 @@ type service struct{ m *Manager }
 
 var _ managerv1connect.ManagerServiceHandler = service{}
 
-// Allocate fails with InvalidArgument (a request that can never be met),
-// ResourceExhausted (too little memory; says how much there is), Unavailable (a
-// VM failed on the way) or DeadlineExceeded.
-func (s service) Allocate(ctx context.Context, req *connect.Request[managerv1.AllocateRequest]) (*connect.Response[managerv1.AllocateResponse], error) {
-	ctx, leave, err := s.m.enter(ctx)
+// changing serves a call that changes something. The context of do ends with the manager.
+func changing[Q, A any](ctx context.Context, m *Manager, req *connect.Request[Q], do func(context.Context, *Q) (*A, error)) (*connect.Response[A], error) {
+	ctx, leave, err := m.enter(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer leave()
-	answer, err := s.m.allocate(ctx, req.Msg)
+	answer, err := do(ctx, req.Msg)
 	if err != nil {
 		return nil, err
 	}
 	return connect.NewResponse(answer), nil
 }
 
+// Allocate fails with InvalidArgument (a request that can never be met),
+// ResourceExhausted (too little memory; says how much there is), Unavailable (a
+// VM failed on the way) or DeadlineExceeded.
+func (s service) Allocate(ctx context.Context, req *connect.Request[managerv1.AllocateRequest]) (*connect.Response[managerv1.AllocateResponse], error) {
+	return changing(ctx, s.m, req, s.m.allocate)
+}
+
 // Reallocate fails with NotFound for a cache that is unknown or deallocated meanwhile, else
 // as Allocate does.
 func (s service) Reallocate(ctx context.Context, req *connect.Request[managerv1.ReallocateRequest]) (*connect.Response[managerv1.ReallocateResponse], error) {
-	ctx, leave, err := s.m.enter(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer leave()
-	answer, err := s.m.reallocate(ctx, req.Msg)
-	if err != nil {
-		return nil, err
-	}
-	return connect.NewResponse(answer), nil
+	return changing(ctx, s.m, req, s.m.reallocate)
 }
 
 // Settle fails with NotFound, InvalidArgument (also for a grant that is named twice, or
@@ -58,70 +54,54 @@ func (s service) Reallocate(ctx context.Context, req *connect.Request[managerv1.
 // came too late) or ResourceExhausted (a VM has too few cores for the configuration). It
 // does not fail because a VM has failed or does not answer.
 func (s service) Settle(ctx context.Context, req *connect.Request[managerv1.SettleRequest]) (*connect.Response[managerv1.SettleResponse], error) {
-	_, leave, err := s.m.enter(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer leave()
-	if err := s.m.settle(req.Msg); err != nil {
-		return nil, err
-	}
-	return connect.NewResponse(&managerv1.SettleResponse{}), nil
+	return changing(ctx, s.m, req, s.m.settle)
 }
 
 // Renew fails with NotFound for a cache that is unknown or whose lease has ended.
 func (s service) Renew(ctx context.Context, req *connect.Request[managerv1.RenewRequest]) (*connect.Response[managerv1.RenewResponse], error) {
-	_, leave, err := s.m.enter(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer leave()
-	lease, err := s.m.state.renew(req.Msg.GetCacheId(), s.m.term())
-	if err != nil {
-		return nil, refuseCapacity(err, connect.CodeInternal)
-	}
-	return connect.NewResponse(&managerv1.RenewResponse{LeaseMs: lease}), nil
+	return changing(ctx, s.m, req, func(_ context.Context, req *managerv1.RenewRequest) (*managerv1.RenewResponse, error) {
+		lease, err := s.m.state.renew(req.GetCacheId(), s.m.term())
+		if err != nil {
+			return nil, refuse(err, connect.CodeInternal)
+		}
+		return &managerv1.RenewResponse{LeaseMs: lease}, nil
+	})
 }
 
 // Reclaim fails with InvalidArgument, NotFound for an unknown VM, or PermissionDenied for
 // another VM's server.
 func (s service) Reclaim(ctx context.Context, req *connect.Request[managerv1.ReclaimRequest]) (*connect.Response[managerv1.ReclaimResponse], error) {
-	ctx, leave, err := s.m.enter(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer leave()
-	notice := time.Duration(req.Msg.GetNoticeMs()) * time.Millisecond
-	if ms := req.Msg.GetNoticeMs(); ms < 0 || ms > node.MaxNotice.Milliseconds() {
-		return nil, api.Refuse(connect.CodeInvalidArgument, fmt.Errorf("notice_ms %d: want 0 to %d", ms, node.MaxNotice.Milliseconds()))
-	}
-	if n := len(req.Msg.GetReason()); n > maxReasonLen {
-		return nil, api.Refuse(connect.CodeInvalidArgument, fmt.Errorf("reason of %d bytes: want at most %d", n, maxReasonLen))
-	}
-	if _, err := s.m.registrant(ctx, req.Msg.GetVmId()); err != nil {
-		return nil, err
-	}
-	deadline, err := s.m.reclaim(req.Msg.GetVmId(), s.m.opts.now().Add(notice), cmp.Or(req.Msg.GetReason(), "reclaimed"))
-	if err != nil {
-		return nil, refuseCapacity(err, connect.CodeInternal)
-	}
-	return connect.NewResponse(&managerv1.ReclaimResponse{DeadlineUnixMs: deadline.UnixMilli()}), nil
+	return changing(ctx, s.m, req, func(ctx context.Context, req *managerv1.ReclaimRequest) (*managerv1.ReclaimResponse, error) {
+		ms, reason := req.GetNoticeMs(), req.GetReason()
+		if ms < 0 || ms > node.MaxNotice.Milliseconds() {
+			return nil, api.Refuse(connect.CodeInvalidArgument, fmt.Errorf("notice_ms %d: want 0 to %d", ms, node.MaxNotice.Milliseconds()))
+		}
+		if len(reason) > maxReasonLen {
+			return nil, api.Refuse(connect.CodeInvalidArgument, fmt.Errorf("reason of %d bytes: want at most %d", len(reason), maxReasonLen))
+		}
+		if _, err := s.m.registrant(ctx, req.GetVmId()); err != nil {
+			return nil, err
+		}
+		deadline := s.m.opts.now().Add(time.Duration(ms) * time.Millisecond)
+		deadline, err := s.m.reclaim(req.GetVmId(), deadline, cmp.Or(reason, "reclaimed"))
+		if err != nil {
+			return nil, refuse(err, connect.CodeInternal)
+		}
+		return &managerv1.ReclaimResponse{DeadlineUnixMs: deadline.UnixMilli()}, nil
+	})
 }
 
 // Deallocate fails with NotFound for a cache that is unknown or deallocated.
 func (s service) Deallocate(ctx context.Context, req *connect.Request[managerv1.DeallocateRequest]) (*connect.Response[managerv1.DeallocateResponse], error) {
-	_, leave, err := s.m.enter(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer leave()
-	held, err := s.m.state.take(req.Msg.GetCacheId(), nil, "deallocated")
-	if err != nil {
-		return nil, refuseCapacity(err, connect.CodeInternal)
-	}
-	s.m.release(req.Msg.GetCacheId(), held, true)
-	s.m.opts.Logger.Info("cache deallocated", "cache", req.Msg.GetCacheId())
-	return connect.NewResponse(&managerv1.DeallocateResponse{}), nil
+	return changing(ctx, s.m, req, func(_ context.Context, req *managerv1.DeallocateRequest) (*managerv1.DeallocateResponse, error) {
+		held, err := s.m.state.take(req.GetCacheId(), nil, "deallocated")
+		if err != nil {
+			return nil, refuse(err, connect.CodeInternal)
+		}
+		s.m.release(req.GetCacheId(), held, true)
+		s.m.opts.Logger.Info("cache deallocated", "cache", req.GetCacheId())
+		return &managerv1.DeallocateResponse{}, nil
+	})
 }
 
 // Describe does not fail.
@@ -133,7 +113,7 @@ func (s service) Describe(context.Context, *connect.Request[managerv1.DescribeRe
 func (s service) DescribeCache(_ context.Context, req *connect.Request[managerv1.DescribeCacheRequest]) (*connect.Response[managerv1.DescribeCacheResponse], error) {
 	answer, err := s.m.state.describeCache(req.Msg.GetCacheId())
 	if err != nil {
-		return nil, unknownCache(req.Msg.GetCacheId())
+		return nil, refuse(err, connect.CodeNotFound)
 	}
 	answer.DurationEnforced = s.m.opts.EnforceDuration && answer.GetCache().GetDurationSeconds() > 0
 	return connect.NewResponse(answer), nil
@@ -149,7 +129,7 @@ func (s service) ListModels(context.Context, *connect.Request[managerv1.ListMode
 func (s service) Watch(ctx context.Context, req *connect.Request[managerv1.WatchRequest], stream *connect.ServerStream[managerv1.WatchResponse]) error {
 	ca, ok := s.m.state.watched(req.Msg.GetCacheId())
 	if !ok {
-		return unknownCache(req.Msg.GetCacheId())
+		return api.Refuse(connect.CodeNotFound, noCache(req.Msg.GetCacheId()))
 	}
 	// Send the headers at once: the client's call returns when they arrive.
 	if err := stream.Send(nil); err != nil {
@@ -179,46 +159,37 @@ func (s service) Watch(ctx context.Context, req *connect.Request[managerv1.Watch
 // Register fails with InvalidArgument, AlreadyExists for the id of a launched VM that has
 // registered elsewhere, or PermissionDenied for a VM of another token.
 func (s service) Register(ctx context.Context, req *connect.Request[managerv1.RegisterRequest]) (*connect.Response[managerv1.RegisterResponse], error) {
-	ctx, leave, err := s.m.enter(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer leave()
-	info := node.FromProto(req.Msg.GetVm())
-	info.Started = s.m.opts.now()
-	info.Secret = string(req.Msg.GetControlSecret())
-	if err := info.Check(); err != nil {
-		return nil, api.Refuse(connect.CodeInvalidArgument, err)
-	}
-	registrant, err := s.m.registrant(ctx, info.ID)
-	if err != nil {
-		return nil, err
-	}
-	if err := s.m.state.register(info, registrant, s.m.nextBeat()); err != nil {
-		return nil, refuseCapacity(err, connect.CodeAlreadyExists)
-	}
-	s.m.opts.Logger.Info("server registered", "vm", info.ID, "control", info.ControlURL, "transport", info.Transport)
-	return connect.NewResponse(&managerv1.RegisterResponse{
-		HeartbeatMs: s.m.opts.Heartbeat.Milliseconds(), Incarnation: s.m.incarnation(),
-	}), nil
+	return changing(ctx, s.m, req, func(ctx context.Context, req *managerv1.RegisterRequest) (*managerv1.RegisterResponse, error) {
+		info := node.FromProto(req.GetVm())
+		info.Started = s.m.opts.now()
+		info.Secret = string(req.GetControlSecret())
+		if err := info.Check(); err != nil {
+			return nil, api.Refuse(connect.CodeInvalidArgument, err)
+		}
+		registrant, err := s.m.registrant(ctx, info.ID)
+		if err != nil {
+			return nil, err
+		}
+		if err := s.m.state.register(info, registrant, s.m.nextBeat()); err != nil {
+			return nil, refuse(err, connect.CodeAlreadyExists)
+		}
+		s.m.opts.Logger.Info("server registered", "vm", info.ID, "control", info.ControlURL, "transport", info.Transport)
+		return &managerv1.RegisterResponse{HeartbeatMs: s.m.opts.Heartbeat.Milliseconds(), Incarnation: s.m.incarnation()}, nil
+	})
 }
 
 // Heartbeat fails with NotFound for a server that is unknown or has failed, which has to
 // register again; and with PermissionDenied for a VM of another token.
 func (s service) Heartbeat(ctx context.Context, req *connect.Request[managerv1.HeartbeatRequest]) (*connect.Response[managerv1.HeartbeatResponse], error) {
-	ctx, leave, err := s.m.enter(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer leave()
-	if _, err := s.m.registrant(ctx, req.Msg.GetVmId()); err != nil {
-		return nil, err
-	}
-	err = s.m.state.heartbeat(req.Msg.GetVmId(), req.Msg.GetFreeMemory(), s.m.nextBeat)
-	if err != nil {
-		return nil, refuseCapacity(err, connect.CodeInternal)
-	}
-	return connect.NewResponse(&managerv1.HeartbeatResponse{Incarnation: s.m.incarnation()}), nil
+	return changing(ctx, s.m, req, func(ctx context.Context, req *managerv1.HeartbeatRequest) (*managerv1.HeartbeatResponse, error) {
+		if _, err := s.m.registrant(ctx, req.GetVmId()); err != nil {
+			return nil, err
+		}
+		if err := s.m.state.heartbeat(req.GetVmId(), req.GetFreeMemory(), s.m.nextBeat); err != nil {
+			return nil, refuse(err, connect.CodeInternal)
+		}
+		return &managerv1.HeartbeatResponse{Incarnation: s.m.incarnation()}, nil
+	})
 }
 
 // registrant returns the name of the token by which a call speaks for a VM.
@@ -226,8 +197,6 @@ func (m *Manager) registrant(ctx context.Context, id string) (string, error) {
 	launched, owner := m.state.registrantOf(id)
 	return m.guard.Registrant(ctx, id, launched, owner)
 }
-
-func unknownCache(id string) error { return api.Refuse(connect.CodeNotFound, noCache(id)) }
 
 // health adds the endpoints for supervisors and load balancers, which need no token: healthz
 // succeeds while the process runs, readyz while the control API can be called.

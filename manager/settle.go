@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -10,7 +11,6 @@ import (
 
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/units"
-	"github.com/redykv/redykv/manager/api"
 )
 
 // Errors of a well-formed Settle.
@@ -23,17 +23,13 @@ var (
 
 // settle serves Settle: it changes the state first, then releases grants on their VMs, which
 // may take long.
-func (m *Manager) settle(req *managerv1.SettleRequest) error {
+func (m *Manager) settle(_ context.Context, req *managerv1.SettleRequest) (*managerv1.SettleResponse, error) {
 	dropped, err := m.state.settle(req, m.opts.now())
 	switch {
 	case errors.Is(err, errSettled):
-		return nil
-	case errors.Is(err, errGrant):
-		return api.Refuse(connect.CodeFailedPrecondition, err)
-	case errors.Is(err, errCores):
-		return api.Refuse(connect.CodeResourceExhausted, err)
+		return &managerv1.SettleResponse{}, nil
 	case err != nil:
-		return refuseCapacity(err, connect.CodeInvalidArgument)
+		return nil, refuse(err, connect.CodeInvalidArgument)
 	}
 	m.noticeLeft(dropped)
 	if m.rate.report(req.GetMovedBytes(), time.Duration(req.GetMovedMs())*time.Millisecond) {
@@ -42,7 +38,7 @@ func (m *Manager) settle(req *managerv1.SettleRequest) error {
 	m.release(req.GetCacheId(), dropped, false)
 	m.opts.Logger.Info("cache settled", "cache", req.GetCacheId(), "capacity", units.Size(req.GetCapacity()).String(),
 		"grants", len(req.GetGrants()), "released", len(dropped))
-	return nil
+	return &managerv1.SettleResponse{}, nil
 }
 
 // noticeLeft counts how much notice was left when a cache had left reclaimed VMs.

@@ -22,13 +22,13 @@ func (m *Manager) supply(ctx context.Context, region string) (supply, error) {
 	s := supply{region: region, policy: m.policy(), economy: m.opts.Economy, now: m.opts.now()}
 	if m.opts.Allocator == nil {
 		if region != "" {
-			return s, refuseCapacity(&menu.RegionError{Asked: region}, connect.CodeInvalidArgument)
+			return s, refuse(&menu.RegionError{Asked: region}, connect.CodeInvalidArgument)
 		}
 		return s, nil
 	}
 	offers, err := m.opts.Allocator.Offers(ctx, region)
 	if err != nil {
-		return s, refuseCapacity(err, connect.CodeUnavailable)
+		return s, refuse(err, connect.CodeUnavailable)
 	}
 	s.offers = slices.Clone(offers)
 	alive := m.state.alive(s.now)
@@ -48,7 +48,7 @@ func (m *Manager) supply(ctx context.Context, region string) (supply, error) {
 func (m *Manager) supplyOf(ctx context.Context, cache string) (supply, error) {
 	d, err := m.state.demand(cache)
 	if err != nil {
-		return supply{}, refuseCapacity(err, connect.CodeNotFound)
+		return supply{}, refuse(err, connect.CodeNotFound)
 	}
 	return m.supply(ctx, d.cloudRegion)
 }
@@ -141,16 +141,11 @@ func (s service) ChangeMarket(_ context.Context, req *connect.Request[managerv1.
 		return nil, api.Refuse(connect.CodeFailedPrecondition, errors.New("this manager's VMs are not sold by a simulated market"))
 	}
 	err := changeMarket(k, req.Msg)
-	var region *menu.RegionError
 	switch {
-	case errors.Is(err, menu.ErrNotSpot):
-		return nil, api.Refuse(connect.CodeFailedPrecondition, err)
 	case errors.Is(err, menu.ErrUnknownKind), errors.Is(err, menu.ErrUnknownVM):
 		return nil, api.Refuse(connect.CodeNotFound, err)
-	case errors.As(err, &region):
-		return nil, refuseCapacity(err, connect.CodeInvalidArgument)
 	case err != nil:
-		return nil, api.Refuse(connect.CodeInvalidArgument, err)
+		return nil, refuse(err, connect.CodeInvalidArgument)
 	}
 	return connect.NewResponse(&managerv1.ChangeMarketResponse{}), nil
 }
