@@ -534,7 +534,7 @@ func (c *control) silence(d *datadriven.TestData) error {
 	}
 	given, _ := c.manager.listen(now)
 	for _, l := range given {
-		c.manager.fail(l.vm, l.reason)
+		c.manager.fail(l.vm.id, l.vm, l.reason)
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/controltoken"
+	"github.com/redykv/redykv/manager/api"
 )
 
 // describe lists caches by id, and VMs by age: those that are up, and failed ones of which
@@ -50,11 +51,9 @@ func (c *state) describeCache(id string) (*managerv1.DescribeCacheResponse, erro
 	if err != nil {
 		return nil, err
 	}
-	r := &managerv1.DescribeCacheResponse{Cache: ca.whole(), Events: ca.log.after(0, time.Time{}), Decisions: ca.decisions}
-	if !ca.expires.IsZero() {
-		r.LeaseExpiresUnixMs = ca.expires.UnixMilli()
-	}
-	return r, nil
+	return &managerv1.DescribeCacheResponse{
+		Cache: ca.whole(), Events: ca.log.after(0, time.Time{}), Decisions: ca.decisions, LeaseExpiresUnixMs: api.ToMillis(ca.expires),
+	}, nil
 }
 
 // proto returns the VM as a message; its free memory is the memory not granted. Called
@@ -65,9 +64,7 @@ func (v *vm) proto() *managerv1.Vm {
 	info.Free = v.memory - v.reserved
 	p := info.Proto(v.failed == "")
 	p.Warm, p.Suspected = v.warm, v.suspected
-	if !v.leaves.IsZero() {
-		p.Leaving, p.DeadlineUnixMs = true, v.leaves.UnixMilli()
-	}
+	p.Leaving, p.DeadlineUnixMs = !v.leaves.IsZero(), api.ToMillis(v.leaves)
 	return p
 }
 

@@ -179,7 +179,7 @@ func TestReturnsNearer(t *testing.T) {
 	}
 	id := cache.Msg.GetCacheId()
 	register("far", 3, 0)
-	m.failID("near", "fire")
+	m.fail("near", nil, "fire")
 	if got := move(id, nil, false); got != "far" {
 		t.Fatalf("lost memory came back on %s", got)
 	}

@@ -67,17 +67,5 @@ func (l *eventLog) after(sequence uint64, now time.Time) []*managerv1.WatchRespo
 	return all
 }
 
-// retract removes the events of a kind.
-func (l *eventLog) retract(kind managerv1.WatchResponse_Kind) {
-	l.events = slices.DeleteFunc(l.events, func(e event) bool { return e.message.GetKind() == kind })
-}
-
-// withdraw removes the events of a kind about one VM.
-func (l *eventLog) withdraw(kind managerv1.WatchResponse_Kind, v *vm) {
-	l.events = slices.DeleteFunc(l.events, func(e event) bool { return e.vm == v && e.message.GetKind() == kind })
-}
-
-// forget removes the events about VMs that are not held.
-func (l *eventLog) forget(held func(*vm) bool) {
-	l.events = slices.DeleteFunc(l.events, func(e event) bool { return e.vm != nil && !held(e.vm) })
-}
+// remove removes the events that no longer hold.
+func (l *eventLog) remove(ended func(event) bool) { l.events = slices.DeleteFunc(l.events, ended) }

@@ -19,7 +19,7 @@ func (h host) Credentials(vm string) access.Credentials {
 	return a
 }
 func (h host) Failed(id, reason string) {
-	h.whileOpen(func() { h.m.failID(id, reason) })
+	h.whileOpen(func() { h.m.fail(id, nil, reason) })
 }
 func (h host) Reclaimed(id string, deadline time.Time, reason string) {
 	h.whileOpen(func() {

@@ -113,7 +113,7 @@ func (m *Manager) expire(now time.Time) {
 	ending.Go(func() { m.audit(now) })
 	given, sees := m.listen(now)
 	for _, l := range append(m.state.overdue(now), given...) {
-		ending.Go(func() { m.fail(l.vm, l.reason) })
+		ending.Go(func() { m.fail(l.vm.id, l.vm, l.reason) })
 	}
 	if !sees {
 		return

@@ -98,7 +98,7 @@ func TestLeave(t *testing.T) {
 		t.Errorf("a server that leaves is given away: %v", err)
 	}
 
-	m.failID("node", "forgotten")
+	m.fail("node", nil, "forgotten")
 	awaitEvent(t, events, managerv1.WatchResponse_KIND_VM_FAILED, "node")
 	await(t, registered, "second registration")
 	if vms := m.state.describe().GetVms(); len(vms) != 2 || !vms[1].GetLeaving() {

@@ -269,23 +269,12 @@ const minCheck = time.Millisecond
 // this time fails, unless it sends heartbeats: see silence.go.
 const terminateTimeout = 5 * time.Second
 
-// failID is fail for a VM's id.
-func (m *Manager) failID(id, reason string) {
-	v, _ := m.state.fail(id, nil, reason) // the manager ends if the store does
-	m.failed(v, reason)
-}
-
-// fail marks a VM as lost: its caches are told, and if the allocator launched it, it is
-// terminated.
-func (m *Manager) fail(v *vm, reason string) {
-	v, _ = m.state.fail(v.id, v, reason)
-	m.failed(v, reason)
-}
-
-// failed completes fail; v is nil if the VM was lost before.
-func (m *Manager) failed(v *vm, reason string) {
+// fail marks a VM as lost, or only one incarnation of it: its caches are told, and if the
+// allocator launched it, it is terminated.
+func (m *Manager) fail(id string, only *vm, reason string) {
+	v, _ := m.state.fail(id, only, reason) // the manager ends if the store does
 	if v == nil {
-		return
+		return // it was lost before
 	}
 	m.counts.note(func(n *Metrics) { n.Failed++ })
 	m.opts.Logger.Warn("VM is gone", "vm", v.id, "reason", reason)

@@ -84,7 +84,7 @@ func TestAnnounce(t *testing.T) {
 		t.Errorf("%d bytes free while 2 MiB of 8 are lent", free)
 	}
 
-	m.failID("node", "unplugged")
+	m.fail("node", nil, "unplugged")
 	await(t, registered, "second registration")
 	// Memory that the lost cache still holds is not granted to others.
 	if _, err := allocateBytes(t, client, 7<<20); connect.CodeOf(err) != connect.CodeResourceExhausted {

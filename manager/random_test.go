@@ -75,7 +75,7 @@ func (r *random) step(ctx context.Context) error {
 		id := fmt.Sprintf("pool-%d", r.rng.IntN(2))
 		return m.state.register(testVM(id, 8<<20, 2, r.world.control(id)), "", r.world.clock.read().Add(time.Hour))
 	default:
-		m.failID(fmt.Sprintf("pool-%d", r.rng.IntN(2)), "unplugged")
+		m.fail(fmt.Sprintf("pool-%d", r.rng.IntN(2)), nil, "unplugged")
 	}
 	return nil
 }

@@ -86,7 +86,7 @@ func (m *Manager) releaseVM(ctx context.Context, cache string, p parting, whole 
 		if beats, used := m.state.beats(p.vm); beats && (used || connect.CodeOf(err) == connect.CodeDeadlineExceeded) {
 			return false
 		}
-		m.fail(p.vm, "does not answer")
+		m.fail(p.vm.id, p.vm, "does not answer")
 		break
 	}
 	return true

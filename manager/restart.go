@@ -83,7 +83,7 @@ func (m *Manager) restore() error {
 	}
 	for _, id := range launched {
 		if !slices.Contains(running, id) {
-			m.failID(id, "ended while there was no manager")
+			m.fail(id, nil, "ended while there was no manager")
 		}
 	}
 	caches, vms := m.state.size()

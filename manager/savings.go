@@ -203,7 +203,7 @@ func (c *state) advise(ca *cache, v view, a advice, e Economy) (_ told, err erro
 		return told{}, nil
 	}
 	ca.move = &move{vms: a.leave, urgent: a.urgent, until: v.s.now.Add(max(e.Dwell, time.Minute))}
-	ca.log.retract(managerv1.WatchResponse_KIND_VM_DEAR)
+	ca.log.remove(func(e event) bool { return e.message.GetKind() == managerv1.WatchResponse_KIND_VM_DEAR })
 	about := slices.IndexFunc(ca.grants, func(s *grant) bool { return s.vm.id == a.leave[0] })
 	ca.log.append(ca.grants[about].vm, &managerv1.WatchResponse{Kind: managerv1.WatchResponse_KIND_VM_DEAR, VmIds: a.leave, Reason: a.reason})
 	c.touchCache(ca)

@@ -108,7 +108,7 @@ func (c *state) settle(req *managerv1.SettleRequest, at time.Time) (_ []*grant, 
 	if ca.move != nil && !slices.ContainsFunc(ca.grants, func(s *grant) bool { return slices.Contains(ca.move.vms, s.vm.id) }) {
 		ca.move = nil
 	}
-	ca.log.forget(ca.holds)
+	ca.log.remove(func(e event) bool { return e.vm != nil && !ca.holds(e.vm) })
 	c.touchCache(ca)
 	return dropped, nil
 }

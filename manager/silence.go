@@ -99,7 +99,9 @@ func (c *state) heard(v *vm, deadline time.Time) {
 	for _, ca := range c.caches {
 		if ca.holds(v) {
 			c.touchCache(ca)
-			ca.log.withdraw(managerv1.WatchResponse_KIND_VM_SUSPECTED, v)
+			ca.log.remove(func(e event) bool {
+				return e.vm == v && e.message.GetKind() == managerv1.WatchResponse_KIND_VM_SUSPECTED
+			})
 		}
 	}
 }

@@ -108,14 +108,11 @@ func (c *state) changes() (catalog.Changes, error) {
 func (v *vm) stored() *catalogv1.Vm {
 	info := v.VM
 	info.ID = v.id
-	p := &catalogv1.Vm{
+	return &catalogv1.Vm{
 		Vm: info.Proto(true), Order: v.order, Launched: v.launched, Memory: v.memory, Beats: !v.deadline.IsZero(),
 		Leaving: v.leaving, Failed: v.failed, ControlSecret: []byte(v.Secret), Registrant: v.registrant,
+		LeavesUnixMs: api.ToMillis(v.leaves),
 	}
-	if !v.leaves.IsZero() {
-		p.LeavesUnixMs = v.leaves.UnixMilli()
-	}
-	return p
 }
 
 // stored is called under mu.
@@ -215,16 +212,14 @@ func (l *loader) vm(p *catalogv1.Vm) *vm {
 	v := &vm{
 		VM: node.FromProto(p.GetVm()), id: p.GetVm().GetId(), order: p.GetOrder(), launched: p.GetLaunched(),
 		memory: p.GetMemory(), leaving: p.GetLeaving(), failed: p.GetFailed(), up: make(chan struct{}),
+		leaves: api.FromMillis(p.GetLeavesUnixMs()), registrant: p.GetRegistrant(),
 	}
 	if v.ControlURL != "" || v.failed != "" {
 		close(v.up)
 	}
-	v.Secret, v.registrant = string(p.GetControlSecret()), p.GetRegistrant()
+	v.Secret = string(p.GetControlSecret())
 	if p.GetBeats() {
 		v.deadline = l.deadline
-	}
-	if ms := p.GetLeavesUnixMs(); ms != 0 {
-		v.leaves = time.UnixMilli(ms)
 	}
 	l.vms[v.order] = v
 	l.c.joined = max(l.c.joined, v.order)

@@ -93,7 +93,7 @@ func (m *Manager) launchWarm(ctx context.Context, order node.VM) (err error) {
 		err = m.state.await(ctx, v)
 	}
 	if err != nil {
-		m.fail(v, "not launched")
+		m.fail(v.id, v, "not launched")
 	}
 	return err
 }

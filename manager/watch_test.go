@@ -46,7 +46,7 @@ func TestWatchGoesOn(t *testing.T) {
 		}
 	}
 	reclaim(2)
-	m.failID("two", "fire")
+	m.fail("two", nil, "fire")
 	for after, want := range []managerv1.WatchResponse_Kind{
 		managerv1.WatchResponse_KIND_VM_RECLAIMED, managerv1.WatchResponse_KIND_VM_RECLAIMED, managerv1.WatchResponse_KIND_VM_FAILED,
 	} {

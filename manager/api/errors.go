@@ -110,11 +110,9 @@ func detailOf(err error) proto.Message {
 		return &managerv1.RegionDetail{Asked: e.Asked, Known: e.Known}
 	}
 	if e, ok := errors.AsType[*TokenError](err); ok {
-		d := &managerv1.TokenDetail{Problem: tokenProblems[e.Problem], Name: e.Name, VmId: e.VM, Roles: e.Roles}
-		if !e.Expired.IsZero() {
-			d.ExpiredUnixMs = e.Expired.UnixMilli()
+		return &managerv1.TokenDetail{
+			Problem: tokenProblems[e.Problem], Name: e.Name, VmId: e.VM, Roles: e.Roles, ExpiredUnixMs: ToMillis(e.Expired),
 		}
-		return d
 	}
 	return nil
 }
@@ -155,13 +153,10 @@ func fromDetail(m proto.Message) error {
 	case *managerv1.RegionDetail:
 		return &RegionError{Asked: d.GetAsked(), Known: d.GetKnown()}
 	case *managerv1.TokenDetail:
-		e := &TokenError{Name: d.GetName(), VM: d.GetVmId(), Roles: d.GetRoles()}
-		i := slices.Index(tokenProblems, d.GetProblem())
-		e.Problem = TokenProblem(max(i, 0))
-		if ms := d.GetExpiredUnixMs(); ms != 0 {
-			e.Expired = time.UnixMilli(ms)
+		return &TokenError{
+			Problem: TokenProblem(max(0, slices.Index(tokenProblems, d.GetProblem()))), Name: d.GetName(), VM: d.GetVmId(),
+			Roles: d.GetRoles(), Expired: FromMillis(d.GetExpiredUnixMs()),
 		}
-		return e
 	}
 	return nil
 }
