@@ -48,28 +48,13 @@ func (m *Manager) allocate(ctx context.Context, req *managerv1.AllocateRequest) 
 // tryAllocate is one try of allocate: decide, reserve, launch, commit. If a step fails, all of
 // the cache is released (R17).
 func (m *Manager) tryAllocate(ctx context.Context, req *managerv1.AllocateRequest) (*managerv1.AllocateResponse, error) {
-	d, err := decide(req, m.opts.Transport)
+	d, s, err := m.prepare(ctx, req)
 	if errors.Is(err, errNoCapacity) {
-		err = &api.CapacityError{What: "capacity", Available: m.most(ctx, req)}
+		err = api.Refuse(connect.CodeInvalidArgument, &api.CapacityError{What: "capacity", Available: m.most(ctx, req)})
 	}
-	if a, ok := m.opts.Allocator.(interface{ CheckTransport(name string) error }); ok && err == nil {
-		err = a.CheckTransport(d.transport)
-	}
-	if err != nil {
-		return nil, api.Refuse(connect.CodeInvalidArgument, err)
-	}
-	if req.GetConfiguration() == nil {
-		configs, err := m.search.search(d.slo, d.transport, req.GetClient())
-		if err != nil {
-			return nil, err
-		}
-		d.found(configs)
-	}
-	s, err := m.supply(ctx, d.cloudRegion)
 	if err != nil {
 		return nil, err
 	}
-	d.cloudRegion = s.region
 	ca, err := m.reserve(d, s)
 	if err != nil {
 		return nil, refuse(err, connect.CodeInvalidArgument)
@@ -95,6 +80,28 @@ func (m *Manager) tryAllocate(ctx context.Context, req *managerv1.AllocateReques
 	return answer, nil
 }
 
+// prepare returns what a request needs, and the VMs that there are for it. The error is the
+// call's.
+func (m *Manager) prepare(ctx context.Context, req *managerv1.AllocateRequest) (d demand, s supply, err error) {
+	d, err = decide(req, m.opts.Transport)
+	if a, ok := m.opts.Allocator.(interface{ CheckTransport(name string) error }); ok && err == nil {
+		err = a.CheckTransport(d.transport)
+	}
+	if err != nil {
+		return d, s, api.Refuse(connect.CodeInvalidArgument, err)
+	}
+	if req.GetConfiguration() == nil {
+		configs, err := m.search.search(d.slo, d.transport, req.GetClient())
+		if err != nil {
+			return d, s, err
+		}
+		d.found(configs)
+	}
+	s, err = m.supply(ctx, d.cloudRegion)
+	d.cloudRegion = s.region
+	return d, s, err
+}
+
 // reserve reserves memory for a cache with the largest regions for which there is room. The
 // error names the most memory that is available with regions of any size.
 func (m *Manager) reserve(d demand, s supply) (ca *cache, err error) {
@@ -117,18 +124,7 @@ func (m *Manager) reserve(d demand, s supply) (ca *cache, err error) {
 func (m *Manager) most(ctx context.Context, req *managerv1.AllocateRequest) uint64 {
 	req = proto.CloneOf(req)
 	req.Capacity = cmp.Or(req.GetRegionSize(), defaultRegionSize)
-	d, err := decide(req, m.opts.Transport)
-	if err != nil {
-		return 0
-	}
-	if req.GetConfiguration() == nil {
-		configs, err := m.search.search(d.slo, d.transport, req.GetClient())
-		if err != nil {
-			return 0
-		}
-		d.found(configs)
-	}
-	s, err := m.supply(ctx, d.cloudRegion)
+	d, s, err := m.prepare(ctx, req)
 	if err != nil {
 		return 0
 	}

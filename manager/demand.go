@@ -63,7 +63,7 @@ type demand struct {
 // demand has DefaultConfiguration until one is found for the SLO.
 func decide(req *managerv1.AllocateRequest, transport string) (demand, error) {
 	d := demand{
-		capacity: req.GetCapacity(), slo: req.GetSlo(), config: req.GetConfiguration(), transport: req.GetTransport(),
+		capacity: req.GetCapacity(), slo: req.GetSlo(), config: req.GetConfiguration(), transport: cmp.Or(req.GetTransport(), transport),
 		duration: req.GetDurationSeconds(), cloudRegion: req.GetCloudRegion(), client: req.GetClient(),
 		shrinks: req.GetRegionSize() == 0 || req.GetSmallerRegions(),
 	}
@@ -88,9 +88,6 @@ func decide(req *managerv1.AllocateRequest, transport string) (demand, error) {
 	}
 	if len(d.transport) > api.MaxIDLen {
 		return d, fmt.Errorf("transport %.40q: no such transport", d.transport)
-	}
-	if d.transport == "" {
-		d.transport = transport
 	}
 	return d, nil
 }
@@ -152,12 +149,7 @@ func decideSettled(now demand, req *managerv1.SettleRequest) (demand, error) {
 
 // revise replaces the SLO and the configuration, unless they are nil.
 func (d *demand) revise(slo *managerv1.Slo, config *managerv1.Configuration) error {
-	if slo != nil {
-		d.slo = slo
-	}
-	if config != nil {
-		d.config = config
-	}
+	d.slo, d.config = cmp.Or(slo, d.slo), cmp.Or(config, d.config)
 	if err := checkSLO(d.slo); err != nil {
 		return err
 	}

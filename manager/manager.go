@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -113,19 +114,17 @@ func (m *Manager) Handler() http.Handler {
 // error when the catalog cannot be written, or if the catalog is that of a manager at
 // another URL ([ErrStateAddress]). It is called once.
 func (m *Manager) Serve(ln net.Listener) error {
-	m.mu.Lock()
-	if m.url == "" {
-		m.url = m.scheme() + reachable(ln.Addr().String())
+	scheme, serve := "http://", m.http.Serve
+	if m.opts.TLS != nil {
+		scheme, serve = "https://", func(ln net.Listener) error { return m.http.ServeTLS(ln, "", "") }
 	}
+	m.mu.Lock()
+	m.url = cmp.Or(m.url, scheme+reachable(ln.Addr().String()))
 	m.mu.Unlock()
 	if m.state.store == nil {
 		m.opts.Logger.Info("catalog is in memory: a restart forgets all caches")
 	} else if err := m.keepSetting(); err != nil {
 		return fmt.Errorf("manager: %w", errors.Join(err, ln.Close()))
-	}
-	serve := m.http.Serve
-	if m.opts.TLS != nil {
-		serve = func(ln net.Listener) error { return m.http.ServeTLS(ln, "", "") }
 	}
 	close(m.serving)
 	if err := serve(ln); !errors.Is(err, http.ErrServerClosed) {
@@ -151,13 +150,6 @@ func reachable(addr string) string {
 
 // Serving returns a channel that is closed when Serve has begun to serve.
 func (m *Manager) Serving() <-chan struct{} { return m.serving }
-
-func (m *Manager) scheme() string {
-	if m.opts.TLS != nil {
-		return "https://"
-	}
-	return "http://"
-}
 
 // URL returns the URL of the control API; before Serve it is empty unless set in Options.
 func (m *Manager) URL() string {

@@ -99,7 +99,7 @@ func (c *state) count(m *Metrics) {
 		if ca.ready {
 			m.Caches++
 			m.Capacity += ca.demand.capacity
-			m.Cost += ca.cost()
+			m.Cost += total(ca.all()) // both sides of a move (A30, A39)
 		}
 	}
 	at := make(map[VMCount]int)

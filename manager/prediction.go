@@ -6,6 +6,7 @@ import (
 	"github.com/redykv/redykv/internal/api/catalogv1"
 	"github.com/redykv/redykv/manager/allocator"
 	"github.com/redykv/redykv/manager/menu"
+	"github.com/redykv/redykv/manager/node"
 )
 
 // observe tells the predictor that a spot VM's life has ended: it was reclaimed, or given
@@ -52,7 +53,9 @@ func (m *Manager) learnt() *catalogv1.Learnt {
 
 // relearn restores stored measurements.
 func (m *Manager) relearn(p *catalogv1.Learnt) {
-	m.rate.relearn(p.GetBytesPerSecond())
+	if bytes := p.GetBytesPerSecond(); bytes > 0 && bytes <= node.MaxMemory {
+		m.rate.set(bytes, true)
+	}
 	if l, ok := m.opts.Predictor.(allocator.Learner); ok {
 		var all []allocator.Life
 		for _, life := range p.GetLives() {

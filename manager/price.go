@@ -26,10 +26,7 @@ func costs(grants []*grant) []plan.Price {
 	return all
 }
 
-// cost returns the price of all grants, including both sides of a move (A30, A39). Called
-// under mu.
-func (ca *cache) cost() plan.Price { return total(ca.all()) }
-
+// total is called under mu.
 func total(grants []*grant) plan.Price {
 	sum := plan.Price(0)
 	for _, p := range costs(grants) {

@@ -17,7 +17,6 @@ import (
 	"github.com/redykv/redykv/internal/api/serverv1/serverv1connect"
 	"github.com/redykv/redykv/internal/controltoken"
 	"github.com/redykv/redykv/internal/units"
-	"github.com/redykv/redykv/manager/api"
 	"github.com/redykv/redykv/manager/node"
 )
 
@@ -37,25 +36,20 @@ func (m *Manager) gauge() {
 	if k == nil || !k.HasSpot() || m.rate.get() > 0 {
 		return
 	}
-	bytes, err := measureRate(m.ctx, m.opts.Transport, m.opts.ServerTLS)
+	bytes, err := measureRate(m.ctx, m.servers, m.opts.Transport, m.opts.ServerTLS)
 	if err != nil {
 		m.opts.Logger.Warn("migration not measured: no spot VMs are used until caches have migrated", "transport", m.opts.Transport, "err", err)
 		return
 	}
-	m.rate.assume(bytes)
+	m.rate.set(bytes, false)
 	m.opts.Logger.Info("migration measured", "transport", m.opts.Transport, "a_second", units.Size(bytes).String())
 }
 
 // measureRate lets one cache server of this process pull memory from another, as a migration
 // does: from written pages into untouched ones.
-func measureRate(ctx context.Context, transport string, secure *tls.Config) (_ float64, err error) {
+func measureRate(ctx context.Context, client *http.Client, transport string, secure *tls.Config) (_ float64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, gaugeTimeout)
 	defer cancel()
-	client := api.HTTPClient
-	if secure != nil {
-		client = api.NewHTTPClient(secure)
-		defer client.CloseIdleConnections()
-	}
 	var ends [2]*gaugeEnd
 	for i, regions := range []uint32{1, 1 + gaugeRounds} {
 		n, err := node.Start(node.Options{
@@ -158,11 +152,11 @@ func (r *rate) report(bytes uint64, took time.Duration) bool {
 	return true
 }
 
-// assume sets the rate until caches measure it.
-func (r *rate) assume(bytes float64) {
+// set sets the rate until caches report it. measured says that caches had reported it.
+func (r *rate) set(bytes float64, measured bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.bytes = bytes
+	r.bytes, r.measured = bytes, measured
 }
 
 // learnt returns the rate that caches have measured; 0: none has.
@@ -173,16 +167,6 @@ func (r *rate) learnt() float64 {
 		return 0
 	}
 	return r.bytes
-}
-
-// relearn restores the rate that caches measured before a restart.
-func (r *rate) relearn(bytes float64) {
-	if !(bytes > 0 && bytes <= node.MaxMemory) {
-		return
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.bytes, r.measured = bytes, true
 }
 
 func (r *rate) get() float64 {

@@ -24,19 +24,21 @@ func (m *Manager) reallocate(ctx context.Context, req *managerv1.ReallocateReque
 // this call's alone until they are adopted: a concurrent Settle or Deallocate does not
 // release them.
 func (m *Manager) tryReallocate(ctx context.Context, req *managerv1.ReallocateRequest) (*managerv1.ReallocateResponse, error) {
-	s, err := m.supplyOf(ctx, req.GetCacheId())
+	now, err := m.state.demand(req.GetCacheId())
+	if err != nil {
+		return nil, refuse(err, connect.CodeNotFound)
+	}
+	s, err := m.supply(ctx, now.cloudRegion)
 	if err != nil {
 		return nil, err
 	}
-	configs, err := m.searchMore(req)
-	if err != nil {
-		return nil, err
+	var configs map[int]*managerv1.Configuration
+	if req.GetConfiguration() == nil {
+		if configs, err = m.search.search(req.GetSlo(), now.transport, req.GetClient()); err != nil {
+			return nil, err
+		}
 	}
-	within, err := m.reach(req, configs)
-	if err != nil {
-		return nil, err
-	}
-	ca, d, more, err := m.state.reserveMore(req, configs, within, s, newVMID)
+	ca, d, more, err := m.state.reserveMore(req, configs, m.reach(req, now, configs), s, newVMID)
 	if err != nil {
 		return nil, refuse(err, connect.CodeInvalidArgument)
 	}
@@ -57,33 +59,14 @@ func (m *Manager) tryReallocate(ctx context.Context, req *managerv1.ReallocateRe
 	return answer, nil
 }
 
-// searchMore finds configurations for a request's SLO, if it has one.
-func (m *Manager) searchMore(req *managerv1.ReallocateRequest) (map[int]*managerv1.Configuration, error) {
-	if req.GetConfiguration() != nil || !bounded(req.GetSlo()) {
-		return nil, nil
-	}
-	d, err := m.state.demand(req.GetCacheId())
-	if err != nil {
-		return nil, refuse(err, connect.CodeNotFound)
-	}
-	return m.search.search(req.GetSlo(), d.transport, req.GetClient())
-}
-
-// reach returns the distances at which a cache's configuration meets its SLO, for a request
-// that changes neither.
-func (m *Manager) reach(req *managerv1.ReallocateRequest, configs map[int]*managerv1.Configuration) (reach, error) {
+// reach returns the distances at which the configuration of a demand meets its SLO, for a
+// request that changes neither.
+func (m *Manager) reach(req *managerv1.ReallocateRequest, d demand, configs map[int]*managerv1.Configuration) reach {
 	if configs != nil || req.GetConfiguration() != nil {
-		return nil, nil
+		return nil
 	}
-	d, err := m.state.demand(req.GetCacheId())
-	if err != nil {
-		return nil, refuse(err, connect.CodeNotFound)
-	}
-	if req.GetSlo() != nil {
-		d.slo = req.GetSlo()
-	}
-	d.client = cmp.Or(req.GetClient(), d.client)
-	return m.reachFor(d), nil
+	d.slo, d.client = cmp.Or(req.GetSlo(), d.slo), cmp.Or(req.GetClient(), d.client)
+	return m.reachFor(d)
 }
 
 // reachFor returns the distances at which a demand's configuration meets its SLO; nil if the

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -40,11 +40,9 @@ type searcher struct {
 func newSearcher(opts *Options) (*searcher, error) {
 	for _, m := range opts.Models {
 		if t := m.Provenance.Transport; t != opts.Transport {
-			return nil, fmt.Errorf("manager: %w: a model of transport %s cannot speak of %s, which this manager's caches have (A25)", allocator.ErrTransport, t, opts.Transport)
+			return nil, fmt.Errorf("manager: %w: a model of transport %s does not predict %s, the transport of this manager's caches (A25)", allocator.ErrTransport, t, opts.Transport)
 		}
-	}
-	for _, m := range opts.Models {
-		if err := saysSomething(m, opts.Logger); err != nil {
+		if err := checkComplete(m, opts.Logger); err != nil {
 			return nil, fmt.Errorf("manager: %w", err)
 		}
 	}
@@ -60,20 +58,20 @@ func newSearcher(opts *Options) (*searcher, error) {
 	}, nil
 }
 
-// saysSomething reports a model without a complete measurement, and logs the incomplete
+// checkComplete reports a model without a complete measurement, and logs the incomplete
 // measurements of others, which are not searched.
-func saysSomething(m *model.Model, log *slog.Logger) error {
+func checkComplete(m *model.Model, log *slog.Logger) error {
 	complete := 0
 	for _, n := range m.Measurements {
 		if n.Complete() {
 			complete++
 			continue
 		}
-		log.Warn("a part of a model is not searched: it was not measured to its end; see redykv model build --resume",
+		log.Warn("incomplete measurement of a model is not searched: complete it by redykv model build --resume",
 			"record_size", n.RecordSize, "distance", n.Distance, "measured", len(n.Points), "of", n.Size())
 	}
 	if complete == 0 {
-		return fmt.Errorf("model of transport %s, begun %s: nothing in it was measured to its end: go on with redykv model build --resume",
+		return fmt.Errorf("model of transport %s, begun %s: it has no complete measurement: go on with redykv model build --resume",
 			m.Provenance.Transport, m.Provenance.Date.Format(time.DateOnly))
 	}
 	return nil
@@ -106,7 +104,7 @@ func (s *searcher) search(slo *managerv1.Slo, transport string, client *managerv
 	}
 	if s.foreign {
 		s.once.Do(func() {
-			s.warn("no performance model was measured on a machine like this: SLOs are met as far as others speak of it; see redykv model build", "machine", model.ThisHost().String())
+			s.warn("no performance model was measured on a machine like this: predictions come from models of other machines; see redykv model build", "machine", model.ThisHost().String())
 		})
 	}
 	found, err := s.library.Search(model.Query{
@@ -160,11 +158,7 @@ func configurations(found map[int]model.Found) map[int]*managerv1.Configuration 
 
 // nearest returns the configuration of the smallest distance.
 func nearest(configs map[int]*managerv1.Configuration) *managerv1.Configuration {
-	least := math.MaxInt
-	for distance := range configs {
-		least = min(least, distance)
-	}
-	return configs[least]
+	return configs[slices.Min(slices.Collect(maps.Keys(configs)))]
 }
 
 // refuseSLO returns the error of an SLO without a configuration.

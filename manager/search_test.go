@@ -263,7 +263,7 @@ func TestModelsOfAManager(t *testing.T) {
 		t.Errorf("%v, %s", err, log.String())
 	}
 	half.Measurements = half.Measurements[:1]
-	if _, err := New(Options{Transport: "mem", Models: []*model.Model{half}, Logger: quiet()}); err == nil || !strings.Contains(err.Error(), "nothing in it was measured to its end") {
+	if _, err := New(Options{Transport: "mem", Models: []*model.Model{half}, Logger: quiet()}); err == nil || !strings.Contains(err.Error(), "has no complete measurement") {
 		t.Errorf("half a model: %v", err)
 	}
 	for _, margin := range []float64{math.NaN(), 1} {

@@ -44,15 +44,6 @@ func (m *Manager) supply(ctx context.Context, region string) (supply, error) {
 	return s, nil
 }
 
-// supplyOf is supply for a cache's region.
-func (m *Manager) supplyOf(ctx context.Context, cache string) (supply, error) {
-	d, err := m.state.demand(cache)
-	if err != nil {
-		return supply{}, refuse(err, connect.CodeNotFound)
-	}
-	return m.supply(ctx, d.cloudRegion)
-}
-
 // policy returns the present policy for choosing VMs.
 func (m *Manager) policy() plan.Policy {
 	return plan.Policy{
@@ -73,10 +64,7 @@ func (m *Manager) room() *uint64 {
 func (c *state) spec(v *vm, transport string) allocator.VMSpec {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return allocator.VMSpec{
-		ID: v.id, Memory: v.Memory, Cores: v.Cores, Transport: transport,
-		Kind: v.kind(),
-	}
+	return allocator.VMSpec{ID: v.id, Memory: v.Memory, Cores: v.Cores, Transport: transport, Kind: v.kind()}
 }
 
 // decide records a decision, which replaces the last one of its kind. Called under mu.
@@ -95,10 +83,10 @@ func (s service) ListOffers(ctx context.Context, req *connect.Request[managerv1.
 	if err != nil {
 		return nil, err
 	}
-	from = s.m.state.withPools(from, s.m.opts.Transport)
-	answer := &managerv1.ListOffersResponse{
-		CloudRegion: from.region, MigrationBytesPerSecond: from.policy.MigrationRate,
-	}
+	s.m.state.mu.Lock()
+	from = s.m.state.withWarm(from, s.m.opts.Transport, false)
+	s.m.state.mu.Unlock()
+	answer := &managerv1.ListOffersResponse{CloudRegion: from.region, MigrationBytesPerSecond: from.policy.MigrationRate}
 	for _, o := range from.offers {
 		answer.Offers = append(answer.Offers, &managerv1.Offer{
 			Type: o.Type, Spot: o.Spot, Memory: o.Memory, Cores: uint32(o.Cores), Distance: uint32(o.Distance),
@@ -107,13 +95,6 @@ func (s service) ListOffers(ctx context.Context, req *connect.Request[managerv1.
 		})
 	}
 	return connect.NewResponse(answer), nil
-}
-
-// withPools is withWarm without mu held.
-func (c *state) withPools(s supply, transport string) supply {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.withWarm(s, transport, false)
 }
 
 // market returns the allocator's simulated market; nil if it has none.

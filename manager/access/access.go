@@ -130,7 +130,10 @@ type Client = managerv1connect.ManagerServiceClient
 
 // Dial returns a client of a manager without tokens and TLS at addr, a host:port or a URL.
 // The first call connects.
-func Dial(addr string) Client { return dial(addr, api.HTTPClient, "") }
+func Dial(addr string) Client {
+	client, _ := DialWith(addr, Credentials{}) // does not fail without credentials
+	return client
+}
 
 // DialWith is Dial with credentials. A host:port is dialled over TLS if they name
 // certificates.
@@ -139,29 +142,26 @@ func DialWith(addr string, c Credentials) (Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("manager %s: %w", addr, err)
 	}
-	client := api.HTTPClient
+	scheme, client := "http://", api.HTTPClient
 	if config != nil {
-		client = api.NewHTTPClient(config)
+		scheme, client = "https://", api.NewHTTPClient(config)
 		client.Transport.(*http.Transport).DialTLSContext = c.dialer(config)
-		if !strings.Contains(addr, "://") {
-			addr = "https://" + addr
-		}
+	}
+	if !strings.Contains(addr, "://") {
+		addr = scheme + addr
 	}
 	if strings.ContainsAny(c.Token, "\r\n") {
 		return nil, errors.New("token: it has several lines")
 	}
-	if c.Token != "" && !c.Insecure && overheard(addr) {
-		return nil, fmt.Errorf("manager %s: a token is not shown to another machine over plain HTTP: use https, or set $%s", addr, InsecureEnv)
+	if c.Token != "" && !c.Insecure && readable(addr) {
+		return nil, fmt.Errorf("manager %s: a token is not sent to another machine over plain HTTP: use https, or set $%s", addr, InsecureEnv)
 	}
-	return dial(addr, client, c.Token), nil
+	return managerv1connect.NewManagerServiceClient(client, addr, connect.WithInterceptors(interceptor{c.Token})), nil
 }
 
-// overheard reports whether data sent to addr can be read on the network.
-func overheard(addr string) bool {
-	if !strings.Contains(addr, "://") {
-		addr = "http://" + addr
-	}
-	u, err := url.Parse(addr)
+// readable reports whether data sent to a URL can be read on the network.
+func readable(to string) bool {
+	u, err := url.Parse(to)
 	return err != nil || u.Scheme != "https" && !Loopback(u.Host)
 }
 
@@ -171,13 +171,6 @@ func Loopback(addr string) bool {
 	host, _, err := net.SplitHostPort(addr)
 	ip := net.ParseIP(host)
 	return err == nil && (host == "localhost" || ip != nil && ip.IsLoopback())
-}
-
-func dial(addr string, client *http.Client, token string) Client {
-	if !strings.Contains(addr, "://") {
-		addr = "http://" + addr
-	}
-	return managerv1connect.NewManagerServiceClient(client, addr, connect.WithInterceptors(interceptor{token}))
 }
 
 // interceptor adds the token to a client's calls, and types to their errors.

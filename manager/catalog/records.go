@@ -27,21 +27,13 @@ func vmKey(order uint64) string {
 // Changes are records that [Store.Apply] writes together. A nil record deletes.
 type Changes map[string][]byte
 
-// VM changes the record of the VM with sequence number order.
+// VM changes the record of the VM with sequence number order; nil deletes it.
 func (c Changes) VM(order uint64, p *catalogv1.Vm) error {
-	if p == nil {
-		c[vmKey(order)] = nil
-		return nil
-	}
 	return c.put(vmKey(order), p)
 }
 
-// Cache changes the record of a cache.
+// Cache changes the record of a cache; nil deletes it.
 func (c Changes) Cache(id string, p *catalogv1.Cache) error {
-	if p == nil {
-		c[cachePrefix+id] = nil
-		return nil
-	}
 	return c.put(cachePrefix+id, p)
 }
 
@@ -57,8 +49,12 @@ func (c Changes) LaunchKey(key string) { c[tokenKey] = []byte(key) }
 // Epoch changes the epoch of the manager.
 func (c Changes) Epoch(epoch uint64) { c[epochKey] = binary.BigEndian.AppendUint64(nil, epoch) }
 
-// put stores a message. An empty one is stored as an empty record, not as nil.
+// put stores a message; nil deletes. An empty one is stored as an empty record, not as nil.
 func (c Changes) put(key string, p proto.Message) (err error) {
+	if !p.ProtoReflect().IsValid() { // a nil pointer
+		c[key] = nil
+		return nil
+	}
 	c[key], err = proto.MarshalOptions{}.MarshalAppend([]byte{}, p)
 	return err
 }
