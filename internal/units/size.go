@@ -47,19 +47,13 @@ func ParseSizes(texts []string) ([]int, error) {
 }
 
 func unitOf(suffix string) (int64, bool) {
-	switch strings.ToUpper(suffix) {
-	case "", "B":
-		return 1, true
-	case "K", "KB", "KIB":
-		return 1 << 10, true
-	case "M", "MB", "MIB":
-		return 1 << 20, true
-	case "G", "GB", "GIB":
-		return 1 << 30, true
-	case "T", "TB", "TIB":
-		return 1 << 40, true
+	suffix = strings.ToUpper(suffix)
+	for _, u := range suffixes {
+		if letter := u.name[:1]; suffix == letter || suffix == letter+"B" || suffix == letter+"IB" {
+			return u.unit, true
+		}
 	}
-	return 0, false
+	return 1, suffix == "" || suffix == "B"
 }
 
 // String formats the size with up to two decimals in the largest unit that is not larger than

@@ -156,7 +156,7 @@ func Parse(data []byte) (*Model, error) {
 		return nil, err
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("something follows the model")
+		return nil, errors.New("there is text after the model; want one JSON object")
 	}
 	return m, m.Check()
 }

@@ -76,7 +76,7 @@ func TestLoadRefuses(t *testing.T) {
 		{`"q":2`, `"q":1`, "want 1,0,1,2"},
 		{`"mops":1}`, `"mops":1,"p99":3}`, "unknown field"},
 		{`"measurements":[`, `"measurements":[null,`, "measurement 0 is null"},
-		{"]}\n", "]}\n{}", "something follows"},
+		{"]}\n", "]}\n{}", "text after the model"},
 		{"]}\n", "", "EOF"},
 	} {
 		bad := bytes.Replace(good, []byte(tc.old), []byte(tc.new), 1)

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -187,13 +188,10 @@ func (v *volume) anyDistance() bool {
 
 // spaceFor returns the part of the space that the client can use.
 func (v *volume) spaceFor(q Query) Space {
-	limit := func(measured, asked int) int {
-		if asked > 0 {
-			return min(measured, asked)
-		}
-		return measured
+	s := Space{
+		C: min(v.ClientCores, cmp.Or(q.ClientCores, v.ClientCores)), B: BatchLimit(max(1, q.RecordSize)),
+		Q: min(v.QueueDepth, cmp.Or(q.QueueDepth, v.QueueDepth)),
 	}
-	s := Space{C: limit(v.ClientCores, q.ClientCores), B: BatchLimit(max(1, q.RecordSize)), Q: limit(v.QueueDepth, q.QueueDepth)}
 	s.Opt = min(v.Opt, s.Q)
 	return s
 }

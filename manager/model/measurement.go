@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"math"
+	"slices"
 )
 
 // Point is the measurement of one configuration.
@@ -116,7 +117,7 @@ func (m *Measurement) Next() (Config, bool) {
 		if i++; i <= len(m.Points) {
 			continue
 		}
-		if m.Threads > 0 && at.C+at.S > m.Threads || m.ended(at) {
+		if _, ended := m.before(at); ended || m.Threads > 0 && at.C+at.S > m.Threads {
 			m.Points = append(m.Points, Point{Config: at, Skipped: true})
 			continue
 		}
@@ -143,47 +144,22 @@ func (m *Measurement) Report(at Config, read, write Performance) error {
 // line for good.
 func (m *Measurement) Doubtful(at Config, read, write Performance) bool {
 	now := Point{Config: at, Read: read, Write: write}
-	for _, before := range m.before(at) {
-		if before != nil && !now.improves(before) {
-			return true
-		}
-	}
-	return false
+	last, _ := m.before(at)
+	return slices.ContainsFunc(last[:], func(p *Point) bool { return p != nil && !now.improves(p) })
 }
 
 // before returns the last points measured before a configuration along c, s, b and q; nil
-// where there is none.
-func (m *Measurement) before(at Config) (last [4]*Point) {
-	for i := range m.Points {
-		if p := &m.Points[i]; !p.Skipped {
-			if along, ok := p.along(at); ok {
-				last[along] = p
-			}
-		}
-	}
-	return last
-}
-
-// ended reports whether a configuration lies, along one of the axes, beyond one that gained
-// nothing over the one before it (R64): neither throughput nor latency, of neither reads
-// nor writes (A22).
-func (m *Measurement) ended(at Config) bool {
-	var last [4]*Point // last measured points before at, along c, s, b and q
+// where there is none. ended says that one of those before it gained nothing over its
+// predecessor (R64): neither throughput nor latency, of neither reads nor writes (A22).
+func (m *Measurement) before(at Config) (last [4]*Point, ended bool) {
 	for i := range m.Points {
 		p := &m.Points[i]
-		if p.Skipped {
-			continue
+		if along, ok := p.along(at); ok && !p.Skipped {
+			ended = ended || last[along] != nil && !p.improves(last[along])
+			last[along] = p
 		}
-		along, ok := p.along(at)
-		if !ok {
-			continue
-		}
-		if last[along] != nil && !p.improves(last[along]) {
-			return true
-		}
-		last[along] = p
 	}
-	return false
+	return last, ended
 }
 
 // along returns the one axis on which a point lies before a configuration. Batches of one

@@ -77,9 +77,11 @@ func NewSurface(space Space, measured map[Config]Performance) (*Surface, error) 
 	for i := range f.cells {
 		f.cells[i] = unknown
 	}
+	whole := space // with all queue depths
+	whole.Opt = 1
 	for at, p := range measured {
 		ci, si, bi, qi, ok := f.index(at)
-		if !ok || at != at.alias() || !space.from1().Contains(at) {
+		if !ok || at != at.alias() || !whole.Contains(at) {
 			return nil, fmt.Errorf("model: %v is not measured in this space", at)
 		}
 		if !(p.LatencyUs > 0 && p.Mops > 0) || math.IsInf(p.LatencyUs, 1) || math.IsInf(p.Mops, 1) {
@@ -100,12 +102,6 @@ func NewSurface(space Space, measured map[Config]Performance) (*Surface, error) 
 		f.best = append(f.best, bestOf(f.cells[i:i+per]))
 	}
 	return f, nil
-}
-
-// from1 returns the space with all queue depths.
-func (s Space) from1() Space {
-	s.Opt = 1
-	return s
 }
 
 // Space returns the space of the surface.
