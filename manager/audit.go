@@ -72,7 +72,7 @@ func (m *Manager) takeBack(s stray, v node.VM) {
 	ctx, cancel := context.WithTimeout(context.Background(), terminateTimeout)
 	defer cancel()
 	err := m.disconnect(ctx, v, s.cache, s.grant)
-	m.opts.Logger.Warn("grant taken back that no cache has", "vm", s.vm, "cache", s.cache, "grant", s.grant, "err", err)
+	m.opts.Logger.Warn("grant without a cache taken back", "vm", s.vm, "cache", s.cache, "grant", s.grant, "err", err)
 }
 
 func (m *Manager) grantsOf(v node.VM) ([]*serverv1.Grant, error) {

@@ -232,7 +232,7 @@ func (m *Manager) monitor() {
 			return
 		}
 		if late := time.Since(asked) - wait; late > m.opts.Heartbeat {
-			m.opts.Logger.Warn("manager stood still", "for", late)
+			m.opts.Logger.Warn("manager was delayed: heartbeats and leases get more time", "for", late)
 			m.state.postpone(late)
 		}
 		if due {
@@ -269,7 +269,7 @@ func (m *Manager) fail(id string, only *vm, reason string) {
 		return // it was lost before
 	}
 	m.counts.note(func(n *Metrics) { n.Failed++ })
-	m.opts.Logger.Warn("VM is gone", "vm", v.id, "reason", reason)
+	m.opts.Logger.Warn("VM failed", "vm", v.id, "reason", reason)
 	if v.launched {
 		ctx, cancel := context.WithTimeout(context.Background(), terminateTimeout)
 		defer cancel()

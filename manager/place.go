@@ -157,7 +157,7 @@ func (d demand) tooLarge(none *plan.NoneError, s supply) error {
 	if none.Offers > 0 {
 		most := s.largest()
 		if most > 0 && most < d.regionSize && none.Servers == 0 && !d.shrinks {
-			return &api.CapacityError{What: "a region: one VM", Asked: d.regionSize, Available: most, Why: none.Explanation.String()}
+			return &api.CapacityError{What: "one region on one VM", Asked: d.regionSize, Available: most, Why: none.Explanation.String()}
 		}
 		what += fmt.Sprintf(", and %d VM types", none.Offers)
 		if room := s.policy.Room; room != nil && *room < none.Asked {

@@ -199,10 +199,10 @@ func (w want) placeWhole(req *managerv1.ReallocateRequest, p placement, err erro
 		return placement{}, false
 	}
 	stay, move := w.price+w.priceOf(p), one.priceOf(instead)
-	reason := fmt.Sprintf("all of the cache for %v, in the place of what it has and more for %v", move, stay)
+	reason := fmt.Sprintf("moved as a whole, the cache costs %v; with more VMs beside its own, %v", move, stay)
 	switch {
 	case err != nil:
-		reason = "there is no memory to add to what the cache has"
+		reason = "there is too little memory beside the cache's VMs"
 	case move >= stay || float64(move) > float64(stay)*(1-w.s.economy.MinSaving):
 		return placement{}, false
 	}
@@ -292,7 +292,7 @@ func (ca *cache) current(change uint64) error {
 		last = max(last, s.change)
 	}
 	if change <= last {
-		return fmt.Errorf("cache %s: change %d %w, after %d", ca.id, change, errStale, last)
+		return fmt.Errorf("cache %s: change %d %w: the last one is %d", ca.id, change, errStale, last)
 	}
 	return nil
 }

@@ -141,11 +141,11 @@ func (m *Manager) keepSetting() error {
 				m.opts.Logger.Warn("the state directory was used with another "+what, "directory", m.opts.State, "then", then, "now", now)
 			}
 		}
-		warn("address: servers and clients of then still call that", was.GetUrl(), is.GetUrl())
-		warn("transport: caches of then keep theirs", was.GetTransport(), is.GetTransport())
-		warn("cloud region: caches of then keep theirs", was.GetCloudRegion(), is.GetCloudRegion())
+		warn("address: earlier servers and clients still call it", was.GetUrl(), is.GetUrl())
+		warn("transport: earlier caches keep theirs", was.GetTransport(), is.GetTransport())
+		warn("cloud region: earlier caches keep theirs", was.GetCloudRegion(), is.GetCloudRegion())
 		if was.GetAllocator() && !is.GetAllocator() {
-			m.opts.Logger.Warn("the state directory was used with an allocator, and there is none now: VMs that it has launched count as failed, and nobody ends them", "directory", m.opts.State)
+			m.opts.Logger.Warn("the state directory was used with an allocator, and there is none now: its VMs count as failed, and are not terminated", "directory", m.opts.State)
 		}
 	}
 	changes := catalog.Changes{}

@@ -34,7 +34,7 @@ func (e *Economy) ensureDefaults() error {
 	e.MinSaving = cmp.Or(e.MinSaving, 0.1)
 	e.Dwell = cmp.Or(e.Dwell, 10*time.Minute)
 	if !(e.MinSaving > 0 && e.MinSaving <= 1) || e.Dwell < 0 {
-		return fmt.Errorf("manager: moves that save %v after %v: want more than 0, up to 1, and no less than 0s", e.MinSaving, e.Dwell)
+		return fmt.Errorf("manager: minimum saving %v, dwell %v: want a saving above 0, up to 1, and a dwell of 0s or more", e.MinSaving, e.Dwell)
 	}
 	return nil
 }
@@ -83,7 +83,7 @@ func (m *Manager) considerMoves(ctx context.Context) {
 		told, err := m.consider(s)
 		m.counts.note(func(n *Metrics) { n.MovesAsked += uint64(len(told)) })
 		for _, t := range told {
-			m.opts.Logger.Info("cache is told to move", "cache", t.cache, "vms", strings.Join(t.vms, " "), "reason", t.reason)
+			m.opts.Logger.Info("cache is asked to move", "cache", t.cache, "vms", strings.Join(t.vms, " "), "reason", t.reason)
 		}
 		if err != nil {
 			return // the manager ends
@@ -285,12 +285,12 @@ func (v view) better(e Economy, within reach) advice {
 	case len(leave) == 0:
 		return advice{}
 	case len(brief) > 0:
-		return advice{leave: leave, urgent: true, reason: "VMs of the type are reclaimed soon", decision: decision}
+		return advice{leave: leave, urgent: true, reason: "VMs of this type are expected to be reclaimed soon", decision: decision}
 	case saving <= 0 || part < e.MinSaving:
-		reason := fmt.Sprintf("stay: of %v %v could be saved, which is less than %.0f%%", v.price, max(0, saving), 100*e.MinSaving)
+		reason := fmt.Sprintf("stay: a move saves %v of %v, less than %.0f%%", max(0, saving), v.price, 100*e.MinSaving)
 		return advice{decision: aboutMove(decision, reason)}
 	}
-	reason := fmt.Sprintf("others cost %v less of %v", saving, v.price)
+	reason := fmt.Sprintf("other VMs save %v of %v", saving, v.price)
 	return advice{leave: leave, reason: reason, decision: aboutMove(decision, reason)}
 }
 
@@ -374,7 +374,7 @@ func (ca *cache) worth(avoid []string, p placement, e Economy) error {
 	}
 	if float64(then) > float64(now)*(1-e.MinSaving) {
 		ca.move = nil
-		return fmt.Errorf("cache %s: %v in the place of %v %w", ca.id, then, now, errNotWorth)
+		return fmt.Errorf("cache %s: %v instead of %v %w", ca.id, then, now, errNotWorth)
 	}
 	return nil
 }

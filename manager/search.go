@@ -125,7 +125,7 @@ func (s *searcher) search(slo *managerv1.Slo, transport string, client *managerv
 	for _, c := range configs {
 		// A catalog with an invalid configuration could not be loaded.
 		if err := checkConfiguration(c, slo.GetRecordSize()); err != nil {
-			return nil, api.Refuse(connect.CodeInternal, fmt.Errorf("found for the slo: %w", err))
+			return nil, api.Refuse(connect.CodeInternal, fmt.Errorf("configuration found for the slo: %w", err))
 		}
 	}
 	return configs, nil

@@ -51,7 +51,7 @@ func (s service) Reallocate(ctx context.Context, req *connect.Request[managerv1.
 
 // Settle fails with NotFound, InvalidArgument (also for a grant that is named twice, or
 // with more regions than it has), FailedPrecondition (an unknown grant, or a change that
-// came too late) or ResourceExhausted (a VM has too few cores for the configuration). It
+// is outdated) or ResourceExhausted (a VM has too few cores for the configuration). It
 // does not fail because a VM has failed or does not answer.
 func (s service) Settle(ctx context.Context, req *connect.Request[managerv1.SettleRequest]) (*connect.Response[managerv1.SettleResponse], error) {
 	return changing(ctx, s.m, req, s.m.settle)

@@ -15,7 +15,7 @@ import (
 
 // Errors of a well-formed Settle.
 var (
-	errGrant = errors.New("is none of the cache's")
+	errGrant = errors.New("does not belong to the cache")
 	errCores = errors.New("too few cores")
 	// errSettled is a repetition of a Settle that has succeeded, which is no failure.
 	errSettled = errors.New("settled already")
@@ -71,7 +71,7 @@ func (c *state) settle(req *managerv1.SettleRequest, at time.Time) (_ []*grant, 
 		case change == ca.change:
 			return nil, errSettled
 		case change < ca.change:
-			return nil, fmt.Errorf("cache %s: change %d %w, after %d", ca.id, change, errStale, ca.change)
+			return nil, fmt.Errorf("cache %s: change %d %w: the last one is %d", ca.id, change, errStale, ca.change)
 		}
 	}
 	now, dropped, later, err := ca.choose(req)
@@ -146,7 +146,7 @@ func (ca *cache) choose(req *managerv1.SettleRequest) (now []settled, dropped, l
 		case s == nil:
 			return nil, nil, nil, fmt.Errorf("grant %.40q %w", n.GetId(), errGrant)
 		case n.GetRegions() < 1 || n.GetRegions() > s.regions:
-			return nil, nil, nil, fmt.Errorf("grant %s: %d regions: want 1 to the %d that it has", s.id, n.GetRegions(), s.regions)
+			return nil, nil, nil, fmt.Errorf("grant %s: %d regions: want 1 to %d", s.id, n.GetRegions(), s.regions)
 		}
 		seen[s.id] = true
 		delete(left, s.id)

@@ -85,10 +85,10 @@ func TestManagerWaitsForCatalog(t *testing.T) {
 	<-time.After(time.Until(due) + 200*time.Millisecond)
 	m.state.mu.Unlock()
 	for what := range said {
-		if what == "manager stood still" {
+		if what == "manager was delayed: heartbeats and leases get more time" {
 			return
 		}
-		if what == "VM is gone" {
+		if what == "VM failed" {
 			t.Fatal("a server is held to what nobody could hear")
 		}
 	}

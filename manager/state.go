@@ -86,7 +86,7 @@ var (
 	errUnknownCache = errors.New("no cache")
 	errUnknownVM    = errors.New("no VM")
 	errLeaving      = errors.New("is about to leave")
-	errStale        = errors.New("came too late")
+	errStale        = errors.New("is outdated")
 )
 
 // newState returns an empty state. It calls broken if the store fails; broken must not

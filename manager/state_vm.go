@@ -62,7 +62,7 @@ func (v *vm) usable() error {
 	case !v.leaves.IsZero():
 		return fmt.Errorf("VM %s %w: %s", v.id, errLeaving, v.leaving)
 	case v.unheard:
-		return fmt.Errorf("VM %s is not heard", v.id)
+		return fmt.Errorf("VM %s sends no heartbeats", v.id)
 	}
 	return nil
 }
@@ -87,7 +87,7 @@ func (c *state) register(info node.VM, registrant string, deadline time.Time) (e
 	v := c.vms[info.ID]
 	switch {
 	case v == nil && strings.HasPrefix(info.ID, launchedPrefix):
-		return fmt.Errorf("VM %s was launched for a cache that is gone", info.ID)
+		return fmt.Errorf("VM %s was launched for a cache that no longer exists", info.ID)
 	case v != nil && v.ControlURL != "" && v.launched:
 		if v.ControlURL != info.ControlURL {
 			return fmt.Errorf("VM %s is registered already, at %s", info.ID, v.ControlURL)
@@ -254,7 +254,7 @@ func (c *state) overdue(now time.Time) []loss {
 	var all []loss
 	for _, v := range c.vms {
 		if !v.leaves.IsZero() && !now.Before(v.leaves) {
-			all = append(all, loss{v, "time is up: " + v.leaving})
+			all = append(all, loss{v, "deadline passed: " + v.leaving})
 		}
 	}
 	slices.SortFunc(all, func(a, b loss) int { return strings.Compare(a.vm.id, b.vm.id) })

@@ -119,7 +119,7 @@ func (m *Manager) cloudRegion() string {
 func (s service) ChangeMarket(_ context.Context, req *connect.Request[managerv1.ChangeMarketRequest]) (*connect.Response[managerv1.ChangeMarketResponse], error) {
 	k := s.m.market()
 	if k == nil {
-		return nil, api.Refuse(connect.CodeFailedPrecondition, errors.New("this manager's VMs are not sold by a simulated market"))
+		return nil, api.Refuse(connect.CodeFailedPrecondition, errors.New("this manager has no simulated market"))
 	}
 	err := changeMarket(k, req.Msg)
 	switch {

@@ -151,7 +151,7 @@ func DialWith(addr string, c Credentials) (Client, error) {
 		addr = scheme + addr
 	}
 	if strings.ContainsAny(c.Token, "\r\n") {
-		return nil, errors.New("token: it has several lines")
+		return nil, errors.New("token has line breaks: want one line")
 	}
 	if c.Token != "" && !c.Insecure && readable(addr) {
 		return nil, fmt.Errorf("manager %s: a token is not sent to another machine over plain HTTP: use https, or set $%s", addr, InsecureEnv)

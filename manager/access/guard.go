@@ -244,7 +244,7 @@ func ParseTokens(text string) ([]Token, error) {
 			err = t.check()
 		}
 		if err == nil && slices.ContainsFunc(all, func(o Token) bool { return o.Name == t.Name || o.Secret == t.Secret }) {
-			err = fmt.Errorf("token %.40q is there already", t.Name)
+			err = fmt.Errorf("token %.40q: its name or its secret is in the file already", t.Name)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("line %d: %w", i+1, err)
@@ -252,7 +252,7 @@ func ParseTokens(text string) ([]Token, error) {
 		all = append(all, t)
 	}
 	if len(all) == 0 {
-		return nil, errors.New("no tokens: nobody could call")
+		return nil, errors.New("no tokens: want a line of name, roles, expiry and token")
 	}
 	return all, nil
 }

@@ -31,7 +31,7 @@ func OpenTokenFile(path string, log *slog.Logger) (*TokenFile, error) {
 		return nil, fmt.Errorf("tokens: %w", err)
 	}
 	if f.seen.Mode().Perm()&0o077 != 0 {
-		log.Warn("others may read the tokens", "file", path, "mode", f.seen.Mode().Perm().String())
+		log.Warn("token file can be read by other users: restrict its mode to 0600", "file", path, "mode", f.seen.Mode().Perm().String())
 	}
 	return f, nil
 }
@@ -47,7 +47,7 @@ func (f *TokenFile) at(now time.Time) []Token {
 	}
 	f.next = now.Add(tokenFileEvery)
 	if err := f.read(); err != nil {
-		f.log.Error("tokens not read again: the previous ones stay valid", "err", err)
+		f.log.Error("token file not read: its previous tokens stay valid", "err", err)
 	}
 	return f.tokens
 }

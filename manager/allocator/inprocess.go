@@ -79,7 +79,7 @@ func (a *InProcess) Launch(_ context.Context, spec VMSpec) error {
 	}
 	if !a.keep(n) {
 		a.giveBack(spec.ID, spec.Memory)
-		return errors.Join(errors.New("in-process allocator: closed"), n.Close())
+		return errors.Join(errors.New("in-process allocator is closed"), n.Close())
 	}
 	if err := a.manager().Register(n.VM()); err != nil {
 		return errors.Join(err, a.Terminate(context.Background(), spec.ID))

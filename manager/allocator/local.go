@@ -147,7 +147,7 @@ func (a *Local) Launch(ctx context.Context, spec VMSpec) error {
 	}
 	url := a.manager().URL()
 	if url == "" {
-		return errors.New("local allocator: the manager is not served: set its URL")
+		return errors.New("local allocator: the manager is not served yet: set its URL")
 	}
 	if err := a.buy(spec); err != nil {
 		return err

@@ -34,7 +34,7 @@ func (l *lastLine) Write(p []byte) (int, error) {
 func (l *lastLine) end() {
 	if text := strings.TrimSpace(string(l.rest)); text != "" {
 		l.line = text
-		l.log.Warn("cache server says", "line", text)
+		l.log.Warn("cache server output", "line", text)
 	}
 	l.rest = l.rest[:0]
 }

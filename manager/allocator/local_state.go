@@ -170,7 +170,7 @@ func (a *Local) restore(id string) error {
 		return err
 	}
 	if f.ID != id || f.Which.PID < 1 || f.Memory > node.MaxMemory {
-		return fmt.Errorf("its file says %.200s", content)
+		return fmt.Errorf("process file: want VM %s with its pid and memory, have %.200s", id, content)
 	}
 	h, err := openProcess(f.Which.PID)
 	if err != nil {

@@ -68,7 +68,7 @@ func stampOf(pid int) (processStamp, error) {
 	const start = 22 - 3
 	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
 	if len(fields) <= start {
-		return processStamp{}, fmt.Errorf("/proc says %.200q", stat)
+		return processStamp{}, fmt.Errorf("process status: want more than %d fields, have %.200q", start, stat)
 	}
 	ticks, err := strconv.ParseUint(fields[start], 10, 64)
 	return processStamp{PID: pid, Start: ticks, Boot: strings.TrimSpace(string(boot))}, err

@@ -81,9 +81,9 @@ func (e *TokenError) Error() string {
 	case TokenRole:
 		return fmt.Sprintf("token %s is not for this call, which needs the role %s", e.Name, strings.Join(e.Roles, " or "))
 	case TokenVM:
-		return fmt.Sprintf("token %s does not speak for VM %.40q", e.Name, e.VM)
+		return fmt.Sprintf("token %s is not for VM %.40q", e.Name, e.VM)
 	}
-	return "the token is not known"
+	return "the token is unknown"
 }
 
 // Refuse returns the error of a call: code, err's text, and as a detail err's type with

@@ -106,7 +106,7 @@ func (s *Pebble) checkFormat() error {
 	case entries == 0:
 		return s.Apply(map[string][]byte{formatKey: []byte(formatValue)})
 	case format != formatValue:
-		return fmt.Errorf("%w: it says %.40q, want %q", ErrFormat, format, formatValue)
+		return fmt.Errorf("%w: format %.40q, want %q", ErrFormat, format, formatValue)
 	}
 	return nil
 }

@@ -81,13 +81,13 @@ func (c *Contents) record(key string, value []byte) (err error) {
 	case strings.HasPrefix(key, vmPrefix):
 		p := new(catalogv1.Vm)
 		if err = proto.Unmarshal(value, p); err == nil && (key != vmKey(p.GetOrder()) || p.GetFailed() != "") {
-			err = fmt.Errorf("it is of VM %.40q of order %d", p.GetVm().GetId(), p.GetOrder())
+			err = fmt.Errorf("contents are of VM %.40q, order %d", p.GetVm().GetId(), p.GetOrder())
 		}
 		c.VMs = append(c.VMs, p)
 	case strings.HasPrefix(key, cachePrefix):
 		p := new(catalogv1.Cache)
 		if err = proto.Unmarshal(value, p); err == nil && key != cachePrefix+p.GetId() {
-			err = fmt.Errorf("it is of cache %.40q", p.GetId())
+			err = fmt.Errorf("contents are of cache %.40q", p.GetId())
 		}
 		c.Caches = append(c.Caches, p)
 	case key == tokenKey:
@@ -97,7 +97,7 @@ func (c *Contents) record(key string, value []byte) (err error) {
 	case key == settingKey:
 		err = proto.Unmarshal(value, &c.Setting)
 	case key == epochKey && len(value) != 8:
-		err = fmt.Errorf("it has %d bytes: want 8", len(value))
+		err = fmt.Errorf("%d bytes: want 8", len(value))
 	case key == epochKey:
 		c.Epoch = binary.BigEndian.Uint64(value)
 	case key != formatKey:

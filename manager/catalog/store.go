@@ -68,7 +68,7 @@ func CheckDir(state string) error {
 		}
 	}
 	if others != "" {
-		return fmt.Errorf("%w: %s holds no manager's catalog, but %s", ErrFormat, state, others)
+		return fmt.Errorf("%w: %s has no manager's catalog, but contains %s", ErrFormat, state, others)
 	}
 	return nil
 }

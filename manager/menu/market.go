@@ -78,7 +78,7 @@ var (
 	ErrUnknownVM   = errors.New("no such VM was sold")
 	ErrSoldOut     = errors.New("sold out")
 	ErrClosed      = errors.New("the market is closed")
-	ErrNotSpot     = errors.New("no spot VM")
+	ErrNotSpot     = errors.New("not a spot VM")
 )
 
 // Market sells VMs. Its methods are safe for concurrent use.
@@ -327,7 +327,7 @@ func (m *Market) Reclaim(id string) error {
 		return err
 	}
 	if !v.kind.Spot {
-		return fmt.Errorf("VM %s, %v: %w: it is not taken back, but it may fail", id, v.kind.Kind, ErrNotSpot)
+		return fmt.Errorf("VM %s, %v: %w: only spot VMs are reclaimed", id, v.kind.Kind, ErrNotSpot)
 	}
 	m.events.VMReclaimed(id, time.Duration(v.kind.sold.Spot.Notice))
 	return nil

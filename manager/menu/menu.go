@@ -187,7 +187,7 @@ func (m Menu) check() error {
 	names := make(map[string]bool)
 	for _, t := range m.Types {
 		if names[t.Name] {
-			return fmt.Errorf("type %q is there twice", t.Name)
+			return fmt.Errorf("type %q is listed twice", t.Name)
 		}
 		names[t.Name] = true
 		if err := t.check(); err != nil {
@@ -206,7 +206,7 @@ func (t Type) check() error {
 	case t.Cores < 0 || t.Cores > maxCores:
 		return fmt.Errorf("cores %d: want 0 to %d", t.Cores, maxCores)
 	case len(t.Sold) == 0 || len(t.Sold) > maxSold:
-		return fmt.Errorf("sold %d times: want 1 to %d", len(t.Sold), maxSold)
+		return fmt.Errorf("sold in %d places: want 1 to %d", len(t.Sold), maxSold)
 	}
 	places := make(map[Kind]bool)
 	for _, s := range t.Sold {

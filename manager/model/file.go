@@ -80,7 +80,7 @@ func (m *Model) Add(n *Measurement) (*Measurement, error) {
 			continue
 		}
 		if o.Network != n.Network || o.ClientCores != n.ClientCores || o.QueueDepth != n.QueueDepth || o.Threads != n.Threads {
-			return nil, fmt.Errorf("model: records of %d bytes at distance %d were measured with up to %d client cores, queue depth %d, %d threads and network %q: begin another file, or go on with these",
+			return nil, fmt.Errorf("model: records of %d bytes at distance %d were measured with up to %d client cores, queue depth %d, %d threads and network %q: use another file, or the same bounds",
 				o.RecordSize, o.Distance, o.ClientCores, o.QueueDepth, o.Threads, o.Network)
 		}
 		return o, nil

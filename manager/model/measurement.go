@@ -83,14 +83,14 @@ func (m *Measurement) Check() error {
 		}
 	}
 	if m.Opt != m.opt() {
-		return fmt.Errorf("opt %d: the points say %d", m.Opt, m.opt())
+		return fmt.Errorf("opt %d: the points give %d", m.Opt, m.opt())
 	}
 	return nil
 }
 
 func (p Performance) check() error {
 	if !(p.LatencyUs > 0 && p.LatencyUs <= math.MaxFloat64 && p.Mops > 0 && p.Mops <= math.MaxFloat64) {
-		return fmt.Errorf("a latency of %v us and %v Mop/s", p.LatencyUs, p.Mops)
+		return fmt.Errorf("latency %v us, throughput %v Mop/s: want finite numbers above 0", p.LatencyUs, p.Mops)
 	}
 	return nil
 }
@@ -129,10 +129,10 @@ func (m *Measurement) Next() (Config, bool) {
 // Report adds the figures of the configuration that Next returned.
 func (m *Measurement) Report(at Config, read, write Performance) error {
 	if next, ok := m.Next(); !ok || next != at {
-		return fmt.Errorf("model: %v was measured, but %v comes next", at, next)
+		return fmt.Errorf("model: result of configuration %v, want that of the next one, %v", at, next)
 	}
 	if err := errors.Join(read.check(), write.check()); err != nil {
-		return fmt.Errorf("model: measured of %v: %w", at, err)
+		return fmt.Errorf("model: result of configuration %v: %w", at, err)
 	}
 	m.Points = append(m.Points, Point{Config: at, Read: read, Write: write})
 	m.Opt = m.opt()

@@ -82,7 +82,7 @@ func NewSurface(space Space, measured map[Config]Performance) (*Surface, error) 
 	for at, p := range measured {
 		ci, si, bi, qi, ok := f.index(at)
 		if !ok || at != at.alias() || !whole.Contains(at) {
-			return nil, fmt.Errorf("model: %v is not measured in this space", at)
+			return nil, fmt.Errorf("model: %v is not on the grid of this space", at)
 		}
 		if !(p.LatencyUs > 0 && p.Mops > 0) || math.IsInf(p.LatencyUs, 1) || math.IsInf(p.Mops, 1) {
 			return nil, fmt.Errorf("model: %v: latency of %v us, %v Mop/s", at, p.LatencyUs, p.Mops)

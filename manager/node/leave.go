@@ -29,7 +29,7 @@ func (n *Node) Leave(ctx context.Context, mgr managerv1connect.ManagerServiceCli
 			err := n.announceLeave(ctx, mgr)
 			told = err == nil || connect.CodeOf(err) == connect.CodeNotFound
 			if !told {
-				n.opts.Logger.Warn("manager not told of leaving", "vm", n.vm.ID, "err", err)
+				n.opts.Logger.Warn("leave not announced to the manager", "vm", n.vm.ID, "err", err)
 			}
 		}
 		if n.VM().Free == n.vm.Memory || !clock.Sleep(staying, leavePoll) {

@@ -180,7 +180,7 @@ func aboutServers(servers []Server, home map[candidate]*site, used map[candidate
 		case s != won:
 			v.Reason = "another distance is chosen"
 		case srv.Fresh:
-			v.Reason = "has joined only now, and others have room"
+			v.Reason = "it has just registered, and older servers have room"
 		case srv.Share(s.Regions, s.RegionSize) > won.best.cost.price():
 			v.Reason = "dearer"
 		default:

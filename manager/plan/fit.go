@@ -101,11 +101,11 @@ func (n need) offer(o Offer) fit {
 func (n need) leave(o Offer) (int, string) {
 	switch {
 	case n.Duration == 0:
-		return 0, "a cache without an end has no spot VMs"
+		return 0, "a cache without a duration gets no spot VMs"
 	case n.MigrationRate <= 0:
-		return 0, "nobody knows how fast memory would leave it"
+		return 0, "its migration rate is unknown"
 	case o.Lifetime > 0 && o.Lifetime < n.MinLifetime:
-		return 0, fmt.Sprintf("it is expected to live %v, %v is wanted", o.Lifetime.Round(time.Second), n.MinLifetime)
+		return 0, fmt.Sprintf("expected lifetime %v, want at least %v", o.Lifetime.Round(time.Second), n.MinLifetime)
 	}
 	within := func(d time.Duration) int {
 		bytes := (d - n.Margin).Seconds() * n.MigrationRate / float64(n.RegionSize)

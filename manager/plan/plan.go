@@ -149,5 +149,5 @@ type NoneError struct {
 }
 
 func (e *NoneError) Error() string {
-	return fmt.Sprintf("no VMs for %d bytes: %d could be had of %d servers and %d VM types", e.Asked, e.Available, e.Servers, e.Offers)
+	return fmt.Sprintf("no VMs for %d bytes: %d servers and %d VM types have at most %d bytes", e.Asked, e.Servers, e.Offers, e.Available)
 }

@@ -46,13 +46,13 @@ redykv_manager_capacity_bytes 2
 # HELP redykv_manager_cost_dollars_per_hour Price of all caches, of old and new VMs while they move.
 # TYPE redykv_manager_cost_dollars_per_hour gauge
 redykv_manager_cost_dollars_per_hour 0.3
-# HELP redykv_manager_failures_total VMs that are gone.
+# HELP redykv_manager_failures_total VMs that failed.
 # TYPE redykv_manager_failures_total counter
 redykv_manager_failures_total 11
-# HELP redykv_manager_migration_bytes_per_second How fast memory leaves a VM, as caches have measured it.
+# HELP redykv_manager_migration_bytes_per_second Rate at which memory leaves a VM, as measured by caches.
 # TYPE redykv_manager_migration_bytes_per_second gauge
 redykv_manager_migration_bytes_per_second 5
-# HELP redykv_manager_moves_asked_total Times that a cache was told of cheaper VMs.
+# HELP redykv_manager_moves_asked_total Times that a cache was asked to move.
 # TYPE redykv_manager_moves_asked_total counter
 redykv_manager_moves_asked_total 9
 # HELP redykv_manager_notice_left_seconds Notice that was left when a cache had left its VM.
@@ -62,13 +62,13 @@ redykv_manager_notice_left_seconds_bucket{le="1"} 2
 redykv_manager_notice_left_seconds_bucket{le="+Inf"} 3
 redykv_manager_notice_left_seconds_sum 4
 redykv_manager_notice_left_seconds_count 3
-# HELP redykv_manager_reallocations_total Times that a cache got further VMs.
+# HELP redykv_manager_reallocations_total Times that a cache got more grants.
 # TYPE redykv_manager_reallocations_total counter
 redykv_manager_reallocations_total 8
-# HELP redykv_manager_reclaims_total VMs that were announced to go.
+# HELP redykv_manager_reclaims_total VMs that were reclaimed.
 # TYPE redykv_manager_reclaims_total counter
 redykv_manager_reclaims_total 10
-# HELP redykv_manager_refusals_total Allocations for which there was too little.
+# HELP redykv_manager_refusals_total Allocations refused for too little memory.
 # TYPE redykv_manager_refusals_total counter
 redykv_manager_refusals_total 7
 # HELP redykv_manager_suspicions_total VMs that fell silent while caches had memory there.

@@ -30,7 +30,7 @@ func (c codec) Name() string { return string(c) }
 func (c codec) Marshal(message any) ([]byte, error) {
 	m, ok := message.(proto.Message)
 	if !ok {
-		return nil, fmt.Errorf("%T is no protobuf message", message)
+		return nil, fmt.Errorf("%T is not a protobuf message", message)
 	}
 	return protojson.Marshal(m)
 }
@@ -39,10 +39,10 @@ func (c codec) Marshal(message any) ([]byte, error) {
 func (c codec) Unmarshal(data []byte, message any) error {
 	m, ok := message.(proto.Message)
 	if !ok {
-		return fmt.Errorf("%T is no protobuf message", message)
+		return fmt.Errorf("%T is not a protobuf message", message)
 	}
 	if len(data) == 0 {
-		return errors.New("want a JSON object, have nothing")
+		return errors.New("empty request: want a JSON object")
 	}
 	if err := protojson.Unmarshal(data, m); err != nil {
 		return fmt.Errorf("%.*v", maxFieldError, err)
