@@ -532,8 +532,8 @@ func (c *control) silence(d *datadriven.TestData) error {
 			return err
 		}
 	}
-	given, _ := c.manager.listen(now)
-	for _, l := range given {
+	lost, _ := c.manager.listen(now)
+	for _, l := range lost {
 		c.manager.fail(l.vm.id, l.vm, l.reason)
 	}
 	return nil

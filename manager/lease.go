@@ -111,11 +111,11 @@ func (m *Manager) expire(now time.Time) {
 	var ending sync.WaitGroup
 	defer ending.Wait()
 	ending.Go(func() { m.audit(now) })
-	given, sees := m.listen(now)
-	for _, l := range append(m.state.overdue(now), given...) {
+	lost, blind := m.listen(now)
+	for _, l := range append(m.state.overdue(now), lost...) {
 		ending.Go(func() { m.fail(l.vm.id, l.vm, l.reason) })
 	}
-	if !sees {
+	if blind {
 		return
 	}
 	abandoned, err := m.takeExpired(now)

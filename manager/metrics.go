@@ -19,7 +19,7 @@ type Metrics struct {
 	Allocated   uint64 // caches
 	Refused     uint64 // calls of Allocate refused for too little memory
 	Reallocated uint64 // caches that got more grants
-	MovesAsked  uint64 // caches that were told to move
+	MovesAsked  uint64 // caches that were asked to move
 	Reclaimed   uint64 // VMs that were reclaimed
 	Failed      uint64 // VMs that failed
 	Suspected   uint64 // VMs that fell silent and had grants
@@ -122,7 +122,7 @@ func (v *vm) state() string {
 		return "starting"
 	case !v.leaves.IsZero():
 		return "leaving"
-	case v.unheard:
+	case v.silent:
 		return "silent"
 	case v.warm:
 		return "warm"

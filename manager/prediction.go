@@ -64,7 +64,7 @@ func (m *Manager) relearn(p *catalogv1.Learnt) {
 				Lived: time.Duration(life.GetLivedMs()) * time.Millisecond, Reclaimed: int(life.GetReclaimed()),
 			})
 		}
-		l.Relive(all)
+		l.RestoreLives(all)
 	}
 }
 

@@ -99,7 +99,7 @@ type addition struct {
 }
 
 // reserveMore chooses and reserves the memory of a request, as reserve does. The grants are
-// the caller's until adopt; part and free undo reserveMore.
+// the caller's until adopt; byVM and free undo reserveMore.
 func (c *state) reserveMore(req *managerv1.ReallocateRequest, configs map[int]*managerv1.Configuration, within reach, s supply, newID func() string) (*cache, demand, addition, error) {
 	for range replanTries {
 		w, err := c.want(req, configs, s)
@@ -144,7 +144,7 @@ func (c *state) want(req *managerv1.ReallocateRequest, configs map[int]*managerv
 	defer c.mu.Unlock()
 	ca, err := c.known(req.GetCacheId())
 	if err == nil {
-		err = ca.current(req.GetChange())
+		err = ca.checkCurrent(req.GetChange())
 	}
 	if err != nil {
 		return w, err
@@ -248,11 +248,11 @@ func (c *state) reserveWanted(req *managerv1.ReallocateRequest, w want, p placem
 	switch {
 	case c.caches[ca.id] != ca:
 		return addition{}, noCache(ca.id)
-	case ca.changes != w.changes || !c.there(p, w.d):
+	case ca.changes != w.changes || !c.stillFree(p, w.d):
 		return addition{}, nil
 	}
 	if req.GetVoluntary() {
-		if err := ca.worth(req.GetAvoidVms(), p, w.s.economy); err != nil {
+		if err := ca.checkWorth(req.GetAvoidVms(), p, w.s.economy); err != nil {
 			return addition{}, err
 		}
 	}
@@ -281,9 +281,9 @@ func (ca *cache) present(avoid map[string]bool) []candidate {
 	return present
 }
 
-// current reports a Reallocate that its client has given up, or that was answered before.
+// checkCurrent reports a Reallocate that its client has given up, or that was answered before.
 // Called under mu.
-func (ca *cache) current(change uint64) error {
+func (ca *cache) checkCurrent(change uint64) error {
 	if change == 0 {
 		return nil
 	}
@@ -305,7 +305,7 @@ func (c *state) adopt(ca *cache, more addition, change uint64) (_ *managerv1.Rea
 	if c.caches[ca.id] != ca {
 		return nil, noCache(ca.id)
 	}
-	if err := errors.Join(ca.current(change), usable(more.grants)); err != nil {
+	if err := errors.Join(ca.checkCurrent(change), usable(more.grants)); err != nil {
 		return nil, err
 	}
 	for _, s := range more.grants {

@@ -22,7 +22,7 @@ func (m *Manager) release(cache string, grants []*grant, whole bool) {
 		mu        sync.Mutex
 		free      []*grant
 	)
-	for _, p := range m.state.part(grants) {
+	for _, p := range m.state.byVM(grants) {
 		releasing.Go(func() {
 			switch {
 			case p.failed && !whole:
@@ -43,7 +43,7 @@ func (m *Manager) release(cache string, grants []*grant, whole bool) {
 
 // releaseLater repeats a release that failed, with growing pauses. Until it succeeds, the
 // memory stays reserved. If the manager ends first, the next one's audit finds the grants.
-func (m *Manager) releaseLater(cache string, p parting, whole bool) {
+func (m *Manager) releaseLater(cache string, p vmGrants, whole bool) {
 	longest := max(m.opts.Heartbeat, maxReleasePause)
 	for wait := m.opts.Heartbeat; clock.Sleep(m.ctx, wait); wait = min(2*wait, longest) {
 		if m.releaseVM(m.ctx, cache, p, whole) {
@@ -60,7 +60,7 @@ const maxReleasePause = 30 * time.Second
 // other VM's server disconnects the grants. A server that does not answer fails, unless it
 // sends heartbeats and has other grants or is only slow: then releaseVM returns false. The
 // end of ctx does not make a server fail.
-func (m *Manager) releaseVM(ctx context.Context, cache string, p parting, whole bool) bool {
+func (m *Manager) releaseVM(ctx context.Context, cache string, p vmGrants, whole bool) bool {
 	call, cancel := context.WithTimeout(ctx, terminateTimeout)
 	defer cancel()
 	if p.terminate {

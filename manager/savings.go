@@ -39,7 +39,7 @@ func (e *Economy) ensureDefaults() error {
 	return nil
 }
 
-// move is a move that a cache was told to make. Guarded by state.mu.
+// move is a move that a cache was asked to make. Guarded by state.mu.
 type move struct {
 	vms    []string // to be left together
 	urgent bool     // at any price
@@ -80,10 +80,10 @@ func (m *Manager) considerMoves(ctx context.Context) {
 			}
 			continue
 		}
-		told, err := m.consider(s)
-		m.counts.note(func(n *Metrics) { n.MovesAsked += uint64(len(told)) })
-		for _, t := range told {
-			m.opts.Logger.Info("cache is asked to move", "cache", t.cache, "vms", strings.Join(t.vms, " "), "reason", t.reason)
+		requests, err := m.consider(s)
+		m.counts.note(func(n *Metrics) { n.MovesAsked += uint64(len(requests)) })
+		for _, r := range requests {
+			m.opts.Logger.Info("cache is asked to move", "cache", r.cache, "vms", strings.Join(r.vms, " "), "reason", r.reason)
 		}
 		if err != nil {
 			return // the manager ends
@@ -104,8 +104,8 @@ func (c *state) regions() []string {
 	return all
 }
 
-// told is a cache that was told to move.
-type told struct {
+// moveRequest is a cache that was asked to move, and why.
+type moveRequest struct {
 	cache  string
 	vms    []string
 	reason string
@@ -113,7 +113,7 @@ type told struct {
 
 // consider checks all caches of a cloud region, and tells those to move that should. The
 // decisions about the others are kept with them.
-func (m *Manager) consider(s supply) (all []told, err error) {
+func (m *Manager) consider(s supply) (all []moveRequest, err error) {
 	for _, ca := range m.state.reprice(s) {
 		v, ok := m.state.view(ca, s, m.opts.Economy)
 		if !ok {
@@ -125,12 +125,12 @@ func (m *Manager) consider(s supply) (all []told, err error) {
 		case !v.known.of(v.d):
 			v.known = knownReach{v.d.slo, v.d.config, v.d.client, m.reachFor(v.d)}
 		}
-		t, err := m.state.advise(ca, v, v.better(m.opts.Economy, v.known.within), m.opts.Economy)
+		r, err := m.state.advise(ca, v, v.better(m.opts.Economy, v.known.within), m.opts.Economy)
 		if err != nil {
 			return all, err
 		}
-		if len(t.vms) > 0 {
-			all = append(all, t)
+		if len(r.vms) > 0 {
+			all = append(all, r)
 		}
 	}
 	return all, nil
@@ -191,23 +191,23 @@ type advice struct {
 
 // advise tells a cache the advice for a view of it, unless the cache has changed meanwhile. It
 // returns no VMs if the cache stays.
-func (c *state) advise(ca *cache, v view, a advice, e Economy) (_ told, err error) {
+func (c *state) advise(ca *cache, v view, a advice, e Economy) (_ moveRequest, err error) {
 	c.mu.Lock()
 	defer c.end(&err)
 	if c.caches[ca.id] != ca || ca.changes != v.changes {
-		return told{}, nil
+		return moveRequest{}, nil
 	}
 	ca.move, ca.known = nil, v.known
 	ca.decide("move", a.decision)
 	if len(a.leave) == 0 {
-		return told{}, nil
+		return moveRequest{}, nil
 	}
 	ca.move = &move{vms: a.leave, urgent: a.urgent, until: v.s.now.Add(max(e.Dwell, time.Minute))}
 	ca.log.remove(func(e event) bool { return e.message.GetKind() == managerv1.WatchResponse_KIND_VM_DEAR })
 	about := slices.IndexFunc(ca.grants, func(s *grant) bool { return s.vm.id == a.leave[0] })
 	ca.log.append(ca.grants[about].vm, &managerv1.WatchResponse{Kind: managerv1.WatchResponse_KIND_VM_DEAR, VmIds: a.leave, Reason: a.reason})
 	c.touchCache(ca)
-	return told{ca.id, a.leave, a.reason}, nil
+	return moveRequest{ca.id, a.leave, a.reason}, nil
 }
 
 // reprice updates the prices of VMs, as spot prices change, and lists the caches of the cloud
@@ -246,10 +246,10 @@ func (v view) better(e Economy, within reach) advice {
 	from := v.s
 	from.offers = slices.Clone(v.s.offers)
 	keep := make(map[int]string) // id by offer
-	var brief []string
+	var shortLived []string
 	for _, h := range v.held {
-		if h.brief(v.s) {
-			brief = append(brief, h.ID)
+		if h.shortLived(v.s) {
+			shortLived = append(shortLived, h.ID)
 			continue
 		}
 		keep[len(from.offers)] = h.ID
@@ -262,14 +262,14 @@ func (v view) better(e Economy, within reach) advice {
 			Distance: int(h.Distance), Price: price, Available: 1,
 		})
 	}
-	if v.price == 0 && len(brief) == 0 {
+	if v.price == 0 && len(shortLived) == 0 {
 		return advice{}
 	}
 	chosen, err := plan.Choose(v.d.plan(), from.offers, servers(v.pool), v.s.policy)
 	if err != nil {
 		return advice{} // there are no other VMs
 	}
-	leave := brief
+	leave := shortLived
 	for i, id := range keep {
 		if !slices.ContainsFunc(chosen.Parts, func(p plan.Part) bool { return p.Offer == i }) {
 			leave = append(leave, id)
@@ -284,7 +284,7 @@ func (v view) better(e Economy, within reach) advice {
 	switch {
 	case len(leave) == 0:
 		return advice{}
-	case len(brief) > 0:
+	case len(shortLived) > 0:
 		return advice{leave: leave, urgent: true, reason: "VMs of this type are expected to be reclaimed soon", decision: decision}
 	case saving <= 0 || part < e.MinSaving:
 		reason := fmt.Sprintf("stay: a move saves %v of %v, less than %.0f%%", max(0, saving), v.price, 100*e.MinSaving)
@@ -343,8 +343,8 @@ func (v view) inOrder(ids []string) {
 	slices.SortFunc(ids, func(a, b string) int { return cmp.Compare(at(a), at(b)) })
 }
 
-// brief reports whether the expected lifetime of the VM's kind is too short.
-func (h held) brief(s supply) bool {
+// shortLived reports whether the expected lifetime of the VM's kind is too short.
+func (h held) shortLived(s supply) bool {
 	for _, o := range s.offers {
 		if h.Spot && o.Type == h.Type && o.Spot && int(h.Distance) == o.Distance {
 			return o.Lifetime > 0 && o.Lifetime < s.policy.MinLifetime
@@ -353,9 +353,9 @@ func (h held) brief(s supply) bool {
 	return false
 }
 
-// worth reports a voluntary move that the cache was not told to make, or that no longer saves
-// enough. Called under mu.
-func (ca *cache) worth(avoid []string, p placement, e Economy) error {
+// checkWorth reports a voluntary move that the cache was not asked to make, or that no longer
+// saves enough. Called under mu.
+func (ca *cache) checkWorth(avoid []string, p placement, e Economy) error {
 	if ca.move == nil || !slices.Equal(ca.move.vms, avoid) {
 		return fmt.Errorf("cache %s: leaving %s %w", ca.id, strings.Join(avoid, " "), errNotWorth)
 	}

@@ -30,8 +30,8 @@ type silence struct {
 	quiet     int    // of servers, those whose heartbeats are late, though perhaps not silent yet
 	blind     bool   // at least half of the servers are quiet
 	changed   bool   // blind has changed
-	given     []loss // silent servers without grants
-	suspected []loss // silent servers whose caches have been told in this check
+	lost      []loss // silent servers without grants
+	suspected []loss // silent servers whose caches have been notified in this check
 }
 
 // blindFrom is the minimum of quiet servers that make the manager blind.
@@ -43,7 +43,7 @@ const blindFrom = 2
 const blindTerms = 4
 
 // listen checks when each server called last. It marks silent servers as suspected, or
-// returns them in given if they have no grants.
+// returns them in lost if they have no grants.
 func (c *state) listen(now time.Time, heartbeat, silent, lease time.Duration) (s silence, err error) {
 	// A server is quiet before it is silent, so that when the first of many servers becomes
 	// silent, the others already count.
@@ -71,18 +71,18 @@ func (c *state) listen(now time.Time, heartbeat, silent, lease time.Duration) (s
 		if v.deadline.IsZero() || !v.deadline.Before(now) {
 			continue
 		}
-		v.unheard = true
+		v.silent = true
 		switch l := (loss{v, fmt.Sprintf("no heartbeat for %v", silent)}); {
 		case s.blind:
 		case v.grants == 0:
-			s.given = append(s.given, l)
+			s.lost = append(s.lost, l)
 		case !v.suspected:
 			v.suspected = true
-			c.tell(v, &managerv1.WatchResponse{Kind: managerv1.WatchResponse_KIND_VM_SUSPECTED, VmId: v.id, Reason: l.reason})
+			c.notify(v, &managerv1.WatchResponse{Kind: managerv1.WatchResponse_KIND_VM_SUSPECTED, VmId: v.id, Reason: l.reason})
 			s.suspected = append(s.suspected, l)
 		}
 	}
-	for _, all := range [][]loss{s.given, s.suspected} {
+	for _, all := range [][]loss{s.lost, s.suspected} {
 		slices.SortFunc(all, func(a, b loss) int { return cmp.Compare(a.vm.id, b.vm.id) })
 	}
 	return s, nil
@@ -91,7 +91,7 @@ func (c *state) listen(now time.Time, heartbeat, silent, lease time.Duration) (s
 // heard postpones the deadline of a server that called, and ends its suspicion: the event is
 // removed from its caches' logs. Called under mu.
 func (c *state) heard(v *vm, deadline time.Time) {
-	v.deadline, v.unheard, v.called = deadline, false, true
+	v.deadline, v.silent, v.called = deadline, false, true
 	if !v.suspected {
 		return
 	}
@@ -117,12 +117,12 @@ func (c *state) prolong(t term) {
 }
 
 // listen is one step of monitor. It returns the servers that have failed, and whether the
-// manager sees, i.e. is not blind.
-func (m *Manager) listen(now time.Time) (given []loss, sees bool) {
+// manager is blind.
+func (m *Manager) listen(now time.Time) (lost []loss, blind bool) {
 	s, err := m.state.listen(now, m.opts.Heartbeat, m.opts.Silence, m.opts.Lease)
 	switch {
 	case err != nil:
-		return nil, false // the manager ends, as the store does
+		return nil, true // the manager ends, as the store does
 	case s.changed && s.blind:
 		m.counts.note(func(n *Metrics) { n.Blinded++ })
 		m.opts.Logger.Error("at least half of the servers fell silent together: the manager is blind, and treats none as lost",
@@ -137,5 +137,5 @@ func (m *Manager) listen(now time.Time) (given []loss, sees bool) {
 	if s.blind {
 		m.state.prolong(m.term())
 	}
-	return s.given, !s.blind
+	return s.lost, s.blind
 }

@@ -64,7 +64,7 @@ type cache struct {
 	created   time.Time
 	decisions []*managerv1.Decision // the latest of each kind; immutable
 	moved     time.Time             // when its VMs last changed
-	move      *move                 // that the cache was told to make; nil: none
+	move      *move                 // that the cache was asked to make; nil: none
 	known     knownReach
 }
 
@@ -107,7 +107,7 @@ var errTaken = fmt.Errorf("%w: concurrent calls took the chosen memory each time
 
 // reserve chooses VMs for a new cache and reserves their memory. VMs to launch enter the
 // state as starting, with ids from newID. Other calls do not see the cache until commit;
-// take, part and free undo reserve.
+// take, byVM and free undo reserve.
 func (c *state) reserve(id string, d demand, s supply, newID func() string) (*cache, error) {
 	for range replanTries {
 		pool, now := c.look(d, s)
@@ -129,8 +129,8 @@ func (c *state) look(d demand, s supply) ([]candidate, supply) {
 	return c.pool(nil, s.now), c.withWarm(s, d.transport, false)
 }
 
-// there reports whether the chosen memory is free. Called under mu.
-func (c *state) there(p placement, d demand) bool {
+// stillFree reports whether the chosen memory is free. Called under mu.
+func (c *state) stillFree(p placement, d demand) bool {
 	bytes, cores := make(map[*vm]uint64), make(map[*vm]uint32)
 	for _, part := range p.parts {
 		v := part.vm
@@ -151,7 +151,7 @@ func (c *state) there(p placement, d demand) bool {
 func (c *state) reserveAs(id string, d demand, p placement, s supply, newID func() string) (_ *cache, err error) {
 	c.mu.Lock()
 	defer c.end(&err)
-	if !c.there(p, d) {
+	if !c.stillFree(p, d) {
 		return nil, nil
 	}
 	d.config, d.distance, d.configs, d.shrinks = p.config, p.distance, nil, false
@@ -283,8 +283,8 @@ func (c *state) takeOut(ca *cache, reason string) []*grant {
 	return ca.all()
 }
 
-// parting is a VM with grants to release.
-type parting struct {
+// vmGrants is a VM with grants to release.
+type vmGrants struct {
 	vm        *vm
 	info      node.VM // of it
 	grants    []*grant
@@ -293,17 +293,17 @@ type parting struct {
 	failed    bool
 }
 
-// part groups removed grants by VM, for their release.
-func (c *state) part(grants []*grant) []parting {
+// byVM groups removed grants by VM, for their release.
+func (c *state) byVM(grants []*grant) []vmGrants {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var all []parting
+	var all []vmGrants
 	at := make(map[*vm]int)
 	for _, s := range grants {
 		i, ok := at[s.vm]
 		if !ok {
 			i, at[s.vm] = len(all), len(all)
-			all = append(all, parting{vm: s.vm, info: s.vm.VM})
+			all = append(all, vmGrants{vm: s.vm, info: s.vm.VM})
 		}
 		all[i].grants, all[i].ids = append(all[i].grants, s), append(all[i].ids, s.id)
 		s.vm.grants--

@@ -38,8 +38,8 @@ type vm struct {
 	grants    int       // whose release has not begun
 	deadline  time.Time // of the next heartbeat; zero: it sends none
 	called    bool      // it has called this run of the manager
-	unheard   bool      // the deadline has passed
-	suspected bool      // unheard, and its caches were told
+	silent    bool      // the deadline has passed
+	suspected bool      // silent, and its caches were notified
 	leaves    time.Time // when it is taken back; zero: it is not reclaimed
 	leaving   string    // why it is reclaimed
 }
@@ -61,7 +61,7 @@ func (v *vm) usable() error {
 		return fmt.Errorf("VM %s: %s", v.id, v.failed)
 	case !v.leaves.IsZero():
 		return fmt.Errorf("VM %s %w: %s", v.id, errLeaving, v.leaving)
-	case v.unheard:
+	case v.silent:
 		return fmt.Errorf("VM %s sends no heartbeats", v.id)
 	}
 	return nil
@@ -147,9 +147,9 @@ func (v *vm) deliver(info *node.VM) {
 // have the old one's addresses, but it has lent no memory; where memory is granted, this
 // tells the two apart. Called under mu.
 func (v *vm) repeats(info node.VM) bool {
-	fresh := info.Free == info.Memory
+	unused := info.Free == info.Memory
 	info.Free, info.Started = v.Free, v.Started
-	return info == v.VM && (v.reserved == 0 || !fresh)
+	return info == v.VM && (v.reserved == 0 || !unused)
 }
 
 // heartbeat postpones a VM's deadline. deadline is called under mu, as a call may wait for
@@ -189,7 +189,7 @@ func (c *state) reclaim(id string, deadline time.Time, reason string) (_ time.Ti
 	reason = strings.ToValidUTF8(reason, "?")
 	v.leaves, v.leaving = deadline, reason
 	c.touchVM(v)
-	c.tell(v, &managerv1.WatchResponse{
+	c.notify(v, &managerv1.WatchResponse{
 		Kind: managerv1.WatchResponse_KIND_VM_RECLAIMED, VmId: v.id, DeadlineUnixMs: deadline.UnixMilli(), Reason: reason,
 	})
 	return deadline, nil
@@ -227,12 +227,12 @@ func (c *state) failVM(v *vm, reason string) {
 	if v.ControlURL == "" {
 		close(v.up) // it was starting
 	}
-	c.tell(v, &managerv1.WatchResponse{Kind: managerv1.WatchResponse_KIND_VM_FAILED, VmId: v.id, Reason: reason})
+	c.notify(v, &managerv1.WatchResponse{Kind: managerv1.WatchResponse_KIND_VM_FAILED, VmId: v.id, Reason: reason})
 }
 
-// tell appends an event about a VM to the logs of the caches with grants on it. Called
+// notify appends an event about a VM to the logs of the caches with grants on it. Called
 // under mu.
-func (c *state) tell(v *vm, e *managerv1.WatchResponse) {
+func (c *state) notify(v *vm, e *managerv1.WatchResponse) {
 	for _, ca := range c.caches {
 		if ca.holds(v) {
 			c.touchCache(ca)

@@ -30,8 +30,8 @@ type Learner interface {
 	Predictor
 	// Lives returns all observations.
 	Lives() []Life
-	// Relive restores stored observations. It is called once, before all other methods.
-	Relive(lives []Life)
+	// RestoreLives restores stored observations. It is called once, before all other methods.
+	RestoreLives(lives []Life)
 }
 
 // NewPredictor returns a [Learner] that assumes exponentially distributed lifetimes: the
@@ -82,8 +82,8 @@ func (e *exponential) Lives() []Life {
 	return all
 }
 
-// Relive implements [Learner].
-func (e *exponential) Relive(all []Life) {
+// RestoreLives implements [Learner].
+func (e *exponential) RestoreLives(all []Life) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, l := range all {

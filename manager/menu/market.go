@@ -247,17 +247,17 @@ func (m *Market) Kinds(at Kind) ([]Kind, error) {
 
 // Sell sells a VM, which may be reclaimed or fail from then on.
 func (m *Market) Sell(id string, at Kind) error {
-	return m.own(id, at, false)
+	return m.record(id, at, false)
 }
 
 // Resume is Sell for a VM that an earlier market sold, whether or not it is available. A VM
 // that this market has sold is no error.
 func (m *Market) Resume(id string, at Kind) error {
-	return m.own(id, at, true)
+	return m.record(id, at, true)
 }
 
-// own records a VM of a kind as sold. resumed is Resume's.
-func (m *Market) own(id string, at Kind, resumed bool) error {
+// record records a VM of a kind as sold. resumed is Resume's.
+func (m *Market) record(id string, at Kind, resumed bool) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	k, err := m.find(at)
@@ -274,14 +274,14 @@ func (m *Market) own(id string, at Kind, resumed bool) error {
 		return fmt.Errorf("%v: %w", k.Kind, ErrSoldOut)
 	}
 	k.ours++
-	m.live(id, k)
+	v := &sale{kind: k}
+	m.vms[id] = v
+	m.startTimers(id, v)
 	return nil
 }
 
-// live starts the timers of a VM's failure and reclaim. Called under mu.
-func (m *Market) live(id string, k *kind) {
-	v := &sale{kind: k}
-	m.vms[id] = v
+// startTimers starts the timers of a VM's failure and reclaim. Called under mu.
+func (m *Market) startTimers(id string, v *sale) {
 	end := func(mean Duration, call func(string) error) {
 		if mean > 0 {
 			life := time.Duration(min(m.random.ExpFloat64()*float64(mean), math.MaxInt64/2))
@@ -289,9 +289,9 @@ func (m *Market) live(id string, k *kind) {
 			v.timers = append(v.timers, m.opts.Clock.AfterFunc(life, func() { _ = call(id) }))
 		}
 	}
-	end(k.sold.MeanTimeToFailure, m.Fail)
-	if k.Spot {
-		end(k.sold.Spot.MeanTimeToReclaim, m.Reclaim)
+	end(v.kind.sold.MeanTimeToFailure, m.Fail)
+	if v.kind.Spot {
+		end(v.kind.sold.Spot.MeanTimeToReclaim, m.Reclaim)
 	}
 }
 

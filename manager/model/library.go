@@ -10,8 +10,8 @@ import (
 
 // Library answers queries from its models. It is immutable and safe for concurrent use.
 type Library struct {
-	models []*Model
-	shelf  []volume
+	models  []*Model
+	volumes []volume
 }
 
 // volume is one complete measurement with its surfaces.
@@ -40,7 +40,7 @@ func NewLibrary(models ...*Model) (*Library, error) {
 					return nil, err
 				}
 			}
-			l.shelf = append(l.shelf, v)
+			l.volumes = append(l.volumes, v)
 		}
 	}
 	return l, nil
@@ -88,7 +88,7 @@ func (l *Library) Search(q Query) (map[int]Found, error) {
 		a, ok := answers[surface]
 		if !ok {
 			a.found, a.err = surface.Search(v.spaceFor(q), q.tightened(q.Margin))
-			a.err = promise(a.err, q)
+			a.err = withoutMargin(a.err, q)
 			answers[surface] = a
 		}
 		switch {
@@ -104,7 +104,7 @@ func (l *Library) Search(q Query) (map[int]Found, error) {
 	case nearest != nil:
 		return nil, nearest
 	}
-	return nil, fmt.Errorf("%w of records of %d bytes over %s%s", ErrNoModel, q.RecordSize, q.Transport, l.instead(q))
+	return nil, fmt.Errorf("%w of records of %d bytes over %s%s", ErrNoModel, q.RecordSize, q.Transport, l.available(q))
 }
 
 // Extent returns the least and the highest figures of the configurations that can answer a
@@ -136,9 +136,9 @@ func (o SLO) tightened(margin float64) SLO {
 	return SLO{LatencyUs: o.LatencyUs * (1 - margin), Mops: o.Mops * (1 + margin)}
 }
 
-// promise turns an ImpossibleError about a tightened SLO into one about the SLO of the
+// withoutMargin turns an ImpossibleError about a tightened SLO into one about the SLO of the
 // query, with the margin taken off its predictions.
-func promise(err error, q Query) error {
+func withoutMargin(err error, q Query) error {
 	var impossible *ImpossibleError
 	if !errors.As(err, &impossible) || q.Margin == 0 {
 		return err
@@ -167,8 +167,8 @@ func promise(err error, q Query) error {
 func (l *Library) find(q Query, distance int) *volume {
 	network := q.Network(distance)
 	var best *volume
-	for i := range l.shelf {
-		v := &l.shelf[i]
+	for i := range l.volumes {
+		v := &l.volumes[i]
 		if v.from.Transport != q.Transport || v.Network != network || v.RecordSize < q.RecordSize || v.Distance != distance && !v.anyDistance() {
 			continue
 		}
@@ -196,10 +196,10 @@ func (v *volume) spaceFor(q Query) Space {
 	return s
 }
 
-// instead lists the models of the library.
-func (l *Library) instead(q Query) string {
+// available lists the models of the library.
+func (l *Library) available(q Query) string {
 	var others []string
-	for _, v := range l.shelf {
+	for _, v := range l.volumes {
 		s := fmt.Sprintf("%s, network %s, distance %d, up to %d bytes", v.from.Transport, v.Network, v.Distance, l.largest(&v))
 		if !slices.Contains(others, s) {
 			others = append(others, s)
@@ -214,7 +214,7 @@ func (l *Library) instead(q Query) string {
 // largest returns the largest record size measured under the same conditions as v.
 func (l *Library) largest(v *volume) int {
 	largest := 0
-	for _, o := range l.shelf {
+	for _, o := range l.volumes {
 		if o.from.Transport == v.from.Transport && o.Network == v.Network && o.Distance == v.Distance {
 			largest = max(largest, o.RecordSize)
 		}

@@ -86,10 +86,10 @@ type traversal struct {
 // siblings is lines 15 to 26 of figure 10, for the children from first to last. The
 // function visit returns the status of a child, and the last sibling that has the same
 // status.
-func siblings(first, last int, visit func(v int) (_ status, through int)) status {
+func siblings(first, last int, visit func(v int) (_ status, last int)) status {
 	result := invalid
 	for v := first; v <= last; v++ {
-		got, through := visit(v)
+		got, end := visit(v)
 		switch got {
 		case success:
 			return success
@@ -98,7 +98,7 @@ func siblings(first, last int, visit func(v int) (_ status, through int)) status
 		default:
 			result = proceed
 		}
-		v = through
+		v = end
 	}
 	return result
 }
@@ -116,7 +116,7 @@ func (t *traversal) clients(s int) status {
 // batches visits c under s; its children are values of b.
 func (t *traversal) batches(c, s int) status {
 	if !t.slo.met(t.f.bestAt(c, s)) {
-		return t.barren(t.f.At(Config{c, s, 1, t.space.Opt}))
+		return t.subtree(t.f.At(Config{c, s, 1, t.space.Opt}))
 	}
 	t.slice.at(c, s)
 	last := t.space.batches(s)
@@ -130,8 +130,8 @@ func (t *traversal) batches(c, s int) status {
 		}
 		// The first leaves of the children up to end lie on a line: if those at both ends
 		// are fast enough, all are.
-		got := t.barren(t.first(b))
-		if got == proceed && t.barren(t.first(cell.end)) == proceed {
+		got := t.subtree(t.first(b))
+		if got == proceed && t.subtree(t.first(cell.end)) == proceed {
 			return proceed, cell.end
 		}
 		return got, b
@@ -141,7 +141,7 @@ func (t *traversal) batches(c, s int) status {
 // depths visits b; its children are values of q, each with one leaf.
 func (t *traversal) depths(at Config) status {
 	if !t.slice.row(at.B, t.row) {
-		return t.barren(unknown)
+		return t.subtree(unknown)
 	}
 	return siblings(t.space.Opt, t.space.Q, func(q int) (status, int) {
 		at.Q = q
@@ -157,21 +157,21 @@ func (t *traversal) leaf(at Config) status {
 		t.found, t.predicted = at, p
 		return success
 	}
-	return t.fate(p)
+	return t.miss(p)
 }
 
-// fate returns the status of a leaf that does not meet the SLO.
-func (t *traversal) fate(p Performance) status {
+// miss returns the status of a leaf that does not meet the SLO.
+func (t *traversal) miss(p Performance) status {
 	if !t.exact && p.LatencyUs > t.slo.latency() {
 		return invalid
 	}
 	return proceed
 }
 
-// barren returns the status of a subtree without an answer, whose first leaf is p.
-func (t *traversal) barren(p Performance) status {
+// subtree returns the status of a subtree without an answer, whose first leaf is p.
+func (t *traversal) subtree(p Performance) status {
 	t.leaves++
-	return t.fate(p)
+	return t.miss(p)
 }
 
 // first returns the first leaf under a b of the slice.

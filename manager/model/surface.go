@@ -95,7 +95,7 @@ func NewSurface(space Space, measured map[Config]Performance) (*Surface, error) 
 			copy(f.cells[f.cell(ci, si, 0):], from)
 		}
 	}
-	f.settle()
+	f.fillMissing()
 	f.monotone = f.smooth()
 	per := len(f.b) * len(f.q)
 	for i := 0; i < len(f.cells); i += per {
@@ -145,9 +145,9 @@ func (f *Surface) index(at Config) (ci, si, bi, qi int, ok bool) {
 	return ci, si, bi, qi, ok
 }
 
-// settle gives missing configurations the last throughput measured before them on any axis,
+// fillMissing gives missing configurations the last throughput measured before them on any axis,
 // so that they too have bounds of throughput.
-func (f *Surface) settle() {
+func (f *Surface) fillMissing() {
 	for ci := range f.c {
 		for si := range f.s {
 			for bi := range f.b {

@@ -24,11 +24,11 @@ func (n *Node) Leave(ctx context.Context, mgr managerv1connect.ManagerServiceCli
 	staying, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
 	n.opts.Logger.Info("leaving", "vm", n.vm.ID, "lent", n.vm.Memory-n.VM().Free, "deadline", deadline)
-	for told := false; ; {
-		if !told {
+	for announced := false; ; {
+		if !announced {
 			err := n.announceLeave(ctx, mgr)
-			told = err == nil || connect.CodeOf(err) == connect.CodeNotFound
-			if !told {
+			announced = err == nil || connect.CodeOf(err) == connect.CodeNotFound
+			if !announced {
 				n.opts.Logger.Warn("leave not announced to the manager", "vm", n.vm.ID, "err", err)
 			}
 		}
