@@ -7,6 +7,7 @@ import (
 	"github.com/redykv/redykv/manager/allocator"
 	"github.com/redykv/redykv/manager/menu"
 	"github.com/redykv/redykv/manager/node"
+	"github.com/redykv/redykv/manager/plan"
 )
 
 // observe tells the predictor that a spot VM's life has ended: it was reclaimed, or given
@@ -76,6 +77,11 @@ func (c *state) up(id string) *vm {
 		return v
 	}
 	return nil
+}
+
+// kindOf returns the kind of an offer in a cloud region.
+func kindOf(o plan.Offer, region string) menu.Kind {
+	return menu.Kind{Type: o.Type, CloudRegion: region, Distance: o.Distance, Spot: o.Spot}
 }
 
 // kind returns the kind of a launched VM.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/clock"
+	"github.com/redykv/redykv/manager/menu"
 	"github.com/redykv/redykv/manager/node"
 	"github.com/redykv/redykv/manager/plan"
 )
@@ -215,11 +216,13 @@ func (c *state) advise(ca *cache, v view, a advice, e Economy) (_ moveRequest, e
 func (c *state) reprice(s supply) []*cache {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	prices := make(map[menu.Kind]plan.Price)
+	for _, o := range s.offers {
+		prices[kindOf(o, s.region)] = o.Price
+	}
 	for _, v := range c.vms {
-		for _, o := range s.offers {
-			if v.launched && v.Type != "" && v.CloudRegion == s.region && v.Type == o.Type && v.Spot == o.Spot && int(v.Distance) == o.Distance {
-				v.Price = o.Price
-			}
+		if price, ok := prices[v.kind()]; ok && v.launched && v.Type != "" {
+			v.Price = price
 		}
 	}
 	var all []*cache

@@ -34,7 +34,7 @@ func (m *Manager) supply(ctx context.Context, region string) (supply, error) {
 	alive := m.state.alive(s.now)
 	for i, o := range s.offers {
 		if o.Spot && o.Lifetime == 0 {
-			kind := menu.Kind{Type: o.Type, CloudRegion: region, Distance: o.Distance, Spot: true}
+			kind := kindOf(o, region)
 			s.offers[i].Lifetime = m.opts.Predictor.Lifetime(kind, alive[kind])
 		}
 		if most := m.opts.VMMemory; o.Fitted && most > 0 && (o.Memory == 0 || o.Memory > most) {

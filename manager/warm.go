@@ -123,8 +123,7 @@ func (c *state) warm(p WarmPool) int {
 func (c *state) idle(o plan.Offer, region, transport string) []*vm {
 	var all []*vm
 	for _, v := range c.vms {
-		if v.warm && v.ControlURL != "" && v.usable() == nil && v.Transport == transport &&
-			v.Type == o.Type && v.Spot == o.Spot && int(v.Distance) == o.Distance && v.CloudRegion == region {
+		if v.idle(transport) && v.kind() == kindOf(o, region) {
 			all = append(all, v)
 		}
 	}
@@ -132,19 +131,29 @@ func (c *state) idle(o plan.Offer, region, transport string) []*vm {
 	return all
 }
 
+// idle reports whether a VM runs for a warm pool. Called under mu.
+func (v *vm) idle(transport string) bool {
+	return v.warm && v.ControlURL != "" && v.usable() == nil && v.Transport == transport
+}
+
 // withWarm adds the numbers of VMs in warm pools to a supply's offers. Moves may use them; a
 // new cache only counts on them for its later moves. Called under mu.
 func (c *state) withWarm(s supply, transport string, moves bool) supply {
 	s.offers = slices.Clone(s.offers)
-	for i, o := range s.offers {
-		if n := len(c.idle(o, s.region, transport)); n > 0 {
-			s.offers[i].Warm = n
-			if !moves {
-				continue
-			}
-			s.offers[i].Ready = n
+	idle := make(map[menu.Kind]int)
+	for _, v := range c.vms {
+		if v.idle(transport) {
+			idle[v.kind()]++
+		}
+	}
+	for i := range s.offers {
+		o := &s.offers[i]
+		n := idle[kindOf(*o, s.region)]
+		o.Warm = cmp.Or(n, o.Warm)
+		if moves && n > 0 {
+			o.Ready = n
 			if o.Available >= 0 {
-				s.offers[i].Available += n
+				o.Available += n
 			}
 		}
 	}
