@@ -45,7 +45,7 @@ func (m *Manager) allocate(ctx context.Context, req *managerv1.AllocateRequest) 
 	return answer, err
 }
 
-// tryAllocate is one try of allocate: decide, reserve, launch, commit. If a step fails, all of
+// tryAllocate is one try of allocate: prepare, reserve, launch, commit. If a step fails, all of
 // the cache is released (R17).
 func (m *Manager) tryAllocate(ctx context.Context, req *managerv1.AllocateRequest) (*managerv1.AllocateResponse, error) {
 	d, s, err := m.prepare(ctx, req)
