@@ -126,7 +126,7 @@ func (s *Set) Pin() (unpin func(), err error) {
 	undo, err := pin(s.cpus[i].number)
 	if err != nil {
 		s.give(i)
-		return func() {}, fmt.Errorf("affinity: pin to processor %d: %w", s.cpus[i].number, err)
+		return func() {}, fmt.Errorf("affinity: pinning to processor %d: %w", s.cpus[i].number, err)
 	}
 	return func() {
 		undo()
@@ -138,7 +138,7 @@ func (s *Set) Pin() (unpin func(), err error) {
 // processes that it starts to some processors. The same goroutine calls undo, once, as for Pin.
 func ConfineThread(cpus []int) (undo func(), err error) {
 	if undo, err = pin(cpus...); err != nil {
-		return nil, fmt.Errorf("affinity: keep a thread to processors %v: %w", cpus, err)
+		return nil, fmt.Errorf("affinity: restricting a thread to processors %v: %w", cpus, err)
 	}
 	return undo, nil
 }

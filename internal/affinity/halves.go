@@ -22,7 +22,7 @@ func Halves() (first, second []int, err error) {
 		return nil, nil, fmt.Errorf("affinity: %w", err)
 	}
 	if len(allowed) < 2 {
-		return nil, nil, errors.New("affinity: one processor has no halves")
+		return nil, nil, errors.New("affinity: this process may use only one processor, which cannot be divided")
 	}
 	first, second = halves(systemCPUs, allowed)
 	return first, second, nil

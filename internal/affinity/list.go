@@ -58,7 +58,7 @@ func parseList(s string) ([]int, error) {
 			to, err = strconv.Atoi(last)
 		}
 		if err != nil || from < 0 || to < from || to >= maxCPU {
-			return nil, fmt.Errorf("list of processors %q", s)
+			return nil, fmt.Errorf("bad list of processors %q", s)
 		}
 		for c := from; c <= to; c++ {
 			cpus = append(cpus, c)
