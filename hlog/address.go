@@ -33,13 +33,10 @@ func (m *marker) load() int64 { return m.v.Load() }
 
 // raise moves the marker up to addr and reports whether it was below.
 func (m *marker) raise(addr int64) bool {
-	for {
-		old := m.v.Load()
-		if old >= addr {
-			return false
-		}
+	for old := m.v.Load(); old < addr; old = m.v.Load() {
 		if m.v.CompareAndSwap(old, addr) {
 			return true
 		}
 	}
+	return false
 }

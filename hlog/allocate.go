@@ -1,7 +1,9 @@
 package hlog
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 )
 
@@ -38,7 +40,7 @@ func (l *Log) Allocate(size int) (addr int64, ok bool) {
 func (l *Log) openPage(page int64) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if position(l.tail.Load()).page() >= page {
+	if l.tailPage() >= page {
 		return true
 	}
 	if !l.frameFree(page) || l.err != nil || l.closed || page >= addressEnd(l.pageSize)>>l.pageBits {
@@ -59,36 +61,39 @@ func (l *Log) frameFree(page int64) bool {
 // WaitForSpace waits until Allocate may succeed again. It returns the log's error if Allocate
 // cannot succeed any more, or ctx's if ctx ends first.
 func (l *Log) WaitForSpace(ctx context.Context) error {
-	defer l.wakeAtEnd(ctx)()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	next := position(l.tail.Load()).page() + 1
+	next := l.tailPage() + 1
 	if end := addressEnd(l.pageSize); next >= end>>l.pageBits {
-		return fmt.Errorf("hlog: address space of %d bytes used up by pages of %d", end, l.pageSize)
+		return fmt.Errorf("hlog: the address space of %d bytes with pages of %d is used up", end, l.pageSize)
 	}
-	for position(l.tail.Load()).page() < next && !l.frameFree(next) {
-		if err := l.failure(); err != nil {
+	err := l.await(ctx, func() bool { return l.tailPage() >= next || l.frameFree(next) })
+	if err != nil && errors.Is(err, ctx.Err()) {
+		err = fmt.Errorf("hlog: waiting for space: %w", err)
+	}
+	return err
+}
+
+// await waits until done, and returns the log's error, or ctx's if ctx ends first. The caller
+// holds mu. What done depends on changes with a broadcast.
+func (l *Log) await(ctx context.Context, done func() bool) error {
+	defer context.AfterFunc(ctx, l.broadcast)()
+	for !done() {
+		if err := cmp.Or(l.failure(), ctx.Err()); err != nil {
 			return err
-		}
-		if err := ctx.Err(); err != nil {
-			return fmt.Errorf("hlog: waiting for space: %w", err)
 		}
 		l.progress.Wait()
 	}
 	return l.failure()
 }
 
-// wakeAtEnd signals progress when ctx ends, until stop is called.
-func (l *Log) wakeAtEnd(ctx context.Context) (stop func() bool) {
-	return context.AfterFunc(ctx, func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.progress.Broadcast()
-	})
+func (l *Log) broadcast() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.progress.Broadcast()
 }
 
-// failure returns the error for which the log cannot be written, or nil. The caller holds
-// mu.
+// failure returns the error for which the log cannot be written, or nil. The caller holds mu.
 func (l *Log) failure() error {
 	if l.closed {
 		return ErrClosed

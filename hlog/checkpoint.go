@@ -22,24 +22,11 @@ func (l *Log) ShiftReadOnly() int64 {
 	return tail
 }
 
-// Persist returns when everything below target, which is read-only, is durable on the
-// device.
+// Persist returns when everything below target, which is read-only, is durable on the device.
 func (l *Log) Persist(ctx context.Context, target int64) error {
-	stop := context.AfterFunc(ctx, func() {
-		l.mu.Lock()
-		l.progress.Broadcast()
-		l.mu.Unlock()
-	})
-	defer stop()
 	l.mu.Lock()
-	for l.committed.load() < target && l.failure() == nil && ctx.Err() == nil {
-		l.progress.Wait()
-	}
-	err := l.failure()
+	err := l.await(ctx, func() bool { return l.committed.load() >= target })
 	l.mu.Unlock()
-	if err == nil && l.committed.load() < target {
-		err = ctx.Err()
-	}
 	if err == nil {
 		err = device.Retry(ctx, l.dev.Sync)
 	}
@@ -57,7 +44,7 @@ func (l *Log) Hold() int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	// Head moves under mu, and only past pages that are committed whole.
-	l.held = l.committed.load() &^ (l.alignment - 1)
+	l.held = l.Block(l.committed.load())
 	return l.held
 }
 
@@ -90,3 +77,17 @@ func (l *Log) Empty() int64 {
 // SetBegin makes the log begin at addr, which is read-only and where a record begins. The
 // device holds what is below until it is truncated.
 func (l *Log) SetBegin(addr int64) { l.begin.raise(addr) }
+
+// Truncate releases the device's space below an address, which is not above Begin. The block
+// that contains the address is kept, because it may be written again. What a slow tier has not
+// written yet is released by the next call.
+func (l *Log) Truncate(below int64) error {
+	below = min(l.Block(below), l.Block(l.released.load()))
+	if err := l.dev.Truncate(below); err != nil {
+		return fmt.Errorf("hlog: truncating to %d: %w", below, err)
+	}
+	return nil
+}
+
+// Block is the start of the device's block that contains an address.
+func (l *Log) Block(addr int64) int64 { return addr &^ (l.alignment - 1) }

@@ -18,7 +18,7 @@
 // record; package kv defines their meaning.
 //
 // Memory is one contiguous ring of page frames outside the Go heap. The unsafe code of the
-// store is in this package and in kv's index, probe and words. It is safe because addresses
+// store is in this package and in kv's index, view and plain calls. It is safe because addresses
 // come from the log and lie between head and tail, under the caller's epoch, and a mask
 // keeps every access inside the ring.
 package hlog

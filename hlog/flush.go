@@ -41,19 +41,12 @@ type flusher struct {
 	headEpoch     uint64 // the same for safeHead
 	headNext      int64
 
-	failed  bool          // nothing is written: for ever if final, else until retryAt
-	final   bool          // see retry.go
-	retryAt time.Time     // when writes are tried again
-	backoff time.Duration // until then
-	since   time.Time     // of the first failure since the last successful write
-	told    bool          // writers and the listener were told of a failure
-}
-
-func newFlusher(l *Log, queue device.Queue) *flusher {
-	return &flusher{
-		Log: l, queue: queue, issued: l.committed.load(),
-		block: device.AlignedBuffer(int(l.alignment), int(l.alignment)),
-	}
+	failed   bool          // nothing is written: for ever if final, else until retryAt
+	final    bool          // see retry.go
+	retryAt  time.Time     // when writes are tried again
+	backoff  time.Duration // until then
+	since    time.Time     // of the first failure since the last successful write
+	reported bool          // writers and the listener know of a failure
 }
 
 // run steps until the log is closed. When a step has nothing to do it waits: for sessions to
@@ -76,10 +69,13 @@ func (f *flusher) run() {
 		case f.step():
 		case f.readOnlyEpoch != 0 || f.headEpoch != 0:
 			runtime.Gosched()
-		case f.underWay() && !f.final:
+		case f.writing() && !f.final:
 			f.await()
 		case f.failed && !f.final:
-			f.awaitRetry()
+			select {
+			case <-f.kick:
+			case <-time.After(time.Until(f.retryAt)):
+			}
 		default:
 			<-f.kick
 		}
@@ -145,7 +141,8 @@ func (f *flusher) issue() bool {
 		if aligned > start {
 			src, end = f.frame(start, int(aligned-start)), aligned
 		} else {
-			src = f.lastBlock(start, end)
+			clear(f.block[copy(f.block, f.frame(start, int(end-start))):])
+			src = f.block
 		}
 		if err := f.queue.Write(src, start, f.next); err != nil {
 			if !errors.Is(err, device.ErrQueueFull) {
@@ -164,12 +161,6 @@ func (f *flusher) issue() bool {
 		}
 	}
 	return worked
-}
-
-// lastBlock returns the block at start, with the log's bytes up to end and then zeros.
-func (f *flusher) lastBlock(start, end int64) []byte {
-	clear(f.block[copy(f.block, f.frame(start, int(end-start))):])
-	return f.block
 }
 
 // poll takes completions and moves committed and released.
@@ -212,7 +203,7 @@ func (f *flusher) poll() bool {
 		f.first++
 	}
 	if wrote {
-		f.goesOn()
+		f.resumed()
 	}
 	if n > 0 {
 		f.broadcast()
@@ -256,14 +247,14 @@ func (f *flusher) raiseHead(addr int64) bool {
 // fail ends writing, for ever unless the error is one of those in retry.go. What is
 // committed stays, and what is in memory can still be read.
 func (f *flusher) fail(err error) {
-	passing := passes(err)
-	if f.failed && (f.final || passing) {
+	temporary := isTemporary(err)
+	if f.failed && (f.final || temporary) {
 		return
 	}
-	f.failed, f.final = true, !passing
-	if passing {
+	f.failed, f.final = true, !temporary
+	if temporary {
 		f.pause(err)
-		if f.bears(err) {
+		if f.writersWait(err) {
 			return
 		}
 	}
@@ -271,18 +262,12 @@ func (f *flusher) fail(err error) {
 	f.err = err
 	f.progress.Broadcast()
 	f.mu.Unlock()
-	if f.told && passing {
+	if f.reported && temporary {
 		return
 	}
-	f.told = true
+	f.reported = true
 	f.logger.Error("the log can no longer be written", "err", err)
 	if f.listener.Failed != nil {
 		f.listener.Failed(err)
 	}
-}
-
-func (f *flusher) broadcast() {
-	f.mu.Lock()
-	f.progress.Broadcast()
-	f.mu.Unlock()
 }

@@ -1,9 +1,6 @@
 package hlog
 
-import (
-	"io"
-	"math/bits"
-)
+import "io"
 
 // linkWindow is the size of the part at the end of a log for which Inspect stores the
 // addresses of records, at one byte of memory per 64.
@@ -16,7 +13,7 @@ const linkWindow = 64 << 30
 // within linkWindow, to a record.
 func Inspect(src io.ReaderAt, layout Layout, pageSize int, begin, tail int64,
 	visit func(addr int64, im Image), problem func(addr, until int64, err error)) {
-	l := &Log{layout: layout, pageSize: pageSize, pageBits: uint(bits.TrailingZeros(uint(pageSize)))}
+	l := &Log{layout: layout, pageSize: pageSize}
 	starts := newStarts(max(begin, tail-linkWindow), tail)
 	page := make([]byte, pageSize)
 	for at := begin; at < tail; {

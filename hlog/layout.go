@@ -131,7 +131,7 @@ func (l Layout) Decode(b []byte) (im Image, need int, err error) {
 		n := lengths(binary.LittleEndian.Uint64(b[headerSize:]))
 		key, value, space = n.key(), n.value(), n.space()
 		if value > space {
-			return im, 0, fmt.Errorf("record of value length %d in a space of %d bytes", value, space)
+			return im, 0, fmt.Errorf("value of %d bytes in a space of %d", value, space)
 		}
 	}
 	valueAt := fixed + pad(key)

@@ -1,6 +1,7 @@
 package hlog
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -43,8 +44,7 @@ type Config struct {
 	PageSize        int
 	MutableFraction float64
 
-	// Begin and Tail are the begin and the end of the log on the device; both 0 for a new
-	// log.
+	// Begin and Tail are the begin and the end of the log on the device; both 0 for a new log.
 	Begin, Tail int64
 }
 
@@ -77,7 +77,7 @@ type Log struct {
 
 	mu       sync.Mutex // guards err, closed, held; taken to open a page
 	progress *sync.Cond // on mu: safeHead, committed, err or closed changed
-	err      error      // why the log cannot be written; see retry.go
+	err      error      // the reason why the log cannot be written; see retry.go
 	closed   bool
 	held     int64 // memory from this address on is not evicted: see Hold
 
@@ -94,9 +94,7 @@ func Open(cfg Config) (*Log, error) {
 	if cfg.PageSize == 0 {
 		cfg.PageSize = max(defaultPageSize(cfg.Memory, cfg.Device.Alignment()), cfg.Layout.smallestPage())
 	}
-	if cfg.MutableFraction == 0 {
-		cfg.MutableFraction = 0.9
-	}
+	cfg.MutableFraction = cmp.Or(cfg.MutableFraction, 0.9)
 	if cfg.Tail == 0 {
 		cfg.Begin, cfg.Tail = FirstAddress, FirstAddress
 	}
@@ -114,14 +112,14 @@ func Open(cfg Config) (*Log, error) {
 	case !(cfg.MutableFraction > 0 && cfg.MutableFraction <= 1):
 		return nil, fmt.Errorf("hlog: mutable fraction %g: want more than 0, at most 1", cfg.MutableFraction)
 	case cfg.Begin < FirstAddress || cfg.Tail < cfg.Begin || cfg.Tail >= addressEnd(cfg.PageSize), (cfg.Begin|cfg.Tail)%8 != 0:
-		return nil, fmt.Errorf("hlog: log from %d to %d in pages of %d", cfg.Begin, cfg.Tail, cfg.PageSize)
+		return nil, fmt.Errorf("hlog: impossible log from %d to %d with pages of %d", cfg.Begin, cfg.Tail, cfg.PageSize)
 	}
 	// The ring of frames is a power of two, so that a mask finds a frame. Beyond the
 	// budget it is address space only: the memory of evicted pages is released.
 	ringSize := int64(1) << bits.Len64(uint64(max(frames*int64(cfg.PageSize), cfg.MaxMemory)-1))
 	ring, err := mem.Alloc(int(ringSize))
 	if err != nil {
-		return nil, fmt.Errorf("hlog: frames: %w", err)
+		return nil, fmt.Errorf("hlog: allocating pages: %w", err)
 	}
 	l := &Log{
 		base:      unsafe.Pointer(unsafe.SliceData(ring)),
@@ -152,7 +150,10 @@ func Open(cfg Config) (*Log, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("hlog: opening at %d: %w", cfg.Tail, err), mem.Free(ring))
 	}
-	f := newFlusher(l, queue)
+	f := &flusher{
+		Log: l, queue: queue, issued: cfg.Tail,
+		block: device.AlignedBuffer(int(l.alignment), int(l.alignment)),
+	}
 	go f.run()
 	return l, nil
 }
@@ -212,21 +213,16 @@ func (l *Log) At(addr int64) Record { return Record{unsafe.Add(l.base, addr&l.ri
 // View is what a session needs to read records in memory. A View that was taken in an epoch
 // stays valid while the session is in the same epoch, even after it has left and reentered.
 type View struct {
-	base     unsafe.Pointer
-	ringMask int64
-
-	Head     int64 // lowest address of the log that is in memory
-	ReadOnly int64 // lowest address that may be updated in place
+	Frames   unsafe.Pointer // start of the ring of page frames
+	RingMask int64          // turns an address into an offset in Frames
+	Head     int64          // lowest address of the log that is in memory
+	ReadOnly int64          // lowest address that may be updated in place
 }
 
 // View returns the present View. Its Head is not below Begin.
 func (l *Log) View() View {
-	return View{base: l.base, ringMask: l.ringMask, Head: max(l.Head(), l.Begin()), ReadOnly: l.ReadOnly()}
+	return View{l.base, l.ringMask, max(l.Head(), l.Begin()), l.ReadOnly()}
 }
-
-// Frames returns the start of the ring of page frames, and the mask that turns an address
-// into an offset in it.
-func (v *View) Frames() (base unsafe.Pointer, mask int64) { return v.base, v.ringMask }
 
 // frame returns the n bytes of memory at addr, which do not cross the ring's end.
 func (l *Log) frame(addr int64, n int) []byte {

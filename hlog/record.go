@@ -10,11 +10,10 @@ import (
 )
 
 // Record is a record in the log's memory, by its address there. It is valid in the epoch in
-// which the address was found between head and tail. Its header is read and written
-// atomically, and so is a lock-free value: one of up to a word, in a record without expiry.
-// Blind updates of a lock-free value are stores and others compare-and-swaps; Seal keeps it
-// from changing. Other values, and expiries, are read and written under the header's sequence
-// lock:
+// which the address was found between head and tail. Its header is read and written atomically,
+// and so is a lock-free value: one of up to a word, in a record without expiry. Blind updates
+// of a lock-free value are stores and others compare-and-swaps; Seal keeps it from changing.
+// Other values, and expiries, are read and written under the header's sequence lock:
 //
 //	writer                              reader
 //	header: unlocked v → locked v       h1 ← header, until unlocked

@@ -2,6 +2,7 @@ package hlog
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 
@@ -32,7 +33,6 @@ func (l *Log) Resize(ctx context.Context, memory int64) error {
 	case frames<<l.pageBits > int64(len(l.ring)):
 		return fmt.Errorf("hlog: memory of %v: the log was opened for at most %v", units.Size(memory), units.Size(len(l.ring)))
 	}
-	defer l.wakeAtEnd(ctx)()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	before := l.frames.Load()
@@ -42,15 +42,11 @@ func (l *Log) Resize(ctx context.Context, memory int64) error {
 		l.readOnly.raise((l.tailPage() - l.mutable()) << l.pageBits)
 		l.progress.Broadcast() // there may be space now
 		l.wake()
+		err = l.await(ctx, func() bool { return l.tailPage()-l.safeHead.load()>>l.pageBits < l.frames.Load() })
 	}
-	for err == nil && l.tailPage()-l.safeHead.load()>>l.pageBits >= l.frames.Load() {
-		if err = ctx.Err(); err != nil {
-			l.frames.Store(before)
-			l.progress.Broadcast() // there is space again
-			break
-		}
-		l.progress.Wait()
-		err = l.failure()
+	if err != nil && errors.Is(err, ctx.Err()) {
+		l.frames.Store(before)
+		l.progress.Broadcast() // there is space again
 	}
 	if err != nil {
 		return fmt.Errorf("hlog: resizing to %v: %w", units.Size(memory), err)

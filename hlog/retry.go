@@ -7,16 +7,14 @@ import (
 	"github.com/redykv/redykv/device"
 )
 
-// Some failures of writes are temporary: the device had no space, or the process was short of
-// descriptors or memory. The log stays readable, and what was not written is in memory: after
-// a back-off the flusher writes it again, from released on, whatever the result of the writes
-// that were pending. When a write succeeds, the log can be written again.
-//
-// Writers and commits fail at once if there is no space. With other temporary failures they
-// wait for up to device.RetryTime.
+// After a temporary failure of a write the flusher writes again what is in memory, from
+// released on, whatever the result of the writes that were pending. Writers and commits fail
+// at once if there is no space. With other temporary failures they wait for up to
+// device.RetryTime.
 
-// passes reports whether a failure of writes may be temporary.
-func passes(err error) bool {
+// isTemporary reports whether a failure of writes may be temporary: the device had no space,
+// or the process was short of descriptors or memory.
+func isTemporary(err error) bool {
 	return errors.Is(err, device.ErrNoSpace) || errors.Is(err, device.ErrTransient)
 }
 
@@ -26,8 +24,8 @@ const (
 	lastBackoff  = time.Second
 )
 
-// underWay reports whether writes of the log are pending.
-func (f *flusher) underWay() bool {
+// writing reports whether writes of the log are pending.
+func (f *flusher) writing() bool {
 	for i := f.first; i < f.next; i++ {
 		if !f.flushes[i%flushDepth].over {
 			return true
@@ -51,14 +49,14 @@ func (f *flusher) pause(err error) {
 	}
 }
 
-// bears reports whether writers wait for the end of a failure instead of failing.
-func (f *flusher) bears(err error) bool {
-	return !f.told && !errors.Is(err, device.ErrNoSpace) && time.Since(f.since) < device.RetryTime
+// writersWait reports whether writers wait for the end of a failure instead of failing.
+func (f *flusher) writersWait(err error) bool {
+	return !f.reported && !errors.Is(err, device.ErrNoSpace) && time.Since(f.since) < device.RetryTime
 }
 
 // again restarts writing from released, when the back-off is over and no write is pending.
 func (f *flusher) again() bool {
-	if !f.failed || f.final || f.underWay() || time.Now().Before(f.retryAt) {
+	if !f.failed || f.final || f.writing() || time.Now().Before(f.retryAt) {
 		return false
 	}
 	f.failed = false
@@ -69,23 +67,13 @@ func (f *flusher) again() bool {
 	return true
 }
 
-// awaitRetry waits for the end of the back-off, or for a kick.
-func (f *flusher) awaitRetry() {
-	timer := time.NewTimer(time.Until(f.retryAt))
-	defer timer.Stop()
-	select {
-	case <-f.kick:
-	case <-timer.C:
-	}
-}
-
-// goesOn ends a temporary failure after a successful write on every tier.
-func (f *flusher) goesOn() {
+// resumed ends a temporary failure after a successful write on every tier.
+func (f *flusher) resumed() {
 	if f.since.IsZero() || f.failed {
 		return
 	}
 	took := time.Since(f.since)
-	f.since, f.backoff, f.told = time.Time{}, 0, false
+	f.since, f.backoff, f.reported = time.Time{}, 0, false
 	f.mu.Lock()
 	f.err = nil
 	f.mu.Unlock()

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 
 	"github.com/redykv/redykv/internal/mem"
 )
@@ -25,7 +24,7 @@ func (l *Log) Scan(from, tail int64, visit func(addr int64, im Image) error) (st
 	if err != nil {
 		return starts, fmt.Errorf("hlog: scan: %w", err)
 	}
-	defer closing(queue, &err)
+	defer func() { err = errors.Join(err, queue.Close()) }()
 	buffer, err := mem.Alloc(l.pageSize)
 	if err != nil {
 		return starts, fmt.Errorf("hlog: scan: %w", err)
@@ -48,8 +47,6 @@ func (l *Log) Scan(from, tail int64, visit func(addr int64, im Image) error) (st
 	return starts, nil
 }
 
-func closing(c io.Closer, err *error) { *err = errors.Join(*err, c.Close()) }
-
 // walk visits the records of one page, or of its used part, at addr.
 func (l *Log) walk(page []byte, addr int64, starts Starts, visit func(int64, Image) error) error {
 	whole := (addr+int64(len(page)))&int64(l.pageSize-1) == 0
@@ -62,7 +59,7 @@ func (l *Log) walk(page []byte, addr int64, starts Starts, visit func(int64, Ima
 			return err
 		}
 		if previous := im.Header.Previous(); !starts.May(previous) {
-			return damage(addr+int64(at), "its previous record at %d", previous)
+			return damage(addr+int64(at), "its link leads to %d, where no older record begins", previous)
 		}
 		starts.add(addr + int64(at))
 		if !im.Header.Invalid() {
@@ -82,9 +79,9 @@ func (l *Log) judge(addr int64, h Header, size, rest int64) error {
 	case !h.Used():
 		return damage(addr, "no record: header %#x", uint64(h))
 	case size > rest:
-		return damage(addr, "record of %d bytes reaches over the page's end", size)
+		return damage(addr, "record of %d bytes extends beyond its page", size)
 	case h.Previous() >= addr:
-		return damage(addr, "its previous record at %d", h.Previous())
+		return damage(addr, "its link leads to %d, where no older record begins", h.Previous())
 	}
 	return nil
 }
@@ -96,7 +93,7 @@ func (l *Log) judgeImage(addr int64, h Header, need int, rest int64, err error) 
 	case err != nil:
 		return damage(addr, "%w", err)
 	case h.Locked():
-		return damage(addr, "locked record")
+		return damage(addr, "the record is locked")
 	}
 	return l.judge(addr, h, int64(need), rest)
 }

@@ -43,8 +43,7 @@ type copied struct {
 	key, value, end  int
 }
 
-// A batch ends with the record that makes it this large: eviction waits for the walker's
-// epoch.
+// A batch ends with the record that makes it this large: eviction waits for the walker's epoch.
 const (
 	batchRecords = 64
 	batchBytes   = 32 << 10

@@ -54,14 +54,13 @@ const (
 // noEpoch is the current epoch of a session that is not open.
 var noEpoch uint64 = math.MaxUint64
 
-// look updates the view from the store's current index and log, inside an epoch of the
-// session.
+// look updates the view from the store's current index and log, inside an epoch of the session.
 func (v *view) look(st *Store) {
 	t, log := st.index.Load(), st.log.View()
 	v.index, v.buckets, v.mask = t, t.Base(), t.Mask()
 	v.tag = uint64(t.TagShift()) | tagBits<<8
 	v.tagUp = addressBits - uint64(t.TagShift())
-	v.frames, v.ringMask = log.Frames()
+	v.frames, v.ringMask = log.Frames, log.RingMask
 	v.head, v.readOnly = log.Head, max(log.ReadOnly, st.snapshotTail)
 	v.headUp, v.readOnlyUp = uint64(v.head)<<(64-addressBits), uint64(v.readOnly)<<(64-addressBits)
 	v.guarded = st.locks.guarded.Load()

@@ -203,7 +203,7 @@ func TestInspectDamage(t *testing.T) {
 		"header": {func(t *testing.T, dir string) { flip(t, dir, "000000000000.seg", 64+7, 0x80) },
 			[]string{"the log from 64 until 4096: hlog: corrupt log: at address 64: no record"}},
 		"link": {func(t *testing.T, dir string) { flip(t, dir, "000000000000.seg", 64+4, 0x80) },
-			[]string{"the log from 64 until 4096: hlog: corrupt log: at address 64: its previous record"}},
+			[]string{"the log from 64 until 4096: hlog: corrupt log: at address 64: its link leads to"}},
 		"snapshot": {func(t *testing.T, dir string) { flip(t, dir, "object."+m.Checkpoints[2].Snapshot, 500, 1) },
 			[]string{`checkpoint "d-incremental": reading object "snapshot-8"`}},
 		"snapshot that another stands on": {func(t *testing.T, dir string) { remove(t, dir, "object."+m.Checkpoints[1].Snapshot) },
