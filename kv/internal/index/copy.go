@@ -10,23 +10,12 @@ import (
 	"github.com/redykv/redykv/kv/internal/manifest"
 )
 
-// Copy writes the table to an object while sessions use it. The table must not grow
-// meanwhile.
+// Copy writes the table to an object while sessions use it. The table must not grow meanwhile.
 func (t *Table) Copy(ctx context.Context, w *manifest.ObjectWriter) error {
-	err := t.copyTo(ctx, w, 0, t.mask+1)
-	if err == nil {
-		// Links that were copied may lead to overflow buckets that are taken after this
-		// count. Their entries are in the log that recovery reads.
-		err = t.copyTo(ctx, w, t.mask+1, t.allBuckets())
-	}
-	return err
-}
-
-// copyTo writes the buckets from one number up to another.
-func (t *Table) copyTo(ctx context.Context, w *manifest.ObjectWriter, from, to uint64) error {
 	const checkEvery = 1 << 20 // buckets between two looks at ctx
 	var image [BucketSize]byte
-	for b := from; b < to; b++ {
+	end := t.mask + 1
+	for b := uint64(0); b < end; b++ {
 		if b%checkEvery == 0 && ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -36,6 +25,11 @@ func (t *Table) copyTo(ctx context.Context, w *manifest.ObjectWriter, from, to u
 		}
 		if err := w.Add(int64(b), BucketSize, image[:]); err != nil {
 			return err
+		}
+		if b == t.mask {
+			// Links that were copied may lead to overflow buckets that are taken after this
+			// count. Their entries are in the log that recovery reads.
+			end = t.allBuckets()
 		}
 	}
 	return nil
@@ -50,12 +44,9 @@ func Load(objects manifest.Opener, c *manifest.IndexCopy, tail int64, onCrowded 
 		err = l.finish()
 	}
 	if err != nil && l.table != nil {
-		err = errors.Join(err, l.table.Free())
+		return nil, errors.Join(err, l.table.Free())
 	}
-	if err != nil {
-		return nil, err
-	}
-	return l.table, nil
+	return l.table, err
 }
 
 // loader fills a table that no session uses yet.
@@ -75,7 +66,7 @@ func (l *loader) add(at int64, b []byte) (err error) {
 		}
 	}
 	if uint64(at) != l.next || len(b)%BucketSize != 0 || l.next+uint64(len(b)/BucketSize) > l.table.mask+1+2*l.table.limit {
-		return fmt.Errorf("%w: %d bytes of buckets from %d on, expected bucket %d", device.ErrCorrupt, len(b), at, l.next)
+		return fmt.Errorf("%w: %d bytes of buckets from number %d on, want them from %d on", device.ErrCorrupt, len(b), at, l.next)
 	}
 	for ; len(b) > 0; b = b[BucketSize:] {
 		bucket := l.table.bucket(l.next)
@@ -85,7 +76,7 @@ func (l *loader) add(at int64, b []byte) (err error) {
 				continue // its record is in the log that recovery reads
 			}
 			if a := e.Address(); e != 0 && (e&Used == 0 || a >= l.tail || a%8 != 0) {
-				return fmt.Errorf("%w: bucket %d: entry %#x in a log up to %d", device.ErrCorrupt, l.next, uint64(e), l.tail)
+				return fmt.Errorf("%w: bucket %d: entry %#x does not fit a log up to %d", device.ErrCorrupt, l.next, uint64(e), l.tail)
 			}
 			placeIn(bucket, i).Store(e)
 		}
@@ -99,7 +90,7 @@ func (l *loader) add(at int64, b []byte) (err error) {
 // circle: a bucket is linked once, from one with a lower number.
 func (l *loader) finish() error {
 	if buckets := uint64(1) << l.source.Bits; l.next < buckets {
-		return fmt.Errorf("%w: %d of %d buckets", device.ErrCorrupt, l.next, buckets)
+		return fmt.Errorf("%w: only %d of %d buckets", device.ErrCorrupt, l.next, buckets)
 	}
 	t := l.table
 	t.overflow.Store(l.next - t.mask - 1)
@@ -111,7 +102,7 @@ func (l *loader) finish() error {
 		case to >= l.next:
 			link.Store(0)
 		case to <= t.mask || to <= b || linked[(to-t.mask-1)/64]>>((to-t.mask-1)%64)&1 != 0:
-			return fmt.Errorf("%w: bucket %d linked from %d", device.ErrCorrupt, to, b)
+			return fmt.Errorf("%w: bucket %d cannot be linked from bucket %d", device.ErrCorrupt, to, b)
 		default:
 			linked[(to-t.mask-1)/64] |= 1 << ((to - t.mask - 1) % 64)
 		}

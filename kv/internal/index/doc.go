@@ -5,10 +5,9 @@
 // # Table
 //
 // A bucket is a cache line: seven entries and a link. An entry holds an address and a tag,
-// which is some bits of the hash. All records whose keys share bucket and tag form one
-// chain; the log links each record to the one before it. A full bucket links to an
-// overflow bucket behind the table. Entries are added and changed by compare-and-swap and
-// are never removed.
+// which is some bits of the hash. All records whose keys share bucket and tag form one chain;
+// the log links each record to the one before it. A full bucket links to an overflow bucket
+// behind the table. Entries are added and changed by compare-and-swap and are never removed.
 //
 // The low bits of a hash choose the bucket. The tag begins with the bit next to them when
 // the table has its first size. It stays where it is while the table grows, so that more
@@ -36,14 +35,13 @@
 //	moved         fills the new buckets; stores moved    finds nothing; looks in the new table
 //	              in the first place
 //
-// An entry that the mover has replaced does not change any more: every change compares
-// with what was read. The exception is an inserter, which stores over its own tentative
-// entry; the mover waits until no entry is tentative. The inserter must find every place
-// as it was after its tentative entry was there, or withdraw: the first place, so that
-// either the mover meets the tentative entry or the inserter meets the mover; and the
-// others, since an entry that was replaced may have had the inserter's tag. A session that
-// finds nothing looks at the first place afterwards: if it holds an entry, the mover had
-// not begun when the session searched.
+// An entry that the mover has replaced does not change any more: every change compares with
+// what was read. The exception is an inserter, which stores over its own tentative entry; the
+// mover waits until no entry is tentative. The inserter must find every place as it was after
+// its tentative entry was there, or withdraw: the first place, so that either the mover meets
+// the tentative entry or the inserter meets the mover; and the others, since an entry that was
+// replaced may have had the inserter's tag. A session that finds nothing looks at the first
+// place afterwards: if it holds an entry, the mover had not begun when the session searched.
 //
 // An entry that was read before it was moved is as good as one that was read before a
 // newer record was published: the records that it leads to may be updated in place, and a

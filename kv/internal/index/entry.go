@@ -13,10 +13,9 @@ import (
 //	63         62    61..48  47..0
 //	tentative  used  tag     address of the newest record
 //
-// The tag is some bits of the hash: it tells most other keys of the bucket apart without
-// a look at their records. A tentative entry is being inserted; only other inserters see
-// it. A tentative entry that is not used marks a place whose entry is being moved, or has
-// been.
+// The tag is some bits of the hash: it distinguishes most other keys of the bucket without a look
+// at their records. A tentative entry is being inserted; only other inserters see it. A
+// tentative entry that is not used marks a place whose entry is being moved, or has been.
 type Entry uint64
 
 const (
@@ -52,7 +51,7 @@ func (e Entry) Address() int64 { return int64(e & addressMask) }
 // WithAddress returns e with another address.
 func (e Entry) WithAddress(address int64) Entry { return e&^addressMask | Entry(address) }
 
-// Moved says whether e stands in place of an entry that is being moved, or has been.
+// Moved reports whether e stands in place of an entry that is being moved, or has been.
 func (e Entry) Moved() bool { return e>>62 == Tentative>>62 }
 
 func (e Entry) matches(want Entry) bool { return e>>AddressBits == want>>AddressBits }
@@ -60,16 +59,14 @@ func (e Entry) matches(want Entry) bool { return e>>AddressBits == want>>Address
 // Place is where an entry is stored: a word of a bucket. The zero Place is none.
 type Place struct{ p *uint64 }
 
-// None says that p is the zero Place.
+// None reports whether p is the zero Place.
 func (p Place) None() bool { return p.p == nil }
 
 // Load returns the entry.
 func (p Place) Load() Entry { return Entry(atomic.LoadUint64(p.p)) }
 
 // Store replaces the entry.
-func (p Place) Store(e Entry) {
-	atomic.StoreUint64(p.p, uint64(e))
-}
+func (p Place) Store(e Entry) { atomic.StoreUint64(p.p, uint64(e)) }
 
 // CompareAndSwap replaces the entry if it is still old.
 func (p Place) CompareAndSwap(old, new Entry) bool {

@@ -8,7 +8,7 @@ import (
 // Double makes the table of twice the size that this one can be moved to.
 func (t *Table) Double() (*Table, error) {
 	if t.bits == int(t.tagShift)+TagBits {
-		return nil, fmt.Errorf("it has doubled %d times, more only when the store is opened again", TagBits)
+		return nil, fmt.Errorf("the index has doubled %d times; open the store again to let it grow further", TagBits)
 	}
 	return New(t.bits+1, int(t.tagShift), t.onCrowded)
 }
@@ -36,17 +36,12 @@ type mover struct {
 // move moves the entries of bucket b.
 func (m *mover) move(b uint64) {
 	m.entries = m.entries[:0]
-	for at := m.from.bucket(b); ; {
+	for at := m.from.bucket(b); at != nil; at = m.from.behind(at) {
 		for i := range BucketEntries {
 			if e := take(placeIn(at, i)); e.Address() >= m.begin {
 				m.entries = append(m.entries, e)
 			}
 		}
-		link := placeIn(at, BucketEntries).Load()
-		if link == 0 {
-			break
-		}
-		at = m.from.bucket(uint64(link))
 	}
 	bit := Entry(1) << (AddressBits + uint(m.from.bits) - m.from.tagShift)
 	m.fill(b, bit, 0)

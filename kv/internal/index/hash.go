@@ -10,13 +10,8 @@ import (
 // records of the log are chained by it. An attacker who chooses keys but does not know the
 // seed cannot choose them for one chain.
 //
-// Every step is a multiplication of 64 by 64 bits whose halves are combined, as in the
-// hash of Go's maps on processors without AES. The factors depend on the seed in both
-// functions, and with them the difference between two hashes that a difference between two
-// keys causes. A seeded xxHash would not do: it has 16-byte keys with the same hash under
-// every seed, and many more of 64 bytes. Nor would a seed that is combined with the key
-// before a multiplication by a constant. SipHash would also be safe from attackers who time
-// single operations very exactly; it costs more per key.
+// Every step is a multiplication of 64 by 64 bits whose halves are combined, as in the hash of
+// Go's maps on processors without AES. The factors depend on the seed in both functions.
 type Hash struct {
 	Word WordHash
 	text [3]uint64

@@ -9,9 +9,8 @@ import (
 	"golang.org/x/sys/cpu"
 )
 
-// The position of an entry in its bucket is random: a search entry by entry costs about
-// one mispredicted branch per key. Vector instructions compare all eight words of a bucket
-// at once.
+// The position of an entry in its bucket is random: a search entry by entry costs about one
+// mispredicted branch per key. Vector instructions compare all eight words of a bucket at once.
 //
 // A vector load is not atomic as a whole. Each aligned word of it is, on every processor
 // with AVX2; an entry that is found is loaded again as a word.

@@ -26,8 +26,7 @@ const (
 	crowdedFactor  = 4 // a table with one overflow bucket per so many buckets is crowded
 )
 
-// Table maps hashes to the newest records of their chains: see the package's
-// documentation.
+// Table maps hashes to the newest records of their chains: see the package's documentation.
 type Table struct {
 	base     unsafe.Pointer
 	mask     uint64 // buckets of the table - 1, without overflow buckets
@@ -47,8 +46,7 @@ func Bits(records int64) int {
 	return max(bits.Len64(uint64(max(records/PerBucket, 1)-1)), MinBits)
 }
 
-// Memory returns how many bytes a table made for so many records takes when it holds
-// them.
+// Memory returns how many bytes a table made for so many records takes when it holds them.
 func Memory(records int64) int64 {
 	buckets := math.Ldexp(1, Bits(records))
 	// The number of entries of a bucket has a Poisson distribution. A bucket with more
@@ -114,15 +112,15 @@ func (t *Table) Bytes() int64 { return int64(t.allBuckets()) * BucketSize }
 // allBuckets returns the number of buckets, those for overflow that are in use included.
 func (t *Table) allBuckets() uint64 { return t.mask + 1 + min(t.overflow.Load(), 2*t.limit) }
 
-// Crowded says whether the table holds many more keys than it was made for.
+// Crowded reports whether the table holds many more keys than it was made for.
 func (t *Table) Crowded() bool { return t.overflow.Load() > (t.mask+1)/crowdedFactor }
 
-// ShouldGrow says whether a table that grows by itself is crowded and can grow.
+// ShouldGrow reports whether a table that grows by itself is crowded and can grow.
 func (t *Table) ShouldGrow() bool {
 	return t.onCrowded != nil && t.Crowded() && t.cannotGrow.Load() == nil
 }
 
-// CannotGrow notes why the table will not grow, and says whether that is news.
+// CannotGrow notes why the table will not grow, and reports whether that is news.
 func (t *Table) CannotGrow(why error) bool { return t.cannotGrow.Swap(&why) == nil }
 
 // wanted returns the entry of a hash, without its address.
@@ -161,6 +159,24 @@ func (t *Table) Find(hash uint64) (Place, Entry) {
 		}
 	}
 	return t.findBehind(b, want)
+}
+
+// behind returns the overflow bucket that b links to, or nil.
+func (t *Table) behind(b unsafe.Pointer) unsafe.Pointer {
+	if link := placeIn(b, BucketEntries).Load(); link != 0 {
+		return t.bucket(uint64(link))
+	}
+	return nil
+}
+
+// matchWords is the portable form of match.
+func matchWords(bucket unsafe.Pointer, want uint64) int {
+	for i := range BucketEntries {
+		if uint64(placeIn(bucket, i).Load()>>AddressBits) == want {
+			return i
+		}
+	}
+	return BucketEntries
 }
 
 // FindIn returns the place in a bucket of an entry with the tag of want, or none. It is
@@ -243,40 +259,33 @@ func (t *Table) FindOrInsert(hash uint64) (Place, Entry, error) {
 // freePlace returns an empty place in the buckets of a hash, if there is one, and the
 // last of these buckets.
 func (t *Table) freePlace(hash uint64) (free Place, last unsafe.Pointer) {
-	for b := t.bucket(hash & t.mask); ; {
+	for b := t.bucket(hash & t.mask); b != nil; b = t.behind(b) {
+		last = b
 		for i := range BucketEntries {
 			if p := placeIn(b, i); free.p == nil && p.Load() == 0 {
 				free = p
 			}
 		}
-		next := placeIn(b, BucketEntries).Load()
-		if next == 0 {
-			return free, b
-		}
-		b = t.bucket(uint64(next))
 	}
+	return free, last
 }
 
-// contested says whether another place than mine has the tag, tentatively or not, or
+// contested reports whether another place than mine has the tag, tentatively or not, or
 // whether entries of the bucket are being moved, which may hide one.
 func (t *Table) contested(hash uint64, want Entry, mine Place) bool {
-	for b := t.bucket(hash & t.mask); ; {
+	for b := t.bucket(hash & t.mask); b != nil; b = t.behind(b) {
 		for i := range BucketEntries {
 			p := placeIn(b, i)
 			if e := p.Load(); p != mine && (e.Moved() || (e &^ Tentative).matches(want)) {
 				return true
 			}
 		}
-		next := placeIn(b, BucketEntries).Load()
-		if next == 0 {
-			return false
-		}
-		b = t.bucket(uint64(next))
 	}
+	return false
 }
 
 // extend links an overflow bucket to b, unless another session has just done so. It fails
-// if none is left; then the table is about to grow, or err says why not.
+// if none is left; then the table is about to grow, or err is the reason why not.
 func (t *Table) extend(b unsafe.Pointer) (ok bool, err error) {
 	link, ok := t.takeOverflow(t.limit)
 	if ok {
@@ -334,7 +343,7 @@ func (t *Table) Visit(bucket uint64, visit func(address int64, mask, class uint6
 		next := t.next.Load() // it does not grow before all sessions have left this epoch
 		return next.Visit(bucket, visit) && next.Visit(bucket+t.mask+1, visit)
 	}
-	for b := t.bucket(bucket); ; {
+	for b := t.bucket(bucket); b != nil; b = t.behind(b) {
 		for i := range BucketEntries {
 			e := placeIn(b, i).Load()
 			if e.Moved() {
@@ -345,12 +354,8 @@ func (t *Table) Visit(bucket uint64, visit func(address int64, mask, class uint6
 				visit(e.Address(), t.mask|(1<<TagBits-1)<<t.tagShift, bucket|tag<<t.tagShift)
 			}
 		}
-		link := placeIn(b, BucketEntries).Load()
-		if link == 0 {
-			return true
-		}
-		b = t.bucket(uint64(link))
 	}
+	return true
 }
 
 // loadSample is how many buckets LoadFactor looks at.
@@ -372,16 +377,12 @@ func (t *Table) entriesAt(b uint64) (n int) {
 	if next := t.next.Load(); next != nil && placeIn(t.bucket(b), 0).Load() == moved {
 		return next.entriesAt(b) + next.entriesAt(b+t.mask+1)
 	}
-	for at := t.bucket(b); ; {
+	for at := t.bucket(b); at != nil; at = t.behind(at) {
 		for i := range BucketEntries {
-			if e := placeIn(at, i).Load(); e&Used != 0 {
+			if placeIn(at, i).Load()&Used != 0 {
 				n++
 			}
 		}
-		link := placeIn(at, BucketEntries).Load()
-		if link == 0 {
-			return n
-		}
-		at = t.bucket(uint64(link))
 	}
+	return n
 }
