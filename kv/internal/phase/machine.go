@@ -8,10 +8,10 @@ import (
 	"sync"
 )
 
-// ErrClosed says that the checkpointer's store is closed.
+// ErrClosed means that the store is closed.
 var ErrClosed = errors.New("phase: closed")
 
-// errBusy is why TryBegin does not begin.
+// errBusy is the reason why TryBegin does not begin.
 var errBusy = errors.New("phase: it would have to wait")
 
 // Machine knows the phase of each track. The zero value is at rest.
@@ -22,15 +22,15 @@ type Machine struct {
 	group   *Group  // the commit that others join; nil: none
 }
 
-// call is an action that begins, or a step of one that is under way.
+// call is an action that begins, or a step of one in progress.
 type call struct {
 	action Action
 	step   bool
 	begun  chan error // of capacity 1; gets nil when it has begun, or why it never does
 }
 
-// Begin returns when the action has begun, which [Machine.End] ends. Where it has to wait,
-// it does until ctx ends. ErrClosed: the store is closed.
+// Begin returns when the action has begun, which [Machine.End] ends. It waits until ctx ends.
+// If the store is closed, the error is ErrClosed.
 func (m *Machine) Begin(ctx context.Context, a Action) error {
 	return m.await(ctx, &call{a, false, make(chan error, 1)})
 }
@@ -42,9 +42,8 @@ func (m *Machine) TryBegin(a Action) bool {
 	return m.cancel(c, errBusy) == nil
 }
 
-// Advance goes on to a step of the action that is under way. It waits only where a commit
-// and a checkpoint both come to write the manifest; an error is the end of ctx, and the
-// phase is what it was.
+// Advance begins a step of the action in progress. It waits only if a commit and a checkpoint
+// both have to write the manifest. An error is that of ctx; then the phase is unchanged.
 func (m *Machine) Advance(ctx context.Context, a Action) error {
 	return m.await(ctx, &call{a, true, make(chan error, 1)})
 }
@@ -66,7 +65,7 @@ func (m *Machine) Phases() [tracks]Phase {
 	return m.phases
 }
 
-// await returns when the call has begun, or never will.
+// await returns when the call has begun, or cannot begin.
 func (m *Machine) await(ctx context.Context, c *call) error {
 	m.call(c)
 	select {
@@ -82,7 +81,7 @@ func (m *Machine) await(ctx context.Context, c *call) error {
 	}
 }
 
-// call has a call begin, or wait behind the others.
+// call begins a call, or queues it behind the others.
 func (m *Machine) call(c *call) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -90,7 +89,7 @@ func (m *Machine) call(c *call) {
 	m.next()
 }
 
-// cancel returns how the call has ended; for the reason given, where it still waited.
+// cancel returns the result of the call; if it still waited, it ends with reason.
 func (m *Machine) cancel(c *call, reason error) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -103,7 +102,7 @@ func (m *Machine) cancel(c *call, reason error) error {
 	return reason
 }
 
-// next begins what waits and may begin. The caller holds mu.
+// next begins waiting calls that may begin. The caller holds mu.
 func (m *Machine) next() {
 	for n := -1; n != len(m.waiting); { // what begins may be what an older one waits for
 		n = len(m.waiting)
@@ -111,7 +110,7 @@ func (m *Machine) next() {
 	}
 }
 
-// sweep goes through what waits once.
+// sweep tries each waiting call once.
 func (m *Machine) sweep() {
 	var wanted [tracks]bool // by an older action that waits
 	m.waiting = slices.DeleteFunc(m.waiting, func(c *call) bool {
@@ -136,7 +135,7 @@ func (m *Machine) sweep() {
 	})
 }
 
-// verdict is what the phases of all tracks say of a call: the strictest of them.
+// verdict returns the strictest verdict of all tracks on a call.
 func (m *Machine) verdict(c *call) verdict {
 	own := plans[c.action].on[0]
 	if c.step && whole(m.phases[own]) {
@@ -151,7 +150,7 @@ func (m *Machine) verdict(c *call) verdict {
 	return v
 }
 
-// whole says whether the phase is that of an action whose steps have none.
+// whole reports whether the phase is that of an action whose steps have no phase.
 func whole(p Phase) bool { return p == Removing || p == Closed }
 
 // enter begins a call. The caller holds mu.
@@ -167,7 +166,7 @@ func (m *Machine) enter(c *call) {
 		}
 		m.phases[t] = p.to
 		if p.to == Flushing {
-			m.group = nil // calls that come now join the next commit
+			m.group = nil // later calls join the next commit
 		}
 	}
 }
@@ -177,12 +176,11 @@ type Group struct {
 	ended chan struct{}
 	size  int   // callers; guarded by the machine's mu
 	err   error // set before ended is closed
-	again bool  // it ended with its leader's context only: the others begin anew
+	again bool  // only its leader's context ended it: the others try again
 }
 
-// Join returns the commit that is gathering, or that waits to begin; leads says that there
-// was none, and the caller is to make it: by Begin, the steps, End and Finish. Others call
-// Wait.
+// Join returns the commit that is gathering, or that waits to begin. If there was none, leads
+// is true, and the caller makes it: by Begin, the steps, End and Finish. Others call Wait.
 func (m *Machine) Join() (g *Group, leads bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -193,19 +191,19 @@ func (m *Machine) Join() (g *Group, leads bool) {
 	return m.group, leads
 }
 
-// Finish tells those who wait how the commit ended; again: they are to try again.
+// Finish ends a commit with err for all that wait for it. If again is set, they try again.
 func (m *Machine) Finish(g *Group, err error, again bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.group == g { // it came to an end before its barrier
+	if m.group == g { // it ended before its barrier
 		m.group = nil
 	}
 	g.err, g.again = err, again
 	close(g.ended)
 }
 
-// Wait returns how the commit ended; again: the caller is to join anew. Where ctx ends
-// before, ended is false, and the error that of ctx.
+// Wait returns the result of the commit. If again is set, the caller joins another one. If ctx
+// ends first, ended is false, and err is that of ctx.
 func (g *Group) Wait(ctx context.Context) (ended, again bool, err error) {
 	select {
 	case <-g.ended:
@@ -215,7 +213,7 @@ func (g *Group) Wait(ctx context.Context) (ended, again bool, err error) {
 	}
 }
 
-// Gathered is how many callers share the commit that has not had its barrier.
+// Gathered returns how many callers share the commit that has not had its barrier.
 func (m *Machine) Gathered() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package phase is the state machine of a store's checkpointer: the phases of what is under
-// way, and a table of the actions that may begin in each phase.
+// Package phase is the state machine of a store's checkpointer: the phases of what is in
+// progress, and a table of the actions that may begin in each phase.
 //
 // Three kinds of work run concurrently, each on its own track: one commit, one checkpoint or
 // garbage collection of files, and one compaction. A track is in one [Phase] at a time. An
@@ -14,7 +14,7 @@ import "fmt"
 type Phase uint8
 
 const (
-	// Resting: nothing is under way.
+	// Resting: nothing is in progress.
 	Resting Phase = iota
 
 	// Gathering: a commit waits for its barrier. Commits that are called now share it.
@@ -91,7 +91,7 @@ func name(names []string, n int) string {
 	return fmt.Sprint(n)
 }
 
-// A track is where one action is under way at a time.
+// A track has one action in progress at a time.
 type track uint8
 
 const (
@@ -124,19 +124,15 @@ var plans = [actions]plan{
 	Name:   {[]track{checkpoints}, []Phase{Copying, Saving}, Naming},
 }
 
-// verdict says what happens to an action.
+// verdict is what happens to an action.
 type verdict uint8
 
 const (
 	begin  verdict = iota
-	join           // it shares the commit that is under way
+	join           // it shares the commit in progress
 	wait           // it waits for the phase's end
 	refuse         // the store is closed
 )
-
-var verdictNames = []string{"begin", "join", "wait", "refuse"}
-
-func (v verdict) String() string { return name(verdictNames, int(v)) }
 
 // table has the verdict on an action while a track is in a phase. Without an entry the action
 // begins. The strictest verdict of all tracks counts; for a step, without its own track.

@@ -97,10 +97,7 @@ func printTable() string {
 	for p := range phases {
 		fmt.Fprintf(&out, "\n%10v", p)
 		for a := range actions {
-			text := table[p][a].String()
-			if table[p][a] == begin {
-				text = "."
-			}
+			text := [...]string{begin: ".", join: "join", wait: "wait", refuse: "refuse"}[table[p][a]]
 			if slices.Contains(plans[a].from, p) && p != Resting {
 				text = "step"
 			}
