@@ -10,13 +10,9 @@ import (
 	"golang.org/x/sys/cpu"
 )
 
-// The position of an entry in its bucket is random: a search entry by entry costs about one
-// mispredicted branch per key. A mispredicted branch on a load that misses the cache also
-// discards the work on later operations that the processor has begun. Vector instructions
-// compare all eight words of a bucket at once.
-//
-// A vector load is not atomic as a whole, but each aligned word of it is, on every processor
-// with AVX2. An entry that is found is loaded again as a word.
+// Buckets are searched by vector instructions: see match in package index. A mispredicted
+// branch on a load that misses the cache would also discard the work on later operations that
+// the processor has begun.
 var (
 	vectors  = cpu.X86.HasAVX2 && cpu.X86.HasBMI1
 	vectors2 = vectors && cpu.X86.HasBMI2 && cpu.X86.HasAVX512F && cpu.X86.HasAVX512DQ
@@ -77,6 +73,8 @@ func readWord(s *Session, key, dst []byte) (done bool)
 func upsertWord(s *Session, key, value []byte) (done bool)
 
 func rmwWord(s *Session, key []byte, modify WordModifier) (done bool)
+
+var _, _, _ = readGeneral, upsertGeneral, rmwWordGeneral
 
 // findRMW finds a record whose lock-free value may be updated in place, and puts the value
 // into s.oldWord and s.update for a Modifier. It returns no record if there is none. The

@@ -62,10 +62,14 @@ func (s *Session) begin(op *Op, hash uint64, keep int, stream bool) bool {
 	return false
 }
 
+// doorbellEvery is the number of reads that are enqueued before they are submitted although
+// the session does not wait for them.
+const doorbellEvery = 32
+
 // hashByte returns the index of a hash in Session.pendingRMWs.
 func hashByte(hash uint64) byte { return byte(hash >> 40) }
 
-var errNoOp = errors.New("kv: a nil Op")
+var errNoOp = errors.New("kv: the Op is nil")
 
 // check returns the reason why op cannot be executed, or nil.
 func (s *Session) check(op *Op) error {
@@ -102,7 +106,7 @@ func (s *Session) checkSizes(key, value int) error {
 		err = errors.New("empty key")
 	}
 	if size := s.layout.Size(key, value, true); err == nil && size > s.log.PageSize()-hlog.FirstAddress {
-		err = fmt.Errorf("record of %d bytes in pages of %d (Options.PageSize)", size, s.log.PageSize())
+		err = fmt.Errorf("record of %d bytes does not fit in pages of %d (Options.PageSize)", size, s.log.PageSize())
 	}
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrBadSize, err)

@@ -1,10 +1,12 @@
 package kv
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -40,9 +42,7 @@ const (
 
 // ensureDefaults sets defaults and checks the other fields.
 func (p *CheckpointPolicy) ensureDefaults() error {
-	if p.Keep == 0 {
-		p.Keep = DefaultKeep
-	}
+	p.Keep = cmp.Or(p.Keep, DefaultKeep)
 	never := p.Every == 0 && p.EveryBytes == 0
 	switch {
 	case p.Kind >= manifest.Kinds:
@@ -52,9 +52,7 @@ func (p *CheckpointPolicy) ensureDefaults() error {
 	case p.Increments > 0 && (never || p.Kind != Incremental):
 		return fmt.Errorf("kv: Options.Checkpoints.Increments %d: want Kind incremental, and Every or EveryBytes", p.Increments)
 	}
-	if p.Increments == 0 {
-		p.Increments = DefaultIncrements
-	}
+	p.Increments = cmp.Or(p.Increments, DefaultIncrements)
 	switch {
 	case p.Keep < 0:
 		return fmt.Errorf("kv: Options.Checkpoints.Keep %d, want 0 or more", p.Keep)
@@ -64,53 +62,59 @@ func (p *CheckpointPolicy) ensureDefaults() error {
 	return nil
 }
 
-// automatic is the goroutine that makes automatic checkpoints.
+// automatic are the goroutines that make automatic checkpoints and compactions.
 type automatic struct {
-	stop context.CancelFunc
-	done chan struct{} // closed when the goroutine has ended
+	ctx     context.Context
+	cancel  context.CancelFunc
+	running sync.WaitGroup
+}
+
+// every calls f at an interval until stop.
+func (a *automatic) every(interval time.Duration, f func()) {
+	a.running.Go(func() {
+		ticker := time.NewTicker(interval)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-a.ctx.Done():
+				return
+			case <-ticker.C:
+				f()
+			}
+		}
+	})
+}
+
+func (a *automatic) stop() {
+	a.cancel()
+	a.running.Wait()
 }
 
 // lookEvery is how often EveryBytes is checked.
 const lookEvery = 100 * time.Millisecond
 
 func (st *Store) startAutomatic() {
-	p := &st.opts.Checkpoints
-	ctx, cancel := context.WithCancel(context.Background())
-	st.automatic = automatic{cancel, make(chan struct{})}
-	if p.Every == 0 && p.EveryBytes == 0 {
-		close(st.automatic.done)
-		return
+	a := &st.automatic
+	a.ctx, a.cancel = context.WithCancel(context.Background())
+	if p := &st.opts.Checkpoints; p.Every > 0 || p.EveryBytes > 0 {
+		st.checkpointEvery(p)
 	}
-	go st.checkpointAutomatically(ctx, p, time.Now(), st.log.Tail())
+	st.autoCompactor.start(st)
 }
 
-func (st *Store) stopAutomatic() {
-	st.autoCompactor.stop()
-	st.automatic.stop()
-	<-st.automatic.done
-}
-
-// checkpointAutomatically makes checkpoints until ctx ends; last and tail are the time and the
-// log's tail at the last checkpoint. An error is logged and counted, and the next checkpoint
-// is due as after a success.
-func (st *Store) checkpointAutomatically(ctx context.Context, p *CheckpointPolicy, last time.Time, tail int64) {
-	defer close(st.automatic.done)
+// checkpointEvery makes automatic checkpoints. An error is logged and counted, and the next
+// checkpoint is due as after a success.
+func (st *Store) checkpointEvery(p *CheckpointPolicy) {
 	interval := p.Every
 	if p.EveryBytes > 0 && (interval == 0 || interval > lookEvery) {
 		interval = lookEvery
 	}
-	ticker := time.NewTicker(interval)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
+	last, tail, ctx := time.Now(), st.log.Tail(), st.automatic.ctx
+	st.automatic.every(interval, func() {
 		byTime := p.Every > 0 && time.Since(last) >= p.Every
 		bySize := p.EveryBytes > 0 && st.log.Tail()-tail >= p.EveryBytes
 		if !byTime && !bySize {
-			continue
+			return
 		}
 		last, tail = time.Now(), st.log.Tail()
 		_, err := st.Checkpoint(ctx, CheckpointOptions{Kind: st.automaticKind(p)})
@@ -118,7 +122,7 @@ func (st *Store) checkpointAutomatically(ctx context.Context, p *CheckpointPolic
 			st.opts.Logger.Error("automatic checkpoint", "err", err)
 			st.failed("automatic checkpoint", err)
 		}
-	}
+	})
 }
 
 // automaticKind returns the kind of the next automatic checkpoint: a Snapshot after a chain of
@@ -165,12 +169,8 @@ func (a *AutoCompaction) ensureDefaults() error {
 	if a.DeadShare == 0 && a.LogSize == 0 && *a != (AutoCompaction{}) {
 		a.DeadShare = DefaultCompactDead
 	}
-	if a.Share == 0 {
-		a.Share = DefaultCompactShare
-	}
-	if a.Every == 0 {
-		a.Every = DefaultCompactEvery
-	}
+	a.Share = cmp.Or(a.Share, DefaultCompactShare)
+	a.Every = cmp.Or(a.Every, DefaultCompactEvery)
 	compact := CompactOptions{Share: a.Share, Method: a.Method}
 	if err := compact.ensureDefaults(); err != nil {
 		return fmt.Errorf("kv: Options.Compaction: %w", err)
@@ -184,15 +184,12 @@ func (a *AutoCompaction) ensureDefaults() error {
 	return nil
 }
 
-// autoCompactor is the goroutine that compacts in the background. A run holds the token and
-// has a context that pause can end.
+// autoCompactor compacts in the background. A run holds the token and has a context that
+// pause can end.
 type autoCompactor struct {
 	st   *Store
 	opts AutoCompaction
 
-	ctx     context.Context // of all runs
-	end     context.CancelFunc
-	ended   chan struct{} // closed when the goroutine has ended
 	token   chan struct{} // holds the token while there is no run
 	pausing atomic.Bool
 	cancel  atomic.Pointer[context.CancelFunc] // of the current run, or an earlier one
@@ -213,35 +210,14 @@ const (
 	worthwhile = 0.9
 )
 
-// start starts the goroutine if the options enable it.
+// start starts compaction if the options enable it.
 func (a *autoCompactor) start(st *Store) {
 	a.st, a.opts = st, st.opts.Compaction
-	a.ctx, a.end = context.WithCancel(context.Background())
-	a.ended, a.token = make(chan struct{}), make(chan struct{}, 1)
+	a.token = make(chan struct{}, 1)
 	a.token <- struct{}{}
-	if a.opts.DeadShare == 0 && a.opts.LogSize == 0 {
-		close(a.ended)
-		return
+	if a.opts.DeadShare > 0 || a.opts.LogSize > 0 {
+		st.automatic.every(a.opts.Every, a.catchUp)
 	}
-	go func() {
-		defer close(a.ended)
-		ticker := time.NewTicker(a.opts.Every)
-		defer ticker.Stop()
-		for {
-			select {
-			case <-a.ctx.Done():
-				return
-			case <-ticker.C:
-				a.catchUp()
-			}
-		}
-	}()
-}
-
-// stop ends the goroutine.
-func (a *autoCompactor) stop() {
-	a.end()
-	<-a.ended
 }
 
 // pause ends the current run and keeps others from starting until resume.
@@ -257,7 +233,7 @@ func (a *autoCompactor) pause() (resume func()) {
 	}
 }
 
-// catchUp compacts until nothing is due. With one part for each tick, the log would stay too
+// catchUp compacts until nothing is due: with one part for each tick, the log would stay too
 // long under fast writes.
 func (a *autoCompactor) catchUp() {
 	for a.look() {
@@ -273,7 +249,7 @@ func (a *autoCompactor) look() (again bool) {
 		return false
 	}
 	defer func() { a.token <- struct{}{} }()
-	ctx, cancel := context.WithCancel(a.ctx)
+	ctx, cancel := context.WithCancel(a.st.automatic.ctx)
 	defer cancel()
 	a.cancel.Store(&cancel)
 	if a.pausing.Load() { // pause may have loaded cancel before it was stored

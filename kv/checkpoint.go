@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/redykv/redykv/device"
@@ -69,16 +70,9 @@ func (st *Store) Checkpoints() []CheckpointInfo {
 func checkpointInfos(m *manifest.Manifest) []CheckpointInfo {
 	infos := make([]CheckpointInfo, len(m.Checkpoints))
 	for i := range m.Checkpoints {
-		infos[i] = checkpointInfo(m, &m.Checkpoints[i])
+		infos[i] = CheckpointInfo(m.Info(&m.Checkpoints[i]))
 	}
 	return infos
-}
-
-func checkpointInfo(m *manifest.Manifest, c *manifest.Checkpoint) CheckpointInfo {
-	return CheckpointInfo{
-		Name: c.Name, Kind: c.Kind, Sequence: c.Sequence, Base: m.BaseName(c), Time: c.Time,
-		Begin: c.Begin, Tail: c.Tail, Bytes: c.Bytes, Pinned: m.Pinned(c.Begin), Index: c.Index != nil,
-	}
 }
 
 // Checkpoint makes the state of the store durable under a name, by which it can be recovered
@@ -91,9 +85,6 @@ func checkpointInfo(m *manifest.Manifest, c *manifest.Checkpoint) CheckpointInfo
 // remain. Checkpoints are made one at a time. On a volatile device the error is
 // errors.ErrUnsupported.
 func (st *Store) Checkpoint(ctx context.Context, opts CheckpointOptions) (CheckpointInfo, error) {
-	if err := st.mayWait(); err != nil {
-		return CheckpointInfo{}, fmt.Errorf("kv: %v checkpoint: %w", opts.Kind, err)
-	}
 	if err := st.begin(ctx, phase.Checkpoint, opts.Kind.String()+" checkpoint"); err != nil {
 		return CheckpointInfo{}, err
 	}
@@ -106,7 +97,7 @@ func (st *Store) Checkpoint(ctx context.Context, opts CheckpointOptions) (Checkp
 		info = CheckpointInfo{Kind: opts.Kind, Name: opts.Name}
 	}
 	end := CheckpointEndInfo{info, time.Since(start), err}
-	st.checkpointer.checkpoints.add(&end)
+	st.count(func(m *Metrics) { m.Checkpoints.add(&end) })
 	st.opts.Events.CheckpointEnd(end)
 	if err != nil {
 		return CheckpointInfo{}, err
@@ -129,7 +120,7 @@ func (st *Store) checkpoint(ctx context.Context, opts CheckpointOptions) (Checkp
 	// 1. Copy the index, while operations go on.
 	var err error
 	if !opts.LogOnly || opts.Kind == Index {
-		err = st.copyForCheckpoint(ctx, &c)
+		err = st.copyIndex(ctx, &c)
 	}
 
 	// 2. A barrier takes the state. Write the log up to its tail.
@@ -161,7 +152,7 @@ func (st *Store) checkpoint(ctx context.Context, opts CheckpointOptions) (Checkp
 		k.blocks = hashes
 	}
 	m = st.recorded()
-	return checkpointInfo(&m, &c), nil
+	return CheckpointInfo(m.Info(&c)), nil
 }
 
 // ascertain writes the manifest again if the last write failed: until a write succeeds,
@@ -179,17 +170,6 @@ func (st *Store) ascertain(ctx context.Context) error {
 	}
 	defer st.step(phase.Copy)
 	return st.record(ctx, func(*manifest.Manifest) {})
-}
-
-// copyForCheckpoint copies the index for a checkpoint.
-func (st *Store) copyForCheckpoint(ctx context.Context, c *manifest.Checkpoint) error {
-	index, bytes, err := st.copyIndex(ctx)
-	if err != nil {
-		return err
-	}
-	c.Index, c.Bytes = index, bytes
-	c.Begin, c.Tail = st.log.Begin(), index.Start // for CheckpointInfo of an Index
-	return nil
 }
 
 // save makes the state of a checkpoint durable.
@@ -220,19 +200,17 @@ func (st *Store) recordCheckpoint(ctx context.Context, c *manifest.Checkpoint) e
 		m.Keep(st.opts.Checkpoints.Keep)
 	})
 	if err == nil {
-		st.survived(&c.State)
+		st.setDurable(&c.State)
 	}
 	return err
 }
 
 // RemoveCheckpoint removes a kept checkpoint. It returns an error if a kept incremental one
 // extends it. If the checkpoint is newer than the last commit, the store commits first, so
-// that everything durable stays durable.
-func (st *Store) RemoveCheckpoint(name string) error {
-	if err := st.mayWait(); err != nil {
-		return fmt.Errorf("kv: removing checkpoint %q: %w", name, err)
-	}
-	if err := st.begin(context.Background(), phase.Remove, "removing a checkpoint"); err != nil {
+// that everything durable stays durable. If ctx ends while RemoveCheckpoint waits for a commit
+// or a checkpoint, the checkpoint remains.
+func (st *Store) RemoveCheckpoint(ctx context.Context, name string) error {
+	if err := st.begin(ctx, phase.Remove, "removing a checkpoint"); err != nil {
 		return err
 	}
 	defer st.end(phase.Remove)
@@ -241,20 +219,20 @@ func (st *Store) RemoveCheckpoint(name string) error {
 	if c == nil {
 		return fmt.Errorf("%w: %q", ErrNoCheckpoint, name)
 	}
-	for i := range m.Checkpoints {
-		if m.Checkpoints[i].Base == c.Sequence {
-			return fmt.Errorf("kv: removing checkpoint %q: checkpoint %q is an increment of it", name, m.Checkpoints[i].Name)
-		}
-	}
 	sequence := c.Sequence
-	if sequence > m.Commit.Sequence {
-		if err := st.commit(context.Background()); err != nil {
-			return fmt.Errorf("kv: removing checkpoint %q: %w", name, err)
-		}
+	extends := func(c manifest.Checkpoint) bool { return c.Base == sequence }
+	if i := slices.IndexFunc(m.Checkpoints, extends); i >= 0 {
+		return fmt.Errorf("kv: removing checkpoint %q: checkpoint %q is an increment of it", name, m.Checkpoints[i].Name)
 	}
-	err := st.record(context.Background(), func(m *manifest.Manifest) {
-		m.Drop(func(c *manifest.Checkpoint) bool { return c.Sequence == sequence })
-	})
+	var err error
+	if sequence > m.Commit.Sequence {
+		err = st.commit(ctx)
+	}
+	if err == nil {
+		err = st.record(ctx, func(m *manifest.Manifest) {
+			m.Drop(func(c *manifest.Checkpoint) bool { return c.Sequence == sequence })
+		})
+	}
 	if err != nil {
 		return fmt.Errorf("kv: removing checkpoint %q: %w", name, err)
 	}
@@ -266,72 +244,56 @@ func (st *Store) checkOptions(ctx context.Context, opts CheckpointOptions) error
 	st.checkpointer.mu.Lock()
 	volatile := st.checkpointer.volatile
 	st.checkpointer.mu.Unlock()
+	m := st.recorded()
 	switch {
 	case volatile:
 		return fmt.Errorf("the device keeps no metadata: %w", errors.ErrUnsupported)
 	case opts.Kind >= manifest.Kinds:
-		return fmt.Errorf("unknown kind")
-	case opts.Kind == Index && opts.Name != "":
+		return fmt.Errorf("unknown kind %d", opts.Kind)
+	case opts.Name == "":
+	case opts.Kind == Index:
 		return fmt.Errorf("%q: a copy of the index has no name, since it cannot be recovered", opts.Name)
-	}
-	if opts.Name != "" {
-		if err := checkCheckpointName(opts.Name); err != nil {
-			return err
-		}
-		if opts.Name == LastCommit || manifest.GivenName(opts.Name) {
-			return fmt.Errorf("%w: checkpoint %q: the store gives such names", ErrBadName, opts.Name)
-		}
-		m := st.recorded()
-		if m.Named(opts.Name) != nil {
-			return fmt.Errorf("%w: checkpoint %q is kept", ErrNameInUse, opts.Name)
-		}
+	case device.CheckName(opts.Name) != nil:
+		return fmt.Errorf("%w: checkpoint %q: want 1 to %d letters, digits, '.', '-' and '_'", ErrBadName, opts.Name, maxName)
+	case opts.Name == LastCommit || manifest.GivenName(opts.Name):
+		return fmt.Errorf("%w: checkpoint %q: the name is reserved for the store", ErrBadName, opts.Name)
+	case m.Named(opts.Name) != nil:
+		return fmt.Errorf("%w: checkpoint %q exists", ErrNameInUse, opts.Name)
 	}
 	return ctx.Err()
 }
 
-func checkCheckpointName(name string) error {
-	if err := device.CheckName(name); err != nil {
-		return fmt.Errorf("%w: checkpoint %q: want 1 to %d letters, digits, '.', '-' and '_'", ErrBadName, name, maxName)
-	}
-	return nil
-}
-
 // copyIndex writes a copy of the index to an object while operations go on. The copy is
 // fuzzy: see package index. The index does not grow meanwhile.
-func (st *Store) copyIndex(ctx context.Context) (_ *manifest.IndexCopy, bytes int64, err error) {
-	c := new(manifest.IndexCopy)
-	if err := st.exclusive(ctx, func() { c.Start = st.log.Tail() }); err != nil {
-		return nil, 0, err
+func (st *Store) copyIndex(ctx context.Context, c *manifest.Checkpoint) error {
+	x := new(manifest.IndexCopy)
+	if err := st.exclusive(ctx, func() { x.Start = st.log.Tail() }); err != nil {
+		return err
 	}
 	// After the barrier: an operation that delays the barrier may wait for the index to grow.
-	select {
-	case st.resizing <- struct{}{}:
-		defer func() { <-st.resizing }()
-	case <-ctx.Done():
-		return nil, 0, ctx.Err()
+	if err := lock(ctx, &st.resizing); err != nil {
+		return err
 	}
+	defer st.resizing.Unlock()
 	t := st.index.Load()
-	c.Begin = st.log.Begin() // after the table: Clear may have replaced it since the barrier
-	c.Bits, c.TagShift = t.Bits(), int(t.TagShift())
-	c.Object = st.newObject(indexObject)
-	w, err := manifest.CreateObject(ctx, st.dev, c.Object, manifest.IndexChunk)
+	x.Begin = st.log.Begin() // after the table: Clear may have replaced it since the barrier
+	x.Bits, x.TagShift = t.Bits(), int(t.TagShift())
+	x.Object = st.newObject(indexObject)
+	w, err := manifest.CreateObject(ctx, st.dev, x.Object, manifest.IndexChunk)
 	if err != nil {
-		return nil, 0, err
+		return err
 	}
 	err = t.Copy(ctx, w)
 	if err == nil {
 		err = w.Commit()
 	}
 	if err != nil {
-		return nil, 0, w.Abort(err)
+		return w.Abort(err)
 	}
-	return c, w.Bytes(), nil
+	c.Index, c.Bytes = x, w.Bytes()
+	c.Begin, c.Tail = st.log.Begin(), x.Start // for CheckpointInfo of an Index
+	return nil
 }
-
-// A snapshot is a copy of the part of the log that the device may not have: the memory from
-// the address Flushed to the tail. While it is written, records below its tail are not updated
-// in place: sessions use Store.snapshotTail as their read-only address. Afterwards the mutable
-// region is as before.
 
 // minBlock is the block size of incremental snapshots, in bytes. A device with a larger
 // alignment has larger blocks.
@@ -350,17 +312,14 @@ type blockHashes struct {
 	hashes   []blockHash
 }
 
-// holds reports whether the snapshot has a block with this hash; h may be nil.
-func (h *blockHashes) holds(block int64, hash blockHash) bool {
-	if h == nil {
-		return false
-	}
-	i := block - h.first
-	return i >= 0 && i < int64(len(h.hashes)) && h.hashes[i] == hash
+// has reports whether the snapshot has a block with this hash; h may be nil.
+func (h *blockHashes) has(block int64, hash blockHash) bool {
+	return h != nil && block >= h.first && block-h.first < int64(len(h.hashes)) && h.hashes[block-h.first] == hash
 }
 
 // snapshot makes the state of a Snapshot or an Incremental durable: the log up to Flushed on
-// the device, and the rest in an object. It returns the hashes of the object's blocks.
+// the device, and the rest, which is in memory, in an object. Meanwhile snapshotTail is the
+// sessions' read-only address. It returns the hashes of the object's blocks.
 func (st *Store) snapshot(ctx context.Context, c *manifest.Checkpoint, m *manifest.Manifest) (*blockHashes, error) {
 	base := st.checkpointer.blocks
 	if c.Kind == Incremental && (base == nil || m.Numbered(base.sequence) == nil) {
@@ -377,7 +336,7 @@ func (st *Store) snapshot(ctx context.Context, c *manifest.Checkpoint, m *manife
 		return nil, err
 	}
 	err = st.exclusive(ctx, func() {
-		st.enterState(&c.State)
+		st.takeState(&c.State)
 		c.Flushed = st.log.Hold()
 		st.snapshotTail = c.Tail
 	})
@@ -418,7 +377,7 @@ func (st *Store) writeSnapshot(ctx context.Context, w *manifest.ObjectWriter, fr
 		sum := sha256.Sum256(block)
 		hash := blockHash(sum[:len(blockHash{})])
 		hashes.hashes = append(hashes.hashes, hash)
-		if !base.holds(start/size, hash) {
+		if !base.has(start/size, hash) {
 			if err := w.Add(start, 1, block[addressSize:]); err != nil {
 				return nil, err
 			}

@@ -21,7 +21,7 @@ var logKinds = []CheckpointKind{FoldOver, Snapshot, Incremental}
 // crash ends a store like a crash of its process. Its sessions are closed.
 func crash(t testing.TB, st *Store) {
 	t.Helper()
-	st.stopAutomatic()
+	st.automatic.stop()
 	closeAll(t, st.log)
 	if err := st.freeMemory(); err != nil {
 		t.Error(err)
@@ -180,7 +180,7 @@ func TestTruncateWaitsForCheckpoints(t *testing.T) {
 		}
 	}
 	closeAll(t, s)
-	if err := errors.Join(st.truncate(context.Background(), young.Tail), st.RemoveCheckpoint("old"), st.RemoveCheckpoint("young")); err != nil {
+	if err := errors.Join(st.truncate(context.Background(), young.Tail), st.RemoveCheckpoint(context.Background(), "old"), st.RemoveCheckpoint(context.Background(), "young")); err != nil {
 		t.Fatal(err)
 	}
 	if disk.Begin() != young.Tail {
@@ -204,7 +204,7 @@ func TestRemovedCheckpointTakesNothingAlong(t *testing.T) {
 		t.Fatal(err)
 	}
 	info := mustCheckpoint(t, st, CheckpointOptions{Kind: Snapshot})
-	if err := st.RemoveCheckpoint(info.Name); err != nil {
+	if err := st.RemoveCheckpoint(context.Background(), info.Name); err != nil {
 		t.Fatal(err)
 	}
 	crash(t, st)
@@ -248,9 +248,9 @@ func TestCheckpointsKeepTheirCommitPoints(t *testing.T) {
 	closeAll(t, st)
 }
 
-// TestThawUnderASnapshot unseals a record while a snapshot copies it. The record must not stay
+// TestUnsealDuringSnapshot unseals a record while a snapshot copies it. The record must not stay
 // sealed.
-func TestThawUnderASnapshot(t *testing.T) {
+func TestUnsealDuringSnapshot(t *testing.T) {
 	st := open(t, small(device.NewMemory(), 8, 8))
 	s := st.NewSession()
 	if err := s.Upsert(key8(1), key8(1)); err != nil {

@@ -44,14 +44,14 @@ type checkpointer struct {
 
 	cleared atomic.Int64 // begin of the log after a Clear whose space has not been freed on the device; or 0
 	blocks  *blockHashes // of the last snapshot, or nil; owned by the checkpoint in progress
-
-	commits, commitErrors atomic.Uint64
-	checkpoints           checkpointCounts
 }
 
 // begin begins an action of the checkpointer, which st.end ends. It returns ErrClosed if the
-// store is closed or being closed, or an error if ctx ends.
+// store is closed or being closed, or an error if this goroutine must not wait or ctx ends.
 func (st *Store) begin(ctx context.Context, a phase.Action, what string) error {
+	if err := st.mayWait(); err != nil {
+		return fmt.Errorf("kv: %s: %w", what, err)
+	}
 	err := st.checkpointer.machine.Begin(ctx, a)
 	if err == nil && a != phase.Close && st.isClosed() {
 		st.end(a)
@@ -100,8 +100,6 @@ func (st *Store) record(ctx context.Context, change func(m *manifest.Manifest)) 
 		return fmt.Errorf("writing the manifest %q: %w", manifest.Name, err)
 	}
 	k.manifest, k.written = m, data
-	k.checkpoints.kept.Store(int64(len(m.Checkpoints)))
-	k.checkpoints.pinned.Store(max(m.Commit.Begin-m.Begin(), 0))
 	return nil
 }
 
@@ -139,8 +137,8 @@ func (st *Store) holds(s *manifest.State) bool {
 	return err == nil && bytes.Equal(data, written)
 }
 
-// survived records that a state is durable, for LastCommit and CommitPoint.
-func (st *Store) survived(s *manifest.State) {
+// setDurable records that a state is durable, for LastCommit and CommitPoint.
+func (st *Store) setDurable(s *manifest.State) {
 	k := &st.checkpointer
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -218,9 +216,9 @@ func (st *Store) truncate(ctx context.Context, begin int64) error {
 	return nil
 }
 
-// giveBack frees the space of a Clear on the device, if a commit contains the Clear. While a
+// freeCleared frees the space of a Clear on the device, if a commit contains the Clear. While a
 // checkpoint is in progress it does nothing, and a later commit frees it.
-func (st *Store) giveBack() {
+func (st *Store) freeCleared() {
 	k := &st.checkpointer
 	cleared := k.cleared.Load()
 	if cleared == 0 || !k.machine.TryBegin(phase.Collect) {

@@ -97,7 +97,7 @@ func TestClearMeetsOperationsUnderWay(t *testing.T) {
 				}
 			}
 			if kept {
-				st.resizing <- struct{}{}
+				st.resizing.Lock()
 			}
 			index := st.index.Load()
 			mustClear(t, st)
@@ -105,7 +105,7 @@ func TestClearMeetsOperationsUnderWay(t *testing.T) {
 				t.Errorf("the index was kept: %v", !kept)
 			}
 			if kept {
-				<-st.resizing
+				st.resizing.Unlock()
 			}
 			if err := errors.Join(st.Commit(context.Background()), s.completeAll(context.Background())); err != nil { // the old log is truncated
 				t.Fatal(err)
@@ -234,7 +234,7 @@ func TestClearKeepsCheckpoints(t *testing.T) {
 			reopen("", 10)
 			reopen("old", keys)
 			mustClear(t, st)
-			if err := st.RemoveCheckpoint("old"); err != nil {
+			if err := st.RemoveCheckpoint(context.Background(), "old"); err != nil {
 				t.Fatal(err)
 			}
 			if err := st.Commit(context.Background()); err != nil {

@@ -43,7 +43,7 @@ func (st *Store) commitFor(ctx context.Context, group *phase.Group) (err error) 
 	again := true
 	defer func() { st.checkpointer.machine.Finish(group, err, again) }()
 	if err = st.commitNext(ctx); err == nil {
-		st.giveBack()
+		st.freeCleared()
 	}
 	again = err != nil && ctx.Err() != nil
 	return err
@@ -64,7 +64,7 @@ func (st *Store) commit(ctx context.Context) (err error) {
 	k := &st.checkpointer
 	defer func() {
 		if err != nil {
-			k.commitErrors.Add(1)
+			st.count(func(m *Metrics) { m.Commits.Failed++ })
 			err = fmt.Errorf("kv: commit: %w", err)
 		}
 	}()
@@ -101,22 +101,22 @@ func (st *Store) commit(ctx context.Context) (err error) {
 	}
 
 	// 4. Publish the commit to LastCommit and CommitPoint.
-	k.commits.Add(1)
-	st.survived(&s)
+	st.count(func(m *Metrics) { m.Commits.Made++ })
+	st.setDurable(&s)
 	return nil
 }
 
 // foldOver takes the state of the store, and makes the log read-only up to its tail. The
 // caller is in a barrier.
 func (st *Store) foldOver(s *manifest.State) {
-	st.enterState(s)
+	st.takeState(s)
 	st.log.ShiftReadOnly()
 }
 
-// enterState takes the state of the store. The caller is in a barrier. The state's number is
+// takeState takes the state of the store. The caller is in a barrier. The state's number is
 // taken here, so an operation that ended before NextCommit returned a number is in every
 // state of that number or a higher one.
-func (st *Store) enterState(s *manifest.State) {
+func (st *Store) takeState(s *manifest.State) {
 	s.Sequence = st.checkpointer.sequence.Add(1)
 	s.Begin, s.Tail = st.log.Begin(), st.log.Tail()
 	if s.Index != nil && s.Index.Start <= s.Begin {
@@ -124,7 +124,7 @@ func (st *Store) enterState(s *manifest.State) {
 		s.Index = nil
 	}
 	s.Sessions = st.commitPoints()
-	st.enterCount(s)
+	st.takeCount(s)
 }
 
 // NextCommit returns a number that tells when the changes made so far are durable: once
@@ -226,7 +226,7 @@ func (s *Session) commitPoint() CommitPoint {
 // sessions wait for it. If ctx ends first, exclusive returns an error and f is not run.
 func (st *Store) exclusive(ctx context.Context, f func()) error {
 	if err := lock(ctx, &st.wholes); err != nil {
-		return fmt.Errorf("waiting for the ends of batches: %w", err)
+		return fmt.Errorf("waiting for whole batches to end: %w", err)
 	}
 	defer st.wholes.Unlock()
 	if err := lock(ctx, &st.transactions); err != nil {
@@ -238,11 +238,8 @@ func (st *Store) exclusive(ctx context.Context, f func()) error {
 }
 
 // lock locks l, or returns the error of ctx if that ends first.
-func lock(ctx context.Context, l interface {
-	sync.Locker
-	TryLock() bool
-}) error {
-	if l.TryLock() {
+func lock(ctx context.Context, l sync.Locker) error {
+	if l, ok := l.(interface{ TryLock() bool }); ok && l.TryLock() {
 		return nil
 	}
 	if ctx.Done() == nil {

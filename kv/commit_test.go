@@ -284,7 +284,7 @@ func TestCommitOfNothingAfterAnError(t *testing.T) {
 	}
 	mustCheckpoint(t, st, CheckpointOptions{Name: "mine", Kind: Snapshot})
 	disk.failing.Store(true)
-	if err := st.RemoveCheckpoint("mine"); !errors.Is(err, device.ErrFault) {
+	if err := st.RemoveCheckpoint(context.Background(), "mine"); !errors.Is(err, device.ErrFault) {
 		t.Fatal(err)
 	}
 	needs := st.NextCommit()

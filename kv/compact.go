@@ -1,12 +1,12 @@
 package kv
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"hash/maphash"
 	"maps"
-	"sync/atomic"
 	"time"
 
 	"github.com/redykv/redykv/hlog"
@@ -31,13 +31,8 @@ const (
 
 // String returns the method's name.
 func (m CompactMethod) String() string {
-	switch m {
-	case CompactAuto:
-		return "auto"
-	case CompactByLookup:
-		return "lookup"
-	case CompactByScan:
-		return "scan"
+	if names := [...]string{"auto", "lookup", "scan"}; int(m) < len(names) {
+		return names[m]
 	}
 	return fmt.Sprintf("method %d", uint8(m))
 }
@@ -60,16 +55,14 @@ type CompactOptions struct {
 const DefaultCompactMemory = 64 << 20
 
 func (o *CompactOptions) ensureDefaults() error {
-	if o.Memory == 0 {
-		o.Memory = DefaultCompactMemory
-	}
+	o.Memory = cmp.Or(o.Memory, DefaultCompactMemory)
 	switch {
 	case o.Until < 0 || o.Bytes < 0 || o.Memory < 0:
 		return fmt.Errorf("kv: compaction until %d, of %d bytes, in %d bytes of memory: want none negative", o.Until, o.Bytes, o.Memory)
 	case o.Until != 0 && o.Bytes != 0:
-		return fmt.Errorf("kv: compaction until %d or of %d bytes: give one", o.Until, o.Bytes)
+		return fmt.Errorf("kv: compaction until %d and of %d bytes: set only one of Until and Bytes", o.Until, o.Bytes)
 	case o.Method > CompactByScan:
-		return fmt.Errorf("kv: compaction by %v", o.Method)
+		return fmt.Errorf("kv: compaction by unknown %v", o.Method)
 	case !(o.Share >= 0 && o.Share <= 1):
 		return fmt.Errorf("kv: compaction with a share of %g: want 0 to 1", o.Share)
 	}
@@ -90,16 +83,13 @@ type CompactionInfo struct {
 // Reclaimed returns the number of bytes by which the compaction shortened the log.
 func (i CompactionInfo) Reclaimed() int64 { return i.Until - i.From - i.CopiedBytes }
 
-// compactionCounts are sums over all compactions.
-type compactionCounts struct {
-	runs, records, copied               atomic.Uint64
-	recordBytes, copiedBytes, reclaimed atomic.Int64
-}
-
-func (c *compactionCounts) addTo(m *Metrics) {
-	m.Compaction.Runs, m.Compaction.ReadRecords, m.Compaction.CopiedRecords = c.runs.Load(), c.records.Load(), c.copied.Load()
-	m.Compaction.ReadBytes, m.Compaction.CopiedBytes = c.recordBytes.Load(), c.copiedBytes.Load()
-	m.Compaction.ReclaimedBytes = c.reclaimed.Load()
+func (m *CompactionMetrics) add(i *CompactionInfo) {
+	m.Runs++
+	m.ReadRecords += i.Records
+	m.CopiedRecords += i.Copied
+	m.ReadBytes += i.RecordBytes
+	m.CopiedBytes += i.CopiedBytes
+	m.ReclaimedBytes += i.Until - i.From
 }
 
 // portion is the number of bytes that are compacted between two truncations. A truncation
@@ -116,9 +106,6 @@ const portion = 64 << 20
 func (st *Store) Compact(ctx context.Context, opts CompactOptions) (CompactionInfo, error) {
 	if err := opts.ensureDefaults(); err != nil {
 		return CompactionInfo{}, err
-	}
-	if err := st.mayWait(); err != nil {
-		return CompactionInfo{}, fmt.Errorf("kv: compacting: %w", err)
 	}
 	if err := st.begin(ctx, phase.Compact, "compacting"); err != nil {
 		return CompactionInfo{}, err
@@ -138,7 +125,7 @@ func (st *Store) Compact(ctx context.Context, opts CompactOptions) (CompactionIn
 	})
 	err = stoppedBy(ctx, err)
 	c.info.Duration = time.Since(start)
-	c.count()
+	st.count(func(m *Metrics) { m.Compaction.add(&c.info) })
 	st.opts.Events.CompactionEnd(CompactionEndInfo{c.info, err})
 	if err != nil && !errors.Is(err, ErrClosed) {
 		err = fmt.Errorf("kv: compacting from %d: %w", c.info.Until, err)
@@ -154,17 +141,6 @@ type compactor struct {
 	info  CompactionInfo
 	pace  pace
 	batch traceBatch
-}
-
-// count adds the result to the store's sums.
-func (c *compactor) count() {
-	sums, i := &c.st.compaction, &c.info
-	sums.runs.Add(1)
-	sums.records.Add(i.Records)
-	sums.copied.Add(i.Copied)
-	sums.recordBytes.Add(i.RecordBytes)
-	sums.copiedBytes.Add(i.CopiedBytes)
-	sums.reclaimed.Add(i.Until - i.From)
 }
 
 // until returns the end of the region according to the options. It is the start of a page,
@@ -189,37 +165,30 @@ func (c *compactor) run(ctx context.Context) error {
 		from := c.info.Until
 		to := min(until, max(c.page(from+portion), c.page(from)+int64(c.st.log.PageSize())))
 		var err error
-		if c.byScan(from, to) {
+		if m := c.opts.Method; m == CompactByScan || m == CompactAuto && c.st.log.Head()-to <= to-from {
 			to, err = c.scan(ctx, from, to)
 		} else {
 			err = c.lookup(ctx, from, to)
 		}
 		if err == nil {
-			err = c.release(ctx, to)
+			// A session that read the index before the last copy must leave its epoch before
+			// begin moves: it would find neither the record nor the copy.
+			c.st.log.Settle()
+			err = c.st.truncate(ctx, to) // every live record below has a copy by now
 		}
 		if err != nil {
 			return err
 		}
+		c.info.Until = to
 	}
 	return nil
 }
 
-// byScan reports whether a part of the region is compacted by scan.
-func (c *compactor) byScan(from, to int64) bool {
-	if c.opts.Method == CompactAuto {
-		return c.st.log.Head()-to <= to-from
-	}
-	return c.opts.Method == CompactByScan
-}
-
 // lookup copies the live records of a part of the region, by lookup.
 func (c *compactor) lookup(ctx context.Context, from, to int64) error {
-	return c.copy(ctx, from, to, newMove)
-}
-
-// newMove returns a trace that follows the whole chain.
-func newMove(address int64, _ hlog.Image) (trace, bool) {
-	return newTrace(address, hlog.MaxAddress), true
+	return c.copy(ctx, from, to, func(address int64, _ hlog.Image) (trace, bool) {
+		return newTrace(address, hlog.MaxAddress), true // follows the whole chain
+	})
 }
 
 // copy copies records of a part of the region to the tail: those for which choose returns a
@@ -279,18 +248,6 @@ func (c *compactor) walk(ctx context.Context, from, to int64, visit func(int64, 
 	return errors.Join(err, failed)
 }
 
-// release truncates the log at to: every live record below has a copy by now.
-func (c *compactor) release(ctx context.Context, to int64) error {
-	// A session that read the index before the last copy must leave its epoch before begin
-	// moves: it would find neither the record nor the copy.
-	c.st.log.Settle()
-	if err := c.st.truncate(ctx, to); err != nil {
-		return err
-	}
-	c.info.Until = to
-	return nil
-}
-
 // paceQuantum is the minimum time of work between two rests. Timers are too coarse for shorter
 // ones.
 const paceQuantum = 5 * time.Millisecond
@@ -334,14 +291,6 @@ var errTableFull = errors.New("kv: key table full")
 // keyTableEntry is the approximate size of an entry in bytes.
 const keyTableEntry = 64
 
-func newKeyTable(memory int64) *keyTable {
-	return &keyTable{
-		seeds:   [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()},
-		newest:  make(map[keyDigest]int64),
-		maximum: int(memory / keyTableEntry),
-	}
-}
-
 func (t *keyTable) digest(key []byte) keyDigest {
 	return keyDigest{maphash.Bytes(t.seeds[0], key), maphash.Bytes(t.seeds[1], key)}
 }
@@ -350,7 +299,11 @@ func (t *keyTable) digest(key []byte) keyDigest {
 // each key into a table, removes the keys that have another record in the log above, and
 // copies the rest. If the table gets full, the part ends early, at the page until.
 func (c *compactor) scan(ctx context.Context, from, to int64) (until int64, err error) {
-	table := newKeyTable(c.opts.Memory)
+	table := &keyTable{
+		seeds:   [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()},
+		newest:  make(map[keyDigest]int64),
+		maximum: int(c.opts.Memory / keyTableEntry),
+	}
 	until = to
 	err = c.walk(ctx, from, to, func(address int64, im hlog.Image) error {
 		if page := c.page(address); page >= c.page(from)+int64(c.st.log.PageSize()) && len(table.newest) >= table.maximum {

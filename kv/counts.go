@@ -35,31 +35,19 @@ func (c *counter) load() uint64 { return atomic.LoadUint64((*uint64)(c)) }
 // loadSigned is load for a counter that may be below zero.
 func (c *counter) loadSigned() int64 { return int64(c.load()) }
 
-// all returns the counters in the order of Metrics.counts.
-func (c *counts) all() [countersEach]*counter {
-	return [...]*counter{
-		&c.ops[OpRead], &c.ops[OpUpsert], &c.ops[OpRMW], &c.ops[OpDelete], &c.ops[OpInsert], &c.readsCache,
-		&c.readsTier[0], &c.readsTier[1], &c.readsTier[2], &c.readsTier[3], &c.deviceReads,
-		&c.cacheHits,
-	}
-}
-
-func (m *Metrics) counts() [countersEach]*uint64 {
-	return [...]*uint64{
-		&m.Operations.Reads, &m.Operations.Upserts, &m.Operations.RMWs, &m.Operations.Deletes, &m.Operations.Inserts, &m.ReadsFrom.Cache,
-		&m.ReadsFrom.Tier[0], &m.ReadsFrom.Tier[1], &m.ReadsFrom.Tier[2], &m.ReadsFrom.Tier[3], &m.Device.Reads,
-		&m.ReadCache.Hits,
-	}
-}
-
-const countersEach = int(opNewest) + 1 + MaxTiers + 2 // without internal operations
-
 // addTo adds the numbers to m.
 func (c *counts) addTo(m *Metrics) {
-	sums := m.counts()
-	for i, counter := range c.all() {
-		*sums[i] += counter.load()
+	m.Operations.Reads += c.ops[OpRead].load()
+	m.Operations.Upserts += c.ops[OpUpsert].load()
+	m.Operations.RMWs += c.ops[OpRMW].load()
+	m.Operations.Deletes += c.ops[OpDelete].load()
+	m.Operations.Inserts += c.ops[OpInsert].load()
+	m.ReadsFrom.Cache += c.readsCache.load()
+	for i := range c.readsTier {
+		m.ReadsFrom.Tier[i] += c.readsTier[i].load()
 	}
+	m.Device.Reads += c.deviceReads.load()
+	m.ReadCache.Hits += c.cacheHits.load()
 	// A session may count between these loads, so the tiers may add up to more than Reads.
 	m.ReadsFrom.Memory = m.Operations.Reads - min(m.Operations.Reads, m.ReadsFrom.Cache)
 	for _, n := range m.ReadsFrom.Tier {
@@ -67,10 +55,8 @@ func (c *counts) addTo(m *Metrics) {
 	}
 }
 
-// A store with Options.CountKeys knows its number of keys. A session counts a change of a key
-// when it takes effect, inside its epoch; for that it looks for the record that it replaces,
-// on the device if necessary. So in a barrier the number agrees with the log, and a commit
-// stores it.
+// With Options.CountKeys a session counts a change of a key when it takes effect, inside its
+// epoch. So in a barrier the number of keys agrees with the log, and a commit stores it.
 
 // KeyCount returns the number of keys, and the number of those that expire, without a scan. It
 // is exact except for keys that have expired within the last second. After the store was
@@ -100,8 +86,8 @@ func (st *Store) keysCountedLocked() int64 {
 	return n
 }
 
-// enterCount fills in the count of a state, in its barrier.
-func (st *Store) enterCount(s *manifest.State) {
+// takeCount fills in the count of a state, in its barrier.
+func (st *Store) takeCount(s *manifest.State) {
 	if st.keyCounter != nil {
 		s.Count = st.keyCounter.State(st.keysCounted(), st.now())
 	}
@@ -126,7 +112,7 @@ func (st *Store) beginKeyCounter(s *manifest.State) error {
 	clock, now := st.now, st.now()
 	st.now = func() int64 { return now }
 	defer func() { st.now = clock }()
-	st.keyCounter.CountedAt(now)
+	st.keyCounter.Since = now
 	for r, err := range st.Scan() {
 		if err != nil {
 			return err
@@ -140,14 +126,13 @@ func (st *Store) beginKeyCounter(s *manifest.State) error {
 	return nil
 }
 
-// recount counts a change of a key that takes effect. there is set if the key had a record;
-// was is that record's expiry, which may have passed. verdict and expires describe its new
-// record.
+// recount counts a change of a key that takes effect. there is set if the key had a record; was
+// is that record's expiry, which may have passed. verdict and expires describe its new record.
 func (s *Session) recount(there bool, was int64, verdict Verdict, expires int64) {
 	if !s.counting {
 		return
 	}
-	if was != 0 && was <= s.store.keyCounter.Since() {
+	if was != 0 && was <= s.store.keyCounter.Since {
 		there, was = false, 0
 	}
 	switch is := verdict == Put; {

@@ -253,7 +253,8 @@ func stoppedBy(ctx context.Context, err error) error {
 	return err
 }
 
-// Tee returns a listener that calls several listeners, one after the other.
+// Tee returns a listener that calls several listeners, one after the other. It has every
+// function, even if no listener has it.
 func Tee(listeners ...EventListener) EventListener {
 	var all EventListener
 	for _, l := range listeners {
@@ -275,38 +276,16 @@ func Tee(listeners ...EventListener) EventListener {
 	return all
 }
 
-// join makes *first also call then.
+// join makes *first also call then, and sets it if both are nil.
 func join[I any](first *func(I), then func(I)) {
 	switch before := *first; {
+	case then == nil && before == nil:
+		*first = func(I) {}
 	case then == nil:
 	case before == nil:
 		*first = then
 	default:
 		*first = func(info I) { before(info); then(info) }
-	}
-}
-
-// ensureDefaults replaces nil by functions that do nothing.
-func (l *EventListener) ensureDefaults() {
-	fill(&l.Flushed)
-	fill(&l.Evicted)
-	fill(&l.FlushWait)
-	fill(&l.Recovered)
-	fill(&l.CheckpointBegin)
-	fill(&l.CheckpointEnd)
-	fill(&l.MemoryResized)
-	fill(&l.CompactionBegin)
-	fill(&l.CompactionEnd)
-	fill(&l.Truncated)
-	fill(&l.IndexGrowthBegin)
-	fill(&l.IndexGrowthEnd)
-	fill(&l.TierChanged)
-	fill(&l.BackgroundError)
-}
-
-func fill[I any](f *func(I)) {
-	if *f == nil {
-		*f = func(I) {}
 	}
 }
 

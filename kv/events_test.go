@@ -63,9 +63,7 @@ func call(l EventListener) {
 // them, and that each event prints one line.
 func TestListenersAreWhole(t *testing.T) {
 	events := reflect.TypeFor[EventListener]().NumField()
-	var none EventListener
-	none.ensureDefaults()
-	call(none)
+	call(Tee(EventListener{}))
 
 	var first, second eventLog
 	call(Tee(EventListener{}, first.listener(), EventListener{}, second.listener()))

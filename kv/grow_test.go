@@ -227,14 +227,14 @@ func TestGrownStoreReopens(t *testing.T) {
 func TestGrowIndexIsWholeOrNotAtAll(t *testing.T) {
 	st := open(t, Options{Device: device.NewMemory(), KeySize: 8, ValueSize: 8, indexBits: 3, FixedIndex: true})
 	ctx, cancel := context.WithCancel(context.Background())
-	st.resizing <- struct{}{} // keeps the index from growing
+	st.resizing.Lock() // keeps the index from growing
 	grown := make(chan error)
 	go func() { grown <- st.GrowIndex(ctx) }()
 	cancel()
 	if err := <-grown; !errors.Is(err, context.Canceled) {
 		t.Errorf("GrowIndex that had not begun: %v", err)
 	}
-	<-st.resizing
+	st.resizing.Unlock()
 	if err := st.GrowIndex(ctx); !errors.Is(err, context.Canceled) || st.indexBits() != 3 {
 		t.Errorf("GrowIndex with a context that has ended: %v, %d bits", err, st.indexBits())
 	}

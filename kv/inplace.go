@@ -1,6 +1,7 @@
 package kv
 
 import (
+	"bytes"
 	"unsafe"
 
 	"github.com/redykv/redykv/hlog"
@@ -101,6 +102,14 @@ func valueWord(value []byte) (word uint64) {
 	}
 	copy((*[8]byte)(unsafe.Pointer(&word))[:], value)
 	return word
+}
+
+// sameKey is bytes.Equal, with a fast case for keys of 8 bytes.
+func sameKey(a, b []byte) bool {
+	if len(a) == 8 && len(b) == 8 {
+		return loadWord(a) == loadWord(b)
+	}
+	return bytes.Equal(a, b)
 }
 
 // finishWords executes the lane's operations from its next one on, up to the first one that is

@@ -67,13 +67,13 @@ func TestKeepsWhatIsNeeded(t *testing.T) {
 	if c := g.st.Checkpoints()[1]; c.Kind != Incremental || c.Base != given["s2"] {
 		t.Errorf("%v", c)
 	}
-	if err := g.st.RemoveCheckpoint(given["s2"]); err == nil || !strings.Contains(err.Error(), given["i5"]) {
+	if err := g.st.RemoveCheckpoint(context.Background(), given["s2"]); err == nil || !strings.Contains(err.Error(), given["i5"]) {
 		t.Errorf("removed what an increment stands on: %v", err)
 	}
-	if err := g.st.RemoveCheckpoint(given["s1"]); !errors.Is(err, ErrNoCheckpoint) {
+	if err := g.st.RemoveCheckpoint(context.Background(), given["s1"]); !errors.Is(err, ErrNoCheckpoint) {
 		t.Errorf("removed what is gone: %v", err)
 	}
-	if err := errors.Join(g.st.RemoveCheckpoint(given["i5"]), g.st.RemoveCheckpoint(given["s2"])); err != nil {
+	if err := errors.Join(g.st.RemoveCheckpoint(context.Background(), given["i5"]), g.st.RemoveCheckpoint(context.Background(), given["s2"])); err != nil {
 		t.Error(err)
 	}
 	if got := g.kept(); got != "" {
@@ -351,7 +351,7 @@ func TestNamedCheckpointsStay(t *testing.T) {
 		}
 	}
 	for _, name := range append(names[3:], "step", "base", "first") {
-		if err := g.st.RemoveCheckpoint(name); err != nil {
+		if err := g.st.RemoveCheckpoint(context.Background(), name); err != nil {
 			t.Fatal(err)
 		}
 	}

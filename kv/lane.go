@@ -6,10 +6,8 @@ import (
 	"github.com/redykv/redykv/kv/internal/index"
 )
 
-// laneSize is the number of operations in a lane. A cache line at a random address takes as
-// long from memory as some ten operations on cached lines, and the processor can have some
-// sixteen such loads pending: between the prefetch of a line and its use there must be more
-// operations than either. A size of 32 was slower by up to a tenth, 128 was no faster.
+// laneSize is the number of operations in a lane: more than the processor executes while it
+// waits for a cache line, and more than the lines that it can wait for at once.
 const laneSize = 64
 
 // lane is a group of operations that go through the index together. A session has two, which
@@ -135,8 +133,7 @@ func (s *Session) scanBehind(l *lane) {
 	}
 }
 
-// eachCold calls f with the address of each record of the lane that is not in the log's
-// memory.
+// eachCold calls f with the address of each record of the lane that is not in the log's memory.
 func (s *Session) eachCold(l *lane, f func(address int64)) {
 	for _, place := range l.places[:l.n] {
 		if place.None() {
@@ -202,11 +199,8 @@ const (
 	restLimit = 4 << 10 // bytes; beyond them the processor prefetches the sequence by itself
 )
 
-// long guesses from an operation's buffer whether its record has a rest to prefetch. Loading
-// each record's length that early would make reads of 100 bytes slower by a twentieth. Writes
-// do not wait for the lines that they store to, but the next write waits for them when it
-// locks its record: on an Intel Xeon upserts of 1 KB take a quarter less time with the
-// prefetch.
+// long guesses from an operation's buffer whether its record has a rest to prefetch. The
+// record's length may not be in the cache yet.
 func (s *Session) long(op *Op) bool {
 	switch {
 	case s.rest == 0:

@@ -121,9 +121,6 @@ type locks struct {
 	idle   *time.Timer
 }
 
-// stripe returns stripe n.
-func (l *locks) stripe(n uint32) *stripe { return &l.stripes[n] }
-
 func stripeOf(hash uint64) uint32 { return uint32(hash>>24) & (1<<stripeBits - 1) }
 
 // Atomically calls do while no other session reads or changes any of the keys. The reads of do
@@ -197,7 +194,7 @@ func (s *Session) lock(ctx context.Context, keys [][]byte, c claim) error {
 	slices.Sort(s.stripes)
 	s.stripes = slices.Compact(s.stripes)
 	for i, n := range s.stripes {
-		if err := st.locks.stripe(n).lock(ctx, c, st.mayWait); err != nil {
+		if err := st.locks.stripes[n].lock(ctx, c, st.mayWait); err != nil {
 			s.stripes = s.stripes[:i]
 			s.release(c)
 			return err
@@ -218,7 +215,7 @@ func (s *Session) unlock() {
 // release releases the stripes that lock took.
 func (s *Session) release(c claim) {
 	for _, n := range s.stripes {
-		s.store.locks.stripe(n).release(c)
+		s.store.locks.stripes[n].release(c)
 	}
 	s.store.transactions.RUnlock()
 }
@@ -232,18 +229,11 @@ func (st *Store) share(ctx context.Context, mu *sync.RWMutex) error {
 	if err := st.mayWait(); err != nil {
 		return err
 	}
-	if err := lock(ctx, readLock{mu}); err != nil {
+	if err := lock(ctx, mu.RLocker()); err != nil {
 		return fmt.Errorf("kv: waiting for a commit or checkpoint: %w", err)
 	}
 	return nil
 }
-
-// readLock is a lock for reading as a sync.Locker.
-type readLock struct{ mu *sync.RWMutex }
-
-func (l readLock) Lock()         { l.mu.RLock() }
-func (l readLock) TryLock() bool { return l.mu.TryRLock() }
-func (l readLock) Unlock()       { l.mu.RUnlock() }
 
 // guard makes the operations of all sessions look at stripes, and returns when they do. The
 // caller holds transactions, so that stays so.
@@ -307,13 +297,13 @@ func (s *Session) pass(kind OpKind, hash uint64) (at *stripe, c claim, err error
 	}
 	n := stripeOf(hash)
 	if s.holds.adds == 0 {
-		at = s.store.locks.stripe(n)
+		at = &s.store.locks.stripes[n]
 		return at, c, nil, at.try(c)
 	}
 	if _, found := slices.BinarySearch(s.stripes, n); !found {
 		err = ErrNotLocked
 	} else if s.holds == shared && kind.changes() {
-		err = fmt.Errorf("%w but for reading", ErrNotLocked)
+		err = fmt.Errorf("%w for changes, only for reading", ErrNotLocked)
 	}
 	return nil, claim{}, err, true
 }

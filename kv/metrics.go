@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"strings"
-	"sync/atomic"
 	"text/tabwriter"
 	"time"
 
@@ -141,13 +140,16 @@ func (st *Store) Metrics() Metrics {
 	m.Sessions.Open, m.Sessions.Named = len(st.sessions), len(st.named)
 	st.mu.Unlock()
 	st.addLogTo(&m)
-	st.addCacheTo(&m)
+	if st.cache != nil {
+		c := st.cache.Metrics()
+		m.ReadCache.Records, m.ReadCache.Bytes, m.ReadCache.Budget = c.Entries, c.Bytes, c.Capacity
+		m.ReadCache.Added, m.ReadCache.Evicted = c.Added, c.Evicted
+	}
 	st.addIndexTo(&m)
-	st.addCheckpointsTo(&m)
-	st.compaction.addTo(&m)
-	stalls := st.epoch.Stalls()
-	m.Barriers.Count, m.Barriers.Last, m.Barriers.Max, m.Barriers.Sum = stalls.Count, stalls.Last, stalls.Max, stalls.Total
-	m.BackgroundErrors = st.backgroundErrors.Load()
+	recorded := st.recorded()
+	m.Checkpoints.Kept = int64(len(recorded.Checkpoints))
+	m.Checkpoints.PinnedBytes = recorded.Pinned(recorded.Begin())
+	m.Barriers = BarrierMetrics(st.epoch.Stalls())
 	if tiered, ok := st.dev.(interface{ Metrics() []device.TierMetrics }); ok {
 		m.Device.Tiers = tiered.Metrics()
 	}
@@ -165,54 +167,37 @@ func (st *Store) addLogTo(m *Metrics) {
 	m.Log.FlushRetries, m.Log.FlushWaiting = c.Retries, c.Waiting
 }
 
-func (st *Store) addCacheTo(m *Metrics) {
-	if st.cache == nil {
-		return
-	}
-	c := st.cache.Metrics()
-	m.ReadCache.Records, m.ReadCache.Bytes, m.ReadCache.Budget = c.Entries, c.Bytes, c.Capacity
-	m.ReadCache.Added, m.ReadCache.Evicted = c.Added, c.Evicted
+// count changes the counts that are not of sessions.
+func (st *Store) count(change func(m *Metrics)) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	change(&st.past)
 }
 
-// checkpointCounts counts all checkpoints since the store was opened.
-type checkpointCounts struct {
-	made, failed        atomic.Uint64
-	bytes, kept, pinned atomic.Int64
-	last                atomic.Pointer[CheckpointEndInfo]
-}
-
-func (c *checkpointCounts) add(i *CheckpointEndInfo) {
+func (m *CheckpointMetrics) add(i *CheckpointEndInfo) {
 	if i.Err != nil {
-		c.failed.Add(1)
+		m.Failed++
 		return
 	}
-	c.made.Add(1)
-	c.bytes.Add(i.Bytes)
-	c.last.Store(i)
-}
-
-func (st *Store) addCheckpointsTo(m *Metrics) {
-	m.Commits.Made, m.Commits.Failed = st.checkpointer.commits.Load(), st.checkpointer.commitErrors.Load()
-	c := &st.checkpointer.checkpoints
-	m.Checkpoints.Made, m.Checkpoints.Failed, m.Checkpoints.Bytes = c.made.Load(), c.failed.Load(), c.bytes.Load()
-	if last := c.last.Load(); last != nil {
-		m.Checkpoints.Last, m.Checkpoints.LastDuration, m.Checkpoints.LastBytes = last.Time, last.Duration, last.Bytes
-	}
-	m.Checkpoints.Kept, m.Checkpoints.PinnedBytes = c.kept.Load(), c.pinned.Load()
+	m.Made++
+	m.Bytes += i.Bytes
+	m.Last, m.LastDuration, m.LastBytes = i.Time, i.Duration, i.Bytes
 }
 
 func (st *Store) addIndexTo(m *Metrics) {
-	m.Index.Bytes, m.Index.Growths = st.indexBytes(), st.growths.Load()
 	// The table is freed after growth, when no session is inside an older epoch, or when the
 	// store is closed.
-	slot := st.epoch.Register()
-	defer slot.Unregister()
-	slot.Enter()
-	defer slot.Leave()
+	handle := st.epoch.Register()
+	defer handle.Unregister()
+	handle.Enter()
+	defer handle.Leave()
 	st.mu.Lock() // after Enter: a barrier may wait for it
 	defer st.mu.Unlock()
 	t := st.index.Load()
-	m.Index.Buckets, m.Index.Overflow = int64(t.Mask()+1), int64(t.Overflow())
+	m.Index.Buckets, m.Index.Overflow, m.Index.Bytes = int64(t.Mask()+1), int64(t.Overflow()), t.Bytes()
+	if next := t.Next(); next != nil {
+		m.Index.Bytes += next.Bytes()
+	}
 	if st.closed {
 		return
 	}
@@ -221,7 +206,7 @@ func (st *Store) addIndexTo(m *Metrics) {
 
 // failed counts and reports an error for which no caller waits. The caller has logged it.
 func (st *Store) failed(what string, err error) {
-	st.backgroundErrors.Add(1)
+	st.count(func(m *Metrics) { m.BackgroundErrors++ })
 	st.opts.Events.BackgroundError(BackgroundErrorInfo{what, err})
 }
 
@@ -233,7 +218,7 @@ func (m Metrics) String() string {
 	t.operations(&m)
 	t.log(&m)
 	t.memory(&m)
-	t.row("index", "buckets", m.Index.Buckets, "overflow", m.Index.Overflow, "load", percent(m.Index.Load),
+	t.row("index", "buckets", m.Index.Buckets, "overflow", m.Index.Overflow, "load", fmt.Sprintf("%.1f%%", 100*m.Index.Load),
 		"doubled", m.Index.Growths)
 	t.checkpoints(&m)
 	t.row("compaction", "runs", m.Compaction.Runs, "read", m.Compaction.ReadRecords, "bytes", units.Size(m.Compaction.ReadBytes),
@@ -334,8 +319,6 @@ func (t *metricsTable) tier(m *Metrics, i int) {
 		fmt.Fprintf(&t.w, "%-16s%v\n", "", tier.Reason)
 	}
 }
-
-func percent(share float64) string { return fmt.Sprintf("%.1f%%", 100*share) }
 
 // short rounds d to about three digits.
 func short(d time.Duration) time.Duration {

@@ -91,7 +91,7 @@ func (p *player) dropCheckpoint(argument int64) error {
 	}
 	info := all[argument%int64(len(all))]
 	needed := slices.ContainsFunc(all, func(c CheckpointInfo) bool { return c.Base == info.Name })
-	err := p.st.RemoveCheckpoint(info.Name)
+	err := p.st.RemoveCheckpoint(context.Background(), info.Name)
 	if p.automatic() {
 		return nil // the kept checkpoints have changed
 	}

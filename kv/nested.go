@@ -1,6 +1,7 @@
 package kv
 
 import (
+	"cmp"
 	"errors"
 	"sync/atomic"
 
@@ -58,24 +59,12 @@ const impatience = 1 << 10
 
 // inModifier returns an error if this goroutine is within a Modifier of the store.
 func (st *Store) inModifier() error {
-	return st.noted(ErrInModifier, (*Session).userCodeNote)
+	return st.noted(ErrInModifier, func(s *Session) *uint64 { return &s.inUserCode })
 }
-
-// holdsLocks returns an error if this goroutine is within Atomically of the store.
-func (st *Store) holdsLocks() error {
-	return st.noted(ErrHoldsLocks, (*Session).holderNote)
-}
-
-func (s *Session) userCodeNote() *uint64 { return &s.inUserCode }
-func (s *Session) holderNote() *uint64   { return &s.holder }
-func (s *Session) userNote() *uint64     { return &s.user }
 
 // mayWait returns an error if this goroutine must not wait for other sessions.
 func (st *Store) mayWait() error {
-	if err := st.inModifier(); err != nil {
-		return err
-	}
-	return st.holdsLocks()
+	return cmp.Or(st.inModifier(), st.noted(ErrHoldsLocks, func(s *Session) *uint64 { return &s.holder }))
 }
 
 // mayTry returns an error if an operation with this outcome must not be retried.

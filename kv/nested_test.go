@@ -273,7 +273,7 @@ func waitingCalls(st *Store, s *Session, key []byte) map[string]func() error {
 	return map[string]func() error{
 		"Commit":           func() error { return st.Commit(ctx) },
 		"Checkpoint":       func() error { _, err := st.Checkpoint(ctx, CheckpointOptions{Kind: Snapshot}); return err },
-		"RemoveCheckpoint": func() error { return st.RemoveCheckpoint("none") },
+		"RemoveCheckpoint": func() error { return st.RemoveCheckpoint(context.Background(), "none") },
 		"Compact":          func() error { _, err := st.Compact(ctx, CompactOptions{}); return err },
 		"Clear":            func() error { return st.Clear(ctx) },
 		"GrowIndex":        func() error { return st.GrowIndex(ctx) },

@@ -166,11 +166,10 @@ type Modifier func(u *Update) Verdict
 // verdict. old is 0 if there is no value. The rules of Modifier apply.
 type WordModifier func(old uint64, found bool) (fresh uint64, verdict Verdict)
 
-// InPlace changes a value in the log's memory, while the record is locked. It returns the
-// value in the same memory, with any length up to the capacity of its argument (with the same
-// length in a store of fixed sizes), and true; or it returns false, and the Modifier is
-// called. A value in other memory, such as that of an append beyond the capacity, counts as
-// false.
+// InPlace changes a value in the log's memory, while the record is locked. It returns the value
+// in the same memory, with any length up to the capacity of its argument (with the same length
+// in a store of fixed sizes), and true; or it returns false, and the Modifier is called. A
+// value in other memory, such as that of an append beyond the capacity, counts as false.
 //
 // InPlace must return false before it changes anything. Bytes that it has changed before it
 // returns false or panics stay changed, in the old length. It is not called if there is no
@@ -185,8 +184,6 @@ type opRing struct {
 	ops        []*Op
 	head, used int
 }
-
-func newOpRing(capacity int) opRing { return opRing{ops: make([]*Op, capacity)} }
 
 func (r *opRing) len() int { return r.used }
 

@@ -1,6 +1,7 @@
 package kv
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 
@@ -59,8 +60,7 @@ type Options struct {
 	// least four times that.
 	PageSize int
 
-	// MutableFraction is the share of the log in memory that is updated in place.
-	// Default 0.9.
+	// MutableFraction is the share of the log in memory that is updated in place. Default 0.9.
 	MutableFraction float64
 
 	// QueueDepth is the number of operations that a session has pending on the device.
@@ -116,37 +116,23 @@ func (o *Options) ensureDefaults() error {
 	if o.Device == nil {
 		return fmt.Errorf("kv: Options.Device is nil")
 	}
-	if o.Memory == 0 {
-		o.Memory = DefaultMemory
-	}
+	o.Memory = cmp.Or(o.Memory, DefaultMemory)
 	o.deviceCache = device.CacheMemory(o.Device)
-	if o.Records == 0 {
-		o.Records = DefaultRecords
-	}
-	if o.QueueDepth == 0 {
-		o.QueueDepth = DefaultQueueDepth
-	}
-	if o.stepRecords == 0 {
-		o.stepRecords = stepRecords
-	}
+	o.Records = cmp.Or(o.Records, DefaultRecords)
+	o.QueueDepth = cmp.Or(o.QueueDepth, DefaultQueueDepth)
+	o.stepRecords = cmp.Or(o.stepRecords, stepRecords)
 	if err := o.Checkpoints.ensureDefaults(); err != nil {
 		return err
 	}
-	if o.hashSeed == 0 {
-		o.hashSeed = index.NewSeed()
-	}
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
-	o.Events.ensureDefaults()
+	o.hashSeed = cmp.Or(o.hashSeed, index.NewSeed())
+	o.Logger = cmp.Or(o.Logger, slog.Default())
+	o.Events = Tee(o.Events) // no function is nil
 	if err := o.Compaction.ensureDefaults(); err != nil {
 		return err
 	}
 	switch {
-	case o.KeySize < 0 || o.ValueSize < 0:
+	case o.KeySize < 0 || o.ValueSize < 0 || (o.KeySize == 0) != (o.ValueSize == 0):
 		return fmt.Errorf("kv: Options.KeySize %d with ValueSize %d: want both positive, or both 0", o.KeySize, o.ValueSize)
-	case (o.KeySize == 0) != (o.ValueSize == 0):
-		return fmt.Errorf("kv: Options.KeySize %d with ValueSize %d: give both or neither", o.KeySize, o.ValueSize)
 	case o.KeySize > hlog.MaxPageSize || o.ValueSize > hlog.MaxPageSize:
 		return fmt.Errorf("kv: Options.KeySize %d with ValueSize %d: records must fit pages of %d bytes", o.KeySize, o.ValueSize, hlog.MaxPageSize)
 	case o.Records < 0 || o.Records > hlog.MaxAddress/8:

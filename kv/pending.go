@@ -1,7 +1,6 @@
 package kv
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -227,7 +226,7 @@ func (s *Session) examine(n uint32, b []byte, tier int) (size int, next bool) {
 		s.completePending(n, corrupt(at, "%v", err), 0)
 		return 0, false
 	case size > s.restOfPage(at):
-		s.completePending(n, corrupt(at, "%d bytes, over the page's end", size), 0)
+		s.completePending(n, corrupt(at, "%d bytes, which extend beyond the page", size), 0)
 		return 0, false
 	case size > len(b):
 	case p.op.trace != 0:
@@ -235,7 +234,7 @@ func (s *Session) examine(n uint32, b []byte, tier int) (size int, next bool) {
 	case sameKey(im.Key, p.op.Key):
 		s.resolve(n, im, !im.Header.Tombstone() && !s.expired(im.Expires), tier)
 	case previous >= at:
-		s.completePending(n, corrupt(at, "previous record at %d", previous), 0)
+		s.completePending(n, corrupt(at, "its link leads to %d", previous), 0)
 		return 0, false
 	case previous >= p.at.begin:
 		p.at.address = previous
@@ -244,14 +243,6 @@ func (s *Session) examine(n uint32, b []byte, tier int) (size int, next bool) {
 		s.resolve(n, hlog.Image{}, false, tier)
 	}
 	return size, false
-}
-
-// sameKey is bytes.Equal, with a fast case for keys of 8 bytes.
-func sameKey(a, b []byte) bool {
-	if len(a) == 8 && len(b) == 8 {
-		return loadWord(a) == loadWord(b)
-	}
-	return bytes.Equal(a, b)
 }
 
 // resolve continues operation n with the key's record, or without one if found is false.

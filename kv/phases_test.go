@@ -74,7 +74,7 @@ func TestPhases(t *testing.T) {
 		"incremental": func() error { return checkpoint(CheckpointOptions{Kind: Incremental}) },
 		"log-only":    func() error { return checkpoint(CheckpointOptions{Kind: FoldOver, LogOnly: true}) },
 		"index":       func() error { return checkpoint(CheckpointOptions{Kind: Index}) },
-		"remove":      func() error { return st.RemoveCheckpoint("mine") },
+		"remove":      func() error { return st.RemoveCheckpoint(context.Background(), "mine") },
 		"clear":       func() error { mustClear(t, st); return nil },
 		"compact":     func() error { _, err := st.Compact(ctx, CompactOptions{}); return err },
 		"close":       func() error { return st.Close() },

@@ -18,8 +18,7 @@ import (
 // readWord, upsertWord, rmwWord and findRMW do the same in assembly for keys and values of 8
 // bytes (plain_amd64.s). If they cannot complete the call, they end in the Go functions below.
 
-// Read appends the value of key to dst and returns the result, or dst and
-// ErrNotFound.
+// Read appends the value of key to dst and returns the result, or dst and ErrNotFound.
 func (s *Session) Read(key, dst []byte) ([]byte, error) {
 	if readWord(s, key, dst) {
 		return dst[:len(dst)+8], nil
@@ -28,8 +27,6 @@ func (s *Session) Read(key, dst []byte) ([]byte, error) {
 }
 
 // readGeneral reads key into s.plain. It returns false, as readWord must in this case.
-//
-//nolint:unused // readWord ends there
 func readGeneral(s *Session, key, dst []byte) bool {
 	if s.refusedInModifier() {
 		s.plain.Value = dst
@@ -63,8 +60,6 @@ func (s *Session) UpsertTTL(key, value []byte, ttl time.Duration) error {
 }
 
 // upsertGeneral is Upsert. It returns false if s.plain has the result.
-//
-//nolint:unused // upsertWord ends there
 func upsertGeneral(s *Session, key, value []byte) (done bool) {
 	if s.refusedInModifier() {
 		return false
@@ -88,8 +83,6 @@ func (s *Session) RMWWord(key []byte, modify WordModifier) error {
 }
 
 // rmwWordGeneral is RMWWord. It returns false if s.plain has the result.
-//
-//nolint:unused // rmwWord ends there
 func rmwWordGeneral(s *Session, key []byte, modify WordModifier) (done bool) {
 	if s.refusedInModifier() {
 		return false
@@ -155,8 +148,6 @@ func (s *Session) runPlain(op Op) error {
 
 // refusedInModifier refuses a plain call from within a Modifier, whose operation may be
 // s.plain. It changes only s.plain.Err, which compute restores.
-//
-//nolint:unused // readGeneral, upsertGeneral and rmwWordGeneral call it
 func (s *Session) refusedInModifier() bool {
 	if s.inUserCode == 0 {
 		return false
@@ -267,8 +258,6 @@ func (s *Session) readDirect(key, dst []byte) (value []byte, ok bool) {
 }
 
 // upsertDirect is Upsert in place; it reports whether it is complete.
-//
-//nolint:unused // upsertGeneral calls it, where upsertWord ends
 func (s *Session) upsertDirect(key, value []byte) bool {
 	if s.counting || s.valueSize != 0 && s.valueSize != len(value) {
 		return false
@@ -301,8 +290,6 @@ func (s *Session) updateDirect(op *Op) bool {
 
 // rmwWordDirect is RMWWord in place; it reports whether it is complete. The session is outside
 // its epoch while modify runs, as in RMW.
-//
-//nolint:unused // rmwWordGeneral calls it, where rmwWord ends
 func (s *Session) rmwWordDirect(key []byte, modify WordModifier) bool {
 	if modify == nil {
 		return false
@@ -325,8 +312,6 @@ func (s *Session) rmwWordDirect(key []byte, modify WordModifier) bool {
 
 // findWordDirect returns a record whose lock-free value may be updated in place, and that
 // value. The session is outside its epoch afterwards.
-//
-//nolint:unused // rmwWordDirect calls it
 func (s *Session) findWordDirect(key []byte) (r hlog.Record, value uint64, ok bool) {
 	if !s.words {
 		return r, 0, false

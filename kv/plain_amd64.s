@@ -7,14 +7,14 @@
 
 // Plain calls of 8-byte keys and values: see plain.go, which does the same in Go for keys
 // and values of any length. Each call has a wide form for processors with AVX-512 and a
-// narrow form for those with AVX2. At most one of view.wide and view.narrow is not zero: the
-// wide form continues in the narrow one where its word is not the epoch, and the narrow one
-// in the general function in Go.
+// narrow form for those with AVX2. At most one of view.wide and view.narrow is not zero: if
+// its word is not the epoch, the wide form continues in the narrow one, and the narrow one in
+// the general function in Go.
 //
-// A processor has a limited number of instructions, loads and stores under way: what a call
-// and its caller need of them decides how many calls wait for memory at the same time. In
-// measurements, the fewer instructions there were from one call's first cache miss to that
-// of the next call, the faster were calls, in steps.
+// A processor executes a limited number of instructions, loads and stores at once, so their
+// number in a call and its caller decides how many calls wait for memory at the same time. In
+// measurements calls were faster, in steps, the fewer instructions there were from one call's
+// first cache miss to that of the next call.
 
 // ENTER enters the epoch in a word of the view of the session in R8. If that is not the
 // current epoch, it goes to absent.

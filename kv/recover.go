@@ -1,6 +1,7 @@
 package kv
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,7 +48,7 @@ func (r *recovery) warn(format string, args ...any) {
 
 // recover does steps 1 to 4.
 func (st *Store) recover() (*recovery, error) {
-	r := &recovery{st: st, began: time.Now()}
+	r, o := &recovery{st: st, began: time.Now()}, &st.opts
 	m, err := manifest.Read(st.dev)
 	if err != nil {
 		return nil, err
@@ -57,14 +58,15 @@ func (st *Store) recover() (*recovery, error) {
 			return nil, err
 		}
 		m = &manifest.Manifest{
-			KeySize: st.opts.KeySize, ValueSize: st.opts.ValueSize, HashSeed: st.opts.hashSeed,
+			KeySize: o.KeySize, ValueSize: o.ValueSize, HashSeed: o.hashSeed,
 			Commit: manifest.State{Begin: hlog.FirstAddress, Tail: hlog.FirstAddress},
 		}
-	} else if err := st.match(m); err != nil {
+	} else if err := m.Match(o.KeySize, o.ValueSize, cmp.Or(o.PageSize, m.PageSize)); err != nil {
 		return nil, err
 	} else if st.checkpointer.written, err = m.Encode(); err != nil {
 		return nil, fmt.Errorf("kv: %w", err)
 	}
+	o.PageSize = cmp.Or(o.PageSize, m.PageSize)
 	if err := st.takeHash(m, r.made); err != nil {
 		return nil, err
 	}
@@ -98,16 +100,6 @@ func (st *Store) recover() (*recovery, error) {
 	}
 	st.checkpointer.durableAt.Store(r.state.Sequence)
 	return r, nil
-}
-
-// match checks the options against the store on the device. It sets the page size if the
-// options do not.
-func (st *Store) match(m *manifest.Manifest) error {
-	o := &st.opts
-	if o.PageSize == 0 {
-		o.PageSize = m.PageSize
-	}
-	return m.Match(o.KeySize, o.ValueSize, o.PageSize)
 }
 
 // checkOrphans refuses a device that has objects of checkpoints and no manifest. The
@@ -197,7 +189,7 @@ func (st *Store) takeHash(m *manifest.Manifest, made bool) error {
 		m.Hash = probe
 	}
 	if m.Hash != probe {
-		return fmt.Errorf("%w: keys hashed by another function: %#x instead of %#x", ErrMismatch, m.Hash, probe)
+		return fmt.Errorf("%w: the store's keys are hashed by another function: hash %#x, want %#x", ErrMismatch, m.Hash, probe)
 	}
 	return nil
 }
@@ -293,8 +285,13 @@ const maxGrown = index.TagBits / 2
 // makeIndex makes an empty index. Its chains may differ from those of the copy, which must not
 // be used for records that are appended from now on.
 func (r *recovery) makeIndex() error {
-	r.st.checkpointer.manifest.Index = nil
-	return r.st.makeIndex(r.st.checkpointer.manifest.IndexBits)
+	m := &r.st.checkpointer.manifest
+	m.Index = nil
+	t, err := r.st.newIndex(m.IndexBits)
+	if err == nil {
+		r.st.index.Store(t)
+	}
+	return err
 }
 
 // replay reads the part of the log that the loaded index lacks.
@@ -311,7 +308,7 @@ func (r *recovery) replay() error {
 	}
 	starts, err := r.scan()
 	if err == nil && r.report.Index != "" && !st.index.Load().EntriesFrom(st.log.Head(), starts.May) {
-		r.warn("object %q, a copy of the index, leads to where no record is: it is not used", r.report.Index)
+		r.warn("object %q, a copy of the index, leads to addresses without a record: it is not used", r.report.Index)
 		r.report.Index, r.report.ScannedFrom = "", r.state.Begin
 		copied := st.index.Load()
 		if err = r.makeIndex(); err == nil {
@@ -373,8 +370,7 @@ func (r *recovery) rehearse(newest int64) (err error) {
 	prepared := device.Prepare(st.dev, newest)
 	opts := st.opts
 	opts.Logger = slog.New(slog.DiscardHandler)
-	opts.Events = EventListener{}
-	opts.Events.ensureDefaults()
+	opts.Events = Tee(EventListener{})
 	trial := newStore(opts)
 	trial.checkpointer.manifest, trial.keyHash = st.checkpointer.manifest, st.keyHash
 	if snapshots := r.snapshots(&st.checkpointer.manifest); len(snapshots) > 0 {

@@ -74,10 +74,10 @@ func (r RecoveryReport) String() string {
 		line("found", "%v", c)
 	}
 	for _, name := range r.Dropped {
-		line("dropped", "%s: newer than what was asked for", name)
+		line("dropped", "%s: newer than the recovered state", name)
 	}
 	for _, name := range r.Removed {
-		line("removed", "%s: belonged to nothing", name)
+		line("removed", "%s: no state needs it", name)
 	}
 	for _, warning := range r.Warnings {
 		line("warning", "%s", warning)

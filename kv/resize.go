@@ -21,15 +21,7 @@ var ErrIndexFull = index.ErrFull
 // many records and holds them.
 func IndexMemory(records int64) int64 { return index.Memory(records) }
 
-// makeIndex makes an empty index of the size in the options, or of bits if that is larger.
-func (st *Store) makeIndex(bits int) error {
-	t, err := st.newIndex(bits)
-	if err == nil {
-		st.index.Store(t)
-	}
-	return err
-}
-
+// newIndex returns an empty index of the size in the options, or of bits if that is larger.
 func (st *Store) newIndex(bits int) (*index.Table, error) {
 	bits = max(bits, st.ownBits())
 	t, err := index.New(bits, bits, st.crowd())
@@ -97,22 +89,12 @@ func (st *Store) growCrowded() bool {
 	return false
 }
 
-// stopGrowing waits until the index does not grow any more. The store is marked closed and has
-// no sessions.
-func (st *Store) stopGrowing() {
-	st.background.Wait()
-	st.resizing <- struct{}{} // a later GrowIndex finds the store closed
-	<-st.resizing
-}
-
 // grow doubles the index. The holder of st.resizing keeps the table from changing.
 func (st *Store) grow(ctx context.Context) error {
-	select {
-	case st.resizing <- struct{}{}:
-		defer func() { <-st.resizing }()
-	case <-ctx.Done():
-		return ctx.Err()
+	if err := lock(ctx, &st.resizing); err != nil {
+		return err
 	}
+	defer st.resizing.Unlock()
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -129,32 +111,21 @@ func (st *Store) grow(ctx context.Context) error {
 	old.MoveTo(next, st.log.Begin())
 	st.index.Store(next)
 	st.epoch.Wait(st.epoch.Bump())
-	st.growths.Add(1)
+	st.count(func(m *Metrics) { m.Index.Growths++ })
 	info.Duration = time.Since(begun)
 	st.opts.Events.IndexGrowthEnd(info)
 	return old.Free()
 }
 
-// indexBits returns the size of the index, or the size that it is growing to. The store must
-// be opened with at least that many bits, since each chain of the log holds keys that share
-// that many bits of their hashes. It must be read after the tail of the log that will be
-// opened.
+// indexBits returns the size of the index, or the size that it is growing to. The store must be
+// opened with at least that many bits, since each chain of the log holds keys that share that
+// many bits of their hashes. It must be read after the tail of the log that will be opened.
 func (st *Store) indexBits() int {
 	t := st.index.Load()
 	if next := t.Next(); next != nil {
 		t = next
 	}
 	return t.Bits()
-}
-
-// indexBytes returns the memory of the index, including the new table while it grows.
-func (st *Store) indexBytes() int64 {
-	t := st.index.Load()
-	n := t.Bytes()
-	if next := t.Next(); next != nil {
-		n += next.Bytes()
-	}
-	return n
 }
 
 // replay inserts a record that recovery found at address. The newest record of a chain wins,
@@ -202,7 +173,7 @@ func (st *Store) SetMemory(ctx context.Context, bytes int64) error {
 		return fmt.Errorf("kv: memory of %v: the store was opened for at most %v", units.Size(bytes), units.Size(most))
 	}
 	if cache := st.opts.deviceCache; cache > 0 && bytes <= cache {
-		return fmt.Errorf("kv: memory of %v, of which caches in the device take %v", units.Size(bytes), units.Size(cache))
+		return fmt.Errorf("kv: memory of %v: caches in the device take %v of it, and nothing is left for the log", units.Size(bytes), units.Size(cache))
 	}
 	forLog, forCache := st.opts.shares(bytes)
 	if st.cache != nil && forCache < readcache.MinCapacity {
@@ -244,7 +215,7 @@ func openCache(capacity int64, layout hlog.Layout, o *Options) (*readcache.Cache
 	}
 	cache, err := readcache.New(options)
 	if err != nil {
-		return nil, fmt.Errorf("share %g of memory: %w", o.ReadCache, err)
+		return nil, fmt.Errorf("read cache of a share of %g of memory: %w", o.ReadCache, err)
 	}
 	return cache, nil
 }
@@ -258,9 +229,12 @@ func (st *Store) unload() error {
 	return errors.Join(append(errs, st.log.Close(), st.freeMemory())...)
 }
 
-// freeMemory frees the index and the read cache.
+// freeMemory frees the index, when it does not grow any more, and the read cache. The store is
+// marked closed or was not opened, and has no sessions.
 func (st *Store) freeMemory() error {
-	st.stopGrowing()
+	st.background.Wait()
+	st.resizing.Lock() // a later GrowIndex finds the store closed
+	defer st.resizing.Unlock()
 	err := st.index.Load().Free()
 	if st.cache != nil {
 		err = errors.Join(err, st.cache.Free())

@@ -54,11 +54,9 @@ func (st *Store) Scan() iter.Seq2[Record, error] {
 }
 
 // scanner finds live records, a batch at a time. It walks the log up to end, the tail when the
-// scan began, and asks the index whether a record is the newest of its key below end. So every
-// key is found whatever is appended meanwhile, and the scan terminates.
-//
-// Compaction copies records to the tail and then moves the log's begin. If begin passes the
-// scan's position, the records in between, or newer ones of their keys, are above end.
+// scan began, and asks the index whether a record is the newest of its key below end. If
+// compaction moves the log's begin past the scan's position, the records in between, or newer
+// ones of their keys, are above end.
 type scanner struct {
 	s     *Session
 	w     *hlog.Walker

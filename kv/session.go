@@ -36,10 +36,9 @@ type Session struct {
 	inAssembly bool     // plain calls are in assembly: words is set, and entering an epoch needs no fence
 	holds      claim    // how Atomically holds stripes; zero outside Atomically
 	stripes    []uint32 // stripes held, in ascending order
-	// counts stand near the start of the session, which starts a page. A load waits for an
-	// older store to an address with the same low 12 bits, and goroutines that call few
-	// functions have their stack at the end of a page: a session with its counts there does
-	// RMWWord a quarter slower.
+	// counts stand near the start of the session, which starts a page: a load waits for an older
+	// store to an address with the same low 12 bits, and goroutines that call few functions have
+	// their stack at the end of a page. With the counts there RMWWord is a quarter slower.
 	counts counts
 
 	counting bool    // keys are counted: see counts.go
@@ -103,10 +102,6 @@ type Session struct {
 	user uint64 // the goroutine that the session is lent to, or 0: see lent sessions below
 }
 
-// doorbellEvery is the number of reads that are enqueued before they are submitted although
-// the session does not wait for them.
-const doorbellEvery = 32
-
 // NewSession opens a session. Its queue on the device is opened by the first
 // operation that needs it. On a closed store every operation returns ErrClosed.
 func (st *Store) NewSession() *Session {
@@ -136,7 +131,7 @@ func (st *Store) makeSession() *Session {
 		fresh:     make([]byte, 0, max(8, st.opts.ValueSize)),
 		pending:   make([]pendingOp, st.opts.QueueDepth),
 		free:      make([]uint32, 0, st.opts.QueueDepth),
-		polled:    newOpRing(st.opts.QueueDepth),
+		polled:    opRing{ops: make([]*Op, st.opts.QueueDepth)},
 	}
 	switch {
 	case !layout.Fixed():
@@ -252,11 +247,9 @@ func (s *Session) enterAnew() {
 func (s *Session) leave() { s.handle.Leave() }
 
 // The store's own sessions serve the operations of [Store]. Each may have a queue on the
-// device, which takes memory and file descriptors, so their number is bounded: a call waits,
-// in order of arrival, while all of them are lent. Only calls that run no code which may call
-// the store are counted and wait. Scan, compaction and [Store.Atomically] always get a
-// session, because waiting could be a deadlock: the session could be lent to a call that waits
-// for them. The same holds for a call from within the Modifier of another one.
+// device, so their number is bounded: a call waits, in order of arrival, while all of them are
+// lent. Scan, compaction, [Store.Atomically] and calls from within a Modifier are not counted
+// and never wait: the sessions could be lent to calls that wait for them.
 const (
 	maxLent   = 128              // counted sessions
 	keepIdle  = 8                // idle sessions that trim keeps open
@@ -273,15 +266,18 @@ type pool struct {
 	after   time.Duration
 }
 
-// take returns an idle session, or nil if there is none.
-func (p *pool) take() *Session {
+// takeIdle returns an idle session, or a new one if there is none. The caller holds mu;
+// takeIdle unlocks it.
+func (st *Store) takeIdle() *Session {
+	p := &st.pool
 	n := len(p.idle) - 1
 	if n < 0 {
-		return nil
+		st.mu.Unlock()
+		return st.NewSession()
 	}
 	s := p.idle[n]
-	p.idle = p.idle[:n]
-	p.spare = min(p.spare, n)
+	p.idle, p.spare = p.idle[:n], min(p.spare, n)
+	st.mu.Unlock()
 	return s
 }
 
@@ -292,7 +288,7 @@ func (st *Store) with(ctx context.Context, use func(*Session) error) error {
 	var s *Session
 	st.mu.Lock()
 	switch {
-	case p.lent == maxLent && st.notes((*Session).userNote):
+	case p.lent == maxLent && st.notes(func(s *Session) *uint64 { return &s.user }):
 		st.mu.Unlock()
 		return st.withAny(use)
 	case p.lent == maxLent:
@@ -307,11 +303,7 @@ func (st *Store) with(ctx context.Context, use func(*Session) error) error {
 		}
 	default:
 		p.lent++
-		s = p.take()
-		st.mu.Unlock()
-		if s == nil {
-			s = st.NewSession()
-		}
+		s = st.takeIdle()
 	}
 	s.ctx = ctx
 	mem.StoreRelease(&s.user, goroutine.Self()|1)
@@ -336,7 +328,7 @@ func (st *Store) leaveQueue(turn chan *Session) {
 func (st *Store) passOn(s *Session) {
 	mem.StoreRelease(&s.user, 0)
 	s.ctx = context.Background()
-	s = st.sound(s)
+	s = st.replaceFailed(s)
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	p := &st.pool
@@ -352,41 +344,31 @@ func (st *Store) passOn(s *Session) {
 // withAny is with for calls that must not wait for a session: see above.
 func (st *Store) withAny(use func(*Session) error) error {
 	st.mu.Lock()
-	s := st.pool.take()
-	st.mu.Unlock()
-	if s == nil {
-		s = st.NewSession()
-	}
+	s := st.takeIdle()
 	defer func() {
-		s = st.sound(s)
+		s = st.replaceFailed(s)
 		st.mu.Lock()
+		defer st.mu.Unlock()
 		st.giveIdle(s)
-		st.mu.Unlock()
 	}()
 	return use(s)
 }
 
-// sound returns the session, or a new one instead of it if its queue has failed.
-func (st *Store) sound(s *Session) *Session {
+// replaceFailed returns the session, or a new one instead of it if its queue has failed.
+func (st *Store) replaceFailed(s *Session) *Session {
 	if s.unusable == nil || errors.Is(s.unusable, ErrClosed) {
 		return s
 	}
 	fresh := st.NewSession()
-	if err := s.Close(); err != nil {
-		st.opts.Logger.Warn("closing a session of the store's own", "err", err)
-	}
+	st.closeOwn(s)
 	return fresh
 }
 
-// giveIdle returns a session to the pool. The caller holds mu.
-func (st *Store) giveIdle(s *Session) {
+// giveIdle returns sessions to the pool, and starts the trim timer if there are sessions to
+// close. The caller holds mu.
+func (st *Store) giveIdle(s ...*Session) {
 	p := &st.pool
-	p.idle = append(p.idle, s)
-	p.setOff(st)
-}
-
-// setOff starts the trim timer if there are sessions to close.
-func (p *pool) setOff(st *Store) {
+	p.idle = append(p.idle, s...)
 	if len(p.idle) > keepIdle && p.trim == nil && !st.closed {
 		p.spare = len(p.idle)
 		p.trim = time.AfterFunc(p.after, st.trim)
@@ -403,11 +385,16 @@ func (st *Store) trim() {
 	n := max(min(p.spare, len(p.idle))-keepIdle, 0)
 	extra := slices.Clone(p.idle[:n])
 	p.idle = slices.Delete(p.idle, 0, n)
-	p.setOff(st)
+	st.giveIdle()
 	st.mu.Unlock()
 	for _, s := range extra {
-		if err := s.Close(); err != nil {
-			st.opts.Logger.Warn("closing a session of the store's own", "err", err)
-		}
+		st.closeOwn(s)
+	}
+}
+
+// closeOwn closes a session of the store's own.
+func (st *Store) closeOwn(s *Session) {
+	if err := s.Close(); err != nil {
+		st.opts.Logger.Warn("closing a session of the store's own", "err", err)
 	}
 }

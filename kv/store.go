@@ -32,8 +32,7 @@ type Store struct {
 	keyHash index.Hash          // set before the first key is hashed
 	hash    func([]byte) uint64 // keyHash.Of
 
-	resizing   chan struct{}  // a lock: its holder grows the index or keeps it from growing
-	growths    atomic.Uint64  // number of times the index has doubled
+	resizing   sync.Mutex     // its holder grows the index or keeps it from growing
 	growing    atomic.Bool    // set while growSoon has nothing to start
 	background sync.WaitGroup // growth started by growSoon
 
@@ -43,8 +42,7 @@ type Store struct {
 	wholes       sync.RWMutex // the same for DoWhole; locked before transactions
 
 	keyCounter *keycount.Counter // nil if keys are not counted
-	compaction compactionCounts
-	sweeps     sweeps // unfinished sweeps of scans in steps
+	sweeps     sweeps            // unfinished sweeps of scans in steps
 
 	closing      sync.Mutex // serializes Close
 	sizing       sync.Mutex // serializes SetMemory
@@ -58,15 +56,13 @@ type Store struct {
 
 	autoCompactor autoCompactor
 
-	backgroundErrors atomic.Uint64
-
 	mu       sync.Mutex
 	closed   bool
 	sessions map[*Session]struct{}
 	pool     pool                   // idle sessions of the store's own; part of sessions
 	named    map[string]*Session    // sessions with a name; part of sessions
 	ended    map[string]CommitPoint // commit points of named sessions at their last close
-	past     Metrics                // counts of closed sessions
+	past     Metrics                // counts of closed sessions and of what has no session
 	keysPast int64                  // keys added, less removed, by closed sessions and earlier processes
 }
 
@@ -90,7 +86,6 @@ func Open(opts Options) (*Store, error) {
 	st.release = release
 	st.opts.Events.Recovered(RecoveryInfo{st.recovered})
 	st.startAutomatic()
-	st.autoCompactor.start(st)
 	return st, nil
 }
 
@@ -123,7 +118,6 @@ func newStore(opts Options) *Store {
 		epoch:    epoch.New(),
 		hash:     opts.hash,
 		now:      opts.now,
-		resizing: make(chan struct{}, 1),
 		sessions: make(map[*Session]struct{}),
 		pool:     pool{after: trimAfter},
 		named:    make(map[string]*Session),
@@ -166,7 +160,7 @@ func (st *Store) Close() error {
 	}
 	if open := len(st.sessions) - len(st.pool.idle); open > 0 {
 		st.mu.Unlock()
-		return fmt.Errorf("kv: closing the store: sessions still open: %d", open)
+		return fmt.Errorf("kv: closing the store: %d sessions are open; close them first", open)
 	}
 	st.closed = true
 	idle := st.pool.idle
@@ -176,7 +170,7 @@ func (st *Store) Close() error {
 	}
 	st.mu.Unlock()
 	// Nothing begins from here on; what has begun ends.
-	st.stopAutomatic()
+	st.automatic.stop()
 	st.sizing.Lock()
 	defer st.sizing.Unlock()
 	if err := st.begin(context.Background(), phase.Close, "closing the store"); err != nil {
@@ -333,18 +327,17 @@ func (st *Store) Clear(ctx context.Context) error {
 		if fresh == nil {
 			return
 		}
-		select {
-		case st.resizing <- struct{}{}:
-			// Freeing gigabytes takes a while. No session is inside an epoch in which it could
-			// have loaded the old index.
-			old := st.index.Swap(fresh)
-			st.background.Go(func() {
-				st.freeIndex(old)
-				<-st.resizing
-			})
-			fresh = nil
-		default: // the index is growing or being copied, and is kept: its entries refer to no record
+		if !st.resizing.TryLock() {
+			return // the index is growing or being copied, and is kept: its entries refer to no record
 		}
+		// Freeing gigabytes takes a while. No session is inside an epoch in which it could
+		// have loaded the old index.
+		old := st.index.Swap(fresh)
+		st.background.Go(func() {
+			st.freeIndex(old)
+			st.resizing.Unlock()
+		})
+		fresh = nil
 	})
 	if fresh != nil {
 		st.freeIndex(fresh)

@@ -18,11 +18,10 @@ import (
 // down, so that the first record of a key is its newest. It follows the chains of a group
 // together, so that reads from the device overlap.
 //
-// Compaction may truncate the log above the record that a sweep is at; the chain's live
-// records then have copies at the tail. So the sweep reads the entries of the group again, and
-// follows them down to the records that it reached last time: this ends even if truncations
-// come faster than a chain can be followed. The sweep remembers the keys of the group that it
-// has found.
+// Compaction may truncate the log above the record that a sweep is at; the chain's live records
+// then have copies at the tail. So the sweep reads the entries of the group again, and follows
+// them down to the records that it reached last time: this ends even if truncations come faster
+// than a chain can be followed. The sweep remembers the keys of the group that it has found.
 //
 // A sweep is used by one goroutine at a time, with a session of that goroutine.
 type sweep struct {
@@ -84,7 +83,14 @@ func (w *sweep) tryGather(want int, upTo uint64) (ok bool) {
 			break
 		}
 		bucket, behind := index.BucketAt(w.to, s.view.index.Bits())
-		if !w.gatherBucket(s.view.index, bucket) {
+		before, lowest := len(w.links), max(w.begin, w.known)
+		whole := s.view.index.Visit(bucket, func(address int64, mask, class uint64) {
+			if address >= lowest {
+				w.links = append(w.links, link{address, lowest, mask, class})
+			}
+		})
+		if !whole { // the bucket is being moved
+			w.links = w.links[:before]
 			break
 		}
 		w.to = behind
@@ -95,21 +101,6 @@ func (w *sweep) tryGather(want int, upTo uint64) (ok bool) {
 	}
 	w.known = known
 	return true
-}
-
-// gatherBucket adds the links of a bucket. If the bucket is being moved, it adds none and
-// returns false.
-func (w *sweep) gatherBucket(t *index.Table, bucket uint64) (ok bool) {
-	before, lowest := len(w.links), max(w.begin, w.known)
-	ok = t.Visit(bucket, func(address int64, mask, class uint64) {
-		if address >= lowest {
-			w.links = append(w.links, link{address, lowest, mask, class})
-		}
-	})
-	if !ok {
-		w.links = w.links[:before]
-	}
-	return ok
 }
 
 // follow examines the records of at most most links, and replaces these links by links to the
@@ -138,7 +129,7 @@ func (w *sweep) follow(most int, visit func(Record) bool) (n int, goOn bool, err
 			continue
 		}
 		if h.Previous() >= at.address {
-			return n, false, corrupt(at.address, "previous record at %d", h.Previous())
+			return n, false, corrupt(at.address, "its link leads to %d", h.Previous())
 		}
 		size += len(op.Key) + len(op.Value)
 		if goOn, err := w.look(op, at, h, visit); err != nil || !goOn {
@@ -294,7 +285,7 @@ func (k *sweeps) take(at Cursor, s *Session) *sweep {
 // have ended a step in the middle of a group since.
 func (st *Store) ScanFrom(at Cursor, count int, visit func(Record) bool) (next Cursor, err error) {
 	if count < 1 {
-		return at, fmt.Errorf("kv: scan of %d records", count)
+		return at, fmt.Errorf("kv: scan of %d records: want at least 1", count)
 	}
 	if at.position() >= index.Positions {
 		return at, fmt.Errorf("kv: cursor %d is not from a scan", at)

@@ -149,7 +149,7 @@ func (s *Session) examineTrace(n uint32, im hlog.Image, tier int) (goesOn bool) 
 	}
 	switch previous := im.Header.Previous(); {
 	case previous >= f.at.address:
-		s.completePending(n, corrupt(f.at.address, "previous record at %d", previous), 0)
+		s.completePending(n, corrupt(f.at.address, "its link leads to %d", previous), 0)
 	case previous >= p.lowest && previous >= f.at.begin:
 		f.at.address = previous
 		return true

@@ -1,6 +1,6 @@
 // What the assembly of view_amd64.s and plain_amd64.s shares.
 
-// HASH puts wordHash.of of SI into BX, with the view at R8 + at. It uses AX and DX.
+// HASH puts wordHash.Of of SI into BX, with the view at R8 + at. It uses AX and DX.
 #define HASH(at) \
 	MOVQ (at+view_hash+wordHash_Salt)(R8), AX   \
 	XORQ SI, AX                                  \

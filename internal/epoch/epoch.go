@@ -21,6 +21,7 @@ package epoch
 
 import (
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -32,17 +33,37 @@ import (
 // closed is set in the current epoch while an Exclusive waits or runs: no session enters.
 const closed = 1 << 63
 
-// Table is one set of sessions and their common epoch. Its methods are safe for
-// concurrent use.
+// Table is one set of sessions and their common epoch. Its methods are safe for concurrent use.
 type Table struct {
 	current atomic.Uint64 // the epoch, and closed
 
 	gate sync.RWMutex // write-locked by Exclusive; sessions that find closed wait for it
 
-	mu      sync.Mutex // serializes changes of handles
+	mu      sync.Mutex // serializes changes of handles, and guards stalls
 	handles atomic.Pointer[[]*Handle]
+	stalls  Stalls
+}
 
-	stalls stalls
+// Stalls are the number and the durations of calls of Exclusive, in which sessions wait.
+type Stalls struct {
+	Count          uint64
+	Last, Max, Sum time.Duration
+}
+
+// Stalls returns the stalls since the table was made.
+func (t *Table) Stalls() Stalls {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.stalls
+}
+
+// stalled counts a stall that began at since.
+func (t *Table) stalled(since time.Time) {
+	d := time.Since(since)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s := t.stalls
+	t.stalls = Stalls{s.Count + 1, d, max(s.Max, d), s.Sum + d}
 }
 
 // Handle is one session's entry in the table. The session owns it and embeds it, so that it
@@ -75,10 +96,7 @@ func (t *Table) Join(h *Handle) {
 	h.table, h.ordered = t, !canFence()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	old := *t.handles.Load()
-	handles := make([]*Handle, len(old), len(old)+1)
-	copy(handles, old)
-	handles = append(handles, h)
+	handles := slices.Concat(*t.handles.Load(), []*Handle{h})
 	t.handles.Store(&handles)
 }
 
@@ -87,12 +105,8 @@ func (h *Handle) Unregister() {
 	t := h.table
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	var handles []*Handle
-	for _, other := range *t.handles.Load() {
-		if other != h {
-			handles = append(handles, other)
-		}
-	}
+	handles := slices.Clone(*t.handles.Load())
+	handles = slices.DeleteFunc(handles, func(other *Handle) bool { return other == h })
 	t.handles.Store(&handles)
 }
 
@@ -181,7 +195,7 @@ func (t *Table) Wait(e uint64) {
 func (t *Table) Exclusive(f func()) {
 	t.gate.Lock()
 	defer t.gate.Unlock()
-	defer t.stalls.add(time.Now())
+	defer t.stalled(time.Now())
 	t.current.Or(closed)
 	t.Bump()
 	defer t.current.And(^uint64(closed))

@@ -16,8 +16,7 @@ import (
 // A session enters by a plain store and then loads markers; the processor may reorder the loads
 // before the store. So after its own store the mover makes every thread of the process execute
 // a memory barrier, by membarrier. The mover sees what a session stored before its barrier, and
-// the session's loads after it see the mover's store. A locked instruction per operation instead
-// would keep the loads of one operation from overlapping with the next.
+// the session's loads after it see the mover's store.
 //
 // If the system call is missing or forbidden, as in a sandbox, sessions enter by an ordered
 // store. Removing a page's write permission is no substitute for membarrier: it interrupts the

@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -26,8 +27,7 @@ type indexCheck struct {
 const entryFound = 1
 
 // indexUse is a copy of the index and the states that use it. It has all records of the log
-// from the lowest begin of these states to its Start. Its entries lie below their lowest
-// tail.
+// from the lowest begin of these states to its Start. Its entries lie below their lowest tail.
 type indexUse struct {
 	*manifest.IndexCopy
 	begin, tail int64
@@ -36,7 +36,7 @@ type indexUse struct {
 // indexes loads the copies of the index.
 func (in *inspector) indexes() {
 	if !in.sameHash() {
-		in.Notes = append(in.Notes, "the store has another hash: its copies of the index are not compared with the log")
+		in.Notes = append(in.Notes, "the store uses another hash function: its copies of the index are not compared with the log")
 	}
 	uses := make(map[string]indexUse)
 	m := in.manifest
@@ -56,11 +56,7 @@ func (in *inspector) indexes() {
 	if c := m.Index; c != nil {
 		if _, used := uses[c.Object]; !used {
 			// It is for later states; the device need not hold their log yet.
-			begin := c.Begin
-			if begin == 0 {
-				begin = c.Start
-			}
-			uses[c.Object] = indexUse{c, begin, hlog.MaxAddress}
+			uses[c.Object] = indexUse{c, cmp.Or(c.Begin, c.Start), hlog.MaxAddress}
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(uses)) {
@@ -68,7 +64,7 @@ func (in *inspector) indexes() {
 	}
 }
 
-// sameHash says whether this program hashes keys as the store does.
+// sameHash reports whether this program hashes keys as the store does.
 func (in *inspector) sameHash() bool {
 	return in.manifest.Hash == in.hash.Of([]byte(manifest.HashProbe))
 }
@@ -123,7 +119,7 @@ func (in *inspector) indexesDone() {
 		const advice = "remove the object: Open then reads the log instead"
 		if in.Log.Damaged == 0 && in.sameHash() {
 			if loose > 0 {
-				in.problem(where, advice, fmt.Errorf("%d entries lead to where no record of their hash is, the first to %d", loose, first))
+				in.problem(where, advice, fmt.Errorf("%d entries lead to no record of their hash, the first to %d", loose, first))
 			}
 			if c.missed > 0 {
 				in.problem(where, advice, fmt.Errorf("%d records have no entry, the first at %d", c.missed, c.missing))

@@ -1,4 +1,4 @@
-// Package inspect reads the files of a store that no program has open, and says what is
+// Package inspect reads the files of a store that no program has open, and reports what is
 // wrong with them. It changes nothing.
 package inspect
 
@@ -71,18 +71,8 @@ type Report struct {
 	Notes    []string  `json:"notes"`
 }
 
-// State is a commit or a checkpoint: see kv.CheckpointInfo.
-type State struct {
-	Name        string
-	Kind        manifest.Kind
-	Sequence    uint64
-	Base        string // the checkpoint that an incremental one is based on
-	Time        time.Time
-	Begin, Tail int64 // the log that it covers
-	Bytes       int64 // in objects of its own
-	Pinned      int64 // of the log, below what the last commit needs
-	Index       bool  // it has a copy of the index
-}
+// State is a commit or a checkpoint. It has the fields of kv.CheckpointInfo.
+type State = manifest.Info
 
 // Log is the log from the lowest address that a state needs to the tail of the state that
 // is opened.
@@ -124,7 +114,7 @@ type Problem struct {
 
 func (p Problem) String() string { return fmt.Sprintf("%s: %s: %s", p.Where, p.What, p.Advice) }
 
-// OK says whether nothing is wrong.
+// OK reports whether nothing is wrong.
 func (r *Report) OK() bool { return len(r.Problems) == 0 }
 
 // maxProblems is how many problems a report keeps; there may be one per page.
@@ -182,16 +172,16 @@ func (in *inspector) manifestMissing() {
 		in.problem(fmt.Sprintf("the manifest, metadata %q", manifest.Name), "restore it: without it the store cannot be opened", device.ErrNoMeta)
 		return
 	}
-	in.Notes = append(in.Notes, "there is no store here, or one whose first opening did not end")
+	in.Notes = append(in.Notes, "there is no store here, or its first opening did not finish")
 }
 
 // states reports what the manifest says.
 func (in *inspector) states() {
 	m := in.manifest
 	in.Layout, in.PageSize, in.IndexBits = manifest.Layout(m.KeySize, m.ValueSize), m.PageSize, m.IndexBits
-	in.Commit = in.stateOf(&manifest.Checkpoint{State: m.Commit})
+	in.Commit = m.Info(&manifest.Checkpoint{State: m.Commit})
 	for i := range m.Checkpoints {
-		in.Checkpoints = append(in.Checkpoints, in.stateOf(&m.Checkpoints[i]))
+		in.Checkpoints = append(in.Checkpoints, m.Info(&m.Checkpoints[i]))
 	}
 	in.state, in.Opens = &m.Commit, manifest.LastCommit
 	if in.from = m.Newest(); in.from != nil {
@@ -201,16 +191,9 @@ func (in *inspector) states() {
 	in.Log.Begin, in.Log.Tail = m.Begin(), in.state.Tail
 	if begin := in.src.Begin(); begin > in.Log.Begin {
 		in.problem("the log", "restore its first segments",
-			fmt.Errorf("its files begin at %d, the manifest needs it from %d on", begin, in.Log.Begin))
+			fmt.Errorf("its files begin at %d, but the manifest needs it from %d on", begin, in.Log.Begin))
 	}
 	in.Log.Begin = max(in.Log.Begin, min(in.src.Begin(), in.Log.Tail))
-}
-
-func (in *inspector) stateOf(c *manifest.Checkpoint) State {
-	return State{
-		Name: c.Name, Kind: c.Kind, Sequence: c.Sequence, Base: in.manifest.BaseName(c), Time: c.Time,
-		Begin: c.Begin, Tail: c.Tail, Bytes: c.Bytes, Pinned: in.manifest.Pinned(c.Begin), Index: c.Index != nil,
-	}
 }
 
 // objects inspects the objects that the manifest names.

@@ -211,7 +211,7 @@ func TestInspectDamage(t *testing.T) {
 		"index": {func(t *testing.T, dir string) { flip(t, dir, "object."+copied, 5000, 1) },
 			[]string{fmt.Sprintf("index %q: ", copied)}},
 		"entries exchanged": {func(t *testing.T, dir string) { exchangeEntries(t, dir, m) },
-			[]string{"2 entries lead to where no record of their hash is", "have no entry"}},
+			[]string{"2 entries lead to no record of their hash", "have no entry"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			sick := t.TempDir()

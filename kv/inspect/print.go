@@ -16,10 +16,14 @@ func (r *Report) String() string {
 	if r.Opens != "" {
 		r.print(&b)
 	}
+	var problems []string
+	for _, p := range r.Problems {
+		problems = append(problems, p.String())
+	}
 	for _, list := range []struct {
 		title string
 		lines []string
-	}{{"notes", r.Notes}, {"problems", problemLines(r.Problems)}} {
+	}{{"notes", r.Notes}, {"problems", problems}} {
 		if len(list.lines) > 0 {
 			fmt.Fprintf(&b, "\n%s\n", list.title)
 		}
@@ -33,17 +37,10 @@ func (r *Report) String() string {
 	return strings.TrimPrefix(b.String(), "\n")
 }
 
-func problemLines(problems []Problem) (lines []string) {
-	for _, p := range problems {
-		lines = append(lines, p.String())
-	}
-	return lines
-}
-
 // print prints the states, the log and the objects.
 func (r *Report) print(b *strings.Builder) {
-	fmt.Fprintf(b, "store of %s, pages of %v, index of 2^%d buckets; opens as of %s\n\n",
-		recordsOf(r.Layout), units.Size(r.PageSize), r.IndexBits, opens(r.Opens))
+	fmt.Fprintf(b, "store of records of %s, pages of %v, index of 2^%d buckets; opens as of %s\n\n",
+		r.Layout, units.Size(r.PageSize), r.IndexBits, opens(r.Opens))
 	w := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "state\tkind\tnumber\tlog\tof its own\tlog pinned\tbase\tage")
 	fmt.Fprintf(w, "commit\t\t%d\t%d to %d\t\t\t\t\n", r.Commit.Sequence, r.Commit.Begin, r.Commit.Tail)
@@ -67,13 +64,6 @@ func (r *Report) print(b *strings.Builder) {
 		fmt.Fprintf(w, "%s\t%s\t%d to %d\t%v\n", s.Object, s.Checkpoint, s.From, s.To, units.Size(s.Bytes))
 	}
 	_ = w.Flush() // to memory
-}
-
-func recordsOf(layout string) string {
-	if layout == manifest.Layout(0, 0) {
-		return "records of variable length"
-	}
-	return "records of " + layout
 }
 
 func opens(state string) string {

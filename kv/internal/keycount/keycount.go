@@ -21,26 +21,21 @@ const SliceBits = 10
 
 // Counter counts the keys that expire. Times are milliseconds of Unix time.
 type Counter struct {
-	mu sync.Mutex // guards all but since
+	// Since is when the keys were counted by a scan, or 0. Keys that had expired by then were
+	// not counted. It is set before the counter is used.
+	Since int64
+
+	mu sync.Mutex // guards the next fields
 	// ends is the number of keys that expire in each slice of time. Slices up to past are
 	// not in it; their keys are counted in gone.
 	ends  map[int64]int64
 	past  int64
 	gone  int64
 	timed int64 // the sum of ends
-	since int64 // see Since
 }
 
 // New returns a counter of no keys.
 func New() *Counter { return &Counter{ends: make(map[int64]int64)} }
-
-// Since returns when the keys were counted by a scan, or 0. Keys that had expired by then
-// were not counted.
-func (c *Counter) Since() int64 { return c.since }
-
-// CountedAt notes that a scan at that time counted the keys. It is called before the
-// counter is used.
-func (c *Counter) CountedAt(now int64) { c.since = now }
 
 // sliceOf returns the first slice at whose beginning a key with that expiry has expired.
 func sliceOf(expires int64) int64 { return (expires-1)>>SliceBits + 1 }
@@ -106,7 +101,7 @@ func (c *Counter) State(keys, now int64) *manifest.KeyCount {
 		merged[slice] += n
 	}
 	c.mu.Unlock()
-	k := &manifest.KeyCount{Keys: keys - gone, Since: c.since}
+	k := &manifest.KeyCount{Keys: keys - gone, Since: c.Since}
 	last := int64(0)
 	for _, slice := range slices.Sorted(maps.Keys(merged)) {
 		if n := merged[slice]; n != 0 {
@@ -119,7 +114,7 @@ func (c *Counter) State(keys, now int64) *manifest.KeyCount {
 
 // Restore is the inverse of State, for a counter of no keys.
 func (c *Counter) Restore(k *manifest.KeyCount) {
-	c.since = k.Since
+	c.Since = k.Since
 	slice := int64(0)
 	for i := 0; i+1 < len(k.Ends); i += 2 {
 		slice += k.Ends[i]

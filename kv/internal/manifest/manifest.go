@@ -65,8 +65,7 @@ type State struct {
 	Count    *KeyCount              `json:"count,omitempty"` // nil: keys were not counted
 }
 
-// CommitPoint says which operations of a named session are in a state: see
-// kv.CommitPoint.
+// CommitPoint describes the operations of a named session that are in a state: see kv.CommitPoint.
 type CommitPoint struct {
 	Until     uint64   `json:"until"`
 	Excluding []uint64 `json:"excluding,omitempty"` // in ascending order
@@ -170,11 +169,11 @@ func Parse(data []byte) (*Manifest, error) {
 func (m *Manifest) check() error {
 	switch {
 	case m.KeySize < 0 || m.ValueSize < 0 || (m.KeySize == 0) != (m.ValueSize == 0):
-		return fmt.Errorf("records of %s", Layout(m.KeySize, m.ValueSize))
+		return fmt.Errorf("impossible record size: %d+%d bytes", m.KeySize, m.ValueSize)
 	case m.PageSize < hlog.MinPageSize || m.PageSize > hlog.MaxPageSize || m.PageSize&(m.PageSize-1) != 0:
-		return fmt.Errorf("pages of %d bytes", m.PageSize)
+		return fmt.Errorf("impossible page size %d", m.PageSize)
 	case m.IndexBits < 0 || m.IndexBits > MaxIndexBits:
-		return fmt.Errorf("index of %d bits", m.IndexBits)
+		return fmt.Errorf("impossible index of %d bits", m.IndexBits)
 	}
 	if err := m.Commit.check(m.Sequence); err != nil {
 		return fmt.Errorf("commit: %w", err)
@@ -206,17 +205,17 @@ func (m *Manifest) checkCheckpoint(c *Checkpoint) error {
 	case device.CheckName(c.Name) != nil:
 		return device.CheckName(c.Name)
 	case m.Named(c.Name) != c:
-		return fmt.Errorf("name given twice")
+		return errors.New("another checkpoint has the same name")
 	case c.Kind != FoldOver && c.Kind != Snapshot && c.Kind != Incremental:
-		return fmt.Errorf("kind %v", c.Kind)
+		return fmt.Errorf("a checkpoint cannot have kind %v", c.Kind)
 	case c.Kind == FoldOver && (c.Snapshot != "" || c.Base != 0):
-		return fmt.Errorf("fold-over with a snapshot")
+		return errors.New("a fold-over cannot have a snapshot")
 	case c.Kind != FoldOver && device.CheckName(c.Snapshot) != nil:
 		return device.CheckName(c.Snapshot)
 	case c.Kind != FoldOver && (c.Flushed < 0 || c.Flushed > c.Tail):
-		return fmt.Errorf("snapshot from %d to %d", c.Flushed, c.Tail)
+		return fmt.Errorf("impossible snapshot from %d to %d", c.Flushed, c.Tail)
 	case (c.Kind == Incremental) != (c.Base != 0):
-		return fmt.Errorf("%v on top of %d", c.Kind, c.Base)
+		return fmt.Errorf("kind %v does not fit base %d", c.Kind, c.Base)
 	case c.Base != 0 && (c.Base >= c.Sequence || m.Numbered(c.Base) == nil || m.Numbered(c.Base).Snapshot == ""):
 		return fmt.Errorf("its base %d is not an older snapshot", c.Base)
 	}
@@ -226,9 +225,9 @@ func (m *Manifest) checkCheckpoint(c *Checkpoint) error {
 func (s *State) check(last uint64) error {
 	switch {
 	case s.Sequence > last:
-		return fmt.Errorf("number %d, the last is %d", s.Sequence, last)
+		return fmt.Errorf("number %d exceeds the last one, %d", s.Sequence, last)
 	case s.Begin < hlog.FirstAddress || s.Tail < s.Begin || s.Tail >= hlog.MaxAddress || (s.Begin|s.Tail)%8 != 0:
-		return fmt.Errorf("log from %d to %d", s.Begin, s.Tail)
+		return fmt.Errorf("impossible log from %d to %d", s.Begin, s.Tail)
 	}
 	if s.Count != nil {
 		if err := s.Count.check(); err != nil {
@@ -239,25 +238,25 @@ func (s *State) check(last uint64) error {
 		return nil
 	}
 	if s.Index.Start > s.Tail {
-		return fmt.Errorf("index of %d for a log up to %d", s.Index.Start, s.Tail)
+		return fmt.Errorf("copy of the index of %d for a log up to %d", s.Index.Start, s.Tail)
 	}
 	return s.Index.check()
 }
 
 func (c *IndexCopy) check() error {
 	if c.TagShift < 0 || c.Bits < c.TagShift || c.Bits > min(c.TagShift+TagBits, MaxIndexBits) || c.Start < hlog.FirstAddress || c.Start >= hlog.MaxAddress || c.Start%8 != 0 || c.Begin < 0 {
-		return fmt.Errorf("index of %d bits from %d", c.Bits, c.Start)
+		return fmt.Errorf("impossible copy of an index: %d bits, tags from bit %d, log from %d to %d", c.Bits, c.TagShift, c.Begin, c.Start)
 	}
 	return device.CheckName(c.Object)
 }
 
 func (k *KeyCount) check() error {
 	if k.Keys < 0 || k.Since < 0 || len(k.Ends)%2 != 0 {
-		return fmt.Errorf("count of %d keys since %d with %d numbers on those that expire", k.Keys, k.Since, len(k.Ends))
+		return fmt.Errorf("impossible key count: %d keys since %d, %d numbers for those that expire", k.Keys, k.Since, len(k.Ends))
 	}
 	for slice, i := int64(0), 0; i < len(k.Ends); i += 2 {
 		if k.Ends[i] < 1 || k.Ends[i] > math.MaxInt64-slice {
-			return fmt.Errorf("keys that expire %d after %d", k.Ends[i], slice)
+			return fmt.Errorf("impossible key count: keys that expire %d after %d", k.Ends[i], slice)
 		}
 		slice += k.Ends[i]
 	}
@@ -268,15 +267,15 @@ func (k *KeyCount) check() error {
 func (m *Manifest) Match(keySize, valueSize, pageSize int) error {
 	switch {
 	case keySize != m.KeySize || valueSize != m.ValueSize:
-		return fmt.Errorf("%w: records of %s, opened with %s", ErrMismatch,
+		return fmt.Errorf("%w: the store has records of %s, the options want %s", ErrMismatch,
 			Layout(m.KeySize, m.ValueSize), Layout(keySize, valueSize))
 	case pageSize != m.PageSize:
-		return fmt.Errorf("%w: pages of %d bytes, opened with %d", ErrMismatch, m.PageSize, pageSize)
+		return fmt.Errorf("%w: the store has pages of %d bytes, the options want %d", ErrMismatch, m.PageSize, pageSize)
 	}
 	return nil
 }
 
-// Layout Layouts the layout of records.
+// Layout describes records of these sizes.
 func Layout(keySize, valueSize int) string {
 	if keySize == 0 {
 		return "variable length"

@@ -117,7 +117,7 @@ func FuzzManifest(f *testing.F) {
 			if len(m.Snapshots(c)) == 0 || c.Snapshot != "" && c.Flushed > c.Tail {
 				t.Errorf("checkpoint %q: %+v", c.Name, c)
 			}
-			m.BaseName(c)
+			m.Info(c)
 		}
 		m.Keep(1)
 		again, err := m.Encode()

@@ -27,7 +27,7 @@ const (
 	MaxChunk = 1 << 20
 )
 
-// ChunkKind says what the bytes of a chunk are.
+// ChunkKind is the kind of the bytes of a chunk.
 type ChunkKind uint32
 
 const (
@@ -164,7 +164,7 @@ func readChunks(name string, object io.ReaderAt, size int64, kind ChunkKind, vis
 		}
 		length := binary.LittleEndian.Uint32(buffer)
 		if int64(length) > min(MaxChunk, size) {
-			return damaged(name, number, fmt.Errorf("length %d", length))
+			return damaged(name, number, fmt.Errorf("impossible length %d", length))
 		}
 		b := buffer[:chunkHeader+length]
 		if _, err := io.ReadFull(r, b[chunkHeader:]); err != nil {
@@ -178,7 +178,7 @@ func readChunks(name string, object io.ReaderAt, size int64, kind ChunkKind, vis
 		case is == endChunk && length == 0 && addr == int64(number):
 			return nil
 		case is != kind || length == 0:
-			return damaged(name, number, fmt.Errorf("%d bytes of kind %d", length, is))
+			return damaged(name, number, fmt.Errorf("unexpected chunk of kind %d with %d bytes", is, length))
 		}
 		if err := visit(addr, b[chunkHeader:]); err != nil {
 			return fmt.Errorf("object %q, chunk %d: %w", name, number, err)
@@ -194,7 +194,7 @@ func damaged(name string, number int, err error) error {
 // unread is the error for an object that could not be read.
 func unread(name string, number int, err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return damaged(name, number, errors.New("cut short"))
+		return damaged(name, number, errors.New("the object ends too early"))
 	}
 	return fmt.Errorf("reading object %q, chunk %d: %w", name, number, err)
 }

@@ -72,7 +72,7 @@ func (l *snapshotLayer) read(p []byte, addr int64) error {
 			break
 		}
 		if _, err := l.object.ReadAt(p[from-addr:to-addr], piece.off+from-piece.addr); err != nil && !errors.Is(err, io.EOF) {
-			return fmt.Errorf("snapshot: %w", err)
+			return fmt.Errorf("reading a snapshot: %w", err)
 		}
 	}
 	return nil

@@ -4,12 +4,13 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 )
 
 // LastCommit names the last commit among the states that can be recovered.
 const LastCommit = "commit"
 
-// GivenName says whether name is one that the store gives to a checkpoint without a name:
+// GivenName reports whether name is one that the store gives to a checkpoint without a name:
 // "c" and a number.
 func GivenName(name string) bool {
 	n, ok := strings.CutPrefix(name, "c")
@@ -58,13 +59,29 @@ func (m *Manifest) Snapshots(c *Checkpoint) []LogPart {
 	return all
 }
 
-// BaseName returns the name of the checkpoint that c, an incremental one, is based on; ""
-// for other kinds.
-func (m *Manifest) BaseName(c *Checkpoint) string {
-	if base := m.Numbered(c.Base); base != nil {
-		return base.Name
+// Info describes a checkpoint or a commit: see kv.CheckpointInfo.
+type Info struct {
+	Name        string
+	Kind        Kind
+	Sequence    uint64
+	Base        string
+	Time        time.Time
+	Begin, Tail int64
+	Bytes       int64
+	Pinned      int64
+	Index       bool
+}
+
+// Info describes c.
+func (m *Manifest) Info(c *Checkpoint) Info {
+	info := Info{
+		Name: c.Name, Kind: c.Kind, Sequence: c.Sequence, Time: c.Time,
+		Begin: c.Begin, Tail: c.Tail, Bytes: c.Bytes, Pinned: m.Pinned(c.Begin), Index: c.Index != nil,
 	}
-	return ""
+	if base := m.Numbered(c.Base); base != nil {
+		info.Base = base.Name
+	}
+	return info
 }
 
 // Pinned returns how many bytes of the log the device keeps for a state that begins at
@@ -104,33 +121,27 @@ func (m *Manifest) Begin() int64 {
 // last commit. The device keeps what older states need of it, even what c's snapshots
 // hold: until the recovery has ended, one of the older states may be asked for instead.
 func (m *Manifest) DeviceTail(c *Checkpoint) int64 {
-	switch {
-	case c == nil:
+	if c == nil {
 		return m.Commit.Tail
-	case c.Snapshot == "":
-		return c.Tail
 	}
-	return max(c.Flushed, m.tailBefore(c))
-}
-
-// tailBefore returns the highest address, up to c's tail, to which a state older than c
-// needs the log on the device.
-func (m *Manifest) tailBefore(c *Checkpoint) int64 {
-	tail := int64(0)
+	tail := c.onDevice()
 	if m.Commit.Sequence < c.Sequence {
-		tail = m.Commit.Tail
+		tail = max(tail, m.Commit.Tail)
 	}
 	for i := range m.Checkpoints {
-		older := &m.Checkpoints[i]
-		switch {
-		case older.Sequence >= c.Sequence:
-		case older.Snapshot == "":
-			tail = max(tail, older.Tail)
-		default:
-			tail = max(tail, older.Flushed)
+		if older := &m.Checkpoints[i]; older.Sequence < c.Sequence {
+			tail = max(tail, older.onDevice())
 		}
 	}
 	return min(tail, c.Tail)
+}
+
+// onDevice returns the address up to which c needs the log on the device.
+func (c *Checkpoint) onDevice() int64 {
+	if c.Snapshot == "" {
+		return c.Tail
+	}
+	return c.Flushed
 }
 
 // Keep drops all checkpoints but those with a name of the user's, the newest n of the
@@ -171,7 +182,7 @@ func (m *Manifest) SetCommit(s *State) {
 	}
 }
 
-// Others tells a user which states can be recovered instead of the one with the number
+// Others returns, for an error message, which states can be recovered instead of the one with the number
 // chosen, or of any that needs the object damaged.
 func (m *Manifest) Others(chosen uint64, damaged string) string {
 	var names []string

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/kv/internal/manifest"
@@ -16,8 +15,7 @@ type Preview struct {
 	log manifest.RestoredLog // its files are the queues' own
 }
 
-// NewPreview reads a chain of snapshots, oldest first. The arguments are those of
-// Snapshots.
+// NewPreview reads a chain of snapshots, oldest first. The arguments are those of Snapshots.
 func NewPreview(dev device.Device, chain []manifest.LogPart, tail int64) (*Preview, error) {
 	p := &Preview{Device: dev, log: manifest.RestoredLog{Flushed: start(dev, chain, tail)}}
 	for _, s := range chain {
@@ -67,7 +65,7 @@ func (q *previewQueue) Read(dst []byte, addr int64, tag uint64) error {
 
 // Write implements device.Queue. A rehearsal writes nothing.
 func (q *previewQueue) Write(src []byte, addr int64, _ uint64) error {
-	return fmt.Errorf("writing %d bytes at %d while the log is only looked at: %w", len(src), addr, errors.ErrUnsupported)
+	return fmt.Errorf("writing %d bytes at %d to a preview of the log: %w", len(src), addr, errors.ErrUnsupported)
 }
 
 // Poll implements device.Queue.
@@ -93,8 +91,6 @@ func (q *previewQueue) Close() error { return errors.Join(q.Queue.Close(), q.alo
 
 // queueReader reads through a queue of its own.
 type queueReader struct{ queue device.Queue }
-
-var _ io.ReaderAt = queueReader{}
 
 // ReadAt implements io.ReaderAt.
 func (r queueReader) ReadAt(p []byte, addr int64) (int, error) {
