@@ -3,11 +3,9 @@ package main
 import (
 	"fmt"
 	"io"
-	"os"
 	"time"
 
 	"github.com/schollz/progressbar/v3"
-	"golang.org/x/term"
 
 	"github.com/redykv/redykv/internal/paper"
 )
@@ -25,8 +23,7 @@ type paperProgress struct {
 const lineEvery = 10 * time.Second
 
 func newPaperProgress(w io.Writer) *paperProgress {
-	f, ok := w.(*os.File)
-	return &paperProgress{w: w, terminal: ok && term.IsTerminal(int(f.Fd())), printed: time.Now()}
+	return &paperProgress{w: w, terminal: isTerminal(w), printed: time.Now()}
 }
 
 // turn is called for every turn.
@@ -40,12 +37,7 @@ func (p *paperProgress) turn(s paper.Standing) {
 		return
 	}
 	if p.bar == nil {
-		p.bar = progressbar.NewOptions(s.Turns,
-			progressbar.OptionSetWriter(p.w),
-			progressbar.OptionSetWidth(30),
-			progressbar.OptionSetPredictTime(false),
-			progressbar.OptionClearOnFinish(),
-		)
+		p.bar = newBar(p.w, int64(s.Turns), progressbar.OptionSetPredictTime(false))
 	}
 	p.bar.Describe(fmt.Sprintf("%s: %s, about %v left", s.Trial, s.Turn, left))
 	_ = p.bar.Set(s.Done) // a bar that cannot be drawn is no reason to fail

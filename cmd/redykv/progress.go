@@ -13,28 +13,32 @@ import (
 
 // newProgress returns a progress bar on w if that is a terminal, otherwise nil.
 func newProgress(w io.Writer) ycsb.Progress {
-	f, ok := w.(*os.File)
-	if !ok || !term.IsTerminal(int(f.Fd())) {
+	if !isTerminal(w) {
 		return nil
 	}
-	return &barProgress{w: f}
+	return &barProgress{w: w}
 }
 
-// barProgress draws one bar per stage and removes it at the end.
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// newBar returns a bar that is removed at the end.
+func newBar(w io.Writer, total int64, more ...progressbar.Option) *progressbar.ProgressBar {
+	return progressbar.NewOptions64(total, append(more, progressbar.OptionSetWriter(w),
+		progressbar.OptionSetWidth(30), progressbar.OptionClearOnFinish())...)
+}
+
+// barProgress draws one bar per stage.
 type barProgress struct {
 	w   io.Writer
 	bar *progressbar.ProgressBar // nil except between Begin and End
 }
 
 func (p *barProgress) Begin(stage string, total int64) {
-	p.bar = progressbar.NewOptions64(total,
-		progressbar.OptionSetWriter(p.w),
-		progressbar.OptionSetDescription(stage),
-		progressbar.OptionSetWidth(30),
-		progressbar.OptionSetPredictTime(true),
-		progressbar.OptionThrottle(100*time.Millisecond),
-		progressbar.OptionClearOnFinish(),
-	)
+	p.bar = newBar(p.w, total, progressbar.OptionSetDescription(stage),
+		progressbar.OptionSetPredictTime(true), progressbar.OptionThrottle(100*time.Millisecond))
 }
 
 // Add is safe for concurrent use. Errors of drawing do not fail a measurement.

@@ -6,12 +6,10 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 )
 
 // topFlags are the flags of top.
@@ -83,7 +81,7 @@ func (f *topFlags) run(cmd *cobra.Command, addr string) error {
 			return err
 		}
 		page := topPage(addr, before, now)
-		if file, ok := out.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
+		if isTerminal(out) {
 			page = onScreen(page)
 		}
 		if _, err := io.WriteString(out, page); err != nil {
