@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"strings"
@@ -47,12 +48,7 @@ func parseNumbers(text string) (*numbers, error) {
 			}
 		}
 	}
-	slices.SortFunc(n.latency, func(a, b bucket) int {
-		if a.bound < b.bound {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(n.latency, func(a, b bucket) int { return cmp.Compare(a.bound, b.bound) })
 	return n, nil
 }
 
@@ -90,11 +86,12 @@ func (c change) rate(key string) float64 { return c.of(key) / c.seconds() }
 // latencies lies; NaN without batches.
 func (c change) quantile(share float64) float64 {
 	grown := make([]float64, len(c.now.latency))
+	before := c.before.latency
+	if n := len(grown); len(before) != n || n > 0 && before[n-1].count > c.now.latency[n-1].count {
+		before = make([]bucket, n) // the server was restarted, and counts from 0
+	}
 	for i, b := range c.now.latency {
-		grown[i] = b.count
-		if i < len(c.before.latency) && len(c.before.latency) == len(c.now.latency) {
-			grown[i] -= c.before.latency[i].count
-		}
+		grown[i] = b.count - before[i].count
 	}
 	if len(grown) == 0 || grown[len(grown)-1] <= 0 {
 		return math.NaN()

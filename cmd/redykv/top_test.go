@@ -64,8 +64,9 @@ func TestTopPage(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, page)
 		}
 	}
-	// After a restart, counters count from 0.
-	if page := topPage("http://here", read("5000", 0), read("10", time.Second)); !strings.Contains(page, "\ncommands    10/s") {
+	// After a restart, counters and latencies count from 0.
+	if page := topPage("http://here", read("5000", 0), read("10", time.Second)); !strings.Contains(page, "\ncommands    10/s") ||
+		!strings.Contains(page, "\nlatency     p50 <1µs  p90 <1ms  p99 <1ms  p99.9 <1ms  ") {
 		t.Error(page)
 	}
 	// An idle server has no latencies.
