@@ -56,7 +56,7 @@ func (us *Users) Add(line string) error {
 		words = words[1:]
 	}
 	if len(words) == 0 {
-		return errors.New("acl: a user without a name")
+		return errors.New("acl: no user name, want a name and rules")
 	}
 	u := &user{name: words[0]}
 	for i, rule := range joinSelectors(words[1:]) {
@@ -107,9 +107,9 @@ func (us *Users) AddFile(name string) error {
 		case len(words) == 0 || words[0][0] == '#':
 			continue
 		case words[0] != "user" || len(words) < 2:
-			return fmt.Errorf("acl: %s, line %d: want user, a name, and rules", name, n)
+			return fmt.Errorf("acl: %s, line %d: want the word user, a name and rules", name, n)
 		case seen[words[1]]:
-			return fmt.Errorf("acl: %s, line %d: user %s again", name, n, words[1])
+			return fmt.Errorf("acl: %s, line %d: user %s is defined twice", name, n, words[1])
 		}
 		seen[words[1]] = true
 		if err := us.Add(line); err != nil {

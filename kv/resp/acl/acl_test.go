@@ -169,25 +169,25 @@ func TestDefaultUser(t *testing.T) {
 
 func TestErrors(t *testing.T) {
 	for line, want := range map[string]string{
-		"":                              "a user without a name",
-		"  ":                            "a user without a name",
+		"":                              "no user name",
+		"  ":                            "no user name",
 		"u nonsense":                    "user u: rule 1: want on, off",
-		"u on +@nonsense":               `rule 2: there is no category "nonsense"`,
-		"u +nonsense":                   `there is no command "nonsense"`,
-		"u +config|nothing":             `there is no command "config nothing"`,
+		"u on +@nonsense":               `rule 2: unknown category "nonsense"`,
+		"u +nonsense":                   `unknown command "nonsense"`,
+		"u +config|nothing":             `unknown command "config nothing"`,
 		"u #12":                         "want 64 hexadecimal digits",
 		"u #" + strings.Repeat("x", 64): "want 64 hexadecimal digits",
 		"u #" + strings.Repeat("0", 66): "want 64 hexadecimal digits",
-		"u <none":                       "no such password",
+		"u <none":                       "does not have the password to remove",
 		"u %~a":                         "want %R~pattern",
 		"u %X~a":                        "want %R~pattern",
 		"u %R":                          "want %R~pattern",
-		"u on (+get ~a":                 "rule 2: a selector begins and has no end",
+		"u on (+get ~a":                 "rule 2: no closing parenthesis",
 		"u (+get (~a))":                 "rule 1: rule 2 of a selector: want on, off",
 		"u (on)":                        "rule 1 of a selector: want on, off",
-		"u -select|0":                   "can be allowed, and not forbidden",
-		"u +set|x|y":                    "want one first argument",
-		"u +config|get|x":               `there is no command "config get x"`,
+		"u -select|0":                   "can only be allowed, not forbidden",
+		"u +set|x|y":                    "want only the first",
+		"u +config|get|x":               `unknown command "config get x"`,
 	} {
 		us := New()
 		err := us.Add(line)
@@ -208,10 +208,10 @@ func TestFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "users")
 	for text, want := range map[string]string{
 		"# some\n\nuser a on nopass ~* +@all\r\nuser b on >b\n": "",
-		"a on\n":                 "line 1: want user, a name, and rules",
-		"user\n":                 "line 1: want user, a name, and rules",
-		"user a on\nuser a on\n": "line 2: user a again",
-		"\nuser a +nothing":      "line 2: acl: user a: rule 1: there is no command",
+		"a on\n":                 "line 1: want the word user, a name and rules",
+		"user\n":                 "line 1: want the word user, a name and rules",
+		"user a on\nuser a on\n": "line 2: user a is defined twice",
+		"\nuser a +nothing":      "line 2: acl: user a: rule 1: unknown command",
 	} {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)

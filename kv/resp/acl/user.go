@@ -147,7 +147,7 @@ func (u *user) applyOther(rule string) error {
 		}
 		at := slices.Index(u.passwords, sum)
 		if at < 0 {
-			return errors.New("the user has no such password")
+			return errors.New("the user does not have the password to remove")
 		}
 		u.passwords = slices.Delete(u.passwords, at, at+1)
 		return nil
@@ -161,7 +161,7 @@ func (u *user) applyOther(rule string) error {
 func (u *user) addSelector(rules string) error {
 	rules, ok := strings.CutSuffix(rules, ")")
 	if !ok {
-		return errors.New("a selector begins and has no end")
+		return errors.New("no closing parenthesis after the rules of a selector")
 	}
 	s := new(permissions)
 	for i, rule := range strings.Fields(rules) {
@@ -245,7 +245,7 @@ func (p *permissions) addCommand(allow bool, what string) error {
 		if !rule.all {
 			var err error
 			if rule.categories, err = resp.ParseCategory(category); err != nil {
-				return fmt.Errorf("there is no category %q", category)
+				return fmt.Errorf("unknown category %q", category)
 			}
 		}
 	} else if unsupportedCommands[what] {
@@ -254,11 +254,11 @@ func (p *permissions) addCommand(allow bool, what string) error {
 		name, argument, hasArgument := strings.Cut(what, "|")
 		switch {
 		case !resp.HasCommand(name) && !unsupportedCommands[name], !hasArgument, argument == "", resp.HasSubcommands(name):
-			return fmt.Errorf("there is no command %q", strings.ReplaceAll(what, "|", " "))
+			return fmt.Errorf("unknown command %q", strings.ReplaceAll(what, "|", " "))
 		case strings.Contains(argument, "|"):
-			return fmt.Errorf("want one first argument of %q", name)
+			return fmt.Errorf("several arguments of %q, want only the first", name)
 		case !allow:
-			return fmt.Errorf("a first argument of %q can be allowed, and not forbidden", name)
+			return fmt.Errorf("a first argument of %q can only be allowed, not forbidden", name)
 		case unsupportedCommands[name]:
 			return nil
 		}
