@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
-	"net/http"
 	"sync"
 	"time"
 
@@ -39,8 +38,9 @@ func (s *Server) admit(next connect.UnaryFunc) connect.UnaryFunc {
 			manages = true
 		}
 		if manages {
-			m, known := fromManager(req.Header(), secret)
-			if ok = known; known {
+			h := req.Header()
+			m, err := controltoken.ParseIncarnation(h.Get(controltoken.IncarnationHeader))
+			if ok = err == nil && controltoken.Equal(h.Get("Authorization"), "Bearer "+m.Token(secret)); ok {
 				if err := s.allegiance.hear(m, false); err != nil {
 					return nil, connect.NewError(connect.CodeFailedPrecondition, err)
 				}
@@ -51,12 +51,6 @@ func (s *Server) admit(next connect.UnaryFunc) connect.UnaryFunc {
 		}
 		return next(ctx, req)
 	}
-}
-
-// fromManager returns the manager that a call comes from, and whether it knows the secret.
-func fromManager(h http.Header, secret string) (controltoken.Incarnation, bool) {
-	m, err := controltoken.ParseIncarnation(h.Get(controltoken.IncarnationHeader))
-	return m, err == nil && controltoken.Equal(h.Get("Authorization"), "Bearer "+m.Token(secret))
 }
 
 // granted reports whether a request carries the token of its terms.
@@ -140,9 +134,9 @@ func (a *allegiance) hear(m controltoken.Incarnation, answers bool) error {
 	case a.to.ID == "" || m.ID == a.to.ID:
 	case answers && m.Epoch > a.to.Epoch:
 	case !answers && m.Epoch < a.to.Epoch:
-		return fmt.Errorf("the server obeys a manager of epoch %d, this one is of %d", a.to.Epoch, m.Epoch)
+		return fmt.Errorf("manager of epoch %d: the server obeys a newer one, of epoch %d", m.Epoch, a.to.Epoch)
 	case silent <= a.to.Bound:
-		return fmt.Errorf("the server obeys another manager, of epoch %d, which it heard %v ago", a.to.Epoch, silent)
+		return fmt.Errorf("manager of epoch %d: the server obeys another one, of epoch %d, last heard from %v ago", m.Epoch, a.to.Epoch, silent)
 	}
 	a.to, a.heard = m, now
 	return nil

@@ -17,7 +17,6 @@ const importTimeout = 10 * time.Second
 
 // acceptLoop accepts queue pairs until the listener is closed.
 func (s *Server) acceptLoop() {
-	defer s.accepting.Done()
 	for {
 		req, err := s.listener.Accept(s.ctx)
 		if err != nil {
@@ -38,13 +37,13 @@ func (s *Server) accept(req fabric.Request) {
 		return
 	}
 	s.mu.Lock()
-	l := s.tickets[hello.Ticket]
+	g := s.tickets[hello.Ticket]
 	s.mu.Unlock()
-	if l == nil {
+	if g == nil {
 		s.refuse(req, "unknown ticket", errors.New("unknown ticket"))
 		return
 	}
-	c, before, err := l.admit(hello)
+	c, before, err := g.admit(hello)
 	// Other requests do not wait for earlier connections to end, nor for a slow peer.
 	s.accepting.Go(func() {
 		for len(before) > 0 {
@@ -52,9 +51,9 @@ func (s *Server) accept(req fabric.Request) {
 				b.cancel()
 				<-b.left
 			}
-			c, before, err = l.admit(hello)
+			c, before, err = g.admit(hello)
 		}
-		s.begin(l, c, err, req, hello)
+		s.begin(g, c, err, req, hello)
 	})
 }
 
@@ -93,7 +92,7 @@ func (g *grant) admit(hello redywire.Hello) (c *conn, before []*conn, err error)
 	for _, other := range g.owners[hello.Owner] {
 		switch {
 		case other.generation > hello.Generation:
-			return nil, nil, fmt.Errorf("connection of generation %d: its owner has one of generation %d", hello.Generation, other.generation)
+			return nil, nil, fmt.Errorf("connection of generation %d: its session has a newer one, of generation %d", hello.Generation, other.generation)
 		case other.generation < hello.Generation:
 			before = append(before, other)
 		}
@@ -140,7 +139,7 @@ func (g *grant) takeRings(c *conn, hello redywire.Hello) error {
 			units.Size(bytes), units.Size(g.limits.rings-g.ringBytes), units.Size(g.limits.rings))
 	}
 	if !g.server.rings.take(bytes) {
-		return fmt.Errorf("%w: rings of %v: the server has less left for rings", redywire.ErrNoRoom, units.Size(bytes))
+		return fmt.Errorf("%w: rings of %v: the server has less memory left for rings", redywire.ErrNoRoom, units.Size(bytes))
 	}
 	g.ringBytes += bytes
 	c.bytes, c.ctx = bytes, g.ringed
@@ -230,7 +229,7 @@ func (c *conn) serve() error {
 		}
 		threads := *c.grant.threads.Load()
 		if len(threads) == 0 {
-			return errors.New("the grant has no server threads any more")
+			return errors.New("the grant no longer has server threads")
 		}
 		t := threads[c.number%len(threads)]
 		select {

@@ -1,11 +1,12 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math"
-	"sort"
+	"slices"
 
 	"connectrpc.com/connect"
 
@@ -64,14 +65,14 @@ func (s *Server) checkConnect(m *serverv1.ConnectRequest) error {
 	case m.CacheId == "" || len(m.CacheId) > maxName:
 		return fmt.Errorf("cache ID of %d bytes, want 1 to %d", len(m.CacheId), maxName)
 	case len(m.Grant) > maxName:
-		return fmt.Errorf("grant of %d bytes, at most %d", len(m.Grant), maxName)
+		return fmt.Errorf("grant name of %d bytes, want at most %d", len(m.Grant), maxName)
 	case m.Regions == 0 || m.Regions > maxRegions:
 		return fmt.Errorf("%d regions, want 1 to %d", m.Regions, maxRegions)
 	case m.RegionSize == 0 || m.RegionSize > math.MaxInt64/maxRegions:
-		return fmt.Errorf("regions of %d bytes", m.RegionSize)
+		return fmt.Errorf("region size %d, want 1 to %d bytes", m.RegionSize, int64(math.MaxInt64/maxRegions))
 	}
 	if n := threadsOf(m.Configuration); s.opts.ControlSecret != "" && int64(n) > int64(m.Cores) {
-		return fmt.Errorf("%d server threads, %d were granted", n, m.Cores)
+		return fmt.Errorf("%d server threads, the grant allows %d", n, m.Cores)
 	}
 	return s.checkConfiguration(m.Configuration)
 }
@@ -80,13 +81,13 @@ func (s *Server) checkConnect(m *serverv1.ConnectRequest) error {
 func (s *Server) checkConfiguration(c *managerv1.Configuration) error {
 	switch {
 	case int64(c.GetServerThreads()) > int64(s.opts.Cores):
-		return fmt.Errorf("%d server threads on %d cores", c.GetServerThreads(), s.opts.Cores)
+		return fmt.Errorf("%d server threads, the server has %d cores", c.GetServerThreads(), s.opts.Cores)
 	case c.GetBatchSize() > redywire.MaxBatch:
-		return fmt.Errorf("batches of %d, at most %d", c.GetBatchSize(), redywire.MaxBatch)
+		return fmt.Errorf("batch size %d, want at most %d", c.GetBatchSize(), redywire.MaxBatch)
 	case c.GetQueueDepth() > redywire.MaxDepth:
-		return fmt.Errorf("queue depth %d, at most %d", c.GetQueueDepth(), redywire.MaxDepth)
+		return fmt.Errorf("queue depth %d, want at most %d", c.GetQueueDepth(), redywire.MaxDepth)
 	case c.GetServerThreads() == 0 && c.GetBatchSize() > 1:
-		return fmt.Errorf("batches of %d without server threads", c.GetBatchSize()) // R56
+		return fmt.Errorf("batch size %d needs server threads", c.GetBatchSize()) // R56
 	}
 	return nil
 }
@@ -203,15 +204,15 @@ func (s *Server) status() *serverv1.StatusResponse {
 		if !g.lent || g.over {
 			continue
 		}
-		regions, connections := g.size()
-		m.Connections += uint32(connections)
+		g.mu.Lock()
+		m.Connections += uint32(g.connections)
 		m.Grants = append(m.Grants, &serverv1.Grant{
-			CacheId: g.id.cache, Id: g.id.grant, Regions: uint32(regions), Bytes: uint64(g.bytes),
+			CacheId: g.id.cache, Id: g.id.grant, Regions: uint32(len(g.regions)), Bytes: uint64(g.bytes),
 		})
+		g.mu.Unlock()
 	}
-	sort.Slice(m.Grants, func(i, j int) bool {
-		a, b := m.Grants[i], m.Grants[j]
-		return a.CacheId < b.CacheId || a.CacheId == b.CacheId && a.Id < b.Id
+	slices.SortFunc(m.Grants, func(a, b *serverv1.Grant) int {
+		return cmp.Or(cmp.Compare(a.CacheId, b.CacheId), cmp.Compare(a.Id, b.Id))
 	})
 	return m
 }
@@ -294,9 +295,7 @@ func (s *Server) configure(g *grant, m *serverv1.ConfigureRequest) error {
 // change calls f with a grant that stays lent until f returns. Changes of one grant are
 // serialized.
 func (s *Server) change(id grantID, ticket []byte, f func(*grant) error) error {
-	s.mu.Lock()
 	g, err := s.find(id, ticket)
-	s.mu.Unlock()
 	if err != nil {
 		return err
 	}

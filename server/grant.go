@@ -157,13 +157,6 @@ func (g *grant) retain(keep int) (freed int64, err error) {
 	return freed, free(gone)
 }
 
-// size returns the number of regions and of connections.
-func (g *grant) size() (regions, connections int) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return len(g.regions), g.connections
-}
-
 // end closes the connections, stops threads and pulls, and frees the regions. It is called
 // once, by the call that marked the grant as over.
 func (g *grant) end() error {
@@ -255,7 +248,7 @@ func (s *Server) reserve(m *serverv1.ConnectRequest) (*grant, error) {
 		return nil, connect.NewError(connect.CodeNotFound, fmt.Errorf("%v was taken back", g.id))
 	}
 	if s.grants[g.id] != nil {
-		return nil, connect.NewError(connect.CodeAlreadyExists, fmt.Errorf("%v has regions here already", g.id))
+		return nil, connect.NewError(connect.CodeAlreadyExists, fmt.Errorf("%v already has regions on this server", g.id))
 	}
 	if err := s.takeCores(g.id, g.cores, 0); err != nil {
 		return nil, err
@@ -286,7 +279,7 @@ func (s *Server) short(id grantID, m *serverv1.ConnectRequest) error {
 	want := fmt.Errorf("%v asks for %v: at most %v of %v are free",
 		id, units.Size(m.Regions)*units.Size(m.RegionSize), units.Size(s.free), units.Size(s.opts.Memory))
 	if m.RegionSize > uint64(s.opts.Memory) {
-		want = fmt.Errorf("%v asks for regions of %v: all memory is %v", id, units.Size(m.RegionSize), units.Size(s.opts.Memory))
+		want = fmt.Errorf("%v asks for regions of %v: the server lends %v in all", id, units.Size(m.RegionSize), units.Size(s.opts.Memory))
 	}
 	err := connect.NewError(connect.CodeResourceExhausted, want)
 	if detail, derr := connect.NewErrorDetail(s.status()); derr == nil {
@@ -313,7 +306,7 @@ func (s *Server) publish(ctx context.Context, g *grant) error {
 	case s.closed:
 		return errors.New("server is closing")
 	case g.over:
-		return errors.New("disconnected while it connected")
+		return errors.New("the grant was disconnected while it was set up")
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	}
@@ -322,8 +315,10 @@ func (s *Server) publish(ctx context.Context, g *grant) error {
 	return nil
 }
 
-// find returns a lent grant if the ticket is correct. Called under mu.
+// find returns a lent grant if the ticket is correct.
 func (s *Server) find(id grantID, ticket []byte) (*grant, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	g := s.grants[id]
 	if g == nil || !g.lent || g.over {
 		return nil, notLent(id)
@@ -334,7 +329,7 @@ func (s *Server) find(id grantID, ticket []byte) (*grant, error) {
 // admits checks the ticket of a grant that is or was lent.
 func (g *grant) admits(ticket []byte) error {
 	if subtle.ConstantTimeCompare(ticket, g.ticket[:]) == 0 {
-		return connect.NewError(connect.CodePermissionDenied, fmt.Errorf("the ticket is not that of %v", g.id))
+		return connect.NewError(connect.CodePermissionDenied, fmt.Errorf("wrong ticket for %v", g.id))
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"crypto/tls"
 	"fmt"
 	"log/slog"
@@ -54,27 +55,19 @@ const (
 )
 
 func (o *Options) ensureDefaults() error {
-	if o.Transport == "" {
-		o.Transport = "mem"
+	switch {
+	case o.Memory <= 0:
+		return fmt.Errorf("server: Options.Memory %d, want 1 byte or more", o.Memory)
+	case o.Cores < 0:
+		return fmt.Errorf("server: Options.Cores %d, want 0 or more", o.Cores)
+	case o.ClientTimeout < 0:
+		return fmt.Errorf("server: Options.ClientTimeout %v, want 0 or more", o.ClientTimeout)
+	case o.RingMemory < 0:
+		return fmt.Errorf("server: Options.RingMemory %d, want 0 bytes or more", o.RingMemory)
 	}
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
-	if o.Memory <= 0 {
-		return fmt.Errorf("server: %d bytes of memory to lend", o.Memory)
-	}
-	if o.Cores < 0 {
-		return fmt.Errorf("server: %d cores", o.Cores)
-	}
-	if o.ClientTimeout < 0 {
-		return fmt.Errorf("server: client timeout %v", o.ClientTimeout)
-	}
-	if o.RingMemory < 0 {
-		return fmt.Errorf("server: %d bytes for message rings", o.RingMemory)
-	}
-	if o.RingMemory == 0 {
-		o.RingMemory = max(o.Memory/8, 64<<20)
-	}
-	o.Logger = o.Logger.With("component", "cacheserver", "transport", o.Transport, "memory", units.Size(o.Memory).String())
+	o.Transport = cmp.Or(o.Transport, "mem")
+	o.RingMemory = cmp.Or(o.RingMemory, max(o.Memory/8, 64<<20))
+	o.Logger = cmp.Or(o.Logger, slog.Default()).With("component", "cacheserver",
+		"transport", o.Transport, "memory", units.Size(o.Memory).String())
 	return nil
 }

@@ -48,7 +48,7 @@ var (
 //	Internal            this server failed
 func (s *Server) Pull(ctx context.Context, req *connect.Request[serverv1.PullRequest], stream *connect.ServerStream[serverv1.PullResponse]) error {
 	m := req.Msg
-	l, err := s.pullsInto(m)
+	g, err := s.find(grantID{m.CacheId, m.Grant}, m.Ticket)
 	if err != nil {
 		return err
 	}
@@ -58,7 +58,7 @@ func (s *Server) Pull(ctx context.Context, req *connect.Request[serverv1.PullReq
 			return connect.NewError(connect.CodeInvalidArgument, err)
 		}
 	}
-	p, err := l.newPull(ctx, m)
+	p, err := g.newPull(ctx, m)
 	if err != nil {
 		return err
 	}
@@ -77,17 +77,6 @@ func (s *Server) Pull(ctx context.Context, req *connect.Request[serverv1.PullReq
 	s.opts.Logger.Info("regions pulled", "cache", m.CacheId, "grant", m.Grant, "source", m.FabricAddr,
 		"regions", len(m.Regions), "bytes", units.Size(p.copied).String())
 	return nil
-}
-
-// pullsInto returns the grant that m names.
-func (s *Server) pullsInto(m *serverv1.PullRequest) (*grant, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	g, err := s.find(grantID{m.CacheId, m.Grant}, m.Ticket)
-	if err != nil {
-		return nil, err
-	}
-	return g, nil
 }
 
 // modelled returns the fabric behind the network model m. Pulls of one network share its
@@ -118,7 +107,7 @@ type pull struct {
 	// progress has room for each region's end and one report, so that a caller that does
 	// not receive delays nothing. It is closed at the end.
 	progress chan *serverv1.PullResponse
-	told     time.Time
+	reported time.Time // last progress report
 	copied   int64
 	err      error         // set before progress is closed
 	over     chan struct{} // closed when the pull has stopped accessing regions
@@ -157,20 +146,20 @@ func (g *grant) newPull(ctx context.Context, m *serverv1.PullRequest) (*pull, er
 // plan checks m and sets the pull's regions.
 func (p *pull) plan(m *serverv1.PullRequest, memory memory) error {
 	if len(m.SourceTicket) != redywire.TicketSize {
-		return fmt.Errorf("source's ticket of %d bytes, want %d", len(m.SourceTicket), redywire.TicketSize)
+		return fmt.Errorf("source ticket of %d bytes, want %d", len(m.SourceTicket), redywire.TicketSize)
 	}
 	p.ticket = redywire.Ticket(m.SourceTicket)
 	if len(m.Regions) > maxPullRegions {
-		return fmt.Errorf("%d regions in one call, at most %d", len(m.Regions), maxPullRegions)
+		return fmt.Errorf("%d regions in one call, want at most %d", len(m.Regions), maxPullRegions)
 	}
 	for i, r := range m.Regions {
 		switch {
 		case len(r.SourceToken) != len(fabric.Token{}):
-			return fmt.Errorf("source's token %d of %d bytes, want %d", i, len(r.SourceToken), len(fabric.Token{}))
+			return fmt.Errorf("source token %d has %d bytes, want %d", i, len(r.SourceToken), len(fabric.Token{}))
 		case uint64(r.Target) >= uint64(len(memory)):
-			return fmt.Errorf("region %d of %d", r.Target, len(memory))
+			return fmt.Errorf("target region %d, the grant has %d", r.Target, len(memory))
 		case r.Bytes > uint64(len(memory[r.Target])):
-			return fmt.Errorf("%d bytes into region %d of %d", r.Bytes, r.Target, len(memory[r.Target]))
+			return fmt.Errorf("%d bytes for region %d, which has %d", r.Bytes, r.Target, len(memory[r.Target]))
 		}
 		p.regions = append(p.regions, pullRegion{
 			token: fabric.Token(r.SourceToken), target: r.Target, into: memory[r.Target][:r.Bytes:r.Bytes],
@@ -182,27 +171,20 @@ func (p *pull) plan(m *serverv1.PullRequest, memory memory) error {
 
 // run copies the regions, and unregisters the pull when it accesses none any more.
 func (p *pull) run() {
-	l := p.grant
-	stop := context.AfterFunc(l.ctx, func() { p.cancel(errEnded) })
+	g := p.grant
+	stop := context.AfterFunc(g.ctx, func() { p.cancel(errEnded) })
 	p.err = p.copyAll()
 	stop()
-	p.err = p.reason(p.err)
+	if p.err != nil && p.ctx.Err() != nil {
+		p.err = context.Cause(p.ctx) // the reason for the other error
+	}
 	p.cancel(nil)
 	close(p.progress)
-	l.mu.Lock()
-	delete(l.pulls, p)
-	l.mu.Unlock()
+	g.mu.Lock()
+	delete(g.pulls, p)
+	g.mu.Unlock()
 	close(p.over)
-	l.running.Done()
-}
-
-// reason returns the cause of the pull's end: that of its context if the context has ended,
-// otherwise err.
-func (p *pull) reason(err error) error {
-	if err != nil && p.ctx.Err() != nil {
-		return context.Cause(p.ctx)
-	}
-	return err
+	g.running.Done()
 }
 
 // status returns the pull's error for the caller.
@@ -291,13 +273,13 @@ func (p *pull) copyRegion(qp fabric.QueuePair, r pullRegion, pages *pages) error
 	}
 	defer qp.Release(from)
 	if from.Size < int64(len(r.into)) {
-		return &sourceError{p.addr, fmt.Errorf("%d bytes of a region of %d: %w", len(r.into), from.Size, fabric.ErrOutOfBounds)}
+		return &sourceError{p.addr, fmt.Errorf("%d bytes of a region that has %d: %w", len(r.into), from.Size, fabric.ErrOutOfBounds)}
 	}
 	var done [pullDepth]fabric.Completion
-	paged, asked, copied, underWay := pages.present(r.into), 0, 0, 0
+	paged, asked, copied, pending := pages.present(r.into), 0, 0, 0
 	for copied < len(r.into) {
 		paged = pages.ahead(r.into, asked, paged)
-		for asked < len(r.into) && underWay < pullDepth && (underWay == 0 || p.rate.ready()) {
+		for asked < len(r.into) && pending < pullDepth && (pending == 0 || p.rate.ready()) {
 			n := min(p.rate.chunk, len(r.into)-asked)
 			if err := p.rate.take(p.ctx, n); err != nil {
 				return err
@@ -306,7 +288,7 @@ func (p *pull) copyRegion(qp fabric.QueuePair, r pullRegion, pages *pages) error
 				return &sourceError{p.addr, err}
 			}
 			asked += n
-			underWay++
+			pending++
 		}
 		if err := qp.Submit(); err != nil {
 			return &sourceError{p.addr, err}
@@ -317,7 +299,7 @@ func (p *pull) copyRegion(qp fabric.QueuePair, r pullRegion, pages *pages) error
 				return &sourceError{p.addr, c.Err}
 			}
 			copied += c.N
-			underWay--
+			pending--
 			p.grant.server.counts.pulled.Add(uint64(c.N))
 		}
 		if copied < len(r.into) {
@@ -356,9 +338,9 @@ var errSilent = fmt.Errorf("no answer for %v", sourceTimeout)
 // receives it.
 func (p *pull) report(target uint32, copied int) {
 	now := time.Now()
-	if now.Sub(p.told) < reportEvery || len(p.progress) > 0 {
+	if now.Sub(p.reported) < reportEvery || len(p.progress) > 0 {
 		return
 	}
-	p.told = now
+	p.reported = now
 	p.progress <- &serverv1.PullResponse{Target: target, Copied: uint64(copied)}
 }

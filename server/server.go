@@ -84,8 +84,7 @@ func New(opts Options) (*Server, error) {
 		allegiance: allegiance{now: time.Now},
 	}
 	s.rings.left.Store(opts.RingMemory)
-	s.accepting.Add(1)
-	go s.acceptLoop()
+	s.accepting.Go(s.acceptLoop)
 	return s, nil
 }
 
@@ -134,8 +133,8 @@ func (s *Server) Close() error {
 	err := s.listener.Close()
 	s.accepting.Wait()
 	s.calls.Wait()
-	for _, l := range ends {
-		err = errors.Join(err, l.end())
+	for _, g := range ends {
+		err = errors.Join(err, g.end())
 	}
 	if err = errors.Join(err, s.provider.Close()); err != nil {
 		return fmt.Errorf("server: close: %w", err)

@@ -265,7 +265,7 @@ func TestRingBudget(t *testing.T) {
 func TestRegionLargerThanMemory(t *testing.T) {
 	_, client := newServer(t, Options{Memory: 4 * regionSize})
 	_, err := client.Connect(t.Context(), connect.NewRequest(&serverv1.ConnectRequest{CacheId: "cache", Regions: 1, RegionSize: 1 << 40}))
-	if connect.CodeOf(err) != connect.CodeResourceExhausted || !strings.Contains(err.Error(), "regions of 1TiB: all memory is 256KiB") {
+	if connect.CodeOf(err) != connect.CodeResourceExhausted || !strings.Contains(err.Error(), "regions of 1TiB: the server lends 256KiB in all") {
 		t.Error(err)
 	}
 	if detail, err := detailOf(err); err != nil || detail.FreeMemory != 4*regionSize {

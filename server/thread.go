@@ -32,9 +32,7 @@ type thread struct {
 func (g *grant) startThread() *thread {
 	ctx, stop := context.WithCancel(g.ctx)
 	t := &thread{grant: g, inbox: make(chan *conn), stopped: ctx.Done(), stop: stop, ended: make(chan struct{})}
-	g.running.Add(1)
-	go func() {
-		defer g.running.Done()
+	g.running.Go(func() {
 		defer close(t.ended)
 		defer stop()
 		unpin, err := g.server.pins.Pin()
@@ -43,7 +41,7 @@ func (g *grant) startThread() *thread {
 		}
 		defer unpin()
 		t.run()
-	}()
+	})
 	return t
 }
 
