@@ -3,6 +3,7 @@ package resp
 import (
 	"errors"
 	"math/bits"
+	"slices"
 	"strings"
 )
 
@@ -71,7 +72,6 @@ const (
 	CategoryDangerous
 	CategoryConnection
 	CategoryTransaction
-	categoryEnd
 )
 
 var categoryNames = []string{
@@ -89,42 +89,22 @@ func (c Category) Names() (names []string) {
 // ErrUnknownCategory is returned for a name that is not a category's.
 var ErrUnknownCategory = errors.New("resp: unknown category of commands")
 
-// ParseCategory returns the category of a name in lower case; "all" is the set of all.
+// ParseCategory returns the category of a name in lower case.
 func ParseCategory(name string) (Category, error) {
-	if name == "all" {
-		return categoryEnd - 1, nil
-	}
-	for i, n := range categoryNames {
-		if n == name {
-			return 1 << i, nil
-		}
+	if i := slices.Index(categoryNames, name); i >= 0 {
+		return 1 << i, nil
 	}
 	return 0, ErrUnknownCategory
 }
 
-// parseOneCategory is ParseCategory without "all".
-func parseOneCategory(name string) (Category, error) {
-	if name == "all" {
-		return 0, ErrUnknownCategory
-	}
-	return ParseCategory(name)
-}
-
 // HasCommand reports whether servers have a command of that name in lower case. A subcommand
 // is named as in "config|set".
-func HasCommand(name string) bool {
-	for _, cmd := range newTable().all {
-		if cmd.name == name {
-			return true
-		}
-	}
-	return false
-}
+func HasCommand(name string) bool { return commandTable().named(name) != nil }
 
 // HasSubcommands reports whether servers have a command of that name in lower case, with
 // subcommands.
 func HasSubcommands(name string) bool {
-	cmd := newTable().byName[name]
+	cmd := commandTable().byName[name]
 	return cmd != nil && len(cmd.subs) > 0
 }
 
@@ -146,28 +126,22 @@ func (cmd *command) categories() Category {
 	if cmd.flags&flagAdmin != 0 {
 		c |= CategoryAdmin | CategoryDangerous
 	}
-	switch cmd.group {
-	case groupString:
-		c |= CategoryString
-	case groupHash:
-		c |= CategoryHash
-	case groupGeneric:
-		c |= CategoryKeyspace
-	case groupTransactions:
-		c |= CategoryTransaction
-	case groupConnection:
-		c |= CategoryConnection
-	}
-	return c
+	return c | groupCategories[cmd.group]
+}
+
+// groupCategories are the categories that groups of commands imply.
+var groupCategories = map[string]Category{
+	groupString: CategoryString, groupHash: CategoryHash, groupGeneric: CategoryKeyspace,
+	groupTransactions: CategoryTransaction, groupConnection: CategoryConnection,
 }
 
 // in reports whether the command can be run and is in one of the categories.
-func (cmd *command) in(of Category) bool { return cmd.run != nil && cmd.categories()&of != 0 }
+func (cmd *command) in(of Category) bool { return cmd.run != nil && cmd.category&of != 0 }
 
 // become sets the client's user. If u is nil, the client has to authenticate.
 func (c *client) become(u User) {
 	c.user, c.free = u, u == everybody{}
-	c.in.parser.stranger = u == nil
+	c.in.parser.unauthenticated = u == nil
 	name := DefaultUser
 	if u != nil {
 		name = u.Name()
@@ -199,25 +173,24 @@ func (c *client) permitted(cmd *command, r request) (refusal string) {
 
 // permitted returns the error reply if p does not allow the command, or else "".
 func (cmd *command) permitted(p Permissions, r request) (refusal string) {
-	if is := cmd.categories(); !p.MayRun(cmd.name, is) && !cmd.permittedWithArgument(p, r, is) {
+	if !p.MayRun(cmd.name, cmd.category) && !cmd.permittedWithArgument(p, r) {
 		return noPermission(cmd.name)
 	}
 	n := 0
-	cmd.keys.keysOf(r, func(key []byte) bool {
+	for key := range cmd.keys.of(r) {
 		if !p.MayUse(key, cmd.use(n, r).access) {
-			refusal = errNoKeyPermission
+			return errNoKeyPermission
 		}
 		n++
-		return refusal == ""
-	})
-	return refusal
+	}
+	return ""
 }
 
-func (cmd *command) permittedWithArgument(p Permissions, r request, is Category) bool {
+func (cmd *command) permittedWithArgument(p Permissions, r request) bool {
 	if r.len() < 2 || len(r.arg(1)) > maxFirstArgument || strings.Contains(cmd.name, "|") {
 		return false
 	}
-	return p.MayRun(cmd.name+"|"+strings.ToLower(string(r.arg(1))), is)
+	return p.MayRun(cmd.name+"|"+strings.ToLower(string(r.arg(1))), cmd.category)
 }
 
 // maxFirstArgument is the length in bytes of the longest first argument that permissions can
@@ -268,7 +241,7 @@ func aclCat(c *client, r request) {
 	case 2:
 		names = categoryNames
 	case 3:
-		of, err := parseOneCategory(strings.ToLower(string(r.arg(2))))
+		of, err := ParseCategory(strings.ToLower(string(r.arg(2))))
 		if err != nil {
 			c.fail("ERR Unknown category '" + text(r.arg(2), shown) + "'")
 			return

@@ -88,11 +88,11 @@ func (c *client) modify(key []byte, change func(*modification) kv.Verdict, reply
 
 func (c *client) modifyAs(kind replyKind, key []byte, change func(*modification) kv.Verdict, reply func(*modification, []byte, bool) []byte) *modification {
 	op, _ := c.operation(kind)
-	slot := &c.worker.mods[len(c.worker.ops)-1]
-	if *slot == nil {
-		*slot = newModification()
+	at := len(c.worker.ops) - 1
+	if c.worker.mods[at] == nil {
+		c.worker.mods[at] = newModification()
 	}
-	m := *slot
+	m := c.worker.mods[at]
 	m.change, m.reply, m.only, m.flags, m.delta, m.expires, m.bad = change, reply, typeNone, 0, 0, 0, ""
 	op.Kind, op.Key, op.Modify = kv.OpRMW, storedKey(key), m.call
 	return m
@@ -126,9 +126,7 @@ func (c *client) giveBack() {
 		c.charge()
 	}
 	c.worker = nil
-	if w.session.Err() == nil {
-		c.server.pool.giveBack(w)
-	} else if err := c.server.pool.discard(w); err != nil {
+	if err := c.server.pool.giveBack(w); err != nil {
 		c.server.opts.Logger.Error("closing a failed session", "err", err)
 	}
 }
@@ -149,7 +147,7 @@ func (c *client) flush() {
 		c.server.watches.end(w)
 	}
 	if w.changes() {
-		c.owe()
+		c.holdReplies()
 	}
 	if err != nil {
 		c.abandon(err)
@@ -167,20 +165,20 @@ func (c *client) flush() {
 	w.reset()
 	if c.locked && int64(len(c.out)-c.lockedAt) > c.server.opts.MaxReplies {
 		// Sending the replies would free memory, but must not happen while locks are held.
-		c.server.opts.Logger.Warn("a transaction has too large replies", "client", c.id)
+		c.server.opts.Logger.Warn("the replies of a transaction are too large", "client", c.id)
 		c.out = c.out[:c.lockedAt]
 		c.error(errTooLargeReply)
-		c.silence(len(c.out))
+		c.endAfter(len(c.out))
 	}
-	c.relieve()
+	c.sendIfLarge()
 }
 
 // abandon ends the connection after its session failed. The outcome of the batch's operations
 // is unknown, so only earlier replies are sent.
 func (c *client) abandon(err error) {
 	c.server.opts.Logger.Error("a session failed", "client", c.id, "err", err)
-	c.silence(len(c.out))
-	c.worker.forsake()
+	c.endAfter(len(c.out))
+	c.worker.drop()
 }
 
 // answer appends the reply of one operation, or records its part of a reply.

@@ -37,13 +37,13 @@ type client struct {
 	ahead  readAhead
 	out    []byte // replies that are not sent yet
 	output output
-	owes   uint64 // the LastCommit of the store that out waits for; 0: none
+	needs  uint64 // the LastCommit of the store that out waits for; 0: none
 
-	worker  *worker // borrowed from the first operation of a batch to the batch's end
-	quit    bool    // no further command runs
-	refused bool    // quit, because the input was invalid or too large
-	silent  bool    // quit, because a reply is missing: only out[:audible] is sent
-	audible int
+	worker    *worker // borrowed from the first operation of a batch to the batch's end
+	quit      bool    // no further command runs
+	refused   bool    // quit, because the input was invalid or too large
+	truncated bool    // quit, because a reply is missing: only out[:sendable] is sent
+	sendable  int
 
 	readUntil, writeUntil time.Time // the deadlines of conn
 
@@ -166,9 +166,9 @@ func (c *client) setReadDeadline(t time.Time) error {
 	return err
 }
 
-// relieve sends the replies if they are large. It first gives back the worker, whose batch is
+// sendIfLarge sends the replies if they are large. It first gives back the worker, whose batch is
 // empty, so that a slow client does not hold one.
-func (c *client) relieve() {
+func (c *client) sendIfLarge() {
 	if len(c.out) >= fullOutput && !c.locked && c.loop == nil {
 		c.giveBack()
 		c.write()
@@ -213,7 +213,7 @@ type commandState struct {
 	unread, inputs, outputs atomic.Int64
 }
 
-// clientInfo is what a client has told about itself. It is replaced, never changed.
+// clientInfo is what a client says about itself. It is replaced, never changed.
 type clientInfo struct {
 	name, user      string
 	library, libVer string
@@ -239,12 +239,6 @@ func (c *client) asNew() {
 		c.become(users.Anonymous())
 	}
 	c.describe(func(i *clientInfo) { i.name, i.resp3 = "", false })
-}
-
-// endCommands ends the transaction and the watches of a connection.
-func (c *client) endCommands() {
-	c.endMulti()
-	c.unwatch()
 }
 
 // describe changes the connection's info.

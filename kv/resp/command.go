@@ -1,7 +1,9 @@
 package resp
 
 import (
+	"iter"
 	"strings"
+	"sync"
 )
 
 // maxName is the length in bytes of the longest name of a command or option.
@@ -24,6 +26,8 @@ type command struct {
 	n       int                 // index in table.all, and in statistics
 	perKey  []keyUse            // use of each key, or one for all keys
 	plain   bool                // a loop may run it
+
+	category Category // the result of categories
 }
 
 // commandFlags are a command's flags. Clients see those that Redis has too.
@@ -79,18 +83,14 @@ var (
 	subKey   = keySpec{2, 2, 1}
 )
 
-// keysOf calls f with each key of a request, until f returns false.
-func (k keySpec) keysOf(r request, f func(key []byte) bool) {
-	if k.first == 0 {
-		return
-	}
-	last := k.last
-	if last < 0 {
-		last += r.len()
-	}
-	for i := k.first; i <= last && i < r.len(); i += k.step {
-		if !f(r.arg(i)) {
-			return
+// of returns the keys of a request.
+func (k keySpec) of(r request) iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		last := k.last
+		if last < 0 {
+			last += r.len()
+		}
+		for i := k.first; i > 0 && i <= last && i < r.len() && yield(r.arg(i)); i += k.step {
 		}
 	}
 }
@@ -106,13 +106,14 @@ const (
 )
 
 // table holds all commands. byName has those that are not subcommands, by name in lower case.
-// all has subcommands too, in the order in which they are listed.
+// top has the same in the order in which they are listed, and all has subcommands too.
 type table struct {
-	byName map[string]*command
-	all    []*command
+	byName   map[string]*command
+	top, all []*command
 }
 
-func newTable() *table {
+// commandTable returns the table, which servers share and nobody changes.
+var commandTable = sync.OnceValue(func() *table {
 	t := &table{byName: make(map[string]*command)}
 	for _, list := range [][]command{stringCommands(), keyCommands(), hashCommands(), transactionCommands(), connectionCommands(), serverCommands()} {
 		for i := range list {
@@ -120,10 +121,10 @@ func newTable() *table {
 		}
 	}
 	for _, cmd := range t.all {
-		cmd.plain, cmd.perKey = cmd.plainly(), cmd.uses()
+		cmd.plain, cmd.perKey, cmd.category = cmd.plainly(), cmd.uses(), cmd.categories()
 	}
 	return t
-}
+})
 
 // add adds a command. A subcommand must follow its command.
 func (t *table) add(cmd *command) {
@@ -131,7 +132,7 @@ func (t *table) add(cmd *command) {
 	t.all = append(t.all, cmd)
 	container, sub, ok := strings.Cut(cmd.name, "|")
 	if !ok {
-		t.byName[cmd.name] = cmd
+		t.byName[cmd.name], t.top = cmd, append(t.top, cmd)
 		return
 	}
 	of := t.byName[container]

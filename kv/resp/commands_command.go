@@ -1,6 +1,7 @@
 package resp
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/redykv/redykv/kv/resp/internal/glob"
@@ -12,18 +13,16 @@ import (
 func commandInfo(c *client, r request) {
 	out := c.reply()
 	if r.len() <= 2 {
-		out = appendArray(out, len(c.server.table.byName))
-		for _, cmd := range c.server.table.all {
-			if !strings.Contains(cmd.name, "|") {
-				out = cmd.appendInfo(out, c.resp3)
-			}
+		out = appendArray(out, len(c.server.table.top))
+		for _, cmd := range c.server.table.top {
+			out = cmd.appendInfo(out, c.resp3)
 		}
 		c.out = out
 		return
 	}
 	out = appendArray(out, r.len()-2)
 	for i := 2; i < r.len(); i++ {
-		if cmd := c.server.table.named(r.arg(i)); cmd != nil {
+		if cmd := c.server.table.named(strings.ToLower(text(r.arg(i), shown))); cmd != nil {
 			out = cmd.appendInfo(out, c.resp3)
 		} else {
 			out = appendNull(out, c.resp3)
@@ -32,9 +31,10 @@ func commandInfo(c *client, r request) {
 	c.out = out
 }
 
-// named returns the command of that name, or nil. A subcommand is named as in "config|set".
-func (t *table) named(name []byte) *command {
-	container, sub, isSub := strings.Cut(strings.ToLower(text(name, shown)), "|")
+// named returns the command of that name in lower case, or nil. A subcommand is named as in
+// "config|set".
+func (t *table) named(name string) *command {
+	container, sub, isSub := strings.Cut(name, "|")
 	cmd := t.byName[container]
 	if cmd == nil || !isSub {
 		return cmd
@@ -60,7 +60,7 @@ func (cmd *command) appendInfo(out []byte, resp3 bool) []byte {
 	for _, n := range []int{cmd.keys.first, cmd.keys.last, cmd.keys.step} {
 		out = appendInt(out, int64(n))
 	}
-	categories := cmd.categories().Names()
+	categories := cmd.category.Names()
 	out = appendSet(out, resp3, len(categories))
 	for _, name := range categories {
 		out = appendSimple(out, "@"+name)
@@ -137,7 +137,7 @@ func commandFilter(r request) (takes func(*command) bool, ok bool) {
 	case is(r.arg(3), "module"): // the server has no modules
 		return func(*command) bool { return false }, true
 	case is(r.arg(3), "aclcat"):
-		of, err := parseOneCategory(string(value))
+		of, err := ParseCategory(string(value))
 		return func(cmd *command) bool { return err == nil && cmd.in(of) }, true
 	case is(r.arg(3), "pattern"):
 		return func(cmd *command) bool { return glob.Match(value, []byte(cmd.name)) }, true
@@ -148,16 +148,12 @@ func commandFilter(r request) (takes func(*command) bool, ok bool) {
 func commandDocs(c *client, r request) {
 	var asked []*command
 	for i := 2; i < r.len(); i++ {
-		if cmd := c.server.table.named(r.arg(i)); cmd != nil {
+		if cmd := c.server.table.named(strings.ToLower(text(r.arg(i), shown))); cmd != nil {
 			asked = append(asked, cmd)
 		}
 	}
 	if r.len() == 2 {
-		for _, cmd := range c.server.table.all {
-			if !strings.Contains(cmd.name, "|") {
-				asked = append(asked, cmd)
-			}
-		}
+		asked = c.server.table.top
 	}
 	out := appendMap(c.reply(), c.resp3, len(asked))
 	for _, cmd := range asked {
@@ -199,11 +195,7 @@ func commandGetKeys(c *client, r request) {
 		c.fail("ERR Invalid number of arguments specified for command")
 		return
 	}
-	var keys [][]byte
-	cmd.keys.keysOf(of, func(key []byte) bool {
-		keys = append(keys, key)
-		return true
-	})
+	keys := slices.Collect(cmd.keys.of(of))
 	withUses := is(r.arg(1), "getkeysandflags")
 	out := appendArray(c.reply(), len(keys))
 	for i, key := range keys {

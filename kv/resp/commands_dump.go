@@ -60,13 +60,9 @@ func (c *client) answerDump(value []byte) {
 		b = appendDumpString(append(b, dumpString), content)
 	case t.isHash():
 		h := hash{rest: content}
-		all := h
-		b = appendDumpLength(append(b, dumpHash), all.count())
-		for {
-			field, value, ok := h.next()
-			if !ok {
-				break
-			}
+		counted := h
+		b = appendDumpLength(append(b, dumpHash), counted.count())
+		for field, value := range h.all {
 			b = appendDumpString(appendDumpString(b, field), value)
 		}
 		if h.damaged {
@@ -95,40 +91,35 @@ func appendDumpLength(b []byte, n int) []byte {
 
 func appendDumpString(b, s []byte) []byte { return append(appendDumpLength(b, len(s)), s...) }
 
-// restoreOptions are the options of RESTORE.
-type restoreOptions struct {
-	replace, absolute bool
-	idle, frequency   bool // at most one is set; neither has an effect
-}
-
-func restoreOptionsOf(r request) (o restoreOptions, err string) {
+func restoreOptions(r request) (replace, absolute bool, err string) {
+	idle, frequency := false, false // at most one may be given; neither has an effect
 	for i := 4; i < r.len(); i++ {
 		switch option := r.arg(i); {
 		case is(option, "replace"):
-			o.replace = true
+			replace = true
 		case is(option, "absttl"):
-			o.absolute = true
-		case i+1 < r.len() && (is(option, "idletime") && !o.frequency || is(option, "freq") && !o.idle):
-			o.idle, o.frequency = is(option, "idletime"), is(option, "freq")
+			absolute = true
+		case i+1 < r.len() && (is(option, "idletime") && !frequency || is(option, "freq") && !idle):
+			idle, frequency = is(option, "idletime"), is(option, "freq")
 			i++
 			n, ok := parseInt(r.arg(i))
 			switch {
 			case !ok:
-				return o, errNotInteger
-			case is(option, "idletime") && n < 0:
-				return o, "ERR Invalid IDLETIME value, must be >= 0"
-			case is(option, "freq") && (n < 0 || n > 255):
-				return o, "ERR Invalid FREQ value, must be >= 0 and <= 255"
+				return false, false, errNotInteger
+			case idle && n < 0:
+				return false, false, "ERR Invalid IDLETIME value, must be >= 0"
+			case frequency && (n < 0 || n > 255):
+				return false, false, "ERR Invalid FREQ value, must be >= 0 and <= 255"
 			}
 		default:
-			return o, errSyntax
+			return false, false, errSyntax
 		}
 	}
-	return o, ""
+	return replace, absolute, ""
 }
 
 func restore(c *client, r request) {
-	o, err := restoreOptionsOf(r)
+	replace, absolute, err := restoreOptions(r)
 	if err != "" {
 		c.fail(err)
 		return
@@ -144,13 +135,13 @@ func restore(c *client, r request) {
 		value, err = undump(r.arg(3), c.server.opts.MaxBulk)
 	}
 	now := c.began.UnixMilli()
-	if ttl > 0 && !o.absolute {
+	if ttl > 0 && !absolute {
 		ttl = min(ttl, math.MaxInt64-now) + now
 	}
 	// BUSYKEY takes precedence over other errors, as in Redis.
 	c.modify(r.arg(1), func(m *modification) kv.Verdict {
 		switch {
-		case m.found && !o.replace:
+		case m.found && !replace:
 			return m.refuse(errBusyKey)
 		case err != "":
 			return m.refuse(err)
@@ -223,33 +214,28 @@ func (d *undumper) take(n uint64) []byte {
 	return b
 }
 
+// number reads a big-endian number of n bytes, up to 8.
+func (d *undumper) number(n int) uint64 {
+	var b [8]byte
+	copy(b[8-n:], d.take(uint64(n)))
+	return binary.BigEndian.Uint64(b[:])
+}
+
 // length reads a length, or the kind of an encoded string.
 func (d *undumper) length() (n uint64, isSpecial bool) {
-	first := d.take(1)
-	if d.failed {
-		return 0, false
-	}
-	c := first[0]
-	switch {
+	switch c := d.number(1); {
 	case c>>6 == len6:
-		return uint64(c), false
+		return c, false
 	case c>>6 == len14:
-		if b := d.take(1); !d.failed {
-			return uint64(c&63)<<8 | uint64(b[0]), false
-		}
+		return c&63<<8 | d.number(1), false
 	case c == len32:
-		if b := d.take(4); !d.failed {
-			return uint64(binary.BigEndian.Uint32(b)), false
-		}
+		return d.number(4), false
 	case c == len64:
-		if b := d.take(8); !d.failed {
-			return binary.BigEndian.Uint64(b), false
-		}
+		return d.number(8), false
 	case c>>6 == special:
-		return uint64(c & 63), true
-	default:
-		d.failed = true
+		return c & 63, true
 	}
+	d.failed = true
 	return 0, false
 }
 
@@ -395,28 +381,17 @@ func (d *undumper) list(p *pairs, b []byte, kind byte) {
 // packEntry reads an entry of a listpack, and the length after it.
 func (d *undumper) packEntry() (s []byte) {
 	before := len(d.b)
-	first := d.take(1)
-	if d.failed {
-		return nil
-	}
-	switch c := first[0]; {
+	switch c := d.number(1); {
 	case c>>7 == 0:
 		s = strconv.AppendInt(nil, int64(c), 10)
 	case c>>6 == 2:
-		s = d.take(uint64(c & 63))
+		s = d.take(c & 63)
 	case c>>5 == 6: // 13-bit integer
-		if b := d.take(1); !d.failed {
-			n := int64(c&31)<<8 | int64(b[0])
-			s = strconv.AppendInt(nil, n<<51>>51, 10)
-		}
+		s = strconv.AppendInt(nil, int64(c&31<<8|d.number(1))<<51>>51, 10)
 	case c>>4 == 14:
-		if b := d.take(1); !d.failed {
-			s = d.take(uint64(c&15)<<8 | uint64(b[0]))
-		}
-	case c == 0xf0:
-		if b := d.take(4); !d.failed {
-			s = d.take(uint64(binary.LittleEndian.Uint32(b)))
-		}
+		s = d.take(c&15<<8 | d.number(1))
+	case c == 0xf0: // little-endian, unlike all other lengths
+		s = d.take(uint64(bits.ReverseBytes32(uint32(d.number(4)))))
 	case c >= 0xf1 && c <= 0xf4:
 		s = littleInt(d.take([]uint64{2, 3, 4, 8}[c-0xf1]))
 	default:
@@ -430,36 +405,23 @@ func (d *undumper) packEntry() (s []byte) {
 	return s
 }
 
+// zipIntegers are the sizes in bytes of a ziplist's integers, by the first byte of an entry.
+var zipIntegers = [256]uint64{0xc0: 2, 0xd0: 4, 0xe0: 8, 0xf0: 3, 0xfe: 1}
+
 // zipEntry reads an entry of a ziplist, with the previous entry's length before it.
 func (d *undumper) zipEntry() []byte {
-	if before := d.take(1); !d.failed && before[0] == 0xfe {
+	if d.number(1) == 0xfe {
 		d.take(4)
 	}
-	first := d.take(1)
-	if d.failed {
-		return nil
-	}
-	switch c := first[0]; {
+	switch c := d.number(1); {
 	case c>>6 == 0:
-		return d.take(uint64(c))
+		return d.take(c)
 	case c>>6 == 1:
-		if b := d.take(1); !d.failed {
-			return d.take(uint64(c&63)<<8 | uint64(b[0]))
-		}
+		return d.take(c&63<<8 | d.number(1))
 	case c == 0x80:
-		if b := d.take(4); !d.failed {
-			return d.take(uint64(binary.BigEndian.Uint32(b)))
-		}
-	case c == 0xc0:
-		return littleInt(d.take(2))
-	case c == 0xd0:
-		return littleInt(d.take(4))
-	case c == 0xe0:
-		return littleInt(d.take(8))
-	case c == 0xf0:
-		return littleInt(d.take(3))
-	case c == 0xfe:
-		return littleInt(d.take(1))
+		return d.take(d.number(4))
+	case zipIntegers[c] > 0:
+		return littleInt(d.take(zipIntegers[c]))
 	case c >= 0xf1 && c <= 0xfd:
 		return strconv.AppendInt(nil, int64(c&15)-1, 10)
 	}

@@ -63,40 +63,32 @@ func replyFields(out []byte, resp3 bool, h *hash, args [][]byte) []byte {
 	return out
 }
 
-func hgetAll(c *client, r request) {
-	c.readHash(r, 2, func(out []byte, resp3 bool, h *hash, _ [][]byte) []byte {
-		all := *h
-		out = appendMap(out, resp3, all.count())
-		return appendPairs(out, h, true, true)
-	})
-}
+func hgetAll(c *client, r request) { c.readHash(r, 2, replyPairs) }
 
-func hkeys(c *client, r request) {
-	c.readHash(r, 2, func(out []byte, _ bool, h *hash, _ [][]byte) []byte {
-		all := *h
-		return appendPairs(appendArray(out, all.count()), h, true, false)
-	})
-}
+func hkeys(c *client, r request) { c.readHash(r, 2, replyNames) }
 
-func hvals(c *client, r request) {
-	c.readHash(r, 2, func(out []byte, _ bool, h *hash, _ [][]byte) []byte {
-		all := *h
-		return appendPairs(appendArray(out, all.count()), h, false, true)
-	})
-}
+func hvals(c *client, r request) { c.readHash(r, 2, replyValues) }
 
-func appendPairs(out []byte, h *hash, fields, values bool) []byte {
-	for {
-		field, value, ok := h.next()
-		if !ok {
-			return out
+var replyPairs, replyNames, replyValues = replyAll(true, true), replyAll(true, false), replyAll(false, true)
+
+// replyAll returns the reply with all fields of a hash, all values, or both.
+func replyAll(fields, values bool) hashReply {
+	return func(out []byte, resp3 bool, h *hash, _ [][]byte) []byte {
+		counted := *h
+		if n := counted.count(); fields && values {
+			out = appendMap(out, resp3, n)
+		} else {
+			out = appendArray(out, n)
 		}
-		if fields {
-			out = appendBulk(out, field)
+		for field, value := range h.all {
+			if fields {
+				out = appendBulk(out, field)
+			}
+			if values {
+				out = appendBulk(out, value)
+			}
 		}
-		if values {
-			out = appendBulk(out, value)
-		}
+		return out
 	}
 }
 
@@ -143,11 +135,7 @@ func hscan(c *client, r request) {
 func replyHashScan(out []byte, _ bool, h *hash, args [][]byte) []byte {
 	var found []byte
 	n := 0
-	for {
-		field, value, ok := h.next()
-		if !ok {
-			break
-		}
+	for field, value := range h.all {
 		if len(args) == 0 || glob.Match(args[0], field) {
 			n += 2
 			found = appendBulk(appendBulk(found, field), value)
@@ -167,13 +155,13 @@ func hset(c *client, r request) {
 	if is(r.arg(0), "hmset") {
 		reply = replySimpleOK
 	}
-	m := c.modifyHash(r.arg(1), changeFields, reply)
-	m.args = c.keep(r, 2)
+	c.modifyHash(r, changeFields, reply)
 }
 
-func (c *client) modifyHash(key []byte, change func(*modification) kv.Verdict, reply func(*modification, []byte, bool) []byte) *modification {
-	m := c.modify(key, change, reply)
-	m.only = typeHash
+// modifyHash is modify of a hash, with the arguments after its key.
+func (c *client) modifyHash(r request, change func(*modification) kv.Verdict, reply func(*modification, []byte, bool) []byte) *modification {
+	m := c.modify(r.arg(1), change, reply)
+	m.only, m.args = typeHash, c.keep(r, 2)
 	return m
 }
 
@@ -208,10 +196,7 @@ func changeFields(m *modification) kv.Verdict {
 	return m.putPairs()
 }
 
-func hsetNX(c *client, r request) {
-	m := c.modifyHash(r.arg(1), changeNewField, replyResult)
-	m.args = c.keep(r, 2)
-}
+func hsetNX(c *client, r request) { c.modifyHash(r, changeNewField, replyResult) }
 
 func changeNewField(m *modification) kv.Verdict {
 	m.result = 0
@@ -223,10 +208,7 @@ func changeNewField(m *modification) kv.Verdict {
 	return m.putPairs()
 }
 
-func hdel(c *client, r request) {
-	m := c.modifyHash(r.arg(1), changeLessFields, replyResult)
-	m.args = c.keep(r, 2)
-}
+func hdel(c *client, r request) { c.modifyHash(r, changeLessFields, replyResult) }
 
 func changeLessFields(m *modification) kv.Verdict {
 	m.result = 0
@@ -250,8 +232,7 @@ func hincrBy(c *client, r request) {
 		c.fail(errNotInteger)
 		return
 	}
-	m := c.modifyHash(r.arg(1), changeFieldInt, replyResult)
-	m.arg, m.delta = r.arg(2), delta
+	c.modifyHash(r, changeFieldInt, replyResult).delta = delta
 }
 
 func changeFieldInt(m *modification) kv.Verdict {
@@ -259,7 +240,7 @@ func changeFieldInt(m *modification) kv.Verdict {
 		return kv.Keep
 	}
 	n, ok := int64(0), true
-	if i := m.pairs.find(m.arg); i >= 0 {
+	if i := m.pairs.find(m.args[0]); i >= 0 {
 		n, ok = parseInt(m.pairs.list[i].value)
 	}
 	if !ok {
@@ -269,7 +250,7 @@ func changeFieldInt(m *modification) kv.Verdict {
 		return m.refuse(errOverflow)
 	}
 	m.pairs.numbers = strconv.AppendInt(m.pairs.numbers, m.result, 10)
-	m.pairs.set(m.arg, m.pairs.numbers)
+	m.pairs.set(m.args[0], m.pairs.numbers)
 	return m.putPairs()
 }
 
@@ -282,8 +263,7 @@ func hincrByFloat(c *client, r request) {
 		c.fail(errHashInfinity)
 		return
 	}
-	m := c.modifyHash(r.arg(1), changeFieldFloat, replyOldString)
-	m.args = c.keep(r, 2)
+	c.modifyHash(r, changeFieldFloat, replyOldString)
 }
 
 func changeFieldFloat(m *modification) kv.Verdict {

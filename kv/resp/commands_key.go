@@ -138,12 +138,17 @@ func (c *client) take(key []byte) (value []byte, expires int64, found, ok bool) 
 	c.flush()
 	c.read(replyTake, key)
 	c.flush()
-	if c.failed != nil {
-		c.fail("ERR " + c.failed.Error())
-		c.failed = nil
-		return nil, 0, false, false
+	return c.taken, c.takenExpires, c.found, !c.partFailed()
+}
+
+// partFailed replies with the error of a part of the command, and reports whether there is one.
+func (c *client) partFailed() bool {
+	if c.failed == nil {
+		return false
 	}
-	return c.taken, c.takenExpires, c.found, true
+	c.fail("ERR " + c.failed.Error())
+	c.failed = nil
+	return true
 }
 
 // put stores a value that take returned. If that fails, it replies with the error and returns
@@ -151,20 +156,15 @@ func (c *client) take(key []byte) (value []byte, expires int64, found, ok bool) 
 func (c *client) put(key, value []byte, expires int64) bool {
 	c.upsertStored(replyPart, key, value, expires)
 	c.flush()
-	if c.failed != nil {
-		c.fail("ERR " + c.failed.Error())
-		c.failed = nil
-		return false
-	}
-	return !c.quit
+	return !c.partFailed() && !c.quit
 }
 
 // Commands on expiry. Times are in milliseconds of Unix time. All commands of a batch use the
 // same current time.
 
 // timeUnit returns the unit in milliseconds of the times of a command such as TTL or PTTL.
-func timeUnit(name string) int64 {
-	if name[0] == 'p' {
+func timeUnit(name []byte) int64 {
+	if name[0]|0x20 == 'p' {
 		return 1
 	}
 	return 1000
@@ -172,10 +172,9 @@ func timeUnit(name string) int64 {
 
 // ttl implements TTL, PTTL, EXPIRETIME and PEXPIRETIME.
 func ttl(c *client, r request) {
-	name := strings.ToLower(string(r.arg(0)))
 	rp := c.read(replyTTL, r.arg(1))
-	rp.n = timeUnit(name)
-	if strings.HasSuffix(name, "time") {
+	rp.n = timeUnit(r.arg(0))
+	if strings.HasSuffix(strings.ToLower(string(r.arg(0))), "time") {
 		rp.m = 1
 	}
 }
@@ -198,26 +197,20 @@ func expire(c *client, r request) {
 		c.fail(err)
 		return
 	}
-	name := strings.ToLower(string(r.arg(0)))
-	unit := timeUnit(name)
+	unit, now, base := timeUnit(r.arg(0)), c.began.UnixMilli(), int64(0)
+	if !strings.HasSuffix(strings.ToLower(string(r.arg(0))), "at") {
+		base = now
+	}
 	n, ok := parseInt(r.arg(2))
-	if !ok {
+	switch {
+	case !ok:
 		c.fail(errNotInteger)
 		return
-	}
-	if n > math.MaxInt64/unit || n < math.MinInt64/unit {
+	case n > math.MaxInt64/unit, n < math.MinInt64/unit, n*unit > math.MaxInt64-base:
 		c.fail(badExpiry(r))
 		return
 	}
-	n *= unit
-	now := c.began.UnixMilli()
-	if !strings.HasSuffix(name, "at") {
-		if n > math.MaxInt64-now {
-			c.fail(badExpiry(r))
-			return
-		}
-		n += now
-	}
+	n = n*unit + base
 	m := c.modify(r.arg(1), changeExpiry, replyWhether)
 	m.expires, m.delta, m.flags = n, now, flags
 }

@@ -204,7 +204,7 @@ func flushAll(c *client, r request) {
 			c.fail("ERR " + err.Error())
 			return
 		}
-		c.owe()
+		c.holdReplies()
 		c.server.watches.flushes.Add(1)
 		c.server.giveSpaceBack()
 		c.out = appendSimple(c.reply(), "OK")

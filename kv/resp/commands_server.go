@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -49,7 +50,7 @@ func bgSave(c *client, r request) {
 	s.saves.Go(func() {
 		defer s.saving.Store(false)
 		if err := s.commit(); err != nil {
-			s.opts.Logger.Error("a save in the background failed", "err", err)
+			s.opts.Logger.Error("saving in the background", "err", err)
 		}
 	})
 	c.out = appendSimple(c.out, "Background saving started")
@@ -64,7 +65,7 @@ func (s *Server) giveSpaceBack() {
 	s.saves.Go(func() {
 		for emptied := int64(1); ; {
 			if err := s.commit(); err != nil {
-				s.opts.Logger.Warn("FLUSHALL has not given space back yet", "err", err)
+				s.opts.Logger.Warn("committing after FLUSHALL, which frees disk space", "err", err)
 			}
 			if s.emptied.CompareAndSwap(emptied, 0) {
 				return
@@ -103,7 +104,7 @@ func shutdown(c *client, r request) {
 		return
 	}
 	c.flush()
-	c.server.opts.Logger.Info("a client asks the server to end", "client", c.id, "address", c.conn.RemoteAddr())
+	c.server.opts.Logger.Info("a client shuts the server down", "client", c.id, "address", c.conn.RemoteAddr())
 	c.quit = true
 	c.server.opts.Shutdown()
 }
@@ -170,18 +171,11 @@ func (s *Server) settings() []Setting {
 			return setInt(v, 0, maxSlowlog, s.slow.resize)
 		}},
 	}
-	all := make([]Setting, 0, len(own)+len(s.opts.Settings))
-	given := make(map[string]bool)
-	for _, of := range s.opts.Settings {
-		given[of.Name] = true
-		all = append(all, of)
-	}
-	for _, of := range own {
-		if !given[of.Name] {
-			all = append(all, of)
-		}
-	}
-	return all
+	given := s.opts.Settings
+	own = slices.DeleteFunc(own, func(o Setting) bool {
+		return slices.ContainsFunc(given, func(g Setting) bool { return g.Name == o.Name })
+	})
+	return append(slices.Clone(given), own...)
 }
 
 func setInt(text string, least, most int64, set func(int64)) error {
@@ -252,7 +246,7 @@ func configSet(c *client, r request) {
 		if err := s.Set(string(r.arg(i + 1))); err != nil {
 			for _, u := range undo {
 				if err := u(); err != nil {
-					c.server.opts.Logger.Error("a setting cannot be put back", "err", err)
+					c.server.opts.Logger.Error("restoring a setting", "err", err)
 				}
 			}
 			c.fail(fmt.Sprintf(errConfigFailed, s.Name, err.Error()))

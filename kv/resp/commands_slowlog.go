@@ -3,6 +3,7 @@ package resp
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -72,8 +73,7 @@ func (l *slowlog) note(c *client, r request, others int64, took time.Duration) {
 // trim drops the oldest entries if there are too many.
 func (l *slowlog) trim() {
 	if n := len(l.entries) - int(l.most.Load()); n > 0 {
-		l.entries = append(l.entries[:0], l.entries[n:]...)
-		clear(l.entries[len(l.entries):cap(l.entries)])
+		l.entries = slices.Delete(l.entries, 0, n)
 	}
 }
 

@@ -13,9 +13,9 @@ func get(c *client, r request) { c.read(replyValue, r.arg(1)) }
 
 func strlen(c *client, r request) { c.read(replyLength, r.arg(1)) }
 
-func getSet(c *client, r request) { c.store(r.arg(1), r.arg(2), setOptions{get: true}, replyOld) }
+func getSet(c *client, r request) { c.store(r.arg(1), r.arg(2), setOptions{flags: modGet}, replyOld) }
 
-func setNX(c *client, r request) { c.store(r.arg(1), r.arg(2), setOptions{nx: true}, replyWhether) }
+func setNX(c *client, r request) { c.store(r.arg(1), r.arg(2), setOptions{flags: modNX}, replyWhether) }
 
 func set(c *client, r request) {
 	if r.len() == 3 {
@@ -28,7 +28,7 @@ func set(c *client, r request) {
 		return
 	}
 	reply := replyChanged
-	if o.get {
+	if o.flags&modGet != 0 {
 		reply = replyOld
 	}
 	c.store(r.arg(1), r.arg(2), o, reply)
@@ -36,11 +36,7 @@ func set(c *client, r request) {
 
 // setEX implements SETEX and PSETEX.
 func setEX(c *client, r request) {
-	unit := int64(1000)
-	if is(r.arg(0), "psetex") {
-		unit = 1
-	}
-	expires, err := c.deadline(r, r.arg(2), unit, true)
+	expires, err := c.deadline(r, r.arg(2), timeUnit(r.arg(0)), true)
 	if err != "" {
 		c.fail(err)
 		return
@@ -50,13 +46,13 @@ func setEX(c *client, r request) {
 
 // store sets a key according to the options.
 func (c *client) store(key, value []byte, o setOptions, reply func(*modification, []byte, bool) []byte) {
-	if !o.nx && !o.xx && !o.get && !o.keepTTL {
+	if o.flags == 0 {
 		c.upsert(replyOK, key, value, o.expires)
 		return
 	}
 	m := c.modify(key, changeSet, reply)
-	m.arg, m.expires, m.flags = value, o.expires, o.flags()
-	if o.get {
+	m.arg, m.expires, m.flags = value, o.expires, o.flags
+	if o.flags&modGet != 0 {
 		m.only = typeString
 	}
 }
@@ -88,24 +84,9 @@ const (
 
 // setOptions are the options of SET and GETEX.
 type setOptions struct {
-	nx, xx, get, keepTTL, persist bool
-	expires                       int64 // milliseconds of Unix time; 0: never
-}
-
-func (o *setOptions) flags() (f modFlags) {
-	if o.nx {
-		f |= modNX
-	}
-	if o.xx {
-		f |= modXX
-	}
-	if o.get {
-		f |= modGet
-	}
-	if o.keepTTL {
-		f |= modKeepTTL
-	}
-	return f
+	flags   modFlags
+	persist bool
+	expires int64 // milliseconds of Unix time; 0: never
 }
 
 // setOptionsOf parses the options of SET, or of GETEX if set is false, from the i-th argument
@@ -115,18 +96,18 @@ func (c *client) setOptionsOf(r request, i int, set bool) (o setOptions, err str
 	for ; i < r.len(); i++ {
 		var buf [maxName]byte
 		switch word := string(lower(&buf, r.arg(i))); {
-		case set && word == "nx" && !o.xx:
-			o.nx = true
-		case set && word == "xx" && !o.nx:
-			o.xx = true
+		case set && word == "nx" && o.flags&modXX == 0:
+			o.flags |= modNX
+		case set && word == "xx" && o.flags&modNX == 0:
+			o.flags |= modXX
 		case set && word == "get":
-			o.get = true
+			o.flags |= modGet
 		case set && word == "keepttl" && expiry == "":
-			o.keepTTL = true
+			o.flags |= modKeepTTL
 		case !set && word == "persist" && expiry == "":
 			o.persist = true
 		case (word == "ex" || word == "px" || word == "exat" || word == "pxat") &&
-			(expiry == "" || expiry == word) && !o.keepTTL && !o.persist && i+1 < r.len():
+			(expiry == "" || expiry == word) && o.flags&modKeepTTL == 0 && !o.persist && i+1 < r.len():
 			i++
 			expiry, when = word, r.arg(i)
 		default:
@@ -134,11 +115,7 @@ func (c *client) setOptionsOf(r request, i int, set bool) (o setOptions, err str
 		}
 	}
 	if expiry != "" {
-		unit := int64(1000)
-		if expiry[0] == 'p' {
-			unit = 1
-		}
-		o.expires, err = c.deadline(r, when, unit, len(expiry) == 2)
+		o.expires, err = c.deadline(r, when, timeUnit([]byte(expiry)), len(expiry) == 2)
 	}
 	return o, err
 }

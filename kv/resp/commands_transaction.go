@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"hash/maphash"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -92,7 +93,10 @@ func carryOut(c *client, _ request) {
 		c.fail(errExecAborted)
 		return
 	}
-	all := t.keys()
+	var all [][]byte
+	for _, q := range t.queue {
+		all = slices.AppendSeq(all, q.cmd.keys.of(q.r))
+	}
 	for _, w := range c.watching {
 		all = append(all, w.key)
 	}
@@ -113,17 +117,6 @@ func carryOut(c *client, _ request) {
 	} else {
 		c.atomically(all, run)
 	}
-}
-
-// keys returns the keys that the commands name.
-func (t *transaction) keys() (all [][]byte) {
-	for _, q := range t.queue {
-		q.cmd.keys.keysOf(q.r, func(key []byte) bool {
-			all = append(all, key)
-			return true
-		})
-	}
-	return all
 }
 
 // atomically calls do and flushes the batch while no other client reads or changes the keys.
@@ -170,14 +163,14 @@ func (c *client) exclusively(do func()) {
 }
 
 // watches detects changes of watched keys. While no key is watched, it costs a batch one load.
-// Otherwise each change of a key is counted in the key's slot, when it begins and when it
+// Otherwise each change of a key is counted in the key's counter, when it begins and when it
 // ends:
 //
 //	63..24   23..0
 //	ended    begun and not ended
 //
-// A key has not changed since it was watched if, while its lock is held, its slot has the same
-// value and no change was pending either time. Keys that share a slot may make a transaction
+// A key has not changed since it was watched if, while its lock is held, its counter has the same
+// value and no change was pending either time. Keys that share a counter may make a transaction
 // fail without need; clients retry it anyway.
 type watches struct {
 	seed    maphash.Seed
@@ -187,20 +180,20 @@ type watches struct {
 	turn     sync.Mutex // held by enter; locked before mu
 	mu       sync.Mutex // guards the fields below, and changes of on
 	watchers int
-	slots    atomic.Pointer[[watchSlots]atomic.Uint64] // nil until the first key is watched
-	idle     *time.Timer                               // calls rest
+	counters atomic.Pointer[[watchCounters]atomic.Uint64] // nil until the first key is watched
+	idle     *time.Timer                                  // calls rest
 }
 
 const (
-	watchSlots = 1 << 20
-	watchBegun = 1<<24 - 1
-	watchEnded = 1 << 24
+	watchCounters = 1 << 20
+	watchBegun    = 1<<24 - 1
+	watchEnded    = 1 << 24
 	// watchTime is how long changes are counted after the last watcher has left.
 	watchTime = time.Second
 )
 
-func (w *watches) slot(key []byte) *atomic.Uint64 {
-	return &w.slots.Load()[maphash.Bytes(w.seed, key)%watchSlots]
+func (w *watches) counter(key []byte) *atomic.Uint64 {
+	return &w.counters.Load()[maphash.Bytes(w.seed, key)%watchCounters]
 }
 
 // begin must be called before a batch runs. It reports whether end must be called afterwards.
@@ -210,7 +203,7 @@ func (w *watches) begin(ops []kv.Op) bool {
 	}
 	for i := range ops {
 		if ops[i].Kind != kv.OpRead {
-			w.slot(ops[i].Key).Add(1)
+			w.counter(ops[i].Key).Add(1)
 		}
 	}
 	return true
@@ -222,9 +215,9 @@ func (w *watches) end(of *worker) {
 		switch {
 		case op.Kind == kv.OpRead:
 		case op.Kind == kv.OpRMW && op.Err == nil && !of.mods[i].changed:
-			w.slot(op.Key).Add(^uint64(0))
+			w.counter(op.Key).Add(^uint64(0))
 		default:
-			w.slot(op.Key).Add(watchEnded - 1)
+			w.counter(op.Key).Add(watchEnded - 1)
 		}
 	}
 }
@@ -247,8 +240,8 @@ func (w *watches) join() (first bool) {
 	if w.on.Load() {
 		return false
 	}
-	if w.slots.Load() == nil {
-		w.slots.Store(new([watchSlots]atomic.Uint64))
+	if w.counters.Load() == nil {
+		w.counters.Store(new([watchCounters]atomic.Uint64))
 	}
 	w.on.Store(true)
 	return true
@@ -290,7 +283,7 @@ const watchCost = 64
 // watched is a key that a client watches, and its state at that time.
 type watched struct {
 	key     []byte
-	slot    uint64
+	counter uint64
 	flushes uint64
 	existed bool
 	expires int64 // milliseconds of Unix time, 0: never
@@ -316,7 +309,7 @@ func watchKeys(c *client, r request) {
 	c.out = appendSimple(c.reply(), "OK")
 }
 
-// watch adds a watched key. It loads the slot before it reads the key, so that any later
+// watch adds a watched key. It loads the counter before it reads the key, so that any later
 // change is detected.
 func (c *client) watch(key []byte) error {
 	size := int64(len(key) + watchCost)
@@ -326,7 +319,7 @@ func (c *client) watch(key []byte) error {
 	c.watchBytes += size
 	w := watched{key: append([]byte{}, key...)}
 	stored := storedKey(w.key)
-	w.slot = c.server.watches.slot(stored).Load()
+	w.counter = c.server.watches.counter(stored).Load()
 	w.flushes = c.server.watches.flushes.Load()
 	op := kv.Op{Kind: kv.OpRead, Key: stored}
 	session := c.borrow().session
@@ -360,9 +353,9 @@ func (c *client) unwatch() {
 func (c *client) touched() bool {
 	for i := range c.watching {
 		w := &c.watching[i]
-		now := c.server.watches.slot(storedKey(w.key)).Load()
+		now := c.server.watches.counter(storedKey(w.key)).Load()
 		switch {
-		case now != w.slot || now&watchBegun != 0,
+		case now != w.counter || now&watchBegun != 0,
 			w.existed && w.flushes != c.server.watches.flushes.Load(),
 			w.existed && w.expires != 0 && w.expires <= time.Now().UnixMilli():
 			return true

@@ -36,7 +36,7 @@ func (c *client) execute() {
 				break
 			}
 			c.flush() // runs nothing if the commands need no batch
-			c.relieve()
+			c.sendIfLarge()
 		}
 	}
 	c.flush()
@@ -75,7 +75,7 @@ func (c *client) dispatch(r request) {
 func (c *client) refuse(cmd *command, r request, refusal string) {
 	if name := r.arg(0); is(name, "post") || is(name, "host:") {
 		// A browser sends this on behalf of a web page: close the connection.
-		c.server.opts.Logger.Warn("a client speaks HTTP", "client", c.id, "address", c.conn.RemoteAddr())
+		c.server.opts.Logger.Warn("a client sent an HTTP request", "client", c.id, "address", c.conn.RemoteAddr())
 		c.flush()
 		c.quit = true
 		return

@@ -152,7 +152,7 @@ func (in *input) resize(size int) error {
 func (in *input) charge(bytes int64) bool {
 	bytes = max(bytes, 0)
 	most := in.large.most
-	if in.parser.stranger {
+	if in.parser.unauthenticated {
 		most /= 4 // the rest is reserved for authenticated clients
 	}
 	if more := bytes - in.charged; more <= 0 {
@@ -281,7 +281,7 @@ func (in *input) roomAhead() bool {
 		return true
 	}
 	most := in.large.most / 2 // the rest is reserved for large requests
-	if in.parser.stranger {
+	if in.parser.unauthenticated {
 		most /= 2 // the rest is reserved for authenticated clients
 	}
 	if !in.large.takeBelow(aheadChunk, most) {

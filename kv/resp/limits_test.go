@@ -107,10 +107,10 @@ func TestProtectedMode(t *testing.T) {
 	}
 	p.expectEnd()
 	if _, err := s.store.Read(context.Background(), []byte("a"), nil); !errors.Is(err, kv.ErrNotFound) {
-		t.Errorf("a stranger has written: %v", err)
+		t.Errorf("a refused client has written: %v", err)
 	}
 	if n := s.Metrics().Rejected; n != 1 {
-		t.Errorf("%d are turned away", n)
+		t.Errorf("%d clients refused", n)
 	}
 	_, addr := start(t, inMemory(), Options{ProtectedMode: true})
 	if got := dial(t, addr).do("PING"); got != "+PONG" {
@@ -244,15 +244,15 @@ func TestArgumentsAreBounded(t *testing.T) {
 	eventually(t, "their memory is free", func() bool { return s.Metrics().RequestBytes == 0 })
 }
 
-// TestStrangersSendLittle: the commands of clients that have not authenticated are limited.
-func TestStrangersSendLittle(t *testing.T) {
+// TestUnauthenticatedClientsSendLittle: the commands of clients that have not authenticated are limited.
+func TestUnauthenticatedClientsSendLittle(t *testing.T) {
 	for sent, want := range map[string]string{
 		"*11\r\n":                       "Protocol error: unauthenticated multibulk length",
 		"*2\r\n$3\r\nGET\r\n$16385\r\n": "Protocol error: unauthenticated bulk length",
 		"*2\r\n$3\r\nGET\r\n$16384\r\n": "",
 		"*10\r\n$3\r\nDEL\r\n":          "",
 	} {
-		p := parser{maxBulk: 1 << 20, maxRequest: 1 << 20, stranger: true}
+		p := parser{maxBulk: 1 << 20, maxRequest: 1 << 20, unauthenticated: true}
 		size, err := p.next([]byte(sent))
 		if size != 0 || (err == nil) != (want == "") || err != nil && err.Error() != want {
 			t.Errorf("%q: %d, %v", sent, size, err)

@@ -12,11 +12,9 @@ import (
 	"github.com/redykv/redykv/kv/resp/internal/poll"
 )
 
-// With a goroutine per connection, every command that arrives alone wakes a goroutine, on any
-// processor. That costs more than the command: a quarter of the throughput if the client
-// shares two processors with the server. So connections with simple commands are served by
-// loops. A loop is one goroutine for many connections: it reads from all that have input, runs
-// their commands, then sends all replies.
+// Connections with simple commands are served by loops, which cost less than a goroutine per
+// connection (DECISIONS.md). A loop is one goroutine for many connections: it reads from all
+// that have input, runs their commands, then sends all replies.
 //
 // A loop never waits for one of its connections. A connection that could make the loop wait,
 // or keep it busy for long, moves to its own goroutine, and returns after it has sent simple
@@ -40,9 +38,8 @@ const (
 	heldWait   = 1
 )
 
-// Go's scheduler preempts a goroutine that has run for 10 ms, and wakes a thread to look for
-// other work. That delays a loop with replies to send by 0.1 ms, fifty times a second. A loop
-// that yields earlier, when it has no input, is not preempted.
+// giveWayEvery is how often a loop without input yields. Go's scheduler would preempt it after
+// 10 ms, perhaps before it sends replies, and delay them by 0.1 ms.
 const giveWayEvery = 9 * time.Millisecond
 
 // Limits of simple commands.
@@ -78,8 +75,8 @@ func newLoop(s *Server) (*loop, error) {
 	return &loop{server: s, poller: p, conns: make(map[int32]*client), done: make(chan struct{})}, nil
 }
 
-// tell makes a change under mu and wakes the loop.
-func (l *loop) tell(change func()) {
+// post makes a change under mu and wakes the loop.
+func (l *loop) post(change func()) {
 	l.mu.Lock()
 	change()
 	l.mu.Unlock()
@@ -90,7 +87,7 @@ func (l *loop) tell(change func()) {
 
 // stop ends the loop, which has no connections left.
 func (l *loop) stop() {
-	l.tell(func() { l.ending = true })
+	l.post(func() { l.ending = true })
 	<-l.done
 }
 
@@ -98,7 +95,7 @@ func (l *loop) run() {
 	defer close(l.done)
 	defer l.poller.Close()
 	for {
-		ready, told := l.wait()
+		ready, woken := l.wait()
 		now := time.Now()
 		for _, fd := range ready {
 			if c := l.conns[fd]; c != nil {
@@ -110,7 +107,7 @@ func (l *loop) run() {
 			l.answer(c)
 		}
 		l.ready = l.ready[:0]
-		if told && l.takeIn(now) {
+		if woken && l.takeIn(now) {
 			return
 		}
 		if now.Sub(l.swept) >= l.server.sweepEvery() {
@@ -119,9 +116,9 @@ func (l *loop) run() {
 	}
 }
 
-// wait returns the files of connections with input, and whether tell was called. It sleeps
+// wait returns the files of connections with input, and whether post was called. It sleeps
 // until the next sweep at most.
-func (l *loop) wait() (ready []int32, told bool) {
+func (l *loop) wait() (ready []int32, woken bool) {
 	timeout := -1
 	if len(l.conns) > 0 {
 		timeout = int(l.server.sweepEvery()/time.Millisecond) + 1
@@ -136,18 +133,18 @@ func (l *loop) wait() (ready []int32, told bool) {
 		var err error
 		switch {
 		case spins:
-			ready, told, err = l.poller.WaitHeld(0)
+			ready, woken, err = l.poller.WaitHeld(0)
 		case held:
-			ready, told, err = l.poller.WaitHeld(heldWait)
+			ready, woken, err = l.poller.WaitHeld(heldWait)
 		default:
-			ready, told, err = l.poller.Wait(timeout)
+			ready, woken, err = l.poller.Wait(timeout)
 		}
 		switch {
 		case err != nil && !errors.Is(err, unix.EINTR):
 			l.server.opts.Logger.Error("waiting for clients", "err", err)
 			return nil, false
-		case told || len(ready) > 0 || err == nil && !held:
-			return ready, told
+		case woken || len(ready) > 0 || err == nil && !held:
+			return ready, woken
 		}
 		switch {
 		case !spins:
@@ -246,7 +243,7 @@ func (l *loop) serve(c *client, now time.Time) {
 		return
 	}
 	if l.server.pool.largest.Load() > largeValues {
-		c.worker.limit = min(c.worker.limit, wariness)
+		c.worker.limit = min(c.worker.limit, cautiousBatch)
 	}
 	c.execute()
 	l.ready = append(l.ready, c)
@@ -273,7 +270,7 @@ func (l *loop) answer(c *client) {
 func (l *loop) sweep(now time.Time) {
 	s := l.server
 	l.swept = now
-	s.lookForCold(now)
+	s.checkCold(now)
 	for _, c := range l.conns {
 		switch idle := now.Sub(c.seen); {
 		case s.opts.IdleTimeout > 0 && idle > s.opts.IdleTimeout:
@@ -296,12 +293,13 @@ func (s *Server) sweepEvery() time.Duration {
 	return max(every, time.Millisecond)
 }
 
-// startLoops starts the loops. If that fails, each connection has a goroutine.
-func (s *Server) startLoops() {
+// start starts the committer and the loops. If a loop fails, each connection has a goroutine.
+func (s *Server) start() {
+	s.committer.start()
 	for range s.opts.Loops {
 		l, err := newLoop(s)
 		if err != nil {
-			s.opts.Logger.Warn("connections have a goroutine each", "err", err)
+			s.opts.Logger.Warn("starting a loop: connections have a goroutine each", "err", err)
 			return
 		}
 		go l.run()
@@ -320,7 +318,7 @@ func (s *Server) enroll(c *client) bool {
 	}
 	c.plain, c.readUntil, c.writeUntil = 0, time.Time{}, time.Time{}
 	l := s.loops[uint64(c.id)%uint64(len(s.loops))]
-	l.tell(func() { l.coming = append(l.coming, c) })
+	l.post(func() { l.coming = append(l.coming, c) })
 	return true
 }
 
@@ -342,10 +340,10 @@ func (cmd *command) plainly() bool {
 	return false
 }
 
-// lookForCold determines, about once a second, whether the store reads many records from its
+// checkCold determines, about once a second, whether the store reads many records from its
 // device, or evicts.
-func (s *Server) lookForCold(now time.Time) {
-	if last := s.looked.Load(); now.UnixNano()-last < int64(time.Second) || !s.looked.CompareAndSwap(last, now.UnixNano()) {
+func (s *Server) checkCold(now time.Time) {
+	if last := s.coldAt.Load(); now.UnixNano()-last < int64(time.Second) || !s.coldAt.CompareAndSwap(last, now.UnixNano()) {
 		return
 	}
 	m := s.store.Metrics()

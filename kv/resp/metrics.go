@@ -44,14 +44,6 @@ type Latency struct {
 // Bound returns the upper bound of the durations in Counts[i].
 func (l *Latency) Bound(i int) time.Duration { return time.Microsecond << i }
 
-// Count returns the number of durations.
-func (l *Latency) Count() (n uint64) {
-	for _, c := range l.Counts {
-		n += c
-	}
-	return n
-}
-
 // latencies is a Latency for concurrent use.
 type latencies struct {
 	counts [latencyBuckets]atomic.Uint64

@@ -1,6 +1,7 @@
 package resp
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"runtime"
@@ -82,40 +83,20 @@ func (o Options) Check() error { return o.ensureDefaults() }
 
 // ensureDefaults sets defaults and checks the options.
 func (o *Options) ensureDefaults() error {
-	if o.MaxClients == 0 {
-		o.MaxClients = DefaultMaxClients
-	}
-	if o.MaxBulk == 0 {
-		o.MaxBulk = DefaultMaxBulk
-	}
-	if o.MaxRequest == 0 {
-		o.MaxRequest = min(4*max(o.MaxBulk, maxLine), maxRequest)
-	}
-	if o.MaxBuffers == 0 {
-		o.MaxBuffers = max(DefaultMaxBuffers, 2*int64(o.MaxRequest))
-	}
-	if o.MaxReplies == 0 {
-		o.MaxReplies = DefaultMaxReplies
-	}
-	if o.Sessions == 0 {
-		o.Sessions = DefaultSessions
-	}
-	if o.Loops == 0 {
-		o.Loops = max(runtime.GOMAXPROCS(0)-1, 1)
-	}
+	o.MaxClients = cmp.Or(o.MaxClients, DefaultMaxClients)
+	o.MaxBulk = cmp.Or(o.MaxBulk, DefaultMaxBulk)
+	o.MaxRequest = cmp.Or(o.MaxRequest, min(4*max(o.MaxBulk, maxLine), maxRequest))
+	o.MaxBuffers = cmp.Or(o.MaxBuffers, max(DefaultMaxBuffers, 2*int64(o.MaxRequest)))
+	o.MaxReplies = cmp.Or(o.MaxReplies, DefaultMaxReplies)
+	o.Sessions = cmp.Or(o.Sessions, DefaultSessions)
+	o.Loops = cmp.Or(o.Loops, max(runtime.GOMAXPROCS(0)-1, 1))
 	if o.Durability == DurabilityAlways {
 		o.Loops = 0 // every reply to a write waits for a commit
 	}
 	o.Loops = max(o.Loops, 0)
-	if o.WriteTimeout == 0 {
-		o.WriteTimeout = DefaultWriteTimeout
-	}
-	if o.releaseAfter == 0 {
-		o.releaseAfter = time.Second
-	}
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
+	o.WriteTimeout = cmp.Or(o.WriteTimeout, DefaultWriteTimeout)
+	o.releaseAfter = cmp.Or(o.releaseAfter, time.Second)
+	o.Logger = cmp.Or(o.Logger, slog.Default())
 	switch {
 	case o.MaxClients < 1:
 		return fmt.Errorf("resp: Options.MaxClients %d, want 1 or more", o.MaxClients)
@@ -132,7 +113,7 @@ func (o *Options) ensureDefaults() error {
 	case o.WriteTimeout < 0 || o.IdleTimeout < 0:
 		return fmt.Errorf("resp: Options.WriteTimeout %v, IdleTimeout %v: want 0 or more", o.WriteTimeout, o.IdleTimeout)
 	case o.Durability >= durabilities:
-		return fmt.Errorf("resp: %v", o.Durability)
+		return fmt.Errorf("resp: Options.Durability %v, want none, everysec or always", o.Durability)
 	}
 	return nil
 }

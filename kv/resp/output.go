@@ -56,7 +56,7 @@ func (c *client) charge() {
 		r.waiting.Add(-1)
 		s.counts.slow.Add(1)
 		s.opts.Logger.Debug("no room for the replies to a client", "client", c.id, "bytes", cap(c.out))
-		c.silence(0)
+		c.endAfter(0)
 		c.out = nil
 		r.give(have)
 		want = 0
@@ -73,7 +73,7 @@ func (c *client) waitForRoom(have, want int64) {
 	ticker := time.NewTicker(roomEvery)
 	defer ticker.Stop()
 	for !r.take(want-have) && !r.used.CompareAndSwap(have, want) {
-		s.cutStuck()
+		s.disconnectStuck()
 		select {
 		case <-r.freed:
 		case <-ticker.C:
@@ -95,9 +95,9 @@ func (r *room) wake() {
 	}
 }
 
-// cutStuck disconnects clients that hold bytes of the budget and do not read. The write fails
+// disconnectStuck disconnects clients that hold bytes of the budget and do not read. The write fails
 // in their goroutines, which return the bytes.
-func (s *Server) cutStuck() {
+func (s *Server) disconnectStuck() {
 	stuck := time.Now().Add(-stuckAfter).UnixNano()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -106,37 +106,37 @@ func (s *Server) cutStuck() {
 			continue
 		}
 		if err := c.conn.SetWriteDeadline(longAgo); err != nil {
-			s.opts.Logger.Debug("cutting a client off", "client", c.id, "err", err)
+			s.opts.Logger.Debug("disconnecting a client that does not read", "client", c.id, "err", err)
 		}
 	}
 }
 
-// owe makes the replies that are not sent yet wait until all writes so far are as durable as
+// holdReplies makes the replies that are not sent yet wait until all writes so far are as durable as
 // promised.
-func (c *client) owe() { c.owes = c.server.store.NextCommit() }
+func (c *client) holdReplies() { c.needs = c.server.store.NextCommit() }
 
-// silence ends the connection after the first n bytes of out. A reply is missing there, and
+// endAfter ends the connection after the first n bytes of out. A reply is missing there, and
 // the client would mistake a later reply for it.
-func (c *client) silence(n int) {
-	if !c.silent {
-		c.quit, c.silent, c.audible = true, true, n
+func (c *client) endAfter(n int) {
+	if !c.truncated {
+		c.quit, c.truncated, c.sendable = true, true, n
 	}
 }
 
 // write sends the replies after the writes among their commands are as durable as promised. A
 // client that does not read them within Options.WriteTimeout is disconnected.
 func (c *client) write() {
-	if c.silent {
-		c.out, c.audible = c.out[:min(c.audible, len(c.out))], 0
+	if c.truncated {
+		c.out, c.sendable = c.out[:min(c.sendable, len(c.out))], 0
 	}
 	if len(c.out) == 0 {
 		return
 	}
-	if err := c.server.committer.wait(c.owes); err != nil {
+	if err := c.server.committer.wait(c.needs); err != nil {
 		c.out = appendError(c.out[:0], "MISCONF the write is not durable: "+err.Error())
-		c.silence(0)
+		c.endAfter(0)
 	}
-	c.owes = 0
+	c.needs = 0
 	c.beginWrite()
 	defer c.endWrite()
 	if cap(c.out) <= restingOutput {
@@ -166,10 +166,10 @@ func (c *client) write() {
 // error ends the connection.
 func (c *client) tryWrite() (done bool, err error) {
 	s := c.server
-	if len(c.out) >= fullOutput || !s.committer.tryWait(c.owes) || cap(c.out) > restingOutput && !c.tryCharge() {
+	if len(c.out) >= fullOutput || !s.committer.tryWait(c.needs) || cap(c.out) > restingOutput && !c.tryCharge() {
 		return false, nil
 	}
-	c.owes = 0
+	c.needs = 0
 	if len(c.out) == 0 {
 		return true, nil
 	}
@@ -183,14 +183,14 @@ func (c *client) tryWrite() (done bool, err error) {
 	return true, nil
 }
 
-// errOwed is returned instead of sending replies to writes that are not durable.
-var errOwed = errors.New("resp: replies to writes that are not durable")
+// errNotDurable is returned instead of sending replies to writes that are not durable.
+var errNotDurable = errors.New("resp: the writes are not durable yet")
 
 // transmit writes to the connection; no other function does. The caller must have waited for
-// owes.
+// needs.
 func (c *client) transmit(b []byte) (n int, err error) {
-	if c.owes != 0 {
-		return 0, errOwed
+	if c.needs != 0 {
+		return 0, errNotDurable
 	}
 	n, err = c.conn.Write(b)
 	c.server.counts.out.Add(uint64(n))
@@ -226,7 +226,7 @@ func (c *client) send(b []byte, now time.Time) (ok bool) {
 	if c.writeUntil.Sub(now) < timeout {
 		c.writeUntil = now.Add(2 * timeout)
 		if err := c.conn.SetWriteDeadline(c.writeUntil); err != nil {
-			c.silence(0)
+			c.endAfter(0)
 		}
 	}
 	_, err := c.transmit(b)
@@ -235,7 +235,7 @@ func (c *client) send(b []byte, now time.Time) (ok bool) {
 			c.server.counts.slow.Add(1)
 		}
 		c.server.opts.Logger.Debug("writing to client", "client", c.id, "err", err)
-		c.silence(0)
+		c.endAfter(0)
 	}
 	return err == nil
 }

@@ -108,7 +108,7 @@ const (
 	errNoProtocol        = "NOPROTO unsupported protocol version"
 	errClientName        = "ERR Client names cannot contain spaces, newlines or special characters."
 	errTooManyClients    = "ERR max number of clients reached"
-	errProtected         = "DENIED this server is in protected mode: as long as the default user has no password, clients from other machines are turned away. Give it one, or turn protected mode off where the network keeps strangers out."
+	errProtected         = "DENIED this server is in protected mode: while the default user has no password, only clients on this machine may connect. Set a password, or turn protected mode off if everybody on the network is trusted."
 	errNoClient          = "ERR No such client"
 
 	errNoAuth          = "NOAUTH Authentication required."

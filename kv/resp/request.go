@@ -13,8 +13,8 @@ const (
 	maxArgs = 1 << 20  // arguments of one command
 
 	// Limits for a client that has not authenticated.
-	strangerArgs = 10
-	strangerBulk = 16 << 10 // bytes of one argument
+	unauthenticatedArgs = 10
+	unauthenticatedBulk = 16 << 10 // bytes of one argument
 )
 
 // protocolError describes a violation of the protocol. It ends the connection.
@@ -49,8 +49,8 @@ func (r request) largest() (n int) {
 // command, so that every byte is parsed once.
 type parser struct {
 	maxBulk, maxRequest int
-	// stranger is set until the client has authenticated. It limits the size of commands.
-	stranger bool
+	// unauthenticated is set until the client has authenticated. It limits the size of commands.
+	unauthenticated bool
 
 	at      int    // offset in the current command up to which it is parsed
 	missing int    // arguments still to be parsed; 0: the first line is next
@@ -76,7 +76,7 @@ func (p *parser) next(data []byte) (size int, err error) {
 		if n <= 0 || err != nil {
 			return after, err
 		}
-		if p.stranger && n > strangerArgs {
+		if p.unauthenticated && n > unauthenticatedArgs {
 			return 0, protocolError("unauthenticated multibulk length")
 		}
 		p.missing, p.at = int(n), after
@@ -94,7 +94,7 @@ func (p *parser) next(data []byte) (size int, err error) {
 			return 0, err
 		case n < 0:
 			return 0, protocolError(sizeLine.invalid)
-		case p.stranger && n > strangerBulk:
+		case p.unauthenticated && n > unauthenticatedBulk:
 			return 0, protocolError("unauthenticated bulk length")
 		}
 		end := after + int(n)

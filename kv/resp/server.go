@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -39,7 +40,7 @@ type Server struct {
 
 	loops                  []*loop
 	cold                   atomic.Bool   // the store reads its device often: loops take no connections
-	looked                 atomic.Int64  // Unix time in nanoseconds at which cold was last set
+	coldAt                 atomic.Int64  // Unix time in nanoseconds at which cold was last set
 	deviceReads, evictions atomic.Uint64 // the store's counts at that time
 
 	started time.Time
@@ -61,7 +62,7 @@ func NewServer(store *kv.Store, opts Options) *Server {
 	err := opts.ensureDefaults()
 	s := &Server{
 		store: store, opts: opts, err: err,
-		table: newTable(),
+		table: commandTable(),
 		pool:  newPool(store, opts.Sessions),
 
 		large:     budget{most: opts.MaxBuffers},
@@ -133,12 +134,10 @@ func (s *Server) Serve(ln net.Listener) error {
 // temporary reports whether Accept may succeed later: the client has disconnected, or there is
 // a lack of files or memory.
 func temporary(err error) bool {
-	for _, e := range []error{syscall.ECONNABORTED, syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM} {
-		if errors.Is(err, e) {
-			return true
-		}
-	}
-	return false
+	var e syscall.Errno
+	return errors.As(err, &e) && slices.Contains([]syscall.Errno{
+		syscall.ECONNABORTED, syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM,
+	}, e)
 }
 
 // accept starts the goroutine of a connection, unless there are too many.
@@ -172,14 +171,8 @@ func (s *Server) accept(conn net.Conn) {
 	}
 }
 
-// start starts the committer and the loops.
-func (s *Server) start() {
-	s.committer.start()
-	s.startLoops()
-}
-
 func (s *Server) serve(c *client) {
-	if c.welcome() && (s.enroll(c) || c.serve()) {
+	if c.admit() && (s.enroll(c) || c.serve()) {
 		return // a loop owns the connection
 	}
 	s.leave(c)
@@ -188,7 +181,8 @@ func (s *Server) serve(c *client) {
 // leave ends a connection.
 func (s *Server) leave(c *client) {
 	defer s.ended.Done()
-	c.endCommands()
+	c.endMulti()
+	c.unwatch()
 	c.in.release()
 	c.out = nil
 	c.charge()
@@ -269,8 +263,8 @@ func (s *Server) stop(end func(net.Conn) error) {
 // handshakeTimeout limits the time of a TLS handshake.
 const handshakeTimeout = 10 * time.Second
 
-// welcome reports whether the client is admitted. If not, it has sent the error.
-func (c *client) welcome() bool {
+// admit reports whether the client is admitted. If not, it has sent the error.
+func (c *client) admit() bool {
 	s := c.server
 	if encrypted, ok := c.conn.(*tls.Conn); ok {
 		ctx, cancel := context.WithTimeout(context.Background(), handshakeTimeout)
@@ -281,7 +275,7 @@ func (c *client) welcome() bool {
 			return false
 		}
 	}
-	if s.opts.ProtectedMode && !s.guarded() && !local(c.conn) {
+	if s.opts.ProtectedMode && !s.needsPassword() && !local(c.conn) {
 		s.counts.rejected.Add(1)
 		c.out = appendError(nil, errProtected)
 		c.write()
@@ -291,8 +285,8 @@ func (c *client) welcome() bool {
 	return true
 }
 
-// guarded reports whether clients must authenticate.
-func (s *Server) guarded() bool { return s.opts.Users != nil && s.opts.Users.Anonymous() == nil }
+// needsPassword reports whether clients must authenticate.
+func (s *Server) needsPassword() bool { return s.opts.Users != nil && s.opts.Users.Anonymous() == nil }
 
 // local reports whether the client is on this machine.
 func local(conn net.Conn) bool {

@@ -147,6 +147,12 @@ func (h *hash) part() ([]byte, bool) {
 	return b, true
 }
 
+// all returns the pairs of the rest.
+func (h *hash) all(yield func(field, value []byte) bool) {
+	for field, value, ok := h.next(); ok && yield(field, value); field, value, ok = h.next() {
+	}
+}
+
 // get returns the value of a field, searching the rest.
 func (h *hash) get(field []byte) (value []byte, ok bool) {
 	for {
@@ -159,12 +165,10 @@ func (h *hash) get(field []byte) (value []byte, ok bool) {
 
 // count returns the number of pairs in the rest.
 func (h *hash) count() (n int) {
-	for {
-		if _, _, ok := h.next(); !ok {
-			return n
-		}
+	for range h.all {
 		n++
 	}
+	return n
 }
 
 // pair is a field of a hash and its value. field is nil only if the pair was removed.
@@ -186,11 +190,7 @@ const manyLooks = 1 << 12
 func (p *pairs) load(content []byte, looks int) bool {
 	p.list, p.byField, p.numbers = p.list[:0], nil, p.numbers[:0]
 	h := hash{rest: content}
-	for {
-		field, value, ok := h.next()
-		if !ok {
-			break
-		}
+	for field, value := range h.all {
 		p.list = append(p.list, pair{field, value})
 	}
 	p.live = len(p.list)

@@ -13,10 +13,10 @@ import (
 // values are predicted from the previous batch. After a large value, batches stay small enough
 // for others like it.
 const (
-	maxBatch    = 128
-	wariness    = 16 // operations of a batch whose values may all be large
-	batchBytes  = 8 << 20
-	largeValues = batchBytes / maxBatch
+	maxBatch      = 128
+	cautiousBatch = 16 // operations of a batch whose values may all be large
+	batchBytes    = 8 << 20
+	largeValues   = batchBytes / maxBatch
 )
 
 // keptValues is the most bytes of buffers for values that a worker keeps between batches.
@@ -47,7 +47,7 @@ func newWorker(p *pool) *worker {
 		session: p.store.NewSession(),
 		ops:     make([]kv.Op, 0, maxBatch),
 		replies: make([]reply, 0, maxBatch),
-		limit:   wariness,
+		limit:   cautiousBatch,
 		largest: &p.largest,
 	}
 }
@@ -71,8 +71,8 @@ func (w *worker) changes() bool {
 	return false
 }
 
-// forsake drops the batch with all of its memory, which a failed session may still use.
-func (w *worker) forsake() {
+// drop drops the batch with all of its memory, which a failed session may still use.
+func (w *worker) drop() {
 	w.ops, w.replies, w.operands = make([]kv.Op, 0, maxBatch), nil, nil
 	w.values, w.mods, w.held = [maxBatch][]byte{}, [maxBatch]*modification{}, 0
 }
@@ -96,7 +96,7 @@ func (w *worker) reset() {
 		clear(w.values[:])
 		w.held = 0
 	}
-	w.foresee(largest)
+	w.setLimit(largest)
 	clear(w.ops)
 	clear(w.replies)
 	clear(w.operands)
@@ -106,8 +106,8 @@ func (w *worker) reset() {
 	}
 }
 
-// foresee sets the limit of the next batch from the size of the largest value of this one.
-func (w *worker) foresee(largest int) {
+// setLimit sets the limit of the next batch from the size of the largest value of this one.
+func (w *worker) setLimit(largest int) {
 	if largest > largeValues {
 		raise(w.largest, int64(largest))
 		w.limit = max(batchBytes/largest, 1)
@@ -115,7 +115,7 @@ func (w *worker) foresee(largest int) {
 	}
 	most := maxBatch
 	if ever := int(w.largest.Load()); ever > largeValues {
-		most = max(batchBytes/ever, wariness)
+		most = max(batchBytes/ever, cautiousBatch)
 	}
 	w.limit = min(2*w.limit, most)
 }
@@ -216,34 +216,26 @@ func (p *pool) quiesce() {
 	p.release()
 }
 
-func (p *pool) giveBack(w *worker) {
+// giveBack returns a worker. It closes one whose session has failed.
+func (p *pool) giveBack(w *worker) (err error) {
+	failed := w.session.Err() != nil
+	if failed {
+		err = w.session.Close()
+	}
 	p.mu.Lock()
-	p.idle = append(p.idle, w)
+	if failed {
+		p.spare++
+	} else {
+		p.idle = append(p.idle, w)
+	}
 	p.lent--
 	seized := p.seized
 	p.mu.Unlock()
-	p.wake(seized)
-}
-
-// wake wakes a caller that waits for a worker, or all of them while the pool is seized: some
-// then wait for all workers, and some for release.
-func (p *pool) wake(seized bool) {
-	if seized {
+	if seized { // some callers wait for all workers, and some for release
 		p.back.Broadcast()
 	} else {
 		p.back.Signal()
 	}
-}
-
-// discard closes a worker whose session has failed.
-func (p *pool) discard(w *worker) error {
-	err := w.session.Close()
-	p.mu.Lock()
-	p.spare++
-	p.lent--
-	seized := p.seized
-	p.mu.Unlock()
-	p.wake(seized)
 	return err
 }
 

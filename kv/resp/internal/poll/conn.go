@@ -34,10 +34,10 @@ func NewConn(conn *net.TCPConn) *Conn {
 }
 
 // Detach hands the connection over to a loop.
-func (l *Conn) Detach() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	raw, err := l.conn.(*net.TCPConn).SyscallConn()
+func (c *Conn) Detach() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	raw, err := c.conn.(*net.TCPConn).SyscallConn()
 	if err != nil {
 		return err
 	}
@@ -48,47 +48,47 @@ func (l *Conn) Detach() error {
 	if err != nil {
 		return err
 	}
-	_ = l.conn.Close() // fd keeps the connection open
-	l.conn, l.fd = nil, fd
+	_ = c.conn.Close() // fd keeps the connection open
+	c.conn, c.fd = nil, fd
 	return nil
 }
 
 // Attach hands the connection over to a goroutine. If it fails, the connection is closed.
-func (l *Conn) Attach() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	file := os.NewFile(uintptr(l.fd), "client")
-	l.fd = -1
+func (c *Conn) Attach() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	file := os.NewFile(uintptr(c.fd), "client")
+	c.fd = -1
 	conn, err := net.FileConn(file)
 	_ = file.Close() // FileConn has duplicated the file
-	l.conn = conn
+	c.conn = conn
 	return err
 }
 
 // File returns the loop's file, for its Poller.
-func (l *Conn) File() int { return l.fd }
+func (c *Conn) File() int { return c.fd }
 
 // HangUp closes the loop's file.
-func (l *Conn) HangUp() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	_ = unix.Close(l.fd) // no reply is left to send
-	l.fd = -1
+func (c *Conn) HangUp() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_ = unix.Close(c.fd) // no reply is left to send
+	c.fd = -1
 }
 
 // Owned returns the connection if a goroutine owns it, else nil.
-func (l *Conn) Owned() net.Conn {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.conn
+func (c *Conn) Owned() net.Conn {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.conn
 }
 
 // Read implements net.Conn for the owner. In a loop it does not wait.
-func (l *Conn) Read(b []byte) (int, error) {
-	if l.conn != nil {
-		return l.conn.Read(b)
+func (c *Conn) Read(b []byte) (int, error) {
+	if c.conn != nil {
+		return c.conn.Read(b)
 	}
-	n, err := readHeld(l.fd, b)
+	n, err := transfer(unix.SYS_READ, c.fd, b)
 	switch {
 	case errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR): // after EINTR, the Poller reports the file again
 		return 0, ErrWouldBlock
@@ -102,11 +102,11 @@ func (l *Conn) Read(b []byte) (int, error) {
 
 // Write implements net.Conn for the owner. In a loop it writes as much as fits into the
 // socket's buffer, which may be nothing.
-func (l *Conn) Write(b []byte) (int, error) {
-	if l.conn != nil {
-		return l.conn.Write(b)
+func (c *Conn) Write(b []byte) (int, error) {
+	if c.conn != nil {
+		return c.conn.Write(b)
 	}
-	n, err := writeHeld(l.fd, b)
+	n, err := transfer(unix.SYS_WRITE, c.fd, b)
 	switch {
 	case errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR):
 		return 0, nil
@@ -117,52 +117,52 @@ func (l *Conn) Write(b []byte) (int, error) {
 }
 
 // Close implements net.Conn. A loop sees the end of the connection and calls HangUp.
-func (l *Conn) Close() error { return l.end(unix.SHUT_RDWR, net.Conn.Close) }
+func (c *Conn) Close() error { return c.end(unix.SHUT_RDWR, net.Conn.Close) }
 
 // CloseWrite ends the direction to the client.
-func (l *Conn) CloseWrite() error {
-	return l.end(unix.SHUT_WR, func(c net.Conn) error { return c.(*net.TCPConn).CloseWrite() })
+func (c *Conn) CloseWrite() error {
+	return c.end(unix.SHUT_WR, func(c net.Conn) error { return c.(*net.TCPConn).CloseWrite() })
 }
 
-func (l *Conn) end(how int, owned func(net.Conn) error) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+func (c *Conn) end(how int, owned func(net.Conn) error) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	switch {
-	case l.conn != nil:
-		return owned(l.conn)
-	case l.fd >= 0:
-		return os.NewSyscallError("shutdown", unix.Shutdown(l.fd, how))
+	case c.conn != nil:
+		return owned(c.conn)
+	case c.fd >= 0:
+		return os.NewSyscallError("shutdown", unix.Shutdown(c.fd, how))
 	}
 	return net.ErrClosed
 }
 
 // SetReadDeadline implements net.Conn. In a loop a deadline in the past ends the
 // connection after the bytes that have arrived; a later one has no effect.
-func (l *Conn) SetReadDeadline(t time.Time) error {
-	if conn := l.Owned(); conn != nil {
+func (c *Conn) SetReadDeadline(t time.Time) error {
+	if conn := c.Owned(); conn != nil {
 		return conn.SetReadDeadline(t)
 	}
 	if t.IsZero() || t.After(time.Now()) {
 		return nil
 	}
-	return l.end(unix.SHUT_RD, func(c net.Conn) error { return c.SetReadDeadline(t) })
+	return c.end(unix.SHUT_RD, func(c net.Conn) error { return c.SetReadDeadline(t) })
 }
 
 // SetWriteDeadline implements net.Conn. It has no effect in a loop, which never waits to write.
-func (l *Conn) SetWriteDeadline(t time.Time) error {
-	if conn := l.Owned(); conn != nil {
+func (c *Conn) SetWriteDeadline(t time.Time) error {
+	if conn := c.Owned(); conn != nil {
 		return conn.SetWriteDeadline(t)
 	}
 	return nil
 }
 
 // SetDeadline implements net.Conn.
-func (l *Conn) SetDeadline(t time.Time) error {
-	return errors.Join(l.SetReadDeadline(t), l.SetWriteDeadline(t))
+func (c *Conn) SetDeadline(t time.Time) error {
+	return errors.Join(c.SetReadDeadline(t), c.SetWriteDeadline(t))
 }
 
 // LocalAddr implements net.Conn.
-func (l *Conn) LocalAddr() net.Addr { return l.local }
+func (c *Conn) LocalAddr() net.Addr { return c.local }
 
 // RemoteAddr implements net.Conn.
-func (l *Conn) RemoteAddr() net.Addr { return l.remote }
+func (c *Conn) RemoteAddr() net.Addr { return c.remote }

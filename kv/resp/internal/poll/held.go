@@ -14,12 +14,7 @@ import (
 // processor, like a computation. None takes longer than the caller's time-out in milliseconds.
 // The signal by which the runtime stops all goroutines ends a wait.
 
-// readHeld is unix.Read of a non-blocking file.
-func readHeld(fd int, b []byte) (int, error) { return transfer(unix.SYS_READ, fd, b) }
-
-// writeHeld is unix.Write to a non-blocking file.
-func writeHeld(fd int, b []byte) (int, error) { return transfer(unix.SYS_WRITE, fd, b) }
-
+// transfer is unix.Read or unix.Write of a non-blocking file.
 func transfer(call uintptr, fd int, b []byte) (int, error) {
 	n, _, errno := unix.RawSyscall(call, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)))
 	if errno != 0 {

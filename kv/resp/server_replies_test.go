@@ -22,8 +22,8 @@ func fieldsOf(t *testing.T, reply string, separators string, equals string) map[
 	return fields
 }
 
-// TestToldAsRedis compares the replies to administrative commands with Redis's.
-func TestToldAsRedis(t *testing.T) {
+// TestAdministrationAsRedis compares the replies to administrative commands with Redis's.
+func TestAdministrationAsRedis(t *testing.T) {
 	redis, redisToo := startRedis(t)
 	_, addr := start(t, inMemory(), Options{})
 	ours, oursToo := dial(t, addr), dial(t, addr)
