@@ -55,7 +55,7 @@ type Cache struct {
 	endpoints []*endpoint                      // of new sessions: the table's, and those to be added
 	ports     map[fabric.Model]fabric.Provider // provider behind network models
 	sessions  map[*Session]struct{}            // open sessions
-	past      counters                         // sums over closed sessions
+	past      Metrics                          // counters of closed sessions
 	ended     bool                             // the last session closes the provider
 
 	deleting sync.Mutex // serializes Delete, guards released
@@ -66,10 +66,10 @@ type Cache struct {
 // cache.
 type observer interface {
 	// lost: the addresses answer ErrRegionUnavailable from now on.
-	lost(from, to int64)
+	lost(at span)
 	// restored: the addresses answer again when it returns, with zeros where there was no
 	// copy.
-	restored(from, to int64)
+	restored(at span)
 }
 
 // observe sets the cache's observer, before the memory is used.
@@ -98,10 +98,10 @@ func newCache(mgr Manager, id string, cfg Config, configuration Configuration, g
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	t := newTable(cfg.Capacity, cfg.RegionSize, configuration)
 	for _, g := range grants {
-		l := newEndpoint(g, configuration)
-		t.endpoints = append(t.endpoints, l)
+		e := newEndpoint(g, configuration)
+		t.endpoints = append(t.endpoints, e)
 		for i := range g.tokens {
-			t.regions = append(t.regions, region{endpoint: l, index: uint32(i)})
+			t.regions = append(t.regions, region{endpoint: e, index: uint32(i)})
 		}
 	}
 	t.per = len(t.regions)
@@ -115,7 +115,7 @@ func newCache(mgr Manager, id string, cfg Config, configuration Configuration, g
 		c.background.end()
 		return nil, errors.Join(err, c.closeProvider())
 	}
-	c.watcher.start(cfg.OnEvent)
+	c.watcher.running.Go(func() { c.watcher.deliver(cfg.OnEvent) })
 	if id != "" {
 		c.startWatching(id, cfg.lease)
 	}
@@ -164,10 +164,8 @@ func (c *Cache) Err() error {
 		return ErrDeleted
 	}
 	t := c.table.Load()
-	for i := range t.regions {
-		if r := &t.regions[i]; r.endpoint == nil {
-			return *r.cause
-		}
+	if lost := t.lost(); len(lost) > 0 {
+		return *t.regions[lost[0]].cause
 	}
 	return nil
 }
@@ -199,7 +197,7 @@ func (c *Cache) Delete(ctx context.Context) error {
 		c.changed()
 		err := c.clients.stop()
 		c.watcher.stop()
-		c.keeper.stop()
+		c.keeper.tasks.end()
 		c.background.end()
 		_ = c.turn.acquire(context.Background(), &claim{}, true) // waits for the running operation; no other begins
 		if err = errors.Join(err, c.retire()); err != nil {
@@ -215,7 +213,7 @@ func (c *Cache) Delete(ctx context.Context) error {
 	if err != nil {
 		// Servers can take their memory back without the manager.
 		if lost := disconnectAll(ctx, c.table.Load().grants()); lost != nil {
-			c.log.Warn("a server keeps its regions for now", "err", lost)
+			c.log.Warn("returning regions to the servers", "err", lost)
 		}
 	}
 	if err != nil && connect.CodeOf(err) != connect.CodeNotFound {

@@ -14,11 +14,11 @@ import (
 // counting is an application thread that increments its words and checks that reads return the
 // counts in program order.
 type counting struct {
-	t      *testing.T
-	client *Client
-	at     int64 // of its first word
-	counts []uint64
-	under  sync.WaitGroup
+	t       *testing.T
+	client  *Client
+	at      int64 // of its first word
+	counts  []uint64
+	pending sync.WaitGroup
 }
 
 // round adds one to a word and reads it, without waiting for either.
@@ -27,7 +27,7 @@ func (w *counting) round(i int) {
 	w.counts[i]++
 	want := w.counts[i]
 	buf := binary.LittleEndian.AppendUint64(nil, want)
-	w.under.Add(2)
+	w.pending.Add(2)
 	if err := w.client.Write(w.t.Context(), buf, addr, func(_ int, err error) { w.ended(err) }); err != nil {
 		w.ended(err)
 	}
@@ -47,7 +47,7 @@ func (w *counting) ended(err error) {
 	if err != nil {
 		w.t.Error(err)
 	}
-	w.under.Done()
+	w.pending.Done()
 }
 
 // Client threads are replaced while handles are used: no call is lost, each callback runs
@@ -68,7 +68,7 @@ func TestClientsAcrossReconfigure(t *testing.T) {
 				for i := 0; !stop.Load(); i++ {
 					w.round(i % each)
 				}
-				w.under.Wait()
+				w.pending.Wait()
 			})
 		}
 		for i := range 12 {
@@ -126,7 +126,7 @@ func TestTwoSided(t *testing.T) {
 		for i := range 100 {
 			w.round(i)
 		}
-		w.under.Wait()
+		w.pending.Wait()
 		if n := cache.Metrics().Batches; twoSided && n != 200 || !twoSided && n != 0 {
 			t.Errorf("two-sided %v: %d batches for 200 requests", twoSided, n)
 		}
@@ -156,7 +156,7 @@ func TestManyClientThreads(t *testing.T) {
 	for i := range 100 {
 		w.round(i)
 	}
-	w.under.Wait()
+	w.pending.Wait()
 }
 
 // A session that handles an earlier change while connections for the next change are added
@@ -177,7 +177,7 @@ func TestMailBeforeTheTable(t *testing.T) {
 		}
 	}
 	w.round(0)
-	w.under.Wait()
+	w.pending.Wait()
 	cache.update(func(t *table) {
 		t.endpoints = append(t.endpoints, endpoint)
 		for i := range t.regions {
@@ -185,5 +185,5 @@ func TestMailBeforeTheTable(t *testing.T) {
 		}
 	})
 	w.round(0)
-	w.under.Wait()
+	w.pending.Wait()
 }

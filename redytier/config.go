@@ -186,16 +186,9 @@ type Configuration struct {
 }
 
 func (c *Config) ensureDefaults() error {
-	if c.Logger == nil {
-		c.Logger = slog.Default()
-	}
-	if c.Capacity < MinRegionSize || c.Capacity > maxCapacity {
-		return fmt.Errorf("redytier: capacity %d, want %d to %d", c.Capacity, MinRegionSize, maxCapacity)
-	}
-	if c.RegionSize == 0 {
-		c.RegionSize = defaultRegionSize(c.Capacity)
-	}
-	if err := checkRegionSize(c.RegionSize, c.Capacity); err != nil {
+	c.Logger = cmp.Or(c.Logger, slog.Default())
+	c.RegionSize = cmp.Or(c.RegionSize, defaultRegionSize(max(c.Capacity, MinRegionSize)))
+	if err := checkCapacity(c.Capacity, c.RegionSize); err != nil {
 		return err
 	}
 	c.longest = cmp.Or(c.longest, maxAccess)
@@ -215,27 +208,25 @@ func (c *Config) ensureDefaults() error {
 		}
 		c.network = network
 	}
-	if c.Cores < 0 {
-		return fmt.Errorf("redytier: %d cores", c.Cores)
-	}
-	if c.ServerTimeout < 0 {
-		return fmt.Errorf("redytier: server timeout %v", c.ServerTimeout)
+	switch {
+	case c.Cores < 0:
+		return fmt.Errorf("redytier: Config.Cores %d, want 0 or more", c.Cores)
+	case c.ServerTimeout < 0:
+		return fmt.Errorf("redytier: Config.ServerTimeout %v, want 0 or more", c.ServerTimeout)
+	case c.Duration < 0 || c.Migration.Parallel < 0 || c.Migration.BytesPerSecond < 0:
+		return fmt.Errorf("redytier: Config.Duration %v, Migration %+v: want nothing negative", c.Duration, c.Migration)
 	}
 	c.ServerTimeout = cmp.Or(c.ServerTimeout, defaultServerTimeout)
 	c.suspicion = cmp.Or(c.suspicion, defaultSuspicion)
-	if c.Duration < 0 || c.Migration.Parallel < 0 || c.Migration.BytesPerSecond < 0 {
-		return fmt.Errorf("redytier: negative duration %v or migration %+v", c.Duration, c.Migration)
-	}
-	if err := c.SLO.check(); err != nil {
+	if err := c.SLO.check(); err != nil || c.Configuration == (Configuration{}) {
 		return err
 	}
-	if c.Configuration == (Configuration{}) {
-		return nil
-	}
-	if err := c.Configuration.Check(c.SLO.RecordSize); err != nil {
-		return err
-	}
-	return c.Tuning.Check(c.Configuration)
+	return c.allows(c.Configuration, c.SLO.RecordSize)
+}
+
+// allows returns an error if the cache cannot have a configuration.
+func (c *Config) allows(configuration Configuration, recordSize int) error {
+	return errors.Join(configuration.Check(recordSize), c.Tuning.Check(configuration))
 }
 
 // defaultRegionSize is the largest power of two up to DefaultRegionSize that is
@@ -245,12 +236,14 @@ func defaultRegionSize(capacity int64) int64 {
 	return min(max(size, MinRegionSize), DefaultRegionSize)
 }
 
-func checkRegionSize(size, capacity int64) error {
-	if size < MinRegionSize || size&(size-1) != 0 {
-		return fmt.Errorf("redytier: region size %d, want a power of two from %d", size, MinRegionSize)
-	}
-	if (capacity-1)/size >= maxRegions {
-		return fmt.Errorf("redytier: %d bytes in regions of %d: more than %d regions", capacity, size, maxRegions)
+func checkCapacity(capacity, regionSize int64) error {
+	switch {
+	case capacity < MinRegionSize || capacity > maxCapacity:
+		return fmt.Errorf("redytier: capacity %d, want %d to %d", capacity, MinRegionSize, maxCapacity)
+	case regionSize < MinRegionSize || regionSize&(regionSize-1) != 0:
+		return fmt.Errorf("redytier: region size %d, want a power of two from %d", regionSize, MinRegionSize)
+	case (capacity-1)/regionSize >= maxRegions:
+		return fmt.Errorf("redytier: %d bytes in regions of %d: more than %d regions", capacity, regionSize, maxRegions)
 	}
 	return nil
 }

@@ -94,18 +94,12 @@ func create(ctx context.Context, mgr Manager, cfg Config, m *managerv1.AllocateR
 		return nil, fmt.Errorf("the manager answers with cache %q and region size %d", m.CacheId, m.RegionSize)
 	}
 	cfg.RegionSize = int64(m.RegionSize)
-	if err := checkRegionSize(cfg.RegionSize, cfg.Capacity); err != nil {
+	if err := checkCapacity(cfg.Capacity, cfg.RegionSize); err != nil {
 		return nil, err
 	}
 	configuration := configurationOf(m.Configuration)
-	if err := configuration.Check(cfg.SLO.RecordSize); err != nil {
-		return nil, err
-	}
-	if err := cfg.Tuning.Check(configuration); err != nil {
-		return nil, err
-	}
 	need := newTable(cfg.Capacity, cfg.RegionSize, configuration).need(cfg.Capacity)
-	if err := checkGrants(m.Grants, need); err != nil {
+	if err := errors.Join(cfg.allows(configuration, cfg.SLO.RecordSize), checkGrants(m.Grants, need)); err != nil {
 		return nil, err
 	}
 	cfg.lease = time.Duration(m.LeaseMs) * time.Millisecond
@@ -138,7 +132,7 @@ func stillThere(ctx context.Context, mgr Manager, cache string) error {
 	if connect.CodeOf(err) != connect.CodeNotFound {
 		return nil // if the manager does not answer, the watcher asks again
 	}
-	return fmt.Errorf("its lease ended while it was created: %w", err)
+	return fmt.Errorf("the lease ended while the cache was created: %w", err)
 }
 
 // checkGrants checks that the manager's grants have as many regions as were requested.

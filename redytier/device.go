@@ -79,7 +79,7 @@ func (d *Device) Cache() *Cache { return d.cache }
 // that the ring has room for is a hole.
 func (d *Device) Start(tail int64) error {
 	if tail < 0 || tail > maxLog {
-		return fmt.Errorf("redytier: start at %d", tail)
+		return fmt.Errorf("redytier: start at %d, want 0 to %d", tail, int64(maxLog))
 	}
 	if d.cache.deleted.Load() {
 		return fmt.Errorf("redytier: start at %d: %w", tail, ErrDeleted)
@@ -143,7 +143,7 @@ func (d *Device) Begin() int64 { return d.begin.Load() }
 // log grows.
 func (d *Device) Truncate(begin int64) error {
 	if begin < 0 || begin > maxLog {
-		return fmt.Errorf("redytier: truncate to %d", begin)
+		return fmt.Errorf("redytier: truncate to %d, want 0 to %d", begin, int64(maxLog))
 	}
 	raise(&d.begin, begin)
 	return nil
@@ -184,7 +184,7 @@ func (d *Device) Close() error {
 	case errors.Is(err, ErrDeleted):
 		return nil
 	case connect.CodeOf(err) == connect.CodeUnavailable:
-		d.cache.log.Warn("the manager does not know that the cache is gone", "err", err)
+		d.cache.log.Warn("the manager does not answer: the cache ends with its lease", "err", err)
 		return nil
 	}
 	return err

@@ -1,6 +1,7 @@
 package redytier
 
 import (
+	"slices"
 	"sort"
 	"sync"
 	"sync/atomic"
@@ -60,7 +61,7 @@ func (h *holes) since(added uint64, x span) bool {
 		return true
 	}
 	for ; added < set.added; added++ {
-		if y := set.recent[added%recentHoles]; y.from < x.to && x.from < y.to {
+		if x.overlaps(set.recent[added%recentHoles]) {
 			return true
 		}
 	}
@@ -96,10 +97,8 @@ func (h *holes) add(x span, begin int64) {
 
 // fill begins a fill of x unless another one overlaps it. The caller holds mu.
 func (h *holes) fill(x span) bool {
-	for _, y := range h.fills {
-		if y.from < x.to && x.from < y.to {
-			return false
-		}
+	if slices.ContainsFunc(h.fills, x.overlaps) {
+		return false
 	}
 	h.fills = append(h.fills, x)
 	return true
@@ -110,13 +109,8 @@ func (h *holes) fill(x span) bool {
 func (h *holes) filled(x span, added uint64, ok bool) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for i, y := range h.fills {
-		if y == x {
-			last := len(h.fills) - 1
-			h.fills[i] = h.fills[last]
-			h.fills = h.fills[:last]
-			break
-		}
+	if i := slices.Index(h.fills, x); i >= 0 {
+		h.fills = slices.Delete(h.fills, i, i+1)
 	}
 	if !ok || h.since(added, x) {
 		return false
@@ -129,6 +123,8 @@ func (h *holes) filled(x span, added uint64, ok bool) bool {
 
 // span is the addresses from to to-1.
 type span struct{ from, to int64 }
+
+func (x span) overlaps(y span) bool { return y.from < x.to && x.from < y.to }
 
 // spans is a set of addresses, as ascending spans that neither overlap nor touch.
 // It is never changed: add and cut return another one.

@@ -12,22 +12,7 @@ var (
 )
 
 // lost implements observer: the log addresses stored there become holes.
-func (d *Device) lost(from, to int64) {
-	d.lose(span{from, to})
-}
-
-// restored implements observer. All log addresses stored there become holes again, including
-// those that were written since lost or are being written: the new memory holds none of them.
-//
-// No write is missed: one that reached the old memory had raised top before its session
-// read the cache's table, which lost changed earlier.
-func (d *Device) restored(from, to int64) {
-	d.lose(span{from, to})
-	offer(d.holes.ready)
-}
-
-// lose makes holes of the log addresses stored at cache addresses.
-func (d *Device) lose(at span) {
+func (d *Device) lost(at span) {
 	d.holes.mu.Lock()
 	defer d.holes.mu.Unlock()
 	begin := d.begin.Load()
@@ -37,14 +22,21 @@ func (d *Device) lose(at span) {
 	}
 }
 
+// restored implements observer. All log addresses stored there become holes again, including
+// those that were written since lost or are being written: the new memory holds none of them.
+//
+// No write is missed: one that reached the old memory had raised top before its session
+// read the cache's table, which lost changed earlier.
+func (d *Device) restored(at span) {
+	d.lost(at)
+	offer(d.holes.ready)
+}
+
 // unavailable returns the addresses without memory.
 func (c *Cache) unavailable() (none spans) {
 	t := c.table.Load()
-	for i := range t.regions {
-		if t.regions[i].endpoint == nil {
-			from, to := t.span(i)
-			none = none.add(span{from, to})
-		}
+	for _, i := range t.lost() {
+		none = none.add(t.span(i))
 	}
 	return none
 }

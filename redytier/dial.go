@@ -47,11 +47,11 @@ func (c *Cache) newSession(depth int, wrap int64) (*Session, error) {
 
 	ctx, cancel := clock.WithAwakeTimeout(context.Background(), controlTimeout, context.DeadlineExceeded)
 	defer cancel()
-	for _, l := range endpoints {
-		conn, err := s.dial(ctx, l, 0)
-		if err != nil && l.grant.lost.Load() == nil && c.hasEndpoint(l) { // not removed meanwhile
+	for _, e := range endpoints {
+		conn, err := s.dial(ctx, e, 0)
+		if err != nil && e.grant.lost.Load() == nil && c.hasEndpoint(e) { // not removed meanwhile
 			s.closed = true
-			return nil, errors.Join(&unreachable{l.grant, fmt.Errorf("redytier: new session of cache %s: %w", c.ID(), err)}, c.removeSession(s))
+			return nil, errors.Join(&unreachable{e.grant, fmt.Errorf("redytier: new session of cache %s: %w", c.ID(), err)}, c.removeSession(s))
 		}
 		if err == nil {
 			s.setConns(append(s.conns, conn))
@@ -73,12 +73,12 @@ type unreachable struct {
 func (e *unreachable) Unwrap() error { return e.error }
 
 // dial makes a connection of a generation for the session. Any goroutine may call it.
-func (s *Session) dial(ctx context.Context, l *endpoint, generation uint32) (*conn, error) {
+func (s *Session) dial(ctx context.Context, e *endpoint, generation uint32) (*conn, error) {
 	ctx, cancel := clock.WithAwakeTimeout(ctx, controlTimeout, context.DeadlineExceeded)
 	defer cancel()
-	c := &conn{session: s, endpoint: l, generation: generation}
+	c := &conn{session: s, endpoint: e, generation: generation}
 	if err := c.dial(ctx, len(s.ops)); err != nil {
-		return nil, errors.Join(fmt.Errorf("VM %s at %s: %w", l.grant.vm, l.grant.fabricAddr, err), c.close())
+		return nil, errors.Join(fmt.Errorf("VM %s at %s: %w", e.grant.vm, e.grant.fabricAddr, err), c.close())
 	}
 	return c, nil
 }

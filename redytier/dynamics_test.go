@@ -274,18 +274,18 @@ func TestLostRegionsComeBack(t *testing.T) {
 		c.kill(1)
 		failed := false
 		for !failed {
-			p.do(false, make([]byte, 8), span[0], func(c device.Completion) { failed = c.Err != nil })
+			p.do(false, make([]byte, 8), span.from, func(c device.Completion) { failed = c.Err != nil })
 			p.drain()
 		}
-		if e := <-events; e.Kind != VMLost || e.VM != "vm-1" || e.From != span[0] || e.To != span[1] {
+		if e := <-events; e.Kind != VMLost || e.VM != "vm-1" || e.From != span.from || e.To != span.to {
 			t.Errorf("event %+v", e)
 		}
 		if !recovered {
-			if e := <-events; e.Kind != DataLost || e.From != span[0] || e.To != span[1] {
+			if e := <-events; e.Kind != DataLost || e.From != span.from || e.To != span.to {
 				t.Errorf("event %+v", e)
 			}
 		}
-		if e := <-events; e.Kind != Restored || e.From != span[0] || e.To != span[1] || e.DataLost == recovered {
+		if e := <-events; e.Kind != Restored || e.From != span.from || e.To != span.to || e.DataLost == recovered {
 			t.Errorf("event %+v", e)
 		}
 		if err := cache.Err(); err != nil {
@@ -300,7 +300,7 @@ func TestLostRegionsComeBack(t *testing.T) {
 		p.drain()
 		for i, b := range got {
 			want := byte(0xee)
-			if int64(i) >= span[0] && int64(i) < span[1] {
+			if int64(i) >= span.from && int64(i) < span.to {
 				want = 0
 				if recovered {
 					want = byte(i)

@@ -440,7 +440,7 @@ func TestShrinkUnderRequests(t *testing.T) {
 		go func() { shrunk <- cache.Reshape(context.Background(), end, SLO{}) }()
 		until(t, func() bool { return cache.Capacity() == end })
 		if lent := cache.table.Load().regions[0].endpoint.grant.regions.Load(); lent != 16 {
-			t.Errorf("%+v: %d regions are lent with requests under way", configuration, lent)
+			t.Errorf("%+v: %d regions are lent while requests are pending", configuration, lent)
 		}
 		for _, p := range []*pump{flying, held, stopped} {
 			n := len(p.pending)

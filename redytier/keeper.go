@@ -24,9 +24,6 @@ type keeper struct {
 	notices map[string]time.Time // deadline of each VM that is reclaimed; guarded by mu
 }
 
-// stop waits until all tasks have ended. The cache's context must have ended.
-func (k *keeper) stop() { k.tasks.end() }
-
 // lost replaces the regions of a lost grant, however long that takes. Only its first attempt
 // preempts other operations: they would never finish if no memory is available.
 func (k *keeper) lost(g *grant) {
@@ -59,7 +56,7 @@ func (k *keeper) reclaimed(vm string, deadline time.Time) {
 		ctx, cancel := context.WithDeadline(c.ctx, deadline)
 		defer cancel()
 		k.retry(ctx, vm, func(ctx context.Context) error {
-			return c.inTurn(ctx, urgency{leaving, deadline, vm}, func(ctx context.Context) error { return c.migrate(ctx, []string{vm}, false) })
+			return c.inTurn(ctx, urgency{leaving, deadline, vm}, true, func(ctx context.Context) error { return c.migrate(ctx, []string{vm}, false) })
 		})
 	})
 }
@@ -95,9 +92,9 @@ func (k *keeper) checkTargets(grants []*managerv1.Grant, known map[string]time.T
 func (k *keeper) cheaper(vms []string) {
 	k.tasks.Go(func() {
 		c := k.cache
-		err := c.inTurn(c.ctx, urgency{}, func(ctx context.Context) error { return c.migrate(ctx, vms, true) })
+		err := c.inTurn(c.ctx, urgency{}, true, func(ctx context.Context) error { return c.migrate(ctx, vms, true) })
 		if err != nil && c.ctx.Err() == nil && !errors.Is(err, ErrDeleted) {
-			c.log.Info("cache stays although others are cheaper", "vms", vms, "err", err)
+			c.log.Info("not moved to cheaper VMs", "vms", vms, "err", err)
 		}
 	})
 }

@@ -27,28 +27,21 @@ func (c *Cache) connFailed(failed *conn, cause error) {
 	var stale []*conn
 	if failed.generation == s.generations[g] {
 		s.generations[g]++
-		s.inbox = slices.DeleteFunc(s.inbox, func(conn *conn) bool {
-			gone := conn.endpoint.grant == g
-			if gone {
-				stale, endpoints = append(stale, conn), append(endpoints, conn.endpoint)
-			}
-			return gone
-		})
+		stale = s.takeUnused(func(e *endpoint) bool { return e.grant == g })
 	}
 	c.mu.Unlock()
 	for _, conn := range stale {
-		if err := conn.close(); err != nil {
-			c.log.Warn("closing an unused connection", "vm", g.vm, "err", err)
-		}
+		endpoints = append(endpoints, conn.endpoint)
 	}
-	for _, l := range endpoints {
+	c.closeUnused(stale)
+	for _, e := range endpoints {
 		s.unsettled.Add(1)
 		g.unsettled.Add(1)
 		settled := sync.OnceFunc(func() {
 			g.unsettled.Add(-1)
 			s.unsettled.Done()
 		})
-		if !c.background.Go(func() { c.reconnect(s, l, cause, settled) }) {
+		if !c.background.Go(func() { c.reconnect(s, e, cause, settled) }) {
 			settled()
 		}
 	}
@@ -57,28 +50,28 @@ func (c *Cache) connFailed(failed *conn, cause error) {
 // reconnect replaces a session's failed connection if the session still needs it, or marks
 // the grant as lost. It tries again if the failure is inconclusive. It calls settled as soon
 // as failed requests can have no effect any more.
-func (c *Cache) reconnect(s *Session, l *endpoint, cause error, settled func()) {
+func (c *Cache) reconnect(s *Session, e *endpoint, cause error, settled func()) {
 	defer settled()
 	late := 0
-	for wait := firstPause; l.grant.lost.Load() == nil && c.needsConn(s, l); wait = min(2*wait, longPause) {
+	for wait := firstPause; e.grant.lost.Load() == nil && c.needsConn(s, e); wait = min(2*wait, longPause) {
 		ctx, cancel := clock.WithAwakeTimeout(c.ctx, reconnectTimeout, context.DeadlineExceeded)
-		err := c.deliver(ctx, s, l)
+		err := c.deliver(ctx, s, e)
 		cancel()
 		switch {
 		case err == nil:
-			c.log.Info("connected again", "vm", l.grant.vm, "after", cause)
+			c.log.Info("reconnected", "vm", e.grant.vm, "after", cause)
 			c.changed()
 			return
-		case c.ctx.Err() != nil || !c.hasEndpoint(l):
+		case c.ctx.Err() != nil || !c.hasEndpoint(e):
 			return
-		case !c.inconclusive(l.grant, err, &late):
-			c.lose(l.grant, errors.Join(cause, err))
+		case !c.inconclusive(e.grant, err, &late):
+			c.lose(e.grant, errors.Join(cause, err))
 			return
 		}
 		if errors.Is(err, ErrNoRoom) {
 			settled() // the server was asked, and has ended the earlier connections
 		}
-		c.log.Warn("not connected again", "vm", l.grant.vm, "after", cause, "again in", wait, "err", err)
+		c.log.Warn("reconnecting", "vm", e.grant.vm, "after", cause, "again in", wait, "err", err)
 		if !clock.Sleep(c.ctx, wait) {
 			return
 		}
@@ -86,11 +79,11 @@ func (c *Cache) reconnect(s *Session, l *endpoint, cause error, settled func()) 
 }
 
 // needsConn reports whether a session needs a connection to an endpoint.
-func (c *Cache) needsConn(s *Session, l *endpoint) bool {
+func (c *Cache) needsConn(s *Session, e *endpoint) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	_, open := c.sessions[s]
-	return open && slices.Contains(c.endpoints, l)
+	return open && slices.Contains(c.endpoints, e)
 }
 
 // reconnectTimeout bounds a server's answer when a session connects to it again, while this
@@ -120,12 +113,8 @@ var errLocal = errors.New("redytier: out of local resources")
 
 // isLocal reports whether an error is a lack of local resources.
 func isLocal(err error) bool {
-	for _, own := range []error{errLocal, syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.ENOBUFS, syscall.EADDRNOTAVAIL} {
-		if errors.Is(err, own) {
-			return true
-		}
-	}
-	return false
+	own := []error{errLocal, syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.ENOBUFS, syscall.EADDRNOTAVAIL}
+	return slices.ContainsFunc(own, func(e error) bool { return errors.Is(err, e) })
 }
 
 // A suspected server is asked every ServerTimeout for the time defaultSuspicion, and
@@ -147,7 +136,7 @@ func (c *Cache) checkSuspected(g *grant, reason error) {
 	looking := c.background.Go(func() {
 		defer g.suspected.Store(false)
 		late := 0
-		used := func(l *endpoint) bool { return l.grant == g }
+		used := func(e *endpoint) bool { return e.grant == g }
 		for since := time.Now(); g.lost.Load() == nil; {
 			c.mu.Lock()
 			holds := slices.ContainsFunc(c.endpoints, used)

@@ -190,7 +190,7 @@ func (m *managed) nothingLeft(t *testing.T) {
 // operation: it tells the manager at its end.
 func (m *managed) agree(t *testing.T, cache *Cache) {
 	t.Helper()
-	if err := cache.inTurn(t.Context(), urgency{}, func(context.Context) error { return nil }); err != nil {
+	if err := cache.inTurn(t.Context(), urgency{}, true, func(context.Context) error { return nil }); err != nil {
 		t.Fatal(err)
 	}
 	caches := m.known(t).GetCaches()

@@ -63,16 +63,6 @@ func (c *counters) add(t *tally) {
 	}
 }
 
-// merge adds the counters of a session that is closed.
-func (c *counters) merge(o *counters) {
-	c.reads.add(o.reads.load())
-	c.writes.add(o.writes.load())
-	c.bytesRead.add(o.bytesRead.load())
-	c.bytesWritten.add(o.bytesWritten.load())
-	c.errors.add(o.errors.load())
-	c.batches.add(o.batches.load())
-}
-
 // addTo adds the counters to m.
 func (c *counters) addTo(m *Metrics) {
 	m.Reads += c.reads.load()
@@ -86,16 +76,11 @@ func (c *counters) addTo(m *Metrics) {
 // Metrics returns the cache's counts; safe for concurrent use.
 func (c *Cache) Metrics() Metrics {
 	t := c.table.Load()
-	m := Metrics{Regions: len(t.regions), Panics: c.panics.Load()}
-	for i := range t.regions {
-		if t.regions[i].endpoint == nil {
-			m.LostRegions++
-		}
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	m.Sessions = len(c.sessions)
-	c.past.addTo(&m)
+	m := c.past
+	m.Regions, m.LostRegions = len(t.regions), len(t.lost())
+	m.Sessions, m.Panics = len(c.sessions), c.panics.Load()
 	for s := range c.sessions {
 		s.counts.addTo(&m)
 	}

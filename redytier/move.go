@@ -40,10 +40,10 @@ type place struct {
 // assign returns places for regions 0 to n-1 in the grants of endpoints, in order.
 func assign(n int, endpoints []*endpoint) []place {
 	var places []place
-	for _, l := range endpoints {
-		for i := range l.grant.tokens {
+	for _, e := range endpoints {
+		for i := range e.grant.tokens {
 			if len(places) < n {
-				places = append(places, place{region: len(places), endpoint: l, index: uint32(i)})
+				places = append(places, place{region: len(places), endpoint: e, index: uint32(i)})
 			}
 		}
 	}
@@ -61,8 +61,8 @@ func assignTo(regions []int, endpoints []*endpoint) []place {
 
 // moves holds the progress of regions that move, for Regions.
 type moves struct {
-	mu    sync.Mutex        // guards under
-	under map[int]*progress // moving regions, by number
+	mu      sync.Mutex        // guards regions
+	regions map[int]*progress // those that move, by number
 }
 
 // moveStats is how much has moved away from VMs, and how long that took. The manager's
@@ -80,22 +80,22 @@ type progress struct {
 func (m *moves) set(region int, target string, copied int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.under == nil {
-		m.under = map[int]*progress{}
+	if m.regions == nil {
+		m.regions = map[int]*progress{}
 	}
-	m.under[region] = &progress{target, copied}
+	m.regions[region] = &progress{target, copied}
 }
 
 func (m *moves) end(region int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	delete(m.under, region)
+	delete(m.regions, region)
 }
 
 func (m *moves) describe(infos []RegionInfo) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for i, p := range m.under {
+	for i, p := range m.regions {
 		if i < len(infos) {
 			infos[i].Target, infos[i].Copied = p.target, p.copied
 		}
@@ -108,7 +108,7 @@ func (m *moves) describe(infos []RegionInfo) {
 // its server is lost. The handling of reclaimed and lost VMs comes first; Migrate then
 // continues.
 func (c *Cache) Migrate(ctx context.Context, vms ...string) error {
-	err := c.requested(ctx, func(ctx context.Context) error { return c.migrate(ctx, vms, false) })
+	err := c.inTurn(ctx, urgency{}, !c.cfg.RefuseBusy, func(ctx context.Context) error { return c.migrate(ctx, vms, false) })
 	if err != nil {
 		return fmt.Errorf("redytier: migrate from VM %s: %w", strings.Join(vms, ", "), err)
 	}
@@ -189,7 +189,7 @@ func (c *Cache) reallocate(ctx context.Context, req *managerv1.ReallocateRequest
 	if req.Slo != nil {
 		record = int(req.Slo.RecordSize)
 	}
-	if err := errors.Join(configuration.Check(record), c.cfg.Tuning.Check(configuration)); err != nil {
+	if err := c.cfg.allows(configuration, record); err != nil {
 		return nil, configuration, err
 	}
 	regions := req.Regions
@@ -307,7 +307,8 @@ func (c *Cache) copyRegion(ctx context.Context, p place, from *region) (copied b
 			r.state = Copying
 		}
 	})
-	if err = c.pull(ctx, p, from); err == nil {
+	err = p.endpoint.grant.whileAlive(ctx, func(ctx context.Context) error { return c.pull(ctx, p, from) })
+	if err == nil {
 		return true, nil
 	}
 	source := from.endpoint.grant
@@ -323,13 +324,13 @@ func (c *Cache) copyRegion(ctx context.Context, p place, from *region) (copied b
 	return false, err
 }
 
-func (c *Cache) pull(ctx context.Context, p place, from *region) error {
-	target := p.endpoint.grant
-	return target.whileAlive(ctx, func(ctx context.Context) error { return c.pullFrom(ctx, p, from) })
-}
-
-func (c *Cache) pullFrom(ctx context.Context, p place, from *region) error {
+func (c *Cache) pull(ctx context.Context, p place, from *region) (err error) {
 	source, target := from.endpoint.grant, p.endpoint.grant
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("VM %s pulls region %d from VM %s: %w", target.vm, p.region, source.vm, err)
+		}
+	}()
 	token := source.tokens[from.index]
 	stream, err := target.control().Pull(ctx, connect.NewRequest(&serverv1.PullRequest{
 		CacheId: target.cache, Grant: target.id, Ticket: target.ticket[:],
@@ -339,7 +340,7 @@ func (c *Cache) pullFrom(ctx context.Context, p place, from *region) error {
 		Net:            c.cfg.network.At(source.distance).String(),
 	}))
 	if err != nil {
-		return fmt.Errorf("VM %s pulls region %d from VM %s: %w", target.vm, p.region, source.vm, err)
+		return err
 	}
 	copied := int64(0)
 	for stream.Receive() {
@@ -350,10 +351,7 @@ func (c *Cache) pullFrom(ctx context.Context, p place, from *region) error {
 	if err == nil && copied != c.RegionSize() {
 		err = fmt.Errorf("%d of %d bytes copied", copied, c.RegionSize())
 	}
-	if err != nil {
-		return fmt.Errorf("VM %s pulls region %d from VM %s: %w", target.vm, p.region, source.vm, err)
-	}
-	return nil
+	return err
 }
 
 // dropIdleGrants returns grants without regions to their servers, and settles the table with
@@ -363,9 +361,9 @@ func (c *Cache) dropIdleGrants(ctx context.Context) error {
 	defer cancel()
 	t := c.table.Load()
 	var idle []*endpoint
-	for _, l := range t.endpoints {
-		if !slices.ContainsFunc(t.regions, func(r region) bool { return r.endpoint == l || r.mirror == l }) {
-			idle = append(idle, l)
+	for _, e := range t.endpoints {
+		if !slices.ContainsFunc(t.regions, func(r region) bool { return r.endpoint == e || r.mirror == e }) {
+			idle = append(idle, e)
 		}
 	}
 	// Twice: until no session reads there (A42), and until none is connected.
@@ -374,16 +372,16 @@ func (c *Cache) dropIdleGrants(ctx context.Context) error {
 	}
 	c.removeEndpoints(idle)
 	stay := t.grants()
-	for _, l := range idle {
-		if !slices.Contains(stay, l.grant) && !slices.Contains(c.leaving, l.grant) {
-			c.leaving = append(c.leaving, l.grant)
+	for _, e := range idle {
+		if !slices.Contains(stay, e.grant) && !slices.Contains(c.leaving, e.grant) {
+			c.leaving = append(c.leaving, e.grant)
 		}
 	}
 	if err := c.quiesce(ctx); err != nil {
 		return err
 	}
 	if err := disconnectAll(ctx, c.leaving); err != nil {
-		c.log.Warn("a server keeps regions that the cache does not use", "err", err)
+		c.log.Warn("returning unused regions to the servers", "err", err)
 	}
 	c.leaving = nil
 	c.settle(ctx)
@@ -399,7 +397,7 @@ func (c *Cache) settle(ctx context.Context) {
 	err := c.settleAs(context.WithoutCancel(ctx), c.Configuration())
 	c.unsettled.Store(err != nil)
 	if err != nil {
-		c.log.Warn("the manager does not know what the cache consists of", "err", err)
+		c.log.Warn("settling the cache with the manager", "err", err)
 	}
 }
 

@@ -94,13 +94,13 @@ func (n *slowNet) arrive(t *testing.T) error {
 	if err == nil {
 		err = q.Submit()
 	}
-	for under := len(q.late); err == nil && under > 0; {
+	for left := len(q.late); err == nil && left > 0; {
 		var done [16]fabric.Completion
 		got := q.Poll(done[:])
 		for _, c := range done[:got] {
 			if c.Op == fabric.OpWrite {
 				err = c.Err
-				under--
+				left--
 			}
 		}
 		if err == nil && got == 0 {

@@ -63,9 +63,9 @@ func (c *Cache) forgotten(id string) {
 		return
 	}
 	c.known.gone = true
-	for _, l := range c.endpoints {
-		if !slices.Contains(c.known.former, l.grant) {
-			c.known.former = append(c.known.former, l.grant)
+	for _, e := range c.endpoints {
+		if !slices.Contains(c.known.former, e.grant) {
+			c.known.former = append(c.known.former, e.grant)
 		}
 	}
 	former := slices.Clone(c.known.former)
@@ -112,11 +112,11 @@ func (c *Cache) recreate(ctx context.Context) (_ []*endpoint, err error) {
 		}
 	}()
 	configuration := configurationOf(m.Configuration)
-	if err := errors.Join(configuration.Check(c.slo.RecordSize), c.cfg.Tuning.Check(configuration), checkGrants(m.Grants, len(t.regions))); err != nil {
+	if err := errors.Join(c.cfg.allows(configuration, c.slo.RecordSize), checkGrants(m.Grants, len(t.regions))); err != nil {
 		return nil, err
 	}
 	if m.CacheId == "" || m.RegionSize != uint64(t.regionSize()) {
-		return nil, fmt.Errorf("manager answers with cache %q, region size %d, want %d", m.CacheId, m.RegionSize, t.regionSize())
+		return nil, fmt.Errorf("the manager answers with cache %q and region size %d, want %d", m.CacheId, m.RegionSize, t.regionSize())
 	}
 	if grants, err = connectGrants(ctx, m.CacheId, &c.cfg, m.Grants, configuration, len(t.regions)); err != nil {
 		return nil, err

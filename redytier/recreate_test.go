@@ -219,8 +219,8 @@ func TestOverIsOver(t *testing.T) {
 	m.forget(t, id)
 	m.expect(t, CacheDeleted)
 	m.expect(t, DataLost)
-	cache.keeper.stop() // the keeper ends although the cache exists
-	if err := cache.inTurn(t.Context(), urgency{}, func(context.Context) error { return nil }); err != nil || cache.Err() == nil || cache.ID() != id {
+	cache.keeper.tasks.end() // the keeper ends although the cache exists
+	if err := cache.inTurn(t.Context(), urgency{}, true, func(context.Context) error { return nil }); err != nil || cache.Err() == nil || cache.ID() != id {
 		t.Errorf("cache %s: %v, %v", cache.ID(), cache.Err(), err)
 	}
 }

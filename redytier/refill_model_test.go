@@ -50,12 +50,12 @@ type ringModel struct {
 	behind []byte // the contents of the next tier: writes that have ended
 	// Pages are written once, or twice: first with zeros in their second half, then
 	// completely.
-	next   int          // page to write next
-	half   map[int]bool // pages to be written again
-	under  map[uint64]*ringOp
-	tag    uint64
-	ticket *device.Hole // a hole, to be refilled with piece
-	piece  []byte
+	next    int          // page to write next
+	half    map[int]bool // pages to be written again
+	pending map[uint64]*ringOp
+	tag     uint64
+	ticket  *device.Hole // a hole, to be refilled with piece
+	piece   []byte
 }
 
 // ringOp is a pending operation.
@@ -69,7 +69,7 @@ type ringOp struct {
 
 func newRingModel(t *testing.T, seed uint64) *ringModel {
 	m := &ringModel{
-		t: t, r: rand.New(rand.NewPCG(seed, 12)), half: map[int]bool{}, under: map[uint64]*ringOp{},
+		t: t, r: rand.New(rand.NewPCG(seed, 12)), half: map[int]bool{}, pending: map[uint64]*ringOp{},
 	}
 	m.memory = &ringMemory{r: m.r, bytes: make([]byte, ringSize), cuts: 3 + m.r.IntN(60)}
 	m.log = make([]byte, 400*ringPage)
@@ -119,7 +119,7 @@ func (m *ringModel) step() {
 // settled is the first address that is being written, or half written.
 func (m *ringModel) settled() int64 {
 	page := m.next
-	for _, op := range m.under {
+	for _, op := range m.pending {
 		if op.kind == opWrite {
 			page = min(page, op.page)
 		}
@@ -188,7 +188,7 @@ func (m *ringModel) do(op *ringOp, start func() error) bool {
 	m.tag++
 	switch err := start(); {
 	case err == nil:
-		m.under[m.tag] = op
+		m.pending[m.tag] = op
 	case errors.Is(err, device.ErrQueueFull):
 		return false
 	default:
@@ -200,11 +200,11 @@ func (m *ringModel) do(op *ringOp, start func() error) bool {
 func (m *ringModel) poll(q *deviceQueue) {
 	var done [3]device.Completion
 	for _, c := range done[:q.Poll(done[:])] {
-		op := m.under[c.Tag]
+		op := m.pending[c.Tag]
 		if op == nil {
 			m.t.Fatalf("completion %+v of nothing", c)
 		}
-		delete(m.under, c.Tag)
+		delete(m.pending, c.Tag)
 		if c.Err == nil && c.N != len(op.buf) {
 			m.t.Fatalf("completion %+v of %d bytes", c, len(op.buf))
 		}
@@ -241,7 +241,7 @@ func (m *ringModel) lose() {
 	if !m.memory.gone.overlap(at) {
 		m.memory.lose(at)
 		if m.r.IntN(2) == 0 { // otherwise the device finds the hole itself
-			m.d.lost(at.from, at.to)
+			m.d.lost(at)
 		}
 	}
 }
@@ -249,7 +249,7 @@ func (m *ringModel) lose() {
 func (m *ringModel) restore() {
 	if len(m.memory.gone) > 0 {
 		at := m.memory.gone[m.r.IntN(len(m.memory.gone))]
-		m.d.restored(at.from, at.to)
+		m.d.restored(at)
 		m.memory.restore(at)
 	}
 }
@@ -261,7 +261,7 @@ func (m *ringModel) finish() {
 		m.restore()
 	}
 	drain := func() {
-		for len(m.under) > 0 {
+		for len(m.pending) > 0 {
 			for _, q := range m.queues {
 				m.poll(q)
 			}
@@ -332,11 +332,11 @@ func (m *ringMemory) restore(at span) {
 
 // ringSession accesses a ringMemory some time after the call.
 type ringSession struct {
-	memory *ringMemory
-	depth  int
-	ops    []*ringAccess
-	under  int
-	done   []device.Completion
+	memory  *ringMemory
+	depth   int
+	ops     []*ringAccess
+	pending int
+	done    []device.Completion
 }
 
 // ringAccess is one operation. Its region's memory may be replaced between the call and the
@@ -358,11 +358,11 @@ func (s *ringSession) Write(src []byte, addr int64, tag uint64) error {
 }
 
 func (s *ringSession) start(a *ringAccess) error {
-	if s.under == s.depth || s.memory.rarely(50) {
+	if s.pending == s.depth || s.memory.rarely(50) {
 		return device.ErrQueueFull
 	}
 	a.lives = s.memory.lives
-	s.under++
+	s.pending++
 	s.ops = append(s.ops, a)
 	return nil
 }
@@ -405,7 +405,7 @@ func (s *ringSession) Poll(done []device.Completion) int {
 		s.done = s.done[1:]
 		n++
 	}
-	s.under -= n
+	s.pending -= n
 	return n
 }
 
@@ -414,7 +414,7 @@ func (s *ringSession) Wait(context.Context) error { return nil }
 func (s *ringSession) Close() error { return nil }
 
 func (s *ringSession) close(poll func()) error {
-	for s.under > 0 {
+	for s.pending > 0 {
 		poll()
 	}
 	return nil

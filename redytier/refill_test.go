@@ -126,7 +126,7 @@ func (d *shaky) lose(at span) {
 	d.mu.Lock()
 	d.gone = d.gone.add(at)
 	d.mu.Unlock()
-	d.lost(at.from, at.to)
+	d.lost(at)
 }
 
 // restore replaces lost memory with zeros.
@@ -136,7 +136,7 @@ func (d *shaky) restore(t *testing.T, s *Session, at span) {
 			t.Error(c.Err)
 		}
 	})
-	d.restored(at.from, at.to)
+	d.restored(at)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.gone = d.gone.cut(at)

@@ -125,7 +125,7 @@ func (c *Cache) populateAll(ctx context.Context) error {
 // fillFrom fills a new cache with the bytes that read returns.
 func (c *Cache) fillFrom(ctx context.Context, read func(ctx context.Context, dst []byte, addr int64) error) error {
 	filled := 0
-	return c.inTurn(ctx, urgency{}, func(ctx context.Context) error {
+	return c.inTurn(ctx, urgency{}, true, func(ctx context.Context) error {
 		var places []place
 		for i, r := range c.table.Load().regions {
 			if r.endpoint == nil {
@@ -158,10 +158,10 @@ func (c *Cache) populate(ctx context.Context, places []place, read func(ctx cont
 			}
 			writers[g] = p
 		}
-		from, to := t.span(at.region)
-		err := p.fill(ctx, at.index, 0, to-from, func(dst []byte, at int64) error { return read(ctx, dst, from+at) })
+		x := t.span(at.region)
+		err := p.fill(ctx, at.index, 0, x.to-x.from, func(dst []byte, at int64) error { return read(ctx, dst, x.from+at) })
 		if err != nil {
-			return filled, fmt.Errorf("populate [%d, %d) on VM %s: %w", from, to, g.vm, err)
+			return filled, fmt.Errorf("populate [%d, %d) on VM %s: %w", x.from, x.to, g.vm, err)
 		}
 	}
 	return len(places), nil

@@ -50,7 +50,7 @@ func TestFile(t *testing.T) {
 		// One region on the VM that dies is written, so its bytes are lost.
 		table := cache.table.Load()
 		regions := table.on(table.grants()[1])
-		from, to := table.span(regions[2])
+		from, to := table.span(regions[2]).from, table.span(regions[2]).to
 		p.do(true, []byte("mine"), from+10, func(c device.Completion) {
 			if c.Err != nil {
 				t.Error(c.Err)

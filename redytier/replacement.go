@@ -17,7 +17,7 @@ func (c *Cache) replaceLost(ctx context.Context, lost *grant, u urgency) error {
 		if err := c.reportDataLoss(ctx); err != nil {
 			return err
 		}
-		err := c.inTurn(ctx, u, func(ctx context.Context) (err error) {
+		err := c.inTurn(ctx, u, true, func(ctx context.Context) (err error) {
 			rest, err = c.replaceReported(ctx, lost)
 			return err
 		})
@@ -32,8 +32,8 @@ func (c *Cache) replaceLost(ctx context.Context, lost *grant, u urgency) error {
 func (c *Cache) reportDataLoss(ctx context.Context) error {
 	t := c.table.Load()
 	var regions []int
-	for i := range t.regions {
-		if r := &t.regions[i]; r.endpoint == nil && !r.lossReported && !c.hasCopy(r) {
+	for _, i := range t.lost() {
+		if r := &t.regions[i]; !r.lossReported && !c.hasCopy(r) {
 			regions = append(regions, i)
 		}
 	}
@@ -62,12 +62,10 @@ func (c *Cache) reportDataLoss(ctx context.Context) error {
 func (c *Cache) replaceReported(ctx context.Context, lost *grant) (rest bool, err error) {
 	t := c.table.Load()
 	var regions []int
-	for i := range t.regions {
-		switch r := &t.regions[i]; {
-		case r.endpoint != nil:
-		case r.lossReported || c.hasCopy(r):
+	for _, i := range t.lost() {
+		if r := &t.regions[i]; r.lossReported || c.hasCopy(r) {
 			regions = append(regions, i)
-		default:
+		} else {
 			rest = true
 		}
 	}

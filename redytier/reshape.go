@@ -24,19 +24,14 @@ var ErrFixed = errors.New("redytier: the cache of a device keeps its capacity an
 // under a [Device] it returns [ErrFixed]. It may wait for callbacks, so it must not be
 // called from one.
 func (c *Cache) Reshape(ctx context.Context, capacity int64, slo SLO) error {
-	if capacity < MinRegionSize || capacity > maxCapacity {
-		return fmt.Errorf("redytier: reshape: capacity %d, want %d to %d", capacity, MinRegionSize, maxCapacity)
+	err := errors.Join(checkCapacity(capacity, c.RegionSize()), slo.check())
+	if err == nil && c.observing() != nil {
+		err = ErrFixed
 	}
-	if err := checkRegionSize(c.RegionSize(), capacity); err != nil {
-		return fmt.Errorf("redytier: reshape: %w", err)
+	if err == nil {
+		err = c.inTurn(ctx, urgency{}, !c.cfg.RefuseBusy, func(ctx context.Context) error { return c.reshape(ctx, capacity, slo) })
 	}
-	if err := slo.check(); err != nil {
-		return fmt.Errorf("redytier: reshape: %w", err)
-	}
-	if c.observing() != nil {
-		return fmt.Errorf("redytier: reshape: %w", ErrFixed)
-	}
-	if err := c.requested(ctx, func(ctx context.Context) error { return c.reshape(ctx, capacity, slo) }); err != nil {
+	if err != nil {
 		return fmt.Errorf("redytier: reshape to %d bytes: %w", capacity, err)
 	}
 	return nil
@@ -66,7 +61,7 @@ func (c *Cache) shrink(ctx context.Context, capacity int64) error {
 	c.update(func(t *table) { t.resize(t.need(capacity), capacity) })
 	if err := c.dropIdleGrants(ctx); err != nil {
 		// The capacity has changed; the memory is returned next time.
-		c.log.Warn("memory that was cut off is not returned yet", "err", err)
+		c.log.Warn("returning memory after shrinking", "err", err)
 		return nil
 	}
 	c.releaseUnused(ctx)
@@ -89,7 +84,7 @@ func (c *Cache) releaseUnused(ctx context.Context) {
 			continue
 		}
 		if err := g.release(ctx, keep); err != nil {
-			c.log.Warn("a server keeps regions that were cut off", "err", err)
+			c.log.Warn("returning regions after shrinking", "err", err)
 			continue
 		}
 		released = true
@@ -142,9 +137,9 @@ func (c *Cache) grow(ctx context.Context, capacity int64) error {
 
 // alive returns an error if the memory of an endpoint is lost.
 func alive(endpoints []*endpoint) error {
-	for _, l := range endpoints {
-		if cause := l.grant.lost.Load(); cause != nil {
-			return unavailable(l.grant, *cause)
+	for _, e := range endpoints {
+		if cause := e.grant.lost.Load(); cause != nil {
+			return unavailable(e.grant, *cause)
 		}
 	}
 	return nil
@@ -212,7 +207,7 @@ func (c *Cache) moveTo(ctx context.Context, endpoints []*endpoint, capacity int6
 		c.log.Warn("ending the client threads of the former configuration", "err", err)
 	}
 	if err := c.dropIdleGrants(ctx); err != nil {
-		c.log.Warn("the former VMs are not returned yet", "err", err)
+		c.log.Warn("returning the former VMs", "err", err)
 	}
 	return nil
 }
@@ -248,7 +243,7 @@ func (c *Cache) Reconfigure(ctx context.Context, configuration Configuration) er
 	if err := c.cfg.Tuning.Check(configuration); err != nil {
 		return err
 	}
-	err := c.requested(ctx, func(ctx context.Context) error { return c.reconfigure(ctx, configuration) })
+	err := c.inTurn(ctx, urgency{}, !c.cfg.RefuseBusy, func(ctx context.Context) error { return c.reconfigure(ctx, configuration) })
 	if err != nil {
 		return fmt.Errorf("redytier: reconfigure to %+v: %w", configuration, err)
 	}
@@ -287,9 +282,9 @@ func (c *Cache) reconfigure(ctx context.Context, configuration Configuration) er
 	instead := map[*grant]*endpoint{}
 	var endpoints []*endpoint
 	for _, g := range t.grants() {
-		l := newEndpoint(g, configuration)
-		instead[g] = l
-		endpoints = append(endpoints, l)
+		e := newEndpoint(g, configuration)
+		instead[g] = e
+		endpoints = append(endpoints, e)
 	}
 	next, err := c.clients.newThreads(configuration)
 	if err == nil {
@@ -312,11 +307,11 @@ func (c *Cache) reconfigure(ctx context.Context, configuration Configuration) er
 		c.log.Warn("ending the client threads of the former configuration", "err", err)
 	}
 	if err := c.dropIdleGrants(ctx); err != nil {
-		c.log.Warn("connections of the former configuration are still open", "err", err)
+		c.log.Warn("closing connections of the former configuration", "err", err)
 		return nil
 	}
 	if err := c.configureAll(ctx, configuration); err != nil {
-		c.log.Warn("a server keeps threads that are not needed", "err", err)
+		c.log.Warn("ending server threads of the former configuration", "err", err)
 	}
 	return nil
 }

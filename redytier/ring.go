@@ -43,23 +43,23 @@ type ring struct {
 
 // entry is one request, or a fragment, in a batch.
 type entry struct {
-	op     uint32
-	mirror bool
-	last   bool // fragment of its request
-	over   bool // settled
-	n      int
-	dst    []byte // of a read
+	op      uint32
+	mirror  bool
+	last    bool // fragment of its request
+	settled bool
+	n       int
+	dst     []byte // of a read
 }
 
 // newRing allocates both rings of a connection.
-func newRing(p fabric.Provider, l *endpoint, waiting int) (*ring, error) {
+func newRing(p fabric.Provider, e *endpoint, waiting int) (*ring, error) {
 	r := &ring{
-		batch: l.fill, depth: l.depth, slot: redywire.SlotSize(l.batch),
+		batch: e.fill, depth: e.depth, slot: redywire.SlotSize(e.batch),
 		waiting: newFIFO[request](waiting),
-		entries: make([][]entry, l.depth),
+		entries: make([][]entry, e.depth),
 	}
 	for i := range r.entries {
-		r.entries[i] = make([]entry, 0, l.fill)
+		r.entries[i] = make([]entry, 0, e.fill)
 	}
 	var err error
 	if r.staging, err = p.Alloc(r.size()); err != nil {
@@ -75,15 +75,15 @@ func (r *ring) size() int { return r.slot * r.depth }
 
 func (r *ring) close() error { return errors.Join(r.staging.Close(), r.responses.Close()) }
 
-func (r *ring) busy() bool { return r.waiting.len() > 0 || r.underWay() }
+func (r *ring) busy() bool { return r.waiting.len() > 0 || r.pending() }
 
-// underWay reports whether a batch is pending.
-func (r *ring) underWay() bool { return r.sent > min(r.taken, r.answered) }
+// pending reports whether a batch is pending.
+func (r *ring) pending() bool { return r.sent > min(r.taken, r.answered) }
 
 // send fills free slots with waiting requests, rings the doorbell and returns the number of
 // batches sent.
 func (r *ring) send(qp fabric.QueuePair, beat uint64) (int, error) {
-	if !r.underWay() {
+	if !r.pending() {
 		r.beat, r.quiet = beat, 0
 	}
 	before := r.sent
@@ -181,7 +181,7 @@ func (r *ring) answer(c *conn) error {
 			return fmt.Errorf("%w: %d bytes read where %d were asked for", redywire.ErrMalformed, len(p.Payload), len(e.dst))
 		}
 		copy(e.dst, p.Payload)
-		e.over = true
+		e.settled = true
 		if e.last {
 			r.settled++
 		}
@@ -198,7 +198,7 @@ func (r *ring) silent(beat uint64) bool {
 		return false
 	}
 	r.beat = beat
-	if !r.underWay() {
+	if !r.pending() {
 		return false
 	}
 	r.quiet++
@@ -210,7 +210,7 @@ func (r *ring) abandon(c *conn) {
 	for r.answered < r.sent {
 		r.answered++
 		for _, e := range r.entries[r.answered%uint64(r.depth)] {
-			if !e.over {
+			if !e.settled {
 				c.finish(e.op, e.mirror, e.n, c.err)
 			}
 		}

@@ -122,23 +122,23 @@ func (s *Session) admit(buf []byte, addr int64, write bool, tag uint64) error {
 	if len(s.free) == 0 || s.stopped {
 		return device.ErrQueueFull
 	}
-	slot := s.free[len(s.free)-1]
+	index := s.free[len(s.free)-1]
 	s.free = s.free[:len(s.free)-1]
-	o := &s.ops[slot]
+	o := &s.ops[index]
 	o.tag, o.n, o.left, o.write = tag, len(buf), len(buf), write
 	s.pending++
 	if n == 0 {
-		s.ready.push(slot)
+		s.ready.push(index)
 		return nil
 	}
 	// Fast path: a request to one region that is not held back.
 	at := addr & t.mask
 	if i := addr >> t.shift; i < int64(len(s.queues)) && at+n <= t.mask+1 && n <= s.longest && (s.wrap == 0 || addr <= s.wrap-n) {
-		if q := &s.queues[i]; !q.slow(write) && q.conn.access(slot, write, buf, q, at) {
+		if q := &s.queues[i]; !q.slow(write) && q.conn.access(index, write, buf, q, at) {
 			return nil
 		}
 	}
-	s.issue(piece{op: slot, write: write, buf: buf, addr: addr})
+	s.issue(piece{op: index, write: write, buf: buf, addr: addr})
 	return nil
 }
 
@@ -180,13 +180,13 @@ func (s *Session) issue(p piece) {
 }
 
 // finish settles n bytes of an operation. After the last byte it is ready to be polled.
-func (s *Session) finish(slot uint32, n int, err error) {
-	o := &s.ops[slot]
+func (s *Session) finish(index uint32, n int, err error) {
+	o := &s.ops[index]
 	if err != nil && !o.failed {
-		o.failed, s.errs[slot] = true, err
+		o.failed, s.errs[index] = true, err
 	}
 	if o.left -= n; o.left == 0 {
-		s.ready.push(slot)
+		s.ready.push(index)
 	}
 }
 
@@ -274,15 +274,15 @@ func (s *Session) drain(done []device.Completion) int {
 	}
 	var sum tally
 	for i := range done[:n] {
-		slot := s.ready.pop()
-		o, c := &s.ops[slot], &done[i]
+		index := s.ready.pop()
+		o, c := &s.ops[index], &done[i]
 		c.Tag, c.N, c.Err, c.Event, c.Tier = o.tag, o.n, nil, device.Done, 0
 		if o.failed {
-			c.N, c.Err = 0, s.errs[slot]
-			o.failed, s.errs[slot] = false, nil
+			c.N, c.Err = 0, s.errs[index]
+			o.failed, s.errs[index] = false, nil
 		}
 		sum.add(o.write, o.n, c.Err)
-		s.free = append(s.free, slot)
+		s.free = append(s.free, index)
 	}
 	s.counts.add(&sum)
 	if s.pending -= n; s.pending == 0 {

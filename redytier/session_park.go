@@ -50,18 +50,13 @@ func newParker(conns []*conn) *parker {
 	for _, c := range conns {
 		start, done := make(chan context.Context), make(chan struct{}, 1)
 		p.start, p.done = append(p.start, start), append(p.done, done)
-		p.running.Add(1)
-		go func() {
-			defer p.running.Done()
+		p.running.Go(func() {
 			for ctx := range start {
 				_ = c.qp.Wait(ctx) // the session's next step finds out why it ended
-				select {
-				case p.woken <- struct{}{}:
-				default:
-				}
+				offer(p.woken)
 				done <- struct{}{}
 			}
-		}()
+		})
 	}
 	return p
 }

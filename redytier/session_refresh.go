@@ -89,13 +89,13 @@ func (s *Session) connOver(r *region) *conn {
 }
 
 // connOf returns the session's connection to an endpoint.
-func (s *Session) connOf(l *endpoint) *conn {
+func (s *Session) connOf(e *endpoint) *conn {
 	for _, conn := range s.conns {
-		if conn.endpoint == l {
+		if conn.endpoint == e {
 			return conn
 		}
 	}
-	return &conn{session: s, endpoint: l, err: unavailable(l.grant, errNoConnection)}
+	return &conn{session: s, endpoint: e, err: unavailable(e.grant, errNoConnection)}
 }
 
 var errNoConnection = errors.New("not connected")
@@ -112,16 +112,16 @@ func (s *Session) takeInbox() (endpoints []*endpoint) {
 		return endpoints
 	}
 	conns := slices.Clone(s.conns)
-	for _, fresh := range inbox {
-		i := slices.IndexFunc(conns, func(c *conn) bool { return c.endpoint == fresh.endpoint })
+	for _, arrived := range inbox {
+		i := slices.IndexFunc(conns, func(c *conn) bool { return c.endpoint == arrived.endpoint })
 		switch {
 		case i < 0:
-			conns = append(conns, fresh)
+			conns = append(conns, arrived)
 		case conns[i].err != nil:
 			_ = conns[i].close() // its queue pair is closed already
-			conns[i] = fresh
+			conns[i] = arrived
 		default: // it did not fail
-			_ = fresh.close()
+			_ = arrived.close()
 		}
 	}
 	s.setConns(conns)
@@ -159,7 +159,7 @@ func (c *Cache) removeSession(s *Session) error {
 	}
 	c.mu.Lock()
 	delete(c.sessions, s)
-	c.past.merge(&s.counts)
+	s.counts.addTo(&c.past)
 	conns := append(s.conns, s.inbox...)
 	s.inbox = nil
 	last := c.ended && len(c.sessions) == 0

@@ -112,7 +112,7 @@ func (p *pump) do(write bool, buf []byte, addr int64, check func(device.Completi
 // poll waits for completions. It returns false if the test has failed.
 func (p *pump) poll() bool {
 	if err := waitPatiently(p.s); err != nil {
-		p.t.Errorf("Wait with %d under way: %v", len(p.pending), err)
+		p.t.Errorf("Wait with %d pending: %v", len(p.pending), err)
 		return false
 	}
 	var done [8]device.Completion
@@ -124,7 +124,7 @@ func (p *pump) poll() bool {
 	for _, c := range done[:n] {
 		check := p.pending[c.Tag]
 		if check == nil {
-			p.t.Errorf("completion %+v of nothing under way", c)
+			p.t.Errorf("completion %+v of nothing pending", c)
 			return false
 		}
 		delete(p.pending, c.Tag)
@@ -298,7 +298,7 @@ func TestServerDies(t *testing.T) {
 		cache := c.create(t, cfg)
 		table := cache.table.Load()
 		lost := table.on(table.grants()[0])
-		from, to := table.spans(lost)[0][0], table.spans(lost)[0][1]
+		from, to := table.spans(lost)[0].from, table.spans(lost)[0].to
 		// Each session has every third stripe, and so some on every VM.
 		const sessions, stripe = 3, 24_000
 		var pumps [sessions]*pump

@@ -85,36 +85,36 @@ func (t *table) need(capacity int64) int { return int((capacity-1)>>t.shift) + 1
 func (t *table) regionSize() int64 { return t.mask + 1 }
 
 // span returns the addresses of region i.
-func (t *table) span(i int) (from, to int64) {
-	from = int64(i) << t.shift
-	return from, min(from+t.regionSize(), t.capacity)
+func (t *table) span(i int) span {
+	from := int64(i) << t.shift
+	return span{from, min(from+t.regionSize(), t.capacity)}
 }
 
 // spans joins the addresses of regions, in ascending order, into contiguous spans of one
 // epoch each.
-func (t *table) spans(regions []int) (runs [][2]int64) {
+func (t *table) spans(regions []int) (runs []span) {
 	for _, i := range regions {
-		from, to := t.span(i)
-		if n := len(runs); n > 0 && runs[n-1][1] == from && t.regions[i-1].epoch == t.regions[i].epoch {
-			runs[n-1][1] = to
+		x := t.span(i)
+		if n := len(runs); n > 0 && runs[n-1].to == x.from && t.regions[i-1].epoch == t.regions[i].epoch {
+			runs[n-1].to = x.to
 		} else {
-			runs = append(runs, [2]int64{from, to})
+			runs = append(runs, x)
 		}
 	}
 	return runs
 }
 
 // event sets the addresses and the epoch of an event.
-func (t *table) event(e Event, span [2]int64) Event {
-	e.From, e.To = span[0], span[1]
-	e.Epoch = t.regions[span[0]>>t.shift].epoch
+func (t *table) event(e Event, at span) Event {
+	e.From, e.To = at.from, at.to
+	e.Epoch = t.regions[at.from>>t.shift].epoch
 	return e
 }
 
 // on lists the regions on a grant.
 func (t *table) on(g *grant) (regions []int) {
 	for i := range t.regions {
-		if l := t.regions[i].endpoint; l != nil && l.grant == g {
+		if e := t.regions[i].endpoint; e != nil && e.grant == g {
 			regions = append(regions, i)
 		}
 	}
@@ -145,16 +145,21 @@ func (t *table) configure(c Configuration) {
 	}
 }
 
-// removeEndpoints removes endpoints from the table.
-func (t *table) removeEndpoints(gone []*endpoint) {
-	t.endpoints = slices.DeleteFunc(t.endpoints, func(l *endpoint) bool { return slices.Contains(gone, l) })
+// lost lists the regions that do not answer, in ascending order.
+func (t *table) lost() (regions []int) {
+	for i := range t.regions {
+		if t.regions[i].endpoint == nil {
+			regions = append(regions, i)
+		}
+	}
+	return regions
 }
 
 // grants lists the grants with regions, in the order of addresses.
 func (t *table) grants() (grants []*grant) {
 	for i := range t.regions {
-		if l := t.regions[i].endpoint; l != nil && !slices.Contains(grants, l.grant) {
-			grants = append(grants, l.grant)
+		if e := t.regions[i].endpoint; e != nil && !slices.Contains(grants, e.grant) {
+			grants = append(grants, e.grant)
 		}
 	}
 	return grants
@@ -181,7 +186,8 @@ func (c *Cache) Regions() []RegionInfo {
 	infos := make([]RegionInfo, len(t.regions))
 	for i := range t.regions {
 		r, info := &t.regions[i], &infos[i]
-		info.From, info.To = t.span(i)
+		at := t.span(i)
+		info.From, info.To = at.from, at.to
 		info.State, info.Epoch = r.state, r.epoch
 		if r.endpoint != nil {
 			info.VM = r.endpoint.grant.vm

@@ -44,7 +44,7 @@ func (c *Cache) quiesce(ctx context.Context, endpoints ...*endpoint) error {
 	pause := 50 * time.Microsecond
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
-	unsettled := func(l *endpoint) bool { return l != nil && l.grant.unsettled.Load() > 0 }
+	unsettled := func(of *endpoint) bool { return of != nil && of.grant.unsettled.Load() > 0 }
 	for !c.epochs.Passed(e) || slices.ContainsFunc(endpoints, unsettled) {
 		select {
 		case <-timer.C:
@@ -71,9 +71,9 @@ func (c *Cache) addEndpoints(ctx context.Context, endpoints []*endpoint) error {
 	c.mu.Unlock()
 	var err error
 	for _, s := range sessions {
-		for _, l := range endpoints {
+		for _, e := range endpoints {
 			if err == nil {
-				err = c.deliver(ctx, s, l)
+				err = c.deliver(ctx, s, e)
 			}
 		}
 	}
@@ -87,49 +87,61 @@ func (c *Cache) addEndpoints(ctx context.Context, endpoints []*endpoint) error {
 
 // removeEndpoints removes endpoints from the table. Sessions close their connections to them.
 func (c *Cache) removeEndpoints(endpoints []*endpoint) {
+	gone := func(e *endpoint) bool { return slices.Contains(endpoints, e) }
 	c.mu.Lock()
-	c.endpoints = slices.DeleteFunc(c.endpoints, func(l *endpoint) bool { return slices.Contains(endpoints, l) })
+	c.endpoints = slices.DeleteFunc(c.endpoints, gone)
 	var unused []*conn // of sessions that did nothing since
 	for s := range c.sessions {
 		maps.DeleteFunc(s.generations, func(g *grant, _ uint32) bool {
-			return !slices.ContainsFunc(c.endpoints, func(l *endpoint) bool { return l.grant == g })
+			return !slices.ContainsFunc(c.endpoints, func(e *endpoint) bool { return e.grant == g })
 		})
-		s.inbox = slices.DeleteFunc(s.inbox, func(conn *conn) bool {
-			gone := slices.Contains(endpoints, conn.endpoint)
-			if gone {
-				unused = append(unused, conn)
-			}
-			return gone
-		})
+		unused = append(unused, s.takeUnused(gone)...)
 	}
 	c.mu.Unlock()
-	for _, conn := range unused {
+	c.closeUnused(unused)
+	c.update(func(t *table) { t.endpoints = slices.DeleteFunc(t.endpoints, gone) })
+}
+
+// takeUnused removes the connections to some endpoints from a session's inbox. It is called
+// under Cache.mu.
+func (s *Session) takeUnused(of func(*endpoint) bool) (unused []*conn) {
+	s.inbox = slices.DeleteFunc(s.inbox, func(conn *conn) bool {
+		taken := of(conn.endpoint)
+		if taken {
+			unused = append(unused, conn)
+		}
+		return taken
+	})
+	return unused
+}
+
+func (c *Cache) closeUnused(conns []*conn) {
+	for _, conn := range conns {
 		if err := conn.close(); err != nil {
 			c.log.Warn("closing an unused connection", "vm", conn.endpoint.grant.vm, "err", err)
 		}
 	}
-	c.update(func(t *table) { t.removeEndpoints(endpoints) })
 }
 
 // hasEndpoint reports whether sessions connect to an endpoint.
-func (c *Cache) hasEndpoint(l *endpoint) bool {
+func (c *Cache) hasEndpoint(e *endpoint) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return slices.Contains(c.endpoints, l)
+	return slices.Contains(c.endpoints, e)
 }
 
 // deliver puts a new connection into a session's inbox. If another connection of the session
 // fails meanwhile, it dials again, because the server ends connections of that generation.
-func (c *Cache) deliver(ctx context.Context, s *Session, l *endpoint) error {
+func (c *Cache) deliver(ctx context.Context, s *Session, e *endpoint) error {
 	for {
 		c.mu.Lock()
-		generation := s.generations[l.grant]
+		generation := s.generations[e.grant]
 		c.mu.Unlock()
-		conn, err := s.dial(ctx, l, generation)
+		conn, err := s.dial(ctx, e, generation)
 		c.mu.Lock()
-		stale := generation != s.generations[l.grant]
+		stale := generation != s.generations[e.grant]
 		_, wanted := c.sessions[s]
-		wanted = wanted && slices.Contains(c.endpoints, l)
+		wanted = wanted && slices.Contains(c.endpoints, e)
 		if err == nil && wanted && !stale {
 			s.inbox = append(s.inbox, conn)
 			conn = nil
@@ -152,7 +164,7 @@ func (c *Cache) lose(g *grant, cause error) {
 		return
 	}
 	err := unavailable(g, cause)
-	var spans [][2]int64
+	var spans []span
 	var after *table
 	c.update(func(t *table) {
 		if !g.lost.CompareAndSwap(nil, &cause) {
@@ -175,11 +187,11 @@ func (c *Cache) lose(g *grant, cause error) {
 		return // lost already
 	}
 	c.log.Warn("VM lost with its regions", "vm", g.vm, "regions", spans, "err", cause)
-	for _, span := range spans {
+	for _, at := range spans {
 		if o := c.observing(); o != nil {
-			o.lost(span[0], span[1])
+			o.lost(at)
 		}
-		c.watcher.report(after.event(Event{Kind: VMLost, VM: g.vm, Err: cause}, span))
+		c.watcher.report(after.event(Event{Kind: VMLost, VM: g.vm, Err: cause}, at))
 	}
 	c.keeper.lost(g)
 }

@@ -116,17 +116,9 @@ func (t *turn) release() {
 // cache is deleted or a more urgent operation waits. In the second case the operation fails,
 // which changes nothing or leaves moved regions where they are, and runs again after the
 // other one. An operation that fails because of lost memory does not run again.
-func (c *Cache) inTurn(ctx context.Context, u urgency, operation func(ctx context.Context) error) error {
-	return c.runInTurn(ctx, u, true, operation)
-}
-
-// requested is inTurn for the application's operations: while another one runs they wait or
-// are refused, as Config.RefuseBusy says.
-func (c *Cache) requested(ctx context.Context, operation func(ctx context.Context) error) error {
-	return c.runInTurn(ctx, urgency{}, !c.cfg.RefuseBusy, operation)
-}
-
-func (c *Cache) runInTurn(ctx context.Context, u urgency, wait bool, operation func(ctx context.Context) error) error {
+//
+// While another operation runs, it waits for the turn, or fails with ErrBusy if wait is false.
+func (c *Cache) inTurn(ctx context.Context, u urgency, wait bool, operation func(ctx context.Context) error) error {
 	for {
 		err := c.tryInTurn(ctx, u, wait, operation)
 		if !errors.Is(err, errPreempted) {
@@ -137,7 +129,7 @@ func (c *Cache) runInTurn(ctx context.Context, u urgency, wait bool, operation f
 	}
 }
 
-// tryInTurn is one attempt of runInTurn.
+// tryInTurn is one attempt of inTurn.
 func (c *Cache) tryInTurn(ctx context.Context, u urgency, wait bool, operation func(ctx context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -41,21 +41,11 @@ const (
 
 // String names the kind as logs print it.
 func (k EventKind) String() string {
-	switch k {
-	case VMLost:
-		return "VM lost"
-	case VMReclaimed:
-		return "VM reclaimed"
-	case VMLeft:
-		return "VM left"
-	case Restored:
-		return "restored"
-	case CacheDeleted:
-		return "cache deleted"
-	case DataLost:
-		return "data lost"
+	names := [...]string{"VM lost", "VM reclaimed", "VM left", "restored", "cache deleted", "data lost"}
+	if k < VMLost || k > DataLost {
+		return fmt.Sprintf("event %d", int(k))
 	}
-	return fmt.Sprintf("event %d", int(k))
+	return names[k-VMLost]
 }
 
 // Event reports something that happened to a cache, at the addresses from From to To-1.
@@ -89,33 +79,29 @@ type watcher struct {
 	queued chan struct{}  // holds a token while queue is not empty or over is set
 }
 
-// notification is an event to deliver. told, if set, is closed afterwards.
+// notification is an event to deliver. delivered, if set, is closed afterwards.
 type notification struct {
 	Event
-	told chan<- struct{}
+	delivered chan<- struct{}
 }
 
 func newWatcher(c *Cache) *watcher { return &watcher{cache: c, queued: make(chan struct{}, 1)} }
-
-func (w *watcher) start(onEvent func(Event)) {
-	w.running.Go(func() { w.deliver(onEvent) })
-}
 
 // report queues an event unless the watcher is stopped. It never blocks.
 func (w *watcher) report(e Event) { w.add(notification{Event: e}) }
 
 // reportAll reports events, at least one, and returns when they are delivered or ctx ends.
 func (w *watcher) reportAll(ctx context.Context, events []Event) error {
-	told := make(chan struct{})
+	delivered := make(chan struct{})
 	for i, e := range events {
 		n := notification{Event: e}
 		if i == len(events)-1 {
-			n.told = told
+			n.delivered = delivered
 		}
 		w.add(n)
 	}
 	select {
-	case <-told:
+	case <-delivered:
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
@@ -143,8 +129,8 @@ func (w *watcher) deliver(onEvent func(Event)) {
 			if onEvent != nil {
 				onEvent(n.Event)
 			}
-			if n.told != nil {
-				close(n.told)
+			if n.delivered != nil {
+				close(n.delivered)
 			}
 		}
 		if over {
@@ -205,7 +191,7 @@ func (w *watcher) renew(ctx context.Context, id string, lease time.Duration) {
 // does not know the cache.
 func (w *watcher) watch(ctx context.Context, id string) {
 	wait := firstPause
-	h := streamState{cache: id, told: map[string]bool{}}
+	h := streamState{cache: id, notices: map[string]bool{}}
 	for ctx.Err() == nil {
 		heard, err := w.follow(ctx, &h)
 		if connect.CodeOf(err) == connect.CodeNotFound {
@@ -227,7 +213,7 @@ func (w *watcher) watch(ctx context.Context, id string) {
 type streamState struct {
 	cache    string          // id
 	sequence uint64          // of the last event; 0: none yet
-	told     map[string]bool // notices, by VM and deadline
+	notices  map[string]bool // received, by VM and deadline
 }
 
 // follow reads one stream to its end and reports whether it brought a message.
@@ -280,10 +266,10 @@ func (w *watcher) receive(m *managerv1.WatchResponse, h *streamState) {
 		return
 	case managerv1.WatchResponse_KIND_VM_RECLAIMED:
 		key := fmt.Sprint(m.VmId, " ", m.DeadlineUnixMs)
-		if h.told[key] {
+		if h.notices[key] {
 			return
 		}
-		h.told[key] = true
+		h.notices[key] = true
 	}
 	w.apply(m)
 }
@@ -335,8 +321,8 @@ const maxLeft = 365 * 24 * time.Hour
 func (c *Cache) grantsOf(vm string) (grants []*grant) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, l := range c.endpoints {
-		if g := l.grant; g.vm == vm && !slices.Contains(grants, g) {
+	for _, e := range c.endpoints {
+		if g := e.grant; g.vm == vm && !slices.Contains(grants, g) {
 			grants = append(grants, g)
 		}
 	}

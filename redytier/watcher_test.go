@@ -49,7 +49,7 @@ func TestEventsOnce(t *testing.T) {
 	cache := c.create(t, Config{
 		Capacity: 1 << 17, RegionSize: 1 << 16, Configuration: oneSided, OnEvent: func(e Event) { events <- e },
 	})
-	h := &streamState{told: map[string]bool{}}
+	h := &streamState{notices: map[string]bool{}}
 	hear := func(m *managerv1.WatchResponse, want uint64) {
 		t.Helper()
 		if cache.watcher.receive(m, h); h.sequence != want {
