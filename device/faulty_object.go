@@ -78,7 +78,6 @@ type faultyObjectWriter struct {
 	over  bool
 }
 
-// Write implements io.Writer.
 func (w *faultyObjectWriter) Write(p []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -107,7 +106,6 @@ func (w *faultyObjectWriter) Write(p []byte) (int, error) {
 	return w.inner.Write(p)
 }
 
-// Commit implements ObjectWriter.
 func (w *faultyObjectWriter) Commit() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -161,7 +159,6 @@ type faultyObject struct {
 	Object
 }
 
-// ReadAt implements io.ReaderAt.
 func (o *faultyObject) ReadAt(p []byte, off int64) (int, error) {
 	if err := o.f.gate("read object"); err != nil {
 		return 0, err

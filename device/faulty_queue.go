@@ -80,7 +80,6 @@ func (q *faultyQueue) begin(o *FaultyOptions, tag uint64, n int) *faultyOp {
 	return op
 }
 
-// Read implements Queue.
 func (q *faultyQueue) Read(dst []byte, addr int64, tag uint64) error {
 	if err := q.admit(); err != nil {
 		return err
@@ -104,7 +103,6 @@ func (q *faultyQueue) Read(dst []byte, addr int64, tag uint64) error {
 	return nil
 }
 
-// Write implements Queue.
 func (q *faultyQueue) Write(src []byte, addr int64, tag uint64) error {
 	if err := q.admit(); err != nil {
 		return err
@@ -178,7 +176,6 @@ func (q *faultyQueue) collect() {
 // stuck reports whether h waits for a Release.
 func (q *faultyQueue) stuck(h *heldCompletion) bool { return h.stuck > q.f.releases.Load() }
 
-// Submit implements Queue.
 func (q *faultyQueue) Submit() error {
 	if q.closed {
 		return ErrClosed
@@ -186,7 +183,6 @@ func (q *faultyQueue) Submit() error {
 	return q.inner.Submit()
 }
 
-// Poll implements Queue.
 func (q *faultyQueue) Poll(done []Completion) int {
 	q.collect()
 	n, kept := 0, q.held[:0]

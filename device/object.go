@@ -68,20 +68,16 @@ func CheckName(name string) error {
 // NoObjects implements Objects for a device without objects, which embeds it.
 type NoObjects struct{}
 
-// CreateObject implements Objects.
 func (NoObjects) CreateObject(name string) (ObjectWriter, error) {
 	return nil, fmt.Errorf("device: object %q on a volatile device: %w", name, errors.ErrUnsupported)
 }
 
-// OpenObject implements Objects.
 func (NoObjects) OpenObject(name string) (Object, error) {
 	return nil, fmt.Errorf("%q: %w", name, ErrNoObject)
 }
 
-// RemoveObject implements Objects.
 func (NoObjects) RemoveObject(name string) error {
 	return fmt.Errorf("%q: %w", name, ErrNoObject)
 }
 
-// ListObjects implements Objects.
 func (NoObjects) ListObjects() ([]string, error) { return nil, nil }

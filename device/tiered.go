@@ -1,6 +1,7 @@
 package device
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -127,21 +128,11 @@ func NewTiered(tiers ...Device) *Tiered { return NewTieredWith(TieredOptions{}, 
 
 // NewTieredWith is NewTiered with options.
 func NewTieredWith(opts TieredOptions, tiers ...Device) *Tiered {
-	if opts.RetryAfter == 0 {
-		opts.RetryAfter = time.Second
-	}
-	if opts.RefillRate == 0 {
-		opts.RefillRate = DefaultRefillRate
-	}
-	if opts.Backlog == 0 {
-		opts.Backlog = DefaultBacklog
-	}
-	if opts.CloseWait == 0 {
-		opts.CloseWait = DefaultCloseWait
-	}
-	if opts.Logger == nil {
-		opts.Logger = slog.Default()
-	}
+	opts.RetryAfter = cmp.Or(opts.RetryAfter, time.Second)
+	opts.RefillRate = cmp.Or(opts.RefillRate, DefaultRefillRate)
+	opts.Backlog = cmp.Or(opts.Backlog, DefaultBacklog)
+	opts.CloseWait = cmp.Or(opts.CloseWait, DefaultCloseWait)
+	opts.Logger = cmp.Or(opts.Logger, slog.Default())
 	t := &Tiered{opts: opts, commit: len(tiers) - 1, queues: make(map[*tieredQueue]struct{})}
 	switch {
 	case len(tiers) == 0 || len(tiers) > MaxTiers:

@@ -61,10 +61,8 @@ func (b *belowFloor) Hole(below int64, n int) Hole {
 	return Hole{From: max(begin, b.tr.alignUp(to-int64(n))), To: to, Ticket: b.tr.restarts}
 }
 
-// HoleReady implements fillable.
 func (b *belowFloor) HoleReady() <-chan struct{} { return b.ready }
 
-// NewRefillQueue implements fillable.
 func (b *belowFloor) NewRefillQueue(depth int) (RefillQueue, error) {
 	q, err := b.tr.dev.NewQueue(depth)
 	if err != nil {

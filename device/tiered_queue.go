@@ -209,7 +209,6 @@ func (q *tieredQueue) end(id uint32, c Completion) Completion {
 	return c
 }
 
-// Submit implements Queue.
 func (q *tieredQueue) Submit() error {
 	if q.closed {
 		return ErrClosed
@@ -277,7 +276,6 @@ func (q *tieredQueue) Poll(done []Completion) int {
 	return n
 }
 
-// Close implements Queue.
 func (q *tieredQueue) Close() error {
 	if q.closed {
 		return nil

@@ -13,7 +13,6 @@ const sampled = 1<<6 - 1
 // leaves the set.
 const maxBadReads = 64
 
-// Read implements Queue.
 func (q *tieredQueue) Read(dst []byte, addr int64, tag uint64) error {
 	if err := q.admit(); err != nil {
 		return err

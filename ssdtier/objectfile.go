@@ -79,7 +79,6 @@ func (o *object) damaged(format string, args ...any) error {
 	return fmt.Errorf("ssdtier: %s %s: restore or remove it: %w", o.file.Name(), fmt.Sprintf(format, args...), device.ErrCorrupt)
 }
 
-// Size implements device.Object.
 func (o *object) Size() int64 { return o.size }
 
 // blocks holds buffers for partial reads of blocks.
@@ -153,5 +152,4 @@ func (o *object) readBlocks(p []byte, off int64) error {
 	return nil
 }
 
-// Close implements io.Closer.
 func (o *object) Close() error { return o.file.Close() }

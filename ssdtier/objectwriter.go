@@ -33,7 +33,6 @@ type objectWriter struct {
 	err  error  // of the write that failed
 }
 
-// Write implements io.Writer.
 func (w *objectWriter) Write(p []byte) (int, error) {
 	if w.file == nil {
 		return 0, device.ErrClosed
@@ -115,7 +114,6 @@ func (w *objectWriter) finish() error {
 	return nil
 }
 
-// Commit implements device.ObjectWriter.
 func (w *objectWriter) Commit() error {
 	if w.file == nil {
 		return device.ErrClosed
@@ -140,7 +138,6 @@ func (w *objectWriter) Commit() error {
 	return w.d.syncNames()
 }
 
-// Abort implements device.ObjectWriter.
 func (w *objectWriter) Abort() error {
 	if w.file == nil {
 		return nil

@@ -1,6 +1,7 @@
 package ssdtier
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -89,24 +90,12 @@ const (
 // ensureDefaults sets the defaults, except of SegmentSize, which the directory may
 // determine, and checks the options.
 func (o *Options) ensureDefaults() error {
-	if o.Engine == "" {
-		o.Engine = EngineAuto
-	}
-	if o.Preallocate == 0 {
-		o.Preallocate = DefaultPreallocate
-	}
-	if o.Recycle == 0 {
-		o.Recycle = DefaultRecycle
-	}
-	if o.Verify == "" {
-		o.Verify = VerifyAll
-	}
-	if o.Workers == 0 {
-		o.Workers = DefaultWorkers
-	}
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
+	o.Engine = cmp.Or(o.Engine, EngineAuto)
+	o.Preallocate = cmp.Or(o.Preallocate, DefaultPreallocate)
+	o.Recycle = cmp.Or(o.Recycle, DefaultRecycle)
+	o.Verify = cmp.Or(o.Verify, VerifyAll)
+	o.Workers = cmp.Or(o.Workers, DefaultWorkers)
+	o.Logger = cmp.Or(o.Logger, slog.Default())
 	if o.SegmentSize != 0 {
 		if err := checkSegmentSize(o.SegmentSize); err != nil {
 			return err

@@ -95,7 +95,6 @@ func (q *diskQueue) refuse(op *operation, err error) {
 	q.core.End(op.req.number)
 }
 
-// Read implements device.Queue.
 func (q *diskQueue) Read(dst []byte, addr int64, tag uint64) error {
 	op, err := q.take(tag)
 	if err != nil {
@@ -146,7 +145,6 @@ func (d *Device) unitOf(addr int64, n int) int {
 	return d.block
 }
 
-// Write implements device.Queue.
 func (q *diskQueue) Write(src []byte, addr int64, tag uint64) error {
 	op, err := q.take(tag)
 	if err != nil {
@@ -173,7 +171,6 @@ func (q *diskQueue) check(b []byte, addr int64) error {
 	return nil
 }
 
-// Submit implements device.Queue.
 func (q *diskQueue) Submit() error {
 	if q.closed {
 		return device.ErrClosed
@@ -199,7 +196,6 @@ func (q *diskQueue) gather() {
 // caller can start what follows. A smaller number means more calls of Submit.
 const pollWork = 256 << 10
 
-// Poll implements device.Queue.
 func (q *diskQueue) Poll(done []device.Completion) (n int) {
 	q.gather()
 	for work := 0; n < len(done) && work < pollWork && q.settled(); n++ {
@@ -262,7 +258,6 @@ func (q *diskQueue) park(ctx context.Context) error {
 	return q.core.Park(ctx)
 }
 
-// Close implements device.Queue.
 func (q *diskQueue) Close() error {
 	if q.closed {
 		return nil

@@ -1,6 +1,7 @@
 package blob
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -55,21 +56,11 @@ const (
 // ensureDefaults sets the defaults, except of SegmentSize, which the bucket may determine,
 // and checks the options.
 func (o *Options) ensureDefaults() error {
-	if o.Every == 0 {
-		o.Every = DefaultEvery
-	}
-	if o.Readers == 0 {
-		o.Readers = DefaultReaders
-	}
-	if o.Patience == 0 {
-		o.Patience = DefaultPatience
-	}
-	if o.Linger == 0 {
-		o.Linger = DefaultLinger
-	}
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
+	o.Every = cmp.Or(o.Every, DefaultEvery)
+	o.Readers = cmp.Or(o.Readers, DefaultReaders)
+	o.Patience = cmp.Or(o.Patience, DefaultPatience)
+	o.Linger = cmp.Or(o.Linger, DefaultLinger)
+	o.Logger = cmp.Or(o.Logger, slog.Default())
 	if o.SegmentSize != 0 {
 		if err := checkSegmentSize(o.SegmentSize); err != nil {
 			return err

@@ -57,7 +57,6 @@ func (q *bucketQueue) take(op operation) (uint64, error) {
 	return n, nil
 }
 
-// Read implements device.Queue.
 func (q *bucketQueue) Read(dst []byte, addr int64, tag uint64) error {
 	remote := addr < q.d.local.Begin()
 	n, err := q.take(operation{tag: tag, buf: dst, addr: addr, remote: remote})
@@ -77,7 +76,6 @@ func (q *bucketQueue) Read(dst []byte, addr int64, tag uint64) error {
 	return err
 }
 
-// Write implements device.Queue.
 func (q *bucketQueue) Write(src []byte, addr int64, tag uint64) error {
 	n, err := q.take(operation{tag: tag, buf: src, addr: addr, write: true})
 	if err != nil {
@@ -113,7 +111,6 @@ func (q *bucketQueue) ended(n uint64) {
 	q.ops.Remove(n)
 }
 
-// Submit implements device.Queue.
 func (q *bucketQueue) Submit() error {
 	if q.closed {
 		return device.ErrClosed
@@ -121,7 +118,6 @@ func (q *bucketQueue) Submit() error {
 	return errors.Join(q.local.Submit(), q.remote.Submit())
 }
 
-// Poll implements device.Queue.
 func (q *bucketQueue) Poll(done []device.Completion) (n int) {
 	n = copy(done, q.ready[q.taken:])
 	if q.taken += n; q.taken == len(q.ready) {
@@ -197,7 +193,6 @@ func (d *Device) inBucket(addr int64) bool {
 	return ok
 }
 
-// Wait implements device.Queue.
 func (q *bucketQueue) Wait(ctx context.Context) error {
 	if q.closed {
 		return device.ErrClosed
@@ -232,7 +227,6 @@ func (q *bucketQueue) waitOnce(ctx context.Context, slices *queue.Slices) error 
 	return err
 }
 
-// Close implements device.Queue.
 func (q *bucketQueue) Close() error {
 	if q.closed {
 		return nil

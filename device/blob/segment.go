@@ -43,7 +43,6 @@ func newBlocksWriter(w io.Writer, from int64) *blocksWriter {
 	return &blocksWriter{w: w, at: from, buf: make([]byte, 0, blockStride)}
 }
 
-// Write implements io.Writer.
 func (b *blocksWriter) Write(p []byte) (n int, err error) {
 	for len(p) > 0 && err == nil {
 		k := min(len(p), blockSize-len(b.buf))

@@ -63,7 +63,6 @@ func (q *cachedQueue) take(op operation) (uint64, error) {
 	return n, nil
 }
 
-// Read implements device.Queue.
 func (q *cachedQueue) Read(dst []byte, addr int64, tag uint64) error {
 	round := q.c.round.Load() // first: blocks that are final now are of this round
 	first, blocks, ok := q.c.span(len(dst), addr)
@@ -84,7 +83,6 @@ func (q *cachedQueue) Read(dst []byte, addr int64, tag uint64) error {
 	return q.start(n)
 }
 
-// Write implements device.Queue.
 func (q *cachedQueue) Write(src []byte, addr int64, tag uint64) error {
 	n, err := q.take(operation{tag: tag, buf: src, addr: addr, write: true})
 	if err != nil {
@@ -119,10 +117,8 @@ func (q *cachedQueue) hand(n uint64) error {
 	}
 }
 
-// Submit implements device.Queue.
 func (q *cachedQueue) Submit() error { return q.inner.Submit() }
 
-// Poll implements device.Queue.
 func (q *cachedQueue) Poll(done []device.Completion) (n int) {
 	for ; n < len(done) && q.taken < len(q.ready); n++ {
 		e := &q.ready[q.taken]
@@ -209,7 +205,6 @@ func (q *cachedQueue) handLate() {
 	}
 }
 
-// Wait implements device.Queue.
 func (q *cachedQueue) Wait(ctx context.Context) error {
 	if q.closed {
 		return device.ErrClosed
@@ -237,7 +232,6 @@ func (q *cachedQueue) gather() {
 	_ = q.inner.Submit() // if it fails, Wait returns the error
 }
 
-// Close implements device.Queue.
 func (q *cachedQueue) Close() error {
 	if q.closed {
 		return nil

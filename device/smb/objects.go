@@ -189,7 +189,6 @@ type objectWriter struct {
 	over bool
 }
 
-// Write implements io.Writer.
 func (w *objectWriter) Write(p []byte) (int, error) {
 	if w.over {
 		return 0, device.ErrClosed
@@ -230,7 +229,6 @@ func (w *objectWriter) flush() {
 	w.buf = w.buf[:0]
 }
 
-// Commit implements device.ObjectWriter.
 func (w *objectWriter) Commit() error {
 	if w.over {
 		return device.ErrClosed
@@ -256,7 +254,6 @@ func (w *objectWriter) Commit() error {
 	return err
 }
 
-// Abort implements device.ObjectWriter.
 func (w *objectWriter) Abort() error {
 	if w.over {
 		return nil
@@ -278,10 +275,8 @@ type objectReader struct {
 	close sync.Once
 }
 
-// Size implements device.Object.
 func (r *objectReader) Size() int64 { return r.obj.size }
 
-// ReadAt implements io.ReaderAt.
 func (r *objectReader) ReadAt(p []byte, off int64) (int, error) {
 	if off < 0 {
 		return 0, fmt.Errorf("smb: %s: read of %s at offset %d", r.d.place(), r.obj.file.name, off)

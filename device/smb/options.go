@@ -1,6 +1,7 @@
 package smb
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -97,18 +98,10 @@ func (o *Options) ensureDefaults() error {
 		o.Address = net.JoinHostPort(strings.Trim(o.Address, "[]"), DefaultPort)
 	}
 	o.Dir = strings.Trim(path.Clean("/"+strings.ReplaceAll(o.Dir, `\`, "/")), "/")
-	if o.Sessions == 0 {
-		o.Sessions = DefaultSessions
-	}
-	if o.Pipeline == 0 {
-		o.Pipeline = DefaultPipeline
-	}
-	if o.Timeout == 0 {
-		o.Timeout = DefaultTimeout
-	}
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
+	o.Sessions = cmp.Or(o.Sessions, DefaultSessions)
+	o.Pipeline = cmp.Or(o.Pipeline, DefaultPipeline)
+	o.Timeout = cmp.Or(o.Timeout, DefaultTimeout)
+	o.Logger = cmp.Or(o.Logger, slog.Default())
 	switch {
 	case o.Sessions < 1 || o.Sessions > maxSessions:
 		return fmt.Errorf("smb: %d sessions, want 1 to %d", o.Sessions, maxSessions)

@@ -436,7 +436,6 @@ func (d *Device) sweep() error {
 // storage carries out the reads and writes of queues.
 type storage struct{ d *Device }
 
-// ReadAt implements blocking.Storage.
 func (s storage) ReadAt(dst []byte, addr int64) error {
 	d := s.d
 	if begin := d.Begin(); addr < begin {

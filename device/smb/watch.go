@@ -105,7 +105,6 @@ func (c *watchedConn) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// Write implements net.Conn.
 func (c *watchedConn) Write(p []byte) (int, error) {
 	_ = c.SetWriteDeadline(time.Now().Add(c.patience)) // fails only if closed
 	n, err := c.Conn.Write(p)

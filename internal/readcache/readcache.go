@@ -14,6 +14,7 @@
 package readcache
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"runtime"
@@ -73,12 +74,8 @@ type Cache struct {
 
 // New returns an empty cache.
 func New(o Options) (*Cache, error) {
-	if o.RecordSize == 0 {
-		o.RecordSize = defaultRecordSize
-	}
-	if o.Threshold == 0 {
-		o.Threshold = DefaultThreshold
-	}
+	o.RecordSize = cmp.Or(o.RecordSize, defaultRecordSize)
+	o.Threshold = cmp.Or(o.Threshold, DefaultThreshold)
 	switch {
 	case o.RecordSize < 0:
 		return nil, fmt.Errorf("readcache: record size %d", o.RecordSize)

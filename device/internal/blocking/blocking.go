@@ -78,12 +78,10 @@ func (q *blockingQueue) run(n uint32, closed bool) {
 	}
 }
 
-// Read implements device.Queue.
 func (q *blockingQueue) Read(dst []byte, addr int64, tag uint64) error {
 	return q.enqueue(operation{buf: dst, addr: addr, tag: tag})
 }
 
-// Write implements device.Queue.
 func (q *blockingQueue) Write(src []byte, addr int64, tag uint64) error {
 	return q.enqueue(operation{buf: src, addr: addr, tag: tag, write: true})
 }
@@ -109,7 +107,6 @@ func (q *blockingQueue) enqueue(op operation) error {
 	return nil
 }
 
-// Submit implements device.Queue.
 func (q *blockingQueue) Submit() error {
 	if q.closed {
 		return device.ErrClosed
@@ -118,7 +115,6 @@ func (q *blockingQueue) Submit() error {
 	return nil
 }
 
-// Poll implements device.Queue.
 func (q *blockingQueue) Poll(done []device.Completion) int {
 	ready := q.ready()
 	ready = ready[:min(len(ready), len(done))]
@@ -145,7 +141,6 @@ func (q *blockingQueue) ready() []uint32 {
 	return q.core.Ready()
 }
 
-// Wait implements device.Queue.
 func (q *blockingQueue) Wait(ctx context.Context) error {
 	if err := q.Submit(); err != nil {
 		return err
@@ -161,7 +156,6 @@ func (q *blockingQueue) Wait(ctx context.Context) error {
 	return nil
 }
 
-// Close implements device.Queue.
 func (q *blockingQueue) Close() error {
 	if q.closed {
 		return nil
