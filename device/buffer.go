@@ -29,14 +29,11 @@ func checkRange(n int, addr int64) error {
 
 // checkDepth returns an error if depth is not a valid queue depth.
 func checkDepth(depth int) error {
-	if depth < 1 || depth > maxDepth {
-		return fmt.Errorf("device: queue depth %d, want 1 to %d", depth, maxDepth)
+	if depth < 1 || depth > queue.MaxDepth {
+		return fmt.Errorf("device: queue depth %d, want 1 to %d", depth, queue.MaxDepth)
 	}
 	return nil
 }
-
-// maxDepth is the largest number of operations that a queue can be made for.
-const maxDepth = queue.MaxDepth
 
 // raise raises v to at least to.
 func raise(v *atomic.Int64, to int64) {

@@ -10,15 +10,15 @@ import (
 // faultyQueue passes operations to the inner queue, or completes them itself, and delays
 // completions.
 type faultyQueue struct {
-	f      *Faulty
-	inner  Queue
-	depth  int
-	rand   *rand.Rand
-	below  map[uint64]*faultyOp // on the inner queue, by the tag given to it
-	next   uint64               // tag for the inner queue
-	held   []heldCompletion     // in order of arrival
-	under  int                  // operations whose last event was not polled
-	closed bool
+	f       *Faulty
+	inner   Queue
+	depth   int
+	rand    *rand.Rand
+	below   map[uint64]*faultyOp // on the inner queue, by the tag given to it
+	next    uint64               // tag for the inner queue
+	held    []heldCompletion     // in order of arrival
+	pending int                  // operations whose last event was not polled
+	closed  bool
 }
 
 // faultyOp is one operation until its last event is held.
@@ -54,7 +54,7 @@ func (q *faultyQueue) admit() error {
 	switch {
 	case q.closed:
 		return ErrClosed
-	case q.under == q.depth:
+	case q.pending == q.depth:
 		return ErrQueueFull
 	}
 	return q.f.gate("queue")
@@ -76,7 +76,7 @@ func (q *faultyQueue) begin(o *FaultyOptions, tag uint64, n int) *faultyOp {
 	if q.chance(o.Stuck) {
 		op.stuck = q.f.releases.Load() + 1
 	}
-	q.under++
+	q.pending++
 	return op
 }
 
@@ -193,7 +193,7 @@ func (q *faultyQueue) Poll(done []Completion) int {
 			continue
 		}
 		if h.c.Event != Committed {
-			q.under--
+			q.pending--
 		}
 		done[n] = h.c
 		n++
@@ -208,7 +208,7 @@ func (q *faultyQueue) Wait(ctx context.Context) error {
 	if q.closed {
 		return ErrClosed
 	}
-	for q.under > 0 {
+	for q.pending > 0 {
 		released := q.f.stuckContext() // before Poll, so that no Release is missed
 		q.collect()
 		for i := range q.held {

@@ -247,7 +247,7 @@ func (m *Memory) chunkAt(i int64) (*chunk, error) {
 				first, end = min(t.base, i), max(t.base+int64(len(t.chunks)), i+1)
 			}
 			if end-first > maxChunks {
-				return nil, fmt.Errorf("device: memory: address %d is too far from those held from %d on",
+				return nil, fmt.Errorf("device: memory: address %d is too far from %d, the lowest one held",
 					i<<chunkBits, t.base<<chunkBits)
 			}
 			// Doubling keeps the copying linear in the size of the log.
@@ -329,6 +329,6 @@ func (m *Memory) prefetch(addr int64, n int) {
 }
 
 func (m *Memory) notHeld(n int, addr int64) error {
-	return fmt.Errorf("memory holds addresses %d to %d, not %d bytes at %d: %w",
+	return fmt.Errorf("device: memory holds addresses %d to %d, not %d bytes at %d: %w",
 		m.begin.Load(), m.end.Load(), n, addr, ErrNotHeld)
 }

@@ -1,5 +1,7 @@
 package device
 
+import "cmp"
+
 // Preparer is a Device for which Start at one tail and then at a lower one differs from the
 // second Start alone, or that passes Prepare on to a device that it owns.
 type Preparer interface {
@@ -21,10 +23,7 @@ func Prepare(dev Device, tail int64) error {
 // Prepare implements Preparer. Until Start only the last tier is read; Prepare copies to it
 // what other tiers had committed before the restart.
 func (t *Tiered) Prepare(tail int64) error {
-	if t.err != nil {
-		return t.err
-	}
-	if err := checkRange(0, tail); err != nil {
+	if err := cmp.Or(t.err, checkRange(0, tail)); err != nil {
 		return err
 	}
 	floors := t.loadFloors()

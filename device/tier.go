@@ -85,7 +85,7 @@ func (t *Tiered) fail(tr *tier, err error) {
 	}
 	t.mu.Unlock()
 	if !known {
-		t.tell(TierEvent{Tier: tr.index, Name: tr.name, Err: err})
+		t.notify(TierEvent{Tier: tr.index, Name: tr.name, Err: err})
 	}
 }
 
@@ -96,12 +96,12 @@ func (t *Tiered) recovered(tr *tier) {
 	tr.reason = nil
 	t.mu.Unlock()
 	if known {
-		t.tell(TierEvent{Tier: tr.index, Name: tr.name, Addr: tr.dev.Begin()})
+		t.notify(TierEvent{Tier: tr.index, Name: tr.name, Addr: tr.dev.Begin()})
 	}
 }
 
-// tell logs an event and calls OnEvent. The caller holds no lock.
-func (t *Tiered) tell(e TierEvent) {
+// notify logs an event and calls OnEvent. The caller holds no lock.
+func (t *Tiered) notify(e TierEvent) {
 	if e.Err != nil {
 		t.opts.Logger.Warn("storage tier failed", "tier", e.Name, "number", e.Tier, "err", e.Err)
 	} else {
@@ -136,7 +136,7 @@ func (t *Tiered) admit(n int, addr int64) uint32 {
 	}
 	t.mu.Unlock()
 	for _, e := range back {
-		t.tell(e)
+		t.notify(e)
 	}
 	return set
 }
@@ -192,7 +192,7 @@ func (t *Tiered) restart(tr *tier, patience time.Duration) bool {
 		event := tr.isBack()
 		t.mu.Unlock()
 		if back {
-			t.tell(event)
+			t.notify(event)
 		}
 		t.left(tr)
 	}()

@@ -3,12 +3,9 @@ package device
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -104,6 +101,7 @@ func (e TierEvent) String() string {
 // TieredOptions.Backlog. What the last tier had not stored before a restart, Start copies
 // to it from the tiers that committed it (catch-up).
 type Tiered struct {
+	store   // metadata and objects, on the last tier
 	opts    TieredOptions
 	tiers   []*tier
 	commit  int   // index of the commit point
@@ -120,6 +118,23 @@ type Tiered struct {
 	queues    map[*tieredQueue]struct{}
 	closed    bool
 }
+
+// store is the part of a Device for metadata and objects.
+type store interface {
+	WriteMeta(name string, data []byte) error
+	ReadMeta(name string) ([]byte, error)
+	Objects
+}
+
+// noStore is a store that fails.
+type noStore struct{ err error }
+
+func (s noStore) WriteMeta(string, []byte) error            { return s.err }
+func (s noStore) ReadMeta(string) ([]byte, error)           { return nil, s.err }
+func (s noStore) CreateObject(string) (ObjectWriter, error) { return nil, s.err }
+func (s noStore) OpenObject(string) (Object, error)         { return nil, s.err }
+func (s noStore) RemoveObject(string) error                 { return s.err }
+func (s noStore) ListObjects() ([]string, error)            { return nil, s.err }
 
 // NewTiered stacks tiers, the fastest first and the one that holds everything
 // last. Without a tier, or with more than MaxTiers, every method of the result
@@ -142,7 +157,7 @@ func NewTieredWith(opts TieredOptions, tiers ...Device) *Tiered {
 	case len(opts.Names) != 0 && len(opts.Names) != len(tiers):
 		t.err = fmt.Errorf("device: %d names for %d tiers", len(opts.Names), len(tiers))
 	case opts.BacklogPolicy > BacklogDrop:
-		t.err = fmt.Errorf("device: backlog policy %d", opts.BacklogPolicy)
+		t.err = fmt.Errorf("device: unknown backlog policy %d", opts.BacklogPolicy)
 	case opts.CommitPoint > 0:
 		t.commit = opts.CommitPoint - 1
 	}
@@ -167,6 +182,10 @@ func NewTieredWith(opts TieredOptions, tiers ...Device) *Tiered {
 		}
 		t.tiers = append(t.tiers, tr)
 	}
+	t.store = noStore{t.err}
+	if t.err == nil {
+		t.store = t.last().dev
+	}
 	t.refills = len(tiers) > 1 && opts.RefillRate > 0
 	return t
 }
@@ -177,10 +196,7 @@ func (t *Tiered) last() *tier { return t.tiers[len(t.tiers)-1] }
 // Start implements Device. A tier that cannot start leaves the set; of the last one that is
 // an error.
 func (t *Tiered) Start(tail int64) error {
-	if t.err != nil {
-		return t.err
-	}
-	if err := checkRange(0, tail); err != nil {
+	if err := cmp.Or(t.err, checkRange(0, tail)); err != nil {
 		return err
 	}
 	floors := t.loadFloors()
@@ -216,10 +232,7 @@ func (t *Tiered) lastFailed(what string, addr int64, err error) error {
 
 // NewQueue implements Device. A tier whose NewQueue fails leaves the set.
 func (t *Tiered) NewQueue(depth int) (Queue, error) {
-	if t.err != nil {
-		return nil, t.err
-	}
-	if err := checkDepth(depth); err != nil {
+	if err := cmp.Or(t.err, checkDepth(depth)); err != nil {
 		return nil, err
 	}
 	q := newTieredQueue(t, depth)
@@ -266,10 +279,7 @@ func (t *Tiered) Begin() int64 {
 
 // Truncate implements Device.
 func (t *Tiered) Truncate(begin int64) error {
-	if t.err != nil {
-		return t.err
-	}
-	if err := checkRange(0, begin); err != nil {
+	if err := cmp.Or(t.err, checkRange(0, begin)); err != nil {
 		return err
 	}
 	for _, tr := range t.tiers {
@@ -327,54 +337,6 @@ func (t *Tiered) Sync() error {
 	return t.storeFloors()
 }
 
-// WriteMeta implements Device, on the last tier.
-func (t *Tiered) WriteMeta(name string, data []byte) error {
-	if t.err != nil {
-		return t.err
-	}
-	return t.last().dev.WriteMeta(name, data)
-}
-
-// ReadMeta implements Device, on the last tier.
-func (t *Tiered) ReadMeta(name string) ([]byte, error) {
-	if t.err != nil {
-		return nil, t.err
-	}
-	return t.last().dev.ReadMeta(name)
-}
-
-// CreateObject implements Objects, as all of them on the last tier.
-func (t *Tiered) CreateObject(name string) (ObjectWriter, error) {
-	if t.err != nil {
-		return nil, t.err
-	}
-	return t.last().dev.CreateObject(name)
-}
-
-// OpenObject implements Objects.
-func (t *Tiered) OpenObject(name string) (Object, error) {
-	if t.err != nil {
-		return nil, t.err
-	}
-	return t.last().dev.OpenObject(name)
-}
-
-// RemoveObject implements Objects.
-func (t *Tiered) RemoveObject(name string) error {
-	if t.err != nil {
-		return t.err
-	}
-	return t.last().dev.RemoveObject(name)
-}
-
-// ListObjects implements Objects.
-func (t *Tiered) ListObjects() ([]string, error) {
-	if t.err != nil {
-		return nil, t.err
-	}
-	return t.last().dev.ListObjects()
-}
-
 // DefaultCloseWait is the default of TieredOptions.CloseWait.
 const DefaultCloseWait = 5 * time.Second
 
@@ -386,91 +348,21 @@ func (t *Tiered) Close() error {
 		return nil
 	}
 	t.closed = true
+	behind := t.behind
 	t.mu.Unlock()
 	for _, tr := range t.tiers {
 		if tr.refill != nil {
 			tr.refill.stop()
 		}
 	}
-	errs := []error{t.settleFloors()}
+	var errs []error
+	if behind {
+		errs = append(errs, t.Sync()) // stores the floors again, now that nothing is pending
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), t.opts.CloseWait)
 	defer cancel()
 	for _, tr := range t.tiers {
 		errs = append(errs, t.closeTier(ctx, tr))
 	}
 	return errors.Join(errs...)
-}
-
-// floorsMeta is the name of the last tier's metadata that holds the floors.
-const floorsMeta = "tiered.floors"
-
-// storeFloors stores the tiers' floors if they have changed. A Sync covers a write that
-// failed on a tier only after the floor is stored, so that no log is opened at a tail above
-// an unknown hole.
-//
-// The Sync also covers writes that are pending beyond the commit point and may never end
-// there. So for a tier with pending writes the stored floor is the tail: after a restart it
-// answers nothing of what lies below. For the last tier it is, plus one, the lowest address
-// that it may lack, see catchUp.
-func (t *Tiered) storeFloors() error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	behind := false
-	floors := make([]int64, len(t.tiers))
-	for i, tr := range t.tiers {
-		floors[i] = tr.floor.Load()
-		if i <= t.commit || tr.writes.Load() == 0 {
-			continue
-		}
-		behind = true
-		if floors[i] = t.tail; tr == t.last() {
-			floors[i] = 1 + slices.Min(append(t.writing, t.tail))
-		}
-	}
-	if !t.dirty && !behind && !t.behind {
-		return nil
-	}
-	data, err := json.Marshal(floors)
-	if err != nil {
-		return fmt.Errorf("device: floors of the tiers: %w", err)
-	}
-	// A last tier without metadata has no log to reopen.
-	if err := t.last().dev.WriteMeta(floorsMeta, data); err != nil && !errors.Is(err, errors.ErrUnsupported) {
-		return fmt.Errorf("device: floors of the tiers: %w", err)
-	}
-	t.dirty, t.behind = false, behind
-	return nil
-}
-
-// settleFloors stores the floors again at an orderly Close, if the last Sync stored some
-// with writes pending beyond the commit point.
-func (t *Tiered) settleFloors() error {
-	t.mu.Lock()
-	behind := t.behind
-	t.mu.Unlock()
-	if !behind {
-		return nil
-	}
-	return t.Sync()
-}
-
-// loadFloors returns what storeFloors stored, one floor for each tier. If that cannot be
-// read, only the last tier answers old addresses.
-func (t *Tiered) loadFloors() []int64 {
-	floors := make([]int64, len(t.tiers))
-	data, err := t.last().dev.ReadMeta(floorsMeta)
-	if errors.Is(err, ErrNoMeta) || errors.Is(err, errors.ErrUnsupported) {
-		return floors
-	}
-	var stored []int64
-	if err == nil && json.Unmarshal(data, &stored) == nil && len(stored) == len(floors) {
-		for i, floor := range stored {
-			floors[i] = max(floor, 0)
-		}
-		return floors
-	}
-	for i := range floors[:len(floors)-1] {
-		floors[i] = math.MaxInt64
-	}
-	return floors
 }

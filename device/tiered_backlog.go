@@ -132,7 +132,7 @@ func (q *tieredQueue) startEcho(i int, id uint32) {
 		return
 	}
 	op.pending = 1 << i
-	q.under[i]++
+	q.pending[i]++
 	q.dirty |= 1 << i
 }
 
@@ -169,7 +169,7 @@ func (q *tieredQueue) freeEcho(i int, id uint32) {
 
 // absorb polls tier i and keeps the events in ready for the next Poll.
 func (q *tieredQueue) absorb(i int) {
-	for q.under[i] > 0 {
+	for q.pending[i] > 0 {
 		done := q.scratch[:q.queues[i].Poll(q.scratch[:])]
 		for _, c := range done {
 			if e, ok := q.settled(i, c); ok {

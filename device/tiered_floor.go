@@ -1,5 +1,12 @@
 package device
 
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+)
+
 // fillable is the target of a refill: a Refiller, or a belowFloor.
 type fillable interface {
 	Begin() int64
@@ -74,9 +81,9 @@ func (b *belowFloor) NewRefillQueue(depth int) (RefillQueue, error) {
 // floorQueue fills one piece at a time.
 type floorQueue struct {
 	Queue
-	b     *belowFloor
-	hole  Hole // the one being filled, if under
-	under bool // a write is pending
+	b       *belowFloor
+	hole    Hole // the one being filled, if pending
+	pending bool // a write is pending
 }
 
 // Refill implements RefillQueue. The write counts as a pending write of the tier, so that
@@ -97,7 +104,7 @@ func (q *floorQueue) Refill(src []byte, hole Hole, tag uint64) error {
 		b.tr.writes.Add(-1)
 		return err
 	}
-	q.hole, q.under = hole, true
+	q.hole, q.pending = hole, true
 	return nil
 }
 
@@ -118,7 +125,7 @@ func (q *floorQueue) filled(ok bool) {
 	b.t.mu.Lock()
 	defer b.t.mu.Unlock()
 	b.tr.writes.Add(-1)
-	q.under = false
+	q.pending = false
 	if ok && !b.tr.out() && b.tr.restarts == q.hole.Ticket {
 		b.tr.floor.Store(q.hole.From)
 		b.t.dirty = true
@@ -128,8 +135,70 @@ func (q *floorQueue) filled(ok bool) {
 // Close implements Queue. Afterwards an abandoned piece has ended too.
 func (q *floorQueue) Close() error {
 	err := q.Queue.Close()
-	if q.under {
+	if q.pending {
 		q.filled(false)
 	}
 	return err
+}
+
+// floorsMeta is the name of the last tier's metadata that holds the floors.
+const floorsMeta = "tiered.floors"
+
+// storeFloors stores the tiers' floors if they have changed. A Sync covers a write that
+// failed on a tier only after the floor is stored, so that no log is opened at a tail above
+// an unknown hole.
+//
+// The Sync also covers writes that are pending beyond the commit point and may never end
+// there. So for a tier with pending writes the stored floor is the tail: after a restart it
+// answers nothing of what lies below. For the last tier it is, plus one, the lowest address
+// that it may lack, see catchUp.
+func (t *Tiered) storeFloors() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	behind := false
+	floors := make([]int64, len(t.tiers))
+	for i, tr := range t.tiers {
+		floors[i] = tr.floor.Load()
+		if i <= t.commit || tr.writes.Load() == 0 {
+			continue
+		}
+		behind = true
+		if floors[i] = t.tail; tr == t.last() {
+			floors[i] = 1 + t.lowestPending()
+		}
+	}
+	if !t.dirty && !behind && !t.behind {
+		return nil
+	}
+	data, err := json.Marshal(floors)
+	if err == nil {
+		err = t.WriteMeta(floorsMeta, data)
+	}
+	// A last tier without metadata has no log to reopen.
+	if err != nil && !errors.Is(err, errors.ErrUnsupported) {
+		return fmt.Errorf("device: floors of the tiers: %w", err)
+	}
+	t.dirty, t.behind = false, behind
+	return nil
+}
+
+// loadFloors returns what storeFloors stored, one floor for each tier. If that cannot be
+// read, only the last tier answers old addresses.
+func (t *Tiered) loadFloors() []int64 {
+	floors := make([]int64, len(t.tiers))
+	data, err := t.ReadMeta(floorsMeta)
+	if errors.Is(err, ErrNoMeta) || errors.Is(err, errors.ErrUnsupported) {
+		return floors
+	}
+	var stored []int64
+	if err == nil && json.Unmarshal(data, &stored) == nil && len(stored) == len(floors) {
+		for i, floor := range stored {
+			floors[i] = max(floor, 0)
+		}
+		return floors
+	}
+	for i := range floors[:len(floors)-1] {
+		floors[i] = math.MaxInt64
+	}
+	return floors
 }

@@ -10,11 +10,9 @@ import (
 	"github.com/redykv/redykv/internal/queue"
 )
 
-// Close waits for a tier that gets copies (see tiered_backlog.go) no longer than
-// TieredOptions.CloseWait: what the tier has not ended by then is left to a goroutine, with
-// the queues and buffers in use. The same holds for the pending operations of a refill on a
-// tier that is not the last, and for a start that takes long. The last of these goroutines
-// closes the tier. A tier that never ends an operation keeps the goroutine and stays open.
+// What Close does not wait for (TieredOptions.CloseWait) is left to goroutines, with the queues
+// and buffers in use. The last of a tier's goroutines closes it. A tier that never ends an
+// operation keeps the goroutine and stays open.
 
 // leaveLimit bounds how late a completion of a tier is seen while another is waited for.
 const leaveLimit = 100 * time.Millisecond
@@ -78,7 +76,7 @@ func (q *tieredQueue) endLeft(left []int) {
 			continue
 		}
 		if err := q.queues[i].Close(); err != nil {
-			q.t.opts.Logger.Warn("closing a queue of a tier that was left", "tier", q.t.tiers[i].name, "err", err)
+			q.t.opts.Logger.Warn("closing a queue of a slow tier in the background failed", "tier", q.t.tiers[i].name, "err", err)
 		}
 		left = left[1:]
 		q.t.left(q.t.tiers[i])
@@ -105,7 +103,7 @@ func (t *Tiered) syncTier(tr *tier) error {
 	}()
 	came, err := within(wait, result)
 	if !came {
-		return fmt.Errorf("%w: it takes longer than %v", ErrBehind, wait)
+		return fmt.Errorf("%w: sync takes longer than %v", ErrBehind, wait)
 	}
 	return err
 }
@@ -151,7 +149,7 @@ func (t *Tiered) left(tr *tier) {
 		return
 	}
 	if err := tr.dev.Close(); err != nil {
-		t.opts.Logger.Warn("closing a tier that was left", "tier", tr.name, "err", err)
+		t.opts.Logger.Warn("closing a slow tier in the background failed", "tier", tr.name, "err", err)
 	}
 }
 
@@ -171,7 +169,7 @@ func (t *Tiered) closeTier(ctx context.Context, tr *tier) error {
 	later := tr.closeLater
 	t.mu.Unlock()
 	if later {
-		t.opts.Logger.Warn("a storage tier has not ended its writes, and stays open until it has", "tier", tr.name)
+		t.opts.Logger.Warn("a storage tier still has pending operations, it is closed in the background", "tier", tr.name)
 		return nil
 	}
 	// The error of a tier that is out was reported already.

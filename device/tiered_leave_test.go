@@ -128,7 +128,7 @@ func TestCloseLeavesStuckRefills(t *testing.T) {
 				t.Error(err)
 			}
 			if asked[stuckAt].closed.Load() {
-				t.Error("the stuck tier was closed with something under way")
+				t.Error("the stuck tier was closed with something pending")
 			}
 			faulty[stuckAt].Release()
 			until(t, func() bool { return asked[stuckAt].closed.Load() })

@@ -15,7 +15,7 @@ type tieredQueue struct {
 	t       *Tiered
 	depth   int
 	queues  []Queue    // by tier; nil where NewQueue failed
-	under   []int      // by tier: pending operations
+	pending []int      // by tier: pending operations
 	badRead []int      // by tier: consecutive failed reads
 	late    [][]uint32 // by tier: pending operations that its full queue has not taken yet
 	ops     []tieredOp
@@ -73,7 +73,7 @@ func newTieredQueue(t *Tiered, depth int) *tieredQueue {
 	n := len(t.tiers)
 	q := &tieredQueue{
 		t: t, depth: depth,
-		queues: make([]Queue, n), under: make([]int, n), badRead: make([]int, n), late: make([][]uint32, n),
+		queues: make([]Queue, n), pending: make([]int, n), badRead: make([]int, n), late: make([][]uint32, n),
 		ops: make([]tieredOp, depth), free: make([]uint32, depth),
 		ready:    newCompletions(2 * depth),
 		counters: make([]tierCounters, n), echoes: make([]echoes, n),
@@ -184,10 +184,10 @@ func (q *tieredQueue) settled(i int, c Completion) (Completion, bool) {
 	}
 	switch {
 	case op.state == opRead && int(op.tier) == i:
-		q.under[i]--
+		q.pending[i]--
 		return q.settleRead(id, i, err)
 	case op.pending&(1<<i) != 0:
-		q.under[i]--
+		q.pending[i]--
 		op.pending &^= 1 << i
 		q.wrote(op, i, err)
 		if op.state == opEcho {
@@ -255,7 +255,7 @@ func (q *tieredQueue) Poll(done []Completion) int {
 			q.next = 0
 		}
 		i := q.next
-		if q.under[i] == 0 || n == len(done) {
+		if q.pending[i] == 0 || n == len(done) {
 			continue
 		}
 		from, to := n, n+q.queues[i].Poll(done[n:])

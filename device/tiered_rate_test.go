@@ -55,7 +55,7 @@ type busy struct {
 	clock *handClock
 	takes atomic.Int64 // nanoseconds
 
-	under, most, largest atomic.Int64
+	pending, most, largest atomic.Int64
 }
 
 func (d *busy) NewQueue(depth int) (device.Queue, error) {
@@ -69,14 +69,14 @@ type busyQueue struct {
 }
 
 func (q *busyQueue) Read(dst []byte, addr int64, tag uint64) error {
-	q.d.most.Store(max(q.d.most.Load(), q.d.under.Add(1)))
+	q.d.most.Store(max(q.d.most.Load(), q.d.pending.Add(1)))
 	q.d.largest.Store(max(q.d.largest.Load(), int64(len(dst))))
 	return q.Queue.Read(dst, addr, tag)
 }
 
 func (q *busyQueue) Poll(done []device.Completion) int {
 	n := q.Queue.Poll(done)
-	q.d.under.Add(-int64(n))
+	q.d.pending.Add(-int64(n))
 	q.d.clock.pass(time.Duration(int64(n) * q.d.takes.Load()))
 	return n
 }
@@ -101,7 +101,7 @@ func TestRefillRate(t *testing.T) {
 	if err := b.q.Close(); err != nil {
 		t.Fatal(err)
 	}
-	last.under.Store(0)
+	last.pending.Store(0)
 	first := newLossy(1, size, capacity)
 	first.steady = true
 	d := device.NewTieredWith(device.TieredOptions{Logger: quiet, RefillRate: rate}, first, last)

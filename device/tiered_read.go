@@ -56,7 +56,7 @@ func (q *tieredQueue) route(id uint32, i int) (Completion, bool) {
 		err := q.hand(i, id)
 		if err == nil {
 			op.tier = uint8(i)
-			q.under[i]++
+			q.pending[i]++
 			q.dirty |= 1 << i
 			return Completion{}, false
 		}
@@ -97,7 +97,7 @@ func (q *tieredQueue) hits(i int, done []Completion) (n int) {
 		n++
 	}
 	if n > 0 {
-		q.under[i] -= n
+		q.pending[i] -= n
 		q.badRead[i] = 0
 		q.counts[i].hits += uint64(n)
 		q.counts[i].bytesRead += uint64(bytes)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -36,15 +37,15 @@ type refill struct {
 	clock clock.Clock
 
 	// The fields below belong to the goroutine.
-	source *tieredQueue // of the tiers behind; not in Tiered.queues, whose reads are counted
-	queue  RefillQueue
-	under  bool // an abandoned operation is pending on queue
-	buf    []byte
-	below  int64     // address of the last failure: only holes below it are tried,
-	until  time.Time // until then
-	delay  time.Duration
-	began  time.Time // of the first piece since nothing was missing; zero: none yet
-	filled int64     // bytes since began
+	source  *tieredQueue // of the tiers behind; not in Tiered.queues, whose reads are counted
+	queue   RefillQueue
+	pending bool // an abandoned operation is pending on queue
+	buf     []byte
+	below   int64     // address of the last failure: only holes below it are tried,
+	until   time.Time // until then
+	delay   time.Duration
+	began   time.Time // of the first piece since nothing was missing; zero: none yet
+	filled  int64     // bytes since began
 
 	pieces, bytes atomic.Uint64
 
@@ -97,31 +98,25 @@ func (r *refill) run(ctx context.Context) {
 	defer r.close()
 	for {
 		pause, ready := r.step(ctx)
-		due, stop := r.after(pause)
+		due := make(chan struct{})
+		timer := r.clock.AfterFunc(pause, func() { close(due) })
 		select {
 		case <-due:
 		case <-ready:
 			r.below, r.delay = math.MaxInt64, firstRefillDelay
 		case <-ctx.Done():
-			stop()
+		}
+		if timer.Stop(); ctx.Err() != nil {
 			return
 		}
-		stop()
 	}
 }
 
-// after returns a channel that is closed after a pause, or nil if the pause is negative,
-// and a function that cancels it.
-func (r *refill) after(pause time.Duration) (due <-chan struct{}, stop func() bool) {
-	if pause < 0 {
-		return nil, func() bool { return false }
-	}
-	over := make(chan struct{})
-	return over, r.clock.AfterFunc(pause, func() { close(over) }).Stop
-}
+// forEver is a pause that only a token of HoleReady ends.
+const forEver = 365 * 24 * time.Hour
 
-// step copies one piece, if there is one. It returns how long to wait before the next, for
-// ever if negative, and a channel that ends the wait, or nil.
+// step copies one piece, if there is one. It returns how long to wait before the next, and a
+// channel that ends the wait, or nil.
 func (r *refill) step(ctx context.Context) (time.Duration, <-chan struct{}) {
 	began := r.clock.Now()
 	if began.After(r.until) {
@@ -130,9 +125,9 @@ func (r *refill) step(ctx context.Context) (time.Duration, <-chan struct{}) {
 	hole := r.next()
 	if hole.From == hole.To {
 		if r.dev.Missing() == 0 {
-			r.tell(began)
+			r.logRefilled(began)
 			r.delay = firstRefillDelay
-			return -1, r.dev.HoleReady()
+			return forEver, r.dev.HoleReady()
 		}
 		return r.later(), r.dev.HoleReady()
 	}
@@ -154,8 +149,8 @@ func (r *refill) step(ctx context.Context) (time.Duration, <-chan struct{}) {
 	return max(share-took, took), nil
 }
 
-// tell logs that nothing is missing, if something was copied.
-func (r *refill) tell(now time.Time) {
+// logRefilled logs that nothing is missing, if something was copied.
+func (r *refill) logRefilled(now time.Time) {
 	if r.filled > 0 {
 		r.t.opts.Logger.Info("tier was refilled",
 			"tier", r.tier.name, "bytes", r.filled, "took", now.Sub(r.began))
@@ -198,7 +193,7 @@ func (r *refill) copy(ctx context.Context, hole Hole) error {
 		return err
 	}
 	err := Finish(ctx, r.queue, r.queue.Refill(piece, hole, 0))
-	r.under = ctx.Err() != nil && err != nil
+	r.pending = ctx.Err() != nil && err != nil
 	return err
 }
 
@@ -232,14 +227,14 @@ func (r *refill) open() error {
 func (r *refill) close() {
 	last := len(r.t.tiers) - 1
 	var left []func()
-	end := func(i int, q Queue, under bool) {
+	end := func(i int, q Queue, pending bool) {
 		tr := r.t.tiers[i]
 		do := func() {
 			if err := q.Close(); err != nil && !tr.out() {
-				r.t.opts.Logger.Warn("end of a tier's refill", "tier", r.tier.name, "from", tr.name, "err", err)
+				r.t.opts.Logger.Warn("closing a queue of a refill failed", "tier", r.tier.name, "from", tr.name, "err", err)
 			}
 		}
-		if !under || i == last {
+		if !pending || i == last {
 			do()
 			return
 		}
@@ -249,12 +244,12 @@ func (r *refill) close() {
 	if r.source != nil {
 		for i, q := range r.source.queues {
 			if q != nil {
-				end(i, q, r.source.under[i] > 0)
+				end(i, q, r.source.pending[i] > 0)
 			}
 		}
 	}
 	if r.queue != nil {
-		end(r.tier.index, r.queue, r.under)
+		end(r.tier.index, r.queue, r.pending)
 	}
 	close(r.ended)
 	for _, do := range left {
@@ -262,16 +257,15 @@ func (r *refill) close() {
 	}
 }
 
-// settled is the lowest address of a pending write: below it, no tier has one.
+// settled is the address below which no tier has a pending write.
 func (t *Tiered) settled() int64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	low := t.tail
-	for _, addr := range t.writing {
-		low = min(low, addr)
-	}
-	return low
+	return t.lowestPending()
 }
+
+// lowestPending is the lowest address of a pending write, at most the tail. The caller holds mu.
+func (t *Tiered) lowestPending() int64 { return slices.Min(append(t.writing, t.tail)) }
 
 // ended removes a write from the pending ones.
 func (t *Tiered) ended(addr int64) {
@@ -280,13 +274,8 @@ func (t *Tiered) ended(addr int64) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for i, a := range t.writing {
-		if a == addr {
-			last := len(t.writing) - 1
-			t.writing[i] = t.writing[last]
-			t.writing = t.writing[:last]
-			return
-		}
+	if i := slices.Index(t.writing, addr); i >= 0 {
+		t.writing = slices.Delete(t.writing, i, i+1)
 	}
 }
 

@@ -39,23 +39,23 @@ const refillPage = 1 << 10
 // refillModel is one run. Some pages are written twice, like the page in which a log ends:
 // first with zeros in the second half.
 type refillModel struct {
-	t      *testing.T
-	r      *rand.Rand
-	bytes  []byte
-	next   int          // next page to write
-	half   map[int]bool // pages written once that will be written again
-	under  map[int]bool // pages being written
-	begin  int
-	commit int
-	first  *lossy
-	last   *device.Memory
-	d      *device.Tiered
-	p      *devicetest.Pump
+	t       *testing.T
+	r       *rand.Rand
+	bytes   []byte
+	next    int          // next page to write
+	half    map[int]bool // pages written once that will be written again
+	pending map[int]bool // pages being written
+	begin   int
+	commit  int
+	first   *lossy
+	last    *device.Memory
+	d       *device.Tiered
+	p       *devicetest.Pump
 }
 
 func newRefillModel(t *testing.T, seed uint64) *refillModel {
 	m := &refillModel{
-		t: t, r: rand.New(rand.NewPCG(seed, 78)), half: map[int]bool{}, under: map[int]bool{}, last: device.NewMemory(),
+		t: t, r: rand.New(rand.NewPCG(seed, 78)), half: map[int]bool{}, pending: map[int]bool{}, last: device.NewMemory(),
 	}
 	m.bytes = make([]byte, 120*refillPage)
 	for i := range m.bytes {
@@ -119,7 +119,7 @@ func (m *refillModel) run() {
 // settled is the end of the range that can be read from the device.
 func (m *refillModel) settled() int {
 	end := m.next
-	for page := range m.under {
+	for page := range m.pending {
 		end = min(end, page)
 	}
 	for page := range m.half {
@@ -143,9 +143,9 @@ func (m *refillModel) write() {
 	if !whole {
 		clear(src[refillPage/2:])
 	}
-	m.under[page] = true
+	m.pending[page] = true
 	m.p.Write(src, int64(page*refillPage), func(error) {
-		delete(m.under, page)
+		delete(m.pending, page)
 		if !whole {
 			m.half[page] = true
 		}
@@ -397,6 +397,6 @@ func TestRefillOfTiers(t *testing.T) {
 	until(t, func() bool { m := d.Metrics()[0]; return m.Missing == 0 && m.Refilled > 0 })
 	b.wantRead("aaaabbbb", 0, 0)
 	if n := device.Writing(d, 0); n != 0 {
-		t.Errorf("%d writes are under way on a tier that has nothing to do", n)
+		t.Errorf("%d writes are pending on a tier that has nothing to do", n)
 	}
 }

@@ -380,14 +380,14 @@ func (d narrow) NewQueue(depth int) (device.Queue, error) {
 
 type narrowQueue struct {
 	device.Queue
-	under int
+	pending int
 }
 
 func (q *narrowQueue) take(start func() error) error {
-	if q.under == 2 {
+	if q.pending == 2 {
 		return device.ErrQueueFull
 	}
-	q.under++
+	q.pending++
 	return start()
 }
 
@@ -401,7 +401,7 @@ func (q *narrowQueue) Write(src []byte, addr int64, tag uint64) error {
 
 func (q *narrowQueue) Poll(done []device.Completion) int {
 	n := q.Queue.Poll(done)
-	q.under -= n
+	q.pending -= n
 	return n
 }
 

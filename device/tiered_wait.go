@@ -21,7 +21,7 @@ func (q *tieredQueue) Wait(ctx context.Context) error {
 			}
 		}
 		first, several := -1, false
-		for i, n := range q.under {
+		for i, n := range q.pending {
 			n -= len(q.echoes[i].active) // nothing waits for echoes
 			if n > 0 && first < 0 {
 				first = i

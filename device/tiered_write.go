@@ -40,7 +40,7 @@ func (q *tieredQueue) Write(src []byte, addr int64, tag uint64) error {
 		}
 		op.pending |= 1 << i
 		q.counters[i].behind.Add(int64(len(src)))
-		q.under[i]++
+		q.pending[i]++
 		q.dirty |= 1 << i
 	}
 	if c, ok := q.settle(id); ok {

@@ -13,7 +13,7 @@ import (
 // ErrTransient means that an operation had no effect because the process or the machine was
 // short of a resource, such as file descriptors or memory. It may be tried again, see
 // [Retry].
-var ErrTransient = errors.New("device: short of resources for the moment")
+var ErrTransient = errors.New("device: temporarily short of resources")
 
 // transientErrnos are the system errors of calls that had no effect and may succeed later.
 var transientErrnos = []syscall.Errno{
