@@ -1,6 +1,7 @@
 package blob
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -74,7 +75,7 @@ func passing(err error) bool {
 // notFound reports whether the error means that the bucket has no such blob.
 func notFound(err error) bool { return gcerrors.Code(err) == gcerrors.NotFound }
 
-// get reads n bytes of a blob from an offset, and passes them to check.
+// get reads n bytes of a blob from an offset, or all if n is negative, and passes them to check.
 func (b *bucket) get(ctx context.Context, key string, off, n int64, check func([]byte) error) error {
 	return b.try(ctx, "read of "+key, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, attempt)
@@ -83,15 +84,15 @@ func (b *bucket) get(ctx context.Context, key string, off, n int64, check func([
 		if err != nil {
 			return err
 		}
-		data := make([]byte, n)
-		_, err = io.ReadFull(r, data)
-		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-			err = fmt.Errorf("it is shorter than %d bytes: %w", off+n, errDamaged)
+		data := bytes.NewBuffer(make([]byte, 0, max(n, 0)+bytes.MinRead))
+		_, err = data.ReadFrom(io.LimitReader(r, max(n, maxCatalog)))
+		if int64(data.Len()) < n {
+			err = errors.Join(err, fmt.Errorf("the blob is shorter than %d bytes: %w", off+n, errDamaged))
 		}
 		if err = errors.Join(err, r.Close()); err != nil {
 			return err
 		}
-		return check(data)
+		return check(data.Bytes())
 	})
 }
 
@@ -143,10 +144,9 @@ func (b *bucket) remove(ctx context.Context, key string) error {
 	return err
 }
 
-// list calls f with the names of the blobs that begin with a prefix, in order.
-func (b *bucket) list(ctx context.Context, prefix string, f func(key string)) error {
-	var keys []string
-	err := b.try(ctx, "list", func(ctx context.Context) error {
+// list returns the names of the blobs that begin with a prefix, in order.
+func (b *bucket) list(ctx context.Context, prefix string) (keys []string, err error) {
+	err = b.try(ctx, "list", func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, attempt)
 		defer cancel()
 		keys = keys[:0]
@@ -161,8 +161,5 @@ func (b *bucket) list(ctx context.Context, prefix string, f func(key string)) er
 			keys = append(keys, o.Key)
 		}
 	})
-	for _, key := range keys {
-		f(key)
-	}
-	return err
+	return keys, err
 }

@@ -142,9 +142,9 @@ func (c *catalog) keys() map[string]bool {
 func (c *catalog) check() error {
 	switch {
 	case c.Format != catalogFormat:
-		return fmt.Errorf("has format %d, this program reads %d", c.Format, catalogFormat)
+		return fmt.Errorf("its format is %d, this version reads %d", c.Format, catalogFormat)
 	case c.Store == "" || c.Writer == "" || c.Number < 1 || c.Begin < 0:
-		return errors.New("lacks its names and numbers")
+		return errors.New("store, writer, number or begin is missing or not valid")
 	}
 	if err := checkSegmentSize(c.SegmentSize); err != nil {
 		return err
@@ -152,18 +152,18 @@ func (c *catalog) check() error {
 	end := int64(0)
 	for _, p := range c.Pieces {
 		if p.From < end || p.To <= p.From || p.Stored < p.To || p.From/c.SegmentSize != (p.Stored-1)/c.SegmentSize || p.Key == "" {
-			return fmt.Errorf("has a piece of the log that cannot be: %+v", p)
+			return fmt.Errorf("a part of the log is not valid: %+v", p)
 		}
 		end = (p.From/c.SegmentSize + 1) * c.SegmentSize
 	}
 	for name, o := range c.Objects {
 		if device.CheckName(name) != nil || o.Size < 0 || o.Key == "" {
-			return fmt.Errorf("has an object that cannot be: %q, %+v", name, o)
+			return fmt.Errorf("object %q is not valid: %+v", name, o)
 		}
 	}
 	for name := range c.Meta {
 		if device.CheckName(name) != nil {
-			return fmt.Errorf("has metadata that cannot be: %q", name)
+			return fmt.Errorf("metadata %q: the name is not valid", name)
 		}
 	}
 	return nil
@@ -184,7 +184,7 @@ const catalogLine = "redykv catalog %016x\n"
 func parseCatalog(data []byte) (*catalog, error) {
 	line, text, _ := bytes.Cut(data, []byte("\n"))
 	if string(line)+"\n" != fmt.Sprintf(catalogLine, xxhash.Sum64(text)) {
-		return nil, fmt.Errorf("is not what was written, by its checksum: %w", errDamaged)
+		return nil, fmt.Errorf("the checksum does not match: %w", errDamaged)
 	}
 	c := &catalog{}
 	if err := json.Unmarshal(text, c); err != nil {
@@ -195,11 +195,12 @@ func parseCatalog(data []byte) (*catalog, error) {
 
 // newestNumber returns the highest number of a catalog; 0 if there is none.
 func (b *bucket) newestNumber(ctx context.Context) (newest int64, err error) {
-	err = b.list(ctx, catalogPrefix, func(key string) {
+	keys, err := b.list(ctx, catalogPrefix)
+	for _, key := range keys {
 		if n, ok := parseCatalogKey(key); ok {
 			newest = max(newest, n)
 		}
-	})
+	}
 	return newest, err
 }
 
@@ -222,20 +223,9 @@ func (b *bucket) newestCatalog(ctx context.Context) (c *catalog, err error) {
 
 // readCatalog reads the catalog with a number.
 func (b *bucket) readCatalog(ctx context.Context, number int64) (c *catalog, err error) {
-	key := catalogKey(number)
-	err = b.try(ctx, "read of "+key, func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, attempt)
-		defer cancel()
-		r, err := b.NewReader(ctx, key, nil)
-		if err != nil {
-			return err
-		}
-		data, err := io.ReadAll(io.LimitReader(r, maxCatalog))
-		if err = errors.Join(err, r.Close()); err != nil {
-			return err
-		}
+	err = b.get(ctx, catalogKey(number), 0, -1, func(data []byte) (err error) {
 		if c, err = parseCatalog(data); err == nil && c.Number != number {
-			err = errors.New("it has another number")
+			err = fmt.Errorf("its number is %d", c.Number)
 		}
 		if err != nil && !errors.Is(err, errDamaged) {
 			err = &sourceError{err} // permanent
@@ -261,7 +251,7 @@ func (b *bucket) storeCatalog(ctx context.Context, c *catalog) error {
 	if err != nil || newest <= c.Number {
 		return err
 	}
-	return errors.Join(fmt.Errorf("%w: there is a catalog %d", ErrTaken, newest), b.remove(ctx, catalogKey(c.Number)))
+	return errors.Join(fmt.Errorf("%w: catalog %d exists already", ErrTaken, newest), b.remove(ctx, catalogKey(c.Number)))
 }
 
 // createCatalog stores a catalog whose number is free. If an equal one exists, it was stored
@@ -287,5 +277,5 @@ func (b *bucket) createCatalog(ctx context.Context, c *catalog) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("%w: there is a catalog %d", ErrTaken, c.Number)
+	return fmt.Errorf("%w: catalog %d exists already", ErrTaken, c.Number)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 	"sync"
@@ -91,7 +90,7 @@ func OpenURL(ctx context.Context, local device.Device, url string, opts Options)
 // Start implements device.Device. From then on the log is uploaded.
 func (d *Device) Start(tail int64) error {
 	if tail < 0 {
-		return fmt.Errorf("blob: start at address %d", tail)
+		return fmt.Errorf("blob: start at address %d, want 0 or more", tail)
 	}
 	d.ordering.Lock()
 	defer d.ordering.Unlock()
@@ -167,7 +166,7 @@ func (d *Device) CacheMemory() int64 { return device.CacheMemory(d.local) }
 // truncated part.
 func (d *Device) Truncate(begin int64) error {
 	if begin < 0 {
-		return fmt.Errorf("blob: truncate to address %d", begin)
+		return fmt.Errorf("blob: truncate to address %d, want 0 or more", begin)
 	}
 	d.ordering.Lock()
 	defer d.ordering.Unlock()
@@ -280,7 +279,7 @@ func (d *Device) ReadMeta(name string) ([]byte, error) {
 // checkName is device.CheckName, and excludes stateName.
 func checkName(name string) error {
 	if name == stateName {
-		return fmt.Errorf("blob: metadata %q belongs to the device itself", name)
+		return fmt.Errorf("blob: metadata name %q is reserved", name)
 	}
 	return device.CheckName(name)
 }
@@ -336,7 +335,11 @@ func (p *progress) low() int64 {
 	return min(low, p.top)
 }
 
+// beginWrite adds a write, unless its range is empty or not one of a log.
 func (d *Device) beginWrite(w span) {
+	if w.from < 0 || w.to <= w.from {
+		return
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.log.writing = append(d.log.writing, w)
@@ -349,7 +352,7 @@ func (d *Device) endWrite(w span, done bool) {
 	defer d.mu.Unlock()
 	i := slices.Index(d.log.writing, w)
 	if i < 0 {
-		return // it began before Start
+		return // it began before Start, or beginWrite did not add it
 	}
 	before := d.log.low()
 	d.log.writing = slices.Delete(d.log.writing, i, i+1)
@@ -359,42 +362,4 @@ func (d *Device) endWrite(w span, done bool) {
 	if size := d.state.SegmentSize; before/size != d.log.low()/size {
 		d.changed()
 	}
-}
-
-// snapshot is a state of the store that may be uploaded.
-type snapshot struct {
-	changes     uint64
-	begin       int64
-	dirty, to   int64 // of the log, dirty..to is to be uploaded
-	meta        map[string][]byte
-	objects     []string
-	replaced    []string
-	segmentSize int64
-}
-
-// snapshot returns a snapshot. What it covers is no longer dirty.
-func (d *Device) snapshot() (*snapshot, error) {
-	d.ordering.Lock()
-	defer d.ordering.Unlock()
-	objects, err := d.local.ListObjects()
-	if err != nil {
-		return nil, err
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	size := d.state.SegmentSize
-	s := &snapshot{
-		changes: d.changes, begin: d.begin.Load(), dirty: d.log.dirty,
-		to:   max(d.log.durable, d.log.low()/size*size),
-		meta: maps.Clone(d.meta), objects: objects, replaced: slices.Clone(d.state.Replaced), segmentSize: size,
-	}
-	d.log.dirty = min(d.log.low(), s.to)
-	return s, nil
-}
-
-// failed marks what a snapshot covers as dirty again.
-func (d *Device) failed(s *snapshot) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.log.dirty = min(d.log.dirty, s.dirty)
 }

@@ -1,9 +1,12 @@
 package blob
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/redykv/redykv/device"
 )
@@ -19,7 +22,7 @@ func (d *Device) match(ctx context.Context) error {
 		if s == nil || s.Restoring || s.Restored || errors.Is(err, ErrFormat) {
 			return err
 		}
-		d.opts.Logger.Warn("the bucket cannot be read, its part of the log is missed until it can", "err", err)
+		d.opts.Logger.Warn("the bucket cannot be read: reads of what only it holds fail until it can", "err", err)
 		d.state = s
 		return d.checkSize()
 	}
@@ -41,7 +44,7 @@ func (d *Device) match(ctx context.Context) error {
 	case s.Restoring:
 		d.state = s
 		if c == nil || c.Store != s.Store {
-			return fmt.Errorf("%w: the device was being restored from another one", ErrForeign)
+			return fmt.Errorf("%w: the device was being restored from another store, or the bucket was emptied meanwhile", ErrForeign)
 		}
 		if err := d.restore(ctx, c); err != nil {
 			return err
@@ -60,16 +63,13 @@ func (d *Device) match(ctx context.Context) error {
 
 // newState returns the state of a device without one.
 func (d *Device) newState(store string) *state {
-	s := &state{Store: store, Writer: newName(), SegmentSize: d.opts.SegmentSize, Begin: d.local.Begin()}
-	if s.SegmentSize == 0 {
-		s.SegmentSize = DefaultSegmentSize
-	}
-	return s
+	size := cmp.Or(d.opts.SegmentSize, DefaultSegmentSize)
+	return &state{Store: store, Writer: newName(), SegmentSize: size, Begin: d.local.Begin()}
 }
 
 func (d *Device) checkSize() error {
 	if want, have := d.opts.SegmentSize, d.state.SegmentSize; want != 0 && want != have {
-		return fmt.Errorf("%w: segments of %d bytes, not %d", ErrFormat, have, want)
+		return fmt.Errorf("%w: the store has segments of %d bytes, Options.SegmentSize is %d", ErrFormat, have, want)
 	}
 	return nil
 }
@@ -78,15 +78,15 @@ func (d *Device) checkSize() error {
 func (d *Device) belongs(c *catalog) error {
 	switch {
 	case c == nil && d.state.Restored:
-		return fmt.Errorf("%w: the bucket is empty, and a part of the log was only there", ErrForeign)
+		return fmt.Errorf("%w: the bucket is empty, but it alone had a part of the log", ErrForeign)
 	case c == nil:
 		return nil // nothing was uploaded yet, or everything is uploaded again
 	case c.Store != d.state.Store:
-		return fmt.Errorf("%w: %s and %s", ErrForeign, c.Store, d.state.Store)
+		return fmt.Errorf("%w: the bucket has store %s, the device %s", ErrForeign, c.Store, d.state.Store)
 	case c.Writer != d.state.Writer && c.Number > d.state.Number:
-		return fmt.Errorf("%w: catalog %d", ErrTaken, c.Number)
+		return fmt.Errorf("%w: it has stored catalog %d", ErrTaken, c.Number)
 	case c.SegmentSize != d.state.SegmentSize:
-		return fmt.Errorf("%w: segments of %d and %d bytes", ErrFormat, c.SegmentSize, d.state.SegmentSize)
+		return fmt.Errorf("%w: the bucket has segments of %d bytes, the device of %d", ErrFormat, c.SegmentSize, d.state.SegmentSize)
 	}
 	return nil
 }
@@ -112,7 +112,7 @@ func (d *Device) checkEmpty(c *catalog) error {
 		}
 	}
 	if what != "" {
-		return fmt.Errorf("%w: the device has %s and was never used with a bucket, which has a store", ErrForeign, what)
+		return fmt.Errorf("%w: the device holds %s, but was never used with a bucket, and the bucket holds a store: use an empty device or an empty bucket", ErrForeign, what)
 	}
 	return nil
 }
@@ -121,10 +121,7 @@ func (d *Device) checkEmpty(c *catalog) error {
 func (d *Device) restore(ctx context.Context, c *catalog) error {
 	s := d.state
 	s.Restoring, s.Restored, s.Begin, s.Number = true, true, c.Begin, c.Number
-	s.Meta = s.Meta[:0]
-	for name := range c.Meta {
-		s.Meta = append(s.Meta, name)
-	}
+	s.Meta = slices.AppendSeq(s.Meta[:0], maps.Keys(c.Meta))
 	if err := s.store(d.local); err != nil {
 		return err
 	}
@@ -142,6 +139,6 @@ func (d *Device) restore(ctx context.Context, c *catalog) error {
 	if err := s.store(d.local); err != nil {
 		return err
 	}
-	d.opts.Logger.Info("a store was fetched from the bucket", "catalog", c.Number, "metadata", len(c.Meta), "objects", len(c.Objects))
+	d.opts.Logger.Info("store restored from the bucket", "catalog", c.Number, "metadata", len(c.Meta), "objects", len(c.Objects))
 	return nil
 }

@@ -67,7 +67,7 @@ func (o *Options) ensureDefaults() error {
 		}
 	}
 	if o.Every < 0 || o.Patience < 0 {
-		return fmt.Errorf("blob: uploads every %v with a patience of %v: want positive times", o.Every, o.Patience)
+		return fmt.Errorf("blob: Every is %v and Patience %v, want positive durations", o.Every, o.Patience)
 	}
 	if o.Readers < 1 || o.Readers > maxReaders {
 		return fmt.Errorf("blob: %d readers, want 1 to %d", o.Readers, maxReaders)

@@ -11,11 +11,10 @@ import (
 
 // bucketQueue is a queue of the local device, and one of reads from the bucket.
 type bucketQueue struct {
-	d      *Device
-	local  device.Queue
-	remote device.Queue
-	ops    queue.Pending[operation]
-	under  [2]int // pending operations, on local and remote
+	d       *Device
+	queues  [2]device.Queue
+	pending [2]int // operations on each
+	ops     queue.Pending[operation]
 	// ready are events that Wait has polled, from taken on.
 	ready   []device.Completion
 	taken   int
@@ -23,26 +22,32 @@ type bucketQueue struct {
 	closed  bool
 }
 
+// Indexes in queues.
+const (
+	local = iota
+	remote
+)
+
 // operation is one read or write, from Read or Write until its last event.
 type operation struct {
-	tag    uint64
-	buf    []byte
-	addr   int64
-	write  bool
-	remote bool // a read that is remote's
+	tag   uint64
+	buf   []byte
+	addr  int64
+	write bool
+	on    int // index of its queue
 }
 
 // NewQueue implements device.Device.
 func (d *Device) NewQueue(depth int) (device.Queue, error) {
-	local, err := d.local.NewQueue(depth)
+	own, err := d.local.NewQueue(depth)
 	if err != nil {
 		return nil, err
 	}
-	remote, err := d.reads.NewQueue(depth)
+	bucket, err := d.reads.NewQueue(depth)
 	if err != nil {
-		return nil, errors.Join(err, local.Close())
+		return nil, errors.Join(err, own.Close())
 	}
-	return &bucketQueue{d: d, local: local, remote: remote, ops: queue.NewPending[operation](depth)}, nil
+	return &bucketQueue{d: d, queues: [2]device.Queue{own, bucket}, ops: queue.NewPending[operation](depth)}, nil
 }
 
 // take adds an operation.
@@ -54,23 +59,20 @@ func (q *bucketQueue) take(op operation) (uint64, error) {
 	if !ok {
 		return 0, device.ErrQueueFull
 	}
+	q.pending[op.on]++
 	return n, nil
 }
 
 func (q *bucketQueue) Read(dst []byte, addr int64, tag uint64) error {
-	remote := addr < q.d.local.Begin()
-	n, err := q.take(operation{tag: tag, buf: dst, addr: addr, remote: remote})
+	on := local
+	if addr < q.d.local.Begin() {
+		on = remote
+	}
+	n, err := q.take(operation{tag: tag, buf: dst, addr: addr, on: on})
 	if err != nil {
 		return err
 	}
-	if remote {
-		err = q.remote.Read(dst, addr, n)
-		q.under[1]++
-	} else {
-		err = q.local.Read(dst, addr, n)
-		q.under[0]++
-	}
-	if err != nil {
+	if err = q.queues[on].Read(dst, addr, n); err != nil {
 		q.ended(n)
 	}
 	return err
@@ -81,33 +83,20 @@ func (q *bucketQueue) Write(src []byte, addr int64, tag uint64) error {
 	if err != nil {
 		return err
 	}
-	s := q.ops.At(n)
-	q.under[0]++
-	if s.counts() {
-		q.d.beginWrite(s.span())
-	}
-	if err := q.local.Write(src, addr, n); err != nil {
-		if s.counts() {
-			q.d.endWrite(s.span(), false)
-		}
+	s := q.ops.At(n).span()
+	q.d.beginWrite(s)
+	if err = q.queues[local].Write(src, addr, n); err != nil {
+		q.d.endWrite(s, false)
 		q.ended(n)
-		return err
 	}
-	return nil
+	return err
 }
-
-// counts reports whether the range of a write is one that a log can have.
-func (s *operation) counts() bool { return s.addr >= 0 && s.span().to > s.addr }
 
 func (s *operation) span() span { return span{s.addr, s.addr + int64(len(s.buf))} }
 
 // ended removes an operation.
 func (q *bucketQueue) ended(n uint64) {
-	which := 0
-	if q.ops.At(n).remote {
-		which = 1
-	}
-	q.under[which]--
+	q.pending[q.ops.At(n).on]--
 	q.ops.Remove(n)
 }
 
@@ -115,7 +104,7 @@ func (q *bucketQueue) Submit() error {
 	if q.closed {
 		return device.ErrClosed
 	}
-	return errors.Join(q.local.Submit(), q.remote.Submit())
+	return errors.Join(q.queues[local].Submit(), q.queues[remote].Submit())
 }
 
 func (q *bucketQueue) Poll(done []device.Completion) (n int) {
@@ -129,8 +118,8 @@ func (q *bucketQueue) Poll(done []device.Completion) (n int) {
 // poll polls both queues for the events that Wait has not polled.
 func (q *bucketQueue) poll(done []device.Completion) (n int) {
 	again := false
-	if q.under[0] > 0 && len(done) > 0 {
-		for _, c := range done[:q.local.Poll(done)] {
+	if q.pending[local] > 0 && len(done) > 0 {
+		for _, c := range done[:q.queues[local].Poll(done)] {
 			if c, over := q.settleLocal(c); over {
 				done[n] = c
 				n++
@@ -141,10 +130,10 @@ func (q *bucketQueue) poll(done []device.Completion) (n int) {
 	}
 	if again {
 		// If Submit fails, the next Submit fails too and returns the error.
-		_ = q.remote.Submit()
+		_ = q.queues[remote].Submit()
 	}
-	if q.under[1] > 0 && n < len(done) {
-		k := q.remote.Poll(done[n:])
+	if q.pending[remote] > 0 && n < len(done) {
+		k := q.queues[remote].Poll(done[n:])
 		for i := range done[n : n+k] {
 			c := &done[n+i]
 			number := c.Tag
@@ -166,17 +155,17 @@ func (q *bucketQueue) settleLocal(c device.Completion) (_ device.Completion, ove
 	case s.write && c.Event == device.Committed:
 		return c, true
 	case s.write:
-		if c.Err == nil && s.counts() {
+		if c.Err == nil {
 			q.d.endWrite(s.span(), true)
 		}
 	case c.Err != nil && q.d.inBucket(s.addr):
-		if err := q.remote.Read(s.buf, s.addr, n); err != nil {
-			c.Err = fmt.Errorf("%w; the bucket was not asked: %w", c.Err, err)
+		if err := q.queues[remote].Read(s.buf, s.addr, n); err != nil {
+			c.Err = fmt.Errorf("%w; reading it from the bucket failed: %w", c.Err, err)
 			break
 		}
-		q.under[0]--
-		q.under[1]++
-		s.remote = true
+		q.pending[local]--
+		q.pending[remote]++
+		s.on = remote
 		return device.Completion{}, false
 	}
 	q.ended(n)
@@ -197,7 +186,7 @@ func (q *bucketQueue) Wait(ctx context.Context) error {
 	if q.closed {
 		return device.ErrClosed
 	}
-	for slices := (queue.Slices{}); q.under != [2]int{}; {
+	for slices := (queue.Slices{}); q.ops.Len() > 0; {
 		if q.taken == len(q.ready) {
 			q.ready, q.taken = append(q.ready[:0], q.scratch[:q.poll(q.scratch[:])]...), 0
 		}
@@ -215,14 +204,14 @@ func (q *bucketQueue) Wait(ctx context.Context) error {
 // waits for one slice of time on each.
 func (q *bucketQueue) waitOnce(ctx context.Context, slices *queue.Slices) error {
 	switch {
-	case q.under[1] == 0:
-		return q.local.Wait(ctx)
-	case q.under[0] == 0:
-		return q.remote.Wait(ctx)
+	case q.pending[remote] == 0:
+		return q.queues[local].Wait(ctx)
+	case q.pending[local] == 0:
+		return q.queues[remote].Wait(ctx)
 	}
-	expired, err := slices.Wait(ctx, q.local)
+	expired, err := slices.Wait(ctx, q.queues[local])
 	if expired {
-		_, err = slices.Wait(ctx, q.remote)
+		_, err = slices.Wait(ctx, q.queues[remote])
 	}
 	return err
 }
@@ -235,5 +224,5 @@ func (q *bucketQueue) Close() error {
 		return err
 	}
 	q.closed = true
-	return errors.Join(q.local.Close(), q.remote.Close())
+	return errors.Join(q.queues[local].Close(), q.queues[remote].Close())
 }

@@ -50,7 +50,7 @@ func (d *Device) read(ctx context.Context, dst []byte, addr int64) error {
 		return errors.Join(localErr, err)
 	}
 	if d.counts.repairs.Add(1) == 1 || errors.Is(localErr, device.ErrCorrupt) {
-		d.opts.Logger.Warn("the local device fails, the bucket has what was read", "bytes", len(dst), "addr", addr, "err", localErr)
+		d.opts.Logger.Warn("a read failed on the local device and was answered from the bucket", "bytes", len(dst), "addr", addr, "err", localErr)
 	}
 	return nil
 }
@@ -60,11 +60,11 @@ func (d *Device) readBucket(ctx context.Context, dst []byte, addr int64) error {
 	for len(dst) > 0 {
 		c := d.catalog.Load()
 		if c == nil {
-			return fmt.Errorf("blob: %d bytes at %d: the bucket could not be reached yet", len(dst), addr)
+			return fmt.Errorf("blob: %d bytes at %d: the bucket was not reachable since the device was opened", len(dst), addr)
 		}
 		p, ok := c.find(addr)
 		if !ok {
-			return fmt.Errorf("blob: the bucket has nothing at %d: %w", addr, device.ErrNotHeld)
+			return fmt.Errorf("blob: the bucket does not hold address %d: %w", addr, device.ErrNotHeld)
 		}
 		n := min(int64(len(dst)), p.To-addr)
 		err := d.bucket.readPacked(ctx, p.Key, p.From, p.Stored, dst[:n], addr)
@@ -93,21 +93,13 @@ func (l *loneQueues) read(ctx context.Context, dev device.Device, dst []byte, ad
 	if err != nil {
 		return err
 	}
-	var done [1]device.Completion
-	err = q.Read(dst, addr, 0)
-	if err == nil {
-		err = q.Submit()
-	}
-	for err == nil && q.Poll(done[:]) == 0 {
-		err = q.Wait(ctx)
-	}
-	if err != nil {
+	if err := device.Finish(ctx, q, q.Read(dst, addr, 0)); err != nil {
 		return errors.Join(err, q.Close()) // the read may be pending
 	}
 	l.mu.Lock()
+	defer l.mu.Unlock()
 	l.idle = append(l.idle, q)
-	l.mu.Unlock()
-	return done[0].Err
+	return nil
 }
 
 func (l *loneQueues) get(dev device.Device) (device.Queue, error) {

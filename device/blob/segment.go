@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/cespare/xxhash/v2"
 
@@ -21,7 +22,7 @@ const (
 )
 
 // errDamaged means that the bucket returned other bytes than were stored.
-var errDamaged = fmt.Errorf("blob: other bytes than were stored: %w", device.ErrCorrupt)
+var errDamaged = fmt.Errorf("blob: the checksum or the length does not match: %w", device.ErrCorrupt)
 
 // blockSum is the checksum of a block and its address.
 func blockSum(block []byte, at int64) uint64 {
@@ -32,49 +33,13 @@ func blockSum(block []byte, at int64) uint64 {
 	return d.Sum64()
 }
 
-// blocksWriter writes a sequence of blocks to w.
-type blocksWriter struct {
-	w   io.Writer
-	at  int64 // of the next block
-	buf []byte
-}
-
-func newBlocksWriter(w io.Writer, from int64) *blocksWriter {
-	return &blocksWriter{w: w, at: from, buf: make([]byte, 0, blockStride)}
-}
-
-func (b *blocksWriter) Write(p []byte) (n int, err error) {
-	for len(p) > 0 && err == nil {
-		k := min(len(p), blockSize-len(b.buf))
-		b.buf = append(b.buf, p[:k]...)
-		p, n = p[k:], n+k
-		if len(b.buf) == blockSize {
-			err = b.flush()
-		}
-	}
-	return n, err
-}
-
-// flush writes the last block, if it was begun.
-func (b *blocksWriter) flush() error {
-	if len(b.buf) == 0 {
-		return nil
-	}
-	n := len(b.buf)
-	b.buf = binary.LittleEndian.AppendUint64(b.buf, blockSum(b.buf, b.at))
-	b.at += int64(n)
-	_, err := b.w.Write(b.buf)
-	b.buf = b.buf[:0]
-	return err
-}
-
 // unpack verifies blocks that were read, the first of which has an address, and passes their
 // bytes to emit.
 func unpack(data []byte, at int64, emit func(block []byte, at int64)) error {
 	for len(data) > 0 {
 		n := min(len(data), blockStride) - 8
 		if n <= 0 || blockSum(data[:n], at) != binary.LittleEndian.Uint64(data[n:]) {
-			return fmt.Errorf("the block of address %d: %w", at, errDamaged)
+			return fmt.Errorf("block at address %d: %w", at, errDamaged)
 		}
 		emit(data[:n], at)
 		data, at = data[n+8:], at+int64(n)
@@ -106,24 +71,28 @@ func (b *bucket) readPacked(ctx context.Context, key string, from, end int64, ds
 }
 
 // copyChunk is the number of bytes of an object or of the log that are read at once for an
-// upload.
+// upload: whole blocks.
 const copyChunk = 256 << 10
 
 // pack writes the bytes from..end to w as blocks. read fills a buffer from an address.
 func pack(w io.Writer, from, end int64, read func(dst []byte, addr int64) error) error {
-	blocks := newBlocksWriter(w, from)
 	buf := make([]byte, min(copyChunk, end-from))
+	var packed []byte
 	for at := from; at < end; {
 		piece := buf[:min(int64(len(buf)), end-at)]
 		if err := read(piece, at); err != nil {
 			return err
 		}
-		if _, err := blocks.Write(piece); err != nil {
+		packed = packed[:0]
+		for block := range slices.Chunk(piece, blockSize) {
+			packed = binary.LittleEndian.AppendUint64(append(packed, block...), blockSum(block, at))
+			at += int64(len(block))
+		}
+		if _, err := w.Write(packed); err != nil {
 			return err
 		}
-		at += int64(len(piece))
 	}
-	return blocks.flush()
+	return nil
 }
 
 // fetchObject copies an object from the bucket to the local device.

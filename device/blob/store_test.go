@@ -364,10 +364,11 @@ func TestForeign(t *testing.T) {
 }
 
 // names lists the blobs of the bucket.
-func names(t *testing.T, b *gcblob.Bucket) (all []string) {
+func names(t *testing.T, b *gcblob.Bucket) []string {
 	t.Helper()
 	own := &bucket{Bucket: b, retried: func(string, error) {}}
-	if err := own.list(t.Context(), "", func(key string) { all = append(all, key) }); err != nil {
+	all, err := own.list(t.Context(), "")
+	if err != nil {
 		t.Fatal(err)
 	}
 	return all

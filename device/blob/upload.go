@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"regexp"
 	"slices"
 	"sync"
@@ -73,19 +74,17 @@ const longestPause = time.Minute
 // Options.Every.
 func (d *Device) upload() {
 	pause := d.opts.Every
+	stopping := d.up.stopping // nil once the device is being closed
 	for {
-		closing := false
 		select {
 		case <-d.up.wake:
-		case <-d.up.stopping:
-			closing = true
+		case <-stopping:
+			stopping = nil
 		}
 		err := d.uploadOnce(d.up.ctx)
-		d.told(err)
+		fatal := d.uploadEnded(err)
 		switch {
-		case errors.Is(err, ErrTaken), errors.Is(err, ErrForeign), errors.Is(err, ErrFormat), d.up.ctx.Err() != nil:
-			return
-		case err == nil && closing:
+		case fatal, d.up.ctx.Err() != nil, err == nil && stopping == nil:
 			return
 		case err == nil:
 			pause = d.opts.Every
@@ -93,31 +92,25 @@ func (d *Device) upload() {
 			d.up.poke()
 			pause = min(2*max(pause, firstPause), longestPause)
 		}
-		if closing {
+		if stopping == nil {
 			pause = firstPause
 		}
 		select {
 		case <-time.After(pause):
 		case <-d.up.ctx.Done():
-		case <-stopUnless(closing, d.up.stopping):
+		case <-stopping:
 		}
 	}
 }
 
-// stopUnless returns c for a select, or nil if the condition holds.
-func stopUnless(condition bool, c chan struct{}) chan struct{} {
-	if condition {
-		return nil
-	}
-	return c
-}
-
-// told records the result of an upload, and logs it if that has changed.
-func (d *Device) told(err error) {
+// uploadEnded records the result of an upload, and logs it if that has changed. It reports
+// whether nothing can be uploaded any more.
+func (d *Device) uploadEnded(err error) (fatal bool) {
+	fatal = errors.Is(err, ErrTaken) || errors.Is(err, ErrForeign) || errors.Is(err, ErrFormat)
 	d.mu.Lock()
 	before := d.up.failure
 	d.up.failure = err
-	if errors.Is(err, ErrTaken) || errors.Is(err, ErrForeign) || errors.Is(err, ErrFormat) {
+	if fatal {
 		d.up.fatal = err
 	}
 	close(d.up.news)
@@ -125,20 +118,59 @@ func (d *Device) told(err error) {
 	d.mu.Unlock()
 	switch {
 	case err != nil && before == nil:
-		d.opts.Logger.Warn("the bucket falls behind", "err", err)
+		d.opts.Logger.Warn("upload to the bucket failed, it is tried again", "err", err)
 	case err == nil && before != nil:
 		d.opts.Logger.Info("the bucket is up to date again")
 	}
+	return fatal
 }
 
 // retried counts a request that is retried.
 func (d *Device) retried(what string, err error) {
 	d.counts.retries.Add(1)
-	d.opts.Logger.Debug("a request to the bucket is tried again", "what", what, "err", err)
+	d.opts.Logger.Debug("request to the bucket failed, it is tried again", "what", what, "err", err)
 }
 
 // errStale means that something in a snapshot was removed, so a newer snapshot is needed.
-var errStale = errors.New("blob: the store has changed meanwhile")
+var errStale = errors.New("blob: the store has changed during the upload")
+
+// snapshot is a state of the store that may be uploaded.
+type snapshot struct {
+	changes     uint64
+	begin       int64
+	dirty, to   int64 // of the log, dirty..to is to be uploaded
+	meta        map[string][]byte
+	objects     []string
+	replaced    []string
+	segmentSize int64
+}
+
+// snapshot returns a snapshot. What it covers is no longer dirty.
+func (d *Device) snapshot() (*snapshot, error) {
+	d.ordering.Lock()
+	defer d.ordering.Unlock()
+	objects, err := d.local.ListObjects()
+	if err != nil {
+		return nil, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	size := d.state.SegmentSize
+	s := &snapshot{
+		changes: d.changes, begin: d.begin.Load(), dirty: d.log.dirty,
+		to:   max(d.log.durable, d.log.low()/size*size),
+		meta: maps.Clone(d.meta), objects: objects, replaced: slices.Clone(d.state.Replaced), segmentSize: size,
+	}
+	d.log.dirty = min(d.log.low(), s.to)
+	return s, nil
+}
+
+// failed marks what a snapshot covers as dirty again.
+func (d *Device) failed(s *snapshot) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.log.dirty = min(d.log.dirty, s.dirty)
+}
 
 // uploadOnce uploads a state of the store, taken after the call.
 func (d *Device) uploadOnce(ctx context.Context) error {
@@ -342,13 +374,14 @@ func (d *Device) sweep(ctx context.Context, old, next *catalog) error {
 	drop := old.keys()
 	if !d.up.swept {
 		d.up.swept = true
-		err := d.bucket.list(ctx, "", func(key string) {
+		keys, err := d.bucket.list(ctx, "")
+		if err != nil {
+			return err
+		}
+		for _, key := range keys {
 			if ours.MatchString(key) {
 				drop[key] = true
 			}
-		})
-		if err != nil {
-			return err
 		}
 	}
 	keep := next.keys()
@@ -357,7 +390,7 @@ func (d *Device) sweep(ctx context.Context, old, next *catalog) error {
 			continue // a newer catalog of another machine: the next upload detects it
 		}
 		if err := d.bucket.remove(ctx, key); err != nil {
-			d.opts.Logger.Warn("a blob that nobody needs stays for now", "key", key, "err", err)
+			d.opts.Logger.Warn("an unneeded blob could not be deleted, it is tried again", "key", key, "err", err)
 		}
 	}
 	return nil

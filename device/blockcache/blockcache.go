@@ -92,7 +92,7 @@ func New(dev device.Device, opts Options) (*Cache, error) {
 		return nil, fmt.Errorf("blockcache: block of %d bytes, want a power of two from %d to %d", opts.Block, minBlock, maxBlock)
 	}
 	if opts.Capacity < max(MinCapacity, 16*int64(opts.Block)) {
-		return nil, fmt.Errorf("blockcache: capacity of %d bytes, want %v and 16 blocks of %d at least",
+		return nil, fmt.Errorf("blockcache: capacity of %d bytes, want at least %v and 16 blocks of %d bytes",
 			opts.Capacity, units.Size(MinCapacity), opts.Block)
 	}
 	c := &Cache{Device: dev, opts: opts}
@@ -235,4 +235,4 @@ func (c *Cache) put(buf []byte, first int64, round uint64) {
 }
 
 // errLost is the error of a completion of an operation that the queue does not have.
-var errLost = errors.New("blockcache: completion of no operation")
+var errLost = errors.New("blockcache: completion of an unknown operation")

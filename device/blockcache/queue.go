@@ -15,18 +15,14 @@ type cachedQueue struct {
 	c      *Cache
 	inner  device.Queue
 	ops    queue.Pending[operation]
-	ready  []event // to be polled, from taken on
+	depth  int
+	ready  []device.Completion // to be polled, from taken on
 	taken  int
+	over   int      // operations whose last event is in ready: not in ops, but still pending
 	late   []uint64 // operations for which the device's queue had no room
 	closed bool
 
 	scratch [16]device.Completion
-}
-
-// event is a completion that is kept for the next Poll.
-type event struct {
-	device.Completion
-	number uint64 // of its operation
 }
 
 // operation is one read or write, from Read or Write until its last event.
@@ -48,56 +44,61 @@ func (c *Cache) NewQueue(depth int) (device.Queue, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &cachedQueue{c: c, inner: inner, ops: queue.NewPending[operation](depth), ready: make([]event, 0, depth)}, nil
+	return &cachedQueue{
+		c: c, inner: inner, depth: depth,
+		ops: queue.NewPending[operation](depth), ready: make([]device.Completion, 0, depth),
+	}, nil
 }
 
-// take adds an operation.
-func (q *cachedQueue) take(op operation) (uint64, error) {
+// pending is the number of pending operations.
+func (q *cachedQueue) pending() int { return q.ops.Len() + q.over }
+
+// admit returns an error if no operation can be added.
+func (q *cachedQueue) admit() error {
 	if q.closed {
-		return 0, device.ErrClosed
+		return device.ErrClosed
 	}
-	n, ok := q.ops.Add(op)
-	if !ok {
-		return 0, device.ErrQueueFull
+	if q.pending() == q.depth {
+		return device.ErrQueueFull
 	}
-	return n, nil
+	return nil
 }
 
 func (q *cachedQueue) Read(dst []byte, addr int64, tag uint64) error {
 	round := q.c.round.Load() // first: blocks that are final now are of this round
 	first, blocks, ok := q.c.span(len(dst), addr)
-	n, err := q.take(operation{tag: tag, buf: dst, addr: addr, first: first, round: round})
-	if err != nil {
+	if err := q.admit(); err != nil {
 		return err
 	}
-	switch s := q.ops.At(n); {
+	op := operation{tag: tag, buf: dst, addr: addr, first: first, round: round}
+	switch {
 	case !ok:
 	case q.c.get(dst, addr, first, blocks):
 		q.c.hits.Add(1)
-		q.ready = append(q.ready, event{device.Completion{Tag: tag, N: len(dst)}, n})
+		q.keep(device.Completion{Tag: tag, N: len(dst)})
 		return nil
 	default:
 		q.c.misses.Add(1)
-		s.blocks = make([]byte, blocks*q.c.opts.Block)
+		op.blocks = make([]byte, blocks*q.c.opts.Block)
 	}
-	return q.start(n)
+	return q.start(op)
 }
 
 func (q *cachedQueue) Write(src []byte, addr int64, tag uint64) error {
-	n, err := q.take(operation{tag: tag, buf: src, addr: addr, write: true})
-	if err != nil {
+	if err := q.admit(); err != nil {
 		return err
 	}
 	q.c.begin(addr)
-	if err := q.start(n); err != nil {
+	err := q.start(operation{tag: tag, buf: src, addr: addr, write: true})
+	if err != nil {
 		q.c.end(addr) // it never began
-		return err
 	}
-	return nil
+	return err
 }
 
-// start gives a new operation to the device's queue, or removes it.
-func (q *cachedQueue) start(n uint64) error {
+// start adds an operation and gives it to the device's queue.
+func (q *cachedQueue) start(op operation) error {
+	n, _ := q.ops.Add(op) // there is room: see admit
 	err := q.hand(n)
 	if err != nil {
 		q.ops.Remove(n)
@@ -120,25 +121,28 @@ func (q *cachedQueue) hand(n uint64) error {
 func (q *cachedQueue) Submit() error { return q.inner.Submit() }
 
 func (q *cachedQueue) Poll(done []device.Completion) (n int) {
-	for ; n < len(done) && q.taken < len(q.ready); n++ {
-		e := &q.ready[q.taken]
-		done[n] = e.Completion
-		q.ended(e.Completion, e.number)
-		q.taken++
-	}
-	if q.taken == len(q.ready) {
+	n = copy(done, q.ready[q.taken:])
+	if q.taken += n; q.taken == len(q.ready) {
 		q.ready, q.taken = q.ready[:0], 0
 	}
-	if n == len(done) {
-		return n
+	for _, c := range done[:n] {
+		if c.Event != device.Committed {
+			q.over--
+		}
+	}
+	return n + q.poll(done[n:])
+}
+
+// poll polls the device.
+func (q *cachedQueue) poll(done []device.Completion) (n int) {
+	if len(done) == 0 {
+		return 0
 	}
 	again := len(q.late) > 0
 	q.handLate()
-	for _, c := range done[n : n+q.inner.Poll(done[n:])] {
-		number := c.Tag
+	for _, c := range done[:q.inner.Poll(done)] {
 		if c, over := q.settled(c); over {
 			done[n] = c
-			q.ended(c, number)
 			n++
 		} else {
 			again = true
@@ -151,11 +155,12 @@ func (q *cachedQueue) Poll(done []device.Completion) (n int) {
 	return n
 }
 
-// ended removes an operation that a completion is the last event of.
-func (q *cachedQueue) ended(c device.Completion, number uint64) {
-	if c.Event != device.Committed && q.ops.Has(number) {
-		q.ops.Remove(number)
+// keep stores an event for the next Poll.
+func (q *cachedQueue) keep(c device.Completion) {
+	if c.Event != device.Committed {
+		q.over++
 	}
+	q.ready = append(q.ready, c)
 }
 
 // settled handles the end of an operation on the device. The operation is not over if its
@@ -185,6 +190,7 @@ func (q *cachedQueue) settled(c device.Completion) (_ device.Completion, over bo
 		q.handLate()
 		return device.Completion{}, false
 	}
+	q.ops.Remove(n)
 	return c, true
 }
 
@@ -199,8 +205,8 @@ func (q *cachedQueue) handLate() {
 		q.late = slices.Delete(q.late, 0, 1)
 		if err != nil {
 			s := q.ops.At(n)
-			err = fmt.Errorf("%d bytes at %d: %w", len(s.buf), s.addr, err)
-			q.ready = append(q.ready, event{device.Completion{Tag: s.tag, Err: err}, n})
+			q.keep(device.Completion{Tag: s.tag, Err: fmt.Errorf("%d bytes at %d: %w", len(s.buf), s.addr, err)})
+			q.ops.Remove(n)
 		}
 	}
 }
@@ -209,34 +215,28 @@ func (q *cachedQueue) Wait(ctx context.Context) error {
 	if q.closed {
 		return device.ErrClosed
 	}
-	for q.ops.Len() > 0 && q.taken == len(q.ready) {
-		if q.gather(); q.taken < len(q.ready) {
+	if err := q.inner.Submit(); err != nil {
+		return err
+	}
+	for q.pending() > 0 && q.taken == len(q.ready) {
+		for _, c := range q.scratch[:q.poll(q.scratch[:])] {
+			q.keep(c)
+		}
+		if q.taken < len(q.ready) {
 			break
 		}
 		if err := q.inner.Wait(ctx); err != nil {
 			return err
 		}
 	}
-	return q.inner.Submit()
-}
-
-// gather polls the device and keeps the events.
-func (q *cachedQueue) gather() {
-	q.handLate()
-	for _, c := range q.scratch[:q.inner.Poll(q.scratch[:])] {
-		number := c.Tag
-		if c, over := q.settled(c); over {
-			q.ready = append(q.ready, event{c, number})
-		}
-	}
-	_ = q.inner.Submit() // if it fails, Wait returns the error
+	return nil
 }
 
 func (q *cachedQueue) Close() error {
 	if q.closed {
 		return nil
 	}
-	if err := queue.Drain(q, q.ops.Len); err != nil {
+	if err := queue.Drain(q, q.pending); err != nil {
 		return err
 	}
 	q.closed = true

@@ -94,16 +94,13 @@ func (q *blockingQueue) enqueue(op operation) error {
 	if !ok {
 		return device.ErrQueueFull
 	}
-	outOfRange := op.addr < 0 || op.addr > math.MaxInt64-int64(len(op.buf))
-	if outOfRange {
-		op.err = fmt.Errorf("%s: %d bytes at address %d: out of range", q.e.name, len(op.buf), op.addr)
-	}
 	q.ops[n] = op
-	if outOfRange {
-		q.core.End(n)
-	} else {
+	if op.addr >= 0 && op.addr <= math.MaxInt64-int64(len(op.buf)) {
 		q.core.Enqueue(n)
+		return nil
 	}
+	q.ops[n].err = fmt.Errorf("%s: %d bytes at address %d: out of range", q.e.name, len(op.buf), op.addr)
+	q.core.End(n)
 	return nil
 }
 
