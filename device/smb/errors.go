@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 
 	smb2 "github.com/cloudsoda/go-smb2"
 
@@ -20,7 +21,7 @@ var (
 	ErrFormat = errors.New("smb: unknown format")
 	// ErrDoubt means that a connection broke while the server had bytes that were not
 	// durable. Writing fails until Start.
-	ErrDoubt = errors.New("smb: what the server has of the last writes is not known")
+	ErrDoubt = errors.New("smb: connection lost during writes, the server may lack some")
 	// ErrDisconnected means that there is no connection to the server.
 	ErrDisconnected = errors.New("smb: no connection")
 )
@@ -56,15 +57,7 @@ func marked(err error) error {
 // answered reports whether err is the server's answer with one of some statuses.
 func answered(err error, statuses ...uint32) bool {
 	var answer *smb2.ResponseError
-	if !errors.As(err, &answer) {
-		return false
-	}
-	for _, status := range statuses {
-		if answer.Code == status {
-			return true
-		}
-	}
-	return false
+	return errors.As(err, &answer) && slices.Contains(statuses, answer.Code)
 }
 
 // refused reports whether the server answered that it does not support the request.

@@ -109,8 +109,8 @@ func (d *Device) loadHead(names []string) error {
 	if errors.Is(err, os.ErrNotExist) {
 		for _, name := range names {
 			if _, ok := parseSegmentName(name); ok || strings.HasPrefix(name, metaPrefix) {
-				return fmt.Errorf("%w: %s has %s and no file %s: put that back, or choose another directory",
-					ErrFormat, d.place(), name, headName)
+				return fmt.Errorf("%w: %s has %s but no file %s: restore that file, or choose another directory",
+					ErrFormat, d.opts.place(), name, headName)
 			}
 		}
 		if d.opts.SegmentSize == 0 {
@@ -124,12 +124,13 @@ func (d *Device) loadHead(names []string) error {
 	version, segment, begin, ok := parseHead(data)
 	switch {
 	case !ok:
-		return fmt.Errorf("%w: %s: %s is not what was written: restore it: %w", ErrFormat, d.place(), headName, device.ErrCorrupt)
+		return fmt.Errorf("%w: %s: file %s is damaged, restore it: %w", ErrFormat, d.opts.place(), headName, device.ErrCorrupt)
 	case version != formatVersion || checkSegmentSize(segment) != nil:
-		return fmt.Errorf("%w: %s: version %d with segments of %d bytes, want version %d",
-			ErrFormat, d.place(), version, segment, formatVersion)
+		return fmt.Errorf("%w: %s: version %d with segments of %d bytes, this version reads version %d",
+			ErrFormat, d.opts.place(), version, segment, formatVersion)
 	case d.opts.SegmentSize != 0 && d.opts.SegmentSize != segment:
-		return fmt.Errorf("%w: %s: segments of %d bytes, opened with %d", ErrFormat, d.place(), segment, d.opts.SegmentSize)
+		return fmt.Errorf("%w: %s: its segments have %d bytes, Options.SegmentSize is %d",
+			ErrFormat, d.opts.place(), segment, d.opts.SegmentSize)
 	}
 	d.opts.SegmentSize = segment
 	d.begin.Store(begin)
@@ -205,8 +206,8 @@ func (d *Device) syncDir() error {
 	})
 	if refused(err) {
 		d.noDirs = true
-		d.opts.Logger.Info("the file server flushes no directories: names are durable when it says nothing to the contrary",
-			"place", d.place(), "err", err)
+		d.opts.Logger.Info("the file server cannot flush directories: whether new names are durable depends on it",
+			"place", d.opts.place(), "err", err)
 		return nil
 	}
 	return d.named("flush of the directory", err)
@@ -263,7 +264,7 @@ func (d *Device) ReadMeta(name string) ([]byte, error) {
 	}
 	data, err := d.readFile(metaPrefix + name)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("%s: %q: %w", d.place(), name, device.ErrNoMeta)
+		return nil, fmt.Errorf("%s: %q: %w", d.opts.place(), name, device.ErrNoMeta)
 	}
 	return data, err
 }

@@ -57,7 +57,7 @@ func (s *session) takeLock(l *link) (err error) {
 		}
 		err := l.share.Remove(d.path(other))
 		if answered(err, statusSharingViolation) {
-			return fmt.Errorf("%w: %s: somebody holds %s", ErrLocked, d.place(), other)
+			return fmt.Errorf("%w: %s: another process holds %s", ErrLocked, d.opts.place(), other)
 		}
 		if err != nil && !gone(err) {
 			return err
@@ -77,7 +77,7 @@ func (s *session) sweepLocks(l *link) error {
 		lock := &s.stale[0]
 		err := l.share.Remove(s.d.path(lock.name))
 		if gone(err) && !lock.tried {
-			return s.d.fence(fmt.Errorf("%w: %s: somebody removed %s", ErrLocked, s.d.place(), lock.name))
+			return s.d.fence(fmt.Errorf("%w: %s: another process has removed %s", ErrLocked, s.d.opts.place(), lock.name))
 		}
 		lock.tried = true
 		if err != nil && !gone(err) {
@@ -100,7 +100,7 @@ func (s *session) settle() error {
 	defer l.conn.end()
 	err = s.sweepLocks(l)
 	if answered(err, statusSharingViolation) {
-		return fmt.Errorf("smb: %s: the server has not let go of a connection that broke: %w", s.d.place(), err)
+		return fmt.Errorf("smb: %s: the server has not ended a lost connection yet, try again: %w", s.d.opts.place(), err)
 	}
 	return err
 }

@@ -10,8 +10,6 @@ import (
 	"strings"
 	"sync"
 
-	smb2 "github.com/cloudsoda/go-smb2"
-
 	"github.com/redykv/redykv/device"
 )
 
@@ -71,7 +69,7 @@ func (d *Device) loadCatalog() error {
 	}
 	byName, ok := parseCatalog(data)
 	if !ok {
-		return fmt.Errorf("%w: %s: %s is not what was written: restore it: %w", ErrFormat, d.place(), catalogName, device.ErrCorrupt)
+		return fmt.Errorf("%w: %s: file %s is damaged, restore it: %w", ErrFormat, d.opts.place(), catalogName, device.ErrCorrupt)
 	}
 	d.objects.byName = byName
 	return nil
@@ -144,7 +142,7 @@ func (d *Device) OpenObject(name string) (device.Object, error) {
 	case d.closed.Load():
 		return nil, device.ErrClosed
 	case obj == nil:
-		return nil, fmt.Errorf("%s: %q: %w", d.place(), name, device.ErrNoObject)
+		return nil, fmt.Errorf("%s: %q: %w", d.opts.place(), name, device.ErrNoObject)
 	}
 	obj.readers++
 	return &objectReader{d: d, obj: obj}, nil
@@ -161,7 +159,7 @@ func (d *Device) RemoveObject(name string) error {
 	case d.closed.Load():
 		return device.ErrClosed
 	case d.objects.byName[name] == nil:
-		return fmt.Errorf("%s: %q: %w", d.place(), name, device.ErrNoObject)
+		return fmt.Errorf("%s: %q: %w", d.opts.place(), name, device.ErrNoObject)
 	}
 	return d.rename(name, nil)
 }
@@ -214,13 +212,7 @@ func (w *objectWriter) flush() {
 	if !w.obj.file.made.Load() {
 		flags = os.O_CREATE | os.O_TRUNC
 	}
-	err := w.d.ask(true, func(l *link) error {
-		return l.use(w.d, &w.obj.file, flags, func(open *smb2.File) error {
-			_, err := open.WriteAt(w.buf, w.obj.size)
-			return err
-		})
-	})
-	if err != nil {
+	if err := w.d.askFile(true, &w.obj.file, flags, writing(w.buf, w.obj.size)); err != nil {
 		w.err = w.d.named("write of object "+w.name, err)
 		return
 	}
@@ -279,7 +271,7 @@ func (r *objectReader) Size() int64 { return r.obj.size }
 
 func (r *objectReader) ReadAt(p []byte, off int64) (int, error) {
 	if off < 0 {
-		return 0, fmt.Errorf("smb: %s: read of %s at offset %d", r.d.place(), r.obj.file.name, off)
+		return 0, fmt.Errorf("smb: %s: read of %s at offset %d", r.d.opts.place(), r.obj.file.name, off)
 	}
 	if off >= r.obj.size {
 		return 0, io.EOF

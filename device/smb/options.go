@@ -88,11 +88,11 @@ func ParseURL(raw string) (Options, error) {
 func (o *Options) ensureDefaults() error {
 	switch {
 	case o.Address == "":
-		return errors.New("smb: no address of a server")
+		return errors.New("smb: Address is empty")
 	case o.Share == "" || strings.ContainsAny(o.Share, `/\`):
-		return fmt.Errorf("smb: share %q: want the name of one", o.Share)
+		return fmt.Errorf("smb: share %q, want a name without slashes", o.Share)
 	case o.User == "":
-		return errors.New("smb: no user")
+		return errors.New("smb: User is empty")
 	}
 	if _, _, err := net.SplitHostPort(o.Address); err != nil {
 		o.Address = net.JoinHostPort(strings.Trim(o.Address, "[]"), DefaultPort)
@@ -108,7 +108,7 @@ func (o *Options) ensureDefaults() error {
 	case o.Pipeline < 1 || o.Pipeline > maxPipeline:
 		return fmt.Errorf("smb: pipeline of %d requests, want 1 to %d", o.Pipeline, maxPipeline)
 	case o.Timeout < 0:
-		return fmt.Errorf("smb: timeout of %v, want a positive time", o.Timeout)
+		return fmt.Errorf("smb: timeout of %v, want a positive duration", o.Timeout)
 	case o.SegmentSize != 0:
 		return checkSegmentSize(o.SegmentSize)
 	}

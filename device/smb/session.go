@@ -64,7 +64,7 @@ func (s *session) connect() (*link, error) {
 	case time.Now().Before(s.retryAt):
 		return nil, s.why
 	}
-	if err := s.d.fenced(); err != nil {
+	if err := s.d.fence(nil); err != nil {
 		return nil, err
 	}
 	l, err := s.establish()
@@ -93,8 +93,8 @@ func (s *session) establish() (*link, error) {
 		l.abandon()
 		return nil, err
 	}
-	l.conn.tell(func(err error) {
-		s.d.opts.Logger.Warn("connection to the file server lost", "place", s.d.place(), "session", s.number, "err", err)
+	l.conn.notifyBreak(func(err error) {
+		s.d.opts.Logger.Warn("connection to the file server lost", "place", s.d.opts.place(), "session", s.number, "err", err)
 		_ = s.d.lost(err, false) // its pending requests return the error
 	})
 	return l, nil
@@ -141,12 +141,12 @@ func (s *session) close() error {
 		return nil
 	}
 	s.link = nil
-	l.conn.tell(nil)
+	l.conn.notifyBreak(nil)
 	l.conn.begin()
 	defer l.conn.end()
 	err := s.leaveLock(l)
 	if err = errors.Join(err, l.close()); err != nil && !connectionLost(err) && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("smb: %s: end of a session: %w", s.d.place(), err)
+		return fmt.Errorf("smb: %s: log off: %w", s.d.opts.place(), err)
 	}
 	return nil
 }

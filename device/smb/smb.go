@@ -29,14 +29,12 @@
 package smb
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
-	"maps"
-	"math"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -93,7 +91,7 @@ func Open(ctx context.Context, opts Options) (_ *Device, err error) {
 	for i := range opts.Sessions {
 		d.sessions = append(d.sessions, &session{d: d, number: i})
 	}
-	d.engine = blocking.New("smb: "+d.place(), storage{d}, opts.Sessions*opts.Pipeline)
+	d.engine = blocking.New("smb: "+d.opts.place(), storage{d}, opts.Sessions*opts.Pipeline)
 	defer func() {
 		if err != nil {
 			_ = d.Close() // err is returned
@@ -101,7 +99,7 @@ func Open(ctx context.Context, opts Options) (_ *Device, err error) {
 	}()
 	for _, s := range d.sessions {
 		if err := ctx.Err(); err != nil {
-			return nil, fmt.Errorf("smb: %s: %w", d.place(), err)
+			return nil, fmt.Errorf("smb: %s: %w", d.opts.place(), err)
 		}
 		if _, err := s.connect(); err != nil {
 			return nil, err
@@ -116,10 +114,7 @@ func Open(ctx context.Context, opts Options) (_ *Device, err error) {
 }
 
 // String names the device for errors.
-func (d *Device) String() string { return d.place() }
-
-// place is the name of the directory in errors.
-func (d *Device) place() string { return d.opts.place() }
+func (d *Device) String() string { return d.opts.place() }
 
 // path is the path of a file in the directory, on the share.
 func (d *Device) path(name string) string {
@@ -166,6 +161,11 @@ func (d *Device) ask(changes bool, what func(*link) error) error {
 	}
 }
 
+// askFile is ask for a request to an open file.
+func (d *Device) askFile(changes bool, f *file, flags int, what func(*smb2.File) error) error {
+	return d.ask(changes, func(l *link) error { return l.use(d, f, flags, what) })
+}
+
 // lost records that a connection broke, with or without pending changes, and returns the
 // error of its requests.
 func (d *Device) lost(why error, changes bool) error {
@@ -173,13 +173,13 @@ func (d *Device) lost(why error, changes bool) error {
 	defer d.mu.Unlock()
 	if changes || d.syncing || len(d.dirty) > 0 {
 		if d.doubt == nil {
-			d.doubt = fmt.Errorf("%w: %s: a connection broke: %w", ErrDoubt, d.place(), why)
+			d.doubt = fmt.Errorf("%w: %s: connection lost: %w", ErrDoubt, d.opts.place(), why)
 		}
 	}
 	if changes {
 		return d.doubt
 	}
-	return fmt.Errorf("%w: %s: %w", ErrDisconnected, d.place(), why)
+	return fmt.Errorf("%w: %s: %w", ErrDisconnected, d.opts.place(), why)
 }
 
 func (d *Device) inDoubt() error {
@@ -188,19 +188,12 @@ func (d *Device) inDoubt() error {
 	return d.doubt
 }
 
-// fence ends the use of a directory that another Device has taken.
+// fence ends the use of a directory that another Device has taken, if why is not nil. It
+// returns why the use has ended.
 func (d *Device) fence(why error) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.fenceBy == nil {
-		d.fenceBy = why
-	}
-	return d.fenceBy
-}
-
-func (d *Device) fenced() error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	d.fenceBy = cmp.Or(d.fenceBy, why)
 	return d.fenceBy
 }
 
@@ -223,7 +216,7 @@ func (d *Device) Begin() int64 { return d.begin.Load() }
 // connection.
 func (d *Device) Start(tail int64) error {
 	if tail < 0 {
-		return fmt.Errorf("smb: %s: start at address %d", d.place(), tail)
+		return fmt.Errorf("smb: %s: start at address %d, want 0 or more", d.opts.place(), tail)
 	}
 	d.change.Lock()
 	defer d.change.Unlock()
@@ -252,7 +245,7 @@ func (d *Device) Start(tail int64) error {
 		return err
 	}
 	if len(d.trash) > 0 {
-		return fmt.Errorf("smb: %s: the server holds %s open, which is to be removed", d.place(), d.trash[0].name)
+		return fmt.Errorf("smb: %s: the server still holds the removed file %s open, try again", d.opts.place(), d.trash[0].name)
 	}
 	if last := d.segment(tail / size); last != nil {
 		if err := d.cut(last, tail%size); err != nil {
@@ -264,17 +257,15 @@ func (d *Device) Start(tail int64) error {
 
 // cut truncates a segment to n bytes if it is longer.
 func (d *Device) cut(f *file, n int64) error {
-	err := d.ask(true, func(l *link) error {
-		return l.use(d, f, 0, func(open *smb2.File) error {
-			info, err := open.Stat()
-			if err == nil && info.Size() > n {
-				err = open.Truncate(n)
-			}
-			if err == nil {
-				err = open.Sync()
-			}
-			return err
-		})
+	err := d.askFile(true, f, 0, func(open *smb2.File) error {
+		info, err := open.Stat()
+		if err == nil && info.Size() > n {
+			err = open.Truncate(n)
+		}
+		if err == nil {
+			err = open.Sync()
+		}
+		return err
 	})
 	return d.named("cut "+f.name, err)
 }
@@ -285,13 +276,13 @@ func (d *Device) named(what string, err error) error {
 	if err == nil || errors.Is(err, ErrDisconnected) || errors.Is(err, ErrDoubt) || errors.Is(err, ErrLocked) || errors.Is(err, device.ErrClosed) {
 		return err // it has them, or needs none
 	}
-	return fmt.Errorf("smb: %s: %s: %w", d.place(), what, err)
+	return fmt.Errorf("smb: %s: %s: %w", d.opts.place(), what, err)
 }
 
 // Truncate implements device.Device. Begin is durable before any space is released.
 func (d *Device) Truncate(begin int64) error {
 	if begin < 0 {
-		return fmt.Errorf("smb: %s: truncate to address %d", d.place(), begin)
+		return fmt.Errorf("smb: %s: truncate to address %d, want 0 or more", d.opts.place(), begin)
 	}
 	d.change.Lock()
 	defer d.change.Unlock()
@@ -343,9 +334,7 @@ func (d *Device) Sync() error {
 }
 
 func (d *Device) syncFile(f *file) error {
-	err := d.ask(true, func(l *link) error {
-		return l.use(d, f, 0, (*smb2.File).Sync)
-	})
+	err := d.askFile(true, f, 0, (*smb2.File).Sync)
 	if err != nil && f.gone.Load() && errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
@@ -366,171 +355,4 @@ func (d *Device) Close() error {
 		errs = append(errs, s.close())
 	}
 	return errors.Join(errs...)
-}
-
-// segment returns the segment of that number, or nil.
-func (d *Device) segment(number int64) *file { return (*d.segments.Load())[number] }
-
-// changeSegments replaces the table by a copy that do has changed.
-func (d *Device) changeSegments(do func(map[int64]*file)) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	next := maps.Clone(*d.segments.Load())
-	do(next)
-	d.segments.Store(&next)
-}
-
-// segmentToWrite returns the segment of that number, or nil if it lies below Begin. It adds
-// the segment if necessary.
-func (d *Device) segmentToWrite(number int64) *file {
-	if f := d.segment(number); f != nil {
-		return f
-	}
-	var f *file
-	d.changeSegments(func(m map[int64]*file) {
-		if f = m[number]; f == nil && number >= d.begin.Load()/d.opts.SegmentSize {
-			f = &file{name: segmentName(number)}
-			m[number] = f
-		}
-	})
-	return f
-}
-
-// removeSegments removes the segments for which which returns true. The caller holds change.
-func (d *Device) removeSegments(which func(number int64) bool) error {
-	d.changeSegments(func(m map[int64]*file) {
-		for number, f := range m {
-			if which(number) {
-				f.gone.Store(true)
-				d.trash = append(d.trash, f)
-				delete(m, number)
-			}
-		}
-	})
-	return d.sweep()
-}
-
-// sweep removes the files that are gone. A file that the server still has open, for a broken
-// connection for example, and all files after ErrDoubt, are left for the next sweep. The
-// caller holds change.
-func (d *Device) sweep() error {
-	var left []*file
-	var errs []error
-	for _, f := range d.trash {
-		for _, s := range d.sessions {
-			s.shut(f)
-		}
-		err := d.ask(true, func(l *link) error { return l.share.Remove(d.path(f.name)) })
-		if err == nil || gone(err) {
-			continue
-		}
-		left = append(left, f)
-		if !answered(err, statusSharingViolation) && !errors.Is(err, ErrDoubt) {
-			errs = append(errs, d.named("remove "+f.name, err))
-		}
-	}
-	d.trash = left
-	return errors.Join(errs...)
-}
-
-// storage carries out the reads and writes of queues.
-type storage struct{ d *Device }
-
-func (s storage) ReadAt(dst []byte, addr int64) error {
-	d := s.d
-	if begin := d.Begin(); addr < begin {
-		return fmt.Errorf("%s: %d bytes at %d, below its begin %d: %w", d.place(), len(dst), addr, begin, device.ErrNotHeld)
-	}
-	return d.pieces(dst, addr, func(f *file, piece []byte, off int64) error {
-		if f == nil {
-			return fmt.Errorf("%s: no segment for %d bytes at %d: %w", d.place(), len(dst), addr, device.ErrNotHeld)
-		}
-		return d.read(f, piece, off)
-	}, d.segment)
-}
-
-// WriteAt implements blocking.Storage. A write to a segment below Begin is dropped.
-func (s storage) WriteAt(src []byte, addr int64) error {
-	d := s.d
-	return d.pieces(src, addr, func(f *file, piece []byte, off int64) error {
-		if f == nil {
-			return nil
-		}
-		return d.write(f, piece, off)
-	}, d.segmentToWrite)
-}
-
-// pieces calls do for the parts of buf that lie in one segment each.
-func (d *Device) pieces(buf []byte, addr int64, do func(f *file, piece []byte, off int64) error, find func(int64) *file) error {
-	if addr > math.MaxInt64-d.opts.SegmentSize-int64(len(buf)) {
-		return fmt.Errorf("smb: %s: %d bytes at %d: out of range", d.place(), len(buf), addr)
-	}
-	size := d.opts.SegmentSize
-	for len(buf) > 0 {
-		off := addr % size
-		n := int(min(int64(len(buf)), size-off))
-		if err := do(find(addr/size), buf[:n], off); err != nil {
-			return err
-		}
-		buf, addr = buf[n:], addr+int64(n)
-	}
-	return nil
-}
-
-// read fills dst from an offset in a file.
-func (d *Device) read(f *file, dst []byte, off int64) error {
-	err := d.ask(false, func(l *link) error {
-		return l.use(d, f, 0, func(open *smb2.File) error {
-			n, err := open.ReadAt(dst, off)
-			if n < len(dst) && (err == nil || errors.Is(err, io.EOF)) {
-				return fmt.Errorf("%s ends at offset %d: %w", f.name, off+int64(n), device.ErrNotHeld)
-			}
-			return err
-		})
-	})
-	switch {
-	case err == nil || !errors.Is(err, os.ErrNotExist):
-	case f.gone.Load() || !f.made.Load():
-		err = fmt.Errorf("%s: %w", f.name, device.ErrNotHeld)
-	default:
-		err = fmt.Errorf("%s is missing, put it back: %w", f.name, device.ErrCorrupt)
-	}
-	if err == nil {
-		return nil
-	}
-	return d.named(fmt.Sprintf("read of %d bytes", len(dst)), err)
-}
-
-// write stores src at an offset in a file. The file counts as not durable before the write,
-// and again after it, because a Sync in between may not cover the write.
-func (d *Device) write(f *file, src []byte, off int64) error {
-	flags := 0
-	if !f.made.Load() {
-		flags = os.O_CREATE
-	}
-	err := d.ask(true, func(l *link) error {
-		d.soil(f)
-		return l.use(d, f, flags, func(open *smb2.File) error {
-			_, err := open.WriteAt(src, off)
-			return err
-		})
-	})
-	d.soil(f)
-	if err == nil {
-		if !f.made.Swap(true) {
-			d.newFiles.Store(true)
-		}
-		return nil
-	}
-	if f.gone.Load() && errors.Is(err, os.ErrNotExist) {
-		return nil // Begin has passed it
-	}
-	return marked(d.named(fmt.Sprintf("write of %d bytes at offset %d of %s", len(src), off, f.name), err))
-}
-
-// soil records that a file is not durable.
-func (d *Device) soil(f *file) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.dirty[f] = struct{}{}
 }

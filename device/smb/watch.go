@@ -22,14 +22,14 @@ type watchedConn struct {
 	broken   atomic.Bool
 
 	mu       sync.Mutex // guards the fields below
-	under    int        // pending requests
+	pending  int        // pending requests
 	extended time.Time  // about when the last bytes arrived
 	left     int        // portions after the present one
 	onBreak  func(error)
 }
 
-// tell sets the function that is called once when the connection breaks; f may be nil.
-func (c *watchedConn) tell(f func(error)) {
+// notifyBreak sets the function that is called once when the connection breaks; f may be nil.
+func (c *watchedConn) notifyBreak(f func(error)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.onBreak = f
@@ -50,7 +50,7 @@ func (c *watchedConn) breaks(err error) {
 func (c *watchedConn) begin() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.under++; c.under == 1 {
+	if c.pending++; c.pending == 1 {
 		c.extend(time.Now())
 	}
 }
@@ -59,7 +59,7 @@ func (c *watchedConn) begin() {
 func (c *watchedConn) end() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.under--; c.under == 0 {
+	if c.pending--; c.pending == 0 {
 		// An error means that the connection is closed.
 		_ = c.SetReadDeadline(time.Time{})
 	}
@@ -76,7 +76,7 @@ func (c *watchedConn) again() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case c.under == 0:
+	case c.pending == 0:
 		_ = c.SetReadDeadline(time.Time{}) // end came first
 	case c.left > 0:
 		c.left--
@@ -99,7 +99,7 @@ func (c *watchedConn) Read(p []byte) (int, error) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if now := time.Now(); c.under > 0 && now.Sub(c.extended) > c.patience/8 {
+	if now := time.Now(); c.pending > 0 && now.Sub(c.extended) > c.patience/8 {
 		c.extend(now)
 	}
 	return n, nil

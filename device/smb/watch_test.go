@@ -27,16 +27,16 @@ func (c *lateConn) SetReadDeadline(time.Time) error { return nil }
 // requests pending, however late each was noticed, and not before.
 func TestPatience(t *testing.T) {
 	for _, tc := range []struct {
-		under bool
-		late  int
-		want  error
+		pending bool
+		late    int
+		want    error
 	}{
 		{true, 0, nil}, {true, portions - 1, nil}, {true, portions, os.ErrDeadlineExceeded}, {false, 1, nil},
 	} {
 		var told error
 		c := &watchedConn{Conn: &lateConn{late: tc.late}, patience: time.Hour}
-		c.tell(func(err error) { told = err })
-		if tc.under {
+		c.notifyBreak(func(err error) { told = err })
+		if tc.pending {
 			c.begin()
 		}
 		_, err := c.Read(make([]byte, 1))
