@@ -67,20 +67,56 @@ func Run(t *testing.T, open func(t *testing.T) device.Device, opts ...Option) {
 	}
 }
 
-// start opens a device and starts it at 0.
+// start opens a device and starts it at 0. The end of the test closes it.
 func (s *suite) start(t *testing.T) device.Device {
 	t.Helper()
 	d := s.open(t)
+	t.Cleanup(func() { closeDevice(t, d) })
 	if err := d.Start(0); err != nil {
 		t.Fatalf("Start: %v", err)
 	}
 	return d
 }
 
+// must ends the test if there is an error.
+func must(t testing.TB, errs ...error) {
+	t.Helper()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func closeDevice(t *testing.T, d device.Device) {
 	t.Helper()
 	if err := d.Close(); err != nil {
 		t.Errorf("Close: %v", err)
+	}
+}
+
+func newQueue(t testing.TB, d device.Device, depth int) device.Queue {
+	t.Helper()
+	q, err := d.NewQueue(depth)
+	must(t, err)
+	return q
+}
+
+// poll waits until n operations have ended, and calls check for each of their events.
+func poll(t testing.TB, q device.Queue, n int, check func(device.Completion)) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	for n > 0 {
+		must(t, q.Submit(), q.Wait(ctx))
+		var done [3]device.Completion
+		k := q.Poll(done[:])
+		if k == 0 {
+			t.Fatalf("Wait returned with %d operations pending, and Poll has nothing", n)
+		}
+		for _, c := range done[:k] {
+			if check(c); c.Event != device.Committed {
+				n--
+			}
+		}
 	}
 }
 
@@ -104,12 +140,10 @@ func (s *suite) fill(t *testing.T, d device.Device, model []byte) {
 		copy(src, model[at:])
 		p.Write(src, int64(at), nil)
 	}
-	p.Drain()
 }
 
 func (s *suite) readsEqualWrites(t *testing.T) {
 	d := s.start(t)
-	defer closeDevice(t, d)
 	model := content(1, s.size)
 	s.fill(t, d, model)
 	p := NewPump(t, d, 64)
@@ -120,23 +154,18 @@ func (s *suite) readsEqualWrites(t *testing.T) {
 		n := 1 + r.IntN(min(len(model)-addr, 1<<r.IntN(17)))
 		p.Read(make([]byte, n), int64(addr), model[addr:addr+n])
 	}
-	p.Drain()
 }
 
 func (s *suite) fullQueue(t *testing.T) {
 	d := s.start(t)
-	defer closeDevice(t, d)
 	model := content(2, 64<<10)
 	s.fill(t, d, model)
 	const depth = 7
-	q, err := d.NewQueue(depth)
-	if err != nil {
-		t.Fatal(err)
-	}
+	q := newQueue(t, d, depth)
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	if err := q.Wait(ctx); err != nil {
-		t.Errorf("Wait with nothing under way: %v", err)
+		t.Errorf("Wait with nothing pending: %v", err)
 	}
 	var bufs [depth][100]byte
 	for round := range 3 {
@@ -148,23 +177,13 @@ func (s *suite) fullQueue(t *testing.T) {
 		if err := q.Read(make([]byte, 1), 0, depth); !errors.Is(err, device.ErrQueueFull) {
 			t.Fatalf("Read beyond the depth: %v, want ErrQueueFull", err)
 		}
-		if err := q.Submit(); err != nil {
-			t.Fatal(err)
-		}
 		var seen [depth]int
-		for got := 0; got < depth; {
-			if err := q.Wait(ctx); err != nil {
-				t.Fatalf("Wait: %v", err)
+		poll(t, q, depth, func(c device.Completion) {
+			if c.Err != nil || c.N != 100 || c.Event != device.Done || c.Tag >= depth {
+				t.Fatalf("completion %+v", c)
 			}
-			var done [3]device.Completion
-			for _, c := range done[:q.Poll(done[:])] {
-				if c.Err != nil || c.N != 100 || c.Event != device.Done || c.Tag >= depth {
-					t.Fatalf("completion %+v", c)
-				}
-				seen[c.Tag]++
-				got++
-			}
-		}
+			seen[c.Tag]++
+		})
 		for i, n := range seen {
 			if n != 1 || !bytes.Equal(bufs[i][:], model[1000*i:1000*i+100]) {
 				t.Fatalf("operation %d: %d completions, or wrong bytes", i, n)
@@ -174,9 +193,7 @@ func (s *suite) fullQueue(t *testing.T) {
 	if n := q.Poll(make([]device.Completion, depth)); n != 0 {
 		t.Errorf("%d completions of nothing", n)
 	}
-	if err := q.Close(); err != nil {
-		t.Error(err)
-	}
+	must(t, q.Close())
 	if err := q.Read(bufs[0][:], 0, 0); !errors.Is(err, device.ErrClosed) {
 		t.Errorf("Read on a closed queue: %v, want ErrClosed", err)
 	}
@@ -186,15 +203,9 @@ func (s *suite) fullQueue(t *testing.T) {
 // once, unless the queue returns its error at once.
 func (s *suite) refusedFill(t *testing.T) {
 	d := s.start(t)
-	defer closeDevice(t, d)
 	const depth = 3
-	q, err := d.NewQueue(depth)
-	if err != nil {
-		t.Fatal(err)
-	}
+	q := newQueue(t, d, depth)
 	defer func() { _ = q.Close() }() // for a test that fails before it closes q
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
 	var dst [10]byte
 	for round := range 3 {
 		taken := 0
@@ -208,40 +219,26 @@ func (s *suite) refusedFill(t *testing.T) {
 			}
 		}
 		if taken != depth {
-			t.Errorf("round %d: %d reads that cannot be were taken before ErrQueueFull, want %d", round, taken, depth)
+			t.Errorf("round %d: %d reads below address 0 were taken before ErrQueueFull, want %d", round, taken, depth)
 		}
 		seen := make([]int, taken)
-		for got := 0; got < taken; {
-			if err := errors.Join(q.Submit(), q.Wait(ctx)); err != nil {
-				t.Fatal(err)
+		poll(t, q, taken, func(c device.Completion) {
+			if c.Tag >= uint64(taken) || c.Err == nil || c.N != 0 || c.Event != device.Done {
+				t.Fatalf("round %d: completion %+v", round, c)
 			}
-			var done [2]device.Completion
-			n := q.Poll(done[:])
-			if n == 0 {
-				t.Fatalf("round %d: %d of %d completions, and no more", round, got, taken)
-			}
-			for _, c := range done[:n] {
-				if c.Tag >= uint64(taken) || c.Err == nil || c.N != 0 {
-					t.Fatalf("round %d: completion %+v", round, c)
-				}
-				seen[c.Tag]++
-				got++
-			}
-		}
+			seen[c.Tag]++
+		})
 		for i, n := range seen {
 			if n != 1 {
 				t.Errorf("round %d: operation %d completed %d times", round, i, n)
 			}
 		}
 	}
-	if err := q.Close(); err != nil {
-		t.Error(err)
-	}
+	must(t, q.Close())
 }
 
 func (s *suite) manyQueues(t *testing.T) {
 	d := s.start(t)
-	defer closeDevice(t, d)
 	const readers = 4
 	page := max(16<<10, d.Alignment())
 	model := content(3, s.size/page*page)
@@ -286,7 +283,6 @@ func (s *suite) manyQueues(t *testing.T) {
 				n := 1 + r.IntN(min(end-addr, 2000))
 				p.Read(make([]byte, n), int64(addr), model[addr:addr+n])
 			}
-			p.Drain()
 		})
 	}
 	wg.Wait()
@@ -294,20 +290,16 @@ func (s *suite) manyQueues(t *testing.T) {
 
 func (s *suite) truncate(t *testing.T) {
 	d := s.start(t)
-	defer closeDevice(t, d)
 	model := content(4, s.size)
 	s.fill(t, d, model)
 	for _, begin := range []int{1, s.size / 2, s.size/2 + 1, s.size - 1} {
-		if err := d.Truncate(int64(begin)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, d.Truncate(int64(begin)))
 		if got := d.Begin(); got < int64(begin) {
 			t.Fatalf("Begin is %d after Truncate(%d)", got, begin)
 		}
 		p := NewPump(t, d, 4)
 		p.ReadFails(make([]byte, 1), int64(begin-1), device.ErrNotHeld)
 		p.Read(make([]byte, s.size-begin), int64(begin), model[begin:])
-		p.Drain()
 		p.Close()
 	}
 	if err := d.Truncate(1); err != nil {
@@ -320,19 +312,16 @@ func (s *suite) truncate(t *testing.T) {
 
 func (s *suite) notWritten(t *testing.T) {
 	d := s.start(t)
-	defer closeDevice(t, d)
 	s.fill(t, d, content(5, 64<<10))
 	p := NewPump(t, d, 4)
 	defer p.Close()
 	for _, addr := range []int64{1 << 30, 1 << 40, 1<<48 - 1} {
 		p.ReadFails(make([]byte, 100), addr, device.ErrNotHeld)
 	}
-	p.Drain()
 }
 
 func (s *suite) badArguments(t *testing.T) {
 	d := s.start(t)
-	defer closeDevice(t, d)
 	for _, depth := range []int{-1, 0, 1 << 30} {
 		if q, err := d.NewQueue(depth); err == nil {
 			t.Errorf("a queue of depth %d was made", depth)
@@ -350,38 +339,11 @@ func (s *suite) badArguments(t *testing.T) {
 	for _, addr := range []int64{-1, -1 << 63, 1<<63 - 1} {
 		p.ReadFails(make([]byte, 100), addr, nil)
 	}
-	p.Drain()
-}
-
-func (s *suite) meta(t *testing.T) {
-	d := s.start(t)
-	defer closeDevice(t, d)
-	if _, err := d.ReadMeta("absent"); !errors.Is(err, device.ErrNoMeta) {
-		t.Errorf("ReadMeta of what was never written: %v, want ErrNoMeta", err)
-	}
-	for _, data := range []string{"one", "", "another one"} {
-		err := d.WriteMeta("name", []byte(data))
-		if errors.Is(err, errors.ErrUnsupported) {
-			t.Skip("a volatile device")
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got, err := d.ReadMeta("name"); err != nil || string(got) != data {
-			t.Errorf("ReadMeta = %q, %v; want %q", got, err, data)
-		}
-	}
-	if _, err := d.ReadMeta("absent"); !errors.Is(err, device.ErrNoMeta) {
-		t.Errorf("ReadMeta of another name: %v, want ErrNoMeta", err)
-	}
 }
 
 func (s *suite) closed(t *testing.T) {
 	d := s.start(t)
-	q, err := d.NewQueue(4)
-	if err != nil {
-		t.Fatal(err)
-	}
+	q := newQueue(t, d, 4)
 	for range 2 {
 		if err := q.Close(); err != nil {
 			t.Errorf("closing an idle queue: %v", err)
@@ -400,9 +362,7 @@ func (s *suite) restart(t *testing.T, prepared bool) {
 	model := content(6, s.size)
 	s.fill(t, d, model)
 	begin, tail := s.size/3, s.size/4*3+5
-	if err := errors.Join(d.Truncate(int64(begin)), d.WriteMeta("name", []byte("kept")), d.Sync(), d.Close()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, d.Truncate(int64(begin)), d.WriteMeta("name", []byte("kept")), d.Sync(), d.Close())
 	d = s.reopen(t, d)
 	defer closeDevice(t, d)
 	if got, err := d.ReadMeta("name"); err != nil || string(got) != "kept" {
@@ -410,17 +370,12 @@ func (s *suite) restart(t *testing.T, prepared bool) {
 	}
 	if prepared {
 		newest := s.size/8*7 + 13
-		if err := device.Prepare(d, int64(newest)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, device.Prepare(d, int64(newest)))
 		p := NewPump(t, d, 16)
 		p.Read(make([]byte, newest-begin), int64(begin), model[begin:newest])
-		p.Drain()
 		p.Close()
 	}
-	if err := d.Start(int64(tail)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, d.Start(int64(tail)))
 	if got := d.Begin(); got != int64(begin) {
 		t.Errorf("Begin after the restart is %d, want %d", got, begin)
 	}
@@ -440,5 +395,4 @@ func (s *suite) restart(t *testing.T, prepared bool) {
 	p.Write(src, int64(at), nil)
 	p.Drain()
 	p.Read(make([]byte, s.size), int64(at), more)
-	p.Drain()
 }

@@ -13,6 +13,26 @@ import (
 	"github.com/redykv/redykv/device"
 )
 
+func (s *suite) meta(t *testing.T) {
+	d := s.start(t)
+	if _, err := d.ReadMeta("absent"); !errors.Is(err, device.ErrNoMeta) {
+		t.Errorf("ReadMeta of what was never written: %v, want ErrNoMeta", err)
+	}
+	for _, data := range []string{"one", "", "another one"} {
+		err := d.WriteMeta("name", []byte(data))
+		if errors.Is(err, errors.ErrUnsupported) {
+			t.Skip("a volatile device")
+		}
+		must(t, err)
+		if got, err := d.ReadMeta("name"); err != nil || string(got) != data {
+			t.Errorf("ReadMeta = %q, %v; want %q", got, err, data)
+		}
+	}
+	if _, err := d.ReadMeta("absent"); !errors.Is(err, device.ErrNoMeta) {
+		t.Errorf("ReadMeta of another name: %v, want ErrNoMeta", err)
+	}
+}
+
 // commitObject makes an object in pieces of many sizes. On a device without
 // objects it skips the test.
 func commitObject(t *testing.T, d device.Device, name string, data []byte) {
@@ -22,9 +42,7 @@ func commitObject(t *testing.T, d device.Device, name string, data []byte) {
 		noObjects(t, d)
 		t.Skip("a volatile device")
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for n := 1; len(data) > 0; n = n*3 + 1 {
 		n = min(n, len(data))
 		if got, err := w.Write(data[:n]); got != n || err != nil {
@@ -60,9 +78,7 @@ func noObjects(t *testing.T, d device.Device) {
 func openObject(t *testing.T, d device.Device, name string) device.Object {
 	t.Helper()
 	o, err := d.OpenObject(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return o
 }
 
@@ -107,7 +123,6 @@ func checkList(t *testing.T, d device.Device, want ...string) {
 
 func (s *suite) objects(t *testing.T) {
 	d := s.start(t)
-	defer closeDevice(t, d)
 	first, second := content(8, s.size+123), content(9, 5000)
 	commitObject(t, d, "b", first)
 	old := openObject(t, d, "b")
@@ -115,18 +130,14 @@ func (s *suite) objects(t *testing.T) {
 
 	// An object that is not committed changes nothing.
 	w, err := d.CreateObject("b")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, err := w.Write(second); err != nil {
 		t.Fatal(err)
 	}
 	checkList(t, d, "a", "b")
 	now := openObject(t, d, "b")
 	checkObject(t, now, first)
-	if err := errors.Join(w.Abort(), w.Abort(), now.Close()); err != nil {
-		t.Error(err)
-	}
+	must(t, w.Abort(), w.Abort(), now.Close())
 	if err := w.Commit(); !errors.Is(err, device.ErrClosed) {
 		t.Errorf("Commit after Abort: %v, want ErrClosed", err)
 	}
@@ -136,13 +147,9 @@ func (s *suite) objects(t *testing.T) {
 	now = openObject(t, d, "b")
 	checkObject(t, now, second)
 	checkObject(t, old, first)
-	if err := d.RemoveObject("b"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, d.RemoveObject("b"))
 	checkObject(t, now, second)
-	if err := errors.Join(now.Close(), old.Close()); err != nil {
-		t.Error(err)
-	}
+	must(t, now.Close(), old.Close())
 	checkList(t, d, "a")
 	for _, err := range []error{d.RemoveObject("b"), errorOf(d.OpenObject("b")), errorOf(d.OpenObject("never"))} {
 		if !errors.Is(err, device.ErrNoObject) {
@@ -151,17 +158,13 @@ func (s *suite) objects(t *testing.T) {
 	}
 	empty := openObject(t, d, "a")
 	checkObject(t, empty, nil)
-	if err := empty.Close(); err != nil {
-		t.Error(err)
-	}
+	must(t, empty.Close())
 
 	// Metadata and the log are separate.
 	if _, err := d.ReadMeta("a"); !errors.Is(err, device.ErrNoMeta) {
 		t.Errorf("ReadMeta of an object's name: %v, want ErrNoMeta", err)
 	}
-	if err := errors.Join(d.WriteMeta("meta", []byte("x")), d.Truncate(1<<20)); err != nil {
-		t.Error(err)
-	}
+	must(t, d.WriteMeta("meta", []byte("x")), d.Truncate(1<<20))
 	checkList(t, d, "a")
 }
 
@@ -170,7 +173,6 @@ func errorOf[T any](_ T, err error) error { return err }
 
 func (s *suite) objectNames(t *testing.T) {
 	d := s.start(t)
-	defer closeDevice(t, d)
 	good := []string{"-", ".", "..", "a-Z_0.9", "checkpoint.12.index", strings.Repeat("x", 128)}
 	for _, name := range good {
 		commitObject(t, d, name, []byte(name))
@@ -179,9 +181,7 @@ func (s *suite) objectNames(t *testing.T) {
 	for _, name := range good {
 		o := openObject(t, d, name)
 		checkObject(t, o, []byte(name))
-		if err := errors.Join(o.Close(), d.RemoveObject(name)); err != nil {
-			t.Error(err)
-		}
+		must(t, o.Close(), d.RemoveObject(name))
 	}
 	for _, name := range []string{"", "../x", "a/b", "a\x00", "ä", "x.tmp", strings.Repeat("x", 129)} {
 		_, createErr := d.CreateObject(name)
@@ -200,7 +200,6 @@ func (s *suite) objectNames(t *testing.T) {
 // must have stored its whole object.
 func (s *suite) manyObjects(t *testing.T) {
 	d := s.start(t)
-	defer closeDevice(t, d)
 	commitObject(t, d, "shared", []byte("0"))
 	var wg sync.WaitGroup
 	for id := range 4 {
@@ -238,9 +237,7 @@ func (s *suite) manyObjects(t *testing.T) {
 		if !bytes.Equal(got, bytes.Repeat(got[:2], size/2)) || got[1] != 2 {
 			t.Errorf("object %s is mixed or old: %v…", name, got[:2])
 		}
-		if err := o.Close(); err != nil {
-			t.Error(err)
-		}
+		must(t, o.Close())
 	}
 }
 
@@ -254,21 +251,15 @@ func (s *suite) restartObjects(t *testing.T) {
 	if err == nil {
 		_, err = w.Write(data)
 	}
-	if err := errors.Join(err, d.RemoveObject("gone"), d.Close()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err, d.RemoveObject("gone"), d.Close())
 	if err := w.Commit(); !errors.Is(err, device.ErrClosed) {
 		t.Errorf("Commit on a closed device: %v, want ErrClosed", err)
 	}
 	d = s.reopen(t, d)
 	defer closeDevice(t, d)
 	checkList(t, d, "kept")
-	if err := d.Start(0); err != nil {
-		t.Fatal(err)
-	}
+	must(t, d.Start(0))
 	o := openObject(t, d, "kept")
 	checkObject(t, o, data)
-	if err := o.Close(); err != nil {
-		t.Error(err)
-	}
+	must(t, o.Close())
 }

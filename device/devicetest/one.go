@@ -1,8 +1,6 @@
 package devicetest
 
 import (
-	"context"
-	"errors"
 	"testing"
 
 	"github.com/redykv/redykv/device"
@@ -25,36 +23,20 @@ func Write(t testing.TB, d device.Device, src []byte, addr int64) device.Complet
 func one(t testing.TB, d device.Device, start func(q device.Queue, tag uint64) error) device.Completion {
 	t.Helper()
 	const tag = 7
-	q, err := d.NewQueue(1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	q := newQueue(t, d, 1)
 	defer func() {
 		if err := q.Close(); err != nil {
 			t.Error(err)
 		}
 	}()
-	if err := start(q, tag); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	for {
-		if err := errors.Join(q.Submit(), q.Wait(ctx)); err != nil {
-			t.Fatal(err)
+	must(t, start(q, tag))
+	var last device.Completion
+	ended := false
+	poll(t, q, 1, func(c device.Completion) {
+		if c.Tag != tag || ended {
+			t.Fatalf("completion %+v of one operation, which is %d", c, tag)
 		}
-		var done [3]device.Completion
-		n := q.Poll(done[:])
-		if n == 0 {
-			t.Fatal("Wait returned, and Poll has nothing")
-		}
-		for i, c := range done[:n] {
-			if last := c.Event != device.Committed; c.Tag != tag || last && i < n-1 {
-				t.Fatalf("%d completions of one operation, which is %d: %+v", n, tag, done[:n])
-			}
-		}
-		if c := done[n-1]; c.Event != device.Committed {
-			return c
-		}
-	}
+		last, ended = c, c.Event != device.Committed
+	})
+	return last
 }

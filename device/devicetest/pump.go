@@ -37,7 +37,7 @@ type pumpOp struct {
 	want      []byte      // what the read must bring
 	fails     bool        // the read must fail,
 	target    error       // with this, if not nil
-	ended     func(error) // told the outcome of a write
+	ended     func(error) // called with the outcome of a write
 }
 
 // NewPump makes a queue of that depth on d.
@@ -113,7 +113,7 @@ func (p *Pump) wait() {
 		p.err = p.park()
 	}
 	if p.err != nil {
-		p.t.Errorf("waiting with %d operations under way: %v", len(p.ops), p.err)
+		p.t.Errorf("waiting with %d operations pending: %v", len(p.ops), p.err)
 		return
 	}
 	n := p.q.Poll(p.done)
@@ -146,7 +146,7 @@ func (p *Pump) park() error {
 func (p *Pump) check(c device.Completion) {
 	op := p.ops[c.Tag]
 	if op == nil {
-		p.t.Errorf("completion %+v of an operation that is not under way", c)
+		p.t.Errorf("completion %+v of an operation that is not pending", c)
 		return
 	}
 	if ok := c.Event == device.Done && !op.committed ||
