@@ -55,20 +55,20 @@ func BenchmarkRandomRead(b *testing.B) {
 				b.ReportAllocs()
 				dst := make([]byte, block) // not aligned, like a reader's memory
 				r := rand.New(rand.NewPCG(1, 2))
-				under := 0
+				pending := 0
 				for range b.N {
 					if err := q.Read(dst, int64(r.IntN(size-block)), 0); err != nil {
 						b.Fatal(err)
 					}
-					if under++; under == depth {
+					if pending++; pending == depth {
 						if err := q.Submit(); err != nil {
 							b.Fatal(err)
 						}
-						under -= reap(1)
+						pending -= reap(1)
 					}
 				}
-				if under > 0 {
-					reap(under)
+				if pending > 0 {
+					reap(pending)
 				}
 				b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "reads/s")
 			})
@@ -91,15 +91,15 @@ func BenchmarkSequentialWrite(b *testing.B) {
 	src := device.AlignedBuffer(page, d.Alignment())
 	_, _ = rand.NewChaCha8([32]byte{}).Read(src) // never fails
 	b.SetBytes(page)
-	under := 0
+	pending := 0
 	reap := func(n int) {
-		for target := under - n; under > target; {
+		for target := pending - n; pending > target; {
 			if err := q.Wait(context.Background()); err != nil {
 				b.Fatal(err)
 			}
 			var done [depth]device.Completion
 			for _, c := range done[:q.Poll(done[:])] {
-				if under--; c.Err != nil {
+				if pending--; c.Err != nil {
 					b.Fatal(c.Err)
 				}
 			}
@@ -109,11 +109,11 @@ func BenchmarkSequentialWrite(b *testing.B) {
 		if err := q.Write(src, int64(i%pages)*page, 0); err != nil {
 			b.Fatal(err)
 		}
-		if under++; under == depth {
+		if pending++; pending == depth {
 			reap(1)
 		}
 	}
-	reap(under)
+	reap(pending)
 }
 
 // BenchmarkSync writes a page and syncs, as a commit does.

@@ -35,20 +35,20 @@ func (d *Device) readAt(buf []byte, addr int64, need int) error {
 func (d *Device) noSegment(number int64) error {
 	path := d.path(segmentName(number))
 	if d.summed[number] && d.segments.get(number) == nil {
-		return fmt.Errorf("%s is missing, its checksums are there: put it back: %w", path, device.ErrCorrupt)
+		return fmt.Errorf("%s is missing, but its checksums exist, restore it: %w", path, device.ErrCorrupt)
 	}
 	all := d.segments.all()
 	if n := len(all); n > 0 && number < all[n-1].number && number >= d.begin.Load()/d.opts.SegmentSize {
-		return fmt.Errorf("no segment %s, nor its checksums, though later segments are there: put them back: %w", path, device.ErrNotHeld)
+		return fmt.Errorf("segment %s and its checksums are missing, but later segments exist, restore them: %w", path, device.ErrNotHeld)
 	}
-	return fmt.Errorf("no segment %s: %w", path, device.ErrNotHeld)
+	return fmt.Errorf("segment %s does not exist: %w", path, device.ErrNotHeld)
 }
 
 // read fills buf from an offset in the file, and compares whole blocks with their sums.
 func (s *segment) read(buf []byte, off int64, need int) error {
 	n, err := s.file.ReadAt(buf, off)
 	if err != nil && !s.endsAt(off+int64(n), err) {
-		return fmt.Errorf("ssdtier: %w", err)
+		return wrap(err)
 	}
 	return s.verify(buf, n, off, need)
 }
@@ -84,12 +84,12 @@ func (s *segment) checkBlock(block []byte, want int, off int64, sum uint64) erro
 	case sum == sumNone && s.sumsErr != nil:
 		return fmt.Errorf("%s: no checksum of the block at offset %d: %w: %w", s.file.Name(), off, s.sumsErr, device.ErrCorrupt)
 	case sum == sumNone:
-		return fmt.Errorf("%s: the block at offset %d was never written whole, or its checksum is lost: %w",
+		return fmt.Errorf("%s: the block at offset %d has no checksum, it was not written whole or its checksum was lost: %w",
 			s.file.Name(), off, device.ErrCorrupt)
 	case len(block) < want:
 		return fmt.Errorf("%s is cut short: it ends at offset %d: %w", s.file.Name(), off+int64(len(block)), device.ErrCorrupt)
 	case want == sumUnit && sumOf(block) != sum:
-		return fmt.Errorf("%s: the block at offset %d is not what was written, by its checksum: %w",
+		return fmt.Errorf("%s: the block at offset %d does not match its checksum: %w",
 			s.file.Name(), off, device.ErrCorrupt)
 	}
 	return nil
@@ -163,7 +163,7 @@ func (s *segment) accept(tail int64, align int) error {
 	off := tail &^ int64(align-1)
 	n, err := s.file.ReadAt(buf, off)
 	if err != nil && !s.endsAt(off+int64(n), err) {
-		return fmt.Errorf("ssdtier: %w", err)
+		return wrap(err)
 	}
 	at := int(number*sumUnit - off)
 	if n < at+sumUnit {

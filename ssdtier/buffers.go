@@ -19,9 +19,7 @@ type buffer struct {
 // maxPiece is the largest buffer that is cut out of a slab.
 const maxPiece = mem.HugePage / 2
 
-// slab is a huge page divided into buffers of one size. A request to a disk lists every
-// contiguous range of physical memory: one for a buffer of a slab, and otherwise one for each
-// page of 4 KiB. A virtual disk reads 64 KiB twice as often into a slab.
+// slab is a huge page divided into buffers of one size, each contiguous in physical memory.
 type slab struct {
 	memory []byte
 	pieces int

@@ -28,19 +28,11 @@ func (d *Device) findBlock() error {
 		return fmt.Errorf("ssdtier: %s is not writable: %w", d.dir, err)
 	}
 	if block == 0 {
-		d.opts.Logger.Warn("no direct I/O here, the page cache serves reads", "dir", d.dir)
+		d.opts.Logger.Warn("direct I/O is not possible, the page cache is used", "dir", d.dir)
 		return nil
 	}
-	d.direct, d.block, d.sector = true, max(block, leastBlock), block
+	d.directFlag, d.block, d.sector = openDirect, max(block, leastBlock), block
 	return nil
-}
-
-// directFlag is the flag for opening segments.
-func (d *Device) directFlag() int {
-	if d.direct {
-		return openDirect
-	}
-	return 0
 }
 
 // probeBlock returns the unit of direct I/O on files like path, which it creates and removes; 0

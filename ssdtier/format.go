@@ -104,21 +104,34 @@ func lockDir(dir string) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("ssdtier: %s is not writable: %w", dir, err)
 	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+	if err := flock(f, syscall.LOCK_EX); err != nil {
 		_ = f.Close() // nothing was written to it
-		if errors.Is(err, syscall.EWOULDBLOCK) {
-			return nil, fmt.Errorf("%w: %s", ErrLocked, dir)
-		}
-		return nil, fmt.Errorf("ssdtier: lock %s: %w", dir, err)
+		return nil, err
 	}
 	return f, nil
 }
 
+// flock locks a directory by its lock file, exclusively or shared. It does not wait.
+func flock(f *os.File, how int) error {
+	err := syscall.Flock(int(f.Fd()), how|syscall.LOCK_NB)
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		return fmt.Errorf("%w: %s", ErrLocked, filepath.Dir(f.Name()))
+	}
+	return wrap(err)
+}
+
+// wrap adds the package to the error of a system call or a file.
+func wrap(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("ssdtier: %w", err)
+}
+
 // loadFormat checks the directory's format, or writes it if the directory is new, and returns
 // the version.
-func (d *Device) loadFormat() (version int, err error) {
-	path := d.path(formatName)
-	data, err := os.ReadFile(path)
+func (d *Device) loadFormat() (int, error) {
+	version, size, err := readFormat(d.path(formatName))
 	if errors.Is(err, fs.ErrNotExist) {
 		if err := d.checkNew(); err != nil {
 			return 0, err
@@ -129,14 +142,10 @@ func (d *Device) loadFormat() (version int, err error) {
 		return formatVersion, errors.Join(d.storeFormat(), d.storeBegin(0))
 	}
 	if err != nil {
-		return 0, fmt.Errorf("ssdtier: %w", err)
-	}
-	version, size, err := checkFormat(path, data)
-	if err != nil {
 		return 0, err
 	}
 	if d.opts.SegmentSize != 0 && d.opts.SegmentSize != size {
-		return 0, fmt.Errorf("%w: %s has segments of %d bytes, not %d", ErrFormat, d.dir, size, d.opts.SegmentSize)
+		return 0, fmt.Errorf("%w: %s has segments of %d bytes, Options.SegmentSize is %d", ErrFormat, d.dir, size, d.opts.SegmentSize)
 	}
 	d.opts.SegmentSize = size
 	return version, nil
@@ -150,7 +159,7 @@ func (d *Device) checkOwner() error {
 	}
 	return d.eachEntry(func(name string, what kind) error {
 		if what == foreign && name != lockName && name != "lost+found" {
-			return fmt.Errorf("%w: %s holds %s, which is no file of ours: choose an empty directory, or one that is not there",
+			return fmt.Errorf("%w: %s holds %s, which is not a file of a store: choose an empty or new directory",
 				ErrFormat, d.dir, name)
 		}
 		return nil
@@ -164,7 +173,7 @@ func (d *Device) checkNew() error {
 		if what == leftover || what == foreign { // checkOwner has checked these
 			return nil
 		}
-		return fmt.Errorf("%w: %s holds %s and no %s: put it back, or choose another directory",
+		return fmt.Errorf("%w: %s holds %s but no %s: restore it, or choose another directory",
 			ErrFormat, d.dir, name, formatName)
 	})
 }
@@ -173,7 +182,7 @@ func (d *Device) checkNew() error {
 func (d *Device) eachEntry(f func(name string, what kind) error) error {
 	entries, err := os.ReadDir(d.dir)
 	if err != nil {
-		return fmt.Errorf("ssdtier: %w", err)
+		return wrap(err)
 	}
 	for _, e := range entries {
 		what, _ := classify(e.Name())
@@ -184,6 +193,15 @@ func (d *Device) eachEntry(f func(name string, what kind) error) error {
 	return nil
 }
 
+// readFormat reads a format file.
+func readFormat(path string) (version int, size int64, err error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return 0, 0, wrap(err)
+	}
+	return checkFormat(path, data)
+}
+
 // checkFormat returns what is wrong with a format file.
 func checkFormat(path string, data []byte) (version int, size int64, err error) {
 	version, size, ok := parseFormat(data)
@@ -191,7 +209,7 @@ func checkFormat(path string, data []byte) (version int, size int64, err error) 
 		return 0, 0, fmt.Errorf("%w: %s holds %q: restore it, or choose another directory", ErrFormat, path, shorten(data))
 	}
 	if version < 1 || version > formatVersion {
-		return 0, 0, fmt.Errorf("%w: %s has version %d, this program reads up to %d", ErrFormat, path, version, formatVersion)
+		return 0, 0, fmt.Errorf("%w: %s has version %d, this version reads up to %d", ErrFormat, path, version, formatVersion)
 	}
 	if err := checkSegmentSize(size); err != nil {
 		return 0, 0, fmt.Errorf("%w: %s: %w", ErrFormat, path, err)
@@ -206,16 +224,6 @@ func (d *Device) storeFormat() error {
 	return d.replaceFile(formatName, fmt.Appendf(nil, formatLine, formatVersion, d.opts.SegmentSize))
 }
 
-// loadBegin reads Begin.
-func (d *Device) loadBegin(version int) error {
-	begin, err := readBegin(d.path(beginName), version)
-	if err != nil {
-		return err
-	}
-	d.begin.Store(begin)
-	return nil
-}
-
 // readBegin reads the file with Begin; 0 if there is none.
 func readBegin(path string, version int) (int64, error) {
 	data, err := os.ReadFile(path)
@@ -223,7 +231,7 @@ func readBegin(path string, version int) (int64, error) {
 		return 0, nil
 	}
 	if err != nil {
-		return 0, fmt.Errorf("ssdtier: %w", err)
+		return 0, wrap(err)
 	}
 	begin, ok := parseBegin(version, data)
 	if !ok {
@@ -249,10 +257,7 @@ func (d *Device) storeBegin(begin int64) error {
 	if err == nil {
 		err = f.Sync()
 	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return fmt.Errorf("ssdtier: %w", err)
-	}
-	return nil
+	return wrap(errors.Join(err, f.Close()))
 }
 
 // upgrade adds checksums to a directory of version 1: to its small files now, and to blocks
@@ -260,12 +265,12 @@ func (d *Device) storeBegin(begin int64) error {
 func (d *Device) upgrade() error {
 	names, err := filepath.Glob(d.path(metaPrefix + "*"))
 	if err != nil {
-		return fmt.Errorf("ssdtier: %w", err)
+		return wrap(err)
 	}
 	for _, path := range names {
 		data, err := os.ReadFile(path)
 		if err != nil {
-			return fmt.Errorf("ssdtier: %w", err)
+			return wrap(err)
 		}
 		text, _ := unsealFor(1, data)
 		if err := d.replaceFile(filepath.Base(path), text); err != nil {

@@ -1,6 +1,7 @@
 package ssdtier
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -15,7 +16,7 @@ import (
 )
 
 // ErrNoStore means that a directory has no file of a store.
-var ErrNoStore = errors.New("no store, there is no file of one in it")
+var ErrNoStore = errors.New("the directory has no file of a store")
 
 // Inspect checks a directory without opening any file for writing: it reads every file,
 // verifies its checksums, and reports the contents and the damage. During the inspection the
@@ -24,7 +25,7 @@ var ErrNoStore = errors.New("no store, there is no file of one in it")
 func Inspect(dir string) (*Report, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return nil, fmt.Errorf("ssdtier: %w", err)
+		return nil, wrap(err)
 	}
 	if !slices.ContainsFunc(entries, func(e os.DirEntry) bool { what, _ := classify(e.Name()); return what != foreign }) {
 		return nil, fmt.Errorf("ssdtier: %s: %w", dir, ErrNoStore)
@@ -85,23 +86,16 @@ func (in *inspector) lock() (unlock func()) {
 		}
 		return func() {}
 	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB); errors.Is(err, syscall.EWOULDBLOCK) {
-		in.InUse = true
-	}
+	in.InUse = errors.Is(flock(f, syscall.LOCK_SH), ErrLocked)
 	return func() { _ = f.Close() } // nothing was written to it
 }
 
 func (in *inspector) formatAndBegin() {
-	data, err := os.ReadFile(in.path(formatName))
-	if err == nil {
-		in.Version, in.SegmentSize, err = checkFormat(in.path(formatName), data)
-	}
-	if err != nil {
+	var err error
+	if in.Version, in.SegmentSize, err = readFormat(in.path(formatName)); err != nil {
 		in.problem(formatName, "%v", err)
 	}
-	if in.version = in.Version; in.version == 0 {
-		in.version = formatVersion
-	}
+	in.version = cmp.Or(in.Version, formatVersion)
 	if in.Begin, err = readBegin(in.path(beginName), in.version); err != nil {
 		in.problem(beginName, "%v", err)
 	}
@@ -121,10 +115,10 @@ func (in *inspector) file(name string) {
 	case objectFile:
 		in.object(name)
 	case leftover:
-		in.note(name, "was being made, or kept to be made a segment again; opening the directory removes it")
+		in.note(name, "is unfinished, or kept for a new segment; opening the directory removes it")
 	case foreign:
 		if name != lockName {
-			in.note(name, "is nothing that belongs here")
+			in.note(name, "is not a file of a store")
 		}
 	}
 }
@@ -136,14 +130,11 @@ func (in *inspector) below(number int64) bool {
 
 func (in *inspector) meta(name string) {
 	report := FileReport{Name: strings.TrimPrefix(name, metaPrefix), Size: -1}
-	data, err := os.ReadFile(in.path(name))
-	if err == nil {
-		data, err = checkMeta(in.path(name), in.version, data)
-	}
+	data, err := readMeta(in.path(name), in.version)
 	switch {
 	case err == nil:
 		report.Size = int64(len(data))
-	case errors.Is(err, fs.ErrNotExist):
+	case errors.Is(err, device.ErrNoMeta):
 		return // removed meanwhile
 	default:
 		in.problem(name, "%v", err)

@@ -113,7 +113,7 @@ func TestInspectUnsynced(t *testing.T) {
 	}
 	alter(t, d.path(segmentName(0)), tail-1)
 	r = inspect(t, d.Dir())
-	wantFindings(t, "problems", r.Problems, segmentName(0)+": 4096 bytes at offset 4096: not what was written")
+	wantFindings(t, "problems", r.Problems, segmentName(0)+": 4096 bytes at offset 4096: does not match")
 }
 
 // TestInspectDamage: every kind of damage is found, with file and position.
@@ -134,18 +134,18 @@ func TestInspectDamage(t *testing.T) {
 			alter(t, d.path("object.o"), 9000)
 			return nil
 		},
-			[]string{"object.o: 8192 bytes at offset 4096: not what was written"}},
+			[]string{"object.o: 8192 bytes at offset 4096: does not match"}},
 		{"blocks", func(d *Device) error {
 			alter(t, d.path(segmentName(1)), 5000)
 			alter(t, d.path(segmentName(1)), 9000)
 			alter(t, d.path(segmentName(2)), 9000)
 			return nil
 		}, []string{
-			segmentName(1) + ": 8192 bytes at offset 4096: not what was written",
-			segmentName(2) + ": 4096 bytes at offset 8192: not what was written",
+			segmentName(1) + ": 8192 bytes at offset 4096: does not match",
+			segmentName(2) + ": 4096 bytes at offset 8192: does not match",
 		}},
 		{"last block of a segment", func(d *Device) error { alter(t, d.path(segmentName(1)), minSegmentSize-1); return nil },
-			[]string{segmentName(1) + ": 4096 bytes at offset 61440: not what was written"}},
+			[]string{segmentName(1) + ": 4096 bytes at offset 61440: does not match"}},
 		{"short", func(d *Device) error { return os.Truncate(d.path(segmentName(1)), 50_000) },
 			[]string{segmentName(1) + ": 16384 bytes at offset 49152: missing: the file is cut short"}},
 		{"last short", func(d *Device) error { return os.Truncate(d.path(segmentName(3)), 4096) },
@@ -153,19 +153,19 @@ func TestInspectDamage(t *testing.T) {
 		{"long", func(d *Device) error { return os.Truncate(d.path(segmentName(1)), 100_000) },
 			[]string{segmentName(1) + ": has 100000 bytes"}},
 		{"missing", func(d *Device) error { return os.Remove(d.path(segmentName(1))) },
-			[]string{segmentName(1) + ": is missing, its checksums are there: put it back"}},
+			[]string{segmentName(1) + ": is missing, but its checksums exist: restore it"}},
 		{"missing with sums", func(d *Device) error {
 			return errors.Join(os.Remove(d.path(segmentName(1))), os.Remove(d.path(sumName(1))))
-		}, []string{segmentName(1) + ": is missing, with its checksums: put it back"}},
+		}, []string{segmentName(1) + ": is missing, with its checksums: restore it"}},
 		{"two missing", func(d *Device) error {
 			return errors.Join(os.Remove(d.path(segmentName(1))), os.Remove(d.path(sumName(1))),
 				os.Remove(d.path(segmentName(2))), os.Remove(d.path(sumName(2))))
 		}, []string{segmentName(1) + ": is missing, and all up to " + segmentName(2)}},
-		{"sums", func(d *Device) error { return os.Remove(d.path(sumName(1))) }, []string{sumName(1) + ": is missing: put it back"}},
+		{"sums", func(d *Device) error { return os.Remove(d.path(sumName(1))) }, []string{sumName(1) + ": is missing: restore it"}},
 		{"garbage sums", func(d *Device) error { return os.WriteFile(d.path(sumName(1)), []byte("garbage"), 0o666) },
-			[]string{sumName(1) + ": it does not begin as files of checksums do: restore it"}},
+			[]string{sumName(1) + ": it does not begin with the header of a file of checksums: restore it"}},
 		{"exchanged", func(d *Device) error { return exchange(d, 1, 2) },
-			[]string{sumName(1) + ": it is that of " + segmentName(2), sumName(2) + ": it is that of " + segmentName(1)}},
+			[]string{sumName(1) + ": it belongs to " + segmentName(2), sumName(2) + ": it belongs to " + segmentName(1)}},
 		{"a sum", func(d *Device) error {
 			f, err := os.OpenFile(d.path(sumName(1)), os.O_WRONLY, 0)
 			if err != nil {
@@ -173,7 +173,7 @@ func TestInspectDamage(t *testing.T) {
 			}
 			_, err = f.WriteAt(make([]byte, 16), sumPageSize)
 			return errors.Join(err, f.Close())
-		}, []string{segmentName(1) + ": 8192 bytes at offset 0: no checksum, though later blocks have one"}},
+		}, []string{segmentName(1) + ": 8192 bytes at offset 0: no checksum, but later blocks have one"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			d, _ := sickDirectory(t)
@@ -198,7 +198,7 @@ func TestInspectNotes(t *testing.T) {
 	}
 	r := inspect(t, d.Dir())
 	wantFindings(t, "problems", r.Problems)
-	wantFindings(t, "notes", r.Notes, "README: is nothing that belongs here", "meta.x.tmp: was being made")
+	wantFindings(t, "notes", r.Notes, "README: is not a file of a store", "meta.x.tmp: is unfinished")
 }
 
 // TestInspectNewSegment: an interrupted creation of a segment may leave a file of checksums
@@ -215,16 +215,16 @@ func TestInspectNewSegment(t *testing.T) {
 		problem []string
 		note    []string
 	}{
-		{sumName(4) + tempSuffix, sumHeader(4), nil, []string{"was being made"}},
-		{sumName(4), sumHeader(4), nil, []string{segmentName(4) + ": was being made", "was being made"}},
-		{sumName(4), old, nil, []string{segmentName(4) + ": was being made", "was being made"}},
-		{sumName(4), nil, nil, []string{segmentName(4) + ": was being made", "was being made"}},
-		{sumName(4), make([]byte, 2*sumPageSize), nil, []string{segmentName(4) + ": was being made", "was being made"}},
-		{segmentName(4), make([]byte, sumUnit), nil, []string{sumName(4) + ": was being made", "was being made"}},
-		{sumName(4), sumHeader(4), nil, []string{"was being made"}},
-		{segmentName(4), nil, nil, []string{"was being made"}},
-		{segmentName(6), nil, []string{segmentName(5) + ": is missing"}, []string{"was being made", segmentName(6) + ": was being made"}},
-		{sumName(7), append(sumHeader(7), 1), []string{segmentName(5) + ": is missing", segmentName(7) + ": is missing"}, []string{"was being made", segmentName(6) + ": was being made"}},
+		{sumName(4) + tempSuffix, sumHeader(4), nil, []string{"is unfinished"}},
+		{sumName(4), sumHeader(4), nil, []string{segmentName(4) + ": is new", "is unfinished"}},
+		{sumName(4), old, nil, []string{segmentName(4) + ": is new", "is unfinished"}},
+		{sumName(4), nil, nil, []string{segmentName(4) + ": is new", "is unfinished"}},
+		{sumName(4), make([]byte, 2*sumPageSize), nil, []string{segmentName(4) + ": is new", "is unfinished"}},
+		{segmentName(4), make([]byte, sumUnit), nil, []string{sumName(4) + ": is new", "is unfinished"}},
+		{sumName(4), sumHeader(4), nil, []string{"is unfinished"}},
+		{segmentName(4), nil, nil, []string{"is unfinished"}},
+		{segmentName(6), nil, []string{segmentName(5) + ": is missing"}, []string{"is unfinished", segmentName(6) + ": is new"}},
+		{sumName(7), append(sumHeader(7), 1), []string{segmentName(5) + ": is missing", segmentName(7) + ": is missing"}, []string{"is unfinished", segmentName(6) + ": is new"}},
 	} {
 		if err := os.WriteFile(d.path(tc.file), tc.data, 0o666); err != nil {
 			t.Fatal(err)

@@ -9,9 +9,9 @@ import (
 
 // Problems of a block.
 const (
-	notTheSum = "not what was written, by the checksum"
+	notTheSum = "does not match its checksum"
 	cutShort  = "missing: the file is cut short"
-	noSum     = "no checksum, though later blocks have one"
+	noSum     = "no checksum, but later blocks have one"
 )
 
 // segment inspects one segment and its sums.
@@ -58,9 +58,9 @@ func (in *inspector) gap(number int64) {
 	switch {
 	case before < 0 || missing == 0:
 	case missing > 1:
-		in.problem(segmentName(before+1), "is missing, and all up to %s: put them back", segmentName(number-1))
+		in.problem(segmentName(before+1), "is missing, and all up to %s: restore them", segmentName(number-1))
 	case !in.sums[number-1]: // otherwise onlySums reports it
-		in.problem(segmentName(number-1), "is missing, with its checksums: put it back")
+		in.problem(segmentName(number-1), "is missing, with its checksums: restore it")
 	}
 }
 
@@ -81,19 +81,19 @@ func (in *inspector) loadSums(number, size int64) *sumTable {
 	data, err := os.ReadFile(in.path(name))
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && in.version == 1:
-		in.note(name, "is not there yet; without it nothing of the segment is verified")
+		in.note(name, "does not exist yet; without it the segment is not verified")
 		return nil
 	case errors.Is(err, fs.ErrNotExist) && size == 0 && in.newest(number):
-		in.note(segmentName(number), "was being made; it has nothing yet")
+		in.note(segmentName(number), "is new and empty")
 		return nil
 	case errors.Is(err, fs.ErrNotExist):
-		in.problem(name, "is missing: put it back. Only if the segment was never synced it does not matter")
+		in.problem(name, "is missing: restore it, unless the segment was never synced")
 		return nil
 	case err != nil:
 		in.problem(name, "%v", err)
 		return nil
 	case in.newest(number) && neverSynced(data):
-		in.note(name, "was being made: a loss of power left it empty, and nothing of the segment was synced")
+		in.note(name, "is new: a loss of power left it empty, and nothing of the segment was synced")
 		return nil
 	}
 	t := newSumTable(max(size, int64(len(data))/8*sumUnit, sumUnit))
@@ -112,10 +112,10 @@ func neverSynced(sums []byte) bool { return len(bytes.Trim(sums, "\x00")) == 0 }
 func (in *inspector) onlySums(number int64) {
 	data, err := os.ReadFile(in.path(sumName(number)))
 	if err == nil && in.newest(number) && (neverSynced(data) || len(data) == sumPageSize && checkSumHeader(data, number) == nil) {
-		in.note(segmentName(number), "was being made; it has nothing yet")
+		in.note(segmentName(number), "is new and empty")
 		return
 	}
-	in.problem(segmentName(number), "is missing, its checksums are there: put it back")
+	in.problem(segmentName(number), "is missing, but its checksums exist: restore it")
 }
 
 // blocks compares the blocks of a segment with their sums.

@@ -81,7 +81,7 @@ func replaceFile(t *testing.T, d *Device, number int64, mode int) (heal func()) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	file, err := os.OpenFile(s.file.Name(), mode|d.directFlag(), 0)
+	file, err := os.OpenFile(s.file.Name(), mode|d.directFlag, 0)
 	if err == nil {
 		err = errors.Join(unix.Dup3(int(file.Fd()), s.fd, unix.O_CLOEXEC), file.Close())
 	}

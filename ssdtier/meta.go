@@ -63,25 +63,27 @@ func (d *Device) ReadMeta(name string) ([]byte, error) {
 	if err := device.CheckName(name); err != nil {
 		return nil, fmt.Errorf("ssdtier: metadata: %w", err)
 	}
-	path := d.path(metaPrefix + name)
-	file, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
+	data, err := readMeta(d.path(metaPrefix+name), formatVersion)
+	if errors.Is(err, device.ErrNoMeta) {
 		if err := d.checkOrphans(); err != nil {
 			return nil, err
 		}
-		return nil, fmt.Errorf("%s: %w", path, device.ErrNoMeta)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("ssdtier: %w", err)
-	}
-	return checkMeta(path, formatVersion, file)
+	return data, err
 }
 
-// checkMeta verifies a file of metadata in a directory of some version, and returns its content.
-func checkMeta(path string, version int, file []byte) ([]byte, error) {
+// readMeta reads and verifies a file of metadata in a directory of some version.
+func readMeta(path string, version int) ([]byte, error) {
+	file, err := os.ReadFile(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("%s: %w", path, device.ErrNoMeta)
+	case err != nil:
+		return nil, wrap(err)
+	}
 	data, ok := unsealFor(version, file)
 	if !ok {
-		return nil, fmt.Errorf("%w: %s is not what was written, by its checksum: restore it: %w",
+		return nil, fmt.Errorf("%w: %s does not match its checksum, restore it: %w",
 			ErrFormat, path, device.ErrCorrupt)
 	}
 	return data, nil
@@ -90,15 +92,12 @@ func checkMeta(path string, version int, file []byte) ([]byte, error) {
 // checkOrphans returns an error if there are segments and no metadata.
 func (d *Device) checkOrphans() error {
 	metas, err := filepath.Glob(d.path(metaPrefix + "*"))
-	if err != nil {
-		return fmt.Errorf("ssdtier: %w", err)
-	}
-	segments, err := filepath.Glob(d.path("*" + segmentSuffix))
-	if err != nil {
-		return fmt.Errorf("ssdtier: %w", err)
+	segments, segmentsErr := filepath.Glob(d.path("*" + segmentSuffix))
+	if err = errors.Join(err, segmentsErr); err != nil {
+		return wrap(err)
 	}
 	if len(metas) == 0 && len(segments) > 0 {
-		return fmt.Errorf("%w: %s holds %d segments and none of its %s* files: put them back, or choose another directory",
+		return fmt.Errorf("%w: %s holds %d segments but no %s* files: restore them, or choose another directory",
 			ErrFormat, d.dir, len(segments), metaPrefix)
 	}
 	return nil
@@ -109,7 +108,7 @@ func (d *Device) checkOrphans() error {
 func (d *Device) replaceFile(name string, data []byte) error {
 	path := d.path(name)
 	if err := d.withSpace(func() error { return writeAndRename(path, seal(data), true) }); err != nil {
-		return fmt.Errorf("ssdtier: %w", err)
+		return wrap(err)
 	}
 	return d.syncNames()
 }

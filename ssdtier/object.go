@@ -24,11 +24,11 @@ func (d *Device) CreateObject(name string) (device.ObjectWriter, error) {
 	temp := fmt.Sprintf("%s%s.%d%s", objectPrefix, name, d.objectsMade, tempSuffix)
 	var f *os.File
 	err := d.withSpace(func() (err error) {
-		f, err = openFile(d.path(temp), os.O_WRONLY|os.O_CREATE|os.O_TRUNC|d.directFlag(), 0o666)
+		f, err = openFile(d.path(temp), os.O_WRONLY|os.O_CREATE|os.O_TRUNC|d.directFlag, 0o666)
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("ssdtier: %w", err)
+		return nil, wrap(err)
 	}
 	return &objectWriter{
 		d: d, path: d.path(objectPrefix + name), file: f,
@@ -54,7 +54,7 @@ func objectError(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%w: %w", device.ErrNoObject, err)
 	}
-	return fmt.Errorf("ssdtier: %w", err)
+	return wrap(err)
 }
 
 // RemoveObject implements device.Objects.

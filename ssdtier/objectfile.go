@@ -38,26 +38,26 @@ func openObject(path string) (*object, error) {
 func (o *object) load() error {
 	info, err := o.file.Stat()
 	if err != nil {
-		return fmt.Errorf("ssdtier: %w", err)
+		return wrap(err)
 	}
 	length := info.Size()
 	var trailer [objectTrailer]byte
 	if length < objectTrailer {
-		return o.damaged("has no end")
+		return o.damaged("has no trailer")
 	}
 	if _, err := o.file.ReadAt(trailer[:], length-objectTrailer); err != nil {
-		return fmt.Errorf("ssdtier: %w", err)
+		return wrap(err)
 	}
 	size, n, ok := parseTrailer(trailer[:], length)
 	if !ok {
-		return o.damaged("does not end as objects do")
+		return o.damaged("has a damaged trailer")
 	}
 	sums := make([]byte, n+8) // with the size, which their checksum covers
 	if _, err := o.file.ReadAt(sums, size); err != nil {
-		return fmt.Errorf("ssdtier: %w", err)
+		return wrap(err)
 	}
 	if xxhash.Sum64(sums) != binary.LittleEndian.Uint64(trailer[8:]) {
-		return o.damaged("has other checksums than were written")
+		return o.damaged("has damaged checksums")
 	}
 	o.size, o.sums = size, sums[:n]
 	return nil
@@ -140,12 +140,12 @@ func (o *object) readBlocks(p []byte, off int64) error {
 		if errors.Is(err, io.EOF) {
 			return o.damaged("is cut short")
 		}
-		return fmt.Errorf("ssdtier: %w", err)
+		return wrap(err)
 	}
 	for ; len(p) > 0; off += sumUnit {
 		n := min(len(p), sumUnit)
 		if sumOf(p[:n]) != binary.LittleEndian.Uint64(o.sums[off/sumUnit*8:]) {
-			return o.damaged("is not what was written in the block at offset %d, by its checksum", off)
+			return o.damaged("does not match its checksum in the block at offset %d", off)
 		}
 		p = p[n:]
 	}

@@ -149,10 +149,7 @@ func (w *objectWriter) Abort() error {
 	if w.d.closed {
 		return nil // the directory may belong to another process, which removes the file
 	}
-	if err := os.Remove(f.Name()); err != nil {
-		return fmt.Errorf("ssdtier: %w", err)
-	}
-	return nil
+	return wrap(os.Remove(f.Name()))
 }
 
 // end ends the writer and returns its file.

@@ -29,12 +29,8 @@ type Reader struct {
 // and while a Device has it open NewReader fails, with ErrLocked.
 func NewReader(dir string) (*Reader, error) {
 	r := &Reader{dir: dir}
-	path := filepath.Join(dir, formatName)
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return nil, fmt.Errorf("ssdtier: %w", err)
-	}
-	if r.version, r.segmentSize, err = checkFormat(path, data); err != nil {
+	var err error
+	if r.version, r.segmentSize, err = readFormat(filepath.Join(dir, formatName)); err != nil {
 		return nil, err
 	}
 	if r.begin, err = readBegin(filepath.Join(dir, beginName), r.version); err != nil {
@@ -43,17 +39,11 @@ func NewReader(dir string) (*Reader, error) {
 	r.lock, err = os.Open(filepath.Join(dir, lockName))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		r.lock = nil
 		return r, nil
-	case err == nil:
-		err = syscall.Flock(int(r.lock.Fd()), syscall.LOCK_SH|syscall.LOCK_NB)
+	case err != nil:
+		return nil, wrap(err)
 	}
-	if errors.Is(err, syscall.EWOULDBLOCK) {
-		err = fmt.Errorf("%w: %s", ErrLocked, dir)
-	} else if err != nil {
-		err = fmt.Errorf("ssdtier: lock %s: %w", dir, err)
-	}
-	if err != nil {
+	if err := flock(r.lock, syscall.LOCK_SH); err != nil {
 		return nil, errors.Join(err, r.Close())
 	}
 	return r, nil
@@ -78,23 +68,23 @@ func (r *Reader) ReadAt(p []byte, addr int64) (n int, err error) {
 		case errors.Is(err, io.EOF):
 			return n, fmt.Errorf("ssdtier: %s is cut short", r.segment.Name())
 		default:
-			return n, fmt.Errorf("ssdtier: %w", err)
+			return n, wrap(err)
 		}
 	}
 	return n, nil
 }
 
-// LostSums calls tell for each part of the log between two addresses for which a file of
+// LostSums calls report for each part of the log between two addresses for which a file of
 // checksums is too short. All synced bytes have a checksum, and a Device does not read blocks
 // without one. So a caller that knows the synced tail can determine what was lost. [Inspect]
 // reports other damage of files of checksums, and missing ones.
-func (r *Reader) LostSums(from, until int64, tell func(from, until int64, err error)) {
+func (r *Reader) LostSums(from, until int64, report func(from, until int64, err error)) {
 	for from < until {
 		number := from / r.segmentSize
 		start := number * r.segmentSize
 		end := min(until, start+r.segmentSize)
 		if sums, ok := r.sumsEnd(number); ok && start+sums < end {
-			tell(max(from, start+sums), end, fmt.Errorf("ssdtier: %s ends before the checksums of what lies there",
+			report(max(from, start+sums), end, fmt.Errorf("ssdtier: %s ends before the checksums of this range",
 				filepath.Join(r.dir, sumName(number))))
 		}
 		from = end
@@ -122,7 +112,7 @@ func (r *Reader) open(number int64) error {
 	r.closeSegment()
 	f, err := os.Open(filepath.Join(r.dir, segmentName(number)))
 	if err != nil {
-		return fmt.Errorf("ssdtier: %w", err)
+		return wrap(err)
 	}
 	r.segment, r.number = f, number
 	return nil
@@ -140,15 +130,7 @@ func (r *Reader) ReadMeta(name string) ([]byte, error) {
 	if err := device.CheckName(name); err != nil {
 		return nil, fmt.Errorf("ssdtier: metadata: %w", err)
 	}
-	path := filepath.Join(r.dir, metaPrefix+name)
-	data, err := os.ReadFile(path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil, fmt.Errorf("%s: %w", path, device.ErrNoMeta)
-	case err != nil:
-		return nil, fmt.Errorf("ssdtier: %w", err)
-	}
-	return checkMeta(path, r.version, data)
+	return readMeta(filepath.Join(r.dir, metaPrefix+name), r.version)
 }
 
 // OpenObject is like [Device.OpenObject].
@@ -156,11 +138,7 @@ func (r *Reader) OpenObject(name string) (device.Object, error) {
 	if err := device.CheckName(name); err != nil {
 		return nil, fmt.Errorf("ssdtier: object: %w", err)
 	}
-	o, err := openObject(filepath.Join(r.dir, objectPrefix+name))
-	if err != nil {
-		return nil, err
-	}
-	return o, nil
+	return openObject(filepath.Join(r.dir, objectPrefix+name))
 }
 
 // ListObjects is [Device.ListObjects].
@@ -170,7 +148,7 @@ func (r *Reader) ListObjects() ([]string, error) { return listObjects(r.dir) }
 func listObjects(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir) // in order
 	if err != nil {
-		return nil, fmt.Errorf("ssdtier: %w", err)
+		return nil, wrap(err)
 	}
 	var names []string
 	for _, e := range entries {
@@ -187,8 +165,5 @@ func (r *Reader) Close() error {
 	if r.lock == nil {
 		return nil
 	}
-	if err := r.lock.Close(); err != nil {
-		return fmt.Errorf("ssdtier: %w", err)
-	}
-	return nil
+	return wrap(r.lock.Close())
 }

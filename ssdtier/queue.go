@@ -191,9 +191,8 @@ func (q *diskQueue) gather() {
 	q.core.Gather()
 }
 
-// pollWork is the number of bytes after which Poll returns although more operations may be
-// over. Poll computes checksums: with a large burst the disk would run out of work before the
-// caller can start what follows. A smaller number means more calls of Submit.
+// pollWork is the number of bytes after which Poll, which computes checksums, returns although
+// more operations may be over: the caller starts others before the disk runs out of work.
 const pollWork = 256 << 10
 
 func (q *diskQueue) Poll(done []device.Completion) (n int) {
@@ -248,14 +247,6 @@ func (q *diskQueue) Wait(ctx context.Context) error {
 	}
 	q.submitRing()
 	return nil
-}
-
-// park sleeps until there may be something to gather.
-func (q *diskQueue) park(ctx context.Context) error {
-	if q.ring != nil {
-		return q.parkOnRing(ctx)
-	}
-	return q.core.Park(ctx)
 }
 
 func (q *diskQueue) Close() error {

@@ -9,10 +9,8 @@ import (
 	"github.com/redykv/redykv/device"
 )
 
-// A write to allocated space that was never written makes the file system record that it is
-// written now, which costs as much as the write. The file of a truncated segment has no such
-// space. So the file is kept, and becomes that of a new segment. Its old bytes cannot be
-// read: a segment begins without checksums, and a block without a checksum is not held.
+// The file of a truncated segment is kept, and becomes that of a new segment. Its old bytes
+// cannot be read: a segment begins without checksums, and a block without one is not held.
 //
 // A file is reused when no read or write of the old segment is pending, so that none sees
 // bytes of the new one.

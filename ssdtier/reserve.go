@@ -10,10 +10,8 @@ import (
 	"github.com/redykv/redykv/device"
 )
 
-// A file that grows with every write is slow to write: the file system serializes such
-// writes, and changes its metadata with each. So a segment allocates space ahead of the log.
-// The space beyond the log was never written: it has no checksums, and reads of it return
-// ErrNotHeld. Start and Close release it.
+// A segment allocates space ahead of the log. The space beyond the log was never written: it
+// has no checksums, and reads of it return ErrNotHeld. Start and Close release it.
 //
 // minReserve is the least space that is allocated ahead. A longer log allocates its own
 // length, up to Options.Preallocate, so that a small one takes little.

@@ -122,8 +122,11 @@ func (q *diskQueue) submitRing() {
 	}
 }
 
-// parkOnRing is park with a ring.
-func (q *diskQueue) parkOnRing(ctx context.Context) error {
+// park sleeps until there may be something to gather.
+func (q *diskQueue) park(ctx context.Context) error {
+	if q.ring == nil {
+		return q.core.Park(ctx)
+	}
 	err := q.ring.Wait(ctx)
 	if err == nil || ctx.Err() != nil {
 		return err
@@ -137,17 +140,17 @@ func (q *diskQueue) parkOnRing(ctx context.Context) error {
 // giveUpRing gives the operations that a failed ring has not started to the pool. If no other
 // is pending on the ring, the ring is closed and the pool carries out all later ones.
 func (q *diskQueue) giveUpRing(why error) {
-	q.d.opts.Logger.Warn("io_uring fails, the pool takes over", "dir", q.d.dir, "err", why)
+	q.d.opts.Logger.Warn("io_uring failed, the pool carries out its operations", "dir", q.d.dir, "err", why)
 	for tag, ok := q.ring.Retract(); ok; tag, ok = q.ring.Retract() {
 		r := &q.ops[tag].req
 		r.leaveRing()
 		q.core.SubmitNow(r.number)
 	}
-	if q.ring.UnderWay() > 0 {
+	if q.ring.Pending() > 0 {
 		return
 	}
 	if err := q.ring.Close(); err != nil {
-		q.d.opts.Logger.Warn("closing an io_uring that failed", "dir", q.d.dir, "err", err)
+		q.d.opts.Logger.Warn("closing a failed io_uring", "dir", q.d.dir, "err", err)
 	}
 	q.ring = nil
 	q.core.WakeWith(nil)
@@ -165,12 +168,12 @@ func (d *Device) chooseEngine() error {
 	if d.opts.Engine == EngineUring {
 		return fmt.Errorf("ssdtier: %s: engine %s: %w", d.dir, EngineUring, err)
 	}
-	d.opts.Logger.Info("no io_uring here, a pool of threads reads and writes", "dir", d.dir, "err", err)
+	d.opts.Logger.Info("no io_uring: a pool of threads reads and writes", "dir", d.dir, "err", err)
 	return nil
 }
 
 // errSpare is the reason for which a queue gets no ring although io_uring works.
-var errSpare = errors.New("half of the process's file descriptors belong to rings already")
+var errSpare = errors.New("half of the process's file descriptors are used by rings")
 
 // newRing makes the ring of a new queue, or returns nil if the pool is to serve it.
 func (d *Device) newRing(depth int) (*uring.Ring, error) {
@@ -186,7 +189,7 @@ func (d *Device) newRing(depth int) (*uring.Ring, error) {
 		err = e
 	}
 	if !d.ringless.Swap(true) {
-		d.opts.Logger.Warn("no io_uring for some queues, the pool serves them", "dir", d.dir, "err", err)
+		d.opts.Logger.Warn("no io_uring for some queues: the pool carries out their operations", "dir", d.dir, "err", err)
 	}
 	return nil, nil
 }

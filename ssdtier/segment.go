@@ -84,10 +84,7 @@ func (s *segment) cut(n int64) error {
 		err = s.file.Truncate(n)
 		s.dirty.Store(true)
 	}
-	if err != nil {
-		return fmt.Errorf("ssdtier: %w", err)
-	}
-	return nil
+	return wrap(err)
 }
 
 // checkNames checks that the segment's file still has its name. If the file of its sums was
@@ -100,16 +97,16 @@ func (s *segment) checkNames() error {
 	named, err := os.Stat(s.file.Name())
 	switch {
 	case err == nil && !os.SameFile(open, named):
-		err = errors.New("another file has its name")
+		err = errors.New("another file has this name")
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("ssdtier: sync: %w", device.MarkTransient(err))
 	}
 	if err != nil {
-		return fmt.Errorf("ssdtier: sync: %s was removed or replaced while it is in use, its bytes end with this process: %w: %w",
+		return fmt.Errorf("ssdtier: sync: %s was removed or replaced while in use, its bytes are lost when this process ends: %w: %w",
 			s.file.Name(), err, device.ErrCorrupt)
 	}
 	if _, err := os.Stat(s.sumPath); errors.Is(err, fs.ErrNotExist) && !s.newSums {
-		s.d.opts.Logger.Warn("a file of checksums was removed while it is in use, it is created again", "file", s.sumPath)
+		s.d.opts.Logger.Warn("a file of checksums was removed while in use, it is created again", "file", s.sumPath)
 		s.newSums = true
 		s.sums.touch()
 	}
@@ -122,28 +119,16 @@ type segmentTable struct {
 	byNumber atomic.Pointer[map[int64]*segment]
 }
 
-func (t *segmentTable) get(number int64) *segment {
-	if m := t.byNumber.Load(); m != nil {
-		return (*m)[number]
-	}
-	return nil
-}
+func (t *segmentTable) get(number int64) *segment { return (*t.byNumber.Load())[number] }
 
 // all returns the segments in order.
 func (t *segmentTable) all() []*segment {
-	m := t.byNumber.Load()
-	if m == nil {
-		return nil
-	}
-	return slices.SortedFunc(maps.Values(*m), func(a, b *segment) int { return int(a.number - b.number) })
+	return slices.SortedFunc(maps.Values(*t.byNumber.Load()), func(a, b *segment) int { return int(a.number - b.number) })
 }
 
 // change replaces the map by a copy that do has changed.
 func (t *segmentTable) change(do func(map[int64]*segment)) {
-	next := make(map[int64]*segment)
-	if m := t.byNumber.Load(); m != nil {
-		maps.Copy(next, *m)
-	}
+	next := maps.Clone(*t.byNumber.Load())
 	do(next)
 	t.byNumber.Store(&next)
 }
@@ -153,7 +138,7 @@ func (t *segmentTable) closeAll() {
 	for _, s := range t.all() {
 		s.release()
 	}
-	t.byNumber.Store(nil)
+	t.byNumber.Store(&map[int64]*segment{})
 }
 
 // openSegments opens the segments in the directory, and removes those below Begin and
@@ -161,7 +146,7 @@ func (t *segmentTable) closeAll() {
 func (d *Device) openSegments() error {
 	entries, err := os.ReadDir(d.dir)
 	if err != nil {
-		return fmt.Errorf("ssdtier: %w", err)
+		return wrap(err)
 	}
 	first := d.begin.Load() / d.opts.SegmentSize
 	for _, e := range entries {
@@ -170,7 +155,7 @@ func (d *Device) openSegments() error {
 		switch {
 		case what == leftover, log && number < first:
 			if err := os.Remove(d.path(e.Name())); err != nil {
-				return fmt.Errorf("ssdtier: %w", err)
+				return wrap(err)
 			}
 		case what == sumFile:
 			d.summed[number] = true
@@ -191,9 +176,9 @@ func (d *Device) openSegments() error {
 // and adds it to the table.
 func (d *Device) openSegment(number int64, flags int) (*segment, error) {
 	path := d.path(segmentName(number))
-	f, err := openFile(path, os.O_RDWR|flags|d.directFlag(), 0o666)
+	f, err := openFile(path, os.O_RDWR|flags|d.directFlag, 0o666)
 	if err != nil {
-		return nil, fmt.Errorf("ssdtier: %w", err)
+		return nil, wrap(err)
 	}
 	s := &segment{
 		d: d, number: number, file: f, fd: int(f.Fd()),
@@ -256,7 +241,7 @@ func (d *Device) removeSegments(which func(number int64) bool) error {
 	var errs []error
 	remove := func(path string) {
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			errs = append(errs, fmt.Errorf("ssdtier: %w", err))
+			errs = append(errs, wrap(err))
 		}
 	}
 	for _, s := range d.segments.all() {

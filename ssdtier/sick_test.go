@@ -193,7 +193,7 @@ func testExchangedSegments(t *testing.T) {
 			t.Fatal(err)
 		}
 		checkSegments(t, sick, content, want, func(err error) bool {
-			return strings.Contains(err.Error(), ".sum is lost: put it back (it is that of 00000000000")
+			return strings.Contains(err.Error(), ".sum is lost, restore it (it belongs to 00000000000")
 		})
 	}
 	if err := exchange(d, 1, 2); err != nil {
@@ -258,7 +258,7 @@ func TestLostSegmentSaysWhatToDo(t *testing.T) {
 	for segment, lost := range map[int64]bool{1: true, 5: false} {
 		_, err := readAll(t, d, segment*minSegmentSize, segment*minSegmentSize+100)
 		if !errors.Is(err, device.ErrNotHeld) || !strings.Contains(err.Error(), d.path(segmentName(segment))) ||
-			strings.Contains(err.Error(), "put them back") != lost {
+			strings.Contains(err.Error(), "restore them") != lost {
 			t.Errorf("segment %d: %v", segment, err)
 		}
 	}

@@ -64,14 +64,15 @@ var openFile = os.OpenFile
 
 // Device is a log in a directory. It implements device.Device.
 type Device struct {
-	dir    string
-	opts   Options
-	lock   *os.File
-	names  *os.File // the directory, to sync it
-	direct bool
-	block  int  // unit of writes and of reads that are verified, in bytes; a multiple of sumUnit
-	sector int  // unit of reads that are not verified
-	rings  bool // each queue has a ring
+	dir   string
+	opts  Options
+	lock  *os.File
+	names *os.File // the directory, to sync it
+	// directFlag is the flag for opening segments and objects: openDirect, or 0.
+	directFlag int
+	block      int  // unit of writes and of reads that are verified, in bytes; a multiple of sumUnit
+	sector     int  // unit of reads that are not verified
+	rings      bool // each queue has a ring
 	// ringless: a queue could not have a ring, and that was logged.
 	ringless atomic.Bool
 	pool     *queue.Pool
@@ -105,9 +106,10 @@ func OpenWith(dir string, opts Options) (_ *Device, err error) {
 		return nil, err
 	}
 	if err := dirs.MkdirAll(dir, 0o777); err != nil {
-		return nil, fmt.Errorf("ssdtier: %w", err)
+		return nil, wrap(err)
 	}
 	d := &Device{dir: dir, opts: opts, summed: make(map[int64]bool)}
+	d.segments.byNumber.Store(&map[int64]*segment{})
 	d.noReserve.Store(opts.Preallocate < 0)
 	d.spares.limit = opts.Recycle
 	if err := d.chooseEngine(); err != nil {
@@ -136,9 +138,11 @@ func OpenWith(dir string, opts Options) (_ *Device, err error) {
 	if err := d.findBlock(); err != nil {
 		return nil, err
 	}
-	if err := d.loadBegin(version); err != nil {
+	begin, err := readBegin(d.path(beginName), version)
+	if err != nil {
 		return nil, err
 	}
+	d.begin.Store(begin)
 	if err := d.openSegments(); err != nil {
 		return nil, err
 	}
@@ -155,7 +159,7 @@ func OpenWith(dir string, opts Options) (_ *Device, err error) {
 func (d *Device) Dir() string { return d.dir }
 
 // Direct reports whether reads and writes bypass the page cache.
-func (d *Device) Direct() bool { return d.direct }
+func (d *Device) Direct() bool { return d.directFlag != 0 }
 
 // Sector is the unit of direct I/O in bytes; 1 if the page cache is not bypassed.
 func (d *Device) Sector() int { return d.sector }
@@ -179,7 +183,7 @@ func (d *Device) Begin() int64 { return d.begin.Load() }
 // ones.
 func (d *Device) Start(tail int64) error {
 	if tail < 0 {
-		return fmt.Errorf("ssdtier: %s: start at address %d", d.dir, tail)
+		return fmt.Errorf("ssdtier: %s: start at address %d, want 0 or more", d.dir, tail)
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -208,7 +212,7 @@ func (d *Device) Start(tail int64) error {
 	for _, s := range d.segments.all() {
 		s.written.Store(alignUp(min(tail-s.number*size, size), sumUnit))
 		if s.sumsErr != nil {
-			d.opts.Logger.Warn("a segment has lost its checksums, reads of it fail", "segment", s.file.Name(), "err", s.sumsErr)
+			d.opts.Logger.Warn("the checksums of a segment are lost, reads of it fail", "segment", s.file.Name(), "err", s.sumsErr)
 		}
 	}
 	return errors.Join(err, d.syncNames())
@@ -234,7 +238,7 @@ func (d *Device) endSegment(s *segment, tail int64) error {
 // Truncate implements device.Device. Begin is durable before any space is released.
 func (d *Device) Truncate(begin int64) error {
 	if begin < 0 {
-		return fmt.Errorf("ssdtier: %s: truncate to address %d", d.dir, begin)
+		return fmt.Errorf("ssdtier: %s: truncate to address %d, want 0 or more", d.dir, begin)
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -319,13 +323,7 @@ func (d *Device) Close() error {
 	d.segments.closeAll()
 	d.spares.close()
 	d.buffers.close()
-	if err := d.names.Close(); err != nil {
-		errs = append(errs, fmt.Errorf("ssdtier: %w", err))
-	}
-	if err := d.lock.Close(); err != nil {
-		errs = append(errs, fmt.Errorf("ssdtier: unlock: %w", err))
-	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, wrap(d.names.Close()), wrap(d.lock.Close()))...)
 }
 
 // String names the device for errors.

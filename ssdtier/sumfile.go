@@ -59,7 +59,7 @@ func parseSums(data []byte, number int64, t *sumTable) error {
 // checkSumHeader returns an error if the first page of a segment's file is not valid.
 func checkSumHeader(data []byte, number int64) error {
 	if len(data) < sumPageSize || string(data[:len(sumLine)]) != sumLine {
-		return errors.New("it does not begin as files of checksums do")
+		return errors.New("it does not begin with the header of a file of checksums")
 	}
 	header := data[:sumPageSize]
 	if header[len(sumLine)] == 0 || bytes.Equal(header, sumHeader(number)) {
@@ -67,9 +67,9 @@ func checkSumHeader(data []byte, number int64) error {
 	}
 	var other int64
 	if _, err := fmt.Sscanf(string(header[len(sumLine):]), sumSegmentLine, &other); err != nil || !bytes.Equal(header, sumHeader(other)) {
-		return errors.New("it does not say which segment it belongs to")
+		return errors.New("its header does not name its segment")
 	}
-	return fmt.Errorf("it is that of %s: were segments exchanged?", segmentName(other))
+	return fmt.Errorf("it belongs to %s: files were exchanged", segmentName(other))
 }
 
 // loadSums reads the sums of a segment. It returns an error only if the file cannot be read: a
@@ -82,9 +82,9 @@ func (s *segment) loadSums() error {
 			return nil
 		}
 	} else if !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("ssdtier: %w", err)
+		return wrap(err)
 	}
-	s.sumsErr = fmt.Errorf("%s is lost: put it back (%w)", s.sumPath, err)
+	s.sumsErr = fmt.Errorf("%s is lost, restore it (%w)", s.sumPath, err)
 	s.newSums = true
 	return nil
 }
@@ -96,7 +96,7 @@ func (s *segment) adopt() error {
 	}
 	info, err := s.file.Stat()
 	if err != nil {
-		return fmt.Errorf("ssdtier: %w", err)
+		return wrap(err)
 	}
 	blocks := int64(len(s.sums.pages)) * sumsPerPage
 	for n := range min((info.Size()+sumUnit-1)/sumUnit, blocks) {

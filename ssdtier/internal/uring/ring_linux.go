@@ -99,10 +99,11 @@ func New(depth int) (*Ring, error) {
 // kernel rounds up to powers of two.
 func newRing(depth, requests, completions int) (_ *Ring, err error) {
 	p := params{flags: setupCQSize | setupClamp, cqEntries: uint32(completions)}
-	r := &Ring{enter: enter}
-	if r.fd, err = setup(uint32(requests), &p); err != nil {
-		return nil, err
+	fd, _, errno := unix.Syscall(unix.SYS_IO_URING_SETUP, uintptr(requests), uintptr(unsafe.Pointer(&p)), 0)
+	if errno != 0 {
+		return nil, fmt.Errorf("uring: io_uring_setup: %w", errno)
 	}
+	r := &Ring{enter: enter, fd: int(fd)}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, r.release())
@@ -150,8 +151,8 @@ func (r *Ring) mapRings(p *params) (err error) {
 	return nil
 }
 
-// UnderWay is the number of operations that were not reaped yet.
-func (r *Ring) UnderWay() int { return len(r.ops) - len(r.free) }
+// Pending is the number of operations that were not reaped yet.
+func (r *Ring) Pending() int { return len(r.ops) - len(r.free) }
 
 // Close retracts what was not started, waits for pending operations, and releases the ring. If
 // waiting fails, the ring is not freed: its operations may still complete.
@@ -162,13 +163,13 @@ func (r *Ring) Close() error {
 	for _, ok := r.Retract(); ok; _, ok = r.Retract() {
 		continue
 	}
-	for r.UnderWay() > 0 {
+	for r.Pending() > 0 {
 		var done [64]Completion
 		if r.Reap(done[:]) > 0 {
 			continue
 		}
 		if err := r.Wait(context.Background()); err != nil {
-			return fmt.Errorf("%w: %d operations under way are lost", err, r.UnderWay())
+			return fmt.Errorf("%w: %d pending operations are lost", err, r.Pending())
 		}
 	}
 	r.watch(context.Background())

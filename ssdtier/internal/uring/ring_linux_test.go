@@ -146,8 +146,8 @@ func TestDepths(t *testing.T) {
 			if r.Read(int(f.Fd()), got[:8], 0, 0) {
 				t.Fatalf("depth %d: room for one more", depth)
 			}
-			if n := r.UnderWay(); n != depth {
-				t.Errorf("%d operations under way, want %d", n, depth)
+			if n := r.Pending(); n != depth {
+				t.Errorf("%d operations pending, want %d", n, depth)
 			}
 			for tag, res := range collect(t, r, depth) {
 				if res != 8 {
@@ -393,8 +393,8 @@ func TestRetract(t *testing.T) {
 			t.Errorf("retracted %d, %v, want %d", tag, ok, want)
 		}
 	}
-	if tag, ok := r.Retract(); ok || r.UnderWay() != 0 {
-		t.Errorf("retracted %d, which was not enqueued; %d under way", tag, r.UnderWay())
+	if tag, ok := r.Retract(); ok || r.Pending() != 0 {
+		t.Errorf("retracted %d, which was not enqueued; %d pending", tag, r.Pending())
 	}
 	r.enter = enter
 	r.Read(int(f.Fd()), buf[:], 0, 5)
@@ -501,7 +501,7 @@ func FuzzRing(f *testing.F) {
 					}
 				}
 				if ok != (len(under) <= int(depth)) {
-					t.Fatalf("with %d of %d under way: %v", len(under), depth+1, ok)
+					t.Fatalf("with %d of %d pending: %v", len(under), depth+1, ok)
 				}
 				if ok {
 					under[tag] = p

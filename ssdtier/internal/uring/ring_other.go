@@ -28,5 +28,5 @@ func (*Ring) Retract() (uint64, bool)               { return 0, false }
 func (*Ring) Reap([]Completion) int                 { return 0 }
 func (*Ring) Wait(context.Context) error            { return errors.ErrUnsupported }
 func (*Ring) Wake()                                 {}
-func (*Ring) UnderWay() int                         { return 0 }
+func (*Ring) Pending() int                          { return 0 }
 func (*Ring) Close() error                          { return nil }

@@ -49,11 +49,11 @@ func (r *Ring) end(i uint32) (tag uint64) {
 
 // room reports whether one more request can be added. It submits a full submission ring.
 func (r *Ring) room() bool {
-	if r.pending() < uint32(len(r.sqes)) {
+	if r.unsubmitted() < uint32(len(r.sqes)) {
 		return true
 	}
 	_ = r.Submit() // if it failed there is no room
-	return r.pending() < uint32(len(r.sqes))
+	return r.unsubmitted() < uint32(len(r.sqes))
 }
 
 // add makes a request, which publish shows to the kernel.
@@ -62,14 +62,14 @@ func (r *Ring) add(e sqe) {
 	r.tail++
 }
 
-// pending is the number of requests that the kernel has not taken.
-func (r *Ring) pending() uint32 { return r.tail - atomic.LoadUint32(r.sqHead) }
+// unsubmitted is the number of requests that the kernel has not taken.
+func (r *Ring) unsubmitted() uint32 { return r.tail - atomic.LoadUint32(r.sqHead) }
 
 // publish makes all requests visible to the kernel and returns the number of those that it has
 // not taken.
 func (r *Ring) publish() uint32 {
 	atomic.StoreUint32(r.sqTail, r.tail)
-	return r.pending()
+	return r.unsubmitted()
 }
 
 // eager is the number of pending operations up to which Submit submits reads one at a time. An
@@ -85,9 +85,9 @@ const eager = 64
 // for the next Submit or Wait. After an error the ring cannot be used any more, and Retract
 // returns what was not started.
 func (r *Ring) Submit() error {
-	for r.pending() > 0 {
+	for r.unsubmitted() > 0 {
 		n := r.publish()
-		if r.UnderWay()-int(n) < eager && !r.nextIsWrite() {
+		if r.Pending()-int(n) < eager && !r.nextIsWrite() {
 			n = 1
 		}
 		n, errno := r.enter(r.fd, n, 0, 0, nil)
@@ -109,7 +109,7 @@ func (r *Ring) nextIsWrite() bool {
 
 // Retract removes an operation that the kernel has not taken, the newest first.
 func (r *Ring) Retract() (tag uint64, ok bool) {
-	for r.pending() > 0 {
+	for r.unsubmitted() > 0 {
 		r.tail--
 		atomic.StoreUint32(r.sqTail, r.tail)
 		data := r.sqes[r.tail&r.sqMask].userData

@@ -1,7 +1,6 @@
 package uring
 
 import (
-	"fmt"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -82,14 +81,6 @@ const (
 	offRing = 0
 	offSQEs = 0x10000000
 )
-
-func setup(entries uint32, p *params) (fd int, err error) {
-	r, _, errno := unix.Syscall(unix.SYS_IO_URING_SETUP, uintptr(entries), uintptr(unsafe.Pointer(p)), 0)
-	if errno != 0 {
-		return -1, fmt.Errorf("uring: io_uring_setup: %w", errno)
-	}
-	return int(r), nil
-}
 
 // enterFunc is the type of enter, which tests replace.
 type enterFunc func(fd int, submit, wait uint32, flags uintptr, arg *waitArg) (submitted uint32, errno unix.Errno)
