@@ -78,7 +78,7 @@ func New(o Options) (*Cache, error) {
 	o.Threshold = cmp.Or(o.Threshold, DefaultThreshold)
 	switch {
 	case o.RecordSize < 0:
-		return nil, fmt.Errorf("readcache: record size %d", o.RecordSize)
+		return nil, fmt.Errorf("readcache: record size %d, want at least 1", o.RecordSize)
 	case o.Threshold < 0 || o.Threshold > MaxThreshold:
 		return nil, fmt.Errorf("readcache: threshold %d, want 1 to %d", o.Threshold, MaxThreshold)
 	case !(o.LargeShare >= 0 && o.LargeShare <= 1):
@@ -178,7 +178,7 @@ func (c *Cache) resize(capacity int64) error {
 		return fmt.Errorf("readcache: capacity of %v, want at least %v", units.Size(capacity), units.Size(MinCapacity))
 	}
 	if c.freed {
-		return fmt.Errorf("readcache: resizing a cache that was freed")
+		return fmt.Errorf("readcache: resize of a freed cache")
 	}
 	forLarge := int64(0)
 	if c.wantLarge.Load() {
