@@ -29,8 +29,8 @@ type Waiter struct {
 	woken  atomic.Bool
 }
 
-// Init prepares the waiter for use.
-func (w *Waiter) Init() { w.news = make(chan struct{}, 1) }
+// InitWaiter prepares the waiter for use.
+func (w *Waiter) InitWaiter() { w.news = make(chan struct{}, 1) }
 
 // Notify wakes a parked owner. It is safe for concurrent use, and cheap if the owner is not
 // parked.

@@ -32,7 +32,7 @@ type queuePair struct {
 func newQueuePair(p *provider, depth int) *queuePair {
 	q := &queuePair{provider: p}
 	q.Sends.Init(depth)
-	q.Waiter.Init()
+	q.InitWaiter()
 	return q
 }
 

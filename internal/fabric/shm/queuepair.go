@@ -62,7 +62,7 @@ type lent struct {
 func (q *queuePair) start(generations *os.File, private []byte, depth int, dialed bool) (err error) {
 	q.Private = private
 	q.Sends.Init(depth)
-	q.Waiter.Init()
+	q.InitWaiter()
 	q.lent = core.NewQuestions[lent](&q.State)
 	if q.raw, err = q.conn.SyscallConn(); err != nil {
 		return err

@@ -64,7 +64,7 @@ func start(p *Provider, conn *stream, private []byte, depth int) (*queuePair, er
 	if err != nil {
 		return nil, err
 	}
-	q.Waiter.Init()
+	q.InitWaiter()
 	out := newOutbox(raw, q.Notify)
 	q.out = out
 	if conn.tls != nil {

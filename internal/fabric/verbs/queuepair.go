@@ -72,7 +72,7 @@ func start(p *provider, conn *net.TCPConn, e *endpoint, private []byte, depth in
 	q.answers = core.NewQuestions[*remote](&q.State)
 	q.pipe.init(e)
 	q.Sends.Init(depth)
-	q.Waiter.Init()
+	q.InitWaiter()
 	if err := core.Tune(conn, core.Silence); err != nil {
 		return nil, errors.Join(err, e.destroy())
 	}
