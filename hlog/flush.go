@@ -101,7 +101,7 @@ func (f *flusher) await() {
 // step does what can be done without waiting and reports whether it did anything.
 func (f *flusher) step() bool {
 	worked := f.settle()
-	worked = f.again() || worked
+	worked = f.restart() || worked
 	worked = f.issue() || worked
 	worked = f.poll() || worked
 	return f.evict() || worked

@@ -54,8 +54,8 @@ func (f *flusher) writersWait(err error) bool {
 	return !f.reported && !errors.Is(err, device.ErrNoSpace) && time.Since(f.since) < device.RetryTime
 }
 
-// again restarts writing from released, when the back-off is over and no write is pending.
-func (f *flusher) again() bool {
+// restart begins writing again at released, when the back-off is over and no write is pending.
+func (f *flusher) restart() bool {
 	if !f.failed || f.final || f.writing() || time.Now().Before(f.retryAt) {
 		return false
 	}

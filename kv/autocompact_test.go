@@ -64,7 +64,7 @@ func TestAutomaticCompactionBounds(t *testing.T) {
 				}
 				want[string(key)] = string(value)
 				if n%200 == 0 {
-					st.autoCompactor.look()
+					st.autoCompactor.compactIfDue()
 				}
 				longest = max(longest, st.log.Tail()-st.log.Begin())
 			}
@@ -83,7 +83,7 @@ func TestAutomaticCompactionBounds(t *testing.T) {
 			}
 			runs := 0
 			for range 50 {
-				if st.autoCompactor.look() {
+				if st.autoCompactor.compactIfDue() {
 					runs++
 				}
 			}

@@ -236,13 +236,13 @@ func (a *autoCompactor) pause() (resume func()) {
 // catchUp compacts until nothing is due: with one part for each tick, the log would stay too
 // long under fast writes.
 func (a *autoCompactor) catchUp() {
-	for a.look() {
+	for a.compactIfDue() {
 	}
 }
 
-// look compacts a part of the log if one is due and compaction is not paused. It reports
-// whether it did; then more may be due.
-func (a *autoCompactor) look() (again bool) {
+// compactIfDue compacts a part of the log if one is due and compaction is not paused. It
+// reports whether it did; then more may be due.
+func (a *autoCompactor) compactIfDue() (again bool) {
 	select {
 	case <-a.token:
 	default:
@@ -287,7 +287,7 @@ func (a *autoCompactor) due() (behind float64, err error) {
 	case err != nil:
 		return 0, err
 	case dead < a.opts.DeadShare:
-		a.rest(tail - begin)
+		a.postpone(tail - begin)
 		return 0, nil
 	}
 	return perLive(dead) / perLive(a.opts.DeadShare), nil
@@ -296,8 +296,8 @@ func (a *autoCompactor) due() (behind float64, err error) {
 // perLive returns the number of dead bytes per live byte for a share of dead bytes.
 func perLive(dead float64) float64 { return dead / (1 - dead) }
 
-// rest makes no compaction due until the log has grown by a share of its length.
-func (a *autoCompactor) rest(length int64) {
+// postpone makes no compaction due until the log has grown by a share of its length.
+func (a *autoCompactor) postpone(length int64) {
 	a.idleUntil = a.st.log.Tail() + length/autoParts/2
 }
 
@@ -310,7 +310,7 @@ func (a *autoCompactor) run(ctx context.Context, behind float64) error {
 		Method: a.opts.Method, Share: min(a.opts.Share*behind, 1),
 	})
 	if err == nil && float64(info.CopiedBytes) > worthwhile*float64(info.Until-info.From) {
-		a.rest(length)
+		a.postpone(length)
 	}
 	return err
 }

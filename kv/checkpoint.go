@@ -110,7 +110,7 @@ func (st *Store) checkpoint(ctx context.Context, opts CheckpointOptions) (Checkp
 	if err := st.checkOptions(ctx, opts); err != nil {
 		return CheckpointInfo{}, err
 	}
-	if err := st.ascertain(ctx); err != nil {
+	if err := st.ensureRecorded(ctx); err != nil {
 		return CheckpointInfo{}, err
 	}
 	k := &st.checkpointer
@@ -155,9 +155,9 @@ func (st *Store) checkpoint(ctx context.Context, opts CheckpointOptions) (Checkp
 	return CheckpointInfo(m.Info(&c)), nil
 }
 
-// ascertain writes the manifest again if the last write failed: until a write succeeds,
+// ensureRecorded writes the manifest again if the last write failed: until a write succeeds,
 // nothing can be removed.
-func (st *Store) ascertain(ctx context.Context) error {
+func (st *Store) ensureRecorded(ctx context.Context) error {
 	k := &st.checkpointer
 	k.mu.Lock()
 	uncertain := k.uncertain

@@ -9,9 +9,8 @@ import (
 	"github.com/redykv/redykv/internal/machine"
 )
 
-// TestInsertWhileTheMoverIsThere looks at a bucket as an inserter may find it
-// who was held up within his search: the first slot as it was before the mover
-// came, and the slot taken that had his tag.
+// TestInsertWhileTheMoverIsThere checks a bucket that is moved during the search of an inserter:
+// the first place is as before the move, and the place that had the inserter's tag is moving.
 func TestInsertWhileTheMoverIsThere(t *testing.T) {
 	table, err := New(2, 2, nil)
 	if err != nil {
