@@ -2,9 +2,10 @@ package paper
 
 import (
 	"fmt"
-	"github.com/redykv/redykv/internal/bench/plot"
 	"slices"
 	"strings"
+
+	"github.com/redykv/redykv/internal/bench/plot"
 )
 
 // Figure is one figure of the paper, as data.
@@ -22,7 +23,7 @@ type Figure struct {
 
 // Chart draws some of a trial's measurements.
 type Chart struct {
-	Kind  ChartKind
+	Kind  plot.Kind // Steps: a curve per line, the share of rounds with a value of at most X; Course: of the last round
 	Title string
 	X, Y  plot.Axis
 	// Metric is the key of the drawn values.
@@ -31,23 +32,12 @@ type Chart struct {
 	Tail string
 	// Series lists the series to draw, in order. Empty means all.
 	Series []string
-	// Lines are the curves of a Distribution.
+	// Lines are the curves of a distribution.
 	Lines []Line
 }
 
-// Line is one curve of a Distribution, which draws one metric.
+// Line is one curve of a distribution, which draws one metric.
 type Line struct{ Name, Metric string }
-
-// ChartKind is a way to draw a chart.
-type ChartKind string
-
-// Kinds of charts.
-const (
-	Lines        ChartKind = "lines"        // a line per series, over X
-	Bars         ChartKind = "bars"         // a group per label, a bar per series
-	Distribution ChartKind = "distribution" // for each line, the share of rounds with a value of at most X
-	Course       ChartKind = "course"       // a line per series over time, of the last round
-)
 
 // Figures returns all figures, in the paper's order.
 func Figures() []Figure { return slices.Clone(figures) }

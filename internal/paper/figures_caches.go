@@ -70,8 +70,8 @@ var cacheFigures = []Figure{
 		Name: "fig3", Title: "The impact of the RDMA configuration", Section: "2.2", Trial: "configurations",
 		Scaled: "Closed loops of 8-byte writes. " + onHardware,
 		Charts: []Chart{
-			{Kind: Bars, Title: "Throughput", X: plot.Axis{Label: "configuration"}, Y: plot.Axis{Label: "million writes a second", Log: true}, Metric: "mops", Series: []string{"write"}},
-			{Kind: Bars, Title: "Mean latency", X: plot.Axis{Label: "configuration"}, Y: plot.Axis{Label: "µs", Log: true}, Metric: "mean_us", Series: []string{"write"}},
+			{Kind: plot.Bars, Title: "Throughput", X: plot.Axis{Label: "configuration"}, Y: plot.Axis{Label: "million writes a second", Log: true}, Metric: "mops", Series: []string{"write"}},
+			{Kind: plot.Bars, Title: "Mean latency", X: plot.Axis{Label: "configuration"}, Y: plot.Axis{Label: "µs", Log: true}, Metric: "mean_us", Series: []string{"write"}},
 		},
 		Claims: []Claim{
 			{Q: "Q10", Text: "latency-optimal: latency", Paper: 4.1, Unit: "µs", Ours: variant("write", 0, "mean_us")},
@@ -91,9 +91,9 @@ var cacheFigures = []Figure{
 	},
 	{
 		Name: "fig7", Title: "What each optimisation does to latency", Section: "4.3", Trial: "optimisations",
-		Scaled: "One application thread with eight requests under way, one client thread and, where two-sided, one server thread: three that poll, on the processors of this machine; they wait for each other in the kernel where there are fewer. " + onHardware,
+		Scaled: "One application thread with eight pending requests, one client thread and, where two-sided, one server thread: three that poll, on the processors of this machine; they wait for each other in the kernel where there are fewer. " + onHardware,
 		Charts: []Chart{{
-			Kind: Bars, Title: "Latency: median, and 99th percentile as a line", X: plot.Axis{Label: "each with those before it"}, Y: plot.Axis{Label: "µs", Log: true},
+			Kind: plot.Bars, Title: "Latency: median, and 99th percentile as a line", X: plot.Axis{Label: "each with those before it"}, Y: plot.Axis{Label: "µs", Log: true},
 			Metric: "p50_us", Tail: "p99_us", Series: []string{"mixed", "raw mixed"},
 		}},
 		Claims: []Claim{
@@ -111,27 +111,27 @@ var cacheFigures = []Figure{
 		Name: "fig8", Title: "What each optimisation does to throughput", Section: "4.3", Trial: "optimisations",
 		Scaled: "As figure 7, of which this is the other side.",
 		Charts: []Chart{{
-			Kind: Bars, Title: "Throughput", X: plot.Axis{Label: "each with those before it"}, Y: plot.Axis{Label: "million operations a second"}, Metric: "mops", Series: []string{"mixed"},
+			Kind: plot.Bars, Title: "Throughput", X: plot.Axis{Label: "each with those before it"}, Y: plot.Axis{Label: "million operations a second"}, Metric: "mops", Series: []string{"mixed"},
 		}},
 		Claims: []Claim{
 			{Q: "Q16", Text: "without locks", Paper: 1.687, Unit: "times", Ours: step("mops", 1, 0), Holds: AtLeast(1.1),
-				Because: "With one request under way the throughput is that of waking up the other threads, which a lock adds little to."},
+				Because: "With one pending request the throughput is that of waking up the other threads, which a lock adds little to."},
 			{Q: "Q17", Text: "one-sided", Paper: 1.453, Unit: "times", Ours: step("mops", 2, 1), Holds: AtLeast(1.2), Because: onHardware},
 			{Q: "Q18", Text: "queue depth 4 instead of 1", Paper: 3.4, Unit: "times", Ours: step("mops", 3, 2), Holds: AtLeast(1.5),
 				Because: onHardware},
 			{Q: "Q20", Text: "pinned threads", Paper: 1.52, Unit: "times", Ours: step("mops", 4, 3), Holds: AtLeast(1.1),
 				Because: "Pinning is for several NUMA nodes. On one node with few processors a thread that is locked to its processor waits for it while another is free."},
 			{Q: "Q19", Text: "queue depth 8 instead of 4: more throughput", Unit: "times", Ours: step("mops", 5, 4), Holds: AtLeast(1),
-				Because: "The processors are busy already with four requests under way."},
+				Because: "The processors are busy already with four pending requests."},
 			{Q: "Q20", Text: "all optimisations: throughput", Paper: 1.1, Unit: "MOPS", Ours: variant("mixed", 4, "mops")},
 		},
 	},
 	{
 		Name: "fig11", Title: "Latency of latency-optimal caches by record size", Section: "7.2", Trial: "latency by size",
-		Scaled: "The transport alone, with one request under way, stands for nd_read_lat and nd_write_lat. " + onHardware,
+		Scaled: "The transport alone, with one pending request, stands for nd_read_lat and nd_write_lat. " + onHardware,
 		Charts: []Chart{
-			{Kind: Lines, Title: "Reads", X: plot.Axis{Label: "record size", Log: true, Bytes: true}, Y: plot.Axis{Label: "mean latency, µs"}, Metric: "mean_us", Series: []string{"Redy read", "raw read"}},
-			{Kind: Lines, Title: "Writes", X: plot.Axis{Label: "record size", Log: true, Bytes: true}, Y: plot.Axis{Label: "mean latency, µs"}, Metric: "mean_us", Series: []string{"Redy write", "raw write"}},
+			{Kind: plot.Lines, Title: "Reads", X: plot.Axis{Label: "record size", Log: true, Bytes: true}, Y: plot.Axis{Label: "mean latency, µs"}, Metric: "mean_us", Series: []string{"Redy read", "raw read"}},
+			{Kind: plot.Lines, Title: "Writes", X: plot.Axis{Label: "record size", Log: true, Bytes: true}, Y: plot.Axis{Label: "mean latency, µs"}, Metric: "mean_us", Series: []string{"Redy write", "raw write"}},
 		},
 		Claims: []Claim{
 			{Q: "Q30", Text: "reads of 8 to 64 B take as long as on the raw network", Paper: 1, Unit: "times", Ours: overRaw("read", 64), Holds: AtMost(1.25), Because: "What Redy does for a request is more of a part of it where the network takes less time than the paper's."},
@@ -148,10 +148,10 @@ var cacheFigures = []Figure{
 	},
 	{
 		Name: "fig12", Title: "Throughput of throughput-optimal and stranded-memory caches by record size", Section: "7.2", Trial: "throughput by size",
-		Scaled: "Batches fill 4 KB, 16 of them are under way for each client thread; one-sided is what stranded memory, without server cores, allows. The transport alone, with as many requests under way as Redy has batches, from one thread, stands for nd_read_bw and nd_write_bw. " + onHardware,
+		Scaled: "Batches fill 4 KB, 16 of them are pending for each client thread; one-sided is what stranded memory, without server cores, allows. The transport alone, with as many pending requests as Redy has batches, from one thread, stands for nd_read_bw and nd_write_bw. " + onHardware,
 		Charts: []Chart{
-			{Kind: Lines, Title: "Reads", X: plot.Axis{Label: "record size", Log: true, Bytes: true}, Y: plot.Axis{Label: "million reads a second", Log: true}, Metric: "mops", Series: []string{"Redy, batches read", "Redy, one-sided read", "raw read"}},
-			{Kind: Lines, Title: "Writes", X: plot.Axis{Label: "record size", Log: true, Bytes: true}, Y: plot.Axis{Label: "million writes a second", Log: true}, Metric: "mops", Series: []string{"Redy, batches write", "Redy, one-sided write", "raw write"}},
+			{Kind: plot.Lines, Title: "Reads", X: plot.Axis{Label: "record size", Log: true, Bytes: true}, Y: plot.Axis{Label: "million reads a second", Log: true}, Metric: "mops", Series: []string{"Redy, batches read", "Redy, one-sided read", "raw read"}},
+			{Kind: plot.Lines, Title: "Writes", X: plot.Axis{Label: "record size", Log: true, Bytes: true}, Y: plot.Axis{Label: "million writes a second", Log: true}, Metric: "mops", Series: []string{"Redy, batches write", "Redy, one-sided write", "raw write"}},
 		},
 		Claims: []Claim{
 			{Q: "Q33", Text: "16-byte reads", Paper: 200, Unit: "MOPS", Ours: At{Series: "Redy, batches read", X: 16, Metric: "mops"}},
@@ -166,14 +166,14 @@ var cacheFigures = []Figure{
 	},
 }
 
-const batchesBecause = "Batches save messages, and the time that a network card takes for each. Over memory of this machine a raw access costs some tens of nanoseconds, with no card in between; under a network model, 16 raw requests under way are bound by the round trip, as on a real network."
+const batchesBecause = "Batches save messages, and the time that a network card takes for each. Over memory of this machine a raw access costs some tens of nanoseconds, with no card in between; under a network model, 16 raw pending requests are bound by the round trip, as on a real network."
 
 func overRaw(op string, size float64) Quantity {
 	return Ratio{At{Series: "Redy " + op, X: size, Metric: "mean_us"}, At{Series: "raw " + op, X: size, Metric: "mean_us"}}
 }
 
-func bySize(op string, over, under float64) Quantity {
-	return Ratio{At{Series: "Redy " + op, X: over, Metric: "mean_us"}, At{Series: "Redy " + op, X: under, Metric: "mean_us"}}
+func bySize(op string, large, small float64) Quantity {
+	return Ratio{At{Series: "Redy " + op, X: large, Metric: "mean_us"}, At{Series: "Redy " + op, X: small, Metric: "mean_us"}}
 }
 
 func batchesOverRaw(op string, size float64) Quantity {

@@ -20,7 +20,7 @@ var sloFigures = []Figure{
 	{
 		Name: "fig13", Title: "The accuracy of satisfying latency SLOs", Section: "7.3", Trial: "slos", Scaled: sloScaled,
 		Charts: []Chart{{
-			Kind: Distribution, Title: "SLOs by latency", X: plot.Axis{Label: "mean latency, µs", Log: true}, Y: plot.Axis{Label: "share of the SLOs"},
+			Kind: plot.Steps, Title: "SLOs by latency", X: plot.Axis{Label: "mean latency, µs", Log: true}, Y: plot.Axis{Label: "share of the SLOs"},
 			Lines: []Line{{"SLO", "slo_us"}, {"predicted", "predicted_us"}, {"measured", "measured_us"}},
 		}},
 		Claims: []Claim{
@@ -40,7 +40,7 @@ var sloFigures = []Figure{
 	{
 		Name: "fig14", Title: "The accuracy of satisfying throughput SLOs", Section: "7.3", Trial: "slos", Scaled: sloScaled,
 		Charts: []Chart{{
-			Kind: Distribution, Title: "SLOs by throughput", X: plot.Axis{Label: "million operations a second", Log: true}, Y: plot.Axis{Label: "share of the SLOs"},
+			Kind: plot.Steps, Title: "SLOs by throughput", X: plot.Axis{Label: "million operations a second", Log: true}, Y: plot.Axis{Label: "share of the SLOs"},
 			Lines: []Line{{"SLO", "slo_mops"}, {"predicted", "predicted_mops"}, {"measured", "measured_mops"}},
 		}},
 		Claims: []Claim{
@@ -129,8 +129,8 @@ var moveFigures = []Figure{
 }
 
 var moveCharts = []Chart{
-	{Kind: Course, Title: "Throughput while four regions move", X: plot.Axis{Label: "seconds from the first pause"}, Y: plot.Axis{Label: "of that before"}},
-	{Kind: Lines, Title: "Drop of the throughput while regions move", X: plot.Axis{Label: "regions that move, of seven"}, Y: plot.Axis{Label: "%"}, Metric: "drop_percent"},
+	{Kind: plot.Course, Title: "Throughput while four regions move", X: plot.Axis{Label: "seconds from the first pause"}, Y: plot.Axis{Label: "of that before"}},
+	{Kind: plot.Lines, Title: "Drop of the throughput while regions move", X: plot.Axis{Label: "regions that move, of seven"}, Y: plot.Axis{Label: "%"}, Metric: "drop_percent"},
 }
 
 var strandTrials = []Trial{Strands{Name: "stranded", Seed: 1}}
@@ -143,11 +143,11 @@ var strandFigures = []Figure{{
 	Name: "stranded", Title: "Stranded memory: figures 1 and 2", Section: "2.1", Trial: "stranded",
 	Scaled: "SYNTHETIC unless a trace of VMs is given: generated from a seed, in the schema of the Azure public data set, which does not name servers; VMs are placed by best fit on one cluster. The paper's numbers are of 100 clusters of a cloud.",
 	Charts: []Chart{
-		{Kind: Distribution, Title: "Figure 1: stranded memory that a server can reach", X: plot.Axis{Label: "GB", Log: true}, Y: plot.Axis{Label: "share of the servers"},
+		{Kind: plot.Steps, Title: "Figure 1: stranded memory that a server can reach", X: plot.Axis{Label: "GB", Log: true}, Y: plot.Axis{Label: "share of the servers"},
 			Lines: []Line{{"1 switch", "reach1_gb"}, {"3 switches", "reach3_gb"}, {"5 switches", "reach5_gb"}}},
-		{Kind: Distribution, Title: "Figure 2: duration of stranding events", X: plot.Axis{Label: "minutes", Log: true}, Y: plot.Axis{Label: "share of the events"},
+		{Kind: plot.Steps, Title: "Figure 2: duration of stranding events", X: plot.Axis{Label: "minutes", Log: true}, Y: plot.Axis{Label: "share of the events"},
 			Lines: []Line{{"events", "minutes"}}},
-		{Kind: Distribution, Title: "Memory that is not allocated", X: plot.Axis{Label: "% of the cluster's memory"}, Y: plot.Axis{Label: "share of the time"},
+		{Kind: plot.Steps, Title: "Memory that is not allocated", X: plot.Axis{Label: "% of the cluster's memory"}, Y: plot.Axis{Label: "share of the time"},
 			Lines: []Line{{"unallocated", "unallocated_percent"}, {"stranded", "stranded_percent"}}},
 	},
 	Claims: []Claim{

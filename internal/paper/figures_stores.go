@@ -31,8 +31,8 @@ const apartBecause = "The figures that are compared were measured minutes apart,
 // throughput returns a chart of million reads per second over the labelled variable.
 func throughput(label string) []Chart {
 	return []Chart{
-		{Kind: Lines, Title: "Throughput", X: plot.Axis{Label: label}, Y: plot.Axis{Label: "million reads a second", Log: true}, Metric: "mops"},
-		{Kind: Lines, Title: "Latency, 99th percentile", X: plot.Axis{Label: label}, Y: plot.Axis{Label: "µs", Log: true}, Metric: "p99_us"},
+		{Kind: plot.Lines, Title: "Throughput", X: plot.Axis{Label: label}, Y: plot.Axis{Label: "million reads a second", Log: true}, Metric: "mops"},
+		{Kind: plot.Lines, Title: "Latency, 99th percentile", X: plot.Axis{Label: label}, Y: plot.Axis{Label: "µs", Log: true}, Metric: "p99_us"},
 	}
 }
 

@@ -22,20 +22,16 @@ type chart struct {
 // draw draws the chart's figure of each result as a bar, labelled with the device and the
 // figure. Bars of one distribution and number of threads form a group.
 func (c chart) draw(results []ycsb.Result) template.HTML {
-	curves := make(map[ycsb.Device]*plot.Curve)
-	var devices []ycsb.Device
+	p := plot.Chart{Name: c.title, Title: c.title, Kind: plot.Bars, Y: plot.Axis{Label: c.axis, Log: c.logarithmic}}
 	for _, r := range results {
-		if curves[r.Device] == nil {
-			curves[r.Device] = &plot.Curve{Name: string(r.Device), Colour: max(0, slices.Index(colours, r.Device)) % plot.Colours}
-			devices = append(devices, r.Device)
+		i := slices.IndexFunc(p.Curves, func(curve plot.Curve) bool { return curve.Name == string(r.Device) })
+		if i < 0 {
+			i = len(p.Curves)
+			p.Curves = append(p.Curves, plot.Curve{Name: string(r.Device), Colour: max(0, slices.Index(colours, r.Device)) % plot.Colours})
 		}
 		dot := plot.Lone(0, c.value(r))
 		dot.Label, dot.Text = group(r), fmt.Sprintf("%s %s", r.Device, figure(c.value(r)))
-		curves[r.Device].Dots = append(curves[r.Device].Dots, dot)
-	}
-	p := plot.Chart{Name: c.title, Title: c.title, Kind: plot.Bars, Y: plot.Axis{Label: c.axis, Log: c.logarithmic}}
-	for _, d := range devices {
-		p.Curves = append(p.Curves, *curves[d])
+		p.Curves[i].Dots = append(p.Curves[i].Dots, dot)
 	}
 	return p.SVG()
 }

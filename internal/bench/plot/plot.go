@@ -1,5 +1,5 @@
-// Package plot draws charts as SVG: lines, bars, distributions and points. A page that
-// contains them includes [Style], which follows the reader's choice of light or dark.
+// Package plot draws charts as SVG with gonum/plot: lines, bars, distributions and points. A
+// page that contains them includes [Style], which follows the reader's choice of light or dark.
 package plot
 
 import (
@@ -8,15 +8,30 @@ import (
 	"fmt"
 	"html"
 	"html/template"
+	"image/color"
 	"math"
+	"regexp"
 	"slices"
 	"strings"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/font"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/text"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+	"gonum.org/v1/plot/vg/vgsvg"
+
+	"github.com/redykv/redykv/internal/units"
 )
 
-// Style has the style sheet's rules for charts, and the colours of the page.
+// Style has the colours of charts and of the page.
 //
 //go:embed style.css
 var Style template.CSS
+
+// Colours is the number of colours of curves in the style sheet.
+const Colours = 6
 
 // Kind is a way to draw a chart.
 type Kind int
@@ -47,14 +62,10 @@ type Curve struct {
 	Dots   []Dot
 }
 
-// Colours is the number of colours of the style sheet.
-const Colours = 6
-
 // Dot is one point of a curve.
 type Dot struct {
 	X, Y        float64
 	Least, Most float64 // of the rounds; Y if there is one
-	Tail        float64 // of a bar; 0: none
 	Label       string  // of a bar's group
 	Text        string  // above a bar, instead of its figure; names the bar
 }
@@ -62,274 +73,259 @@ type Dot struct {
 // Lone returns a dot without a range.
 func Lone(x, y float64) Dot { return Dot{X: x, Y: y, Least: y, Most: y} }
 
-// Sizes of a chart in the units of its coordinates. The right margin is for names.
-const (
-	plotWidth, plotHeight = 760, 340
-	left, right           = 66, 170
-	top, bottom           = 14, 46
-	innerWidth            = plotWidth - left - right
-	innerHeight           = plotHeight - top - bottom
-	nameHeight            = 15 // between two names
-)
+// Axis describes an axis of a chart.
+type Axis struct {
+	Label string // with the unit
+	Log   bool
+	Bytes bool // the numbers are bytes, written as 1KiB
+}
 
-// SVG returns the chart as an svg element of an HTML page; empty if there is nothing to
-// draw.
-func (c Chart) SVG() template.HTML { return c.svg("") }
+// width and height of a chart, in the units of its coordinates.
+const width, height = 760, 340
 
-func (c Chart) svg(attributes string) template.HTML {
+// SVG returns the chart as an svg element of an HTML page; empty if there is nothing to draw.
+func (c Chart) SVG() template.HTML {
 	if !slices.ContainsFunc(c.Curves, func(c Curve) bool { return len(c.Dots) > 0 }) {
 		return ""
 	}
-	p := new(plot)
-	p.add(`<svg viewBox="0 0 %d %d" role="img" aria-label="%s"%s>`, plotWidth, plotHeight, html.EscapeString(c.Name), attributes)
-	p.add(`<title>%s</title>`, html.EscapeString(c.Title))
-	if c.Kind == Bars {
-		p.bars(c)
-	} else {
-		p.lines(c)
-	}
-	p.add(`</svg>`)
-	return template.HTML(p.String()) // of numbers and escaped names
+	canvas := vgsvg.New(width, height)
+	c.draw(draw.New(canvas), "")
+	return template.HTML(element(canvas, fmt.Sprintf(`<svg viewBox="0 0 %d %d" role="img" aria-label="%s"><title>%s</title>`,
+		width, height, html.EscapeString(c.Name), html.EscapeString(c.Title)))) // of numbers and escaped names
 }
 
 // File returns charts as one SVG file, with their titles above them.
 func File(charts ...Chart) []byte {
-	const titleHeight = 30
-	var b strings.Builder
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d"><style>%s svg { background: var(--paper); }</style>`,
-		plotWidth, len(charts)*(plotHeight+titleHeight), Style)
+	canvas := vgsvg.New(width, vg.Length(height*len(charts)))
+	tiles := draw.Tiles{Rows: len(charts), Cols: 1}
 	for i, c := range charts {
-		y := i * (plotHeight + titleHeight)
-		fmt.Fprintf(&b, `<text class="name" x="%d" y="%d">%s</text>`, left, y+titleHeight-8, html.EscapeString(c.Title))
-		b.WriteString(string(c.svg(fmt.Sprintf(` y="%d" width="%d" height="%d"`, y+titleHeight, plotWidth, plotHeight))))
+		c.draw(tiles.At(draw.New(canvas), 0, i), c.Title)
 	}
-	b.WriteString("</svg>\n")
-	return []byte(b.String())
+	return []byte(element(canvas, fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d"><style>%ssvg { background: var(--paper); }</style>`,
+		width, height*len(charts), Style)))
 }
 
-// plot is a chart being drawn.
-type plot struct {
-	strings.Builder
-	x, y axis
-}
+// The colours that gonum draws with. In the SVG they become those of the style sheet.
+var (
+	ink   = color.RGBA{R: 1, G: 1, B: 1, A: 255}
+	grid  = color.RGBA{R: 2, G: 2, B: 2, A: 255}
+	paper = color.RGBA{R: 3, G: 3, B: 3, A: 255}
+	tip   = color.RGBA{R: 4, G: 4, B: 4, A: 255} // of texts that become tips
+)
 
-func (p *plot) px(v float64) float64 { return left + p.x.at(v)*innerWidth }
-func (p *plot) py(v float64) float64 { return top + (1-p.y.at(v))*innerHeight }
+func series(colour int) color.RGBA { return color.RGBA{R: 5, G: 5, B: uint8(colour), A: 255} }
 
-func (p *plot) add(format string, args ...any) { fmt.Fprintf(&p.Builder, format, args...) }
-
-// frame draws the axes.
-func (p *plot) frame(c Chart) {
-	for _, v := range p.y.ticks {
-		y := p.py(v)
-		p.add(`<line class="grid" x1="%d" x2="%d" y1="%.1f" y2="%.1f"/>`, left, left+innerWidth, y, y)
-		p.add(`<text class="tick" text-anchor="end" x="%d" y="%.1f">%s</text>`, left-6, y+4, html.EscapeString(p.y.text(v)))
+// element returns a drawing as an svg element that begins with head. Its font is as wide as
+// gonum's, and more common.
+func element(canvas *vgsvg.Canvas, head string) string {
+	var b strings.Builder
+	_, _ = canvas.WriteTo(&b) // a strings.Builder returns no error
+	_, body, _ := strings.Cut(b.String(), `xlink">`)
+	tips := regexp.MustCompile(`<text (x="[^"]*") (y="[^"]*") (transform="[^"]*")\s+style="[^"]*#040404">(.*)</text>`)
+	body = tips.ReplaceAllString(body, `<circle c$1 c$2 r="8" $3 fill="transparent"><title>$4</title></circle>`)
+	pairs := []string{"#010101", "currentColor", "#020202", "var(--grid)", "#030303", "var(--paper)", "Liberation Sans", "Arial,Helvetica,sans-serif"}
+	for i := range Colours {
+		pairs = append(pairs, fmt.Sprintf("#0505%02X", i), fmt.Sprintf("var(--s%d)", i))
 	}
-	p.add(`<line class="axis" x1="%d" x2="%d" y1="%d" y2="%d"/>`, left, left+innerWidth, top+innerHeight, top+innerHeight)
-	p.add(`<text class="label" text-anchor="middle" x="%d" y="%d">%s%s</text>`, left+innerWidth/2, plotHeight-6, html.EscapeString(c.X.Label), logarithmic(c.X))
-	p.add(`<text class="label" text-anchor="middle" transform="translate(13 %d) rotate(-90)">%s%s</text>`, top+innerHeight/2, html.EscapeString(c.Y.Label), logarithmic(c.Y))
+	return head + strings.NewReplacer(pairs...).Replace(body)
 }
 
-func logarithmic(a Axis) string {
-	if a.Log && !a.Bytes {
-		return " (log)"
+// draw draws the chart with gonum, and a legend beside it. Bars of group i have positions on the
+// X axis between i and i+1.
+func (c Chart) draw(canvas draw.Canvas, title string) {
+	c.X.Log = c.X.Log && c.Kind != Bars
+	p, legend := plot.New(), plot.NewLegend()
+	for _, s := range []*text.Style{
+		&p.Title.TextStyle, &p.X.Label.TextStyle, &p.X.Tick.Label, &p.Y.Label.TextStyle, &p.Y.Tick.Label, &legend.TextStyle,
+	} {
+		*s = style(*s, s.Font.Size, ink)
 	}
-	return ""
-}
+	p.BackgroundColor, p.Title.Text = nil, title
+	p.X.Color, p.X.Tick.Color, p.Y.Tick.Color = ink, ink, ink
+	p.X.Padding, p.Y.Padding, p.X.Tick.Length, p.Y.Tick.Length, p.Y.Width = 0, 0, 4, 4, 0
+	p.Add(&plotter.Grid{Horizontal: draw.LineStyle{Color: grid, Width: 1}})
+	legend.Top, legend.Left, legend.Padding = true, true, 4
 
-// lines draws curves, with a name at the end of each.
-func (p *plot) lines(c Chart) {
-	var xs, ys, marks []float64
-	for _, curve := range slices.Concat(c.Curves, c.Papers) {
+	var groups []string
+	var xs []float64
+	barWidth := 1 / (float64(len(c.Curves)) + 0.6)
+	place := func(curve Curve) (dots []Dot) { // those that have a position
+		at := slices.IndexFunc(c.Curves, func(other Curve) bool { return other.Name == curve.Name })
 		for _, d := range curve.Dots {
-			xs = append(xs, d.X)
-			ys = append(ys, d.Least, d.Most)
-			if !slices.Contains(marks, d.X) {
-				marks = append(marks, d.X)
+			if c.Kind == Bars {
+				if !slices.Contains(groups, d.Label) {
+					groups = append(groups, d.Label)
+				}
+				d.X = float64(slices.Index(groups, d.Label)) + 0.5 + barWidth*(float64(at)-float64(len(c.Curves)-1)/2)
+			}
+			if c.Y.Log && d.Least <= 0 {
+				d.Least = d.Y
+			}
+			if !math.IsNaN(d.Y) && (d.X > 0 || !c.X.Log) && (d.Y > 0 || !c.Y.Log) {
+				dots, xs = append(dots, d), append(xs, d.X)
 			}
 		}
+		return dots
 	}
-	slices.Sort(marks)
-	if c.Kind == Course {
-		xs = append(xs, 0)
-	}
-	p.x, p.y = newAxis(c.X, xs), newAxis(c.Y, ys)
-	if c.Kind == Lines {
-		p.x.mark(marks)
-	}
-	p.frame(c)
-	for _, v := range p.x.ticks {
-		p.add(`<text class="tick" text-anchor="middle" x="%.1f" y="%d">%s</text>`, p.px(v), top+innerHeight+16, html.EscapeString(p.x.text(v)))
-	}
-	var names []name
-	for i, curve := range c.Curves {
-		points := p.visible(curve.Dots)
-		if len(points) == 0 {
+	var front []plot.Plotter // over all lines and bars
+	for _, curve := range c.Curves {
+		dots := place(curve)
+		if len(dots) == 0 {
 			continue
 		}
-		if c.Kind != Points {
-			p.add(`<path class="line s%d" d="%s"/>`, curve.Colour, p.path(points, c.Kind == Steps))
+		var sample []plot.Thumbnailer // for the legend
+		line := &plotter.Line{XYs: positions(dots), LineStyle: draw.LineStyle{Color: series(curve.Colour), Width: 2}}
+		switch c.Kind {
+		case Steps:
+			line.StepStyle = plotter.PostStep
+			fallthrough
+		case Lines, Course:
+			p.Add(line)
+			sample = append(sample, line)
+		case Bars:
+			bars := &plotter.Histogram{FillColor: line.Color, LogY: true}
+			for _, d := range dots {
+				bars.Bins = append(bars.Bins, plotter.HistogramBin{Min: d.X - 0.46*barWidth, Max: d.X + 0.46*barWidth, Weight: d.Y})
+			}
+			p.Add(bars)
+			sample = append(sample, bars)
+			front = append(front, ranges(dots), labels(dots, 10, ink, func(d Dot) (float64, string) { return d.Most, cmp.Or(d.Text, Figure(d.Y)) }))
 		}
 		if c.Kind == Lines || c.Kind == Points {
-			for _, d := range points {
-				p.whisker(curve.Colour, p.px(d.X), d)
-				p.marker(curve.Colour, p.px(d.X), p.py(d.Y), fmt.Sprintf("%s at %s: %s (%s to %s)", curve.Name, p.x.text(d.X), Figure(d.Y), Figure(d.Least), Figure(d.Most)), "")
-			}
+			points := marks(dots, curve.Colour, line.Color, 4.5)
+			front = append(front, ranges(dots), points)
+			sample = append(sample, points)
 		}
-		end := points[len(points)-1]
-		if c.Kind == Steps { // the names stand where the curves are apart
-			end = points[len(points)*(2*i+1)/(2*len(c.Curves))]
+		if c.Kind != Course && c.Kind != Steps {
+			front = append(front, c.tips(curve.Name, dots))
 		}
-		names = append(names, name{curve.Name, curve.Colour, p.px(end.X), p.py(end.Y)})
+		if dots[0].Text == "" {
+			legend.Add(curve.Name, sample...)
+		}
 	}
 	for _, curve := range c.Papers {
-		for _, d := range p.visible(curve.Dots) {
-			p.marker(curve.Colour, p.px(d.X), p.py(d.Y), fmt.Sprintf("the paper, %s at %s: %s", curve.Name, p.x.text(d.X), Figure(d.Y)), " paper")
+		dots, outline := place(curve), series(curve.Colour)
+		if c.Kind == Bars { // which have that colour
+			outline = ink
 		}
+		front = append(front, marks(dots, curve.Colour, outline, 5.5), marks(dots, curve.Colour, paper, 3), c.tips("the paper, "+curve.Name, dots))
 	}
-	p.names(names)
-}
+	p.Add(front...)
+	c.X.set(&p.X)
+	c.Y.set(&p.Y)
 
-// visible returns the points that have a position on the axes.
-func (p *plot) visible(points []Dot) []Dot {
-	return slices.DeleteFunc(slices.Clone(points), func(d Dot) bool {
-		return math.IsNaN(d.Y) || p.x.Log && d.X <= 0 || p.y.Log && d.Y <= 0
-	})
-}
-
-func (p *plot) path(points []Dot, steps bool) string {
-	var b strings.Builder
-	for i, d := range points {
-		x, y := p.px(d.X), p.py(d.Y)
-		switch {
-		case i == 0:
-			fmt.Fprintf(&b, "M%.1f %.1f", x, y)
-		case steps:
-			fmt.Fprintf(&b, "H%.1fV%.1f", x, y)
-		default:
-			fmt.Fprintf(&b, "L%.1f %.1f", x, y)
-		}
-	}
-	return b.String()
-}
-
-// whisker draws the line from the least to the most of the rounds.
-func (p *plot) whisker(colour int, x float64, d Dot) {
-	if d.Most > d.Least {
-		low := d.Least
-		if p.y.Log {
-			low = max(low, p.y.low)
-		}
-		p.add(`<line class="whisker s%d" x1="%.1f" x2="%.1f" y1="%.1f" y2="%.1f"/>`, colour, x, x, p.py(low), p.py(d.Most))
-	}
-}
-
-// marker draws a mark. Curves differ in shape as well as in colour.
-func (p *plot) marker(colour int, x, y float64, tip, class string) {
-	const r = 4.5
-	shape := ""
-	switch colour % 4 {
-	case 0:
-		shape = fmt.Sprintf(`<circle class="mark s%d%s" cx="%.1f" cy="%.1f" r="%.1f">`, colour, class, x, y, r)
-	case 1:
-		shape = fmt.Sprintf(`<path class="mark s%d%s" d="M%.1f %.1fh8v8h-8z">`, colour, class, x-4, y-4)
-	case 2:
-		shape = fmt.Sprintf(`<path class="mark s%d%s" d="M%.1f %.1fl5 9h-10z">`, colour, class, x, y-5)
-	case 3:
-		shape = fmt.Sprintf(`<path class="mark s%d%s" d="M%.1f %.1fl5 5l-5 5l-5 -5z">`, colour, class, x, y-5)
-	}
-	end := "</path>"
-	if colour%4 == 0 {
-		end = "</circle>"
-	}
-	p.add(`%s<title>%s</title>%s`, shape, html.EscapeString(tip), end)
-}
-
-// name is a curve's name, with the position of the curve.
-type name struct {
-	text   string
-	colour int
-	x, y   float64
-}
-
-// names writes the names to the right of the chart, beside the ends of their curves. Names
-// that would overlap are moved apart, and a thin line leads to each.
-func (p *plot) names(names []name) {
-	slices.SortFunc(names, func(a, b name) int {
-		if a.y < b.y {
-			return -1
-		}
-		return 1
-	})
-	ys := make([]float64, len(names))
-	for i, n := range names {
-		ys[i] = n.y
-		if i > 0 {
-			ys[i] = max(ys[i], ys[i-1]+nameHeight)
-		}
-	}
-	for i, limit := len(ys)-1, float64(top+innerHeight); i >= 0; i-- {
-		ys[i] = min(ys[i], limit)
-		limit = ys[i] - nameHeight
-	}
-	for i, n := range names {
-		const at = left + innerWidth + 14
-		p.add(`<path class="leader" d="M%.1f %.1fL%d %.1f"/>`, n.x+6, n.y, at-3, ys[i])
-		p.add(`<text class="name t%d" x="%d" y="%.1f">%s</text>`, n.colour, at, ys[i]+4, html.EscapeString(n.text))
-	}
-}
-
-// bars draws groups of bars, with a figure above each bar.
-func (p *plot) bars(c Chart) {
-	var groups []string
-	var ys []float64
-	for _, curve := range slices.Concat(c.Curves, c.Papers) {
-		for _, d := range curve.Dots {
-			if !slices.Contains(groups, d.Label) {
-				groups = append(groups, d.Label)
-			}
-			ys = append(ys, d.Y, d.Most)
-			if d.Tail > 0 {
-				ys = append(ys, d.Tail)
-			}
-		}
-	}
-	p.x, p.y = axis{low: 0, high: float64(len(groups))}, newAxis(c.Y, ys)
-	p.frame(c)
-	width := innerWidth / (float64(len(groups)) * (float64(len(c.Curves)) + 0.6))
-	place := func(group string, series int) float64 {
-		return p.px(float64(slices.Index(groups, group))+0.5) + width*(float64(series)-float64(len(c.Curves))/2)
-	}
+	var ticks plot.ConstantTicks
 	for i, group := range groups {
-		p.add(`<text class="tick" text-anchor="middle" x="%.1f" y="%d">%s</text>`, p.px(float64(i)+0.5), top+innerHeight+16, html.EscapeString(group))
+		ticks = append(ticks, plot.Tick{Value: float64(i) + 0.5, Label: group})
+		p.X.Min, p.X.Max = 0, float64(len(groups))
 	}
-	var names []name
-	for i, curve := range c.Curves {
-		for _, d := range p.visible(curve.Dots) {
-			x, y := place(d.Label, i), p.py(d.Y)
-			p.add(`<rect class="bar s%d" x="%.1f" y="%.1f" width="%.1f" height="%.1f"><title>%s</title></rect>`, curve.Colour, x, y, width-3, top+innerHeight-y,
-				html.EscapeString(fmt.Sprintf("%s, %s: %s (%s to %s)", d.Label, curve.Name, Figure(d.Y), Figure(d.Least), Figure(d.Most))))
-			above := d.Y
-			middle := x + width/2 - 1.5
-			if d.Tail > d.Y {
-				above = d.Tail
-				p.add(`<path class="tail s%d" d="M%.1f %.1fV%.1fM%.1f %.1fh10"/>`, curve.Colour, middle, y, p.py(d.Tail), middle-5, p.py(d.Tail))
-			} else {
-				p.whisker(curve.Colour, middle, d)
-				above = max(above, d.Most)
-			}
-			p.add(`<text class="figure" text-anchor="middle" x="%.1f" y="%.1f">%s</text>`, middle, p.py(above)-4, html.EscapeString(cmp.Or(d.Text, Figure(d.Y))))
+	if at := slices.Compact(slices.Sorted(slices.Values(xs))); c.Kind == Lines && len(at) > 1 && len(at) <= 9 {
+		for _, v := range at {
+			ticks = append(ticks, plot.Tick{Value: v, Label: c.X.text(v)})
 		}
-		if points := p.visible(curve.Dots); len(points) > 0 && points[0].Text == "" {
-			last := points[len(points)-1]
-			names = append(names, name{curve.Name, curve.Colour, place(last.Label, i) + width - 9, p.py(last.Y)})
+		if c.X.Log { // it need not end at a power of ten
+			p.X.Min, p.X.Max = at[0], at[len(at)-1]
 		}
 	}
-	for _, theirs := range c.Papers {
-		i := slices.IndexFunc(c.Curves, func(ours Curve) bool { return ours.Name == theirs.Name })
-		for _, d := range p.visible(theirs.Dots) {
-			p.marker(theirs.Colour, place(d.Label, i)+width/2-1.5, p.py(d.Y), fmt.Sprintf("the paper, %s, %s: %s", d.Label, theirs.Name, Figure(d.Y)), " paper")
+	if len(ticks) > 0 {
+		p.X.Tick.Marker = ticks
+	}
+	names := 1.2 * legend.Rectangle(canvas).Size().X // the reader's font may be wider
+	p.Draw(draw.Crop(canvas, 4, -names-14, 4, -8))
+	legend.Draw(draw.Crop(canvas, width-names, 0, 0, -8))
+}
+
+// set sets an axis that shows all numbers. A linear axis shows 0, too; a logarithmic one goes from
+// one power of ten to another.
+func (a Axis) set(axis *plot.Axis) {
+	axis.Label.Text = a.Label
+	if !a.Log || axis.Min > axis.Max {
+		axis.Min, axis.Max = min(axis.Min, 0), max(axis.Max, 0)
+		return
+	}
+	if !a.Bytes {
+		axis.Label.Text += " (log)"
+	}
+	axis.Scale, axis.Tick.Marker = plot.LogScale{}, plot.LogTicks{Prec: -1}
+	axis.Min = 0.999 * math.Pow10(int(math.Floor(math.Log10(axis.Min)+1e-9))) // LogTicks may round 0.1 itself up to 1
+	axis.Max = max(10*axis.Min, math.Pow10(int(math.Ceil(math.Log10(axis.Max)-1e-9))))
+}
+
+func (a Axis) text(v float64) string {
+	if a.Bytes {
+		return units.Size(v).String()
+	}
+	return Figure(v)
+}
+
+func positions(dots []Dot) (all plotter.XYs) {
+	for _, d := range dots {
+		all = append(all, plotter.XY{X: d.X, Y: d.Y})
+	}
+	return all
+}
+
+// marks returns marks at dots. Curves differ in shape as well as in colour.
+func marks(dots []Dot, shape int, colour color.Color, radius vg.Length) *plotter.Scatter {
+	shapes := []draw.GlyphDrawer{draw.CircleGlyph{}, draw.BoxGlyph{}, draw.PyramidGlyph{}, diamond{}}
+	return &plotter.Scatter{XYs: positions(dots), GlyphStyle: draw.GlyphStyle{Color: colour, Radius: radius, Shape: shapes[shape%len(shapes)]}}
+}
+
+type diamond struct{}
+
+// DrawGlyph implements [draw.GlyphDrawer].
+func (diamond) DrawGlyph(c *draw.Canvas, style draw.GlyphStyle, at vg.Point) {
+	r := style.Radius * 1.2
+	c.FillPolygon(style.Color, []vg.Point{{X: at.X - r, Y: at.Y}, {X: at.X, Y: at.Y + r}, {X: at.X + r, Y: at.Y}, {X: at.X, Y: at.Y - r}})
+}
+
+// ranges returns the lines from the least to the most of the rounds.
+func ranges(dots []Dot) *plotter.YErrorBars {
+	bars := &plotter.YErrorBars{LineStyle: draw.LineStyle{Color: ink, Width: 1.4}, CapWidth: 6}
+	for _, d := range dots {
+		if d.Most > d.Least {
+			bars.XYs = append(bars.XYs, plotter.XY{X: d.X, Y: d.Y})
+			bars.YErrors = append(bars.YErrors, struct{ Low, High float64 }{d.Y - d.Least, d.Most - d.Y})
 		}
 	}
-	p.names(names)
+	return bars
+}
+
+// labels returns a text for each dot, just above the height that text returns with it.
+func labels(dots []Dot, size vg.Length, colour color.Color, of func(Dot) (y float64, text string)) *plotter.Labels {
+	l := &plotter.Labels{Offset: vg.Point{Y: 3}}
+	for _, d := range dots {
+		y, label := of(d)
+		l.XYs, l.Labels = append(l.XYs, plotter.XY{X: d.X, Y: y}), append(l.Labels, label)
+		l.TextStyle = append(l.TextStyle, style(text.Style{XAlign: text.XCenter, Handler: plot.DefaultTextHandler}, size, colour))
+	}
+	return l
+}
+
+// tips returns the texts that are shown when the reader points to a dot. They take no space.
+func (c Chart) tips(name string, dots []Dot) *plotter.Labels {
+	return labels(dots, 0.01, tip, func(d Dot) (float64, string) {
+		return d.Y, fmt.Sprintf("%s at %s: %s (%s to %s)", name, cmp.Or(d.Label, c.X.text(d.X)), Figure(d.Y), Figure(d.Least), Figure(d.Most))
+	})
+}
+
+// style returns a text style with the chart's font.
+func style(s text.Style, size vg.Length, colour color.Color) text.Style {
+	s.Color, s.Font = colour, font.From(font.Font{Typeface: "Liberation", Variant: "Sans"}, size)
+	return s
+}
+
+// Figure returns a number with three significant digits.
+func Figure(v float64) string {
+	switch abs := math.Abs(v); {
+	case math.IsNaN(v):
+		return "–"
+	case abs >= 1e6:
+		return fmt.Sprintf("%.3g M", v/1e6)
+	case abs >= 100:
+		return fmt.Sprintf("%.0f", math.Round(v))
+	case abs >= 1e-3:
+		return fmt.Sprintf("%.3g", v)
+	}
+	return fmt.Sprintf("%.2g", v)
 }

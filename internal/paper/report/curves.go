@@ -29,16 +29,15 @@ func colour(series string, place int) int {
 
 // svg draws a chart of a figure. It is empty if there is nothing to draw.
 func svg(c paper.Chart, f paper.Figure, d *paper.Data) template.HTML {
-	kinds := map[paper.ChartKind]plot.Kind{paper.Lines: plot.Lines, paper.Bars: plot.Bars, paper.Distribution: plot.Steps, paper.Course: plot.Course}
 	return plot.Chart{
-		Name: f.Name + ": " + c.Title, Title: c.Title, Kind: kinds[c.Kind], X: c.X, Y: c.Y,
+		Name: f.Name + ": " + c.Title, Title: c.Title, Kind: c.Kind, X: c.X, Y: c.Y,
 		Curves: curvesOf(c, f, d), Papers: paperDots(c, f, d),
 	}.SVG()
 }
 
 // curvesOf returns the curves of a chart.
 func curvesOf(c paper.Chart, f paper.Figure, d *paper.Data) []plot.Curve {
-	if c.Kind == paper.Distribution {
+	if c.Kind == plot.Steps {
 		return distributions(c, d.Trial(f.Trial))
 	}
 	series := c.Series
@@ -52,7 +51,7 @@ func curvesOf(c paper.Chart, f paper.Figure, d *paper.Data) []plot.Curve {
 		for i := 0; i < plot.Colours && slices.ContainsFunc(curves, func(other plot.Curve) bool { return other.Colour == line.Colour }); i++ {
 			line.Colour = (line.Colour + 1) % plot.Colours
 		}
-		if c.Kind == paper.Course {
+		if c.Kind == plot.Course {
 			line.Dots = course(d, f.Trial, name)
 		} else {
 			line.Dots = points(c, d, f.Trial, name)
@@ -73,7 +72,7 @@ func points(c paper.Chart, d *paper.Data, trial, series string) []plot.Dot {
 		}
 		p := plot.Dot{X: x, Y: v.Median, Least: v.Least, Most: v.Most, Label: d.At(trial, series, x)[0].Label}
 		if c.Tail != "" {
-			p.Tail = d.Metric(trial, series, x, c.Tail).Median
+			p.Least, p.Most = v.Median, d.Metric(trial, series, x, c.Tail).Median
 		}
 		dots = append(dots, p)
 	}
@@ -109,7 +108,7 @@ func distributions(c paper.Chart, all []paper.Measurement) []plot.Curve {
 		steps := plot.Curve{Name: line.Name, Colour: i % plot.Colours}
 		for j, v := range numbers {
 			y := float64(j+1) / float64(len(numbers))
-			steps.Dots = append(steps.Dots, plot.Dot{X: v, Y: y, Least: 0, Most: 1})
+			steps.Dots = append(steps.Dots, plot.Lone(v, y))
 		}
 		curves = append(curves, steps)
 	}

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	_ "embed"
 	"fmt"
 	"html/template"
@@ -41,8 +42,7 @@ func WriteHTML(w io.Writer, head paper.Head, figures []paper.Figure, d *paper.Da
 		Hold, Claimed int
 		Failing       []paper.Verdict
 		Unmeasured    []paper.LeftOut
-		Synthetic     bool
-	}{Head: headLines(head)}
+	}{Head: headLines(head), Unmeasured: head.LeftOut}
 	for _, f := range figures {
 		p, known := newFigure(f, head, d)
 		if !known {
@@ -61,7 +61,6 @@ func WriteHTML(w io.Writer, head paper.Head, figures []paper.Figure, d *paper.Da
 			}
 		}
 	}
-	data.Unmeasured = head.LeftOut
 	if err := page.Execute(w, data); err != nil {
 		return fmt.Errorf("report: HTML: %w", err)
 	}
@@ -152,18 +151,8 @@ func (p *pageFigure) table(d *paper.Data) {
 			add(&metrics, name)
 		}
 	}
-	slices.SortFunc(metrics, func(a, b string) int {
-		i, j := slices.Index(order, a), slices.Index(order, b)
-		switch {
-		case i >= 0 && j >= 0:
-			return i - j
-		case i >= 0:
-			return -1
-		case j >= 0:
-			return 1
-		}
-		return strings.Compare(a, b)
-	})
+	rank := func(metric string) uint { return uint(slices.Index(order, metric)) } // the greatest if it is not there
+	slices.SortFunc(metrics, func(a, b string) int { return cmp.Or(cmp.Compare(rank(a), rank(b)), strings.Compare(a, b)) })
 	p.Columns = append([]string{"series", "at", "rounds", "spread"}, metrics...)
 	for _, series := range d.Series(p.Trial) {
 		for _, x := range d.Xs(p.Trial, series) {
@@ -191,7 +180,7 @@ func (p *pageFigure) table(d *paper.Data) {
 
 // ofQuantiles reports whether the rounds are quantiles of a distribution, and not repetitions.
 func (p *pageFigure) ofQuantiles() bool {
-	return slices.ContainsFunc(p.Charts, func(c paper.Chart) bool { return c.Kind == paper.Distribution })
+	return slices.ContainsFunc(p.Charts, func(c paper.Chart) bool { return c.Kind == plot.Steps })
 }
 
 func cellOf(metric string, v paper.Value) string {

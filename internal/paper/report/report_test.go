@@ -178,7 +178,7 @@ const measurePage = `(() => {
 	for (const svg of document.querySelectorAll('svg')) {
 		const box = svg.getBoundingClientRect();
 		if (box.width < 100) problems.push('a plot of ' + box.width + ' pixels');
-		const names = [...svg.querySelectorAll('text.name, text.tick')].map(t => [t.textContent, t.getBoundingClientRect()]);
+		const names = [...svg.querySelectorAll('text')].map(t => [t.textContent, t.getBoundingClientRect()]);
 		for (const [text, r] of names) {
 			if (r.left < box.left - 1 || r.right > box.right + 1 || r.top < box.top - 1 || r.bottom > box.bottom + 1)
 				problems.push(svg.getAttribute('aria-label') + ': "' + text + '" reaches out of the plot');
@@ -205,7 +205,7 @@ const measurePage = `(() => {
 	}
 	for (const el of document.querySelectorAll('svg text')) {
 		const c = getComputedStyle(el).fill;
-		if (contrast(c) < 4) { problems.push('text.' + el.getAttribute('class') + ' has a contrast of ' + contrast(c).toFixed(1)); break; }
+		if (contrast(c) < 4) { problems.push('"' + el.textContent + '" has a contrast of ' + contrast(c).toFixed(1)); break; }
 	}
 	return {problems, ground, plots: document.querySelectorAll('svg').length};
 })()`
