@@ -1,5 +1,5 @@
 // Package blackbox tests the redykv binary from outside. A load sends random commands over
-// the Redis protocol to a served store. A [Model], independent of the store's code, tracks
+// the Redis protocol to a served store. A model, independent of the store's code, tracks
 // the values that every key may have, from the replies, the commands in flight and the
 // promised durability.
 //
