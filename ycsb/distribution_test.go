@@ -6,10 +6,23 @@ import (
 	"testing"
 )
 
+// sequence draws n record numbers below records.
+func (d Distribution) sequence(n int, records, seed int64) ([]uint32, error) {
+	g, err := d.Generator(records, seed)
+	if err != nil {
+		return nil, err
+	}
+	sequence := make([]uint32, n)
+	for i := range sequence {
+		sequence[i] = g.Next()
+	}
+	return sequence, nil
+}
+
 // counts returns the number of occurrences of each record in a sequence.
 func counts(t *testing.T, d Distribution, n int, records int64) []int {
 	t.Helper()
-	sequence, err := d.Sequence(n, records, 1)
+	sequence, err := d.sequence(n, records, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,9 +81,9 @@ func TestZipfianHasAHead(t *testing.T) {
 
 func TestSequenceIsRepeatable(t *testing.T) {
 	for _, d := range Distributions {
-		a, errA := d.Sequence(1000, 50, 7)
-		b, errB := d.Sequence(1000, 50, 7)
-		c, errC := d.Sequence(1000, 50, 8)
+		a, errA := d.sequence(1000, 50, 7)
+		b, errB := d.sequence(1000, 50, 7)
+		c, errC := d.sequence(1000, 50, 8)
 		if errA != nil || errB != nil || errC != nil {
 			t.Fatal(errA, errB, errC)
 		}
@@ -83,17 +96,16 @@ func TestSequenceIsRepeatable(t *testing.T) {
 	}
 }
 
-func TestSequenceRefuses(t *testing.T) {
+func TestGeneratorRefuses(t *testing.T) {
 	for _, tc := range []struct {
 		d       Distribution
-		n       int
 		records int64
-	}{{Uniform, 0, 1}, {Uniform, 1, 0}, {Zipfian, 1, -1}, {Uniform, 1, MaxRecords + 1}, {"normal", 1, 1}} {
-		if _, err := tc.d.Sequence(tc.n, tc.records, 1); err == nil {
-			t.Errorf("%s.Sequence(%d, %d): no error", tc.d, tc.n, tc.records)
+	}{{Uniform, 0}, {Zipfian, -1}, {Uniform, MaxRecords + 1}, {"normal", 1}} {
+		if _, err := tc.d.Generator(tc.records, 1); err == nil {
+			t.Errorf("%s.Generator(%d): no error", tc.d, tc.records)
 		}
 	}
-	if one, err := Zipfian.Sequence(3, 1, 1); err != nil || !slices.Equal(one, []uint32{0, 0, 0}) {
+	if one, err := Zipfian.sequence(3, 1, 1); err != nil || !slices.Equal(one, []uint32{0, 0, 0}) {
 		t.Errorf("sequence over one record: %v, %v", one, err)
 	}
 }

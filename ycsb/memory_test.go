@@ -42,3 +42,15 @@ func TestComparisonThatDoesNotFit(t *testing.T) {
 		}
 	}
 }
+
+func TestLogBytes(t *testing.T) {
+	for _, tc := range []struct {
+		records int64
+		size    int
+		want    int64
+	}{{1, 8, 24}, {10_000_000, 8, 240_000_000}, {1, 1, 24}, {1, 9, 32}, {3, 1024, 3 * 1040}} {
+		if got := LogBytes(tc.records, tc.size); got != tc.want {
+			t.Errorf("LogBytes(%d, %d) = %d, want %d", tc.records, tc.size, got, tc.want)
+		}
+	}
+}

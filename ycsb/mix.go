@@ -9,6 +9,7 @@ import (
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 
+	"github.com/redykv/redykv/internal/bench/record"
 	"github.com/redykv/redykv/kv"
 )
 
@@ -43,6 +44,17 @@ type Counted struct {
 	Latencies *hdrhistogram.Histogram
 }
 
+// Add adds the counts of another thread, whose Latencies may become the sum's.
+func (c *Counted) Add(other Counted) {
+	c.Ops += other.Ops
+	c.Errors += other.Errors
+	if c.Latencies == nil {
+		c.Latencies = other.Latencies
+	} else if other.Latencies != nil {
+		c.Latencies.Merge(other.Latencies)
+	}
+}
+
 // Counts has the counts of a mixed load.
 type Counts struct {
 	Kinds      [kinds]Counted
@@ -52,15 +64,7 @@ type Counts struct {
 // Add adds the counts of another thread.
 func (c *Counts) Add(other Counts) {
 	for kind := range c.Kinds {
-		sum, more := &c.Kinds[kind], &other.Kinds[kind]
-		sum.Ops += more.Ops
-		sum.Errors += more.Errors
-		switch {
-		case sum.Latencies == nil:
-			sum.Latencies = more.Latencies
-		case more.Latencies != nil:
-			sum.Latencies.Merge(more.Latencies)
-		}
+		c.Kinds[kind].Add(other.Kinds[kind])
 	}
 	if c.FirstError == nil {
 		c.FirstError = other.FirstError
@@ -122,9 +126,9 @@ func newMixed(mix Mix, seed, first int64, insert *atomic.Int64, r *reader) (*mix
 
 // modify is a read-modify-write: it checks the record's value and stores it again.
 func (m *mixed) modify(slot int, op *kv.Op, value []byte) {
-	n := KeyNumber(op.Key)
-	if m.torn[slot] = !EndsMatch(value, n, m.size); !m.torn[slot] {
-		FillValue(value, n)
+	n := record.KeyNumber(op.Key)
+	if m.torn[slot] = !record.EndsMatch(value, n, m.size); !m.torn[slot] {
+		record.FillValue(value, n)
 	}
 }
 
@@ -145,7 +149,7 @@ func (m *mixed) draw(slot uint32, op *kv.Op, numbers *Generator) {
 	} else {
 		n += uint64(numbers.Next())
 	}
-	PutKey(op.Key, n)
+	record.PutKey(op.Key, n)
 	switch kind {
 	case Read:
 		op.Kind, op.Value = kv.OpRead, op.Value[:0]
@@ -153,7 +157,7 @@ func (m *mixed) draw(slot uint32, op *kv.Op, numbers *Generator) {
 		op.Kind, m.torn[slot] = kv.OpRMW, false
 	default:
 		op.Kind, op.Value = kv.OpUpsert, op.Value[:m.size]
-		FillValue(op.Value, n)
+		record.FillValue(op.Value, n)
 	}
 }
 
@@ -165,14 +169,14 @@ func (m *mixed) finish(slot uint32, op *kv.Op, took int64) {
 	kind := m.kinds[slot]
 	c := &m.counts.Kinds[kind]
 	c.Ops++
-	n := KeyNumber(op.Key)
+	n := record.KeyNumber(op.Key)
 	err := op.Err
 	switch {
 	case err != nil:
-	case kind == Read && !EndsMatch(op.Value, n, m.size), kind == Read && took > 0:
-		err = checkValue(op.Value, n, m.size)
+	case kind == Read && !record.EndsMatch(op.Value, n, m.size), kind == Read && took > 0:
+		err = record.CheckValue(op.Value, n, m.size)
 	case m.torn[slot]:
-		err = errors.New("it is not there, or has another value")
+		err = errors.New("the record is missing or has a wrong value")
 	}
 	if err != nil {
 		c.Errors++

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/redykv/redykv/internal/bench/peers"
+	"github.com/redykv/redykv/internal/bench/record"
 	"github.com/redykv/redykv/kv"
 )
 
@@ -51,7 +52,7 @@ func (p *peerTarget) load(ctx context.Context, shape Shape, progress Progress) e
 		for i := range pairs {
 			pairs[i] = peers.Pair{Key: make([]byte, KeySize), Value: make([]byte, shape.ValueSize)}
 			putPeerKey(pairs[i].Key, uint64(n)+uint64(i))
-			FillValue(pairs[i].Value, uint64(n)+uint64(i))
+			record.FillValue(pairs[i].Value, uint64(n)+uint64(i))
 		}
 		if err := errors.Join(p.store.Write(pairs), ctx.Err()); err != nil {
 			return fmt.Errorf("ycsb: %s: load: %w", p.name, err)
@@ -106,8 +107,8 @@ func (r *peerReader) run(_ context.Context, stop *atomic.Bool) error {
 		putPeerKey(r.key, n)
 		var err error
 		r.value, err = r.reader.Get(r.key, r.value[:0])
-		if err == nil && !EndsMatch(r.value, n, r.valueSize) || err == nil && began != 0 {
-			err = checkValue(r.value, n, r.valueSize)
+		if err == nil && !record.EndsMatch(r.value, n, r.valueSize) || err == nil && began != 0 {
+			err = record.CheckValue(r.value, n, r.valueSize)
 		}
 		r.reads++
 		if err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 
+	"github.com/redykv/redykv/internal/bench/record"
 	"github.com/redykv/redykv/kv"
 )
 
@@ -162,7 +163,7 @@ func (r *reader) submit(most int) (int, error) {
 		i := r.free[len(r.free)-1]
 		op := &r.ops[i]
 		if r.mixed == nil {
-			PutKey(op.Key, uint64(r.numbers.Next()))
+			record.PutKey(op.Key, uint64(r.numbers.Next()))
 		} else {
 			r.mixed.draw(i, op, r.numbers)
 		}
@@ -215,8 +216,8 @@ func (r *reader) finish(i uint32, op *kv.Op) {
 		return
 	}
 	r.reads++
-	n := KeyNumber(op.Key)
-	if op.Err != nil || !EndsMatch(op.Value, n, r.valueSize) {
+	n := record.KeyNumber(op.Key)
+	if op.Err != nil || !record.EndsMatch(op.Value, n, r.valueSize) {
 		r.fail(op, n)
 	}
 	if r.began[i] == 0 {
@@ -225,7 +226,7 @@ func (r *reader) finish(i uint32, op *kv.Op) {
 	// RecordValue fails only for values out of range.
 	_ = r.latencies.RecordValue(min(max(r.now()-r.began[i], 1), maxLatency))
 	r.began[i] = 0
-	if op.Err == nil && checkValue(op.Value, n, r.valueSize) != nil && EndsMatch(op.Value, n, r.valueSize) {
+	if op.Err == nil && record.CheckValue(op.Value, n, r.valueSize) != nil && record.EndsMatch(op.Value, n, r.valueSize) {
 		r.fail(op, n) // the ends match but the middle is wrong: not counted yet
 	}
 }
@@ -239,7 +240,7 @@ func (r *reader) fail(op *kv.Op, n uint64) {
 	if op.Err != nil {
 		r.first = fmt.Errorf("record %d: %w", n, op.Err)
 	} else {
-		r.first = checkValue(op.Value, n, r.valueSize)
+		r.first = record.CheckValue(op.Value, n, r.valueSize)
 	}
 }
 

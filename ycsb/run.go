@@ -30,22 +30,22 @@ func Run(ctx context.Context, target *Target, spec Spec, progress Progress) (Res
 	defer progress.End()
 	tick := func(step time.Duration) { progress.Add(int64(step)) }
 
-	crew, err := target.crew(spec)
+	readers, err := target.newReaders(spec)
 	if err != nil {
 		return Result{}, err
 	}
-	if _, err := crew.run(ctx, spec.Warmup, tick); err != nil {
+	if _, err := readers.run(ctx, spec.Warmup, tick); err != nil {
 		return Result{}, fmt.Errorf("ycsb: %s: warm-up: %w", spec.name(), err)
 	}
-	warm := crew.takeTally()
+	warm := readers.takeTally()
 
 	before := target.metrics()
 	began := time.Now()
-	elapsed, err := crew.run(ctx, spec.Duration, tick)
+	elapsed, err := readers.run(ctx, spec.Duration, tick)
 	if err != nil {
 		return Result{}, fmt.Errorf("ycsb: %s: %w", spec.name(), err)
 	}
-	total := crew.takeTally()
+	total := readers.takeTally()
 
 	result := target.stamped(spec)
 	result.measured(total, elapsed)
@@ -85,8 +85,8 @@ func (s Spec) check() error {
 	return nil
 }
 
-// member is one thread of an experiment.
-type member interface {
+// runner is one thread of an experiment.
+type runner interface {
 	// run reads until stop is set, and then until no read is pending. ctx ends right
 	// before stop is set.
 	run(ctx context.Context, stop *atomic.Bool) error
@@ -94,12 +94,12 @@ type member interface {
 	take() tally
 }
 
-// crew has the threads of one experiment.
-type crew []member
+// readers are the threads of one experiment.
+type readers []runner
 
-// crew makes the threads of an experiment on a target.
-func (t *Target) crew(spec Spec) (crew, error) {
-	var all crew
+// newReaders makes the threads of an experiment on a target.
+func (t *Target) newReaders(spec Spec) (readers, error) {
+	var all readers
 	for i := range spec.Threads {
 		numbers, err := spec.Distribution.Generator(spec.Records, spec.Seed*MaxThreads+int64(i))
 		if err != nil {
@@ -125,7 +125,7 @@ func (t *Target) crew(spec Spec) (crew, error) {
 // run runs all threads for duration, and returns the time until no read was pending. Then the
 // sessions are closed, so the store's metrics are complete. It calls tick with the time since
 // the last call. If ctx ends, it returns ctx's error.
-func (c crew) run(ctx context.Context, duration time.Duration, tick func(time.Duration)) (time.Duration, error) {
+func (all readers) run(ctx context.Context, duration time.Duration, tick func(time.Duration)) (time.Duration, error) {
 	if duration == 0 {
 		return 0, ctx.Err()
 	}
@@ -134,7 +134,7 @@ func (c crew) run(ctx context.Context, duration time.Duration, tick func(time.Du
 	groupCtx, cancel := context.WithTimeout(groupCtx, duration)
 	defer cancel()
 	start := time.Now()
-	for _, r := range c {
+	for _, r := range all {
 		group.Go(func() error { return r.run(groupCtx, &stop) })
 	}
 	ticker := time.NewTicker(tickEvery)
@@ -159,9 +159,9 @@ func (c crew) run(ctx context.Context, duration time.Duration, tick func(time.Du
 }
 
 // takeTally returns the threads' counts since the last call.
-func (c crew) takeTally() tally {
+func (all readers) takeTally() tally {
 	total := newTally()
-	for _, r := range c {
+	for _, r := range all {
 		total.add(r.take())
 	}
 	return total

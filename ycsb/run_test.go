@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redykv/redykv/internal/bench/record"
 	"github.com/redykv/redykv/internal/machine"
 	"github.com/redykv/redykv/kv"
 )
@@ -59,18 +60,18 @@ func TestWrongValuesAreCounted(t *testing.T) {
 	}{
 		{"of another record", func(s *kv.Session, n uint64) error {
 			value := make([]byte, shape.ValueSize)
-			FillValue(value, n+1)
+			record.FillValue(value, n+1)
 			return s.Upsert(key(n), value)
 		}, "byte 0 of the value"},
 		{"wrong at the end", func(s *kv.Session, n uint64) error {
 			value := make([]byte, shape.ValueSize)
-			FillValue(value, n)
+			record.FillValue(value, n)
 			value[23]++
 			return s.Upsert(key(n), value)
 		}, "byte 23 of the value"},
 		{"wrong in the middle", func(s *kv.Session, n uint64) error {
 			value := make([]byte, shape.ValueSize)
-			FillValue(value, n)
+			record.FillValue(value, n)
 			value[12]++
 			return s.Upsert(key(n), value)
 		}, "byte 12 of the value"},
@@ -97,7 +98,7 @@ func TestWrongValuesAreCounted(t *testing.T) {
 
 func key(n uint64) []byte {
 	k := make([]byte, KeySize)
-	PutKey(k, n)
+	record.PutKey(k, n)
 	return k
 }
 

@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/redykv/redykv/internal/bench"
+	"github.com/redykv/redykv/internal/bench/record"
 )
 
 // Device is the name of a device for a store's log.
@@ -26,8 +29,11 @@ var Devices = []Device{Redy, SSD, SMB, Memory}
 
 // ParseDevice returns the device or peer of a name.
 func ParseDevice(name string) (Device, error) {
-	return oneOf("device", name, slices.Concat(Devices, Peers))
+	return bench.Parse("device", name, slices.Concat(Devices, Peers))
 }
+
+// KeySize is the size of every key in bytes: the record's number, little-endian.
+const KeySize = record.KeySize
 
 // DefaultDepth is the default number of reads that a thread keeps pending.
 const DefaultDepth = 128
@@ -55,6 +61,16 @@ type Shape struct {
 
 // LogBytes returns the size of the log that holds all records.
 func (s Shape) LogBytes() int64 { return LogBytes(s.Records, s.ValueSize) }
+
+// LogBytes returns the space that records take in the log: key, value and header, rounded up to
+// 8 bytes.
+func LogBytes(records int64, valueSize int) int64 { return records * RecordBytes(valueSize) }
+
+// RecordBytes returns the space that one record takes in the log.
+func RecordBytes(valueSize int) int64 {
+	const header = 8 // of a record of fixed size
+	return (header + KeySize + int64(valueSize) + 7) &^ 7
+}
 
 // check returns an error for a shape that cannot run on any machine.
 func (s Shape) check() error {

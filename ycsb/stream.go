@@ -32,7 +32,7 @@ type Stream struct {
 // NewStream returns a stream with a new session on store. Close closes the session.
 func NewStream(store *kv.Store, spec StreamSpec) (*Stream, error) {
 	if spec.ValueSize < 1 || spec.ValueSize > MaxValueSize || spec.Depth < 1 || spec.Depth > MaxDepth || spec.First < 0 {
-		return nil, fmt.Errorf("ycsb: stream from record %d on, values of %d bytes, %d under way", spec.First, spec.ValueSize, spec.Depth)
+		return nil, fmt.Errorf("ycsb: stream from record %d on, values of %d bytes, %d pending", spec.First, spec.ValueSize, spec.Depth)
 	}
 	numbers, err := spec.Distribution.Generator(spec.Records, spec.Seed)
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/bench/record"
 	"github.com/redykv/redykv/internal/machine"
 	"github.com/redykv/redykv/kv"
 )
@@ -86,10 +87,10 @@ func TestStreams(t *testing.T) {
 			}
 			key := make([]byte, KeySize)
 			for n := range uint64(records + added) {
-				PutKey(key, n)
+				record.PutKey(key, n)
 				value, err := store.Read(context.Background(), key, nil)
 				if err == nil {
-					err = checkValue(value, n, size)
+					err = record.CheckValue(value, n, size)
 				}
 				if err != nil {
 					t.Fatalf("record %d: %v", n, err)
@@ -104,13 +105,13 @@ func ops2samples(threads, each int) int64 { return int64(threads * (each / sampl
 
 // TestStreamFindsWrongRecords checks that each kind of operation counts wrong records.
 func TestStreamFindsWrongRecords(t *testing.T) {
-	for kind, want := range map[Kind]string{Read: "byte 0 of the value", ReadModifyWrite: "another value"} {
+	for kind, want := range map[Kind]string{Read: "byte 0 of the value", ReadModifyWrite: "wrong value"} {
 		for _, missing := range []bool{false, true} {
 			const records = 50
 			store := streamStore(t, records, 16)
 			key := make([]byte, KeySize)
 			for n := range uint64(records) {
-				PutKey(key, n)
+				record.PutKey(key, n)
 				var err error
 				if missing {
 					err = store.Delete(context.Background(), key)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/bench/record"
 	"github.com/redykv/redykv/kv"
 	"github.com/redykv/redykv/ssdtier"
 )
@@ -19,6 +20,24 @@ type Target struct {
 	Storage
 
 	peer *peerTarget // nil for a store of redykv
+}
+
+// Load stores the records 0 to shape.Records-1 from several threads and commits them, so that no
+// writes are pending when it returns. progress may be nil.
+func Load(ctx context.Context, store *kv.Store, shape Shape, threads int, progress Progress) error {
+	if err := shape.check(); err != nil {
+		return fmt.Errorf("ycsb: load: %w", err)
+	}
+	if threads < 1 || threads > MaxThreads {
+		return fmt.Errorf("ycsb: load: %d threads: want 1 to %d", threads, MaxThreads)
+	}
+	if err := record.Load(ctx, store, shape.Records, shape.ValueSize, threads, progress); err != nil {
+		return fmt.Errorf("ycsb: load: %w", err)
+	}
+	if err := store.Commit(ctx); err != nil {
+		return fmt.Errorf("ycsb: commit after loading: %w", err)
+	}
+	return nil
 }
 
 // load stores all records.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/redykv/redykv/internal/bench"
 	storebench "github.com/redykv/redykv/internal/bench/store"
 	"github.com/redykv/redykv/internal/units"
 	"github.com/redykv/redykv/ycsb"
@@ -102,7 +103,7 @@ func (f *benchStoreFlags) parse(cmd *cobra.Command) (err error) {
 
 // named returns a parser of the names of known values.
 func named[T ~string](what string, known []T) func(name string) (T, error) {
-	return func(name string) (T, error) { return storebench.Parse(what, name, known) }
+	return func(name string) (T, error) { return bench.Parse(what, name, known) }
 }
 
 func (f *benchStoreFlags) run(cmd *cobra.Command) error {

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/redykv/redykv/internal/affinity"
+	"github.com/redykv/redykv/internal/bench"
 	cachebench "github.com/redykv/redykv/internal/bench/cache"
 	fabricbench "github.com/redykv/redykv/internal/bench/fabric"
 	"github.com/redykv/redykv/internal/fabric/mem"
@@ -68,13 +69,13 @@ sample. Ratios are to rows of path fabric of the same run.`,
 	flags := cmd.Flags()
 	flags.StringVar(&f.spec.Transport, "transport", "shm", "transport: "+strings.Join(transport.Names(), ", "))
 	flags.StringVar(&f.spec.Net, "net", "none", "model of the network between client and server: none, rdma, or a round trip and a bandwidth like 2.9us,100Gbit")
-	flags.StringSliceVar(&f.ops, "op", []string{"read", "write"}, "operations: "+fabricbench.Names(cachebench.Ops)+", or mixed:95 for 95 % reads")
+	flags.StringSliceVar(&f.ops, "op", []string{"read", "write"}, "operations: "+bench.Names(cachebench.Ops)+", or mixed:95 for 95 % reads")
 	flags.StringSliceVar(&f.sizes, "size", []string{"8", "64", "1KiB", "4KiB"}, "sizes of requests")
 	flags.StringArrayVar(&f.configs, "config", []string{"1,0,1,1"}, "configuration `c,s,b,q`; may be given several times")
 	flags.StringArrayVar(&f.tunings, "tuning", []string{"on"}, "on, or `switches` joined by + that change how a session works ("+cachebench.SwitchNames()+"); may be given several times")
 	flags.Var(&f.pinning, "server-pinning", "whether each thread of the cache's servers is pinned to a processor: "+affinity.Modes())
-	flags.StringSliceVar(&f.modes, "mode", []string{"session"}, "how requests are submitted: "+fabricbench.Names(cachebench.Modes))
-	flags.StringVar(&f.idle, "idle", "", "what an idle thread does: "+fabricbench.Names(fabricbench.Idles)+" (default: wait over tcp and if more threads than processors would poll, otherwise poll)")
+	flags.StringSliceVar(&f.modes, "mode", []string{"session"}, "how requests are submitted: "+bench.Names(cachebench.Modes))
+	flags.StringVar(&f.idle, "idle", "", "what an idle thread does: "+bench.Names(fabricbench.Idles)+" (default: wait over tcp and if more threads than processors would poll, otherwise poll)")
 	flags.DurationVar(&f.spec.Duration, "duration", time.Second, "time of each measurement, all slices together")
 	flags.Var(&f.capacity, "capacity", "size of the cache")
 	flags.StringVar(&f.connect, "connect", "", "`URL` of a manager to allocate the cache from (default: one in this process)")

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/redykv/redykv/internal/bench"
 	devicebench "github.com/redykv/redykv/internal/bench/device"
 	"github.com/redykv/redykv/internal/units"
 	"github.com/redykv/redykv/ssdtier"
@@ -65,7 +66,7 @@ of a sample. CPU us is the processor time of this process for one operation.`,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.spec.Device, "device", "ssd", "device: "+strings.Join(devicebench.Devices(), ", "))
-	flags.StringSliceVar(&f.ops, "op", []string{"read"}, "operations: "+devicebench.Names())
+	flags.StringSliceVar(&f.ops, "op", []string{"read"}, "operations: "+bench.Names(devicebench.Ops))
 	flags.StringSliceVar(&f.blocks, "block", []string{"4KiB"}, "block sizes")
 	flags.IntSliceVar(&f.spec.Depths, "depth", []int{1, 32, 128}, "operations in flight")
 	flags.IntVar(&f.spec.Batch, "batch", 0, "maximum number of completions polled before the next operations start (fio: 1); 0: 1 for reads, no limit for writes")

@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/internal/bench"
 	cachebench "github.com/redykv/redykv/internal/bench/cache"
 	fabricbench "github.com/redykv/redykv/internal/bench/fabric"
 	modelbench "github.com/redykv/redykv/internal/bench/model"
@@ -83,7 +84,7 @@ result. The machine should be otherwise idle.`,
 	flags.IntVar(&f.spec.QueueDepth, "queue-depth", 16, "maximum number of batches in flight on a connection: the limit of the network card")
 	flags.DurationVar(&f.spec.PerPoint, "duration-per-point", time.Second, "time for each configuration: all repeats of its reads and writes")
 	flags.IntVar(&f.spec.Repeats, "repeats", modelbench.DefaultRepeats, "measurements of each configuration; the second fastest counts")
-	flags.StringVar(&f.idle, "idle", "", "what an idle thread does: "+fabricbench.Names(fabricbench.Idles)+" (default: wait over tcp, otherwise poll)")
+	flags.StringVar(&f.idle, "idle", "", "what an idle thread does: "+bench.Names(fabricbench.Idles)+" (default: wait over tcp, otherwise poll)")
 	flags.BoolVar(&f.spec.Apart, "apart", false, "run client and server on different halves of this machine's processors, like two machines (default: over tcp or with --idle wait, if possible)")
 	flags.Var(&f.capacity, "capacity", "size of the measured cache")
 	flags.StringVar(&f.connect, "connect", "", "`URL` of a manager to allocate the cache from (default: one in this process)")

@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/redykv/redykv/internal/bench"
 	"github.com/redykv/redykv/internal/fabric"
 	"github.com/redykv/redykv/internal/fabric/transport"
 	"github.com/redykv/redykv/internal/paper"
@@ -176,7 +177,7 @@ func writePaperReport(w *paper.Workspace) ([]paper.Verdict, error) {
 		write func(io.Writer) error
 	}{
 		{paper.CSVFile, func(out io.Writer) error { return paper.WriteCSV(out, all) }},
-		{paper.ClaimsFile, func(out io.Writer) error { return paper.WriteClaims(out, verdicts) }},
+		{paper.ClaimsFile, func(out io.Writer) error { return bench.WriteJSON(out, verdicts) }},
 		{paper.ReportFile, func(out io.Writer) error { return report.WriteHTML(out, w.Head, paper.Figures(), data) }},
 	} {
 		if err := writeOutput(filepath.Join(w.Dir, file.name), file.write); err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/redykv/redykv/internal/bench"
 	cachebench "github.com/redykv/redykv/internal/bench/cache"
 	fabricbench "github.com/redykv/redykv/internal/bench/fabric"
 	modelbench "github.com/redykv/redykv/internal/bench/model"
@@ -69,7 +70,7 @@ was measured on.`,
 	flags.IntVar(&f.spec.Rounds, "rounds", 3, "how often each cache is created and measured, alternately, since other load slows a machine down for seconds; the fastest round counts")
 	flags.IntVar(&f.spec.Repeats, "repeats", modelbench.DefaultRepeats, "measurements of each cache in all rounds together; the second fastest of a round counts")
 	flags.Var(&f.capacity, "capacity", "size of each cache; that of the model's build (--capacity)")
-	flags.StringVar(&f.idle, "idle", "", "what an idle thread does: "+fabricbench.Names(fabricbench.Idles)+" (default: wait over tcp, otherwise poll)")
+	flags.StringVar(&f.idle, "idle", "", "what an idle thread does: "+bench.Names(fabricbench.Idles)+" (default: wait over tcp, otherwise poll)")
 	flags.IntVar(&f.minKept, "min-kept", 0, "SLOs whose latency and throughput must be met, otherwise the exit code is 1")
 	flags.StringVar(&f.jsonPath, "json", "", "`file` to write the results to, as JSON lines")
 	f.log.add(flags)

@@ -50,10 +50,10 @@ func StartChild(ctx context.Context, stderr io.Writer, prefix string, args ...st
 	go func() {
 		defer close(ready)
 		lines := bufio.NewScanner(out)
-		for told := false; lines.Scan(); {
-			if rest, ok := strings.CutPrefix(lines.Text(), prefix); ok && !told {
+		for found := false; lines.Scan(); {
+			if rest, ok := strings.CutPrefix(lines.Text(), prefix); ok && !found {
 				ready <- strings.TrimSpace(rest)
-				told = true
+				found = true
 			}
 		}
 		c.ended <- c.cmd.Wait() // after the reads: Wait closes the pipe

@@ -25,6 +25,15 @@ func Median(values []float64) float64 {
 	return (sorted[(len(sorted)-1)/2] + sorted[len(sorted)/2]) / 2
 }
 
+// Mean returns the mean; NaN if there are no values.
+func Mean(values []float64) float64 {
+	sum := 0.0
+	for _, v := range values {
+		sum += v
+	}
+	return sum / float64(len(values))
+}
+
 // MedianBy returns the element with the median value, or with the lower of the two in the
 // middle. There is at least one.
 func MedianBy[T any](all []T, value func(*T) float64) T {

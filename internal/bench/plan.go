@@ -27,6 +27,24 @@ func NewPlan(cells int, duration time.Duration) Plan {
 	return Plan{cells, Rounds, slice, slice / 4}
 }
 
+// Cell is one combination to measure: operations of some bytes, and the number in flight.
+type Cell[Op any] struct {
+	Op          Op
+	Size, Depth int
+}
+
+// Cells returns each operation with each size and number in flight.
+func Cells[Op any](ops []Op, sizes, depths []int) (cells []Cell[Op]) {
+	for _, op := range ops {
+		for _, size := range sizes {
+			for _, depth := range depths {
+				cells = append(cells, Cell[Op]{op, size, depth})
+			}
+		}
+	}
+	return cells
+}
+
 // Slice measures a cell for that long.
 type Slice func(ctx context.Context, cell, round int, lasts time.Duration) (Sample, error)
 

@@ -207,10 +207,10 @@ func (p *cachePlan) measurement(row *cachebench.Row, variant string, place, roun
 		m.X, m.Label = float64(place), p.trial.Variants[place].Name
 	}
 	if !row.Raw() {
-		m.Setting = fmt.Sprintf("c,s,b,q = %d,%d,%d,%d, switched off: %s, %d requests of %v under way, cache of %v",
+		m.Setting = fmt.Sprintf("c,s,b,q = %d,%d,%d,%d, switched off: %s, %d pending requests of %v, cache of %v",
 			row.C, row.S, row.B, row.Q, row.Tuning, row.Depth, units.Size(row.Size), units.Size(p.bench.Capacity))
 	} else {
-		m.Setting = fmt.Sprintf("%d requests of %v under way", row.Depth, units.Size(row.Size))
+		m.Setting = fmt.Sprintf("%d pending requests of %v", row.Depth, units.Size(row.Size))
 	}
 	return m
 }

@@ -2,10 +2,9 @@ package paper
 
 import (
 	"fmt"
-	"io"
+	"maps"
 	"math"
-
-	"github.com/redykv/redykv/internal/bench"
+	"slices"
 )
 
 // Claim is a number that the paper reports, or a statement about a figure. The report shows it
@@ -102,7 +101,7 @@ func (c Claim) judge(f Figure, d *Data, why []LeftOut) Verdict {
 		}
 		return v
 	}
-	ours := Rounds(r.numbers())
+	ours := Rounds(slices.Collect(maps.Values(r)))
 	if math.IsNaN(ours.Median) || math.IsInf(ours.Median, 0) {
 		v.Reason = "not measured: nothing was done in that time"
 		return v
@@ -131,6 +130,3 @@ func (c Claim) judge(f Figure, d *Data, why []LeftOut) Verdict {
 	}
 	return v
 }
-
-// WriteClaims writes one line of JSON per verdict.
-func WriteClaims(w io.Writer, verdicts []Verdict) error { return bench.WriteJSON(w, verdicts) }

@@ -15,8 +15,14 @@ import (
 //
 // Metadata and objects are on the first device only.
 type copies struct {
-	all      []device.Device
-	selected atomic.Int32
+	device.Device // the first of all
+	all           []device.Device
+	selected      atomic.Int32
+}
+
+func (c *copies) add(d device.Device) {
+	c.all = append(c.all, d)
+	c.Device = c.all[0]
 }
 
 // Start implements device.Device.
@@ -76,26 +82,6 @@ func (c *copies) Truncate(begin int64) error {
 
 // Sync implements device.Device.
 func (c *copies) Sync() error { return c.each(device.Device.Sync) }
-
-// WriteMeta implements device.Device.
-func (c *copies) WriteMeta(name string, data []byte) error { return c.all[0].WriteMeta(name, data) }
-
-// ReadMeta implements device.Device.
-func (c *copies) ReadMeta(name string) ([]byte, error) { return c.all[0].ReadMeta(name) }
-
-// CreateObject implements device.Objects.
-func (c *copies) CreateObject(name string) (device.ObjectWriter, error) {
-	return c.all[0].CreateObject(name)
-}
-
-// OpenObject implements device.Objects.
-func (c *copies) OpenObject(name string) (device.Object, error) { return c.all[0].OpenObject(name) }
-
-// RemoveObject implements device.Objects.
-func (c *copies) RemoveObject(name string) error { return c.all[0].RemoveObject(name) }
-
-// ListObjects implements device.Objects.
-func (c *copies) ListObjects() ([]string, error) { return c.all[0].ListObjects() }
 
 // Close implements device.Device.
 func (c *copies) Close() error {
@@ -225,11 +211,10 @@ func (q *copiesQueue) collect() {
 func (q *copiesQueue) Wait(ctx context.Context) error {
 	for q.writers != nil {
 		q.collect()
-		under := q.depth - len(q.free)
 		if len(q.ended) > 0 {
 			return nil
 		}
-		if under == 0 {
+		if len(q.free) == q.depth {
 			break
 		}
 		for _, writer := range q.writers { // returns at once if nothing is pending

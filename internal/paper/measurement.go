@@ -14,6 +14,8 @@ import (
 	"os"
 	"slices"
 	"strconv"
+
+	"github.com/redykv/redykv/internal/bench"
 )
 
 // Measurement is one point of a trial in one round. Its JSON form is one line of the file of
@@ -38,14 +40,21 @@ type Measurement struct {
 	Note string `json:"note,omitempty"`
 }
 
-// key identifies a measurement. A later measurement with the same key replaces the earlier.
-type key struct {
+// point is where a measurement belongs.
+type point struct {
 	trial, series string
 	x             float64
-	round         int
 }
 
-func (m *Measurement) key() key { return key{m.Trial, m.Series, m.X, m.Round} }
+func (m *Measurement) point() point { return point{m.Trial, m.Series, m.X} }
+
+// key identifies a measurement. A later measurement with the same key replaces the earlier.
+type key struct {
+	point
+	round int
+}
+
+func (m *Measurement) key() key { return key{m.point(), m.Round} }
 
 // Journal is the file to which measurements are appended, one turn at a time.
 type Journal struct {
@@ -106,11 +115,8 @@ func ReadMeasurements(r io.Reader) ([]Measurement, error) {
 // Append adds the measurements of a turn to the file.
 func (j *Journal) Append(some []Measurement) error {
 	var text bytes.Buffer
-	encoder := json.NewEncoder(&text)
-	for i := range some {
-		if err := encoder.Encode(&some[i]); err != nil {
-			return fmt.Errorf("measurements: %s: %w", some[i].Series, err)
-		}
+	if err := bench.WriteJSON(&text, some); err != nil {
+		return fmt.Errorf("measurements: %w", err)
 	}
 	f, err := os.OpenFile(j.path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
@@ -133,14 +139,7 @@ func (j *Journal) Drop(trial string) error {
 	if len(left) == len(j.all) {
 		return nil
 	}
-	rest := &Journal{path: j.path + ".partial"}
-	if err := os.WriteFile(rest.path, nil, 0o644); err != nil {
-		return fmt.Errorf("measurements: %w", err)
-	}
-	if err := rest.Append(left); err != nil {
-		return err
-	}
-	if err := os.Rename(rest.path, j.path); err != nil {
+	if err := writeFile(j.path, func(w io.Writer) error { return bench.WriteJSON(w, left) }); err != nil {
 		return fmt.Errorf("measurements: %w", err)
 	}
 	j.all = left
@@ -197,29 +196,17 @@ func number(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
 // Data indexes measurements.
 type Data struct {
 	all    []Measurement
-	points map[string]map[point][]Measurement // by trial
-}
-
-type point struct {
-	series string
-	x      float64
+	points map[point][]Measurement
 }
 
 // NewData indexes measurements.
 func NewData(all []Measurement) *Data {
-	d := &Data{all: all, points: make(map[string]map[point][]Measurement)}
+	d := &Data{all: all, points: make(map[point][]Measurement)}
 	for _, m := range all {
-		of := d.points[m.Trial]
-		if of == nil {
-			of = make(map[point][]Measurement)
-			d.points[m.Trial] = of
-		}
-		of[point{m.Series, m.X}] = append(of[point{m.Series, m.X}], m)
+		d.points[m.point()] = append(d.points[m.point()], m)
 	}
-	for _, of := range d.points {
-		for _, some := range of {
-			slices.SortFunc(some, func(a, b Measurement) int { return cmp.Compare(a.Round, b.Round) })
-		}
+	for _, some := range d.points {
+		slices.SortFunc(some, func(a, b Measurement) int { return cmp.Compare(a.Round, b.Round) })
 	}
 	return d
 }
@@ -249,8 +236,8 @@ func (d *Data) Series(trial string) []string {
 // Xs returns the X values at which a series was measured, ascending.
 func (d *Data) Xs(trial, series string) []float64 {
 	var xs []float64
-	for p := range d.points[trial] {
-		if p.series == series {
+	for p := range d.points {
+		if p.trial == trial && p.series == series {
 			xs = append(xs, p.x)
 		}
 	}
@@ -260,5 +247,5 @@ func (d *Data) Xs(trial, series string) []float64 {
 
 // At returns the rounds of one point.
 func (d *Data) At(trial, series string, x float64) []Measurement {
-	return d.points[trial][point{series, x}]
+	return d.points[point{trial, series, x}]
 }

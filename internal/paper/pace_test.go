@@ -8,17 +8,17 @@ import (
 // The remaining time is estimated from finished turns, for loading and measuring separately.
 // An interrupted run loads again.
 func TestPace(t *testing.T) {
-	turns := func(loaded string, done ...bool) (all []plannedTurn) {
+	turns := func(loaded string, done ...bool) (all []turn) {
 		for _, d := range done {
 			l := load{name: loaded, lasts: 100 * time.Second}
-			all = append(all, plannedTurn{turn{lasts: 10 * time.Second, loads: l}, d})
+			all = append(all, turn{lasts: 10 * time.Second, loads: l, done: d})
 		}
 		return all
 	}
-	all := []*planned{
+	all := []*plan{
 		{name: "a", turns: append(turns("small", true, false, false), turns("large", false)...)},
 		{name: "b", turns: turns("large", false)},
-		{name: "c", turns: []plannedTurn{{turn{lasts: 10 * time.Second}, false}}},
+		{name: "c", turns: []turn{{lasts: 10 * time.Second}}},
 	}
 	p := newPace(all)
 	step := func(want, took time.Duration, trial int, turn int) {
@@ -27,7 +27,7 @@ func TestPace(t *testing.T) {
 			t.Errorf("after %d of %d turns %v left, want %d s", s.Done, s.Turns, s.Left, want)
 		}
 		if turn >= 0 {
-			p.ended(all[trial].name, all[trial].turns[turn].turn, took*time.Second)
+			p.ended(all[trial].name, all[trial].turns[turn], took*time.Second)
 		}
 	}
 	step(350, 30, 0, 1) // five turns and three loads remain; this turn loads five times as fast as planned

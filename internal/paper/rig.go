@@ -44,7 +44,7 @@ func openRig(ctx context.Context, devices []ycsb.Device, shape ycsb.Shape, dir s
 			return nil, errors.Join(err, r.log.Close(), r.release())
 		}
 		r.storages = append(r.storages, s)
-		r.log.all = append(r.log.all, s.Device)
+		r.log.add(s.Device)
 	}
 	store, err := ycsb.OpenStore(r.log, shape)
 	if err != nil {

@@ -12,7 +12,10 @@ import (
 // copies passes the conformance test of devices.
 func TestCopiesConformance(t *testing.T) {
 	devicetest.Run(t, func(*testing.T) device.Device {
-		return &copies{all: []device.Device{device.NewMemory(), device.NewTiered(device.NewMemory(), device.NewMemory())}}
+		c := new(copies)
+		c.add(device.NewMemory())
+		c.add(device.NewTiered(device.NewMemory(), device.NewMemory()))
+		return c
 	})
 }
 

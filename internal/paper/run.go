@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -119,19 +120,11 @@ func ReadRun(dir string) (Head, *Data, error) {
 }
 
 func (w *Workspace) saveHead() error {
-	text, err := json.MarshalIndent(w.Head, "", "  ")
-	if err != nil {
-		return fmt.Errorf("%s: %w", HeadFile, err)
-	}
-	path := filepath.Join(w.Dir, HeadFile)
-	err = os.WriteFile(path+".partial", append(text, '\n'), 0o644)
-	if err == nil {
-		err = os.Rename(path+".partial", path)
-	}
-	if err != nil {
-		_ = os.Remove(path + ".partial") // best effort
-	}
-	return err
+	return writeFile(filepath.Join(w.Dir, HeadFile), func(out io.Writer) error {
+		encoder := json.NewEncoder(out)
+		encoder.SetIndent("", "  ")
+		return encoder.Encode(w.Head)
+	})
 }
 
 // Standing is the progress of a run.
@@ -184,7 +177,7 @@ func Run(ctx context.Context, w *Workspace, b *Bench, figures []Figure, again bo
 			if err != nil {
 				return errors.Join(fmt.Errorf("%s: %w", t.name, err), t.close())
 			}
-			pace.ended(t.name, turn.turn, time.Since(start))
+			pace.ended(t.name, turn, time.Since(start))
 			measured++
 		}
 		if err := t.close(); err != nil {
@@ -197,24 +190,7 @@ func Run(ctx context.Context, w *Workspace, b *Bench, figures []Figure, again bo
 	return nil
 }
 
-// planned is a trial with its turns.
-type planned struct {
-	name  string
-	turns []plannedTurn
-	end   func() error
-}
-
-// left reports whether a turn remains to be measured.
-func (p *planned) left() bool {
-	return slices.ContainsFunc(p.turns, func(t plannedTurn) bool { return !t.done })
-}
-
-type plannedTurn struct {
-	turn
-	done bool
-}
-
-func (p *planned) close() error {
+func (p *plan) close() error {
 	if p.end == nil {
 		return nil
 	}
@@ -223,9 +199,9 @@ func (p *planned) close() error {
 
 // prepare plans each trial of figures once. Measurements that again replaces are dropped only
 // if the whole trial can be measured.
-func prepare(w *Workspace, b *Bench, figures []Figure, again bool) ([]*planned, error) {
+func prepare(w *Workspace, b *Bench, figures []Figure, again bool) ([]*plan, error) {
 	b.Scale = w.Scale
-	var all []*planned
+	var all []*plan
 	var names []string
 	for _, f := range figures {
 		if slices.Contains(names, f.Trial) {
@@ -240,11 +216,11 @@ func prepare(w *Workspace, b *Bench, figures []Figure, again bool) ([]*planned, 
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", f.Trial, err)
 		}
-		p := &planned{name: f.Trial, end: t.end}
-		for _, turn := range t.turns {
-			p.turns = append(p.turns, plannedTurn{turn, !again && w.Journal.has(f.Trial, turn.name, turn.series)})
+		t.name = f.Trial
+		for i := range t.turns {
+			t.turns[i].done = !again && w.Journal.has(f.Trial, t.turns[i].name, t.turns[i].series)
 		}
-		if p.left() {
+		if slices.ContainsFunc(t.turns, func(t turn) bool { return !t.done }) {
 			switch never, err := b.Stock.check(t.need); {
 			case never:
 				b.leave(f.Trial, "all", err)
@@ -253,7 +229,7 @@ func prepare(w *Workspace, b *Bench, figures []Figure, again bool) ([]*planned, 
 				return nil, fmt.Errorf("%w for %s: %w", ErrNoRoom, f.Trial, err)
 			}
 		}
-		all = append(all, p)
+		all = append(all, t)
 	}
 	if again {
 		for _, p := range all {
@@ -296,7 +272,7 @@ func (s *span) ended(meant, took time.Duration) {
 	s.took += took
 }
 
-func newPace(all []*planned) *pace {
+func newPace(all []*plan) *pace {
 	p := new(pace)
 	for _, t := range all {
 		for _, turn := range t.turns {

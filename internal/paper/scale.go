@@ -99,9 +99,9 @@ func NewScale(name string, has Stock) (Scale, error) {
 			VMs: 400_000, Servers: 2000,
 		}
 		if name == Machine {
-			s.Records = largest(smallNeeds, has)
-			s.LocalRecords = largest(localNeeds, has)
-			s.LargeRecords = largest(largeNeeds, has)
+			s.Records = has.largest(smallValue, 1, smallCache)
+			s.LocalRecords = has.largest(smallValue, largestLocal, smallCache)
+			s.LargeRecords = has.largest(largeValue, 80, largeCache)
 			for s.Region > 1<<20 && float64(2*sevenRegions*s.Region) > memoryShare*float64(has.Memory) {
 				s.Region /= 2
 			}
@@ -126,17 +126,11 @@ func needs(records int64, value int, local, cache float64) need {
 	}
 }
 
-func smallNeeds(records int64) need { return needs(records, smallValue, 1, smallCache) }
-
-func localNeeds(records int64) need { return needs(records, smallValue, largestLocal, smallCache) }
-
-func largeNeeds(records int64) need { return needs(records, largeValue, 80, largeCache) }
-
 // largest returns the greatest number of records that fit, at most the paper's.
-func largest(needs func(int64) need, has Stock) int64 {
+func (has Stock) largest(value int, local, cache float64) int64 {
 	records := int64(paperRecords)
 	for records > leastRecords {
-		n := needs(records)
+		n := needs(records, value, local, cache)
 		if float64(n.memory) <= memoryShare*float64(has.Memory) && float64(n.disk) <= diskShare*float64(has.FreeDisk) &&
 			(has.Share == 0 || float64(n.share) <= diskShare*float64(has.FreeShare)) {
 			break

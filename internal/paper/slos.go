@@ -38,19 +38,22 @@ func (t SLOs) trialName() string { return t.Name }
 
 func (t SLOs) plan(b *Bench) (*plan, error) {
 	p := &sloPlan{trial: t, bench: b, build: modelbench.BuildSpec{
-		Transport: b.Transport, Net: b.Net, Distances: []int{1}, RecordSizes: []int{t.RecordSize},
+		Setup: modelbench.Setup{
+			Transport: b.Transport, Net: b.Net, Capacity: b.Capacity, Idle: fabricbench.DefaultIdle(b.Transport), Repeats: modelbench.MinRepeats, Log: b.Log,
+		},
+		Distances: []int{1}, RecordSizes: []int{t.RecordSize}, PerPoint: b.PerPoint,
 		// The application uses half of the processors.
 		ClientCores: max(1, runtime.NumCPU()/2), QueueDepth: t.QueueDepth, Threads: max(2, runtime.NumCPU()),
-		Capacity: b.Capacity, Idle: fabricbench.DefaultIdle(b.Transport), PerPoint: b.PerPoint, Repeats: modelbench.MinRepeats, Log: b.Log,
 	}}
 	p.build.Apart = modelbench.DefaultApart(p.build.Transport, p.build.Idle, p.build.ClientCores)
 	if err := p.build.Check(); err != nil {
 		return nil, err
 	}
 	p.check = modelbench.CheckSpec{
-		Transport: b.Transport, Net: b.Net, RecordSize: t.RecordSize, Count: b.SLOs / sloTurns, Margin: manager.DefaultSLOMargin,
-		Apart: p.build.Apart, Capacity: b.Capacity, Idle: p.build.Idle, Duration: max(b.PerPoint, bench.Rounds*bench.MinDuration), Rounds: 1, Repeats: bench.Rounds, Log: b.Log,
+		Setup: p.build.Setup, RecordSize: t.RecordSize, Count: b.SLOs / sloTurns, Margin: manager.DefaultSLOMargin,
+		Duration: max(b.PerPoint, bench.Rounds*bench.MinDuration), Rounds: 1,
 	}
+	p.check.Repeats = bench.Rounds
 	var turns []turn
 	for i := range sloTurns {
 		turns = append(turns, turn{

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/redykv/redykv/internal/smbd"
@@ -273,7 +274,7 @@ func (p *storePlan) measurement(c cell, r *ycsb.Result) Measurement {
 			"memory_bytes": float64(r.MemoryBytes), "index_bytes": float64(r.IndexBytes), "log_bytes": float64(r.LogBytes),
 			"resident_bytes": float64(r.ResidentBytes),
 		},
-		Setting: fmt.Sprintf("%d records of %d+%d B, log %v, local memory %v, Redy %v, %s, %d threads of %d reads under way",
+		Setting: fmt.Sprintf("%d records of %d+%d B, log %v, local memory %v, Redy %v, %s, %d threads of %d pending reads",
 			r.Records, ycsb.KeySize, r.ValueSize, units.Size(r.LogBytes), units.Size(r.MemoryBytes), units.Size(r.CacheBytes),
 			r.Distribution, r.Threads, r.Depth),
 	}
@@ -286,16 +287,9 @@ func (p *storePlan) measurement(c cell, r *ycsb.Result) Measurement {
 		m.X = c.cache
 	}
 	if !r.DirectIO && r.Device == ycsb.SSD {
-		m.Note = joinNotes(m.Note, "no direct I/O here: the page cache may have served reads")
+		m.Note = strings.TrimPrefix(m.Note+"; no direct I/O here: the page cache may have served reads", "; ")
 	}
 	return m
-}
-
-func joinNotes(a, b string) string {
-	if a == "" || b == "" {
-		return a + b
-	}
-	return a + "; " + b
 }
 
 func (p *storePlan) end() error {

@@ -120,8 +120,13 @@ func writeFile(path string, write func(io.Writer) error) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(write(f), f.Close()); err != nil {
+	err = errors.Join(write(f), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		_ = os.Remove(f.Name()) // best effort
 		return fmt.Errorf("%s: %w", path, err)
 	}
-	return os.Rename(path+".partial", path)
+	return nil
 }

@@ -23,6 +23,7 @@ type Trial interface {
 
 // plan says how a trial is measured.
 type plan struct {
+	name  string // of the trial, set by prepare
 	turns []turn
 	end   func() error // releases what the turns have opened; nil if there is nothing
 	need  need         // the largest need of all turns
@@ -34,6 +35,7 @@ type turn struct {
 	series []string      // all series that the turn measures
 	lasts  time.Duration // estimate, without loading
 	loads  load
+	done   bool // it has been measured; set by prepare
 	// measure runs the turn. It may open what later turns use as well.
 	measure func(ctx context.Context, progress ycsb.Progress) ([]Measurement, error)
 }

@@ -2,6 +2,7 @@ package paper
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -34,7 +35,7 @@ func (v Value) Spread() float64 {
 
 // Metric returns the Value of a metric at a point of a trial.
 func (d *Data) Metric(trial, series string, x float64, metric string) Value {
-	return Rounds(byRound(d.At(trial, series, x), metric).numbers())
+	return Rounds(slices.Collect(maps.Values(byRound(d.At(trial, series, x), metric))))
 }
 
 // rounds are numbers by round. A number that belongs to no round, such as a quantile over all
@@ -49,14 +50,6 @@ func byRound(some []Measurement, metric string) rounds {
 		}
 	}
 	return r
-}
-
-func (r rounds) numbers() []float64 {
-	var list []float64
-	for _, v := range r {
-		list = append(list, v)
-	}
-	return list
 }
 
 // with combines r and o round by round. A number in round 0 is combined with every round of
@@ -177,33 +170,31 @@ type Quantile struct {
 }
 
 func (q Quantile) in(d *Data, trial string) (rounds, error) {
-	var numbers []float64
-	for _, m := range d.Trial(trial) {
-		if v, ok := m.Values[q.Metric]; ok && m.Series == q.Series {
-			numbers = append(numbers, v)
-		}
-	}
-	if len(numbers) == 0 {
-		return nil, fmt.Errorf("%s of %s was not measured", q.Series, trial)
-	}
-	slices.Sort(numbers)
-	return rounds{0: numbers[min(int(q.Part*float64(len(numbers))), len(numbers)-1)]}, nil
+	return d.overall(trial, q.Series, q.Metric, func(numbers []float64) float64 {
+		return numbers[min(int(q.Part*float64(len(numbers))), len(numbers)-1)]
+	})
 }
 
 // Mean is the mean of a metric over all rounds.
 type Mean struct{ Series, Metric string }
 
 func (q Mean) in(d *Data, trial string) (rounds, error) {
-	sum, n := 0.0, 0
+	return d.overall(trial, q.Series, q.Metric, bench.Mean)
+}
+
+// overall computes a number from a series' numbers of all rounds, which are sorted.
+func (d *Data) overall(trial, series, metric string, of func([]float64) float64) (rounds, error) {
+	var numbers []float64
 	for _, m := range d.Trial(trial) {
-		if v, ok := m.Values[q.Metric]; ok && m.Series == q.Series {
-			sum, n = sum+v, n+1
+		if v, ok := m.Values[metric]; ok && m.Series == series {
+			numbers = append(numbers, v)
 		}
 	}
-	if n == 0 {
-		return nil, fmt.Errorf("%s of %s was not measured", q.Series, trial)
+	if len(numbers) == 0 {
+		return nil, fmt.Errorf("%s of %s was not measured", series, trial)
 	}
-	return rounds{0: sum / float64(n)}, nil
+	slices.Sort(numbers)
+	return rounds{0: of(numbers)}, nil
 }
 
 func combine(d *Data, trial string, a, b Quantity, f func(a, b float64) float64) (rounds, error) {

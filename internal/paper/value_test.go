@@ -1,6 +1,7 @@
 package paper
 
 import (
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -50,7 +51,7 @@ func TestQuantities(t *testing.T) {
 			t.Errorf("%s: %v", c.name, err)
 			continue
 		}
-		if got := Rounds(r.numbers()); !close(got.Median, c.want.Median) || !close(got.Least, c.want.Least) || !close(got.Most, c.want.Most) || got.Rounds != c.want.Rounds {
+		if got := Rounds(slices.Collect(maps.Values(r))); !close(got.Median, c.want.Median) || !close(got.Least, c.want.Least) || !close(got.Most, c.want.Most) || got.Rounds != c.want.Rounds {
 			t.Errorf("%s: %+v, want %+v", c.name, got, c.want)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/pingcap/go-ycsb/pkg/prop"
 	goycsb "github.com/pingcap/go-ycsb/pkg/ycsb"
 
+	"github.com/redykv/redykv/internal/bench/peers"
 	"github.com/redykv/redykv/kv"
 )
 
@@ -58,6 +59,9 @@ type worker struct {
 	merging error
 	edit    edit
 	change  kv.Op // the RMW, with the worker's own merge and overwrite
+
+	reader peers.Reader // of a peer, instead of session
+	old    []byte       // the row that a peer's Update read
 }
 
 // scan has the buffers of a worker's scans.
@@ -66,6 +70,14 @@ type scan struct {
 	ops     []kv.Op  // the reads of a round
 	views   []*view  // the records, in order of keys
 	records []map[string][]byte
+}
+
+// view returns the view of the next record.
+func (s *scan) view() *view {
+	if len(s.views) == len(s.records) {
+		s.views = append(s.views, new(view))
+	}
+	return s.views[len(s.records)]
 }
 
 type workerKey struct{}
@@ -110,7 +122,7 @@ func workerOf(ctx context.Context) (*worker, error) {
 	}
 	w, ok := ctx.Value(workerKey{}).(*worker)
 	if !ok {
-		return nil, errors.New("goycsb: the context did not pass through InitThread")
+		return nil, errors.New("goycsb: the context is not one that InitThread returned")
 	}
 	return w, nil
 }
@@ -173,6 +185,11 @@ func (w *worker) readRow(table, key string, fields []string) (map[string][]byte,
 	if w.read.row, err = w.session.Read(w.key, w.read.row[:0]); err != nil {
 		return nil, fmt.Errorf("goycsb: read %s/%s: %w", table, key, err)
 	}
+	return w.decode(table, key, fields)
+}
+
+// decode returns the fields of the row that was read.
+func (w *worker) decode(table, key string, fields []string) (map[string][]byte, error) {
 	values, err := w.read.decode(fields)
 	if err != nil {
 		return nil, fmt.Errorf("goycsb: read %s/%s: %w", table, key, err)

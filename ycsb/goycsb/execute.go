@@ -113,17 +113,17 @@ func (s *storage) Close() error { return errors.Join(s.DB.Close(), s.Release()) 
 
 // open opens the store described by settings.
 func open(ctx context.Context, settings settings) (*storage, error) {
-	under, err := ycsb.OpenStorage(ctx, settings.device, settings.shape, settings.dir)
+	opened, err := ycsb.OpenStorage(ctx, settings.device, settings.shape, settings.dir)
 	if err != nil {
 		return nil, err
 	}
-	store, err := kv.Open(kv.Options{Device: under.Device, Memory: settings.shape.Memory, Records: settings.shape.Records})
+	store, err := kv.Open(kv.Options{Device: opened.Device, Memory: settings.shape.Memory, Records: settings.shape.Records})
 	if err != nil {
 		err = fmt.Errorf("directory %s: %w", settings.dir, err)
-		return nil, errors.Join(err, under.Device.Close(), under.Release())
+		return nil, errors.Join(err, opened.Device.Close(), opened.Release())
 	}
-	db := &storage{DB: NewDB(store), Storage: under}
-	if err := db.order(under.Device, settings.scan); err != nil {
+	db := &storage{DB: NewDB(store), Storage: opened}
+	if err := db.order(opened.Device, settings.scan); err != nil {
 		return nil, errors.Join(fmt.Errorf("directory %s: %w", settings.dir, err), db.Close())
 	}
 	return db, nil

@@ -59,11 +59,7 @@ func (db *mapDB) Read(ctx context.Context, table, key string, fields []string) (
 	if w.read.row, found = db.copyRow(w.key, w.read.row); !found {
 		return nil, fmt.Errorf("goycsb: read %s/%s: %w", table, key, kv.ErrNotFound)
 	}
-	values, err := w.read.decode(fields)
-	if err != nil {
-		return nil, fmt.Errorf("goycsb: read %s/%s: %w", table, key, err)
-	}
-	return values, nil
+	return w.decode(table, key, fields)
 }
 
 // Scan implements go-ycsb's DB. It may return fewer records if some are deleted during the
@@ -85,15 +81,11 @@ func (db *mapDB) Scan(ctx context.Context, table, startKey string, count int, fi
 		if !strings.HasPrefix(key, prefix) {
 			break // the next table
 		}
-		n := len(s.records)
-		if n == len(s.views) {
-			s.views = append(s.views, new(view))
-		}
-		var found bool
-		if s.views[n].row, found = db.copyRow([]byte(key), s.views[n].row); !found {
+		v, found := s.view(), false
+		if v.row, found = db.copyRow([]byte(key), v.row); !found {
 			continue
 		}
-		values, err := s.views[n].decode(fields)
+		values, err := v.decode(fields)
 		if err != nil {
 			return nil, fmt.Errorf("goycsb: scan: key %q: %w", key, err)
 		}

@@ -49,15 +49,15 @@ func checkNative(p *properties.Properties) error {
 	case !slices.Contains(ycsb.Distributions, ycsb.Distribution(distribution)):
 		return fmt.Errorf("property %s: %q is not one of %v", prop.RequestDistribution, distribution, ycsb.Distributions)
 	case p.GetFloat64(prop.ScanProportion, 0) > 0 || p.GetBool(PropScan, false):
-		return errors.New("it has no scans")
+		return errors.New("scans are not supported")
 	case p.GetInt(prop.BatchSize, 1) > 1:
-		return fmt.Errorf("property %s: it has no batches, as many operations are under way at any time", prop.BatchSize)
+		return fmt.Errorf("property %s: batches are not supported, since many operations are pending at any time", prop.BatchSize)
 	case p.GetString(prop.FieldLengthDistribution, "constant") != "constant":
-		return fmt.Errorf("property %s: its values are of one length", prop.FieldLengthDistribution)
+		return fmt.Errorf("property %s: want constant", prop.FieldLengthDistribution)
 	case p.GetString(prop.MeasurementType, prop.MeasurementTypeDefault) != "histogram":
-		return fmt.Errorf("property %s: it measures histograms only", prop.MeasurementType)
+		return fmt.Errorf("property %s: want histogram", prop.MeasurementType)
 	case p.GetString(prop.TableName, prop.TableNameDefault) != prop.TableNameDefault:
-		return fmt.Errorf("property %s: it has one table", prop.TableName)
+		return fmt.Errorf("property %s: want %s", prop.TableName, prop.TableNameDefault)
 	case size < 1 || size > ycsb.MaxValueSize:
 		return fmt.Errorf("values of %d bytes: want 1 to %d", size, ycsb.MaxValueSize)
 	case p.GetInt64(prop.RecordCount, 0) > ycsb.MaxRecords:
@@ -155,7 +155,7 @@ func (w *native) DoInsert(ctx context.Context, db goycsb.DB) error { return w.Do
 func (w *native) DoTransaction(ctx context.Context, db goycsb.DB) error {
 	t, ok := ctx.Value(nativeKey{}).(*nativeThread)
 	if !ok {
-		return errors.New("goycsb: the context did not pass through InitThread")
+		return errors.New("goycsb: the context is not one that InitThread returned")
 	}
 	if !t.counts {
 		if err := w.begin(t, db); err != nil {
@@ -269,7 +269,7 @@ var nativeHeader = []string{
 
 // lines returns a line per kind of operation, and a total.
 func (w *native) lines(took time.Duration) (lines [][]string) {
-	var total ycsb.Counted
+	total := ycsb.Counted{Latencies: ycsb.NewLatencies()}
 	add := func(name string, c ycsb.Counted) {
 		line := []string{name, fmt.Sprintf("%.1f", took.Seconds()), fmt.Sprint(c.Ops), fmt.Sprintf("%.1f", float64(c.Ops)/took.Seconds())}
 		micros := func(ns float64) { line = append(line, fmt.Sprintf("%.3f", ns/1e3)) }
@@ -290,13 +290,7 @@ func (w *native) lines(took time.Duration) (lines [][]string) {
 			continue
 		}
 		add(ycsb.Kind(kind).String(), c)
-		total.Ops += c.Ops
-		if c.Latencies != nil {
-			if total.Latencies == nil {
-				total.Latencies = ycsb.NewLatencies()
-			}
-			total.Latencies.Merge(c.Latencies)
-		}
+		total.Add(c)
 	}
 	if total.Ops > 0 {
 		add("TOTAL", total)

@@ -30,42 +30,24 @@ var _ goycsb.DB = (*peerDB)(nil)
 
 func newPeerDB(store peers.Store) *peerDB { return &peerDB{store: store, seed: maphash.MakeSeed()} }
 
-// peerWorker has the reader and buffers of one goroutine.
-type peerWorker struct {
-	worker
-	reader peers.Reader
-	old    []byte // the row that Update read
-	merged []byte
-}
-
-type peerWorkerKey struct{}
-
 // InitThread implements go-ycsb's DB.
 func (db *peerDB) InitThread(ctx context.Context, _, _ int) context.Context {
 	reader, err := db.store.NewReader()
 	if err != nil {
 		return ctx // without a worker in ctx, every operation fails
 	}
-	return context.WithValue(ctx, peerWorkerKey{}, &peerWorker{reader: reader})
+	return &workerContext{ctx, &worker{reader: reader}}
 }
 
 // CleanupThread implements go-ycsb's DB.
 func (db *peerDB) CleanupThread(ctx context.Context) {
-	if w, ok := ctx.Value(peerWorkerKey{}).(*peerWorker); ok {
+	if w, err := workerOf(ctx); err == nil {
 		_ = w.reader.Close()
 	}
 }
 
-func peerWorkerOf(ctx context.Context) (*peerWorker, error) {
-	w, ok := ctx.Value(peerWorkerKey{}).(*peerWorker)
-	if !ok {
-		return nil, errors.New("goycsb: the context did not pass through InitThread")
-	}
-	return w, nil
-}
-
 // get reads a record into row.
-func (w *peerWorker) get(table, key string, row []byte) ([]byte, error) {
+func (w *worker) get(table, key string, row []byte) ([]byte, error) {
 	w.setKey(table, key)
 	row, err := w.reader.Get(w.key, row[:0])
 	if errors.Is(err, peers.ErrNotFound) {
@@ -79,7 +61,7 @@ func (w *peerWorker) get(table, key string, row []byte) ([]byte, error) {
 
 // Read implements go-ycsb's DB.
 func (db *peerDB) Read(ctx context.Context, table, key string, fields []string) (map[string][]byte, error) {
-	w, err := peerWorkerOf(ctx)
+	w, err := workerOf(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -91,7 +73,7 @@ func (db *peerDB) Read(ctx context.Context, table, key string, fields []string) 
 
 // Scan implements go-ycsb's DB.
 func (db *peerDB) Scan(ctx context.Context, table, startKey string, count int, fields []string) (_ []map[string][]byte, err error) {
-	w, err := peerWorkerOf(ctx)
+	w, err := workerOf(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -103,10 +85,7 @@ func (db *peerDB) Scan(ctx context.Context, table, startKey string, count int, f
 		if !bytes.HasPrefix(key, prefix) || err != nil {
 			return
 		}
-		if len(s.views) == len(s.records) {
-			s.views = append(s.views, new(view))
-		}
-		v := s.views[len(s.records)]
+		v := s.view()
 		v.row = append(v.row[:0], row...)
 		var values map[string][]byte
 		if values, err = v.decode(fields); err == nil {
@@ -118,7 +97,7 @@ func (db *peerDB) Scan(ctx context.Context, table, startKey string, count int, f
 
 // Insert implements go-ycsb's DB.
 func (db *peerDB) Insert(ctx context.Context, table, key string, values map[string][]byte) error {
-	w, err := peerWorkerOf(ctx)
+	w, err := workerOf(ctx)
 	if err != nil {
 		return err
 	}
@@ -129,7 +108,7 @@ func (db *peerDB) Insert(ctx context.Context, table, key string, values map[stri
 
 // Update implements go-ycsb's DB.
 func (db *peerDB) Update(ctx context.Context, table, key string, values map[string][]byte) error {
-	w, err := peerWorkerOf(ctx)
+	w, err := workerOf(ctx)
 	if err != nil {
 		return err
 	}
@@ -140,15 +119,15 @@ func (db *peerDB) Update(ctx context.Context, table, key string, values map[stri
 		return err
 	}
 	w.fields = sorted(w.fields, values)
-	if w.merged, err = w.edit.merge(w.merged[:0], w.old, w.fields); err != nil {
+	if w.row, err = w.edit.merge(w.row[:0], w.old, w.fields); err != nil {
 		return fmt.Errorf("goycsb: update %s/%s: %w", table, key, err)
 	}
-	return db.store.Write([]peers.Pair{{Key: w.key, Value: w.merged}})
+	return db.store.Write([]peers.Pair{{Key: w.key, Value: w.row}})
 }
 
 // Delete implements go-ycsb's DB.
 func (db *peerDB) Delete(ctx context.Context, table, key string) error {
-	w, err := peerWorkerOf(ctx)
+	w, err := workerOf(ctx)
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/magiconair/properties"
 	"github.com/pingcap/go-ycsb/pkg/client"
@@ -280,7 +281,7 @@ func totals(text []byte) (row SuiteRow, err error) {
 		case op == "TOTAL":
 			found = true
 			row.Ops, row.P50, row.P99, row.P999, row.Max = number("OPS"), number("50th(us)"), number("99th(us)"), number("99.9th(us)"), number("Max(us)")
-		case len(op) > len(failed) && op[len(op)-len(failed):] == failed:
+		case strings.HasSuffix(op, "_ERROR"): // operations that failed
 			row.Failed += int64(number("Count"))
 		}
 	}
@@ -289,6 +290,3 @@ func totals(text []byte) (row SuiteRow, err error) {
 	}
 	return row, err
 }
-
-// failed is the suffix of go-ycsb's names for failed operations.
-const failed = "_ERROR"

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -26,7 +27,7 @@ type line struct{ Name, Text string }
 func (h Head) lines(results []ycsb.Result) []line {
 	lines := []line{
 		{"machine", h.Machine},
-		{"records", fmt.Sprintf("%d of %d + %d bytes, read only, %d under way per thread",
+		{"records", fmt.Sprintf("%d of %d + %d bytes, read only, %d pending per thread",
 			h.Records, ycsb.KeySize, h.ValueSize, h.Depth)},
 		{"scale", fmt.Sprintf("local memory %v, log %v, Redy cache %v (%s)",
 			units.Size(h.Memory), units.Size(h.LogBytes()), units.Size(h.Cache), h.scale())},
@@ -39,23 +40,17 @@ func (h Head) lines(results []ycsb.Result) []line {
 	if len(results) > 0 && results[0].TargetRate > 0 {
 		lines = append(lines, line{"rate", fmt.Sprintf("%g reads a second are begun, latencies from when they were meant to", results[0].TargetRate)})
 	}
-	for _, r := range results {
-		if r.Device == ycsb.Redy {
-			lines = append(lines, line{"redy", fmt.Sprintf("transport %s, network %s", r.Transport, r.Net)})
-			break
-		}
+	first := func(devices ...ycsb.Device) int {
+		return slices.IndexFunc(results, func(r ycsb.Result) bool { return slices.Contains(devices, r.Device) })
 	}
-	for _, r := range results {
-		if r.Device == ycsb.SMB {
-			lines = append(lines, line{"smb", r.Net})
-			break
-		}
+	if i := first(ycsb.Redy); i >= 0 {
+		lines = append(lines, line{"redy", fmt.Sprintf("transport %s, network %s", results[i].Transport, results[i].Net)})
 	}
-	for _, r := range results {
-		if r.Device == ycsb.SSD || r.Device == ycsb.Redy {
-			lines = append(lines, line{"files", fmt.Sprintf("%s, %s", h.Dir, readsOf(r.DirectIO))})
-			break
-		}
+	if i := first(ycsb.SMB); i >= 0 {
+		lines = append(lines, line{"smb", results[i].Net})
+	}
+	if i := first(ycsb.SSD, ycsb.Redy); i >= 0 {
+		lines = append(lines, line{"files", fmt.Sprintf("%s, %s", h.Dir, readsOf(results[i].DirectIO))})
 	}
 	for _, r := range slices.Backward(results) {
 		if r.LogBytes > 0 { // a peer has no log
@@ -67,20 +62,12 @@ func (h Head) lines(results []ycsb.Result) []line {
 		}
 	}
 	if len(results) > 0 {
+		most := slices.MaxFunc(results, func(a, b ycsb.Result) int { return cmp.Compare(a.HeapBytesAfter, b.HeapBytesAfter) })
 		lines = append(lines,
 			line{"Go heap", fmt.Sprintf("%v before loading, %v at most after a run",
-				units.Size(results[len(results)-1].HeapBytesBefore), units.Size(heapAfter(results)))})
+				units.Size(results[len(results)-1].HeapBytesBefore), units.Size(most.HeapBytesAfter))})
 	}
 	return lines
-}
-
-// heapAfter returns the largest Go heap after a run.
-func heapAfter(results []ycsb.Result) uint64 {
-	var most uint64
-	for _, r := range results {
-		most = max(most, r.HeapBytesAfter)
-	}
-	return most
 }
 
 func readsOf(direct bool) string {

@@ -72,7 +72,7 @@ func TestWriteTable(t *testing.T) {
 		t.Fatal(err)
 	}
 	const want = `machine: test machine
-records: 10000000 of 8 + 8 bytes, read only, 128 under way per thread
+records: 10000000 of 8 + 8 bytes, read only, 128 pending per thread
 scale: local memory 40MiB, log 228.88MiB, Redy cache 320MiB (1 : 5.72 : 8)
 runs: 3s each after 1s of warm-up, devices in turn; 30s in all, loading included
 redy: transport shm, network 2.9us,100Gbit

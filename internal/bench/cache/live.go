@@ -75,19 +75,10 @@ func (l *Live) Switch(ctx context.Context, c redytier.Configuration) error {
 // slow until its server and the kernel have touched its memory.
 func (l *Live) Measure(ctx context.Context, size int, ops []Op, slice time.Duration, repeats int) (samples []bench.Sample, err error) {
 	config := l.Configuration()
-	var threads []thread
-	defer func() {
-		for _, t := range threads {
-			err = errors.Join(err, t.close())
-		}
-	}()
-	spec := Spec{Sizes: []int{size}, Idle: l.spec.Idle}
-	for i := range config.ClientThreads {
-		t, err := newThread(l.spec.Mode, &spec, l.cache, config, i)
-		if err != nil {
-			return nil, err
-		}
-		threads = append(threads, t)
+	threads, err := newThreads(l.spec.Mode, &Spec{Sizes: []int{size}, Idle: l.spec.Idle}, l.cache, config)
+	defer func() { err = errors.Join(err, closeAll(threads)) }()
+	if err != nil {
+		return nil, err
 	}
 	plan := bench.Plan{Cells: len(ops), Rounds: repeats, Slice: slice, Warmup: slice * time.Duration(repeats) / 4}
 	all, err := plan.Run(ctx, nil, func(ctx context.Context, i, _ int, lasts time.Duration) (bench.Sample, error) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/redykv/redykv/device"
@@ -26,14 +27,10 @@ type loop struct {
 }
 
 func newLoop(s *Spec, capacity int64, depth int, seed uint64) loop {
-	most := 0
-	for _, size := range s.Sizes {
-		most = max(most, size)
-	}
 	return loop{
 		depth: depth, capacity: capacity, poll: s.Idle == fabricbench.Poll,
 		rng: rand.NewPCG(seed, 1), meter: bench.NewMeter(depth),
-		buffers: make([]byte, depth*most), free: make([]uint64, 0, depth),
+		buffers: make([]byte, depth*slices.Max(s.Sizes)), free: make([]uint64, 0, depth),
 	}
 }
 

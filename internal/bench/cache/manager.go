@@ -35,9 +35,9 @@ type Manager struct {
 // caller closes it.
 func StartManager(ctx context.Context, servers Servers, opts manager.EmbedOptions) (_ *Manager, err error) {
 	m := &Manager{together: func() error { return nil }}
-	var theirs []int
+	var serverCPUs []int
 	if servers.Apart {
-		if theirs, m.together, err = apart(servers.Transport); err != nil {
+		if serverCPUs, m.together, err = apart(servers.Transport); err != nil {
 			return nil, err
 		}
 	}
@@ -45,7 +45,7 @@ func StartManager(ctx context.Context, servers Servers, opts manager.EmbedOption
 		opts.Allocator, err = allocator.NewInProcess(allocator.InProcessOptions{Menu: servers.Menu, Pinning: servers.Pinning, Logger: opts.Logger})
 	} else {
 		opts.Allocator, err = allocator.NewLocal(allocator.LocalOptions{
-			Command: servers.Command, Transport: servers.Transport, Menu: servers.Menu, Pinning: servers.Pinning, CPUs: theirs, Logger: opts.Logger,
+			Command: servers.Command, Transport: servers.Transport, Menu: servers.Menu, Pinning: servers.Pinning, CPUs: serverCPUs, Logger: opts.Logger,
 		})
 	}
 	if err == nil {

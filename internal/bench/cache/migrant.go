@@ -4,11 +4,12 @@ import (
 	"context"
 	"math/rand/v2"
 	"runtime"
-	"sort"
+	"slices"
 	"sync/atomic"
 	"time"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/bench"
 	"github.com/redykv/redykv/internal/machine"
 	"github.com/redykv/redykv/redytier"
 )
@@ -59,9 +60,7 @@ func (s *MigrateSpec) startLoad(c *redytier.Cache, op Op) (*migrant, error) {
 		spec: s, op: op, session: session, buffers: make([]byte, depth*s.Size), done: make([]device.Completion, depth),
 		rng: rand.NewPCG(1, 2), result: make(chan error, 1),
 	}
-	for tag := range uint64(depth) {
-		m.free = append(m.free, tag)
-	}
+	m.free = bench.AllTags(nil, depth)
 	if s.Rate > 0 {
 		now := time.Now()
 		for tag := range depth { // evenly, one after the other
@@ -172,8 +171,8 @@ func (m *migrant) drain() error {
 	return nil
 }
 
-// tell sets the row's loads in the parts of the round.
-func (m *migrant) tell(row *MigrateRow, at *course) {
+// setLoads sets the row's loads in the parts of the round.
+func (m *migrant) setLoads(row *MigrateRow, at *course) {
 	began, ended := m.ticks[0].at, m.ticks[len(m.ticks)-1].at
 	row.Before = m.over(span{began.Add(at.called.Sub(began) / 2), at.called}) // the first half warms it up
 	row.Around = m.over(span{at.called, at.from}, span{at.to, at.returned})
@@ -216,6 +215,6 @@ func (m *migrant) over(spans ...span) (l Load) {
 
 // first returns the index of the first tick not before t, or of the last one.
 func (m *migrant) first(t time.Time) *tick {
-	i := sort.Search(len(m.ticks)-1, func(i int) bool { return !m.ticks[i].at.Before(t) })
+	i, _ := slices.BinarySearchFunc(m.ticks[:len(m.ticks)-1], t, func(k tick, t time.Time) int { return k.at.Compare(t) })
 	return &m.ticks[i]
 }

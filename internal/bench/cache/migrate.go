@@ -47,7 +47,7 @@ func (s *MigrateSpec) Check() error {
 	case s.RegionSize < int64(s.Size) || s.Capacity%s.RegionSize != 0 || s.Capacity < s.RegionSize:
 		return fmt.Errorf("regions of %d bytes in a capacity of %d: want whole ones, no smaller than a request", s.RegionSize, s.Capacity)
 	case s.Depth < 1 || regions*s.Depth > redytier.MaxDepth:
-		return fmt.Errorf("%d requests under way to each of %d regions: want 1 to %d in all", s.Depth, regions, redytier.MaxDepth)
+		return fmt.Errorf("%d pending requests to each of %d regions: want 1 to %d in all", s.Depth, regions, redytier.MaxDepth)
 	case s.Moving < 0 || s.Moving > regions:
 		return fmt.Errorf("%d of %d regions move: want 0 to %d", s.Moving, regions, regions)
 	case len(s.Ops) == 0:
@@ -142,11 +142,14 @@ type Load struct {
 }
 
 // over returns the ratio of throughput; 0 if there is none.
-func (l Load) over(o Load) float64 {
-	if o.Mops == 0 {
+func (l Load) over(o Load) float64 { return ratio(l.Mops, o.Mops) }
+
+// ratio returns a over b, or 0 if b is 0.
+func ratio(a, b float64) float64 {
+	if b == 0 {
 		return 0
 	}
-	return l.Mops / o.Mops
+	return a / b
 }
 
 // Idle is a migration of an unused cache.
@@ -249,7 +252,7 @@ func (s *MigrateSpec) once(ctx context.Context, c *redytier.Cache, op Op, yard *
 	if err := load.stop(); err != nil {
 		return row, err
 	}
-	load.tell(&row, &at)
+	load.setLoads(&row, &at)
 	return row, nil
 }
 

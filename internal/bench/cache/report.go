@@ -73,10 +73,10 @@ func (r *Row) Raw() bool { return r.Path == pathFabric }
 
 // relate sets the ratios of the cache's rows to the transport's.
 func (r *Report) relate() {
-	raw := make(map[[3]any]*Row)
-	for i := range r.Rows {
-		if row := &r.Rows[i]; row.Raw() {
-			raw[[3]any{row.Op, row.Size, row.Depth}] = row
+	raw := make(map[[3]any]bench.Figures)
+	for _, row := range r.Rows {
+		if row.Raw() {
+			raw[[3]any{row.Op, row.Size, row.Depth}] = row.Figures
 		}
 	}
 	for i := range r.Rows {
@@ -84,16 +84,9 @@ func (r *Report) relate() {
 		if row.Raw() {
 			continue
 		}
-		if same := raw[[3]any{row.Op, row.Size, row.Depth}]; same != nil && same.MeanUs > 0 {
-			row.MeanOverRaw = row.MeanUs / same.MeanUs
-			row.MopsOverRaw = row.Mops / same.Mops
-		}
-		if batches := raw[[3]any{row.Op, row.Size, row.C * row.Q}]; batches != nil && batches.Mops > 0 {
-			row.MopsOverRawQ = row.Mops / batches.Mops
-		}
-		if one := raw[[3]any{row.Op, row.Size, 1}]; one != nil && one.Mops > 0 {
-			row.MopsOverRaw1 = row.Mops / one.Mops
-		}
+		at := func(depth int) bench.Figures { return raw[[3]any{row.Op, row.Size, depth}] }
+		row.MeanOverRaw, row.MopsOverRaw = ratio(row.MeanUs, at(row.Depth).MeanUs), ratio(row.Mops, at(row.Depth).Mops)
+		row.MopsOverRawQ, row.MopsOverRaw1 = ratio(row.Mops, at(row.C*row.Q).Mops), ratio(row.Mops, at(1).Mops)
 	}
 }
 

@@ -110,14 +110,10 @@ func (b *caches) open(ctx context.Context, mgr redytier.Manager, config redytier
 	}
 	var cells []cell
 	for _, mode := range s.Modes {
-		var threads []thread
-		for i := range config.ClientThreads {
-			t, err := newThread(mode, s, c, config, i)
-			if err != nil {
-				return nil, err
-			}
-			threads = append(threads, t)
-			b.threads = append(b.threads, t)
+		threads, err := newThreads(mode, s, c, config)
+		b.threads = append(b.threads, threads...)
+		if err != nil {
+			return nil, err
 		}
 		cells = append(cells, plan(s, cell{
 			path: pathRedy, mode: mode, config: config, tuning: TuningString(tuning),
@@ -138,19 +134,33 @@ func plan(s *Spec, c cell) (cells []cell) {
 	return cells
 }
 
-func newThread(mode Mode, s *Spec, c *redytier.Cache, config redytier.Configuration, i int) (thread, error) {
-	l := newLoop(s, c.Capacity(), s.inFlight(config), uint64(i))
-	if mode == Callback {
-		return newCaller(l, c), nil
+// newThreads makes the threads of a configuration. Even with an error the caller closes those
+// that it returns.
+func newThreads(mode Mode, s *Spec, c *redytier.Cache, config redytier.Configuration) (threads []thread, err error) {
+	for i := range config.ClientThreads {
+		l := newLoop(s, c.Capacity(), s.inFlight(config), uint64(i))
+		if mode == Callback {
+			threads = append(threads, newCaller(l, c))
+			continue
+		}
+		session, err := newSessionLoop(l, c)
+		if err != nil {
+			return threads, err
+		}
+		threads = append(threads, session)
 	}
-	return newSessionLoop(l, c)
+	return threads, nil
+}
+
+func closeAll(threads []thread) (err error) {
+	for _, t := range threads {
+		err = errors.Join(err, t.close())
+	}
+	return err
 }
 
 func (b *caches) close() error {
-	var err error
-	for _, t := range b.threads {
-		err = errors.Join(err, t.close())
-	}
+	err := closeAll(b.threads)
 	for _, c := range b.all {
 		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 		err = errors.Join(err, c.Delete(ctx))

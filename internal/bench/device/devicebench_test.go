@@ -50,7 +50,7 @@ func TestRun(t *testing.T) {
 				if little := r.MeanUs * r.IOPS / 1e6 / float64(r.Depth); little < 0.999 || little > 1.001 {
 					t.Errorf("mean and IOPS of %+v disagree", r)
 				}
-				seen[cell{r.Op, r.Block, r.Depth}] = true
+				seen[cell{Op: r.Op, Size: r.Block, Depth: r.Depth}] = true
 			}
 			if len(seen) != 8 {
 				t.Errorf("cells %v", seen)
@@ -146,16 +146,16 @@ func TestFioFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	f := &fio{path: path, sector: 4096}
-	if _, err := f.slice(t.Context(), cell{Read, 512, 1}, time.Millisecond); err == nil || !strings.Contains(err.Error(), "no such disk") {
+	if _, err := f.slice(t.Context(), cell{Op: Read, Size: 512, Depth: 1}, time.Millisecond); err == nil || !strings.Contains(err.Error(), "no such disk") {
 		t.Errorf("%v, want what fio said", err)
 	}
-	if n := f.block(cell{Store, 4104, 1}); n != 8192 {
+	if n := f.block(cell{Op: Store, Size: 4104, Depth: 1}); n != 8192 {
 		t.Errorf("of a record of 4104 bytes fio reads %d", n)
 	}
-	if n := f.block(cell{Read, 512, 1}); n != 4096 {
+	if n := f.block(cell{Op: Read, Size: 512, Depth: 1}); n != 4096 {
 		t.Errorf("of a disk whose sectors have 4096 bytes fio reads %d", n)
 	}
-	x := cell{Write, 4096, 3}
+	x := cell{Op: Write, Size: 4096, Depth: 3}
 	for _, out := range []string{"", "{}", `{"jobs":[]}`, `{"jobs":[{"write":{"iops":0,"total_ios":0}}]}`, `{"jobs":[{"read":{"iops":5,"total_ios":5}}]}`} {
 		if s, err := parseFio([]byte(out), x); err == nil {
 			t.Errorf("%q is %+v", out, s)

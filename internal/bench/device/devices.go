@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/redykv/redykv/device"
@@ -49,19 +50,16 @@ var kinds = []kind{
 }
 
 // Devices returns the names of the known devices.
-func Devices() []string {
-	names := make([]string, len(kinds))
-	for i, k := range kinds {
-		names[i] = k.name
+func Devices() (names []string) {
+	for _, k := range kinds {
+		names = append(names, k.name)
 	}
 	return names
 }
 
 func findDevice(name string) (kind, error) {
-	for _, k := range kinds {
-		if k.name == name {
-			return k, nil
-		}
+	if i := slices.Index(Devices(), name); i >= 0 {
+		return kinds[i], nil
 	}
 	return kind{}, fmt.Errorf("unknown device %q: want one of %s", name, strings.Join(Devices(), ", "))
 }

@@ -67,13 +67,13 @@ func (f *fio) measure(ctx context.Context, x cell, lasts time.Duration) (bench.S
 	}
 	args := []string{
 		"--name=redykv", "--filename=" + f.file, fmt.Sprintf("--size=%d", f.size), fmt.Sprintf("--bs=%d", f.block(x)),
-		fmt.Sprintf("--iodepth=%d", x.depth), "--ioengine=io_uring", "--thread",
+		fmt.Sprintf("--iodepth=%d", x.Depth), "--ioengine=io_uring", "--thread",
 		fmt.Sprintf("--runtime=%dms", max(lasts.Milliseconds(), 1)), "--time_based", "--output-format=json",
 	}
 	if f.sector > 1 {
 		args = append(args, "--direct=1")
 	}
-	if !x.op.writes() {
+	if !x.Op.writes() {
 		args = append(args, "--rw=randread", "--norandommap", "--randrepeat=0", "--readonly")
 	} else {
 		args = append(args, "--rw=write")
@@ -83,7 +83,7 @@ func (f *fio) measure(ctx context.Context, x cell, lasts time.Duration) (bench.S
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		return bench.Sample{}, fmt.Errorf("fio %s of %d bytes: %w: %s", x.op, x.block, err, strings.TrimSpace(stderr.String()))
+		return bench.Sample{}, fmt.Errorf("fio %s of %d bytes: %w: %s", x.Op, x.Size, err, strings.TrimSpace(stderr.String()))
 	}
 	return parseFio(out, x)
 }
@@ -92,10 +92,10 @@ func (f *fio) measure(ctx context.Context, x cell, lasts time.Duration) (bench.S
 // record of a store the blocks that hold it.
 func (f *fio) block(x cell) int {
 	unit := f.sector
-	if x.op == Store {
+	if x.Op == Store {
 		unit = memoryAlign
 	}
-	return (x.block + unit - 1) / unit * unit
+	return (x.Size + unit - 1) / unit * unit
 }
 
 // fioStats has the needed statistics of one direction.
@@ -120,13 +120,13 @@ func parseFio(out []byte, x cell) (bench.Sample, error) {
 		return bench.Sample{}, fmt.Errorf("fio's report has %d jobs, want 1", len(report.Jobs))
 	}
 	s := report.Jobs[0].Read
-	if x.op.writes() {
+	if x.Op.writes() {
 		s = report.Jobs[0].Write
 	}
 	if s.IOs == 0 || s.IOPS <= 0 {
 		return bench.Sample{}, errNothing
 	}
-	return bench.Sample{Operations: s.IOs, Seconds: s.Runtime / 1e3, Mops: s.IOPS / 1e6, InFlight: x.depth}, nil
+	return bench.Sample{Operations: s.IOs, Seconds: s.Runtime / 1e3, Mops: s.IOPS / 1e6, InFlight: x.Depth}, nil
 }
 
 // spread makes a file of a size with written blocks.

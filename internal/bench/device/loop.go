@@ -76,19 +76,19 @@ const (
 func (l *loop) fill(ctx context.Context, size int64) error {
 	src := device.AlignedBuffer(fillBlock, max(memoryAlign, l.Alignment()))
 	_, _ = rand.NewChaCha8([32]byte{1}).Read(src) // never fails
-	for under := 0; l.tail < size || under > 0; {
-		if l.tail < size && under < fillDepth {
+	for pending := 0; l.tail < size || pending > 0; {
+		if l.tail < size && pending < fillDepth {
 			if err := l.append(src[:min(fillBlock, size-l.tail)], 0); err != nil {
 				return err
 			}
-			under++
+			pending++
 			continue
 		}
 		n, err := l.poll(ctx)
 		if err != nil {
 			return err
 		}
-		under -= n
+		pending -= n
 	}
 	return errors.Join(l.endCut(), l.Sync())
 }
@@ -102,34 +102,34 @@ func (l *loop) Close() error {
 }
 
 func (l *loop) check(x cell) error {
-	if align := l.Alignment(); x.op.writes() && x.block%align != 0 {
-		return fmt.Errorf("write of %d bytes: the device writes multiples of %d", x.block, align)
+	if align := l.Alignment(); x.Op.writes() && x.Size%align != 0 {
+		return fmt.Errorf("write of %d bytes: the device writes multiples of %d", x.Size, align)
 	}
 	return nil
 }
 
 func (l *loop) slice(ctx context.Context, x cell, lasts time.Duration) (bench.Sample, error) {
-	l.free = bench.AllTags(l.free, x.depth)
-	if x.op.writes() {
-		block := int64(x.block) // the previous slice may have had another block size
+	l.free = bench.AllTags(l.free, x.Depth)
+	if x.Op.writes() {
+		block := int64(x.Size) // the previous slice may have had another block size
 		l.tail = (l.tail + block - 1) / block * block
 	}
-	return l.meter.Run(ctx, x.depth, lasts, func() error { return l.start(x) }, l.finish, func() int { return len(l.free) })
+	return l.meter.Run(ctx, x.Depth, lasts, func() error { return l.start(x) }, l.finish, func() int { return len(l.free) })
 }
 
 // start enqueues an operation for each free tag and rings the doorbell.
 func (l *loop) start(x cell) error {
-	blocks := uint64(l.size) / uint64(x.block)
+	blocks := uint64(l.size) / uint64(x.Size)
 	for _, tag := range l.free {
-		buf := l.mem[int(tag)*x.block:][:x.block]
+		buf := l.mem[int(tag)*x.Size:][:x.Size]
 		var err error
-		if x.op == Read {
-			err = l.q.Read(buf, int64(bench.Draw(l.rng, blocks)*uint64(x.block)), tag)
+		if x.Op == Read {
+			err = l.q.Read(buf, int64(bench.Draw(l.rng, blocks)*uint64(x.Size)), tag)
 		} else {
 			err = l.append(buf, tag)
 		}
 		if err != nil {
-			return fmt.Errorf("%s of %d bytes: %w", x.op, x.block, err)
+			return fmt.Errorf("%s of %d bytes: %w", x.Op, x.Size, err)
 		}
 		l.meter.Issued(tag)
 	}

@@ -33,7 +33,7 @@ type Row struct {
 func newRow(s *Spec, x cell, ours bench.Sample, theirs *bench.Sample, cpuUs float64) Row {
 	f := ours.Figures()
 	r := Row{
-		Device: s.Device, Op: x.op, Block: x.block, Depth: x.depth,
+		Device: s.Device, Op: x.Op, Block: x.Size, Depth: x.Depth,
 		IOPS: f.Mops * 1e6, MeanUs: f.MeanUs, P50Us: f.P50Us, P99Us: f.P99Us,
 		CPUUs: cpuUs, AllocsPerOp: f.AllocsPerOp, Operations: f.Operations, Seconds: f.Seconds,
 	}
@@ -108,12 +108,3 @@ func (r *Report) WriteTable(out io.Writer) error {
 
 // WriteJSON writes one line of JSON for each row.
 func (r *Report) WriteJSON(out io.Writer) error { return bench.WriteJSON(out, r.Rows) }
-
-// Names joins names for a help text.
-func Names() string {
-	names := make([]string, len(Ops))
-	for i, op := range Ops {
-		names[i] = string(op)
-	}
-	return strings.Join(names, ", ")
-}

@@ -11,23 +11,7 @@ import (
 	"github.com/redykv/redykv/internal/machine"
 )
 
-// cell is one combination to measure.
-type cell struct {
-	op           Op
-	block, depth int
-}
-
-// plan returns the cells of a spec.
-func plan(s *Spec) (cells []cell) {
-	for _, op := range s.Ops {
-		for _, block := range s.Blocks {
-			for _, depth := range s.Depths {
-				cells = append(cells, cell{op, block, depth})
-			}
-		}
-	}
-	return cells
-}
+type cell = bench.Cell[Op]
 
 // looper is the closed loop of one device, in one goroutine: loop or storeLoop.
 type looper interface {
@@ -70,12 +54,12 @@ func Run(ctx context.Context, spec Spec, progress bench.Progress) (_ *Report, er
 		return nil, err
 	}
 	var meters []*meter
-	for _, x := range plan(&spec) {
-		if err := b.loops[x.op].check(x); err != nil {
+	for _, x := range bench.Cells(spec.Ops, spec.Blocks, spec.Depths) {
+		if err := b.loops[x.Op].check(x); err != nil {
 			return nil, err
 		}
-		meters = append(meters, &meter{cell: x, loop: b.loops[x.op]})
-		if f := b.beside[x.op]; f != nil {
+		meters = append(meters, &meter{cell: x, loop: b.loops[x.Op]})
+		if f := b.beside[x.Op]; f != nil {
 			meters = append(meters, &meter{cell: x, fio: f})
 		}
 	}

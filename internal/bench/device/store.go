@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/redykv/redykv/internal/bench"
+	"github.com/redykv/redykv/internal/bench/record"
 	"github.com/redykv/redykv/kv"
 	"github.com/redykv/redykv/ycsb"
 )
@@ -88,11 +89,11 @@ func (l *storeLoop) leave() error {
 func (l *storeLoop) check(cell) error { return nil }
 
 func (l *storeLoop) slice(ctx context.Context, x cell, lasts time.Duration) (bench.Sample, error) {
-	if err := l.enter(x.depth); err != nil {
+	if err := l.enter(x.Depth); err != nil {
 		return bench.Sample{}, err
 	}
 	before := l.store.Metrics()
-	sample, err := l.meter.Run(ctx, x.depth, lasts, l.start, l.finish, func() int { return len(l.free) })
+	sample, err := l.meter.Run(ctx, x.Depth, lasts, l.start, l.finish, func() int { return len(l.free) })
 	if err != nil {
 		return bench.Sample{}, err
 	}
@@ -126,7 +127,7 @@ func (l *storeLoop) enter(depth int) error {
 // start submits a read with each free operation.
 func (l *storeLoop) start() error {
 	for _, op := range l.free {
-		ycsb.PutKey(op.Key, bench.Draw(l.rng, l.records))
+		record.PutKey(op.Key, bench.Draw(l.rng, l.records))
 		if err := l.session.Submit(op); err != nil {
 			return err
 		}
@@ -145,12 +146,12 @@ func (l *storeLoop) finish(ctx context.Context) error {
 		}
 	}
 	for _, op := range l.done[:n] {
-		number := ycsb.KeyNumber(op.Key)
+		number := record.KeyNumber(op.Key)
 		if op.Err != nil {
 			return fmt.Errorf("record %d: %w", number, op.Err)
 		}
-		if !ycsb.EndsMatch(op.Value, number, l.record-recordOverhead) {
-			return fmt.Errorf("record %d has another value", number)
+		if !record.EndsMatch(op.Value, number, l.record-recordOverhead) {
+			return fmt.Errorf("record %d has a wrong value", number)
 		}
 		l.meter.Completed(l.tags[op])
 		l.free = append(l.free, op)

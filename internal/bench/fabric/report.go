@@ -22,7 +22,7 @@ type Row struct {
 func row(s *Spec, c cell, sample bench.Sample) Row {
 	return Row{
 		Transport: s.Transport, Net: s.Model.String(), Idle: s.Idle,
-		Op: c.op, Size: c.size, Depth: c.depth, Figures: sample.Figures(),
+		Op: c.Op, Size: c.Size, Depth: c.Depth, Figures: sample.Figures(),
 	}
 }
 

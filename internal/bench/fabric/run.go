@@ -13,23 +13,7 @@ import (
 	"github.com/redykv/redykv/internal/machine"
 )
 
-// cell is one combination to measure.
-type cell struct {
-	op          Op
-	size, depth int
-}
-
-// plan returns the cells of a spec.
-func plan(s *Spec) (cells []cell) {
-	for _, op := range s.Ops {
-		for _, size := range s.Sizes {
-			for _, depth := range s.Depths {
-				cells = append(cells, cell{op, size, depth})
-			}
-		}
-	}
-	return cells
-}
+type cell = bench.Cell[Op]
 
 // Run carries out a spec between p and the side that serves at addr. progress may be nil.
 func Run(ctx context.Context, p fabric.Provider, addr string, spec Spec, progress bench.Progress) (*Report, error) {
@@ -41,7 +25,7 @@ func Run(ctx context.Context, p fabric.Provider, addr string, spec Spec, progres
 		return nil, err
 	}
 	report := &Report{Machine: machine.Describe(), Spec: spec, Memory: c.remote.Size}
-	cells := plan(&spec)
+	cells := bench.Cells(spec.Ops, spec.Sizes, spec.Depths)
 	for _, cell := range cells {
 		if err = c.check(cell); err != nil {
 			break
@@ -99,7 +83,7 @@ func Dial(ctx context.Context, p fabric.Provider, addr string, spec *Spec) (c *C
 	}
 	lent := c.q.PeerPrivate()
 	if len(lent) != tokenSize {
-		return c, fmt.Errorf("%s answers with %d bytes, want %d: no measurement", addr, len(lent), tokenSize)
+		return c, fmt.Errorf("%s answers with %d bytes, want %d: it is not redykv bench fabric --listen", addr, len(lent), tokenSize)
 	}
 	c.remote, err = c.q.Import(ctx, fabric.Token(lent))
 	return c, err
@@ -120,19 +104,19 @@ func (c *Client) Close() (err error) {
 
 // check returns an error if the operations do not fit into the region.
 func (c *Client) check(x cell) error {
-	need := int64(x.size)
-	if x.op == Message {
-		need *= int64(x.depth)
+	need := int64(x.Size)
+	if x.Op == Message {
+		need *= int64(x.Depth)
 	}
 	if need > c.remote.Size {
-		return fmt.Errorf("%d operations (%s) of %d bytes: the other side lends %d", x.depth, x.op, x.size, c.remote.Size)
+		return fmt.Errorf("%d operations (%s) of %d bytes: the other side lends %d", x.Depth, x.Op, x.Size, c.remote.Size)
 	}
 	return nil
 }
 
 // Slice measures an operation for that long, and then waits until none is in flight.
 func (c *Client) Slice(ctx context.Context, op Op, size, depth int, lasts time.Duration) (bench.Sample, error) {
-	x := cell{op, size, depth}
+	x := cell{Op: op, Size: size, Depth: depth}
 	if err := c.check(x); err != nil {
 		return bench.Sample{}, err
 	}
@@ -141,29 +125,29 @@ func (c *Client) Slice(ctx context.Context, op Op, size, depth int, lasts time.D
 
 // slice runs one cell for that long, and until no operation is in flight.
 func (c *Client) slice(ctx context.Context, x cell, lasts time.Duration) (bench.Sample, error) {
-	writes, _ := x.op.Writes() // a message is none
-	c.free = bench.AllTags(c.free, x.depth)
-	return c.meter.Run(ctx, x.depth, lasts, func() error { return c.start(x, uint64(writes)) },
+	writes, _ := x.Op.Writes() // a message is none
+	c.free = bench.AllTags(c.free, x.Depth)
+	return c.meter.Run(ctx, x.Depth, lasts, func() error { return c.start(x, uint64(writes)) },
 		func(ctx context.Context) error { return c.finish(ctx, x) }, func() int { return len(c.free) })
 }
 
 // start enqueues an operation for each free tag, writes out of 100 of them writes, and rings
 // the doorbell.
 func (c *Client) start(x cell, writes uint64) error {
-	places := uint64(c.remote.Size) / uint64(x.size)
+	places := uint64(c.remote.Size) / uint64(x.Size)
 	for _, tag := range c.free {
-		buf := c.local.Bytes()[int(tag)*x.size:][:x.size]
+		buf := c.local.Bytes()[int(tag)*x.Size:][:x.Size]
 		var err error
 		switch {
-		case x.op == Message:
-			err = c.q.WriteImm(buf, c.remote, int64(tag)*int64(x.size), uint32(tag), tag)
+		case x.Op == Message:
+			err = c.q.WriteImm(buf, c.remote, int64(tag)*int64(x.Size), uint32(tag), tag)
 		case writes == 100 || writes > 0 && bench.Draw(c.rng, 100) < writes:
-			err = c.q.Write(buf, c.remote, int64(bench.Draw(c.rng, places)*uint64(x.size)), tag)
+			err = c.q.Write(buf, c.remote, int64(bench.Draw(c.rng, places)*uint64(x.Size)), tag)
 		default:
-			err = c.q.Read(buf, c.remote, int64(bench.Draw(c.rng, places)*uint64(x.size)), tag)
+			err = c.q.Read(buf, c.remote, int64(bench.Draw(c.rng, places)*uint64(x.Size)), tag)
 		}
 		if err != nil {
-			return fmt.Errorf("%s of %d bytes: %w", x.op, x.size, err)
+			return fmt.Errorf("%s of %d bytes: %w", x.Op, x.Size, err)
 		}
 		c.meter.Issued(tag)
 	}
@@ -190,15 +174,15 @@ func (c *Client) finish(ctx context.Context, x cell) error {
 	for i := range c.done[:n] {
 		d := &c.done[i]
 		if d.Err != nil {
-			return fmt.Errorf("%s of %d bytes: %w", x.op, x.size, d.Err)
+			return fmt.Errorf("%s of %d bytes: %w", x.Op, x.Size, d.Err)
 		}
 		tag := d.Tag
 		if d.Op == fabric.OpRecv {
-			if tag = uint64(d.Imm); x.op != Message || tag >= uint64(x.depth) {
+			if tag = uint64(d.Imm); x.Op != Message || tag >= uint64(x.Depth) {
 				return fmt.Errorf("answer to message %d, which was not sent", tag)
 			}
 		}
-		if x.op == Message {
+		if x.Op == Message {
 			if c.halves[tag] = !c.halves[tag]; c.halves[tag] {
 				continue // its completion or its answer is missing
 			}

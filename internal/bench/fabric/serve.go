@@ -27,7 +27,7 @@ func encodeHello(answers fabric.Token, idle Idle) []byte {
 
 func decodeHello(b []byte) (answers fabric.Token, idle Idle, err error) {
 	if len(b) != helloSize {
-		return answers, "", fmt.Errorf("private data of %d bytes, want %d: no measurement", len(b), helloSize)
+		return answers, "", fmt.Errorf("private data of %d bytes, want %d: the client is not redykv bench", len(b), helloSize)
 	}
 	idle = Wait
 	if b[tokenSize] == 1 {

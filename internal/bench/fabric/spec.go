@@ -114,12 +114,3 @@ func (s *Spec) Check() error {
 	}
 	return nil
 }
-
-// Names joins names for a help text.
-func Names[T ~string](all []T) string {
-	names := make([]string, len(all))
-	for i, v := range all {
-		names[i] = string(v)
-	}
-	return strings.Join(names, ", ")
-}

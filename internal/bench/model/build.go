@@ -4,12 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"time"
 
 	"github.com/redykv/redykv/internal/bench"
 	cachebench "github.com/redykv/redykv/internal/bench/cache"
-	fabricbench "github.com/redykv/redykv/internal/bench/fabric"
 	"github.com/redykv/redykv/internal/fabric"
 	"github.com/redykv/redykv/internal/machine"
 	"github.com/redykv/redykv/manager/model"
@@ -18,21 +16,13 @@ import (
 
 // BuildSpec says what a model measures.
 type BuildSpec struct {
-	Transport   string
-	Net         string // the network in between at each distance, as redytier.Config.Net
-	Distances   []int  // in switches
-	RecordSizes []int  // bytes
-	ClientCores int    // C: most client threads
-	QueueDepth  int    // Q: most batches in flight on a connection
-	Threads     int    // most client and server threads together; 0: any number
-	// Apart says that clients and servers run on different processors of this machine.
-	// The caller arranges that with the manager.
-	Apart    bool
-	Capacity int64 // bytes of the cache that is measured
-	Idle     fabricbench.Idle
-	PerPoint time.Duration // of a configuration: its reads, writes and repeats
-	Repeats  int           // the second fastest counts: of three, the median (A22)
-	Log      *slog.Logger
+	Setup
+	Distances   []int         // in switches
+	RecordSizes []int         // bytes
+	ClientCores int           // C: most client threads
+	QueueDepth  int           // Q: most batches in flight on a connection
+	Threads     int           // most client and server threads together; 0: any number
+	PerPoint    time.Duration // of a configuration: its reads, writes and repeats
 }
 
 // Check returns an error if the spec makes no sense.
@@ -59,7 +49,7 @@ func (s *BuildSpec) Check() error {
 			return fmt.Errorf("%d cores, queue depth %d: %w", s.ClientCores, s.QueueDepth, err)
 		}
 		if n := most.BatchSize * most.QueueDepth; n > redytier.MaxDepth {
-			return fmt.Errorf("records of %d bytes: %d requests under way in a session, at most %d", size, n, redytier.MaxDepth)
+			return fmt.Errorf("records of %d bytes: %d pending requests in a session, at most %d", size, n, redytier.MaxDepth)
 		}
 	}
 	for _, m := range s.measurements() {
@@ -114,7 +104,7 @@ func Build(ctx context.Context, mgr redytier.Manager, m *model.Model, spec Build
 	}
 	was, is := m.Provenance, spec.Provenance()
 	if was.Transport != is.Transport || was.Network != is.Network || !was.Host.Same(is.Host) || was.Apart != is.Apart {
-		return fmt.Errorf("modelbench: the model is of %v: it does not go on with %v", was, is)
+		return fmt.Errorf("modelbench: the model was measured with %v, and this is %v: build a model of its own", was, is)
 	}
 	progress = bench.OrQuiet(progress)
 	var all []*model.Measurement

@@ -40,9 +40,11 @@ func embed(t *testing.T) *manager.Embedded {
 
 func buildSpec() BuildSpec {
 	return BuildSpec{
-		Transport: "mem", Net: "1:none;3:20us,100Gbit", Distances: []int{1, 3}, RecordSizes: []int{2048, 4096},
-		ClientCores: 2, QueueDepth: 2, Capacity: cachebench.MinCapacity, Idle: fabricbench.Wait,
-		PerPoint: MinRepeats * bench.MinDuration, Repeats: MinRepeats, Log: slog.New(slog.DiscardHandler),
+		Setup: Setup{
+			Transport: "mem", Net: "1:none;3:20us,100Gbit", Capacity: cachebench.MinCapacity, Idle: fabricbench.Wait,
+			Repeats: MinRepeats, Log: slog.New(slog.DiscardHandler),
+		},
+		Distances: []int{1, 3}, RecordSizes: []int{2048, 4096}, ClientCores: 2, QueueDepth: 2, PerPoint: MinRepeats * bench.MinDuration,
 	}
 }
 
@@ -78,7 +80,7 @@ func TestBuild(t *testing.T) {
 		t.Errorf("another transport goes on with it: %v", err)
 	}
 	m.Provenance.Apart = true // although this is impossible over mem
-	if err := Build(t.Context(), mgr, m, spec, nil, nil); err == nil || !strings.Contains(err.Error(), "clients and servers apart: it does not go on") {
+	if err := Build(t.Context(), mgr, m, spec, nil, nil); err == nil || !strings.Contains(err.Error(), "clients and servers apart, and this is") {
 		t.Errorf("clients and servers on the same processors go on with it: %v", err)
 	}
 	m.Provenance.Apart = false

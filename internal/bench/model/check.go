@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"math"
 	"math/rand/v2"
 	"runtime"
@@ -12,7 +11,6 @@ import (
 
 	"github.com/redykv/redykv/internal/bench"
 	cachebench "github.com/redykv/redykv/internal/bench/cache"
-	fabricbench "github.com/redykv/redykv/internal/bench/fabric"
 	"github.com/redykv/redykv/internal/fabric"
 	"github.com/redykv/redykv/internal/machine"
 	"github.com/redykv/redykv/manager/model"
@@ -21,21 +19,15 @@ import (
 
 // CheckSpec says which SLOs are drawn and how they are checked.
 type CheckSpec struct {
-	Transport  string
-	Net        string // as redytier.Config.Net
-	RecordSize int    // bytes
+	Setup          // Apart as the model was measured: see Apart; Repeats in all rounds
+	RecordSize int // bytes
 	Count      int
 	Seed       uint64
 	Margin     float64 // the manager's
-	Apart      bool    // as in BuildSpec, and as the model was measured: see Apart
-	Capacity   int64   // bytes of each cache
-	Idle       fabricbench.Idle
 	// Rounds is the number of times that a cache is made for each SLO and measured, all
 	// SLOs alternately. The fastest counts: a slowdown of seconds hits only one of them.
 	Rounds   int
 	Duration time.Duration // of reads and writes by each SLO, all rounds and repeats
-	Repeats  int           // in all rounds; of those in a round the second fastest counts
-	Log      *slog.Logger
 }
 
 // Check returns an error if the spec makes no sense.

@@ -35,8 +35,11 @@ func dreamt(t *testing.T) *model.Model {
 
 func checkSpec() CheckSpec {
 	return CheckSpec{
-		Transport: "mem", Net: "none", RecordSize: 2048, Count: 6, Seed: 1, Margin: 0.1, Capacity: cachebench.MinCapacity,
-		Idle: fabricbench.Wait, Rounds: 2, Duration: 2 * MinRepeats * bench.MinDuration, Repeats: 2 * MinRepeats, Log: slog.New(slog.DiscardHandler),
+		Setup: Setup{
+			Transport: "mem", Net: "none", Capacity: cachebench.MinCapacity, Idle: fabricbench.Wait,
+			Repeats: 2 * MinRepeats, Log: slog.New(slog.DiscardHandler),
+		},
+		RecordSize: 2048, Count: 6, Seed: 1, Margin: 0.1, Rounds: 2, Duration: 2 * MinRepeats * bench.MinDuration,
 	}
 }
 

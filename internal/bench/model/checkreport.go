@@ -31,58 +31,30 @@ type Verdict struct {
 }
 
 // Verdict returns the verdict of a report.
-func (r *CheckReport) Verdict() Verdict {
-	var v Verdict
-	var latency, mops []float64
+func (r *CheckReport) Verdict() (v Verdict) {
 	for _, row := range r.Rows {
-		l, t := row.MeasuredLatencyUs <= row.SLOLatencyUs, row.MeasuredMops >= MinMopsOfSLO*row.SLOMops
-		for _, kept := range []struct {
-			is    bool
-			count *int
-		}{{l, &v.Latency}, {t, &v.Mops}, {l && t, &v.Both}} {
-			if kept.is {
-				*kept.count++
-			}
+		latency, mops := row.MeasuredLatencyUs <= row.SLOLatencyUs, row.MeasuredMops >= MinMopsOfSLO*row.SLOMops
+		if latency {
+			v.Latency++
 		}
-		latency = append(latency, math.Abs(row.MeasuredLatencyUs/row.PredictedLatencyUs-1))
-		mops = append(mops, math.Abs(row.MeasuredMops/row.PredictedMops-1))
+		if mops {
+			v.Mops++
+		}
+		if latency && mops {
+			v.Both++
+		}
 	}
-	v.LatencyMiss, v.MopsMiss = bench.Quantile(latency, 0.5), bench.Quantile(mops, 0.5)
+	v.LatencyMiss = bench.Quantile(r.all(func(r *CheckRow) float64 { return math.Abs(r.MeasuredLatencyUs/r.PredictedLatencyUs - 1) }), 0.5)
+	v.MopsMiss = bench.Quantile(r.all(func(r *CheckRow) float64 { return math.Abs(r.MeasuredMops/r.PredictedMops - 1) }), 0.5)
 	return v
 }
 
-// cdfRow is a line of figures 13 and 14.
-type cdfRow struct {
-	part          float64
-	latency, mops [3]float64 // SLO, predicted, measured
-}
-
-// cdf returns the distributions of figures 13 and 14.
-func (r *CheckReport) cdf() []cdfRow {
-	of := func(value func(*CheckRow) float64) []float64 {
-		var all []float64
-		for i := range r.Rows {
-			all = append(all, value(&r.Rows[i]))
-		}
-		return all
+// all returns a number of each row.
+func (r *CheckReport) all(of func(*CheckRow) float64) (numbers []float64) {
+	for i := range r.Rows {
+		numbers = append(numbers, of(&r.Rows[i]))
 	}
-	columns := [][]float64{
-		of(func(r *CheckRow) float64 { return r.SLOLatencyUs }),
-		of(func(r *CheckRow) float64 { return r.PredictedLatencyUs }),
-		of(func(r *CheckRow) float64 { return r.MeasuredLatencyUs }),
-		of(func(r *CheckRow) float64 { return r.SLOMops }),
-		of(func(r *CheckRow) float64 { return r.PredictedMops }),
-		of(func(r *CheckRow) float64 { return r.MeasuredMops }),
-	}
-	var rows []cdfRow
-	for _, part := range []float64{0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95} {
-		row := cdfRow{part: part}
-		for i := range 3 {
-			row.latency[i], row.mops[i] = bench.Quantile(columns[i], part), bench.Quantile(columns[i+3], part)
-		}
-		rows = append(rows, row)
-	}
-	return rows
+	return numbers
 }
 
 // WriteTable prints the report for people.
@@ -97,15 +69,22 @@ func (r *CheckReport) WriteTable(out io.Writer) error {
 	fmt.Fprintf(out, "%d SLOs (seed %d; %d others were drawn that no configuration meets), margin %g; %v of measurements each, in %d rounds\n\n",
 		len(r.Rows), s.Seed, r.Impossible, s.Margin, s.Duration, s.Rounds)
 	fmt.Fprint(out, "distributions, as in figures 13 and 14: that part of all is not above it\n")
-	var columns []bench.Column[cdfRow]
-	columns = append(columns, bench.Column[cdfRow]{Name: "part", Text: func(r *cdfRow) string { return fmt.Sprintf("%g %%", 100*r.part) }})
-	for i, name := range []string{"SLO", "predicted", "measured"} {
-		columns = append(columns, bench.Column[cdfRow]{Name: name + " us", Text: func(r *cdfRow) string { return fmt.Sprintf("%.4g", r.latency[i]) }})
+	columns := []bench.Column[float64]{{Name: "part", Text: func(part *float64) string { return fmt.Sprintf("%g %%", 100**part) }}}
+	for _, c := range []struct {
+		name string
+		of   func(*CheckRow) float64
+	}{
+		{"SLO us", func(r *CheckRow) float64 { return r.SLOLatencyUs }},
+		{"predicted us", func(r *CheckRow) float64 { return r.PredictedLatencyUs }},
+		{"measured us", func(r *CheckRow) float64 { return r.MeasuredLatencyUs }},
+		{"SLO Mop/s", func(r *CheckRow) float64 { return r.SLOMops }},
+		{"predicted Mop/s", func(r *CheckRow) float64 { return r.PredictedMops }},
+		{"measured Mop/s", func(r *CheckRow) float64 { return r.MeasuredMops }},
+	} {
+		numbers := r.all(c.of)
+		columns = append(columns, bench.Format(c.name, "%.4g", func(part *float64) float64 { return bench.Quantile(numbers, *part) }))
 	}
-	for i, name := range []string{"SLO", "predicted", "measured"} {
-		columns = append(columns, bench.Column[cdfRow]{Name: name + " Mop/s", Text: func(r *cdfRow) string { return fmt.Sprintf("%.4g", r.mops[i]) }})
-	}
-	if err := bench.WriteTable(out, columns, r.cdf()); err != nil {
+	if err := bench.WriteTable(out, columns, []float64{0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95}); err != nil {
 		return err
 	}
 	v := r.Verdict()
@@ -113,20 +92,14 @@ func (r *CheckReport) WriteTable(out io.Writer) error {
 	fmt.Fprintf(out, "\nlatency within the SLO: %d of %d; throughput of at least %g of it: %d of %d; both: %d of %d\n",
 		v.Latency, n, MinMopsOfSLO, v.Mops, n, v.Both, n)
 	fmt.Fprintf(out, "median error of the prediction: latency %.1f %%, throughput %.1f %%\n", 100*v.LatencyMiss, 100*v.MopsMiss)
-	var clients, servers, leaves, took float64
-	var search []float64
-	for _, row := range r.Rows {
-		clients += float64(row.C)
-		servers += float64(row.S)
-		leaves += float64(row.Leaves)
-		took += row.SearchUs
-		search = append(search, row.SearchUs)
-	}
-	mean := func(sum float64) float64 { return sum / float64(n) }
-	fmt.Fprintf(out, "client cores: %.1f on average (the paper's testbed: %g); server cores: %.1f (%g)\n", mean(clients), paperClientCores, mean(servers), paperServerCores)
+	mean := func(of func(*CheckRow) float64) float64 { return bench.Mean(r.all(of)) }
+	fmt.Fprintf(out, "client cores: %.1f on average (the paper's testbed: %g); server cores: %.1f (%g)\n",
+		mean(func(r *CheckRow) float64 { return float64(r.C) }), paperClientCores, mean(func(r *CheckRow) float64 { return float64(r.S) }), paperServerCores)
+	search := r.all(func(r *CheckRow) float64 { return r.SearchUs })
 	fmt.Fprintf(out, "search: %.0f us on average (the paper: %.0f us on 3 million configurations), median %.0f us, %.0f to %.0f us\n",
-		mean(took), paperSearchUs, bench.Quantile(search, 0.5), slices.Min(search), slices.Max(search))
-	_, err := fmt.Fprintf(out, "looked at on average: %.2g %% of %d configurations (the paper: %g %%)\n", 100*mean(leaves)/float64(r.Leaves), r.Leaves, 100*paperLeaves)
+		bench.Mean(search), paperSearchUs, bench.Quantile(search, 0.5), slices.Min(search), slices.Max(search))
+	leaves := mean(func(r *CheckRow) float64 { return float64(r.Leaves) })
+	_, err := fmt.Fprintf(out, "looked at on average: %.2g %% of %d configurations (the paper: %g %%)\n", 100*leaves/float64(r.Leaves), r.Leaves, 100*paperLeaves)
 	return err
 }
 

@@ -13,24 +13,32 @@ import (
 	"github.com/redykv/redykv/manager/model"
 )
 
-// measuring says how builds and checks measure a cache.
-type measuring struct {
-	transport string
-	net       string
-	capacity  int64 // bytes
-	idle      fabricbench.Idle
-	duration  time.Duration // of reads, writes and all repeats, in one round
-	repeats   int
-	log       *slog.Logger
+// Setup is what builds and checks have in common: the caches that they measure.
+type Setup struct {
+	Transport string
+	Net       string // the network in between at each distance, as redytier.Config.Net
+	// Apart says that clients and servers run on different processors of this machine.
+	// The caller arranges that with the manager.
+	Apart    bool
+	Capacity int64 // bytes of each cache
+	Idle     fabricbench.Idle
+	Repeats  int // the second fastest counts: of three, the median (A22)
+	Log      *slog.Logger
 }
 
-func (s *BuildSpec) measuring() measuring {
-	return measuring{s.Transport, s.Net, s.Capacity, s.Idle, s.PerPoint, s.Repeats, s.Log}
+// measuring is one round of measuring a cache.
+type measuring struct {
+	Setup
+	duration time.Duration // of reads, writes and all repeats
 }
+
+func (s *BuildSpec) measuring() measuring { return measuring{s.Setup, s.PerPoint} }
 
 func (s *CheckSpec) measuring() measuring {
 	rounds := max(1, s.Rounds)
-	return measuring{s.Transport, s.Net, s.Capacity, s.Idle, s.Duration / time.Duration(rounds), s.Repeats / rounds, s.Log}
+	m := measuring{s.Setup, s.Duration / time.Duration(rounds)}
+	m.Repeats /= rounds
+	return m
 }
 
 // DefaultRepeats is the default number of measurements of a configuration. They are short,
@@ -42,16 +50,16 @@ const MinRepeats = 3
 
 // check returns an error if the spec makes no sense.
 func (m measuring) check() error {
-	least := time.Duration(m.repeats) * bench.MinDuration
+	least := time.Duration(m.Repeats) * bench.MinDuration
 	switch {
-	case m.capacity < cachebench.MinCapacity:
-		return fmt.Errorf("capacity of %d bytes: want at least %d", m.capacity, cachebench.MinCapacity)
-	case m.repeats < MinRepeats:
-		return fmt.Errorf("%d repeats: want at least %d", m.repeats, MinRepeats)
+	case m.Capacity < cachebench.MinCapacity:
+		return fmt.Errorf("capacity of %d bytes: want at least %d", m.Capacity, cachebench.MinCapacity)
+	case m.Repeats < MinRepeats:
+		return fmt.Errorf("%d repeats: want at least %d", m.Repeats, MinRepeats)
 	case m.duration < least:
 		return fmt.Errorf("a duration of %v for each of them: want at least %v", m.duration, least)
 	}
-	_, err := fabric.ParseNetwork(m.net)
+	_, err := fabric.ParseNetwork(m.Net)
 	return err
 }
 
@@ -66,7 +74,7 @@ func checkRecord(size int) error {
 // live describes a cache behind a network, without configuration or SLO.
 func (m measuring) live(net string) cachebench.LiveSpec {
 	return cachebench.LiveSpec{
-		Transport: m.transport, Net: net, Capacity: m.capacity, Mode: cachebench.Session, Idle: m.idle, Log: m.log,
+		Transport: m.Transport, Net: net, Capacity: m.Capacity, Mode: cachebench.Session, Idle: m.Idle, Log: m.Log,
 	}
 }
 
@@ -75,7 +83,7 @@ var ops = []cachebench.Op{cachebench.Read, cachebench.Write}
 
 // measure measures reads and writes in the present configuration.
 func (m measuring) measure(ctx context.Context, l *cachebench.Live, recordSize int) (read, write model.Performance, err error) {
-	samples, err := l.Measure(ctx, recordSize, ops, m.duration/time.Duration(m.repeats*len(ops)), m.repeats)
+	samples, err := l.Measure(ctx, recordSize, ops, m.duration/time.Duration(m.Repeats*len(ops)), m.Repeats)
 	if err != nil {
 		return read, write, err
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 
+	"github.com/redykv/redykv/internal/bench/record"
 	"github.com/redykv/redykv/kv"
 	"github.com/redykv/redykv/ycsb"
 )
@@ -39,7 +40,7 @@ func (k kinds) next(coins *uint64) kv.OpKind {
 // set prepares op for record n. It is small enough to be inlined.
 func (w *worker) set(op *kv.Op, kind kv.OpKind, n uint32) {
 	op.Kind = kind
-	ycsb.PutKey(op.Key, uint64(n))
+	record.PutKey(op.Key, uint64(n))
 	if kind == kv.OpUpsert {
 		w.fill(op, n)
 	}
@@ -51,27 +52,27 @@ func (w *worker) set(op *kv.Op, kind kv.OpKind, n uint32) {
 //go:noinline
 func (w *worker) fill(op *kv.Op, n uint32) {
 	op.Value = op.Value[:w.valueSize]
-	ycsb.StampEnds(op.Value, uint64(n))
+	record.StampEnds(op.Value, uint64(n))
 }
 
 // plausible reports whether a completed operation is certainly correct; otherwise verify
 // checks it in full. It is small enough to be inlined.
 func plausible(op *kv.Op) bool {
-	return op.Err == nil && (op.Kind != kv.OpRead || ownWord(op.Value, ycsb.KeyNumber(op.Key)))
+	return op.Err == nil && (op.Kind != kv.OpRead || ownWord(op.Value, record.KeyNumber(op.Key)))
 }
 
 // ownWord reports whether value is the one-word value of record n.
 func ownWord(value []byte, n uint64) bool {
-	return len(value) == 8 && binary.LittleEndian.Uint64(value) == ycsb.ValueWord(n, 0)
+	return len(value) == 8 && binary.LittleEndian.Uint64(value) == record.Word(n, 0)
 }
 
 // verify returns an error if a completed operation is wrong.
 func (w *worker) verify(op *kv.Op) error {
 	if op.Err != nil {
-		return fmt.Errorf("storebench: record %d: %w", ycsb.KeyNumber(op.Key), op.Err)
+		return fmt.Errorf("storebench: record %d: %w", record.KeyNumber(op.Key), op.Err)
 	}
 	if op.Kind == kv.OpRead {
-		return w.check(op.Value, ycsb.KeyNumber(op.Key))
+		return w.check(op.Value, record.KeyNumber(op.Key))
 	}
 	return nil
 }
@@ -86,10 +87,10 @@ func (w *worker) explain(value []byte, n uint64, err error) error {
 
 // check returns an error if the ends of value are not those of record n's.
 func (w *worker) check(value []byte, n uint64) error {
-	if ycsb.EndsMatch(value, n, w.valueSize) {
+	if record.EndsMatch(value, n, w.valueSize) {
 		return nil
 	}
-	return fmt.Errorf("storebench: record %d has a value of %d bytes that is not its own", n, len(value))
+	return fmt.Errorf("storebench: record %d has a wrong value, of %d bytes", n, len(value))
 }
 
 // plain makes one call per number. Each kind has a separate loop: the fewer instructions lie
@@ -113,7 +114,7 @@ func (w *worker) plainReads(numbers []uint32) error {
 	}
 	session, key, buffer := w.session, (*[ycsb.KeySize]byte)(w.key), w.value[:0]
 	for _, n := range numbers {
-		ycsb.PutKey(key[:], uint64(n))
+		record.PutKey(key[:], uint64(n))
 		value, err := session.Read(key[:], buffer)
 		if err = w.explain(value, uint64(n), err); err != nil {
 			return err
@@ -126,7 +127,7 @@ func (w *worker) plainReads(numbers []uint32) error {
 func (w *worker) plainWordReads(numbers []uint32) error {
 	session, key, buffer := w.session, (*[ycsb.KeySize]byte)(w.key), (*[8]byte)(w.value)
 	for _, n := range numbers {
-		ycsb.PutKey(key[:], uint64(n))
+		record.PutKey(key[:], uint64(n))
 		value, err := session.Read(key[:], buffer[:0])
 		if err != nil || !ownWord(value, uint64(n)) {
 			if err = w.explain(value, uint64(n), err); err != nil {
@@ -140,8 +141,8 @@ func (w *worker) plainWordReads(numbers []uint32) error {
 func (w *worker) plainUpserts(numbers []uint32) error {
 	session, key, value := w.session, (*[ycsb.KeySize]byte)(w.key), w.value
 	for _, n := range numbers {
-		ycsb.PutKey(key[:], uint64(n))
-		ycsb.StampEnds(value, uint64(n))
+		record.PutKey(key[:], uint64(n))
+		record.StampEnds(value, uint64(n))
 		if err := session.Upsert(key[:], value); err != nil {
 			return w.explain(nil, uint64(n), err)
 		}
@@ -155,7 +156,7 @@ func (w *worker) plainRMWs(numbers []uint32) error {
 	}
 	session, key, modify := w.session, (*[ycsb.KeySize]byte)(w.key), w.rmw.Modify
 	for _, n := range numbers {
-		ycsb.PutKey(key[:], uint64(n))
+		record.PutKey(key[:], uint64(n))
 		if err := session.RMW(key[:], modify); err != nil {
 			return w.explain(nil, uint64(n), err)
 		}
@@ -167,7 +168,7 @@ func (w *worker) plainRMWs(numbers []uint32) error {
 func (w *worker) plainWordRMWs(numbers []uint32) error {
 	session, key, modify := w.session, (*[ycsb.KeySize]byte)(w.key), w.rmwWord
 	for _, n := range numbers {
-		ycsb.PutKey(key[:], uint64(n))
+		record.PutKey(key[:], uint64(n))
 		if err := session.RMWWord(key[:], modify); err != nil {
 			return w.explain(nil, uint64(n), err)
 		}
@@ -178,9 +179,9 @@ func (w *worker) plainWordRMWs(numbers []uint32) error {
 func (w *worker) plainMix(k kinds, numbers []uint32) error {
 	session, key, value, coins := w.session, (*[ycsb.KeySize]byte)(w.key), w.value, w.coins.Uint64()
 	for _, n := range numbers {
-		ycsb.PutKey(key[:], uint64(n))
+		record.PutKey(key[:], uint64(n))
 		if k.next(&coins) == kv.OpUpsert {
-			ycsb.StampEnds(value, uint64(n))
+			record.StampEnds(value, uint64(n))
 			if err := session.Upsert(key[:], value); err != nil {
 				return w.explain(nil, uint64(n), err)
 			}

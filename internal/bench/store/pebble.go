@@ -10,6 +10,7 @@ import (
 
 	"github.com/redykv/redykv/internal/bench"
 	"github.com/redykv/redykv/internal/bench/peers"
+	"github.com/redykv/redykv/internal/bench/record"
 	"github.com/redykv/redykv/internal/units"
 	"github.com/redykv/redykv/ycsb"
 )
@@ -51,8 +52,8 @@ func (p *pebblePeer) load(ctx context.Context, s *Spec, progress bench.Progress)
 		batch := p.db.NewBatch()
 		from := n
 		for ; n < min(from+batchSize, s.Records); n++ {
-			ycsb.PutKey(key, uint64(n))
-			ycsb.FillValue(value, uint64(n))
+			record.PutKey(key, uint64(n))
+			record.FillValue(value, uint64(n))
 			if err := batch.Set(key, value, nil); err != nil {
 				return err
 			}
@@ -73,11 +74,11 @@ func (p *pebblePeer) run(w *worker, k kinds, numbers []uint32) error {
 	coins := w.coins.Uint64()
 	for _, n := range numbers {
 		var err error
-		ycsb.PutKey(w.key, uint64(n))
+		record.PutKey(w.key, uint64(n))
 		if k.next(&coins) == 0 {
 			err = p.read(w, n)
 		} else {
-			ycsb.StampEnds(w.value, uint64(n))
+			record.StampEnds(w.value, uint64(n))
 			err = p.db.Set(w.key, w.value, pebble.NoSync)
 		}
 		if err != nil {

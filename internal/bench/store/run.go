@@ -64,7 +64,7 @@ func Run(ctx context.Context, spec Spec, progress bench.Progress) (report *Repor
 		report.Peer = peer.describe(&spec)
 	}
 	defer func() { err = errors.Join(err, b.close()) }()
-	if err := b.hire(ctx, words, progress); err != nil {
+	if err := b.makeWorkers(ctx, words, progress); err != nil {
 		return nil, err
 	}
 	cells, limits := plan(&spec, peer)
@@ -78,8 +78,8 @@ func Run(ctx context.Context, spec Spec, progress bench.Progress) (report *Repor
 	return report, nil
 }
 
-// hire makes the workers: as many as the largest number of threads.
-func (b *run) hire(ctx context.Context, words []uint64, progress bench.Progress) error {
+// makeWorkers makes as many workers as the largest number of threads.
+func (b *run) makeWorkers(ctx context.Context, words []uint64, progress bench.Progress) error {
 	b.workers = make([]*worker, slices.Max(b.spec.Threads))
 	progress.Begin("draw numbers", int64(len(b.workers)))
 	defer progress.End()

@@ -238,7 +238,7 @@ func TestCheck(t *testing.T) {
 		"no threads to measure":       func(s *Spec) { s.Threads = nil },
 		"threads: the same is given":  func(s *Spec) { s.Threads = []int{2, 2} },
 		"unknown peer":                func(s *Spec) { s.Peer = "bbolt" },
-		"peer pebble is compared":     func(s *Spec) { s.Peer, s.Ops = PeerPebble, []Op{RMW} },
+		"peer pebble needs":           func(s *Spec) { s.Peer, s.Ops = PeerPebble, []Op{RMW} },
 		"no distributions to measure": func(s *Spec) { s.Distributions = nil },
 	} {
 		spec := tiny()

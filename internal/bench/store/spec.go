@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -38,14 +39,6 @@ const (
 
 // Modes lists all of them.
 var Modes = []Mode{Plain, Batch, Async}
-
-// Parse returns the known value of that name.
-func Parse[T ~string](what, name string, known []T) (T, error) {
-	if i := slices.Index(known, T(name)); i >= 0 {
-		return known[i], nil
-	}
-	return "", fmt.Errorf("unknown %s %q: want one of %v", what, name, known)
-}
 
 // Bounds of a Spec.
 const (
@@ -104,7 +97,7 @@ func (s *Spec) Check() error {
 		return fmt.Errorf("unknown peer %q: want %s", s.Peer, PeerPebble)
 	}
 	if s.Peer != "" && (s.Cold || len(s.peerOps()) == 0 || !slices.Contains(s.Distributions, ycsb.Uniform)) {
-		return fmt.Errorf("peer %s is compared under uniform reads and mixes in memory: none is to be measured", s.Peer)
+		return fmt.Errorf("peer %s needs plain uniform reads or mixes of a store in memory: select some", s.Peer)
 	}
 	for _, n := range s.Threads {
 		if n < 1 || n > MaxThreads {
@@ -141,12 +134,8 @@ func (s *Spec) peerOps() (ops []Op) {
 	return ops
 }
 
-func distinct[T comparable](all []T) int {
-	seen := make(map[T]struct{})
-	for _, v := range all {
-		seen[v] = struct{}{}
-	}
-	return len(seen)
+func distinct[T cmp.Ordered](all []T) int {
+	return len(slices.Compact(slices.Sorted(slices.Values(all))))
 }
 
 // recordBytes is the space of one record in the log.
@@ -165,11 +154,7 @@ func (s *Spec) logBytes() int64 { return s.Records * s.recordBytes() }
 func (s *Spec) memory() float64 {
 	const index = 26 // bytes for each record, at most
 	store := float64(s.Records) * float64(s.recordBytes()+index)
-	threads := 0
-	for _, n := range s.Threads {
-		threads = max(threads, n)
-	}
-	total := 2*store + float64(4*sequenceLength(s.Records)*threads*len(s.Distributions))
+	total := 2*store + float64(4*sequenceLength(s.Records)*slices.Max(s.Threads)*len(s.Distributions))
 	if s.Cold {
 		total += store / coldFactor
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/internal/bench"
+	"github.com/redykv/redykv/internal/bench/record"
 	"github.com/redykv/redykv/internal/mem"
 	"github.com/redykv/redykv/kv"
 	"github.com/redykv/redykv/ycsb"
@@ -53,13 +54,11 @@ func openStore(ctx context.Context, s *Spec, progress bench.Progress) (*kv.Store
 	if err != nil {
 		return nil, errors.Join(err, opts.Device.Close())
 	}
-	shape := ycsb.Shape{Records: s.Records, ValueSize: s.ValueSize, Memory: opts.Memory, Depth: 1}
-	load := ycsb.Fill
-	if s.Cold {
-		load = ycsb.Load // pages being written would be read from memory
-	}
 	progress.Begin("load", s.Records)
-	err = load(ctx, store, shape, runtime.GOMAXPROCS(0), progress)
+	err = record.Load(ctx, store, s.Records, s.ValueSize, runtime.GOMAXPROCS(0), progress)
+	if err == nil && s.Cold {
+		err = store.Commit(ctx) // pages being written would be read from memory
+	}
 	progress.End()
 	if err == nil {
 		err = inPlace(store, s)

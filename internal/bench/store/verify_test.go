@@ -7,6 +7,7 @@ import (
 
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/internal/bench"
+	"github.com/redykv/redykv/internal/bench/record"
 	"github.com/redykv/redykv/kv"
 	"github.com/redykv/redykv/ycsb"
 )
@@ -16,7 +17,7 @@ func TestWrongAnswersAreFound(t *testing.T) {
 	for _, size := range []int{8, 100} {
 		for _, mode := range Modes {
 			for want, spoil := range map[string]func(*kv.Session, []byte, []byte) error{
-				"not its own":          func(s *kv.Session, key, value []byte) error { return s.Upsert(key, value) },
+				"wrong value":          func(s *kv.Session, key, value []byte) error { return s.Upsert(key, value) },
 				kv.ErrNotFound.Error(): func(s *kv.Session, key, _ []byte) error { return s.Delete(key) },
 			} {
 				spec := tiny()
@@ -37,8 +38,8 @@ func TestWrongAnswersAreFound(t *testing.T) {
 				key, value := make([]byte, ycsb.KeySize), make([]byte, size)
 				next := *w.numbers[c.distribution]
 				n := uint64(next.take(spec.Depth)[spec.Depth/2])
-				ycsb.PutKey(key, n)
-				ycsb.FillValue(value, n+1)
+				record.PutKey(key, n)
+				record.FillValue(value, n+1)
 				if err := spoil(w.session, key, value); err != nil {
 					t.Fatal(err)
 				}
@@ -66,8 +67,7 @@ func TestOutgrownMemoryIsFound(t *testing.T) {
 	if err := inPlace(store, &spec); err != nil {
 		t.Errorf("an empty store: %v", err)
 	}
-	shape := ycsb.Shape{Records: spec.Records, ValueSize: spec.ValueSize, Memory: 1, Depth: 1}
-	if err := ycsb.Fill(t.Context(), store, shape, 1, nil); err != nil {
+	if err := record.Load(t.Context(), store, spec.Records, spec.ValueSize, 1, nil); err != nil {
 		t.Fatal(err)
 	}
 	if err := inPlace(store, &spec); err == nil || !strings.Contains(err.Error(), "has outgrown its memory") {

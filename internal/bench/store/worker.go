@@ -73,9 +73,13 @@ func drawSequences(s *Spec, i int) (map[ycsb.Distribution]*sequence, error) {
 		if all[d] != nil {
 			continue // the yardsticks' is also the cells'
 		}
-		numbers, err := d.Sequence(sequenceLength(s.Records), s.Records, int64(i)+1)
+		generator, err := d.Generator(s.Records, int64(i)+1)
 		if err != nil {
 			return nil, fmt.Errorf("storebench: %w", err)
+		}
+		numbers := make([]uint32, sequenceLength(s.Records))
+		for j := range numbers {
+			numbers[j] = generator.Next()
 		}
 		all[d] = &sequence{numbers: numbers}
 	}

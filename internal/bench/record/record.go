@@ -1,4 +1,6 @@
-package ycsb
+// Package record has the records that packages ycsb and store measure: their keys, and values
+// that show which record they belong to.
+package record
 
 import (
 	"encoding/binary"
@@ -8,9 +10,6 @@ import (
 
 // KeySize is the size of every key in bytes: the record's number, little-endian.
 const KeySize = 8
-
-// recordHeader is what the store adds to a record of fixed size.
-const recordHeader = 8
 
 // PutKey writes the key of record n into key[:KeySize].
 //
@@ -24,10 +23,10 @@ func PutKey(key []byte, n uint64) {
 // KeyNumber returns the record number of a key.
 func KeyNumber(key []byte) uint64 { return binary.LittleEndian.Uint64(key) }
 
-// ValueWord returns the i-th 8-byte word of the value of record n. It depends on both, so that
+// Word returns the i-th 8-byte word of the value of record n. It depends on both, so that
 // a value of another record, or one mixed from two positions, is detected. No word of record 0
 // is zero, as unwritten memory would be.
-func ValueWord(n uint64, i int) uint64 {
+func Word(n uint64, i int) uint64 {
 	const odd, step = 0x9e3779b97f4a7c15, 0xbf58476d1ce4e5b9
 	return (n+1)*odd + uint64(i)*step
 }
@@ -36,59 +35,48 @@ func ValueWord(n uint64, i int) uint64 {
 func FillValue(value []byte, n uint64) {
 	i := 0
 	for ; len(value) >= 8; i++ {
-		binary.LittleEndian.PutUint64(value, ValueWord(n, i))
+		binary.LittleEndian.PutUint64(value, Word(n, i))
 		value = value[8:]
 	}
 	var last [8]byte
-	binary.LittleEndian.PutUint64(last[:], ValueWord(n, i))
+	binary.LittleEndian.PutUint64(last[:], Word(n, i))
 	copy(value, last[:])
 }
 
 // StampEnds writes the first and the last word of record n's value into value, which has 8
 // bytes or more. [EndsMatch] checks only these, and this costs less than FillValue.
 func StampEnds(value []byte, n uint64) {
-	binary.LittleEndian.PutUint64(value, ValueWord(n, 0))
+	binary.LittleEndian.PutUint64(value, Word(n, 0))
 	if last := len(value)/8 - 1; last > 0 {
-		binary.LittleEndian.PutUint64(value[8*last:], ValueWord(n, last))
+		binary.LittleEndian.PutUint64(value[8*last:], Word(n, last))
 	}
 }
 
 // EndsMatch reports whether value has size bytes and begins and ends as the value of record n
-// does. It is cheap enough for every read; [checkValue] compares the whole value.
+// does. It is cheap enough for every read; [CheckValue] compares the whole value.
 func EndsMatch(value []byte, n uint64, size int) bool {
 	if len(value) != size || size < 8 {
-		return checkValue(value, n, size) == nil
+		return CheckValue(value, n, size) == nil
 	}
 	last := size/8 - 1
-	return binary.LittleEndian.Uint64(value) == ValueWord(n, 0) &&
-		binary.LittleEndian.Uint64(value[8*last:]) == ValueWord(n, last)
+	return binary.LittleEndian.Uint64(value) == Word(n, 0) &&
+		binary.LittleEndian.Uint64(value[8*last:]) == Word(n, last)
 }
 
-// checkValue compares value with the value of record n, of size bytes. The error has the
+// CheckValue compares value with the value of record n, of size bytes. The error has the
 // position of the first difference.
-func checkValue(value []byte, n uint64, size int) error {
+func CheckValue(value []byte, n uint64, size int) error {
 	if len(value) != size {
 		return fmt.Errorf("record %d: value of %d bytes, want %d", n, len(value), size)
 	}
 	var word [8]byte
 	for i := 0; i < size; i++ {
 		if i%8 == 0 {
-			binary.LittleEndian.PutUint64(word[:], ValueWord(n, i/8))
+			binary.LittleEndian.PutUint64(word[:], Word(n, i/8))
 		}
 		if value[i] != word[i%8] {
 			return fmt.Errorf("record %d: byte %d of the value is %#02x, want %#02x", n, i, value[i], word[i%8])
 		}
 	}
 	return nil
-}
-
-// LogBytes returns the space that records take in the log: key, value and header,
-// rounded up to 8 bytes.
-func LogBytes(records int64, valueSize int) int64 {
-	return records * RecordBytes(valueSize)
-}
-
-// RecordBytes returns the space that one record takes in the log.
-func RecordBytes(valueSize int) int64 {
-	return (recordHeader + KeySize + int64(valueSize) + 7) &^ 7
 }

@@ -1,43 +1,32 @@
-package ycsb
+package record
 
 import (
+	"math"
 	"testing"
 
 	"pgregory.net/rapid"
 )
-
-func TestLogBytes(t *testing.T) {
-	for _, tc := range []struct {
-		records int64
-		size    int
-		want    int64
-	}{{1, 8, 24}, {10_000_000, 8, 240_000_000}, {1, 1, 24}, {1, 9, 32}, {3, 1024, 3 * 1040}} {
-		if got := LogBytes(tc.records, tc.size); got != tc.want {
-			t.Errorf("LogBytes(%d, %d) = %d, want %d", tc.records, tc.size, got, tc.want)
-		}
-	}
-}
 
 // TestValuesAreTold checks that a value of another record, or with a changed byte, is
 // detected.
 func TestValuesAreTold(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		size := rapid.IntRange(1, 100).Draw(t, "size")
-		n := rapid.Uint64Range(0, MaxRecords-1).Draw(t, "record")
+		n := rapid.Uint64Range(0, math.MaxUint32).Draw(t, "record")
 		value := make([]byte, size)
 		FillValue(value, n)
-		if err := checkValue(value, n, size); err != nil {
+		if err := CheckValue(value, n, size); err != nil {
 			t.Fatal(err)
 		}
 		if !EndsMatch(value, n, size) {
 			t.Fatal("the ends do not match")
 		}
-		if checkValue(value[:size-1], n, size) == nil || EndsMatch(value[:size-1], n, size) {
+		if CheckValue(value[:size-1], n, size) == nil || EndsMatch(value[:size-1], n, size) {
 			t.Fatal("a value cut short passes")
 		}
 		at := rapid.IntRange(0, size-1).Draw(t, "at")
 		value[at] ^= byte(rapid.IntRange(1, 255).Draw(t, "flip"))
-		if checkValue(value, n, size) == nil {
+		if CheckValue(value, n, size) == nil {
 			t.Fatalf("a value wrong at byte %d passes", at)
 		}
 		inFirst, inLast := at < 8, at >= size/8*8-8 && at < size/8*8
@@ -57,7 +46,7 @@ func TestZeroedMemoryIsNoValue(t *testing.T) {
 
 func TestKeyNumber(t *testing.T) {
 	var key [KeySize]byte
-	for _, n := range []uint64{0, 1, 255, 256, MaxRecords - 1} {
+	for _, n := range []uint64{0, 1, 255, 256, math.MaxUint32} {
 		PutKey(key[:], n)
 		if got := KeyNumber(key[:]); got != n {
 			t.Errorf("key of record %d reads as %d", n, got)
