@@ -62,7 +62,7 @@ func (c *client) answerDump(value []byte) {
 		h := hash{rest: content}
 		counted := h
 		b = appendDumpLength(append(b, dumpHash), counted.count())
-		for field, value := range h.all {
+		for field, value, ok := h.next(); ok; field, value, ok = h.next() {
 			b = appendDumpString(appendDumpString(b, field), value)
 		}
 		if h.damaged {

@@ -80,7 +80,7 @@ func replyAll(fields, values bool) hashReply {
 		} else {
 			out = appendArray(out, n)
 		}
-		for field, value := range h.all {
+		for field, value, ok := h.next(); ok; field, value, ok = h.next() {
 			if fields {
 				out = appendBulk(out, field)
 			}
@@ -135,7 +135,7 @@ func hscan(c *client, r request) {
 func replyHashScan(out []byte, _ bool, h *hash, args [][]byte) []byte {
 	var found []byte
 	n := 0
-	for field, value := range h.all {
+	for field, value, ok := h.next(); ok; field, value, ok = h.next() {
 		if len(args) == 0 || glob.Match(args[0], field) {
 			n += 2
 			found = appendBulk(appendBulk(found, field), value)

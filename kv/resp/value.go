@@ -147,12 +147,6 @@ func (h *hash) part() ([]byte, bool) {
 	return b, true
 }
 
-// all returns the pairs of the rest.
-func (h *hash) all(yield func(field, value []byte) bool) {
-	for field, value, ok := h.next(); ok && yield(field, value); field, value, ok = h.next() {
-	}
-}
-
 // get returns the value of a field, searching the rest.
 func (h *hash) get(field []byte) (value []byte, ok bool) {
 	for {
@@ -165,7 +159,7 @@ func (h *hash) get(field []byte) (value []byte, ok bool) {
 
 // count returns the number of pairs in the rest.
 func (h *hash) count() (n int) {
-	for range h.all {
+	for _, _, ok := h.next(); ok; _, _, ok = h.next() {
 		n++
 	}
 	return n
@@ -190,7 +184,7 @@ const manyLooks = 1 << 12
 func (p *pairs) load(content []byte, looks int) bool {
 	p.list, p.byField, p.numbers = p.list[:0], nil, p.numbers[:0]
 	h := hash{rest: content}
-	for field, value := range h.all {
+	for field, value, ok := h.next(); ok; field, value, ok = h.next() {
 		p.list = append(p.list, pair{field, value})
 	}
 	p.live = len(p.list)
