@@ -81,8 +81,9 @@ func (db *mapDB) Scan(ctx context.Context, table, startKey string, count int, fi
 		if !strings.HasPrefix(key, prefix) {
 			break // the next table
 		}
-		v, found := s.view(), false
-		if v.row, found = db.copyRow([]byte(key), v.row); !found {
+		v := s.view()
+		row, found := db.copyRow([]byte(key), v.row)
+		if v.row = row; !found {
 			continue
 		}
 		values, err := v.decode(fields)
