@@ -230,13 +230,16 @@ func TestInspectDamage(t *testing.T) {
 	}
 }
 
-// TestInspectLostSums cuts the checksums of a segment short: what they were of cannot be
-// read any more, and nothing but how far the log goes tells that there were some.
+// TestInspectLostSums cuts a file of checksums short, or empties it. Their blocks cannot be
+// read any more, and only the tail of the commit shows that the checksums existed.
 func TestInspectLostSums(t *testing.T) {
-	for _, segment := range []string{"000000000000", "000000000001"} {
+	for _, tc := range []struct {
+		segment string
+		size    int64
+	}{{"000000000000", 4096}, {"000000000001", 4096}, {"000000000000", 0}, {"000000000001", 0}} {
 		dir := inspectedStore(t)
-		file := filepath.Join(dir, segment+".sum")
-		if err := os.Truncate(file, 4096); err != nil {
+		file := filepath.Join(dir, tc.segment+".sum")
+		if err := os.Truncate(file, tc.size); err != nil {
 			t.Fatal(err)
 		}
 		r, err := ssdtier.NewReader(dir)
@@ -246,7 +249,7 @@ func TestInspectLostSums(t *testing.T) {
 		found := inspect.Store(r, inspect.Options{})
 		closeAll(t, r)
 		if !slices.ContainsFunc(found.Problems, func(p inspect.Problem) bool { return strings.Contains(p.What, file) }) {
-			t.Errorf("without checksums of segment %s: %v", segment, found)
+			t.Errorf("with %d bytes of checksums of segment %s: %v", tc.size, tc.segment, found)
 		}
 	}
 }
