@@ -11,7 +11,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -81,12 +83,21 @@ func testKilledAnywhere(t *testing.T, stack string) {
 	for round := range 10 {
 		said, durable := killBusy(t, dir, stack, r)
 		interrupted[said]++
-		report, err := ssdtier.Inspect(filepath.Join(dir, "last"))
-		if err != nil {
-			t.Fatal(err)
+		directories, err := filepath.Glob(filepath.Join(dir, "*"))
+		if err != nil || len(directories) == 0 {
+			t.Fatal("no directory of a tier:", err)
 		}
-		if !report.OK() {
-			t.Fatalf("round %d, killed after %q:\n%v", round, said, report)
+		for _, directory := range directories {
+			report, err := ssdtier.Inspect(directory)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(directories) > 1 && filepath.Base(directory) == "last" {
+				report.Problems = slices.DeleteFunc(report.Problems, notYetCopied)
+			}
+			if !report.OK() {
+				t.Fatalf("round %d, killed after %q:\n%v", round, said, report)
+			}
 		}
 		st := openBusy(t, dir, stack)
 		p, ok := st.CommitPoint("writer")
@@ -109,6 +120,12 @@ func testKilledAnywhere(t *testing.T, stack string) {
 		}
 	}
 	t.Log("killed after the process said:", interrupted)
+}
+
+// notYetCopied reports whether a problem is a gap that a tier behind the commit point may have:
+// it gets blocks in any order, and may be synced meanwhile. The tiers before it have them.
+func notYetCopied(f ssdtier.Finding) bool {
+	return strings.HasPrefix(f.What, "no checksum, but later blocks have one")
 }
 
 // newest returns the last operation up to until that wrote a key, 0 if there is none.
