@@ -348,13 +348,15 @@ func (t *Tiered) Close() error {
 		return nil
 	}
 	t.closed = true
-	behind := t.behind
 	t.mu.Unlock()
 	for _, tr := range t.tiers {
 		if tr.refill != nil {
 			tr.refill.stop()
 		}
 	}
+	t.mu.Lock()
+	behind := t.behind // a Sync that began before Close may have set it
+	t.mu.Unlock()
 	var errs []error
 	if behind {
 		errs = append(errs, t.Sync()) // stores the floors again, now that nothing is pending

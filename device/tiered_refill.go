@@ -265,7 +265,13 @@ func (t *Tiered) settled() int64 {
 }
 
 // lowestPending is the lowest address of a pending write, at most the tail. The caller holds mu.
-func (t *Tiered) lowestPending() int64 { return slices.Min(append(t.writing, t.tail)) }
+func (t *Tiered) lowestPending() int64 {
+	low := t.tail
+	for _, addr := range t.writing {
+		low = min(low, addr)
+	}
+	return low
+}
 
 // ended removes a write from the pending ones.
 func (t *Tiered) ended(addr int64) {
@@ -275,7 +281,9 @@ func (t *Tiered) ended(addr int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if i := slices.Index(t.writing, addr); i >= 0 {
-		t.writing = slices.Delete(t.writing, i, i+1)
+		last := len(t.writing) - 1
+		t.writing[i] = t.writing[last]
+		t.writing = t.writing[:last]
 	}
 }
 

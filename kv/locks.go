@@ -226,7 +226,7 @@ func (st *Store) share(ctx context.Context, mu *sync.RWMutex) error {
 	if mu.TryRLock() {
 		return nil
 	}
-	if err := st.mayWait(); err != nil {
+	if err := st.mayWait(); err != nil || mu.TryRLock() {
 		return err
 	}
 	if err := lock(ctx, mu.RLocker()); err != nil {

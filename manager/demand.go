@@ -108,7 +108,7 @@ func (d demand) sizes() []demand {
 
 // found sets the configurations that were found for the demand's SLO; nil changes nothing.
 func (d *demand) found(configs map[int]*managerv1.Configuration) {
-	if configs != nil {
+	if len(configs) > 0 {
 		d.configs, d.config = configs, nearest(configs)
 	}
 }

@@ -38,6 +38,10 @@ func (m *Manager) tryReallocate(ctx context.Context, req *managerv1.ReallocateRe
 			return nil, err
 		}
 	}
+	// The offers and the search may have taken long.
+	if now, err = m.state.demand(req.GetCacheId()); err != nil {
+		return nil, refuse(err, connect.CodeNotFound)
+	}
 	ca, d, more, err := m.state.reserveMore(req, configs, m.reach(req, now, configs), s, newVMID)
 	if err != nil {
 		return nil, refuse(err, connect.CodeInvalidArgument)

@@ -42,6 +42,8 @@ func newSearcher(opts *Options) (*searcher, error) {
 		if t := m.Provenance.Transport; t != opts.Transport {
 			return nil, fmt.Errorf("manager: %w: a model of transport %s does not predict %s, the transport of this manager's caches (A25)", allocator.ErrTransport, t, opts.Transport)
 		}
+	}
+	for _, m := range opts.Models {
 		if err := checkComplete(m, opts.Logger); err != nil {
 			return nil, fmt.Errorf("manager: %w", err)
 		}

@@ -83,9 +83,7 @@ func (s service) ListOffers(ctx context.Context, req *connect.Request[managerv1.
 	if err != nil {
 		return nil, err
 	}
-	s.m.state.mu.Lock()
-	from = s.m.state.withWarm(from, s.m.opts.Transport, false)
-	s.m.state.mu.Unlock()
+	from = s.m.state.withPools(from, s.m.opts.Transport)
 	answer := &managerv1.ListOffersResponse{CloudRegion: from.region, MigrationBytesPerSecond: from.policy.MigrationRate}
 	for _, o := range from.offers {
 		answer.Offers = append(answer.Offers, &managerv1.Offer{
@@ -95,6 +93,13 @@ func (s service) ListOffers(ctx context.Context, req *connect.Request[managerv1.
 		})
 	}
 	return connect.NewResponse(answer), nil
+}
+
+// withPools adds the warm VMs to a supply.
+func (c *state) withPools(s supply, transport string) supply {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.withWarm(s, transport, false)
 }
 
 // market returns the allocator's simulated market; nil if it has none.

@@ -226,7 +226,10 @@ func (c *Config) ensureDefaults() error {
 
 // allows returns an error if the cache cannot have a configuration.
 func (c *Config) allows(configuration Configuration, recordSize int) error {
-	return errors.Join(configuration.Check(recordSize), c.Tuning.Check(configuration))
+	if err := configuration.Check(recordSize); err != nil {
+		return err
+	}
+	return c.Tuning.Check(configuration)
 }
 
 // defaultRegionSize is the largest power of two up to DefaultRegionSize that is

@@ -184,7 +184,7 @@ func (d *Device) Close() error {
 	case errors.Is(err, ErrDeleted):
 		return nil
 	case connect.CodeOf(err) == connect.CodeUnavailable:
-		d.cache.log.Warn("the manager does not answer: the cache ends with its lease", "err", err)
+		d.cache.log.Warn("the manager does not answer: it keeps the cache until its lease ends, if it has one", "err", err)
 		return nil
 	}
 	return err

@@ -76,10 +76,11 @@ func (c *counters) addTo(m *Metrics) {
 // Metrics returns the cache's counts; safe for concurrent use.
 func (c *Cache) Metrics() Metrics {
 	t := c.table.Load()
+	lost := len(t.lost())
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	m := c.past
-	m.Regions, m.LostRegions = len(t.regions), len(t.lost())
+	m.Regions, m.LostRegions = len(t.regions), lost
 	m.Sessions, m.Panics = len(c.sessions), c.panics.Load()
 	for s := range c.sessions {
 		s.counts.addTo(&m)

@@ -33,7 +33,7 @@ type regionQueue struct {
 	held         []request
 	changed      bool         // held requests may be releasable
 	number       int          // the region's number
-	unwritten    *atomic.Bool // set before the first write: see origin
+	written      *atomic.Bool // set before the first write; nil if it is set already, or there is no origin
 }
 
 // bind connects the queue to region r of the session's table, number i.
@@ -53,9 +53,9 @@ func (q *regionQueue) bind(s *Session, i int, r *region) {
 		q.mirror, q.mirrorIndex = s.connOf(r.mirror), r.mirrorIndex
 		q.mirrorRemote = q.mirror.remoteOf(r.mirrorIndex)
 	}
-	q.unwritten = nil
+	q.written = nil
 	if r.origin != nil && !r.origin.written.Load() {
-		q.unwritten = &r.origin.written
+		q.written = &r.origin.written
 	}
 	q.changed = true
 	q.setSlow()
@@ -70,7 +70,7 @@ func (q *regionQueue) holdAll() {
 // setSlow sets slowReads and slowWrites.
 func (q *regionQueue) setSlow() {
 	q.slowReads = q.gate&holdReads != 0 || q.after != nil || len(q.held) > 0 || q.strict
-	q.slowWrites = q.slowReads || q.gate != 0 || q.mirror != nil || q.unwritten != nil
+	q.slowWrites = q.slowReads || q.gate != 0 || q.mirror != nil || q.written != nil
 }
 
 // slow reports whether requests of a kind take the slow path.
@@ -132,9 +132,9 @@ func (q *regionQueue) fenced() bool {
 
 // send issues a request. A write to a mirrored region also goes to the mirror.
 func (q *regionQueue) send(s *Session, r request) bool {
-	if q.unwritten != nil && r.write {
-		q.unwritten.Store(true)
-		q.unwritten = nil
+	if q.written != nil && r.write {
+		q.written.Store(true)
+		q.written = nil
 	}
 	if q.mirror == nil || !r.write {
 		return q.conn.issue(r)

@@ -1,6 +1,7 @@
 package redytier
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,7 +25,7 @@ var ErrFixed = errors.New("redytier: the cache of a device keeps its capacity an
 // under a [Device] it returns [ErrFixed]. It may wait for callbacks, so it must not be
 // called from one.
 func (c *Cache) Reshape(ctx context.Context, capacity int64, slo SLO) error {
-	err := errors.Join(checkCapacity(capacity, c.RegionSize()), slo.check())
+	err := cmp.Or(checkCapacity(capacity, c.RegionSize()), slo.check())
 	if err == nil && c.observing() != nil {
 		err = ErrFixed
 	}

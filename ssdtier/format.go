@@ -117,7 +117,10 @@ func flock(f *os.File, how int) error {
 	if errors.Is(err, syscall.EWOULDBLOCK) {
 		return fmt.Errorf("%w: %s", ErrLocked, filepath.Dir(f.Name()))
 	}
-	return wrap(err)
+	if err != nil {
+		return fmt.Errorf("ssdtier: lock %s: %w", filepath.Dir(f.Name()), err)
+	}
+	return nil
 }
 
 // wrap adds the package to the error of a system call or a file.

@@ -141,7 +141,11 @@ func (r *Reader) OpenObject(name string) (device.Object, error) {
 	if err := device.CheckName(name); err != nil {
 		return nil, fmt.Errorf("ssdtier: object: %w", err)
 	}
-	return openObject(filepath.Join(r.dir, objectPrefix+name))
+	o, err := openObject(filepath.Join(r.dir, objectPrefix+name))
+	if err != nil {
+		return nil, err // not a nil *object
+	}
+	return o, nil
 }
 
 // ListObjects is [Device.ListObjects].

@@ -69,7 +69,7 @@ func checkSumHeader(data []byte, number int64) error {
 	if _, err := fmt.Sscanf(string(header[len(sumLine):]), sumSegmentLine, &other); err != nil || !bytes.Equal(header, sumHeader(other)) {
 		return errors.New("its header does not name its segment")
 	}
-	return fmt.Errorf("it belongs to %s: files were exchanged", segmentName(other))
+	return fmt.Errorf("it belongs to %s: were files exchanged?", segmentName(other))
 }
 
 // loadSums reads the sums of a segment. It returns an error only if the file cannot be read: a

@@ -75,7 +75,8 @@ func passing(err error) bool {
 // notFound reports whether the error means that the bucket has no such blob.
 func notFound(err error) bool { return gcerrors.Code(err) == gcerrors.NotFound }
 
-// get reads n bytes of a blob from an offset, or all if n is negative, and passes them to check.
+// get reads n bytes of a blob from an offset, or up to maxCatalog if n is negative, and passes
+// them to check.
 func (b *bucket) get(ctx context.Context, key string, off, n int64, check func([]byte) error) error {
 	return b.try(ctx, "read of "+key, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, attempt)
@@ -84,10 +85,14 @@ func (b *bucket) get(ctx context.Context, key string, off, n int64, check func([
 		if err != nil {
 			return err
 		}
+		limit := n
+		if n < 0 {
+			limit = maxCatalog
+		}
 		data := bytes.NewBuffer(make([]byte, 0, max(n, 0)+bytes.MinRead))
-		_, err = data.ReadFrom(io.LimitReader(r, max(n, maxCatalog)))
-		if int64(data.Len()) < n {
-			err = errors.Join(err, fmt.Errorf("the blob is shorter than %d bytes: %w", off+n, errDamaged))
+		_, err = data.ReadFrom(io.LimitReader(r, limit))
+		if int64(data.Len()) < n && (err == nil || errors.Is(err, io.ErrUnexpectedEOF)) {
+			err = fmt.Errorf("the blob is shorter than %d bytes: %w", off+n, errDamaged)
 		}
 		if err = errors.Join(err, r.Close()); err != nil {
 			return err

@@ -93,13 +93,21 @@ func (l *loneQueues) read(ctx context.Context, dev device.Device, dst []byte, ad
 	if err != nil {
 		return err
 	}
-	if err := device.Finish(ctx, q, q.Read(dst, addr, 0)); err != nil {
+	var done [1]device.Completion
+	err = q.Read(dst, addr, 0)
+	if err == nil {
+		err = q.Submit()
+	}
+	for err == nil && q.Poll(done[:]) == 0 {
+		err = q.Wait(ctx)
+	}
+	if err != nil {
 		return errors.Join(err, q.Close()) // the read may be pending
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.idle = append(l.idle, q)
-	return nil
+	return done[0].Err
 }
 
 func (l *loneQueues) get(dev device.Device) (device.Queue, error) {

@@ -77,7 +77,7 @@ const copyChunk = 256 << 10
 // pack writes the bytes from..end to w as blocks. read fills a buffer from an address.
 func pack(w io.Writer, from, end int64, read func(dst []byte, addr int64) error) error {
 	buf := make([]byte, min(copyChunk, end-from))
-	var packed []byte
+	packed := make([]byte, 0, len(buf)+8*((len(buf)+blockSize-1)/blockSize))
 	for at := from; at < end; {
 		piece := buf[:min(int64(len(buf)), end-at)]
 		if err := read(piece, at); err != nil {

@@ -118,7 +118,7 @@ func (d *Device) uploadEnded(err error) (fatal bool) {
 	d.mu.Unlock()
 	switch {
 	case err != nil && before == nil:
-		d.opts.Logger.Warn("upload to the bucket failed, it is tried again", "err", err)
+		d.opts.Logger.Warn("upload to the bucket failed", "err", err, "retried", !fatal)
 	case err == nil && before != nil:
 		d.opts.Logger.Info("the bucket is up to date again")
 	}
@@ -390,7 +390,7 @@ func (d *Device) sweep(ctx context.Context, old, next *catalog) error {
 			continue // a newer catalog of another machine: the next upload detects it
 		}
 		if err := d.bucket.remove(ctx, key); err != nil {
-			d.opts.Logger.Warn("an unneeded blob could not be deleted, it is tried again", "key", key, "err", err)
+			d.opts.Logger.Warn("an unneeded blob could not be deleted, it stays until the device is opened again", "key", key, "err", err)
 		}
 	}
 	return nil

@@ -125,7 +125,8 @@ func freeAddress() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("smbd: %w", err)
 	}
-	return l.Addr().String(), l.Close()
+	defer func() { _ = l.Close() }()
+	return l.Addr().String(), nil
 }
 
 // configuration is smb.conf, a format of the temporary directory, the port, the share's name,

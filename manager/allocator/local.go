@@ -121,6 +121,9 @@ func NewLocal(opts LocalOptions) (*Local, error) {
 		a.shop, err = newShop(opts.Memory, opts.Menu, opts.Market, marketEvents{a.manager, a.Kill, a.Reclaim})
 	}
 	if err != nil {
+		if a.leave != nil {
+			err = errors.Join(err, a.leave.begin(), a.leave.end())
+		}
 		return nil, fmt.Errorf("local allocator: %w", err)
 	}
 	confined := make(chan error, 1)

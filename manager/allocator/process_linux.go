@@ -117,7 +117,10 @@ type leaving struct {
 
 func newLeaving() (*leaving, error) {
 	reader, writer, err := os.Pipe()
-	return &leaving{reader, writer}, err
+	if err != nil {
+		return nil, err
+	}
+	return &leaving{reader, writer}, nil
 }
 
 func (l *leaving) begin() error { return l.writer.Close() }

@@ -189,8 +189,8 @@ func (v *volume) anyDistance() bool {
 // spaceFor returns the part of the space that the client can use.
 func (v *volume) spaceFor(q Query) Space {
 	s := Space{
-		C: min(v.ClientCores, cmp.Or(q.ClientCores, v.ClientCores)), B: BatchLimit(max(1, q.RecordSize)),
-		Q: min(v.QueueDepth, cmp.Or(q.QueueDepth, v.QueueDepth)),
+		C: min(v.ClientCores, cmp.Or(max(0, q.ClientCores), v.ClientCores)), B: BatchLimit(max(1, q.RecordSize)),
+		Q: min(v.QueueDepth, cmp.Or(max(0, q.QueueDepth), v.QueueDepth)),
 	}
 	s.Opt = min(v.Opt, s.Q)
 	return s

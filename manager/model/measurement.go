@@ -117,7 +117,11 @@ func (m *Measurement) Next() (Config, bool) {
 		if i++; i <= len(m.Points) {
 			continue
 		}
-		if _, ended := m.before(at); ended || m.Threads > 0 && at.C+at.S > m.Threads {
+		ended := m.Threads > 0 && at.C+at.S > m.Threads
+		if !ended {
+			_, ended = m.before(at)
+		}
+		if ended {
 			m.Points = append(m.Points, Point{Config: at, Skipped: true})
 			continue
 		}

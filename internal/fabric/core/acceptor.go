@@ -184,12 +184,17 @@ func (a *Acceptor) Addr() string { return a.listener.Addr().String() }
 func (a *Acceptor) Accept(ctx context.Context) (fabric.Request, error) {
 	select {
 	case r := <-a.requests:
-		return r, nil
+		select {
+		case <-a.closed:
+			_ = r.Reject("the listener closed")
+		default:
+			return r, nil
+		}
 	case <-a.closed:
-		return nil, fmt.Errorf("fabric: accept at %s: %w", a.listener.Addr(), fabric.ErrClosed)
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
+	return nil, fmt.Errorf("fabric: accept at %s: %w", a.listener.Addr(), fabric.ErrClosed)
 }
 
 // Close stops accepting and rejects connections that wait for Accept.
