@@ -1,16 +1,20 @@
-// Package device defines where a log keeps what memory cannot hold.
+// Package device defines the devices that store the part of a log that is not in memory.
 //
 // A [Device] is one address space of bytes; a [Queue] reads and writes it for one
 // goroutine, many operations at a time. [Tiered] stacks devices, each smaller and faster
 // than the next. [Memory], [Null] and [Faulty] are devices for caches, measurements and
-// tests. Package ssdtier has the SSD and package redytier the remote cache; a user of
-// Device does not depend on either. Other devices are sub-packages. Package devicetest has
-// the tests that each device passes.
+// tests. Package ssdtier implements the SSD device, package redytier the remote-memory
+// device; a user of Device does not depend on either. Other devices are sub-packages. Package
+// devicetest has the tests that each device passes.
 //
-// Caveats worth knowing:
+// A store's read of a cold record begins in kv/pending.go, is routed to a tier by
+// tiered_read.go, and ends in the tier's queue: ssdtier/queue.go and ring.go, or
+// redytier/device_queue.go.
+//
+// Caveats:
 //   - A Queue belongs to one goroutine. A Device is safe for all of them.
 //   - A buffer handed to Read or Write belongs to the queue until its completion
-//     is polled; for a write that is the Done or the Released event.
+//     is polled; a write's buffer is free after its Done or Released event.
 //   - A write is durable only once it is complete and Sync has returned.
 package device
 

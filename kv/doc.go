@@ -2,13 +2,13 @@
 // hybrid log. The log's tail is in memory and updated in place; the rest is on a
 // [device.Device].
 //
-// A [Store] holds the records. A [Session] is one goroutine's access to them, and the fastest:
-// it owns an epoch handle, a device queue and buffers, so that an operation takes no lock and
-// allocates nothing. [Store.Read], [Store.Upsert] and the other operations of Store borrow a
-// session and are safe for concurrent use. An [Op] is one operation of a batch ([Session.Do])
-// or of a stream ([Session.Submit], [Session.Poll]), which have many device reads pending at
-// once. [Session.Atomically] is a short transaction over several keys. Package redykv, at the
-// root of the module, opens a store in a directory.
+// A [Store] holds the records. A [Session] gives one goroutine access to them. It is the
+// fastest way: it owns an epoch handle, a device queue and buffers, so that an operation takes
+// no lock and allocates nothing. [Store.Read], [Store.Upsert] and the other operations of
+// Store borrow a session and are safe for concurrent use. An [Op] is one operation of a batch
+// ([Session.Do]) or of a stream ([Session.Submit], [Session.Poll]), which have many device
+// reads pending at once. [Session.Atomically] is a short transaction over several keys.
+// [OpenDir] opens a store in a directory.
 //
 // Caveats:
 //   - A Session is used by one goroutine at a time.
@@ -19,8 +19,7 @@
 //     returned nil, not before. Open recovers exactly what the last of them covered;
 //     [Store.CommitPoint] describes the covered operations of a named session.
 //   - A context ends an operation only while it waits: see [Session.SetContext].
-//   - Options.Recover recovers a checkpoint by its name, and drops newer ones, each time the
-//     store is opened with it.
+//   - Each Open with Options.Recover recovers the named checkpoint and drops newer ones.
 //   - Deleted, overwritten and expired records use space on the device until [Store.Compact]
 //     or automatic compaction, see [AutoCompaction].
 //   - A [Store.Scan] during compaction may find a key twice.

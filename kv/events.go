@@ -253,8 +253,8 @@ func stoppedBy(ctx context.Context, err error) error {
 	return err
 }
 
-// Tee returns a listener that calls several listeners, one after the other. It has every
-// function, even if no listener has it.
+// Tee returns a listener that calls several listeners, one after the other. With at
+// least one argument it has every function, even if no listener has it.
 func Tee(listeners ...EventListener) EventListener {
 	var all EventListener
 	for _, l := range listeners {

@@ -12,6 +12,10 @@ import (
 	"github.com/redykv/redykv/kv/internal/index"
 )
 
+// This file changes the sizes of an open store. GrowIndex, or a crowded index itself, starts
+// the growth of the index, which kv/internal/index carries out; SetMemory changes the memory
+// of the log and of the read cache.
+
 // ErrIndexFull means that the store holds many times the keys that its index was made for, and
 // that the index cannot grow: Options.FixedIndex is set, or there is no memory. Open the store
 // again with a larger Options.Records.

@@ -38,7 +38,8 @@ type Session struct {
 	stripes    []uint32 // stripes held, in ascending order
 	// counts stand near the start of the session, which starts a page: a load waits for an older
 	// store to an address with the same low 12 bits, and goroutines that call few functions have
-	// their stack at the end of a page. With the counts there RMWWord is a quarter slower.
+	// their stack at the end of a page. With the counts at the session's end RMWWord was a
+	// quarter slower.
 	counts counts
 
 	counting bool    // keys are counted: see counts.go

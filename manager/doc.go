@@ -8,13 +8,13 @@
 // released. Data never passes through the manager.
 //
 // Memory comes from two sources: the pool, which is the cache servers that registered
-// themselves, on any host; and an allocator, which launches VMs on demand. A cache gets
-// the cheapest VMs of both, and the pool's where prices are equal. DescribeCache explains
-// the choice. Caches are told of VMs that have become cheaper ([Economy]); a [WarmPool]
-// keeps VMs ready as targets of migrations. [Embed] runs a manager and an allocator in the
-// calling process.
+// themselves, on any host; and an allocator, which launches VMs on demand. A cache gets the
+// cheapest VMs of both. If prices are equal, it gets those of the pool. DescribeCache explains
+// the choice. Caches are told of VMs that have become cheaper ([Economy]); a [WarmPool] keeps
+// VMs ready as targets of migrations. [Embed] runs a manager and an allocator in the calling
+// process.
 //
-// The parts, each a package that does not import this one:
+// The parts are packages; only prom imports this one:
 //
 //	api         errors of the control API, HTTP clients and servers
 //	access      tokens, roles, credentials, and the client (Dial)
@@ -26,7 +26,7 @@
 //	model       performance models, and the search for a configuration that meets an SLO
 //	prom        metrics in Prometheus's format
 //
-// In this package, the files read in this order:
+// Suggested reading order of this package's files:
 //
 //	manager, options, embed, host      the Manager, its life, and its allocator's view of it
 //	service                            the control API's methods
@@ -38,6 +38,7 @@
 //	lease, silence, savings, warm,     the control loops
 //	audit
 //	restart, prediction, rate          what a restart keeps
+//	metrics, price                     the manager's metrics, and what grants cost
 //
 // Caveats:
 //   - An SLO is a prediction: the configuration is the cheapest one that package model
@@ -46,15 +47,15 @@
 //   - A duration is a hint. A cache is not deallocated at its end, unless
 //     [Options].EnforceDuration is set. A cache whose client does not renew its lease
 //     ([Options].Lease) is deallocated.
-//   - Without [Options].State the catalog is in memory. A manager that restarts has no
-//     caches then; their clients continue to read and write, and servers register again.
-//     With it, a restarted manager restores them. allocator.LocalOptions.State lets
-//     launched VMs outlive the manager, too. A grant that a server has and the catalog
-//     does not is taken back after a lease.
-//   - A manager that cannot write its catalog ends: Serve returns the error.
-//   - A VM that is reclaimed must end by its deadline. A server that registered itself
-//     and still runs then registers again, as a new VM. Until then none of its memory is
-//     granted, whether it is restarted or not.
+//   - Without [Options].State the catalog is in memory. Such a manager knows no caches after
+//     a restart; their clients continue to read and write, and servers register again. With
+//     State, a restarted manager restores them. allocator.LocalOptions.State lets launched
+//     VMs outlive the manager, too. A grant that a server has and the catalog does not is
+//     taken back after the longer of Options.Silence and Options.Lease.
+//   - A manager that cannot write its catalog stops: Serve returns the error.
+//   - The process of a reclaimed VM must end by the deadline. If a server that registered
+//     itself still runs then, it registers again as a new VM. Until the deadline its memory
+//     is not granted, even if the process restarts.
 //   - Without [Options].Tokens and TLS, every process that reaches the control API may call
 //     it. A cache server's own control API always requires its manager's secret; without
 //     node.Options.ControlTLS that can be read on the network.

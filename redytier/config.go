@@ -79,7 +79,7 @@ type Config struct {
 	Logger *slog.Logger
 	// OnEvent, if set, is called once for each event, on a goroutine of the cache. It must
 	// not call Delete. Lost memory without a copy is not replaced before OnEvent has
-	// returned from DataLost.
+	// returned for the event DataLost.
 	OnEvent func(Event)
 
 	// File, if set, is read when the cache is created: its prefix of Capacity bytes

@@ -7,24 +7,25 @@
 //   - [Cache.Read] and [Cache.Write] take a callback and are safe from any
 //     goroutine: the interface of the paper's table 1. The cache's client threads
 //     execute them; a [Client] is a handle that keeps its calls in order.
-//   - A [Session] is one goroutine's queue, the fastest way: enqueue many requests, ring
-//     the doorbell once, poll for completions.
+//   - A [Session] is one goroutine's queue, and the fastest way to use the cache: enqueue
+//     many requests, ring the doorbell once, poll for completions.
 //   - A [Device] puts the cache under a log, as a tier of device.Tiered.
 //
-// Batches of one request (b = 1) read and write the VMs' memory one-sided; larger
-// ones travel through message rings and are executed by server threads.
+// With b = 1, requests are one-sided accesses to the VMs' memory. Larger batches travel
+// through message rings and are executed by server threads.
 //
 // A cache changes while it is used. Regions move to other VMs when a VM is reclaimed, or by
 // [Cache.Migrate]; lost VMs are replaced; [Cache.Reshape] changes capacity and SLO,
-// [Cache.Reconfigure] batches, rings and threads. Requests continue meanwhile: they wait at
-// most for their own region. [Cache.Regions] and [Config].OnEvent report the state.
+// [Cache.Reconfigure] batches, rings and threads. Requests continue meanwhile: a request waits
+// only while its own region moves, is lost or changes its connection. [Cache.Regions] and
+// [Config].OnEvent report the state.
 //
 // Caveats:
 //   - A cache is not storage. When a VM is lost, its data is lost: requests to it fail with
 //     [ErrRegionUnavailable], or wait ([Config].WaitForLost), until the memory is replaced.
-//     The new memory holds what [Config].Recover or File provide. Otherwise it is zeros, but
-//     not before [Config].OnEvent has returned from [DataLost]. [RegionInfo].Epoch counts
-//     losses.
+//     The new memory holds what [Config].Recover or File provide. Otherwise it is zeros, and
+//     is used only after [Config].OnEvent has returned for the event [DataLost].
+//     [RegionInfo].Epoch counts losses.
 //   - A session with pending requests must be polled: a region that moves waits for them.
 //   - A buffer belongs to the cache until its request has ended.
 //   - Requests of one session, or one handle, on overlapping bytes are ordered; others only

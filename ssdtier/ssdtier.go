@@ -17,17 +17,18 @@
 // ordinary files and logs that once. Reads and writes go through io_uring if the system has
 // it, and otherwise through a pool of threads: see [Engine].
 //
-// Everything in the directory has a checksum, which is verified before it is returned: an
-// error that wraps device.ErrCorrupt names the file and the place. After a crash this holds
-// for everything that was synced. [Options.Verify] can exclude short reads. What a version
-// without checksums wrote is read unverified; opening its directory adds checksums from
-// there on, and that version cannot open it any more. A directory that has lost its files of
-// checksums is read unverified if its FORMAT is replaced by the one line
-// "redykv ssdtier 1 segment SIZE". [Inspect] checks a whole directory, offline.
+// All stored data has checksums, which are verified before the data is returned: an error
+// that wraps device.ErrCorrupt names the file and the place. After a crash this holds for
+// everything that was synced. [Options.Verify] can turn verification off for reads without a
+// whole block. Data from versions without checksums is not verified. Opening such a directory
+// adds checksums to new data; older versions can then no longer open it. If checksum files
+// are lost, replace the content of FORMAT by the one line "redykv ssdtier 1 segment SIZE";
+// the directory is then read without verification. [Inspect] checks a whole directory,
+// offline.
 //
-// Caveats worth knowing:
-//   - No two pending writes may be of the same block.
-//   - A directory belongs to one process at a time: [ErrLocked].
+// Caveats:
+//   - Two pending writes must not overlap in a block.
+//   - A directory can be open in one process at a time; another gets [ErrLocked].
 //   - A read takes the blocks around its range, so a small one costs as much as a block,
 //     unless [Options.Verify] excludes it. Checksums take 2 MiB of memory for a GiB of log.
 //   - Space is released a segment at a time, and allocated ahead: [Options.Preallocate],

@@ -11,7 +11,7 @@
 // closed loop reads the clock only for every 32nd operation. Every value read is checked
 // against its key, so that wrong answers are never counted.
 //
-// Package goycsb runs the core workloads A to F of YCSB with go-ycsb's client and output. A
-// [Stream] is a thread of this package's driver for that client, with reads, updates, inserts
-// and read-modify-writes.
+// Package goycsb runs the core workloads A to F of YCSB with go-ycsb's client and output.
+// With a [Stream], that client uses a thread of this package's driver, with reads, updates,
+// inserts and read-modify-writes.
 package ycsb

@@ -1,12 +1,12 @@
-// Package fabric is the part of RDMA verbs that Redy needs: registered memory
-// that peers reach by token, queue pairs with one-sided reads and writes, and
+// Package fabric defines an interface for the part of RDMA verbs that Redy needs: registered
+// memory that peers reach by token, queue pairs with one-sided reads and writes, and
 // completions that are polled.
 //
 // Providers: mem (goroutines of one process), shm (processes of one host, over
 // shared memory, truly one-sided), tcp (the provider on the remote host executes the
 // operations), verbs (RDMA, under the build tag verbs); package transport opens them by
 // name. [WithModel] adds a network's latency and bandwidth to any of them, [WithFaults]
-// adds faults, for tests. Redy's protocol is the same over all.
+// adds faults, for tests. Redy's protocol is the same over all providers.
 //
 // A queue pair belongs to one goroutine, as a [github.com/redykv/redykv/device.Queue]
 // does. Providers, listeners and regions are safe for concurrent use.

@@ -14,6 +14,9 @@ import (
 	"github.com/redykv/redykv/kv"
 )
 
+// The tests of this file run a committer over simulated commits; killed_test.go kills a process
+// that serves a real store.
+
 // commits simulates a store's commits for a committer. A commit takes its number when it
 // begins.
 type commits struct {

@@ -18,6 +18,9 @@ import (
 	"github.com/redykv/redykv/ssdtier"
 )
 
+// The test of this file kills a process that serves a store; durability_test.go tests the waits
+// for commits without a process.
+
 // Environment variables of the process that is killed: the store to serve, its durability, and
 // its number of loops.
 const (
