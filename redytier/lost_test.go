@@ -13,7 +13,8 @@ import (
 
 // This file tests how lost memory is replaced.
 
-// Lost memory without a copy answers with zeros only after OnEvent has returned from DataLost.
+// Lost memory without a copy answers with zeros only after OnEvent has returned for the event
+// DataLost.
 // It may migrate meanwhile. Memory with a copy does not wait.
 func TestZerosWaitForTheApplication(t *testing.T) {
 	c := newCluster(t, "mem", 2, 1<<20)

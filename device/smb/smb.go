@@ -15,7 +15,7 @@
 // its bytes, and a write may have any length. A connection that breaks is made again, and its
 // pending reads are repeated, on another session first.
 //
-// Caveats worth knowing:
+// Caveats:
 //   - A write or a change that was pending when its connection broke fails. If the server had
 //     bytes that were not durable, all later writes fail too: [ErrDoubt]. SMB cannot
 //     distinguish a cut network from a server that lost its memory. Start, which tells where

@@ -14,8 +14,8 @@ import (
 	"github.com/redykv/redykv/kv"
 )
 
-// The tests of this file run a committer over simulated commits; killed_test.go kills a process
-// that serves a real store.
+// The tests of this file run in this process, most of them over simulated commits;
+// killed_test.go kills a process that serves a store on disk.
 
 // commits simulates a store's commits for a committer. A commit takes its number when it
 // begins.

@@ -19,7 +19,7 @@ import (
 )
 
 // The test of this file kills a process that serves a store; durability_test.go tests the waits
-// for commits without a process.
+// for commits in this process.
 
 // Environment variables of the process that is killed: the store to serve, its durability, and
 // its number of loops.
