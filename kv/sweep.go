@@ -288,7 +288,7 @@ func (st *Store) ScanFrom(at Cursor, count int, visit func(Record) bool) (next C
 		return at, fmt.Errorf("kv: scan of %d records: want at least 1", count)
 	}
 	if at.position() >= index.Positions {
-		return at, fmt.Errorf("kv: cursor %d is not from a scan", at)
+		return at, fmt.Errorf("kv: cursor %d is not from a scan; start a scan with cursor 0", at)
 	}
 	if err := st.inModifier(); err != nil { // a record may be locked
 		return at, fmt.Errorf("kv: scanning: %w", err)

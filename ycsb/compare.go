@@ -73,7 +73,7 @@ func (c Comparison) Check() error {
 	if c.Rounds < 0 || c.Rounds > MaxRounds {
 		return fmt.Errorf("%d rounds: want 1 to %d", c.Rounds, MaxRounds)
 	}
-	if err := errors.Join(noTwice("device", c.Devices), noTwice("distribution", c.Distributions), noTwice("number of threads", c.Threads)); err != nil {
+	if err := cmp.Or(noTwice("device", c.Devices), noTwice("distribution", c.Distributions), noTwice("number of threads", c.Threads)); err != nil {
 		return err
 	}
 	for _, spec := range c.specs() {

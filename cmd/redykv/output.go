@@ -85,11 +85,11 @@ func openOutput(path string) (*outputFile, error) {
 		return &outputFile{path: path, file: f}, nil
 	}
 	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".partial-*")
-	if err == nil {
-		err = f.Chmod(0o644) // the usual mode
-	}
 	if err != nil {
 		return nil, fmt.Errorf("output %s: %w", path, err)
+	}
+	if err := f.Chmod(0o644); err != nil { // the usual mode
+		return nil, fmt.Errorf("output %s: %w", path, errors.Join(err, f.Close(), os.Remove(f.Name())))
 	}
 	return &outputFile{path: path, file: f, temp: f.Name()}, nil
 }

@@ -69,7 +69,7 @@ two keeps more of the newest part in remote memory:
             commits
   everysec  all but at most the last second of answered writes; the store is in the
             state of one moment
-  none      nothing since the start; a server that is stopped loses nothing
+  none      all writes since the start may be lost; a server that is stopped loses nothing
 
 A write is durable when it has reached --commit-point: ssd, or redy. With redy, writes
 do not wait for the SSD, and the loss of a cache server can lose some. Checkpoints copy

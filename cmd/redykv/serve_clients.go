@@ -27,7 +27,7 @@ func (f *clientFlags) add(flags *pflag.FlagSet) {
 	flags.Var(&f.bulk, "max-bulk", "maximum size of an argument, and so of a value")
 	flags.Var(&f.requests, "request-memory", "memory for incomplete commands of all clients; half of it also holds what clients send before they read their replies")
 	flags.Var(&f.replies, "reply-memory", "memory for unread replies of all clients; when it is exhausted, clients that do not read theirs are disconnected")
-	flags.DurationVar(&f.idle, "idle-timeout", 0, "time without a command after which a client is disconnected; 0: never")
+	flags.DurationVar(&f.idle, "idle-timeout", 0, "time without input after which a client is disconnected; 0: never")
 	flags.DurationVar(&f.write, "write-timeout", resp.DefaultWriteTimeout, "time for which a client may leave replies unread before it is disconnected")
 }
 

@@ -19,7 +19,7 @@ const systemCPUs = "/sys/devices/system/cpu"
 func Halves() (first, second []int, err error) {
 	allowed, err := allowedCPUs()
 	if err != nil {
-		return nil, nil, fmt.Errorf("affinity: %w", err)
+		return nil, nil, fmt.Errorf("affinity: reading the processors of this process: %w", err)
 	}
 	if len(allowed) < 2 {
 		return nil, nil, errors.New("affinity: this process may use only one processor, which cannot be divided")

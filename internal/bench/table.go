@@ -81,7 +81,7 @@ func WriteTable[R any](out io.Writer, columns []Column[R], rows []R) error {
 		fmt.Fprintln(w, strings.Join(line, "\t")+"\t")
 	}
 	if err := w.Flush(); err != nil {
-		return fmt.Errorf("table: %w", err)
+		return fmt.Errorf("writing the table: %w", err)
 	}
 	return nil
 }
@@ -91,7 +91,7 @@ func WriteJSON[R any](out io.Writer, rows []R) error {
 	encoder := json.NewEncoder(out)
 	for i := range rows {
 		if err := encoder.Encode(&rows[i]); err != nil {
-			return fmt.Errorf("JSON lines: %w", err)
+			return fmt.Errorf("JSON line %d: %w", i+1, err)
 		}
 	}
 	return nil

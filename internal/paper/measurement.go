@@ -115,8 +115,11 @@ func ReadMeasurements(r io.Reader) ([]Measurement, error) {
 // Append adds the measurements of a turn to the file.
 func (j *Journal) Append(some []Measurement) error {
 	var text bytes.Buffer
-	if err := bench.WriteJSON(&text, some); err != nil {
-		return fmt.Errorf("measurements: %w", err)
+	encoder := json.NewEncoder(&text)
+	for i := range some {
+		if err := encoder.Encode(&some[i]); err != nil {
+			return fmt.Errorf("measurements of %s: %w", some[i].Series, err)
+		}
 	}
 	f, err := os.OpenFile(j.path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {

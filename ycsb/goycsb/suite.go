@@ -74,7 +74,7 @@ func (s *SuiteSpec) Check() error {
 	case s.Threads < 1 || s.Threads > ycsb.MaxThreads:
 		return fmt.Errorf("%d threads: want 1 to %d", s.Threads, ycsb.MaxThreads)
 	case s.Operations < int64(s.Threads):
-		return fmt.Errorf("%d operations: want as many as threads, %d, at least", s.Operations, s.Threads)
+		return fmt.Errorf("%d operations: want at least %d, one per thread", s.Operations, s.Threads)
 	case s.Rounds < 1:
 		return fmt.Errorf("%d rounds: want at least one", s.Rounds)
 	case s.Memory < 1:

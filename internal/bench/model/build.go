@@ -104,7 +104,7 @@ func Build(ctx context.Context, mgr redytier.Manager, m *model.Model, spec Build
 	}
 	was, is := m.Provenance, spec.Provenance()
 	if was.Transport != is.Transport || was.Network != is.Network || !was.Host.Same(is.Host) || was.Apart != is.Apart {
-		return fmt.Errorf("modelbench: the model was measured with %v, and this is %v: build a model of its own", was, is)
+		return fmt.Errorf("modelbench: the model was measured with %v, and this is %v: write a new model with another --out", was, is)
 	}
 	progress = bench.OrQuiet(progress)
 	var all []*model.Measurement

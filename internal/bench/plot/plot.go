@@ -66,6 +66,7 @@ type Curve struct {
 type Dot struct {
 	X, Y        float64
 	Least, Most float64 // of the rounds; Y if there is one
+	Tail        float64 // the 99th percentile, up to which the line reaches instead; 0: none
 	Label       string  // of a bar's group
 	Text        string  // above a bar, instead of its figure; names the bar
 }
@@ -158,9 +159,6 @@ func (c Chart) draw(canvas draw.Canvas, title string) {
 				}
 				d.X = float64(slices.Index(groups, d.Label)) + 0.5 + barWidth*(float64(at)-float64(len(c.Curves)-1)/2)
 			}
-			if c.Y.Log && d.Least <= 0 {
-				d.Least = d.Y
-			}
 			if !math.IsNaN(d.Y) && (d.X > 0 || !c.X.Log) && (d.Y > 0 || !c.Y.Log) {
 				dots, xs = append(dots, d), append(xs, d.X)
 			}
@@ -189,11 +187,14 @@ func (c Chart) draw(canvas draw.Canvas, title string) {
 			}
 			p.Add(bars)
 			sample = append(sample, bars)
-			front = append(front, ranges(dots), labels(dots, 10, ink, func(d Dot) (float64, string) { return d.Most, cmp.Or(d.Text, Figure(d.Y)) }))
+			front = append(front, c.ranges(dots), labels(dots, 10, ink, func(d Dot) (float64, string) {
+				_, high := c.span(d)
+				return high, cmp.Or(d.Text, Figure(d.Y))
+			}))
 		}
 		if c.Kind == Lines || c.Kind == Points {
 			points := marks(dots, curve.Colour, line.Color, 4.5)
-			front = append(front, ranges(dots), points)
+			front = append(front, c.ranges(dots), points)
 			sample = append(sample, points)
 		}
 		if c.Kind != Course && c.Kind != Steps {
@@ -279,13 +280,25 @@ func (diamond) DrawGlyph(c *draw.Canvas, style draw.GlyphStyle, at vg.Point) {
 	c.FillPolygon(style.Color, []vg.Point{{X: at.X - r, Y: at.Y}, {X: at.X, Y: at.Y + r}, {X: at.X + r, Y: at.Y}, {X: at.X, Y: at.Y - r}})
 }
 
-// ranges returns the lines from the least to the most of the rounds.
-func ranges(dots []Dot) *plotter.YErrorBars {
+// span returns the ends of a dot's line.
+func (c Chart) span(d Dot) (low, high float64) {
+	low, high = d.Least, d.Most
+	if d.Tail > d.Y {
+		low, high = d.Y, d.Tail
+	}
+	if c.Y.Log && low <= 0 {
+		low = d.Y / 10
+	}
+	return low, high
+}
+
+// ranges returns the lines from the least to the most of the rounds, or up to the tails.
+func (c Chart) ranges(dots []Dot) *plotter.YErrorBars {
 	bars := &plotter.YErrorBars{LineStyle: draw.LineStyle{Color: ink, Width: 1.4}, CapWidth: 6}
 	for _, d := range dots {
-		if d.Most > d.Least {
+		if low, high := c.span(d); high > low {
 			bars.XYs = append(bars.XYs, plotter.XY{X: d.X, Y: d.Y})
-			bars.YErrors = append(bars.YErrors, struct{ Low, High float64 }{d.Y - d.Least, d.Most - d.Y})
+			bars.YErrors = append(bars.YErrors, struct{ Low, High float64 }{d.Y - low, high - d.Y})
 		}
 	}
 	return bars
@@ -305,7 +318,14 @@ func labels(dots []Dot, size vg.Length, colour color.Color, of func(Dot) (y floa
 // tips returns the texts that are shown when the reader points to a dot. They take no space.
 func (c Chart) tips(name string, dots []Dot) *plotter.Labels {
 	return labels(dots, 0.01, tip, func(d Dot) (float64, string) {
-		return d.Y, fmt.Sprintf("%s at %s: %s (%s to %s)", name, cmp.Or(d.Label, c.X.text(d.X)), Figure(d.Y), Figure(d.Least), Figure(d.Most))
+		tip := fmt.Sprintf("%s at %s: %s", name, cmp.Or(d.Label, c.X.text(d.X)), Figure(d.Y))
+		if d.Most > d.Least {
+			tip += fmt.Sprintf(" (%s to %s)", Figure(d.Least), Figure(d.Most))
+		}
+		if d.Tail > d.Y {
+			tip += ", 99th percentile " + Figure(d.Tail)
+		}
+		return d.Y, tip
 	})
 }
 

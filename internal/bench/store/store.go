@@ -56,8 +56,12 @@ func openStore(ctx context.Context, s *Spec, progress bench.Progress) (*kv.Store
 	}
 	progress.Begin("load", s.Records)
 	err = record.Load(ctx, store, s.Records, s.ValueSize, runtime.GOMAXPROCS(0), progress)
-	if err == nil && s.Cold {
-		err = store.Commit(ctx) // pages being written would be read from memory
+	if err != nil {
+		err = fmt.Errorf("storebench: loading: %w", err)
+	} else if s.Cold {
+		if err = store.Commit(ctx); err != nil { // pages being written would be read from memory
+			err = fmt.Errorf("storebench: committing what was loaded: %w", err)
+		}
 	}
 	progress.End()
 	if err == nil {

@@ -72,7 +72,7 @@ func points(c paper.Chart, d *paper.Data, trial, series string) []plot.Dot {
 		}
 		p := plot.Dot{X: x, Y: v.Median, Least: v.Least, Most: v.Most, Label: d.At(trial, series, x)[0].Label}
 		if c.Tail != "" {
-			p.Least, p.Most = v.Median, d.Metric(trial, series, x, c.Tail).Median
+			p.Tail = d.Metric(trial, series, x, c.Tail).Median
 		}
 		dots = append(dots, p)
 	}

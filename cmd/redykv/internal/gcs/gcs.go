@@ -130,7 +130,6 @@ func timeOf(o *storage.Object) time.Time {
 }
 
 // ListPaged lists the objects of a prefix, in the order of their names. It has no delimiters.
-
 func (b *bucket) ListPaged(ctx context.Context, opts *driver.ListOptions) (*driver.ListPage, error) {
 	call := b.objects.List(b.name).Prefix(opts.Prefix).PageToken(string(opts.PageToken))
 	list, err := call.MaxResults(int64(cmp.Or(opts.PageSize, 1000))).Context(ctx).Do()
