@@ -74,6 +74,8 @@ var parts = []part{
 	{name: "redy-aims", columns: strings.Fields("what aim measured")},
 	{name: "compare", commands: []string{
 		"{bin} ycsb compare --devices redy,smb,ssd --threads 1,2 --rounds 5 --distributions uniform,zipfian --report= --json {json}",
+	}, columns: strings.Fields(ycsbColumns)},
+	{name: "compare-read-cache", commands: []string{
 		"{bin} ycsb compare --devices redy,ssd --threads 1,2 --rounds 5 --distributions zipfian --read-cache 0.5 --report= --json {json}",
 	}, columns: strings.Fields(ycsbColumns)},
 	{name: "suite", commands: []string{
@@ -90,7 +92,7 @@ var parts = []part{
 	{name: "paper-values", columns: strings.Fields("figure paper measured")},
 	{name: "paper-caches", columns: strings.Fields("figure paper measured")},
 	{name: "manager", columns: strings.Fields("what aim measured")},
-	{name: "tcp", columns: strings.Fields("config=c,s,b,q kernel=placed_by_the_kernel,_µs apart=a_processor_each,_µs")},
+	{name: "tcp", columns: strings.Fields("config=c,s,b,q_of_reads kernel=placed_by_the_kernel,_µs apart=a_processor_each,_µs")},
 }
 
 // measured is the content of docs/measured/PART.json.
@@ -139,8 +141,15 @@ func run(names []string) error {
 		return fmt.Errorf("revision: %w", err)
 	}
 	for _, name := range names {
-		if name != "all" && !slices.ContainsFunc(parts, func(p part) bool { return p.name == name }) {
+		if name == "all" {
+			continue
+		}
+		i := slices.IndexFunc(parts, func(p part) bool { return p.name == name })
+		if i < 0 {
 			return fmt.Errorf("unknown part %q: want all, or names of parts in scripts/measure/main.go", name)
+		}
+		if parts[i].commands == nil {
+			return fmt.Errorf("part %s was measured by hand", name)
 		}
 	}
 	for _, p := range parts {
@@ -278,7 +287,10 @@ func cell(row map[string]any, field string) string {
 	case bool:
 		return map[bool]string{true: "yes", false: "no"}[v]
 	case float64:
-		if v == float64(int64(v)) || math.Abs(v) >= 1000 || math.Abs(v) < 0.001 {
+		if 0 < v && v < 0.001 {
+			return "<0.001"
+		}
+		if v == float64(int64(v)) || math.Abs(v) >= 1000 {
 			return fmt.Sprintf("%.0f", v)
 		}
 		return fmt.Sprintf("%.3g", v)

@@ -15,20 +15,33 @@ func TestAxis(t *testing.T) {
 		axis                Axis
 		least, most         float64
 		wantLeast, wantMost float64
+		majors              string // of logarithmic axes
 	}{
-		{Axis{}, 3, 9.2, 0, 9.2},
-		{Axis{}, -3, 6, -3, 6},
-		{Axis{}, inf, -inf, 0, 0},
-		{Axis{Log: true}, 0.03, 4, 0.01, 10},
-		{Axis{Log: true}, 5, 5, 1, 10},
-		{Axis{Log: true}, 10, 10, 10, 100},
-		{Axis{Log: true}, inf, -inf, 0, 0},
+		{Axis{}, 3, 9.2, 0, 9.2, ""},
+		{Axis{}, -3, 6, -3, 6, ""},
+		{Axis{}, inf, -inf, 0, 0, ""},
+		{Axis{Log: true}, 0.03, 4, 0.01, 10, "0.01 0.1 1 10"},
+		{Axis{Log: true}, 5, 5, 1, 10, "1 10"},
+		{Axis{Log: true}, 10, 10, 10, 100, "10 100"},
+		{Axis{Log: true}, inf, -inf, 0, 0, ""},
 	} {
 		a := plot.New().X
 		a.Min, a.Max = c.least, c.most
 		c.axis.set(&a)
 		if math.Abs(a.Min-c.wantLeast) > 0.002*math.Abs(c.wantLeast) || math.Abs(a.Max-c.wantMost) > 0.002*c.wantMost {
 			t.Errorf("%+v of %v to %v: %v to %v", c.axis, c.least, c.most, a.Min, a.Max)
+		}
+		if c.majors == "" {
+			continue
+		}
+		var majors []string
+		for _, tick := range a.Tick.Marker.Ticks(a.Min, a.Max) {
+			if !tick.IsMinor() && tick.Value >= a.Min && tick.Value <= 1.001*a.Max {
+				majors = append(majors, tick.Label)
+			}
+		}
+		if got := strings.Join(majors, " "); got != c.majors {
+			t.Errorf("%+v of %v to %v: ticks %s, want %s", c.axis, c.least, c.most, got, c.majors)
 		}
 	}
 	for v, want := range map[float64]string{0: "0", 12.345: "12.3", 0.05: "0.05", 1234.5: "1235", 2.5e6: "2.5 M", 1.0004: "1", -0.25: "-0.25", 0.00012: "0.00012"} {
