@@ -36,7 +36,7 @@ func TestAxis(t *testing.T) {
 		}
 		var majors []string
 		for _, tick := range a.Tick.Marker.Ticks(a.Min, a.Max) {
-			if !tick.IsMinor() && tick.Value >= a.Min && tick.Value <= 1.001*a.Max {
+			if !tick.IsMinor() && tick.Value >= a.Min && tick.Value <= 1.01*a.Max {
 				majors = append(majors, tick.Label)
 			}
 		}
