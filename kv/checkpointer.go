@@ -52,6 +52,11 @@ func (st *Store) begin(ctx context.Context, a phase.Action, what string) error {
 	if err := st.mayWait(); err != nil {
 		return fmt.Errorf("kv: %s: %w", what, err)
 	}
+	return st.await(ctx, a, what)
+}
+
+// await is begin for a caller that may wait.
+func (st *Store) await(ctx context.Context, a phase.Action, what string) error {
 	err := st.checkpointer.machine.Begin(ctx, a)
 	if err == nil && a != phase.Close && st.isClosed() {
 		st.end(a)

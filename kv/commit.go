@@ -51,7 +51,7 @@ func (st *Store) commitFor(ctx context.Context, group *phase.Group) (err error) 
 
 // commitNext commits when no other commit is in progress.
 func (st *Store) commitNext(ctx context.Context) error {
-	if err := st.begin(ctx, phase.Commit, "commit"); err != nil {
+	if err := st.await(ctx, phase.Commit, "commit"); err != nil {
 		return err
 	}
 	defer st.end(phase.Commit)
@@ -237,7 +237,8 @@ func (st *Store) exclusive(ctx context.Context, f func()) error {
 	return nil
 }
 
-// lock locks l, or returns the error of ctx if that ends first.
+// lock locks l, or returns the error of ctx if that ends first. Then a goroutine still waits
+// for l, and locks it for a moment.
 func lock(ctx context.Context, l sync.Locker) error {
 	if l, ok := l.(interface{ TryLock() bool }); ok && l.TryLock() {
 		return nil
