@@ -124,16 +124,24 @@ func (b *bucket) put(ctx context.Context, key string, create bool, write func(w 
 	})
 }
 
-// watched is a writer that extends a timeout with every write.
+// watched is a writer that extends a timeout with every piece of a write.
 type watched struct {
 	w     io.Writer
 	alarm *time.Timer
 }
 
-func (w *watched) Write(p []byte) (int, error) {
-	n, err := w.w.Write(p)
-	w.alarm.Reset(attempt)
-	return n, err
+// maxPiece bounds a piece of a write, so that a slow link sends one within the timeout.
+const maxPiece = 4 << 10
+
+func (w *watched) Write(p []byte) (written int, err error) {
+	for len(p) > 0 && err == nil {
+		var n int
+		n, err = w.w.Write(p[:min(len(p), maxPiece)])
+		w.alarm.Reset(attempt)
+		written += n
+		p = p[n:]
+	}
+	return written, err
 }
 
 // remove deletes a blob, if it exists.
