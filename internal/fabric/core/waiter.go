@@ -29,6 +29,13 @@ type Waiter struct {
 	woken  atomic.Bool
 }
 
+// Notified has the Park and Unpark of a Source whose producers notify the Waiter themselves.
+// It is a type of its own, so that no other Source inherits them.
+type Notified struct{}
+
+func (Notified) Park()   {}
+func (Notified) Unpark() {}
+
 // InitWaiter prepares the waiter for use.
 func (w *Waiter) InitWaiter() { w.news = make(chan struct{}, 1) }
 
@@ -48,10 +55,6 @@ func (w *Waiter) Wake() {
 	w.woken.Store(true)
 	w.Notify()
 }
-
-// Park and Unpark are those of a Source whose producers notify the Waiter themselves.
-func (w *Waiter) Park()   {}
-func (w *Waiter) Unpark() {}
 
 // Wait implements fabric.QueuePair. It checks spins times, yielding in between, before it
 // parks.

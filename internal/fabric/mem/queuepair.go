@@ -26,6 +26,7 @@ type queuePair struct {
 	in  core.ImmRing // the peer's to this end
 
 	core.Waiter
+	core.Notified
 }
 
 // newQueuePair returns a queue pair of a depth that was checked.

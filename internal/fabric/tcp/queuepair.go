@@ -41,6 +41,7 @@ type queuePair struct {
 
 	reader reader
 	core.Waiter
+	core.Notified
 	tasks sync.WaitGroup
 	once  sync.Once
 }

@@ -97,6 +97,9 @@ func (q *queuePair) Park() {
 	q.arm()
 }
 
+// Unpark leaves the event requested: it wakes nobody.
+func (q *queuePair) Unpark() {}
+
 // arm requests an event. Called with mu held.
 func (q *queuePair) arm() {
 	if q.ended() {
