@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/redykv/redykv/internal/api/managerv1"
-	"github.com/redykv/redykv/internal/controltoken"
 	"github.com/redykv/redykv/manager/api"
 )
 
@@ -83,15 +82,24 @@ func (ca *cache) whole() *managerv1.Cache {
 	return ca.priced(p)
 }
 
-// withTokens adds the grants' tokens to messages. Called under mu.
-func (ca *cache) withTokens(all []*managerv1.Grant, grants []*grant) []*managerv1.Grant {
+// withTokens adds the grants' terms and tokens to messages. Called under mu.
+func (c *state) withTokens(ca *cache, all []*managerv1.Grant, grants []*grant) []*managerv1.Grant {
+	keep := time.Duration(0)
+	if ca.lease > 0 {
+		keep = max(2*ca.lease, leastKeep)
+	}
 	for i, s := range grants {
-		all[i].Token = s.vm.Token(controltoken.Terms{
-			Cache: ca.id, Grant: s.id, Regions: s.regions, RegionSize: s.bytes / uint64(s.regions), Cores: s.cores,
-		})
+		all[i].Terms = &managerv1.Terms{
+			CacheId: ca.id, Grant: s.id, VmId: s.vm.id, Regions: s.regions, RegionSize: s.bytes / uint64(s.regions), Cores: s.cores,
+			Epoch: c.epoch, KeepMs: keep.Milliseconds(),
+		}
+		all[i].Token = s.vm.Token(all[i].Terms)
 	}
 	return all
 }
+
+// leastKeep is the least time for which a server keeps a grant whose client is silent.
+const leastKeep = time.Minute
 
 // protos is called under mu.
 func protos(grants []*grant, pending bool) []*managerv1.Grant {

@@ -56,8 +56,7 @@ func borrow(t *testing.T, n *node.Node, ca *managerv1.AllocateResponse) (giveBac
 	server := serverv1connect.NewCacheServerServiceClient(api.HTTPClient, n.VM().ControlURL)
 	grant := ca.GetGrants()[0]
 	r, err := server.Connect(testContext(t), connect.NewRequest(&serverv1.ConnectRequest{
-		CacheId: ca.GetCacheId(), Grant: grant.GetId(), Token: grant.GetToken(),
-		Regions: grant.GetRegions(), RegionSize: ca.GetRegionSize(), Cores: grant.GetCores(), Configuration: ca.GetConfiguration(),
+		Terms: grant.GetTerms(), Token: grant.GetToken(), Configuration: ca.GetConfiguration(),
 	}))
 	if err != nil {
 		t.Fatal(err)

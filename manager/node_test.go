@@ -74,8 +74,7 @@ func TestAnnounce(t *testing.T) {
 	server := serverv1connect.NewCacheServerServiceClient(api.HTTPClient, vm.GetControlUrl())
 	grant := ca.GetGrants()[0]
 	lend := &serverv1.ConnectRequest{
-		CacheId: ca.GetCacheId(), Grant: grant.GetId(), Token: grant.GetToken(),
-		Regions: 2, RegionSize: ca.GetRegionSize(), Configuration: ca.GetConfiguration(),
+		Terms: grant.GetTerms(), Token: grant.GetToken(), Configuration: ca.GetConfiguration(),
 	}
 	if _, err := server.Connect(testContext(t), connect.NewRequest(lend)); err != nil {
 		t.Fatal(err)
@@ -165,8 +164,7 @@ func TestRegisterTwice(t *testing.T) {
 	server := serverv1connect.NewCacheServerServiceClient(api.HTTPClient, n.VM().ControlURL)
 	grant := ca.GetGrants()[0]
 	lend := &serverv1.ConnectRequest{
-		CacheId: ca.GetCacheId(), Grant: grant.GetId(), Token: grant.GetToken(),
-		Regions: 2, RegionSize: ca.GetRegionSize(), Configuration: ca.GetConfiguration(),
+		Terms: grant.GetTerms(), Token: grant.GetToken(), Configuration: ca.GetConfiguration(),
 	}
 	if _, err := server.Connect(testContext(t), connect.NewRequest(lend)); err != nil {
 		t.Fatal(err)

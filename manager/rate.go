@@ -13,9 +13,9 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/api/serverv1"
 	"github.com/redykv/redykv/internal/api/serverv1/serverv1connect"
-	"github.com/redykv/redykv/internal/controltoken"
 	"github.com/redykv/redykv/internal/units"
 	"github.com/redykv/redykv/manager/node"
 )
@@ -93,9 +93,9 @@ const (
 
 func newGaugeEnd(ctx context.Context, n *node.Node, client *http.Client, regions uint32) (*gaugeEnd, error) {
 	e := &gaugeEnd{server: serverv1connect.NewCacheServerServiceClient(client, n.VM().ControlURL)}
+	terms := &managerv1.Terms{CacheId: gaugeCache, Grant: gaugeGrant, VmId: n.VM().ID, Regions: regions, RegionSize: gaugeBytes}
 	r, err := e.server.Connect(ctx, connect.NewRequest(&serverv1.ConnectRequest{
-		CacheId: gaugeCache, Grant: gaugeGrant, Token: n.VM().Token(controltoken.Terms{Cache: gaugeCache, Grant: gaugeGrant, Regions: regions, RegionSize: gaugeBytes}),
-		Regions: regions, RegionSize: gaugeBytes, Configuration: DefaultConfiguration(),
+		Terms: terms, Token: n.VM().Token(terms), Configuration: DefaultConfiguration(),
 	}))
 	if err != nil {
 		return nil, err

@@ -319,5 +319,5 @@ func (c *state) adopt(ca *cache, more addition, change uint64) (_ *managerv1.Rea
 	ca.decide("reallocate", more.decision)
 	ca.demand.client = cmp.Or(more.client, ca.demand.client)
 	c.touchCache(ca)
-	return &managerv1.ReallocateResponse{Grants: ca.withTokens(protos(more.grants, true), more.grants)}, nil
+	return &managerv1.ReallocateResponse{Grants: c.withTokens(ca, protos(more.grants, true), more.grants)}, nil
 }

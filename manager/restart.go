@@ -167,6 +167,7 @@ func (m *Manager) beginEpoch() error {
 	m.self = controltoken.Incarnation{
 		Epoch: max(last+1, uint64(time.Now().UnixMicro())), ID: rand.Text(), Bound: max(m.opts.Silence, m.opts.Lease),
 	}
+	c.epoch = m.self.Epoch
 	if c.store == nil {
 		return nil
 	}

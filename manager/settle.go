@@ -27,7 +27,7 @@ func (m *Manager) settle(_ context.Context, req *managerv1.SettleRequest) (*mana
 	dropped, err := m.state.settle(req, m.opts.now())
 	switch {
 	case errors.Is(err, errSettled):
-		return &managerv1.SettleResponse{}, nil
+		return m.state.settledAs(req)
 	case err != nil:
 		return nil, refuse(err, connect.CodeInvalidArgument)
 	}
@@ -38,7 +38,18 @@ func (m *Manager) settle(_ context.Context, req *managerv1.SettleRequest) (*mana
 	m.release(req.GetCacheId(), dropped, false)
 	m.opts.Logger.Info("cache settled", "cache", req.GetCacheId(), "capacity", units.Size(req.GetCapacity()).String(),
 		"grants", len(req.GetGrants()), "released", len(dropped))
-	return &managerv1.SettleResponse{}, nil
+	return m.state.settledAs(req)
+}
+
+// settledAs answers a Settle with the terms that its grants have now.
+func (c *state) settledAs(req *managerv1.SettleRequest) (*managerv1.SettleResponse, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	ca, err := c.known(req.GetCacheId())
+	if err != nil {
+		return nil, refuse(err, connect.CodeInvalidArgument)
+	}
+	return &managerv1.SettleResponse{Grants: c.withTokens(ca, protos(ca.grants, false), ca.grants)}, nil
 }
 
 // noticeLeft counts how much notice was left when a cache had left reclaimed VMs.

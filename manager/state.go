@@ -29,6 +29,7 @@ type state struct {
 	broken  func(error)              // called if the store fails
 	learnt  func() *catalogv1.Learnt // returns the measurements to store; nil: none
 	earlier *catalog.Contents        // what load found, without VMs and caches; nil: nothing
+	epoch   uint64                   // of this run, in the terms of grants
 
 	mu      sync.Mutex     // guards the fields below, VMs, caches and grants
 	vms     map[string]*vm // starting, up and leaving, by id
@@ -257,7 +258,7 @@ func (c *state) commit(ca *cache, t term) (_ *managerv1.AllocateResponse, err er
 	c.touchCache(ca)
 	p := ca.priced(ca.proto())
 	return &managerv1.AllocateResponse{
-		CacheId: p.Id, Grants: ca.withTokens(p.Grants, ca.grants), Configuration: p.Configuration, RegionSize: p.RegionSize,
+		CacheId: p.Id, Grants: c.withTokens(ca, p.Grants, ca.grants), Configuration: p.Configuration, RegionSize: p.RegionSize,
 		LeaseMs: ca.lease.Milliseconds(),
 	}, nil
 }

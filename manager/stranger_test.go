@@ -33,12 +33,12 @@ func TestStrangers(t *testing.T) {
 	grant := mine.GetGrants()[0]
 	for name, call := range map[string]func() error{
 		"connect with no token": func() error {
-			_, err := server.Connect(ctx, connect.NewRequest(&serverv1.ConnectRequest{CacheId: "other", Grant: "g1", Regions: 1, RegionSize: 1 << 20}))
+			_, err := server.Connect(ctx, connect.NewRequest(&serverv1.ConnectRequest{Terms: grant.GetTerms()}))
 			return err
 		},
 		"connect with another's token": func() error {
 			_, err := server.Connect(ctx, connect.NewRequest(&serverv1.ConnectRequest{
-				CacheId: mine.GetCacheId(), Grant: "g2", Token: yours.GetGrants()[0].GetToken(), Regions: 1, RegionSize: 1 << 20,
+				Terms: grant.GetTerms(), Token: yours.GetGrants()[0].GetToken(),
 			}))
 			return err
 		},
@@ -47,7 +47,7 @@ func TestStrangers(t *testing.T) {
 			return err
 		},
 		"disconnect a cache with a grant's token": func() error {
-			_, err := server.Disconnect(ctx, connect.NewRequest(&serverv1.DisconnectRequest{CacheId: mine.GetCacheId(), Token: grant.GetToken()}))
+			_, err := server.Disconnect(ctx, connect.NewRequest(&serverv1.DisconnectRequest{CacheId: mine.GetCacheId(), Terms: grant.GetTerms(), Token: grant.GetToken()}))
 			return err
 		},
 		"status": func() error {

@@ -18,6 +18,7 @@ import (
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/api/managerv1/managerv1connect"
 	"github.com/redykv/redykv/internal/api/serverv1"
+	"github.com/redykv/redykv/internal/controltoken"
 	"github.com/redykv/redykv/server"
 )
 
@@ -26,6 +27,9 @@ func TestMain(m *testing.M) {
 	serveVM()
 	goleak.VerifyTestMain(m)
 }
+
+// clusterSecret is the secret of all cache servers that are started here.
+const clusterSecret = "the secret of the tests' cache servers"
 
 // cluster is a manager and its VMs in this process. It spreads every cache over all VMs, and
 // loses VMs on demand.
@@ -41,12 +45,14 @@ type cluster struct {
 	// refuse, if set, is asked before each Reallocate.
 	refuse func(*managerv1.ReallocateRequest) error
 
-	mu      sync.Mutex
-	caches  int            // allocated and not deallocated
-	grants  map[string]int // VM of each grant, of all caches
-	granted int
-	dead    map[int]bool
-	settled *managerv1.SettleRequest // the last
+	mu         sync.Mutex
+	caches     int            // allocated and not deallocated
+	regionSize uint64         // of the cache that was allocated last
+	grants     map[string]int // VM of each grant, of all caches
+	granted    int
+	allocated  int // caches ever
+	dead       map[int]bool
+	settled    *managerv1.SettleRequest // the last
 }
 
 // newCluster starts count VMs of memory bytes on a transport.
@@ -57,7 +63,7 @@ func newCluster(t testing.TB, transport string, count int, memory int64) *cluste
 
 func newClusterOf(t testing.TB, count int, opts server.Options) *cluster {
 	t.Helper()
-	opts.Logger = slog.New(slog.DiscardHandler)
+	opts.Logger, opts.ControlSecret = slog.New(slog.DiscardHandler), clusterSecret
 	c := &cluster{events: make(chan *managerv1.WatchResponse, 16)}
 	for i := range count {
 		s, err := server.New(opts)
@@ -84,7 +90,13 @@ func newClusterOf(t testing.TB, count int, opts server.Options) *cluster {
 
 func (c *cluster) Allocate(ctx context.Context, req *connect.Request[managerv1.AllocateRequest]) (*connect.Response[managerv1.AllocateResponse], error) {
 	m := req.Msg
-	answer := &managerv1.AllocateResponse{CacheId: "cache", Configuration: m.Configuration, RegionSize: m.RegionSize}
+	c.mu.Lock()
+	c.allocated++
+	c.caches++
+	c.regionSize = m.RegionSize
+	id := fmt.Sprintf("cache-%d", c.allocated)
+	c.mu.Unlock()
+	answer := &managerv1.AllocateResponse{CacheId: id, Configuration: m.Configuration, RegionSize: m.RegionSize}
 	if m.Configuration == nil {
 		answer.Configuration = &managerv1.Configuration{ClientThreads: 1, BatchSize: 1, QueueDepth: 4}
 	}
@@ -93,20 +105,17 @@ func (c *cluster) Allocate(ctx context.Context, req *connect.Request[managerv1.A
 		share := regions / uint32(len(c.vms)-i)
 		regions -= share
 		if share > 0 {
-			answer.Grants = append(answer.Grants, c.grant(i, share))
+			answer.Grants = append(answer.Grants, c.grant(id, i, share, m.RegionSize))
 		}
 	}
 	if c.spoil != nil {
 		c.spoil(answer)
 	}
-	c.mu.Lock()
-	c.caches++
-	c.mu.Unlock()
 	return connect.NewResponse(answer), nil
 }
 
 // grant makes a grant of VM i.
-func (c *cluster) grant(i int, regions uint32) *managerv1.Grant {
+func (c *cluster) grant(cache string, i int, regions uint32, regionSize uint64) *managerv1.Grant {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.grants == nil {
@@ -115,7 +124,10 @@ func (c *cluster) grant(i int, regions uint32) *managerv1.Grant {
 	c.granted++
 	id := fmt.Sprintf("grant-%d", c.granted)
 	c.grants[id] = i
-	return &managerv1.Grant{Vm: c.vms[i], Regions: regions, Id: id}
+	terms := &managerv1.Terms{CacheId: cache, Grant: id, VmId: c.vms[i].Id, Regions: regions, RegionSize: regionSize, Cores: 16}
+	return &managerv1.Grant{
+		Vm: c.vms[i], Regions: regions, Id: id, Cores: terms.Cores, Terms: terms, Token: controltoken.Grant(clusterSecret, terms),
+	}
 }
 
 // Reallocate spreads the regions over the living VMs that need not be avoided.
@@ -128,7 +140,7 @@ func (c *cluster) Reallocate(ctx context.Context, req *connect.Request[managerv1
 	}
 	var usable []int
 	for i, vm := range c.vms {
-		if _, err := c.servers[i].Status(ctx, nil); err == nil && !c.closed(i) && !slices.Contains(m.AvoidVms, vm.Id) {
+		if _, err := c.servers[i].Status(ctx, connect.NewRequest(&serverv1.StatusRequest{})); err == nil && !c.closed(i) && !slices.Contains(m.AvoidVms, vm.Id) {
 			usable = append(usable, i)
 		}
 	}
@@ -137,11 +149,14 @@ func (c *cluster) Reallocate(ctx context.Context, req *connect.Request[managerv1
 	}
 	answer := &managerv1.ReallocateResponse{Configuration: m.Configuration}
 	regions := m.Regions
+	c.mu.Lock()
+	size := c.regionSize
+	c.mu.Unlock()
 	for k, i := range usable {
 		share := regions / uint32(len(usable)-k)
 		regions -= share
 		if share > 0 {
-			answer.Grants = append(answer.Grants, c.grant(i, share))
+			answer.Grants = append(answer.Grants, c.grant(m.CacheId, i, share, size))
 		}
 	}
 	return connect.NewResponse(answer), nil
@@ -236,7 +251,7 @@ func (c *cluster) create(t testing.TB, cfg Config) *Cache {
 func (c *cluster) nothingLeft(t testing.TB) {
 	t.Helper()
 	for i, s := range c.servers {
-		status, err := s.Status(context.Background(), nil)
+		status, err := s.Status(context.Background(), connect.NewRequest(&serverv1.StatusRequest{}))
 		if c.closed(i) {
 			continue
 		}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/internal/api/serverv1"
 	"github.com/redykv/redykv/internal/fabric"
 )
 
@@ -107,7 +108,7 @@ func TestIdleSessionsHoldFewConnections(t *testing.T) {
 	}
 	// The first and the last connection of the session, and of the client thread.
 	until(t, func() bool {
-		status, err := c.servers[0].Status(t.Context(), nil)
+		status, err := c.servers[0].Status(t.Context(), connect.NewRequest(&serverv1.StatusRequest{}))
 		return err == nil && status.Msg.Connections <= 4
 	})
 }

@@ -24,7 +24,6 @@ type grant struct {
 	cache      string
 	vm         string
 	controlURL string
-	granted    *managerv1.Grant // as received from the manager
 	transport  string
 	fabricAddr string
 	distance   int    // to the VM in switches; 0: unknown
@@ -35,9 +34,10 @@ type grant struct {
 	http       *http.Client  // for the server's control API
 	timeout    time.Duration // Config.ServerTimeout
 
-	regions   atomic.Uint32 // lent; fewer than tokens after a release
-	unsettled atomic.Int32  // failed connections that the server may not have ended yet
-	suspected atomic.Bool   // checkSuspected runs
+	signed    atomic.Pointer[managerv1.Grant] // as last received from the manager: terms and token
+	regions   atomic.Uint32                   // lent; fewer than tokens after a release
+	unsettled atomic.Int32                    // failed connections that the server may not have ended yet
+	suspected atomic.Bool                     // checkSuspected runs
 
 	suspicion chan struct{} // holds a token when the manager suspects the server again
 
@@ -73,18 +73,16 @@ func (g *grant) ringed(c Configuration) Configuration {
 func connectGrant(ctx context.Context, cache string, cfg *Config, share *managerv1.Grant, c Configuration, of int) (*grant, error) {
 	g := &grant{
 		id: share.GetId(), cache: cache, vm: share.GetVm().GetId(),
-		controlURL: share.GetVm().GetControlUrl(), granted: share, size: uint64(cfg.RegionSize), distance: int(share.GetVm().GetDistance()), tuning: cfg.Tuning,
+		controlURL: share.GetVm().GetControlUrl(), size: uint64(cfg.RegionSize), distance: int(share.GetVm().GetDistance()), tuning: cfg.Tuning,
 		http: cfg.control, timeout: cfg.ServerTimeout, suspicion: make(chan struct{}, 1),
 	}
+	g.signed.Store(share)
 	mine := c.share(int(share.GetRegions()), of)
-	if share.GetToken() != "" {
-		mine.ServerThreads = min(mine.ServerThreads, int(share.GetCores()))
-	}
+	mine.ServerThreads = min(mine.ServerThreads, int(share.GetTerms().GetCores()))
 	var answer *connect.Response[serverv1.ConnectResponse]
 	err := g.whileAlive(ctx, func(ctx context.Context) (err error) {
 		answer, err = g.control().Connect(ctx, connect.NewRequest(&serverv1.ConnectRequest{
-			CacheId: cache, Grant: g.id, Token: share.GetToken(), Regions: share.GetRegions(), RegionSize: g.size, Cores: share.GetCores(),
-			Configuration: g.ringed(mine).proto(),
+			Terms: share.GetTerms(), Token: share.GetToken(), Configuration: g.ringed(mine).proto(),
 		}))
 		return err
 	})
@@ -144,10 +142,8 @@ func (g *grant) control() serverv1connect.CacheServerServiceClient {
 
 // disconnection returns the request that ends the grant.
 func (g *grant) disconnection() *serverv1.DisconnectRequest {
-	req := &serverv1.DisconnectRequest{
-		CacheId: g.cache, Grant: g.id,
-		Token: g.granted.GetToken(), Regions: g.granted.GetRegions(), RegionSize: g.size, Cores: g.granted.GetCores(),
-	}
+	signed := g.signed.Load()
+	req := &serverv1.DisconnectRequest{CacheId: g.cache, Grant: g.id, Terms: signed.GetTerms(), Token: signed.GetToken()}
 	if g.ticket != (redywire.Ticket{}) {
 		req.Ticket = g.ticket[:]
 	}
@@ -181,8 +177,10 @@ func disconnectAll(ctx context.Context, grants []*grant) (err error) {
 // configure sets the grant's configuration at the server. A server refuses a checked
 // configuration only for lack of processors.
 func (g *grant) configure(ctx context.Context, c Configuration) error {
+	signed := g.signed.Load()
 	_, err := g.control().Configure(ctx, connect.NewRequest(&serverv1.ConfigureRequest{
 		CacheId: g.cache, Grant: g.id, Ticket: g.ticket[:], Configuration: g.ringed(c).proto(),
+		Terms: signed.GetTerms(), Token: signed.GetToken(),
 	}))
 	switch connect.CodeOf(err) {
 	case connect.CodeInvalidArgument, connect.CodeResourceExhausted:

@@ -412,15 +412,21 @@ func (c *Cache) settleAs(ctx context.Context, configuration Configuration) error
 		MovedBytes: c.moved.bytes, MovedMs: c.moved.took.Milliseconds(),
 		Change: c.change,
 	}
-	for _, g := range t.grants() {
+	grants := t.grants()
+	for _, g := range grants {
 		req.Grants = append(req.Grants, &managerv1.SettledGrant{Id: g.id, Regions: g.regions.Load()})
 	}
-	_, err := c.mgr.Settle(ctx, connect.NewRequest(req))
+	answer, err := c.mgr.Settle(ctx, connect.NewRequest(req))
 	switch {
 	case connect.CodeOf(err) == connect.CodeResourceExhausted:
 		return fmt.Errorf("settle: %w: %w", ErrCores, err)
 	case err != nil:
 		return fmt.Errorf("settle: %w", err)
+	}
+	for i, signed := range answer.Msg.GetGrants() {
+		if i < len(grants) && signed.GetId() == grants[i].id {
+			grants[i].signed.Store(signed)
+		}
 	}
 	c.moved = moveStats{}
 	return nil

@@ -30,7 +30,7 @@ func serveChild() {
 	if transport == "" {
 		return
 	}
-	s, err := server.New(server.Options{Memory: 1 << 20, Cores: 2, Transport: transport, Logger: slog.New(slog.DiscardHandler)})
+	s, err := server.New(server.Options{ControlSecret: clusterSecret, Memory: 1 << 20, Cores: 2, Transport: transport, Logger: slog.New(slog.DiscardHandler)})
 	var l net.Listener
 	if err == nil {
 		l, err = net.Listen("tcp", "127.0.0.1:0")

@@ -5,66 +5,81 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"net/http"
 	"sync"
 	"time"
 
 	"connectrpc.com/connect"
 
+	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/api/serverv1"
 	"github.com/redykv/redykv/internal/controltoken"
 )
 
-// errNoToken refuses calls without a token of the server's manager.
-var errNoToken = connect.NewError(connect.CodeUnauthenticated, errors.New("this call needs a token of the server's manager"))
-
-// admit accepts calls with a token made from the server's secret. Calls about a grant carry
-// its ticket instead, which is checked with the grant.
+// admit accepts calls with credentials. A ticket is checked with its grant, by the call
+// itself: see Server.find.
 func (s *Server) admit(next connect.UnaryFunc) connect.UnaryFunc {
-	secret := s.opts.ControlSecret
-	if secret == "" {
-		return next
-	}
 	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
-		ok, manages := false, false
-		switch m := req.Any().(type) {
-		case *serverv1.ConnectRequest:
-			ok = granted(m, secret)
-		case *serverv1.DisconnectRequest:
-			ok = len(m.GetTicket()) > 0 || granted(m, secret)
-			manages = !ok
-		case *serverv1.ReleaseRequest, *serverv1.ConfigureRequest:
-			ok = true // the grant's ticket is checked later
-		case *serverv1.StatusRequest:
-			manages = true
-		}
-		if manages {
-			h := req.Header()
-			m, err := controltoken.ParseIncarnation(h.Get(controltoken.IncarnationHeader))
-			if ok = err == nil && controltoken.Equal(h.Get("Authorization"), "Bearer "+m.Token(secret)); ok {
-				if err := s.allegiance.hear(m, false); err != nil {
-					return nil, connect.NewError(connect.CodeFailedPrecondition, err)
-				}
-			}
-		}
-		if !ok {
-			return nil, errNoToken
+		if err := s.authenticate(req.Any(), req.Header()); err != nil {
+			return nil, err
 		}
 		return next(ctx, req)
 	}
 }
 
-// granted reports whether a request carries the token of its terms.
-func granted(m interface {
-	GetCacheId() string
-	GetGrant() string
-	GetRegions() uint32
-	GetRegionSize() uint64
-	GetCores() uint32
-	GetToken() string
-}, secret string) bool {
-	return controltoken.Equal(m.GetToken(), controltoken.Terms{
-		Cache: m.GetCacheId(), Grant: m.GetGrant(), Regions: m.GetRegions(), RegionSize: m.GetRegionSize(), Cores: m.GetCores(),
-	}.Token(secret))
+func (s *Server) authenticate(m any, h http.Header) error {
+	switch m := m.(type) {
+	case *serverv1.ConnectRequest:
+		return s.checkSigned(m.GetTerms(), m.GetToken())
+	case *serverv1.ReleaseRequest:
+		return nil // needs a ticket
+	case *serverv1.ConfigureRequest: // needs a ticket
+		if m.GetTerms() == nil {
+			return nil
+		}
+		return s.checkSignedFor(m.GetCacheId(), m.GetGrant(), m.GetTerms(), m.GetToken())
+	case *serverv1.DisconnectRequest:
+		switch {
+		case len(m.GetTicket()) > 0:
+			return nil
+		case m.GetToken() != "":
+			return s.checkSignedFor(m.GetCacheId(), m.GetGrant(), m.GetTerms(), m.GetToken())
+		}
+	case *serverv1.StatusRequest:
+		if len(m.GetTicket()) > 0 {
+			return nil
+		}
+	}
+	return s.checkManager(h)
+}
+
+// checkSigned reports terms that the server's manager has not signed.
+func (s *Server) checkSigned(t *managerv1.Terms, token string) error {
+	if !controltoken.Equal(token, controltoken.Grant(s.opts.ControlSecret, t)) {
+		return connect.NewError(connect.CodeUnauthenticated, errors.New("want the token of the grant's terms"))
+	}
+	return nil
+}
+
+// checkSignedFor is checkSigned for the terms of one grant.
+func (s *Server) checkSignedFor(cache, grant string, t *managerv1.Terms, token string) error {
+	if t.GetCacheId() != cache || t.GetGrant() != grant {
+		return connect.NewError(connect.CodeUnauthenticated, fmt.Errorf("%v: the terms are those of %v",
+			grantID{cache, grant}, grantID{t.GetCacheId(), t.GetGrant()}))
+	}
+	return s.checkSigned(t, token)
+}
+
+// checkManager reports callers other than the manager that the server obeys.
+func (s *Server) checkManager(h http.Header) error {
+	m, err := controltoken.ParseIncarnation(h.Get(controltoken.IncarnationHeader))
+	if err != nil || !controltoken.Equal(h.Get("Authorization"), "Bearer "+m.Token(s.opts.ControlSecret)) {
+		return connect.NewError(connect.CodeUnauthenticated, errors.New("want a ticket, or the token of the server's manager"))
+	}
+	if err := s.allegiance.hear(m, false); err != nil {
+		return connect.NewError(connect.CodeFailedPrecondition, err)
+	}
+	return nil
 }
 
 // maxSpent bounds the number of remembered grants that were taken back.
@@ -103,24 +118,24 @@ func (p *spent) has(id grantID) bool {
 	return one || all
 }
 
-// allegiance is the one manager that a server obeys. Two managers may know its secret if one
-// was started on a copy of the other's state; each takes the other's grants for unused. A
-// manager is obeyed in these cases:
+// allegiance is the one manager that a server obeys. Several managers may know its secret: a
+// leader, those that led before, and one that was started on a copy of the catalog, which
+// takes the first one's grants for unused. A manager is obeyed in these cases:
 //
-//	manager        it calls the server        it answers the server's call
-//	the same       always                     always
-//	newer          the current one is silent  always: it replaces the current one
-//	of equal age   the current one is silent  the current one is silent
-//	older          never                      the current one is silent
+//	epoch             it calls the server        it answers the server's call
+//	the same, and ID  always                     always
+//	higher            the present one is silent  always
+//	the same          the present one is silent  the present one is silent
+//	lower             never                      never
 //
-// Silent means that the current one has sent nothing for longer than its bound. An older
-// manager that answers has lost its state, and its clock went back.
+// Silent means that the present one has sent nothing for longer than its bound. The epoch
+// never falls while the server runs: see DECISIONS.md.
 type allegiance struct {
 	now func() time.Time
 
-	mu    sync.Mutex               // guards the fields below
-	to    controltoken.Incarnation // no ID: none yet
-	heard time.Time                // last call or answer of the manager
+	mu    sync.Mutex // guards the fields below
+	to    controltoken.Incarnation
+	heard time.Time // last call or answer of the manager
 }
 
 // hear returns an error if a manager is not to be obeyed. answers says that it answers the
@@ -131,10 +146,10 @@ func (a *allegiance) hear(m controltoken.Incarnation, answers bool) error {
 	now := a.now()
 	silent := now.Sub(a.heard)
 	switch {
-	case a.to.ID == "" || m.ID == a.to.ID:
-	case answers && m.Epoch > a.to.Epoch:
-	case !answers && m.Epoch < a.to.Epoch:
-		return fmt.Errorf("manager of epoch %d: the server obeys a newer one, of epoch %d", m.Epoch, a.to.Epoch)
+	case m.Epoch < a.to.Epoch:
+		return fmt.Errorf("manager of epoch %d: the server has obeyed one of epoch %d, and obeys none before it until it is started again", m.Epoch, a.to.Epoch)
+	case m.Epoch == a.to.Epoch && m.ID == a.to.ID:
+	case m.Epoch > a.to.Epoch && answers:
 	case silent <= a.to.Bound:
 		return fmt.Errorf("manager of epoch %d: the server obeys another one, of epoch %d, last heard from %v ago", m.Epoch, a.to.Epoch, silent)
 	}
@@ -144,9 +159,4 @@ func (a *allegiance) hear(m controltoken.Incarnation, answers bool) error {
 
 // Obey notes the manager that answered the server's call. It fails if the server obeys
 // another one.
-func (s *Server) Obey(m controltoken.Incarnation) error {
-	if m.ID == "" {
-		return nil // an unknown manager
-	}
-	return s.allegiance.hear(m, true)
-}
+func (s *Server) Obey(m controltoken.Incarnation) error { return s.allegiance.hear(m, true) }

@@ -7,8 +7,9 @@ import (
 	"github.com/redykv/redykv/internal/controltoken"
 )
 
-// A server obeys one manager at a time. It accepts another one when the current one has been
-// silent for its bound, and an older one only if that answers the server's own call.
+// A server obeys one manager at a time, and none of a lower epoch than the highest that it
+// has obeyed. It accepts another one when the present one has been silent for its bound, or
+// when one of a higher epoch answers its call.
 func TestAllegiance(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	a := allegiance{now: func() time.Time { return now }}
@@ -22,23 +23,26 @@ func TestAllegiance(t *testing.T) {
 		obeys   bool
 	}{
 		{0, run(5, "a"), false, true},                 // the first one
-		{30 * time.Second, run(6, "b"), false, false}, // newer, but the current one is not silent
+		{30 * time.Second, run(6, "b"), false, false}, // newer, but the present one is not silent
 		{30 * time.Second, run(5, "a"), false, true},
 		{59 * time.Second, run(6, "b"), false, false},
-		{2 * time.Second, run(6, "b"), false, true}, // the current one is silent
+		{2 * time.Second, run(6, "b"), false, true}, // the present one is silent
 		{0, run(5, "a"), false, false},
-		{time.Hour, run(5, "a"), false, false}, // older, and it calls
-		{0, run(6, "c"), true, true},           // of equal age, while the current one is silent
-		{0, run(6, "b"), true, false},          // of equal age, while the current one is not silent
-		{0, run(7, "d"), false, false},         // newer and calls, but the current one is not silent
-		{0, run(7, "e"), true, true},           // newer, and answers
+		{0, run(5, "a"), true, false},
+		{time.Hour, run(5, "a"), false, false}, // older, however silent the present one is
+		{0, run(5, "b"), false, false},
+		{0, run(5, "a"), true, false},
+		{0, run(6, "c"), true, true},   // of the same epoch, while the present one is silent
+		{0, run(6, "b"), true, false},  // of the same epoch, while the present one is not silent
+		{0, run(7, "c"), false, false}, // newer and calls, but the present one is not silent
+		{0, run(7, "e"), true, true},   // newer, and answers
 		{0, run(6, "c"), true, false},
-		{time.Hour, run(7, "d"), false, true}, // the current one is silent
-		{time.Second, run(7, "e"), true, false},
-		{58 * time.Second, run(2, "f"), true, false}, // older after losing its state, with a clock that went back
-		{2 * time.Second, run(2, "f"), true, true},
-		{0, run(2, "f"), false, true},
+		{0, run(7, "d"), true, false},
 		{0, run(7, "d"), false, false},
+		{59 * time.Second, run(7, "e"), false, true}, // the present one, by its call
+		{59 * time.Second, run(7, "d"), false, false},
+		{2 * time.Second, run(7, "d"), false, true}, // of the same epoch: the present one is silent
+		{0, run(7, "e"), false, false},
 	} {
 		now = now.Add(step.after)
 		if err := a.hear(step.who, step.answers); (err == nil) != step.obeys {

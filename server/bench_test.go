@@ -29,7 +29,7 @@ func benchmarkRing(b *testing.B, transport string, depth int) {
 	const record, batch = 16, redywire.MaxPayload / 16
 	s, client := newServer(b, Options{Memory: 64 << 20, Cores: 1, Transport: transport})
 	connected, err := client.Connect(b.Context(), connect.NewRequest(&serverv1.ConnectRequest{
-		CacheId: "cache", Regions: 1, RegionSize: 64 << 20,
+		Terms:         &managerv1.Terms{CacheId: "cache", Regions: 1, RegionSize: 64 << 20, Cores: 16},
 		Configuration: &managerv1.Configuration{ClientThreads: 1, ServerThreads: 1, BatchSize: batch, QueueDepth: uint32(depth)},
 	}))
 	if err != nil {

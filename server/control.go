@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -18,8 +20,9 @@ import (
 
 // Limits of a Connect request.
 const (
-	maxName    = 256     // bytes of a cache's ID, and of a grant's name
-	maxRegions = 1 << 16 // of one grant
+	maxName    = 256                 // bytes of a cache's ID, and of a grant's name
+	maxRegions = 1 << 16             // of one grant
+	maxKeep    = 30 * 24 * time.Hour // for which a grant with a silent client is kept
 )
 
 // Connect lends regions to a cache under a grant (R33 to R35). If memory does not suffice,
@@ -28,7 +31,7 @@ const (
 // is NotFound. Nothing is lent on an error, nor if the client gives up or the grant is
 // disconnected meanwhile.
 func (s *Server) Connect(ctx context.Context, req *connect.Request[serverv1.ConnectRequest]) (*connect.Response[serverv1.ConnectResponse], error) {
-	m := req.Msg
+	m, terms := req.Msg, req.Msg.GetTerms()
 	if err := s.checkConnect(m); err != nil {
 		return nil, connect.NewError(connect.CodeInvalidArgument, err)
 	}
@@ -53,28 +56,41 @@ func (s *Server) Connect(ctx context.Context, req *connect.Request[serverv1.Conn
 		s.unreserve(g)
 		return nil, connect.NewError(connect.CodeUnavailable, fmt.Errorf("%v: %w", g.id, err))
 	}
-	s.opts.Logger.Info("regions lent", "cache", m.CacheId, "grant", m.Grant,
-		"regions", m.Regions, "size", units.Size(m.RegionSize).String(), "threads", threadsOf(m.Configuration))
+	s.opts.Logger.Info("regions lent", "cache", terms.CacheId, "grant", terms.Grant,
+		"regions", terms.Regions, "size", units.Size(terms.RegionSize).String(), "threads", threadsOf(m.Configuration))
 	return connect.NewResponse(answer), nil
 }
 
-// checkConnect refuses invalid requests. Afterwards the product of regions and size fits an
-// int64.
+// checkConnect refuses invalid requests, and those that exceed their terms. Afterwards the
+// product of regions and size fits an int64.
 func (s *Server) checkConnect(m *serverv1.ConnectRequest) error {
+	t := m.GetTerms()
 	switch {
-	case m.CacheId == "" || len(m.CacheId) > maxName:
-		return fmt.Errorf("cache ID of %d bytes, want 1 to %d", len(m.CacheId), maxName)
-	case len(m.Grant) > maxName:
-		return fmt.Errorf("grant name of %d bytes, want at most %d", len(m.Grant), maxName)
-	case m.Regions == 0 || m.Regions > maxRegions:
-		return fmt.Errorf("%d regions, want 1 to %d", m.Regions, maxRegions)
-	case m.RegionSize == 0 || m.RegionSize > math.MaxInt64/maxRegions:
-		return fmt.Errorf("region size %d, want 1 to %d bytes", m.RegionSize, int64(math.MaxInt64/maxRegions))
+	case t.GetCacheId() == "" || len(t.CacheId) > maxName:
+		return fmt.Errorf("cache ID of %d bytes, want 1 to %d", len(t.GetCacheId()), maxName)
+	case len(t.Grant) > maxName:
+		return fmt.Errorf("grant name of %d bytes, want at most %d", len(t.Grant), maxName)
+	case s.opts.VM != "" && t.VmId != s.opts.VM:
+		return fmt.Errorf("grant of VM %.40q, this is VM %q", t.VmId, s.opts.VM)
+	case t.Regions == 0 || t.Regions > maxRegions:
+		return fmt.Errorf("%d regions, want 1 to %d", t.Regions, maxRegions)
+	case t.RegionSize == 0 || t.RegionSize > math.MaxInt64/maxRegions:
+		return fmt.Errorf("region size %d, want 1 to %d bytes", t.RegionSize, int64(math.MaxInt64/maxRegions))
+	case t.KeepMs < 0 || t.KeepMs > maxKeep.Milliseconds():
+		return fmt.Errorf("grant is kept for %d ms, want 0 to %d", t.KeepMs, maxKeep.Milliseconds())
 	}
-	if n := threadsOf(m.Configuration); s.opts.ControlSecret != "" && int64(n) > int64(m.Cores) {
-		return fmt.Errorf("%d server threads, the grant allows %d", n, m.Cores)
+	if err := withinTerms(m.Configuration, t.Cores); err != nil {
+		return err
 	}
 	return s.checkConfiguration(m.Configuration)
+}
+
+// withinTerms refuses a configuration with more server threads than a grant may have.
+func withinTerms(c *managerv1.Configuration, most uint32) error {
+	if n := threadsOf(c); int64(n) > int64(most) {
+		return fmt.Errorf("%d server threads, the grant's terms allow %d", n, most)
+	}
+	return nil
 }
 
 // checkConfiguration refuses a configuration that no grant of this server can have.
@@ -142,7 +158,7 @@ func (s *Server) disconnected(m *serverv1.DisconnectRequest) (ends []ending, err
 	id := grantID{m.CacheId, m.Grant}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.opts.ControlSecret != "" && len(m.Ticket) == 0 {
+	if len(m.Ticket) == 0 {
 		s.spent.add(id) // lent, or not connected yet
 	}
 	var named []*grant
@@ -161,21 +177,24 @@ func (s *Server) disconnected(m *serverv1.DisconnectRequest) (ends []ending, err
 		named = append(named, g)
 	}
 	if len(named) == 0 {
-		return nil, notLent(id)
+		return nil, s.notLent(id)
 	}
 	for _, g := range named {
-		e := ending{g, g.lent && !g.over}
-		g.over = true
-		if s.opts.ControlSecret != "" {
-			s.spent.add(g.id)
-		}
-		if e.ours {
-			delete(s.tickets, g.ticket)
-			s.calls.Add(1)
-		}
-		ends = append(ends, e)
+		ends = append(ends, s.markOver(g))
 	}
 	return ends, nil
+}
+
+// markOver marks a grant as over. Called under mu.
+func (s *Server) markOver(g *grant) ending {
+	e := ending{g, g.lent && !g.over}
+	g.over = true
+	s.spent.add(g.id)
+	if e.ours {
+		delete(s.tickets, g.ticket)
+		s.calls.Add(1)
+	}
+	return e
 }
 
 // finish ends a grant that is over.
@@ -190,8 +209,18 @@ func (s *Server) finish(g *grant) error {
 	return nil
 }
 
-// Status reports the server's memory, cores and grants.
-func (s *Server) Status(context.Context, *connect.Request[serverv1.StatusRequest]) (*connect.Response[serverv1.StatusResponse], error) {
+// Status reports the server's memory, cores and grants: the one that the request's ticket
+// is for, or all.
+func (s *Server) Status(_ context.Context, req *connect.Request[serverv1.StatusRequest]) (*connect.Response[serverv1.StatusResponse], error) {
+	if m := req.Msg; len(m.GetTicket()) > 0 {
+		g, err := s.find(grantID{m.GetCacheId(), m.GetGrant()}, m.GetTicket())
+		if err != nil {
+			return nil, err
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return connect.NewResponse(s.statusOf(g)), nil
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return connect.NewResponse(s.status()), nil
@@ -199,8 +228,13 @@ func (s *Server) Status(context.Context, *connect.Request[serverv1.StatusRequest
 
 // status is called under mu.
 func (s *Server) status() *serverv1.StatusResponse {
+	return s.statusOf(slices.Collect(maps.Values(s.grants))...)
+}
+
+// statusOf is status with some of the grants. Called under mu.
+func (s *Server) statusOf(grants ...*grant) *serverv1.StatusResponse {
 	m := &serverv1.StatusResponse{Memory: uint64(s.opts.Memory), FreeMemory: uint64(s.free), Cores: uint32(s.opts.Cores)}
-	for _, g := range s.grants {
+	for _, g := range grants {
 		if !g.lent || g.over {
 			continue
 		}
@@ -266,6 +300,11 @@ func (s *Server) Configure(_ context.Context, req *connect.Request[serverv1.Conf
 func (s *Server) configure(g *grant, m *serverv1.ConfigureRequest) error {
 	count := threadsOf(m.Configuration)
 	s.mu.Lock()
+	most := max(g.threadsMost, m.GetTerms().GetCores())
+	if err := withinTerms(m.Configuration, most); err != nil {
+		s.mu.Unlock()
+		return connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("%v: %w", g.id, err))
+	}
 	before := g.cores
 	if count > before {
 		if err := s.takeCores(g.id, count, before); err != nil {
@@ -274,6 +313,7 @@ func (s *Server) configure(g *grant, m *serverv1.ConfigureRequest) error {
 		}
 		g.cores = count
 	}
+	g.threadsMost = most
 	s.mu.Unlock()
 
 	g.mu.Lock()
@@ -305,7 +345,7 @@ func (s *Server) change(id grantID, ticket []byte, f func(*grant) error) error {
 	open := g.open
 	g.mu.Unlock()
 	if !open {
-		return notLent(id)
+		return ended(id)
 	}
 	return f(g)
 }

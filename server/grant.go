@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -19,22 +20,27 @@ import (
 )
 
 // grant is one loan of the server's memory to a cache. It is complete before it is
-// published. The manager disconnects the grants of a cache whose lease has expired.
+// published. The manager disconnects the grants of a cache whose lease has expired; the
+// server itself ends a grant whose client is silent.
 //
-//	set up ──publish──► lent ──Disconnect──► ending ──► gone
-//	   └──────────Disconnect, or a failure─────────────►
+//	set up ──publish──► lent ──Disconnect, sweep──► ending ──► gone
+//	   └──────────Disconnect, or a failure────────────────────►
 type grant struct {
 	id     grantID
 	server *Server
 	ticket redywire.Ticket
+	keep   time.Duration // how long the grant stays while its client is silent; 0: for ever
 	gone   chan struct{} // closed when everything is free again
 
 	// Guarded by Server.mu. Memory and cores are taken from the beginning of Connect to
 	// the end of Disconnect.
-	bytes int64 // of Server.free; Release reduces it
-	cores int   // of Server.cores; Configure changes it
-	lent  bool  // published
-	over  bool  // disconnected: ending, or not to be published
+	bytes  int64         // of Server.free; Release reduces it
+	cores  int           // of Server.cores; Configure changes it
+	lent   bool          // published
+	over   bool          // disconnected: ending, or not to be published
+	silent time.Duration // time without a word of the client: see Server.sweep
+
+	threadsMost uint32 // maximum of server threads, by the terms that the client has shown
 
 	ctx    context.Context // ends with the grant
 	cancel context.CancelFunc
@@ -70,15 +76,16 @@ func (g *grant) setUp(ctx context.Context, m *serverv1.ConnectRequest) error {
 	if _, err := rand.Read(g.ticket[:]); err != nil {
 		return fmt.Errorf("ticket: %w", err)
 	}
-	memory := make(memory, 0, m.Regions)
-	for i := range m.Regions {
+	count := m.GetTerms().GetRegions()
+	memory := make(memory, 0, count)
+	for i := range count {
 		err := ctx.Err()
 		var region fabric.Region
 		if err == nil {
-			region, err = g.server.provider.Alloc(int(m.RegionSize))
+			region, err = g.server.provider.Alloc(int(m.GetTerms().GetRegionSize()))
 		}
 		if err != nil {
-			return errors.Join(fmt.Errorf("region %d of %d: %w", i, m.Regions, err), free(g.regions))
+			return errors.Join(fmt.Errorf("region %d of %d: %w", i, count, err), free(g.regions))
 		}
 		g.regions = append(g.regions, region)
 		memory = append(memory, region.Bytes())
@@ -234,9 +241,10 @@ func (id grantID) String() string {
 // reserve takes the memory and cores of a grant from the free ones. After a nil error the
 // caller must call calls.Done.
 func (s *Server) reserve(m *serverv1.ConnectRequest) (*grant, error) {
+	t := m.GetTerms()
 	g := &grant{
-		id: grantID{m.CacheId, m.Grant}, server: s,
-		bytes: int64(m.Regions) * int64(m.RegionSize), cores: threadsOf(m.Configuration),
+		id: grantID{t.GetCacheId(), t.GetGrant()}, server: s, keep: time.Duration(t.GetKeepMs()) * time.Millisecond,
+		bytes: int64(t.GetRegions()) * int64(t.GetRegionSize()), cores: threadsOf(m.Configuration), threadsMost: t.GetCores(),
 		gone: make(chan struct{}),
 	}
 	s.mu.Lock()
@@ -245,9 +253,10 @@ func (s *Server) reserve(m *serverv1.ConnectRequest) (*grant, error) {
 		return nil, connect.NewError(connect.CodeUnavailable, errors.New("server is closing"))
 	}
 	if s.spent.has(g.id) {
-		return nil, connect.NewError(connect.CodeNotFound, fmt.Errorf("%v was taken back", g.id))
+		return nil, s.notLent(g.id)
 	}
-	if s.grants[g.id] != nil {
+	if other := s.grants[g.id]; other != nil {
+		other.silent = 0
 		return nil, connect.NewError(connect.CodeAlreadyExists, fmt.Errorf("%v already has regions on this server", g.id))
 	}
 	if err := s.takeCores(g.id, g.cores, 0); err != nil {
@@ -255,7 +264,7 @@ func (s *Server) reserve(m *serverv1.ConnectRequest) (*grant, error) {
 	}
 	if g.bytes > s.free {
 		s.cores += g.cores
-		return nil, s.short(g.id, m)
+		return nil, s.short(g.id, t)
 	}
 	s.free -= g.bytes
 	s.grants[g.id] = g
@@ -275,11 +284,11 @@ func (s *Server) takeCores(id grantID, threads, has int) error {
 
 // short is the error for a request that does not fit in memory; its detail says how much is
 // left. Called under mu.
-func (s *Server) short(id grantID, m *serverv1.ConnectRequest) error {
+func (s *Server) short(id grantID, t *managerv1.Terms) error {
 	want := fmt.Errorf("%v asks for %v: at most %v of %v are free",
-		id, units.Size(m.Regions)*units.Size(m.RegionSize), units.Size(s.free), units.Size(s.opts.Memory))
-	if m.RegionSize > uint64(s.opts.Memory) {
-		want = fmt.Errorf("%v asks for regions of %v: the server lends %v in all", id, units.Size(m.RegionSize), units.Size(s.opts.Memory))
+		id, units.Size(t.Regions)*units.Size(t.RegionSize), units.Size(s.free), units.Size(s.opts.Memory))
+	if t.RegionSize > uint64(s.opts.Memory) {
+		want = fmt.Errorf("%v asks for regions of %v: the server lends %v in all", id, units.Size(t.RegionSize), units.Size(s.opts.Memory))
 	}
 	err := connect.NewError(connect.CodeResourceExhausted, want)
 	if detail, derr := connect.NewErrorDetail(s.status()); derr == nil {
@@ -315,15 +324,19 @@ func (s *Server) publish(ctx context.Context, g *grant) error {
 	return nil
 }
 
-// find returns a lent grant if the ticket is correct.
+// find returns a lent grant if the ticket is correct. It counts as a word of the client.
 func (s *Server) find(id grantID, ticket []byte) (*grant, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	g := s.grants[id]
 	if g == nil || !g.lent || g.over {
-		return nil, notLent(id)
+		return nil, s.notLent(id)
 	}
-	return g, g.admits(ticket)
+	if err := g.admits(ticket); err != nil {
+		return nil, err
+	}
+	g.silent = 0
+	return g, nil
 }
 
 // admits checks the ticket of a grant that is or was lent.
@@ -334,6 +347,15 @@ func (g *grant) admits(ticket []byte) error {
 	return nil
 }
 
-func notLent(id grantID) error {
+// notLent is the error of a call about a grant that is not lent. Called under mu.
+func (s *Server) notLent(id grantID) error {
+	if s.spent.has(id) {
+		return ended(id)
+	}
 	return connect.NewError(connect.CodeNotFound, fmt.Errorf("no regions are lent to %v", id))
+}
+
+// ended is the error of a call about a grant that has ended. Its memory is lost.
+func ended(id grantID) error {
+	return connect.NewError(connect.CodeNotFound, fmt.Errorf("%v was taken back", id))
 }

@@ -60,7 +60,7 @@ func TestGivenUpConnect(t *testing.T) {
 			defer cancel()
 			ended := make(chan error, 1)
 			go func() {
-				_, err := s.Connect(ctx, connect.NewRequest(&serverv1.ConnectRequest{CacheId: "cache", Regions: 1, RegionSize: regionSize}))
+				_, err := s.Connect(ctx, connect.NewRequest(&serverv1.ConnectRequest{Terms: &managerv1.Terms{CacheId: "cache", Regions: 1, RegionSize: regionSize, Cores: 16}}))
 				ended <- err
 			}()
 			<-h.asked
@@ -70,7 +70,7 @@ func TestGivenUpConnect(t *testing.T) {
 			if err := <-ended; connect.CodeOf(err) != connect.CodeUnavailable {
 				t.Errorf("Connect: %v", err)
 			}
-			status, err := s.Status(context.Background(), nil)
+			status, err := s.Status(context.Background(), connect.NewRequest(&serverv1.StatusRequest{}))
 			if err != nil || status.Msg.FreeMemory != regionSize || len(s.grants) != 0 {
 				t.Errorf("left behind: %v, %v", status, err)
 			}
@@ -115,7 +115,7 @@ func TestCoresAreShared(t *testing.T) {
 	connectCache(t, client, "one-sided", 1, 2, 1) // takes none (A16)
 	connectCache(t, client, "first", 1, 1, 4)
 	two := connect.NewRequest(&serverv1.ConnectRequest{
-		CacheId: "second", Regions: 1, RegionSize: regionSize,
+		Terms:         &managerv1.Terms{CacheId: "second", Regions: 1, RegionSize: regionSize, Cores: 16},
 		Configuration: &managerv1.Configuration{ClientThreads: 2, ServerThreads: 2, BatchSize: 4, QueueDepth: 4},
 	})
 	if _, err := client.Connect(t.Context(), two); connect.CodeOf(err) != connect.CodeResourceExhausted || !strings.Contains(err.Error(), "1 of 2 cores") {

@@ -2,9 +2,12 @@ package server
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -19,7 +22,7 @@ import (
 func lend(t *testing.T, client serverv1connect.CacheServerServiceClient, cache, grant string, regions uint32) *serverv1.ConnectResponse {
 	t.Helper()
 	answer, err := client.Connect(t.Context(), connect.NewRequest(&serverv1.ConnectRequest{
-		CacheId: cache, Grant: grant, Regions: regions, RegionSize: regionSize, Configuration: configuration(1, 4),
+		Terms: &managerv1.Terms{CacheId: cache, Grant: grant, Regions: regions, RegionSize: regionSize, Cores: 16}, Configuration: configuration(1, 4),
 	}))
 	if err != nil {
 		t.Fatal(err)
@@ -34,7 +37,7 @@ func configuration(threads, batch uint32) *managerv1.Configuration {
 // leases returns the grants of s, and checks that memory and cores add up.
 func leases(t *testing.T, s *Server) []*serverv1.Grant {
 	t.Helper()
-	status, err := s.Status(context.Background(), nil)
+	status, err := s.Status(context.Background(), connect.NewRequest(&serverv1.StatusRequest{}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +69,7 @@ func TestGrants(t *testing.T) {
 	b := lend(t, client, "cache", "b", 1)
 	lend(t, client, "other", "a", 1)
 	if _, err := client.Connect(t.Context(), connect.NewRequest(&serverv1.ConnectRequest{
-		CacheId: "cache", Grant: "a", Regions: 1, RegionSize: regionSize,
+		Terms: &managerv1.Terms{CacheId: "cache", Grant: "a", Regions: 1, RegionSize: regionSize, Cores: 16},
 	})); connect.CodeOf(err) != connect.CodeAlreadyExists {
 		t.Errorf("the same grant twice: %v", err)
 	}
@@ -272,8 +275,9 @@ func TestConfigureLive(t *testing.T) {
 	dialRings(t, answer, 4, 2)
 }
 
-// Concurrent Connect, Disconnect, Release, Configure and Pull of the same few grants lose
-// nothing and leave nothing behind.
+// Concurrent Connect, Disconnect, Release, Configure and Pull of the same few grants,
+// and sweeps, lose nothing and leave nothing behind. A grant that was taken back is not lent
+// again, so the grants change now and then.
 func TestCallsRace(t *testing.T) {
 	s, client := newServer(t, Options{Memory: 8 * regionSize, Cores: 4})
 	source := lend(t, client, "source", "", 1)
@@ -282,31 +286,35 @@ func TestCallsRace(t *testing.T) {
 		rounds = 50
 	}
 	var callers sync.WaitGroup
+	var called atomic.Int64
 	for i := range 8 {
 		r := rand.New(rand.NewPCG(uint64(i), 1))
 		callers.Go(func() {
 			for range rounds {
-				grant := []string{"", "a"}[r.IntN(2)]
+				cache := fmt.Sprint("cache", max(0, called.Add(1)/30-int64(r.IntN(4)/3)))
+				grant := []string{"a", "b"}[r.IntN(2)]
 				ctx, cancel := context.WithCancel(t.Context())
 				var err error
-				switch r.IntN(6) {
+				switch r.IntN(7) {
 				case 0, 1:
 					_, err = s.Connect(ctx, connect.NewRequest(&serverv1.ConnectRequest{
-						CacheId: "cache", Grant: grant, Regions: 2, RegionSize: regionSize, Configuration: configuration(1, 4),
+						Terms: &managerv1.Terms{CacheId: cache, Grant: grant, Regions: 2, RegionSize: regionSize, Cores: 16, KeepMs: 1}, Configuration: configuration(1, 4),
 					}))
 				case 2:
-					_, err = s.Disconnect(ctx, connect.NewRequest(&serverv1.DisconnectRequest{CacheId: "cache", Grant: grant}))
+					_, err = s.Disconnect(ctx, connect.NewRequest(&serverv1.DisconnectRequest{CacheId: cache, Grant: []string{grant, ""}[r.IntN(5)/4]}))
 				case 3:
 					_, err = s.Release(ctx, connect.NewRequest(&serverv1.ReleaseRequest{
-						CacheId: "cache", Grant: grant, Ticket: ticketOf(s, grantID{"cache", grant}), Keep: uint32(r.IntN(3)),
+						CacheId: cache, Grant: grant, Ticket: ticketOf(s, grantID{cache, grant}), Keep: uint32(r.IntN(3)),
 					}))
 				case 4:
 					_, err = s.Configure(ctx, connect.NewRequest(&serverv1.ConfigureRequest{
-						CacheId: "cache", Grant: grant, Ticket: ticketOf(s, grantID{"cache", grant}),
+						CacheId: cache, Grant: grant, Ticket: ticketOf(s, grantID{cache, grant}),
 						Configuration: configuration(uint32(r.IntN(3)), 1+uint32(r.IntN(2))*3),
 					}))
 				case 5:
-					err = pullOnce(ctx, s, client, grantID{"cache", grant}, source)
+					err = pullOnce(ctx, s, client, grantID{cache, grant}, source)
+				case 6:
+					s.sweep(time.Duration(r.IntN(5)/4) * time.Millisecond)
 				}
 				cancel()
 				switch connect.CodeOf(err) {
@@ -321,7 +329,7 @@ func TestCallsRace(t *testing.T) {
 		})
 	}
 	callers.Wait()
-	_, _ = s.Disconnect(context.Background(), connect.NewRequest(&serverv1.DisconnectRequest{CacheId: "cache"}))
+	s.sweep(time.Millisecond)
 	if got := leases(t, s); len(got) != 1 {
 		t.Errorf("left: %v", got)
 	}

@@ -3,6 +3,7 @@ package server
 import (
 	"cmp"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -34,8 +35,11 @@ type Options struct {
 	// ClientTimeout is how long a client of the tcp transport may be silent before its
 	// connections are closed. A client that resumes connects again. Default: 3 s.
 	ClientTimeout time.Duration
+	// VM is the id of the server's VM. Terms of grants for another one are refused.
+	// Default: not known, and not checked.
+	VM string
 	// ControlSecret is the secret behind the tokens of the control API, which the manager
-	// issues. Empty: calls need no token.
+	// issues. Required.
 	ControlSecret string
 	// Pinning says whether server threads stay on one processor each, on the NUMA
 	// node on which the server was started. Default: PinAuto.
@@ -62,6 +66,8 @@ func (o *Options) ensureDefaults() error {
 		return fmt.Errorf("server: Options.Cores %d, want 0 or more", o.Cores)
 	case o.ClientTimeout < 0:
 		return fmt.Errorf("server: Options.ClientTimeout %v, want 0 or more", o.ClientTimeout)
+	case o.ControlSecret == "":
+		return errors.New("server: Options.ControlSecret is empty")
 	case o.RingMemory < 0:
 		return fmt.Errorf("server: Options.RingMemory %d, want 0 bytes or more", o.RingMemory)
 	}

@@ -129,7 +129,7 @@ func (g *grant) newPull(ctx context.Context, m *serverv1.PullRequest) (*pull, er
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if !g.open {
-		return nil, notLent(g.id)
+		return nil, ended(g.id)
 	}
 	if len(g.pulls) == maxPulls {
 		return nil, connect.NewError(connect.CodeResourceExhausted, fmt.Errorf("%v has %d pulls already", g.id, maxPulls))

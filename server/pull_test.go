@@ -11,6 +11,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/api/serverv1"
 	"github.com/redykv/redykv/internal/api/serverv1/serverv1connect"
 	"github.com/redykv/redykv/internal/fabric/transport"
@@ -21,7 +22,7 @@ import (
 func lendBig(t testing.TB, client serverv1connect.CacheServerServiceClient, grant string, regions int, size int64) *serverv1.ConnectResponse {
 	t.Helper()
 	answer, err := client.Connect(t.Context(), connect.NewRequest(&serverv1.ConnectRequest{
-		CacheId: "cache", Grant: grant, Regions: uint32(regions), RegionSize: uint64(size),
+		Terms: &managerv1.Terms{CacheId: "cache", Grant: grant, Regions: uint32(regions), RegionSize: uint64(size), Cores: 16},
 	}))
 	if err != nil {
 		t.Fatal(err)

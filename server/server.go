@@ -31,6 +31,7 @@ type Server struct {
 	ctx       context.Context // ends at Close
 	cancel    context.CancelFunc
 	accepting sync.WaitGroup // the accept loop, and connections that it opens
+	sweeping  sync.WaitGroup // sweepLoop
 
 	// calls counts control calls that hold the provider's memory. It is raised under mu
 	// while the server is open, so that Close can wait for it.
@@ -45,7 +46,7 @@ type Server struct {
 	network   fabric.Model
 	networked fabric.Provider
 	tickets   map[redywire.Ticket]*grant // lent grants, by ticket
-	spent     spent                      // grants that were taken back, if the server has a secret
+	spent     spent                      // grants that were taken back
 
 	allegiance allegiance
 }
@@ -85,6 +86,7 @@ func New(opts Options) (*Server, error) {
 	}
 	s.rings.left.Store(opts.RingMemory)
 	s.accepting.Go(s.acceptLoop)
+	s.sweeping.Go(s.sweepLoop)
 	return s, nil
 }
 
@@ -132,6 +134,7 @@ func (s *Server) Close() error {
 	s.cancel()
 	err := s.listener.Close()
 	s.accepting.Wait()
+	s.sweeping.Wait()
 	s.calls.Wait()
 	for _, g := range ends {
 		err = errors.Join(err, g.end())
@@ -151,10 +154,11 @@ type Metrics struct {
 	Malformed uint64 // connections that ended because of a malformed message
 	Rejected  uint64 // queue pairs refused when they dialled
 	Pulled    uint64 // bytes copied from other servers
+	Expired   uint64 // grants taken back because their clients were silent
 }
 
 type counters struct {
-	batches, requests, refused, malformed, rejected, pulled atomic.Uint64
+	batches, requests, refused, malformed, rejected, pulled, expired atomic.Uint64
 }
 
 // Metrics returns the counts; safe for concurrent use.
@@ -170,5 +174,6 @@ func (s *Server) Metrics() Metrics {
 		Malformed: malformed,
 		Rejected:  s.counts.rejected.Load(),
 		Pulled:    s.counts.pulled.Load(),
+		Expired:   s.counts.expired.Load(),
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"connectrpc.com/connect"
 	"go.uber.org/goleak"
@@ -16,6 +17,7 @@ import (
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/api/serverv1"
 	"github.com/redykv/redykv/internal/api/serverv1/serverv1connect"
+	"github.com/redykv/redykv/internal/controltoken"
 	"github.com/redykv/redykv/internal/fabric"
 	"github.com/redykv/redykv/internal/fabric/transport"
 	"github.com/redykv/redykv/internal/redywire"
@@ -25,27 +27,59 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const regionSize = 64 << 10
 
+// testSecret is the secret of newServer's servers.
+const testSecret = "the secret of the tests' servers"
+
+// newServer starts a server, and returns it with a client that signs calls as its manager
+// would, where they have no credentials.
 func newServer(t testing.TB, opts Options) (*Server, serverv1connect.CacheServerServiceClient) {
 	t.Helper()
-	opts.Logger = slog.New(slog.DiscardHandler)
+	s, url := serveOne(t, opts)
+	return s, serverv1connect.NewCacheServerServiceClient(http.DefaultClient, url, connect.WithInterceptors(connect.UnaryInterceptorFunc(sign)))
+}
+
+// serveOne starts a server and its control API.
+func serveOne(t testing.TB, opts Options) (_ *Server, url string) {
+	t.Helper()
+	opts.Logger, opts.ControlSecret = slog.New(slog.DiscardHandler), testSecret
 	s, err := New(opts)
 	if err != nil {
 		t.Fatal(err)
 	}
 	web := httptest.NewServer(s.Handler())
 	t.Cleanup(func() {
+		http.DefaultClient.CloseIdleConnections()
 		web.Close()
 		if err := s.Close(); err != nil {
 			t.Error(err)
 		}
 	})
-	return s, serverv1connect.NewCacheServerServiceClient(web.Client(), web.URL)
+	return s, web.URL
+}
+
+// testManager is the manager of newServer's clients.
+var testManager = controltoken.Incarnation{Epoch: 5, ID: "tests", Bound: time.Hour}
+
+func sign(next connect.UnaryFunc) connect.UnaryFunc {
+	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
+		if m, ok := req.Any().(*serverv1.ConnectRequest); ok && m.Token == "" {
+			m.Token = controltoken.Grant(testSecret, m.Terms)
+		}
+		authorize(req.Header(), testManager, testSecret)
+		return next(ctx, req)
+	}
+}
+
+// authorize adds a manager's credentials to a call.
+func authorize(h http.Header, m controltoken.Incarnation, secret string) {
+	h.Set("Authorization", "Bearer "+m.Token(secret))
+	h.Set(controltoken.IncarnationHeader, m.String())
 }
 
 func connectCache(t testing.TB, client serverv1connect.CacheServerServiceClient, id string, regions, threads, batch uint32) *serverv1.ConnectResponse {
 	t.Helper()
 	answer, err := client.Connect(t.Context(), connect.NewRequest(&serverv1.ConnectRequest{
-		CacheId: id, Regions: regions, RegionSize: regionSize,
+		Terms:         &managerv1.Terms{CacheId: id, Regions: regions, RegionSize: regionSize, Cores: 16},
 		Configuration: &managerv1.Configuration{ClientThreads: 4, ServerThreads: threads, BatchSize: batch, QueueDepth: 4},
 	}))
 	if err != nil {
@@ -97,16 +131,16 @@ func TestConnectIsChecked(t *testing.T) {
 		req  *serverv1.ConnectRequest
 		code connect.Code
 	}{
-		"no cache ID":           {&serverv1.ConnectRequest{Regions: 1, RegionSize: 1}, connect.CodeInvalidArgument},
-		"no regions":            {&serverv1.ConnectRequest{CacheId: "a", RegionSize: 1}, connect.CodeInvalidArgument},
-		"no region size":        {&serverv1.ConnectRequest{CacheId: "a", Regions: 1}, connect.CodeInvalidArgument},
-		"product overflows":     {&serverv1.ConnectRequest{CacheId: "a", Regions: 1 << 16, RegionSize: 1 << 62}, connect.CodeInvalidArgument},
-		"too many threads":      {&serverv1.ConnectRequest{CacheId: "a", Regions: 1, RegionSize: 1, Configuration: &managerv1.Configuration{ServerThreads: 3}}, connect.CodeInvalidArgument},
-		"batch without threads": {&serverv1.ConnectRequest{CacheId: "a", Regions: 1, RegionSize: 1, Configuration: &managerv1.Configuration{BatchSize: 2}}, connect.CodeInvalidArgument},
-		"huge batch":            {&serverv1.ConnectRequest{CacheId: "a", Regions: 1, RegionSize: 1, Configuration: &managerv1.Configuration{ServerThreads: 1, BatchSize: 1 << 20}}, connect.CodeInvalidArgument},
-		"huge depth":            {&serverv1.ConnectRequest{CacheId: "a", Regions: 1, RegionSize: 1, Configuration: &managerv1.Configuration{QueueDepth: 1 << 20}}, connect.CodeInvalidArgument},
-		"twice":                 {&serverv1.ConnectRequest{CacheId: "taken", Regions: 1, RegionSize: 1}, connect.CodeAlreadyExists},
-		"too much memory":       {&serverv1.ConnectRequest{CacheId: "a", Regions: 4, RegionSize: regionSize}, connect.CodeResourceExhausted},
+		"no cache ID":           {&serverv1.ConnectRequest{Terms: &managerv1.Terms{Regions: 1, RegionSize: 1, Cores: 16}}, connect.CodeInvalidArgument},
+		"no regions":            {&serverv1.ConnectRequest{Terms: &managerv1.Terms{CacheId: "a", RegionSize: 1, Cores: 16}}, connect.CodeInvalidArgument},
+		"no region size":        {&serverv1.ConnectRequest{Terms: &managerv1.Terms{CacheId: "a", Regions: 1, Cores: 16}}, connect.CodeInvalidArgument},
+		"product overflows":     {&serverv1.ConnectRequest{Terms: &managerv1.Terms{CacheId: "a", Regions: 1 << 16, RegionSize: 1 << 62, Cores: 16}}, connect.CodeInvalidArgument},
+		"too many threads":      {&serverv1.ConnectRequest{Terms: &managerv1.Terms{CacheId: "a", Regions: 1, RegionSize: 1, Cores: 16}, Configuration: &managerv1.Configuration{ServerThreads: 3}}, connect.CodeInvalidArgument},
+		"batch without threads": {&serverv1.ConnectRequest{Terms: &managerv1.Terms{CacheId: "a", Regions: 1, RegionSize: 1, Cores: 16}, Configuration: &managerv1.Configuration{BatchSize: 2}}, connect.CodeInvalidArgument},
+		"huge batch":            {&serverv1.ConnectRequest{Terms: &managerv1.Terms{CacheId: "a", Regions: 1, RegionSize: 1, Cores: 16}, Configuration: &managerv1.Configuration{ServerThreads: 1, BatchSize: 1 << 20}}, connect.CodeInvalidArgument},
+		"huge depth":            {&serverv1.ConnectRequest{Terms: &managerv1.Terms{CacheId: "a", Regions: 1, RegionSize: 1, Cores: 16}, Configuration: &managerv1.Configuration{QueueDepth: 1 << 20}}, connect.CodeInvalidArgument},
+		"twice":                 {&serverv1.ConnectRequest{Terms: &managerv1.Terms{CacheId: "taken", Regions: 1, RegionSize: 1, Cores: 16}}, connect.CodeAlreadyExists},
+		"too much memory":       {&serverv1.ConnectRequest{Terms: &managerv1.Terms{CacheId: "a", Regions: 4, RegionSize: regionSize, Cores: 16}}, connect.CodeResourceExhausted},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := client.Connect(t.Context(), connect.NewRequest(tc.req))
@@ -137,7 +171,7 @@ func TestUnknownFieldsAreRefused(t *testing.T) {
 	web := httptest.NewServer(s.Handler())
 	defer web.Close()
 	for _, contentType := range []string{"application/json", "application/json; charset=utf-8"} {
-		body := strings.NewReader(`{"cacheId": "c", "regions": 1, "regoinSize": "65536"}`)
+		body := strings.NewReader(`{"terms": {"cacheId": "c", "regions": 1, "regoinSize": "65536"}}`)
 		resp, err := web.Client().Post(web.URL+serverv1connect.CacheServerServiceConnectProcedure, contentType, body)
 		if err != nil {
 			t.Fatal(err)
@@ -204,7 +238,7 @@ func TestOneSided(t *testing.T) {
 			t.Fatal("memory answers after Disconnect")
 		}
 	}
-	status, err := s.Status(context.Background(), nil)
+	status, err := s.Status(context.Background(), connect.NewRequest(&serverv1.StatusRequest{}))
 	if err != nil || status.Msg.FreeMemory != 2*regionSize {
 		t.Fatalf("after Disconnect: %v, %v", status, err)
 	}

@@ -3,13 +3,17 @@ package server
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
 
+	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/api/serverv1"
 	"github.com/redykv/redykv/internal/api/serverv1/serverv1connect"
 	"github.com/redykv/redykv/internal/controltoken"
@@ -17,50 +21,62 @@ import (
 
 // credentials are what a caller presents; each call uses some of them.
 type credentials struct {
-	terms  controltoken.Terms // the terms that the caller claims
+	terms  *managerv1.Terms // the terms that the caller claims
 	token  string
 	ticket []byte
 	bearer string
 	run    string // of a manager
-	open   bool   // a server without a secret accepts Connect, Disconnect and Status
+}
+
+func managedBy(m controltoken.Incarnation, secret string, terms *managerv1.Terms) credentials {
+	return credentials{terms: terms, bearer: "Bearer " + m.Token(secret), run: m.String()}
 }
 
 // calls are all calls of the control API, with arguments that would change or reveal something
 // if the call were accepted.
 func calls(ctx context.Context, client serverv1connect.CacheServerServiceClient, source *serverv1.ConnectResponse) map[string]func(credentials) error {
+	header := func(req connect.AnyRequest, c credentials) {
+		req.Header().Set("Authorization", c.bearer)
+		req.Header().Set(controltoken.IncarnationHeader, c.run)
+	}
 	return map[string]func(credentials) error{
 		"Connect": func(c credentials) error {
-			_, err := client.Connect(ctx, connect.NewRequest(&serverv1.ConnectRequest{
-				CacheId: c.terms.Cache, Grant: c.terms.Grant, Regions: c.terms.Regions, RegionSize: c.terms.RegionSize, Cores: c.terms.Cores,
-				Token: c.token, Configuration: configuration(max(c.terms.Cores, 1), 4),
-			}))
+			req := connect.NewRequest(&serverv1.ConnectRequest{
+				Terms: c.terms, Token: c.token, Configuration: configuration(max(c.terms.GetCores(), 1), 4),
+			})
+			header(req, c)
+			_, err := client.Connect(ctx, req)
 			return err
 		},
 		"Disconnect": func(c credentials) error {
 			req := connect.NewRequest(&serverv1.DisconnectRequest{
-				CacheId: c.terms.Cache, Grant: c.terms.Grant, Regions: c.terms.Regions, RegionSize: c.terms.RegionSize, Cores: c.terms.Cores,
-				Token: c.token, Ticket: c.ticket,
+				CacheId: c.terms.GetCacheId(), Grant: c.terms.GetGrant(), Ticket: c.ticket, Terms: c.terms, Token: c.token,
 			})
-			req.Header().Set("Authorization", c.bearer)
-			req.Header().Set(controltoken.IncarnationHeader, c.run)
+			header(req, c)
 			_, err := client.Disconnect(ctx, req)
 			return err
 		},
 		"Release": func(c credentials) error {
-			_, err := client.Release(ctx, connect.NewRequest(&serverv1.ReleaseRequest{CacheId: c.terms.Cache, Grant: c.terms.Grant, Ticket: c.ticket}))
+			req := connect.NewRequest(&serverv1.ReleaseRequest{CacheId: c.terms.GetCacheId(), Grant: c.terms.GetGrant(), Ticket: c.ticket})
+			header(req, c)
+			_, err := client.Release(ctx, req)
 			return err
 		},
 		"Configure": func(c credentials) error {
-			_, err := client.Configure(ctx, connect.NewRequest(&serverv1.ConfigureRequest{
-				CacheId: c.terms.Cache, Grant: c.terms.Grant, Ticket: c.ticket, Configuration: configuration(2, 4),
-			}))
+			req := connect.NewRequest(&serverv1.ConfigureRequest{
+				CacheId: c.terms.GetCacheId(), Grant: c.terms.GetGrant(), Ticket: c.ticket, Configuration: configuration(2, 4),
+			})
+			header(req, c)
+			_, err := client.Configure(ctx, req)
 			return err
 		},
 		"Pull": func(c credentials) error {
-			stream, err := client.Pull(ctx, connect.NewRequest(&serverv1.PullRequest{
-				CacheId: c.terms.Cache, Grant: c.terms.Grant, Ticket: c.ticket, FabricAddr: source.FabricAddr, SourceTicket: source.Ticket,
+			req := connect.NewRequest(&serverv1.PullRequest{
+				CacheId: c.terms.GetCacheId(), Grant: c.terms.GetGrant(), Ticket: c.ticket, FabricAddr: source.FabricAddr, SourceTicket: source.Ticket,
 				Regions: []*serverv1.PullRegion{{SourceToken: source.RegionTokens[0], Bytes: regionSize}},
-			}))
+			})
+			header(req, c)
+			stream, err := client.Pull(ctx, req)
 			if err != nil {
 				return err
 			}
@@ -70,65 +86,133 @@ func calls(ctx context.Context, client serverv1connect.CacheServerServiceClient,
 			return stream.Err()
 		},
 		"Status": func(c credentials) error {
-			req := connect.NewRequest(&serverv1.StatusRequest{})
-			req.Header().Set("Authorization", c.bearer)
-			req.Header().Set(controltoken.IncarnationHeader, c.run)
+			req := connect.NewRequest(&serverv1.StatusRequest{CacheId: c.terms.GetCacheId(), Grant: c.terms.GetGrant(), Ticket: c.ticket})
+			header(req, c)
 			_, err := client.Status(ctx, req)
 			return err
 		},
 	}
 }
 
-// No call changes or reveals anything without the required credentials. Tested are missing,
-// foreign and expired ones, with and without a secret and TLS.
-func TestStrangers(t *testing.T) {
-	for _, secret := range []string{"", controltoken.NewSecret()} {
-		for _, secure := range []bool{false, true} {
-			t.Run(fmt.Sprintf("secret=%v,tls=%v", secret != "", secure), func(t *testing.T) {
-				s, _ := newServer(t, Options{Memory: 16 * regionSize, Cores: 8, ControlSecret: secret})
-				web := httptest.NewUnstartedServer(s.Handler())
-				if secure {
-					web.StartTLS()
-				} else {
-					web.Start()
+// termsOf are the terms of a grant of two regions and two server threads.
+func termsOf(cache, grant string) *managerv1.Terms {
+	return &managerv1.Terms{CacheId: cache, Grant: grant, VmId: "vm", Regions: 2, RegionSize: regionSize, Cores: 2, Epoch: 5, KeepMs: 1000}
+}
+
+func signed(terms *managerv1.Terms) string { return controltoken.Grant(testSecret, terms) }
+
+// connectAs connects under terms with one server thread.
+func connectAs(t testing.TB, client serverv1connect.CacheServerServiceClient, terms *managerv1.Terms) *serverv1.ConnectResponse {
+	t.Helper()
+	r, err := client.Connect(t.Context(), connect.NewRequest(&serverv1.ConnectRequest{
+		Terms: terms, Token: signed(terms), Configuration: configuration(1, 4),
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.Msg
+}
+
+// Which call accepts which credentials. A dash stands for success.
+func TestCredentials(t *testing.T) {
+	const u, d, f, n = connect.CodeUnauthenticated, connect.CodePermissionDenied, connect.CodeFailedPrecondition, connect.CodeNotFound
+	names := []string{"nothing", "wrong ticket", "ticket", "token", "manager", "older", "newer"}
+	for call, codes := range map[string][]connect.Code{
+		//             nothing, wrong ticket, ticket, token, manager, older, newer
+		"Connect":    {u, u, u, 0, u, u, u},
+		"Disconnect": {u, d, 0, 0, 0, f, f},
+		"Release":    {d, d, 0, d, d, d, d},
+		"Configure":  {d, d, 0, d, d, d, d},
+		"Pull":       {d, d, 0, d, d, d, d},
+		"Status":     {u, d, 0, u, 0, f, f},
+	} {
+		for i, want := range codes {
+			t.Run(call+"/"+names[i], func(t *testing.T) {
+				s, url := serveOne(t, Options{Memory: 16 * regionSize, Cores: 8, VM: "vm"})
+				client := serverv1connect.NewCacheServerServiceClient(http.DefaultClient, url)
+				if err := s.Obey(testManager); err != nil {
+					t.Fatal(err)
 				}
-				t.Cleanup(web.Close)
-				strangers(t, s, serverv1connect.NewCacheServerServiceClient(web.Client(), web.URL), secret)
+				source := connectAs(t, client, termsOf("source", "g1"))
+				terms := termsOf("cache", "g1")
+				held := new(serverv1.ConnectResponse)
+				if call != "Connect" {
+					held = connectAs(t, client, terms)
+				}
+				older, newer := testManager, testManager
+				older.Epoch--
+				newer.Epoch++
+				err := calls(t.Context(), client, source)[call]([]credentials{
+					{terms: terms},
+					{terms: terms, ticket: source.Ticket},
+					{terms: terms, ticket: held.Ticket},
+					{terms: terms, token: signed(terms)},
+					managedBy(testManager, testSecret, terms),
+					managedBy(older, testSecret, terms),
+					managedBy(newer, testSecret, terms),
+				}[i])
+				if err != nil && connect.CodeOf(err) != want || err == nil && want != 0 {
+					t.Errorf("%v, want code %v", err, want)
+				}
 			})
+		}
+	}
+	// A newer manager is obeyed as soon as it answers the server; an older one never again.
+	s, url := serveOne(t, Options{Memory: 16 * regionSize})
+	status := calls(t.Context(), serverv1connect.NewCacheServerServiceClient(http.DefaultClient, url), nil)["Status"]
+	newer := testManager
+	newer.Epoch++
+	newer.Bound = 0
+	for _, step := range []struct {
+		answers bool
+		who     controltoken.Incarnation
+		want    connect.Code
+	}{{true, testManager, 0}, {false, newer, f}, {true, newer, 0}, {false, newer, 0}, {false, testManager, f}, {true, testManager, n}, {false, testManager, f}} {
+		var err error
+		if step.answers {
+			if err = s.Obey(step.who); err != nil {
+				err = connect.NewError(n, err)
+			}
+		} else {
+			err = status(managedBy(step.who, testSecret, nil))
+		}
+		if err != nil && connect.CodeOf(err) != step.want || err == nil && step.want != 0 {
+			t.Errorf("%+v: %v", step, err)
 		}
 	}
 }
 
-func strangers(t *testing.T, s *Server, client serverv1connect.CacheServerServiceClient, secret string) {
-	ctx := t.Context()
-	lend := func(cache, grant string) (controltoken.Terms, *serverv1.ConnectResponse) {
-		t.Helper()
-		terms := controltoken.Terms{Cache: cache, Grant: grant, Regions: 2, RegionSize: regionSize, Cores: 1}
-		r, err := client.Connect(ctx, connect.NewRequest(&serverv1.ConnectRequest{
-			CacheId: cache, Grant: grant, Regions: 2, RegionSize: regionSize, Cores: 1, Token: terms.Token(secret), Configuration: configuration(1, 4),
-		}))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return terms, r.Msg
+// No call changes or reveals anything without the required credentials. Tested are missing,
+// foreign and expired ones, with and without TLS.
+func TestStrangers(t *testing.T) {
+	for _, secure := range []bool{false, true} {
+		t.Run(fmt.Sprintf("tls=%v", secure), func(t *testing.T) {
+			s, _ := newServer(t, Options{Memory: 16 * regionSize, Cores: 8, VM: "vm"})
+			web := httptest.NewUnstartedServer(s.Handler())
+			if secure {
+				web.StartTLS()
+			} else {
+				web.Start()
+			}
+			t.Cleanup(web.Close)
+			strangers(t, s, serverv1connect.NewCacheServerServiceClient(web.Client(), web.URL))
+		})
 	}
-	mine, held := lend("mine", "g1")
-	yours, foreign := lend("yours", "g1")
-	ended, old := lend("mine", "g0")
+}
+
+func strangers(t *testing.T, s *Server, client serverv1connect.CacheServerServiceClient) {
+	ctx := t.Context()
+	mine, yours, ended := termsOf("mine", "g1"), termsOf("yours", "g1"), termsOf("mine", "g0")
+	held, foreign, old := connectAs(t, client, mine), connectAs(t, client, yours), connectAs(t, client, ended)
 	if _, err := client.Disconnect(ctx, connect.NewRequest(&serverv1.DisconnectRequest{CacheId: "mine", Grant: "g0", Ticket: old.Ticket})); err != nil {
 		t.Fatal(err)
 	}
 	state := func() string {
-		r, err := s.Status(ctx, nil) // not by the API
-		if err != nil {
-			t.Fatal(err)
-		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		return fmt.Sprint(r.Msg, s.cores, len(s.tickets))
+		return fmt.Sprint(s.status(), s.cores, len(s.tickets))
 	}
-	is := controltoken.Incarnation{Epoch: 5, ID: "is", Bound: time.Hour}
-	if err := s.Obey(is); err != nil {
+	if err := s.Obey(testManager); err != nil {
 		t.Fatal(err)
 	}
 	before := state()
@@ -140,40 +224,43 @@ func strangers(t *testing.T, s *Server, client serverv1connect.CacheServerServic
 			t.Errorf("%s is not tried", name)
 		}
 	}
-	next := func(c func(*controltoken.Terms)) controltoken.Terms {
-		terms := mine
-		terms.Grant = "g2"
-		c(&terms)
-		return terms
+	next := termsOf("mine", "g2")
+	but := func(change func(*managerv1.Terms)) credentials { // the token of next with other terms
+		terms := proto.CloneOf(next)
+		change(terms)
+		return credentials{terms: terms, token: signed(next)}
 	}
 	bearer := func(token string) string { return "Bearer " + token }
-	manager := func(m controltoken.Incarnation, secret string) credentials {
-		return credentials{terms: mine, bearer: bearer(m.Token(secret)), run: m.String(), open: true}
-	}
+	is := testManager
 	for who, c := range map[string]credentials{
-		"nobody":                        {terms: mine, open: true},
-		"nobody, of all of a cache":     {terms: controltoken.Terms{Cache: "mine"}, open: true},
-		"nobody, of a grant to come":    {terms: next(func(*controltoken.Terms) {}), open: true},
-		"another client":                {terms: mine, token: yours.Token(secret), ticket: foreign.Ticket, bearer: bearer(yours.Token(secret))},
-		"another client, by token only": {terms: mine, token: yours.Token(secret), open: true},
-		"a client of before":            {terms: mine, token: ended.Token(secret), ticket: old.Ticket, bearer: bearer(ended.Token(secret))},
-		"a client whose grant ended":    {terms: ended, token: ended.Token(secret), ticket: old.Ticket, open: true},
-		"another manager":               manager(is, controltoken.NewSecret()),
-		"a manager of before":           manager(controltoken.Incarnation{Epoch: 4, ID: "before"}, secret),
-		"a manager on a copy":           manager(controltoken.Incarnation{Epoch: 5, ID: "copy"}, secret),
-		"a newer manager on a copy":     manager(controltoken.Incarnation{Epoch: 6, ID: "copy"}, secret),
-		"a manager that says not which": {terms: mine, bearer: bearer(is.Token(secret)), open: true},
-		"a manager as another":          {terms: mine, bearer: bearer(is.Token(secret)), run: controltoken.Incarnation{Epoch: 7, ID: "is"}.String(), open: true},
-		"a client as manager":           {terms: mine, bearer: bearer(mine.Token(secret)), open: true},
-		"a client of more regions":      {terms: next(func(t *controltoken.Terms) { t.Regions = 3 }), token: next(func(*controltoken.Terms) {}).Token(secret), open: true},
-		"a client of larger regions":    {terms: next(func(t *controltoken.Terms) { t.RegionSize *= 2 }), token: next(func(*controltoken.Terms) {}).Token(secret), open: true},
-		"a client of more threads":      {terms: next(func(t *controltoken.Terms) { t.Cores = 2 }), token: next(func(*controltoken.Terms) {}).Token(secret), open: true},
-		"a ticket that is short":        {terms: mine, ticket: held.Ticket[:8]},
+		"nobody":                        {},
+		"nobody, of a grant":            {terms: mine},
+		"nobody, of all of a cache":     {terms: &managerv1.Terms{CacheId: "mine"}},
+		"nobody, of a grant to come":    {terms: next},
+		"another client":                {terms: mine, token: signed(yours), ticket: foreign.Ticket, bearer: bearer(signed(yours))},
+		"another client, by token only": {terms: mine, token: signed(yours)},
+		"a client of before":            {terms: mine, token: signed(ended), ticket: old.Ticket, bearer: bearer(signed(ended))},
+		"a client whose grant ended":    {terms: ended, token: signed(ended), ticket: old.Ticket},
+		"another manager":               managedBy(is, controltoken.NewSecret(), mine),
+		"a manager of before":           managedBy(controltoken.Incarnation{Epoch: 4, ID: "before"}, testSecret, mine),
+		"a manager on a copy":           managedBy(controltoken.Incarnation{Epoch: 5, ID: "copy"}, testSecret, mine),
+		"a newer manager on a copy":     managedBy(controltoken.Incarnation{Epoch: 6, ID: "copy"}, testSecret, mine),
+		"a manager that says not which": {terms: mine, bearer: bearer(is.Token(testSecret))},
+		"a manager as another":          {terms: mine, bearer: bearer(is.Token(testSecret)), run: controltoken.Incarnation{Epoch: 7, ID: "is"}.String()},
+		"a client as manager":           {terms: mine, bearer: bearer(signed(mine)), run: is.String()},
+		"a client of another cache":     but(func(t *managerv1.Terms) { t.CacheId = "yours" }),
+		"a client of another grant":     but(func(t *managerv1.Terms) { t.Grant = "g1" }),
+		"a client of another VM":        but(func(t *managerv1.Terms) { t.VmId = "" }),
+		"a client of more regions":      but(func(t *managerv1.Terms) { t.Regions = 3 }),
+		"a client of larger regions":    but(func(t *managerv1.Terms) { t.RegionSize *= 2 }),
+		"a client of more threads":      but(func(t *managerv1.Terms) { t.Cores = 3 }),
+		"a client of another epoch":     but(func(t *managerv1.Terms) { t.Epoch++ }),
+		"a client that stays for longer": but(func(t *managerv1.Terms) {
+			t.KeepMs = 0
+		}),
+		"a ticket that is short": {terms: mine, ticket: held.Ticket[:8]},
 	} {
 		for name, call := range all {
-			if secret == "" && (name == "Connect" || name == "Status" || name == "Disconnect" && c.open) {
-				continue
-			}
 			if err := call(c); err == nil || !slices.Contains([]connect.Code{
 				connect.CodeUnauthenticated, connect.CodePermissionDenied, connect.CodeNotFound, connect.CodeFailedPrecondition,
 			}, connect.CodeOf(err)) {
@@ -186,38 +273,155 @@ func strangers(t *testing.T, s *Server, client serverv1connect.CacheServerServic
 	}
 
 	// The right credentials are accepted, but only once.
-	c := credentials{terms: mine, token: mine.Token(secret), ticket: held.Ticket, bearer: bearer(is.Token(secret)), run: is.String()}
+	c := managedBy(is, testSecret, mine)
+	c.token, c.ticket = signed(mine), held.Ticket
 	for _, name := range []string{"Status", "Configure", "Pull", "Release", "Disconnect"} {
 		if err := all[name](c); err != nil {
 			t.Errorf("%s by the client: %v", name, err)
 		}
 	}
-	if err := all["Connect"](c); secret != "" && connect.CodeOf(err) != connect.CodeNotFound {
+	if err := all["Connect"](c); connect.CodeOf(err) != connect.CodeNotFound {
 		t.Errorf("connected by the token of a grant that ended: %v", err)
+	}
+}
+
+// Terms are for one VM, and bound what is lent and how many threads serve it. Newer terms
+// allow more threads.
+func TestTermsBind(t *testing.T) {
+	s, client := newServer(t, Options{Memory: 16 * regionSize, Cores: 8, VM: "vm"})
+	for name, change := range map[string]func(*managerv1.Terms){
+		"another VM":   func(t *managerv1.Terms) { t.VmId = "vm-2" },
+		"no VM":        func(t *managerv1.Terms) { t.VmId = "" },
+		"few threads":  func(t *managerv1.Terms) { t.Cores = 0 },
+		"kept before":  func(t *managerv1.Terms) { t.KeepMs = -1 },
+		"kept forever": func(t *managerv1.Terms) { t.KeepMs = 1 << 62 },
+	} {
+		terms := termsOf("cache", "g1")
+		change(terms)
+		if err := calls(t.Context(), client, nil)["Connect"](credentials{terms: terms, token: signed(terms)}); connect.CodeOf(err) != connect.CodeInvalidArgument {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	terms := termsOf("cache", "g1")
+	held := connectAs(t, client, terms)
+	if got := leases(t, s); len(got) != 1 || got[0].Regions != 2 || got[0].Bytes != 2*regionSize {
+		t.Errorf("lent: %v", got)
+	}
+	configure := func(threads uint32, shown *managerv1.Terms, token string) error {
+		_, err := client.Configure(t.Context(), connect.NewRequest(&serverv1.ConfigureRequest{
+			CacheId: "cache", Grant: "g1", Ticket: held.Ticket, Configuration: configuration(threads, 4), Terms: shown, Token: token,
+		}))
+		leases(t, s)
+		return err
+	}
+	more, other := proto.CloneOf(terms), termsOf("cache", "g2")
+	more.Cores, other.Cores = 4, 4
+	for _, step := range []struct {
+		name    string
+		threads uint32
+		shown   *managerv1.Terms
+		token   string
+		want    connect.Code
+	}{
+		{"as many", 2, nil, "", 0},
+		{"more", 3, nil, "", connect.CodeInvalidArgument},
+		{"more, by the same terms", 3, terms, signed(terms), connect.CodeInvalidArgument},
+		{"more, by unsigned terms", 3, more, signed(terms), connect.CodeUnauthenticated},
+		{"more, by another grant's", 3, other, signed(other), connect.CodeUnauthenticated},
+		{"more than new terms", 5, more, signed(more), connect.CodeInvalidArgument},
+		{"more, after a refusal", 3, nil, "", connect.CodeInvalidArgument},
+		{"more, by new terms", 3, more, signed(more), 0},
+		{"still more", 4, nil, "", 0},
+	} {
+		if err := configure(step.threads, step.shown, step.token); err != nil && connect.CodeOf(err) != step.want || err == nil && step.want != 0 {
+			t.Errorf("%s: %v", step.name, err)
+		}
 	}
 }
 
 // A grant that its manager took back before its client connected is not lent.
 func TestTakenBackBeforeItIsLent(t *testing.T) {
-	secret := controltoken.NewSecret()
-	_, client := newServer(t, Options{Memory: 16 * regionSize, Cores: 8, ControlSecret: secret})
+	_, client := newServer(t, Options{Memory: 16 * regionSize, Cores: 8})
 	for _, named := range []bool{false, true} {
-		terms := controltoken.Terms{Cache: fmt.Sprint(named), Grant: "g1", Regions: 1, RegionSize: regionSize, Cores: 1}
-		back := connect.NewRequest(&serverv1.DisconnectRequest{CacheId: terms.Cache})
+		terms := termsOf(fmt.Sprint(named), "g1")
+		back := &serverv1.DisconnectRequest{CacheId: terms.CacheId}
 		if named {
-			back.Msg.Grant = terms.Grant
+			back.Grant = terms.Grant
 		}
-		var m controltoken.Incarnation
-		m.ID = "m"
-		back.Header().Set("Authorization", "Bearer "+m.Token(secret))
-		back.Header().Set(controltoken.IncarnationHeader, m.String())
-		if _, err := client.Disconnect(t.Context(), back); connect.CodeOf(err) != connect.CodeNotFound {
+		if _, err := client.Disconnect(t.Context(), connect.NewRequest(back)); connect.CodeOf(err) != connect.CodeNotFound {
 			t.Fatal(err)
 		}
-		if err := calls(t.Context(), client, nil)["Connect"](credentials{terms: terms, token: terms.Token(secret)}); connect.CodeOf(err) != connect.CodeNotFound {
+		if err := calls(t.Context(), client, nil)["Connect"](credentials{terms: terms, token: signed(terms)}); connect.CodeOf(err) != connect.CodeNotFound {
 			t.Errorf("named=%v: %v", named, err)
 		}
 	}
+}
+
+// A server takes a grant back when its client has been silent for as long as its terms say.
+// A connection, and each call with the ticket or the token, keeps it. The client then learns
+// that the grant is gone; others get its memory.
+func TestSilentClients(t *testing.T) {
+	s, client := newServer(t, Options{Memory: 6 * regionSize, Cores: 8})
+	const keep = time.Second // of termsOf
+	silent, busy, stays := termsOf("silent", "g1"), termsOf("busy", "g1"), termsOf("stays", "g1")
+	stays.KeepMs = 0
+	gone, held := connectAs(t, client, silent), connectAs(t, client, busy)
+	connectAs(t, client, stays)
+	all := calls(t.Context(), client, nil)
+	lent := func(n int) {
+		t.Helper()
+		if got := leases(t, s); len(got) != n {
+			t.Errorf("lent: %v, want %d grants", got, n)
+		}
+	}
+	lent(3)
+	for name, word := range map[string]func(){
+		"Status":    func() { _ = all["Status"](credentials{terms: busy, ticket: held.Ticket}) },
+		"Configure": func() { _ = all["Configure"](credentials{terms: busy, ticket: held.Ticket}) },
+		"Connect":   func() { _ = all["Connect"](credentials{terms: busy, token: signed(busy)}) }, // it is connected already
+	} {
+		s.sweep(keep - 1)
+		word()
+		if g := s.grants[grantID{"busy", "g1"}]; g == nil || g.silent != 0 {
+			t.Errorf("not kept by %s", name)
+		}
+		_ = all["Status"](credentials{terms: silent, ticket: gone.Ticket})
+	}
+	_ = all["Status"](credentials{terms: silent, ticket: held.Ticket}) // another's ticket is no word of the client
+	p := dialRings(t, held, 4, 2)
+	s.sweep(keep - 1)
+	lent(3)
+	s.sweep(1)
+	lent(2)
+	for range 3 {
+		s.sweep(keep)
+	}
+	lent(2)
+	if n := s.Metrics().Expired; n != 1 {
+		t.Errorf("%d grants expired, want 1", n)
+	}
+
+	for name, call := range all {
+		if name == "Pull" {
+			continue // it needs a source
+		}
+		err := call(credentials{terms: silent, token: signed(silent), ticket: gone.Ticket})
+		if connect.CodeOf(err) != connect.CodeNotFound || !strings.Contains(err.Error(), "cache silent, grant g1 was taken back") {
+			t.Errorf("%s after the end: %v", name, err)
+		}
+	}
+	connectAs(t, client, termsOf("next", "g1"))
+	if err := p.qp.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for { // until the server has noticed
+		s.sweep(0)
+		if g := s.grants[grantID{"busy", "g1"}]; !g.inUse() {
+			break
+		}
+	}
+	s.sweep(keep)
+	lent(1)
 }
 
 // The number of remembered grants that were taken back is bounded.

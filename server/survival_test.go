@@ -53,10 +53,12 @@ func TestManyComeAndGo(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			connected := 0
 			comeAndGo := func(i int) {
-				id := fmt.Sprint("cache", i%3)
+				connected++
+				id := fmt.Sprint("cache", connected)
 				answer, err := s.Connect(t.Context(), connect.NewRequest(&serverv1.ConnectRequest{
-					CacheId: id, Grant: id, Regions: 2, RegionSize: regionSize, Configuration: configuration(1, 4),
+					Terms: &managerv1.Terms{CacheId: id, Grant: id, Regions: 2, RegionSize: regionSize, Cores: 16}, Configuration: configuration(1, 4),
 				}))
 				if err != nil {
 					t.Fatal(err)
@@ -210,7 +212,7 @@ func TestRingBudget(t *testing.T) {
 	s, client := newServer(t, Options{Memory: 64 << 20, Cores: 2, RingMemory: 70 * each})
 	lendRinged := func(grant string) *serverv1.ConnectResponse {
 		answer, err := client.Connect(t.Context(), connect.NewRequest(&serverv1.ConnectRequest{
-			CacheId: "cache", Grant: grant, Regions: 1, RegionSize: regionSize,
+			Terms:         &managerv1.Terms{CacheId: "cache", Grant: grant, Regions: 1, RegionSize: regionSize, Cores: 16},
 			Configuration: &managerv1.Configuration{ClientThreads: 1, ServerThreads: 1, BatchSize: batch, QueueDepth: depth},
 		}))
 		if err != nil {
@@ -264,7 +266,7 @@ func TestRingBudget(t *testing.T) {
 // A region larger than all memory is refused with an error that says so.
 func TestRegionLargerThanMemory(t *testing.T) {
 	_, client := newServer(t, Options{Memory: 4 * regionSize})
-	_, err := client.Connect(t.Context(), connect.NewRequest(&serverv1.ConnectRequest{CacheId: "cache", Regions: 1, RegionSize: 1 << 40}))
+	_, err := client.Connect(t.Context(), connect.NewRequest(&serverv1.ConnectRequest{Terms: &managerv1.Terms{CacheId: "cache", Regions: 1, RegionSize: 1 << 40, Cores: 16}}))
 	if connect.CodeOf(err) != connect.CodeResourceExhausted || !strings.Contains(err.Error(), "regions of 1TiB: the server lends 256KiB in all") {
 		t.Error(err)
 	}
@@ -280,14 +282,15 @@ func TestLentMemoryIsZero(t *testing.T) {
 			s, client := newServer(t, Options{Memory: 4 * regionSize, Cores: 1, Transport: transport})
 			zero := make([]byte, regionSize)
 			for i := range 5 {
-				lend(t, client, "cache", "", 4)
-				for _, region := range *s.grants[grantID{cache: "cache"}].memory.Load() {
+				cache := fmt.Sprint("cache", i)
+				lend(t, client, cache, "", 4)
+				for _, region := range *s.grants[grantID{cache: cache}].memory.Load() {
 					if !bytes.Equal(region, zero) {
 						t.Fatalf("round %d: a region is not zero", i)
 					}
 					fillMarks(region)
 				}
-				if _, err := client.Disconnect(context.Background(), connect.NewRequest(&serverv1.DisconnectRequest{CacheId: "cache"})); err != nil {
+				if _, err := client.Disconnect(context.Background(), connect.NewRequest(&serverv1.DisconnectRequest{CacheId: cache})); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -13,6 +13,8 @@ import (
 	"fmt"
 	"strconv"
 	"time"
+
+	"github.com/redykv/redykv/internal/api/managerv1"
 )
 
 // NewSecret returns a random secret.
@@ -34,31 +36,27 @@ func (i Incarnation) String() string {
 	return fmt.Sprintf("%d %s %d", i.Epoch, i.ID, i.Bound.Milliseconds())
 }
 
-// ParseIncarnation parses the result of String.
+// ParseIncarnation parses the result of String, and nothing else.
 func ParseIncarnation(s string) (i Incarnation, err error) {
 	var millis int64
-	if n, err := fmt.Sscanf(s, "%d %s %d", &i.Epoch, &i.ID, &millis); n != 3 || millis < 0 {
+	if _, err := fmt.Sscanf(s, "%d %s %d", &i.Epoch, &i.ID, &millis); err != nil {
 		return Incarnation{}, fmt.Errorf("manager's incarnation %.80q: %w", s, err)
 	}
 	i.Bound = time.Duration(millis) * time.Millisecond
+	if i.Bound < 0 || i.String() != s {
+		return Incarnation{}, fmt.Errorf("manager's incarnation %.80q: want its epoch, id and bound in milliseconds", s)
+	}
 	return i, nil
 }
 
 // Token is the manager's token for a server with the secret.
 func (i Incarnation) Token(secret string) string { return sum(secret, "manager", i.String()) }
 
-// Terms are the terms of a grant.
-type Terms struct {
-	Cache, Grant string
-	Regions      uint32
-	RegionSize   uint64 // bytes
-	Cores        uint32 // server threads at most
-}
-
-// Token is the client's token for these terms.
-func (t Terms) Token(secret string) string {
+// Grant is the client's token for the terms of a grant. It signs all of their fields.
+func Grant(secret string, t *managerv1.Terms) string {
 	number := func(n uint64) string { return strconv.FormatUint(n, 10) }
-	return sum(secret, "grant", t.Cache, t.Grant, number(uint64(t.Regions)), number(t.RegionSize), number(uint64(t.Cores)))
+	return sum(secret, "grant", t.GetCacheId(), t.GetGrant(), t.GetVmId(), number(uint64(t.GetRegions())), number(t.GetRegionSize()),
+		number(uint64(t.GetCores())), number(t.GetEpoch()), number(uint64(t.GetKeepMs())))
 }
 
 // Launched is the token of the server on a VM that the manager launched, under the manager's

@@ -88,7 +88,7 @@ func Start(opts Options) (_ *Node, err error) {
 	}
 	secret := controltoken.NewSecret()
 	s, err := server.New(server.Options{
-		Memory: int64(opts.Memory), Cores: int(opts.Cores),
+		VM: opts.ID, Memory: int64(opts.Memory), Cores: int(opts.Cores),
 		Transport: opts.Transport, FabricAddr: opts.FabricListen, FabricTLS: opts.FabricTLS, ClientTimeout: opts.ClientTimeout, ControlSecret: secret, Pinning: opts.Pinning, Logger: opts.Logger,
 	})
 	if err != nil {

@@ -24,7 +24,7 @@ type VM struct {
 	Memory     uint64 // bytes that it can lend in all
 	Free       uint64 // bytes of them that are not lent
 	Cores      uint32 // server threads; 0: one-sided access only
-	Secret     string // of its control API (server.Options.ControlSecret); empty: it has none
+	Secret     string // of its control API (server.Options.ControlSecret)
 	Distance   uint32 // switches between it and its clients; 0: not known
 
 	// Type and price (6.1). A server that registers itself may state them; for a launched
@@ -78,19 +78,12 @@ func (v VM) Check() error {
 }
 
 // Token returns the token of a grant with these terms.
-func (v VM) Token(t controltoken.Terms) string {
-	if v.Secret == "" {
-		return ""
-	}
-	return t.Token(v.Secret)
-}
+func (v VM) Token(t *managerv1.Terms) string { return controltoken.Grant(v.Secret, t) }
 
 // Authorize adds to a call of the VM's server the headers that authenticate its manager.
 func (v VM) Authorize(h http.Header, m controltoken.Incarnation) {
-	if v.Secret != "" {
-		h.Set("Authorization", "Bearer "+m.Token(v.Secret))
-		h.Set(controltoken.IncarnationHeader, m.String())
-	}
+	h.Set("Authorization", "Bearer "+m.Token(v.Secret))
+	h.Set(controltoken.IncarnationHeader, m.String())
 }
 
 // FromProto returns the VM of a message, which has no secret.

@@ -1391,7 +1391,10 @@ func (x *SettledGrant) GetRegions() uint32 {
 }
 
 type SettleResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// grants are those of the request, in its order, with the terms and tokens that hold from
+	// now on: another configuration changes how many server threads a grant may have.
+	Grants        []*Grant `protobuf:"bytes,1,rep,name=grants,proto3" json:"grants,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1424,6 +1427,13 @@ func (x *SettleResponse) ProtoReflect() protoreflect.Message {
 // Deprecated: Use SettleResponse.ProtoReflect.Descriptor instead.
 func (*SettleResponse) Descriptor() ([]byte, []int) {
 	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *SettleResponse) GetGrants() []*Grant {
+	if x != nil {
+		return x.Grants
+	}
+	return nil
 }
 
 type RenewRequest struct {
@@ -2938,7 +2948,7 @@ type RegisterRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Vm    *Vm                    `protobuf:"bytes,1,opt,name=vm,proto3" json:"vm,omitempty"`
 	// control_secret authenticates the manager to the server's control API, and signs the
-	// tokens of grants. Empty: the server authenticates no caller.
+	// tokens of grants.
 	ControlSecret []byte `protobuf:"bytes,2,opt,name=control_secret,json=controlSecret,proto3" json:"control_secret,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3040,13 +3050,14 @@ func (x *RegisterResponse) GetIncarnation() *Incarnation {
 	return nil
 }
 
-// Incarnation identifies one run of a manager. A server obeys one incarnation at a time. It
-// obeys another one when the present one has been silent for its bound, or at once if a
-// newer one answers the server's call.
+// Incarnation identifies one run of a manager. A server obeys one incarnation at a time, and
+// none with a lower epoch than the highest that it has obeyed. It obeys another one when the
+// present one has been silent for its bound, or at once if one with a higher epoch answers
+// the server's call.
 type Incarnation struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Epoch         uint64                 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`                    // higher than that of every earlier run on the same state directory
-	Id            string                 `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`                           // unique; runs on copies of one state directory differ
+	Epoch         uint64                 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`                    // higher than that of every earlier run on the same catalog
+	Id            string                 `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`                           // unique; runs on copies of one catalog differ
 	BoundMs       int64                  `protobuf:"varint,3,opt,name=bound_ms,json=boundMs,proto3" json:"bound_ms,omitempty"` // how long it may be silent before a server obeys another
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3632,8 +3643,9 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	"\x06change\x18\b \x01(\x04R\x06change\"8\n" +
 	"\fSettledGrant\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
-	"\aregions\x18\x02 \x01(\rR\aregions\"\x10\n" +
-	"\x0eSettleResponse\")\n" +
+	"\aregions\x18\x02 \x01(\rR\aregions\"B\n" +
+	"\x0eSettleResponse\x120\n" +
+	"\x06grants\x18\x01 \x03(\v2\x18.redykv.manager.v1.GrantR\x06grants\")\n" +
 	"\fRenewRequest\x12\x19\n" +
 	"\bcache_id\x18\x01 \x01(\tR\acacheId\"*\n" +
 	"\rRenewResponse\x12\x19\n" +
@@ -3906,61 +3918,62 @@ var file_redykv_manager_v1_manager_proto_depIdxs = []int32{
 	3,  // 13: redykv.manager.v1.SettleRequest.slo:type_name -> redykv.manager.v1.Slo
 	4,  // 14: redykv.manager.v1.SettleRequest.configuration:type_name -> redykv.manager.v1.Configuration
 	14, // 15: redykv.manager.v1.SettleRequest.grants:type_name -> redykv.manager.v1.SettledGrant
-	24, // 16: redykv.manager.v1.DescribeResponse.caches:type_name -> redykv.manager.v1.Cache
-	6,  // 17: redykv.manager.v1.DescribeResponse.vms:type_name -> redykv.manager.v1.Vm
-	3,  // 18: redykv.manager.v1.Cache.slo:type_name -> redykv.manager.v1.Slo
-	4,  // 19: redykv.manager.v1.Cache.configuration:type_name -> redykv.manager.v1.Configuration
-	9,  // 20: redykv.manager.v1.Cache.grants:type_name -> redykv.manager.v1.Grant
-	26, // 21: redykv.manager.v1.Decision.sites:type_name -> redykv.manager.v1.SiteVerdict
-	27, // 22: redykv.manager.v1.Decision.verdicts:type_name -> redykv.manager.v1.Verdict
-	4,  // 23: redykv.manager.v1.SiteVerdict.configuration:type_name -> redykv.manager.v1.Configuration
-	24, // 24: redykv.manager.v1.DescribeCacheResponse.cache:type_name -> redykv.manager.v1.Cache
-	34, // 25: redykv.manager.v1.DescribeCacheResponse.events:type_name -> redykv.manager.v1.WatchResponse
-	25, // 26: redykv.manager.v1.DescribeCacheResponse.decisions:type_name -> redykv.manager.v1.Decision
-	32, // 27: redykv.manager.v1.ListModelsResponse.models:type_name -> redykv.manager.v1.Model
-	1,  // 28: redykv.manager.v1.WatchResponse.kind:type_name -> redykv.manager.v1.WatchResponse.Kind
-	24, // 29: redykv.manager.v1.WatchResponse.state:type_name -> redykv.manager.v1.Cache
-	37, // 30: redykv.manager.v1.ListOffersResponse.offers:type_name -> redykv.manager.v1.Offer
-	6,  // 31: redykv.manager.v1.RegisterRequest.vm:type_name -> redykv.manager.v1.Vm
-	42, // 32: redykv.manager.v1.RegisterResponse.incarnation:type_name -> redykv.manager.v1.Incarnation
-	42, // 33: redykv.manager.v1.HeartbeatResponse.incarnation:type_name -> redykv.manager.v1.Incarnation
-	3,  // 34: redykv.manager.v1.SloDetail.asked:type_name -> redykv.manager.v1.Slo
-	3,  // 35: redykv.manager.v1.SloDetail.nearest:type_name -> redykv.manager.v1.Slo
-	4,  // 36: redykv.manager.v1.SloDetail.configuration:type_name -> redykv.manager.v1.Configuration
-	2,  // 37: redykv.manager.v1.TokenDetail.problem:type_name -> redykv.manager.v1.TokenDetail.Problem
-	7,  // 38: redykv.manager.v1.ManagerService.Allocate:input_type -> redykv.manager.v1.AllocateRequest
-	11, // 39: redykv.manager.v1.ManagerService.Reallocate:input_type -> redykv.manager.v1.ReallocateRequest
-	13, // 40: redykv.manager.v1.ManagerService.Settle:input_type -> redykv.manager.v1.SettleRequest
-	16, // 41: redykv.manager.v1.ManagerService.Renew:input_type -> redykv.manager.v1.RenewRequest
-	18, // 42: redykv.manager.v1.ManagerService.Reclaim:input_type -> redykv.manager.v1.ReclaimRequest
-	20, // 43: redykv.manager.v1.ManagerService.Deallocate:input_type -> redykv.manager.v1.DeallocateRequest
-	22, // 44: redykv.manager.v1.ManagerService.Describe:input_type -> redykv.manager.v1.DescribeRequest
-	28, // 45: redykv.manager.v1.ManagerService.DescribeCache:input_type -> redykv.manager.v1.DescribeCacheRequest
-	30, // 46: redykv.manager.v1.ManagerService.ListModels:input_type -> redykv.manager.v1.ListModelsRequest
-	33, // 47: redykv.manager.v1.ManagerService.Watch:input_type -> redykv.manager.v1.WatchRequest
-	35, // 48: redykv.manager.v1.ManagerService.ListOffers:input_type -> redykv.manager.v1.ListOffersRequest
-	38, // 49: redykv.manager.v1.ManagerService.ChangeMarket:input_type -> redykv.manager.v1.ChangeMarketRequest
-	40, // 50: redykv.manager.v1.ManagerService.Register:input_type -> redykv.manager.v1.RegisterRequest
-	43, // 51: redykv.manager.v1.ManagerService.Heartbeat:input_type -> redykv.manager.v1.HeartbeatRequest
-	8,  // 52: redykv.manager.v1.ManagerService.Allocate:output_type -> redykv.manager.v1.AllocateResponse
-	12, // 53: redykv.manager.v1.ManagerService.Reallocate:output_type -> redykv.manager.v1.ReallocateResponse
-	15, // 54: redykv.manager.v1.ManagerService.Settle:output_type -> redykv.manager.v1.SettleResponse
-	17, // 55: redykv.manager.v1.ManagerService.Renew:output_type -> redykv.manager.v1.RenewResponse
-	19, // 56: redykv.manager.v1.ManagerService.Reclaim:output_type -> redykv.manager.v1.ReclaimResponse
-	21, // 57: redykv.manager.v1.ManagerService.Deallocate:output_type -> redykv.manager.v1.DeallocateResponse
-	23, // 58: redykv.manager.v1.ManagerService.Describe:output_type -> redykv.manager.v1.DescribeResponse
-	29, // 59: redykv.manager.v1.ManagerService.DescribeCache:output_type -> redykv.manager.v1.DescribeCacheResponse
-	31, // 60: redykv.manager.v1.ManagerService.ListModels:output_type -> redykv.manager.v1.ListModelsResponse
-	34, // 61: redykv.manager.v1.ManagerService.Watch:output_type -> redykv.manager.v1.WatchResponse
-	36, // 62: redykv.manager.v1.ManagerService.ListOffers:output_type -> redykv.manager.v1.ListOffersResponse
-	39, // 63: redykv.manager.v1.ManagerService.ChangeMarket:output_type -> redykv.manager.v1.ChangeMarketResponse
-	41, // 64: redykv.manager.v1.ManagerService.Register:output_type -> redykv.manager.v1.RegisterResponse
-	44, // 65: redykv.manager.v1.ManagerService.Heartbeat:output_type -> redykv.manager.v1.HeartbeatResponse
-	52, // [52:66] is the sub-list for method output_type
-	38, // [38:52] is the sub-list for method input_type
-	38, // [38:38] is the sub-list for extension type_name
-	38, // [38:38] is the sub-list for extension extendee
-	0,  // [0:38] is the sub-list for field type_name
+	9,  // 16: redykv.manager.v1.SettleResponse.grants:type_name -> redykv.manager.v1.Grant
+	24, // 17: redykv.manager.v1.DescribeResponse.caches:type_name -> redykv.manager.v1.Cache
+	6,  // 18: redykv.manager.v1.DescribeResponse.vms:type_name -> redykv.manager.v1.Vm
+	3,  // 19: redykv.manager.v1.Cache.slo:type_name -> redykv.manager.v1.Slo
+	4,  // 20: redykv.manager.v1.Cache.configuration:type_name -> redykv.manager.v1.Configuration
+	9,  // 21: redykv.manager.v1.Cache.grants:type_name -> redykv.manager.v1.Grant
+	26, // 22: redykv.manager.v1.Decision.sites:type_name -> redykv.manager.v1.SiteVerdict
+	27, // 23: redykv.manager.v1.Decision.verdicts:type_name -> redykv.manager.v1.Verdict
+	4,  // 24: redykv.manager.v1.SiteVerdict.configuration:type_name -> redykv.manager.v1.Configuration
+	24, // 25: redykv.manager.v1.DescribeCacheResponse.cache:type_name -> redykv.manager.v1.Cache
+	34, // 26: redykv.manager.v1.DescribeCacheResponse.events:type_name -> redykv.manager.v1.WatchResponse
+	25, // 27: redykv.manager.v1.DescribeCacheResponse.decisions:type_name -> redykv.manager.v1.Decision
+	32, // 28: redykv.manager.v1.ListModelsResponse.models:type_name -> redykv.manager.v1.Model
+	1,  // 29: redykv.manager.v1.WatchResponse.kind:type_name -> redykv.manager.v1.WatchResponse.Kind
+	24, // 30: redykv.manager.v1.WatchResponse.state:type_name -> redykv.manager.v1.Cache
+	37, // 31: redykv.manager.v1.ListOffersResponse.offers:type_name -> redykv.manager.v1.Offer
+	6,  // 32: redykv.manager.v1.RegisterRequest.vm:type_name -> redykv.manager.v1.Vm
+	42, // 33: redykv.manager.v1.RegisterResponse.incarnation:type_name -> redykv.manager.v1.Incarnation
+	42, // 34: redykv.manager.v1.HeartbeatResponse.incarnation:type_name -> redykv.manager.v1.Incarnation
+	3,  // 35: redykv.manager.v1.SloDetail.asked:type_name -> redykv.manager.v1.Slo
+	3,  // 36: redykv.manager.v1.SloDetail.nearest:type_name -> redykv.manager.v1.Slo
+	4,  // 37: redykv.manager.v1.SloDetail.configuration:type_name -> redykv.manager.v1.Configuration
+	2,  // 38: redykv.manager.v1.TokenDetail.problem:type_name -> redykv.manager.v1.TokenDetail.Problem
+	7,  // 39: redykv.manager.v1.ManagerService.Allocate:input_type -> redykv.manager.v1.AllocateRequest
+	11, // 40: redykv.manager.v1.ManagerService.Reallocate:input_type -> redykv.manager.v1.ReallocateRequest
+	13, // 41: redykv.manager.v1.ManagerService.Settle:input_type -> redykv.manager.v1.SettleRequest
+	16, // 42: redykv.manager.v1.ManagerService.Renew:input_type -> redykv.manager.v1.RenewRequest
+	18, // 43: redykv.manager.v1.ManagerService.Reclaim:input_type -> redykv.manager.v1.ReclaimRequest
+	20, // 44: redykv.manager.v1.ManagerService.Deallocate:input_type -> redykv.manager.v1.DeallocateRequest
+	22, // 45: redykv.manager.v1.ManagerService.Describe:input_type -> redykv.manager.v1.DescribeRequest
+	28, // 46: redykv.manager.v1.ManagerService.DescribeCache:input_type -> redykv.manager.v1.DescribeCacheRequest
+	30, // 47: redykv.manager.v1.ManagerService.ListModels:input_type -> redykv.manager.v1.ListModelsRequest
+	33, // 48: redykv.manager.v1.ManagerService.Watch:input_type -> redykv.manager.v1.WatchRequest
+	35, // 49: redykv.manager.v1.ManagerService.ListOffers:input_type -> redykv.manager.v1.ListOffersRequest
+	38, // 50: redykv.manager.v1.ManagerService.ChangeMarket:input_type -> redykv.manager.v1.ChangeMarketRequest
+	40, // 51: redykv.manager.v1.ManagerService.Register:input_type -> redykv.manager.v1.RegisterRequest
+	43, // 52: redykv.manager.v1.ManagerService.Heartbeat:input_type -> redykv.manager.v1.HeartbeatRequest
+	8,  // 53: redykv.manager.v1.ManagerService.Allocate:output_type -> redykv.manager.v1.AllocateResponse
+	12, // 54: redykv.manager.v1.ManagerService.Reallocate:output_type -> redykv.manager.v1.ReallocateResponse
+	15, // 55: redykv.manager.v1.ManagerService.Settle:output_type -> redykv.manager.v1.SettleResponse
+	17, // 56: redykv.manager.v1.ManagerService.Renew:output_type -> redykv.manager.v1.RenewResponse
+	19, // 57: redykv.manager.v1.ManagerService.Reclaim:output_type -> redykv.manager.v1.ReclaimResponse
+	21, // 58: redykv.manager.v1.ManagerService.Deallocate:output_type -> redykv.manager.v1.DeallocateResponse
+	23, // 59: redykv.manager.v1.ManagerService.Describe:output_type -> redykv.manager.v1.DescribeResponse
+	29, // 60: redykv.manager.v1.ManagerService.DescribeCache:output_type -> redykv.manager.v1.DescribeCacheResponse
+	31, // 61: redykv.manager.v1.ManagerService.ListModels:output_type -> redykv.manager.v1.ListModelsResponse
+	34, // 62: redykv.manager.v1.ManagerService.Watch:output_type -> redykv.manager.v1.WatchResponse
+	36, // 63: redykv.manager.v1.ManagerService.ListOffers:output_type -> redykv.manager.v1.ListOffersResponse
+	39, // 64: redykv.manager.v1.ManagerService.ChangeMarket:output_type -> redykv.manager.v1.ChangeMarketResponse
+	41, // 65: redykv.manager.v1.ManagerService.Register:output_type -> redykv.manager.v1.RegisterResponse
+	44, // 66: redykv.manager.v1.ManagerService.Heartbeat:output_type -> redykv.manager.v1.HeartbeatResponse
+	53, // [53:67] is the sub-list for method output_type
+	39, // [39:53] is the sub-list for method input_type
+	39, // [39:39] is the sub-list for extension type_name
+	39, // [39:39] is the sub-list for extension extendee
+	0,  // [0:39] is the sub-list for field type_name
 }
 
 func init() { file_redykv_manager_v1_manager_proto_init() }

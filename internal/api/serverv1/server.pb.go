@@ -25,18 +25,11 @@ const (
 )
 
 type ConnectRequest struct {
-	state         protoimpl.MessageState   `protogen:"open.v1"`
-	CacheId       string                   `protobuf:"bytes,1,opt,name=cache_id,json=cacheId,proto3" json:"cache_id,omitempty"`
-	Regions       uint32                   `protobuf:"varint,2,opt,name=regions,proto3" json:"regions,omitempty"`
-	RegionSize    uint64                   `protobuf:"varint,3,opt,name=region_size,json=regionSize,proto3" json:"region_size,omitempty"` // bytes
-	Configuration *managerv1.Configuration `protobuf:"bytes,4,opt,name=configuration,proto3" json:"configuration,omitempty"`
-	// grant is the grant's id, unique within the cache.
-	Grant string `protobuf:"bytes,5,opt,name=grant,proto3" json:"grant,omitempty"`
-	// token is the grant's, from the manager. It signs the grant's terms: regions,
-	// region_size, and the maximum of server threads in cores. It is valid until the grant
-	// is taken back.
-	Token         string `protobuf:"bytes,6,opt,name=token,proto3" json:"token,omitempty"`
-	Cores         uint32 `protobuf:"varint,7,opt,name=cores,proto3" json:"cores,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// terms are the grant's, from the manager. They say how much memory is lent.
+	Terms         *managerv1.Terms         `protobuf:"bytes,1,opt,name=terms,proto3" json:"terms,omitempty"`
+	Token         string                   `protobuf:"bytes,2,opt,name=token,proto3" json:"token,omitempty"` // of the terms; valid until the grant is taken back
+	Configuration *managerv1.Configuration `protobuf:"bytes,3,opt,name=configuration,proto3" json:"configuration,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -71,39 +64,11 @@ func (*ConnectRequest) Descriptor() ([]byte, []int) {
 	return file_redykv_server_v1_server_proto_rawDescGZIP(), []int{0}
 }
 
-func (x *ConnectRequest) GetCacheId() string {
+func (x *ConnectRequest) GetTerms() *managerv1.Terms {
 	if x != nil {
-		return x.CacheId
-	}
-	return ""
-}
-
-func (x *ConnectRequest) GetRegions() uint32 {
-	if x != nil {
-		return x.Regions
-	}
-	return 0
-}
-
-func (x *ConnectRequest) GetRegionSize() uint64 {
-	if x != nil {
-		return x.RegionSize
-	}
-	return 0
-}
-
-func (x *ConnectRequest) GetConfiguration() *managerv1.Configuration {
-	if x != nil {
-		return x.Configuration
+		return x.Terms
 	}
 	return nil
-}
-
-func (x *ConnectRequest) GetGrant() string {
-	if x != nil {
-		return x.Grant
-	}
-	return ""
 }
 
 func (x *ConnectRequest) GetToken() string {
@@ -113,11 +78,11 @@ func (x *ConnectRequest) GetToken() string {
 	return ""
 }
 
-func (x *ConnectRequest) GetCores() uint32 {
+func (x *ConnectRequest) GetConfiguration() *managerv1.Configuration {
 	if x != nil {
-		return x.Cores
+		return x.Configuration
 	}
-	return 0
+	return nil
 }
 
 type ConnectResponse struct {
@@ -193,14 +158,11 @@ func (x *ConnectResponse) GetTicket() []byte {
 type DisconnectRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	CacheId string                 `protobuf:"bytes,1,opt,name=cache_id,json=cacheId,proto3" json:"cache_id,omitempty"`
-	Ticket  []byte                 `protobuf:"bytes,2,opt,name=ticket,proto3" json:"ticket,omitempty"` // from Connect; empty in the manager's request
-	Grant   string                 `protobuf:"bytes,3,opt,name=grant,proto3" json:"grant,omitempty"`   // empty, and no ticket: all grants of the cache
-	// token of the grant, where the ticket is not known, with the terms that it signs, as in
-	// ConnectRequest.
-	Token         string `protobuf:"bytes,4,opt,name=token,proto3" json:"token,omitempty"`
-	Regions       uint32 `protobuf:"varint,5,opt,name=regions,proto3" json:"regions,omitempty"`
-	RegionSize    uint64 `protobuf:"varint,6,opt,name=region_size,json=regionSize,proto3" json:"region_size,omitempty"`
-	Cores         uint32 `protobuf:"varint,7,opt,name=cores,proto3" json:"cores,omitempty"`
+	Grant   string                 `protobuf:"bytes,2,opt,name=grant,proto3" json:"grant,omitempty"`   // empty, from the manager: all grants of the cache
+	Ticket  []byte                 `protobuf:"bytes,3,opt,name=ticket,proto3" json:"ticket,omitempty"` // from Connect
+	// token and its terms stand in for a ticket that is not known.
+	Token         string           `protobuf:"bytes,4,opt,name=token,proto3" json:"token,omitempty"`
+	Terms         *managerv1.Terms `protobuf:"bytes,5,opt,name=terms,proto3" json:"terms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -242,18 +204,18 @@ func (x *DisconnectRequest) GetCacheId() string {
 	return ""
 }
 
-func (x *DisconnectRequest) GetTicket() []byte {
-	if x != nil {
-		return x.Ticket
-	}
-	return nil
-}
-
 func (x *DisconnectRequest) GetGrant() string {
 	if x != nil {
 		return x.Grant
 	}
 	return ""
+}
+
+func (x *DisconnectRequest) GetTicket() []byte {
+	if x != nil {
+		return x.Ticket
+	}
+	return nil
 }
 
 func (x *DisconnectRequest) GetToken() string {
@@ -263,25 +225,11 @@ func (x *DisconnectRequest) GetToken() string {
 	return ""
 }
 
-func (x *DisconnectRequest) GetRegions() uint32 {
+func (x *DisconnectRequest) GetTerms() *managerv1.Terms {
 	if x != nil {
-		return x.Regions
+		return x.Terms
 	}
-	return 0
-}
-
-func (x *DisconnectRequest) GetRegionSize() uint64 {
-	if x != nil {
-		return x.RegionSize
-	}
-	return 0
-}
-
-func (x *DisconnectRequest) GetCores() uint32 {
-	if x != nil {
-		return x.Cores
-	}
-	return 0
+	return nil
 }
 
 type DisconnectResponse struct {
@@ -430,6 +378,10 @@ type ConfigureRequest struct {
 	Grant         string                   `protobuf:"bytes,2,opt,name=grant,proto3" json:"grant,omitempty"`
 	Ticket        []byte                   `protobuf:"bytes,3,opt,name=ticket,proto3" json:"ticket,omitempty"`
 	Configuration *managerv1.Configuration `protobuf:"bytes,4,opt,name=configuration,proto3" json:"configuration,omitempty"`
+	// terms and their token raise the maximum of server threads to that of the terms. Empty:
+	// it stays.
+	Terms         *managerv1.Terms `protobuf:"bytes,5,opt,name=terms,proto3" json:"terms,omitempty"`
+	Token         string           `protobuf:"bytes,6,opt,name=token,proto3" json:"token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -490,6 +442,20 @@ func (x *ConfigureRequest) GetConfiguration() *managerv1.Configuration {
 		return x.Configuration
 	}
 	return nil
+}
+
+func (x *ConfigureRequest) GetTerms() *managerv1.Terms {
+	if x != nil {
+		return x.Terms
+	}
+	return nil
+}
+
+func (x *ConfigureRequest) GetToken() string {
+	if x != nil {
+		return x.Token
+	}
+	return ""
 }
 
 type ConfigureResponse struct {
@@ -741,8 +707,12 @@ func (x *PullResponse) GetCopied() uint64 {
 	return 0
 }
 
+// StatusRequest names a grant. Empty, from the manager: all grants.
 type StatusRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
+	CacheId       string                 `protobuf:"bytes,1,opt,name=cache_id,json=cacheId,proto3" json:"cache_id,omitempty"`
+	Grant         string                 `protobuf:"bytes,2,opt,name=grant,proto3" json:"grant,omitempty"`
+	Ticket        []byte                 `protobuf:"bytes,3,opt,name=ticket,proto3" json:"ticket,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -777,12 +747,33 @@ func (*StatusRequest) Descriptor() ([]byte, []int) {
 	return file_redykv_server_v1_server_proto_rawDescGZIP(), []int{11}
 }
 
+func (x *StatusRequest) GetCacheId() string {
+	if x != nil {
+		return x.CacheId
+	}
+	return ""
+}
+
+func (x *StatusRequest) GetGrant() string {
+	if x != nil {
+		return x.Grant
+	}
+	return ""
+}
+
+func (x *StatusRequest) GetTicket() []byte {
+	if x != nil {
+		return x.Ticket
+	}
+	return nil
+}
+
 type StatusResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Memory        uint64                 `protobuf:"varint,1,opt,name=memory,proto3" json:"memory,omitempty"`
 	FreeMemory    uint64                 `protobuf:"varint,2,opt,name=free_memory,json=freeMemory,proto3" json:"free_memory,omitempty"`
 	Cores         uint32                 `protobuf:"varint,3,opt,name=cores,proto3" json:"cores,omitempty"`
-	Connections   uint32                 `protobuf:"varint,4,opt,name=connections,proto3" json:"connections,omitempty"`
+	Connections   uint32                 `protobuf:"varint,4,opt,name=connections,proto3" json:"connections,omitempty"` // of the grants
 	Grants        []*Grant               `protobuf:"bytes,5,rep,name=grants,proto3" json:"grants,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -926,43 +917,37 @@ var File_redykv_server_v1_server_proto protoreflect.FileDescriptor
 
 const file_redykv_server_v1_server_proto_rawDesc = "" +
 	"\n" +
-	"\x1dredykv/server/v1/server.proto\x12\x10redykv.server.v1\x1a\x1fredykv/manager/v1/manager.proto\"\xf0\x01\n" +
-	"\x0eConnectRequest\x12\x19\n" +
-	"\bcache_id\x18\x01 \x01(\tR\acacheId\x12\x18\n" +
-	"\aregions\x18\x02 \x01(\rR\aregions\x12\x1f\n" +
-	"\vregion_size\x18\x03 \x01(\x04R\n" +
-	"regionSize\x12F\n" +
-	"\rconfiguration\x18\x04 \x01(\v2 .redykv.manager.v1.ConfigurationR\rconfiguration\x12\x14\n" +
-	"\x05grant\x18\x05 \x01(\tR\x05grant\x12\x14\n" +
-	"\x05token\x18\x06 \x01(\tR\x05token\x12\x14\n" +
-	"\x05cores\x18\a \x01(\rR\x05cores\"\x8d\x01\n" +
+	"\x1dredykv/server/v1/server.proto\x12\x10redykv.server.v1\x1a\x1fredykv/manager/v1/manager.proto\"\x9e\x01\n" +
+	"\x0eConnectRequest\x12.\n" +
+	"\x05terms\x18\x01 \x01(\v2\x18.redykv.manager.v1.TermsR\x05terms\x12\x14\n" +
+	"\x05token\x18\x02 \x01(\tR\x05token\x12F\n" +
+	"\rconfiguration\x18\x03 \x01(\v2 .redykv.manager.v1.ConfigurationR\rconfiguration\"\x8d\x01\n" +
 	"\x0fConnectResponse\x12\x1c\n" +
 	"\ttransport\x18\x01 \x01(\tR\ttransport\x12\x1f\n" +
 	"\vfabric_addr\x18\x02 \x01(\tR\n" +
 	"fabricAddr\x12#\n" +
 	"\rregion_tokens\x18\x03 \x03(\fR\fregionTokens\x12\x16\n" +
-	"\x06ticket\x18\x04 \x01(\fR\x06ticket\"\xc3\x01\n" +
+	"\x06ticket\x18\x04 \x01(\fR\x06ticket\"\xa2\x01\n" +
 	"\x11DisconnectRequest\x12\x19\n" +
-	"\bcache_id\x18\x01 \x01(\tR\acacheId\x12\x16\n" +
-	"\x06ticket\x18\x02 \x01(\fR\x06ticket\x12\x14\n" +
-	"\x05grant\x18\x03 \x01(\tR\x05grant\x12\x14\n" +
-	"\x05token\x18\x04 \x01(\tR\x05token\x12\x18\n" +
-	"\aregions\x18\x05 \x01(\rR\aregions\x12\x1f\n" +
-	"\vregion_size\x18\x06 \x01(\x04R\n" +
-	"regionSize\x12\x14\n" +
-	"\x05cores\x18\a \x01(\rR\x05cores\"\x14\n" +
+	"\bcache_id\x18\x01 \x01(\tR\acacheId\x12\x14\n" +
+	"\x05grant\x18\x02 \x01(\tR\x05grant\x12\x16\n" +
+	"\x06ticket\x18\x03 \x01(\fR\x06ticket\x12\x14\n" +
+	"\x05token\x18\x04 \x01(\tR\x05token\x12.\n" +
+	"\x05terms\x18\x05 \x01(\v2\x18.redykv.manager.v1.TermsR\x05terms\"\x14\n" +
 	"\x12DisconnectResponse\"m\n" +
 	"\x0eReleaseRequest\x12\x19\n" +
 	"\bcache_id\x18\x01 \x01(\tR\acacheId\x12\x14\n" +
 	"\x05grant\x18\x02 \x01(\tR\x05grant\x12\x16\n" +
 	"\x06ticket\x18\x03 \x01(\fR\x06ticket\x12\x12\n" +
 	"\x04keep\x18\x04 \x01(\rR\x04keep\"\x11\n" +
-	"\x0fReleaseResponse\"\xa3\x01\n" +
+	"\x0fReleaseResponse\"\xe9\x01\n" +
 	"\x10ConfigureRequest\x12\x19\n" +
 	"\bcache_id\x18\x01 \x01(\tR\acacheId\x12\x14\n" +
 	"\x05grant\x18\x02 \x01(\tR\x05grant\x12\x16\n" +
 	"\x06ticket\x18\x03 \x01(\fR\x06ticket\x12F\n" +
-	"\rconfiguration\x18\x04 \x01(\v2 .redykv.manager.v1.ConfigurationR\rconfiguration\"\x13\n" +
+	"\rconfiguration\x18\x04 \x01(\v2 .redykv.manager.v1.ConfigurationR\rconfiguration\x12.\n" +
+	"\x05terms\x18\x05 \x01(\v2\x18.redykv.manager.v1.TermsR\x05terms\x12\x14\n" +
+	"\x05token\x18\x06 \x01(\tR\x05token\"\x13\n" +
 	"\x11ConfigureResponse\"\x90\x02\n" +
 	"\vPullRequest\x12\x19\n" +
 	"\bcache_id\x18\x01 \x01(\tR\acacheId\x12\x14\n" +
@@ -981,8 +966,11 @@ const file_redykv_server_v1_server_proto_rawDesc = "" +
 	"\x05bytes\x18\x03 \x01(\x04R\x05bytes\">\n" +
 	"\fPullResponse\x12\x16\n" +
 	"\x06target\x18\x01 \x01(\rR\x06target\x12\x16\n" +
-	"\x06copied\x18\x02 \x01(\x04R\x06copied\"\x0f\n" +
-	"\rStatusRequest\"\xb2\x01\n" +
+	"\x06copied\x18\x02 \x01(\x04R\x06copied\"X\n" +
+	"\rStatusRequest\x12\x19\n" +
+	"\bcache_id\x18\x01 \x01(\tR\acacheId\x12\x14\n" +
+	"\x05grant\x18\x02 \x01(\tR\x05grant\x12\x16\n" +
+	"\x06ticket\x18\x03 \x01(\fR\x06ticket\"\xb2\x01\n" +
 	"\x0eStatusResponse\x12\x16\n" +
 	"\x06memory\x18\x01 \x01(\x04R\x06memory\x12\x1f\n" +
 	"\vfree_memory\x18\x02 \x01(\x04R\n" +
@@ -1032,30 +1020,34 @@ var file_redykv_server_v1_server_proto_goTypes = []any{
 	(*StatusRequest)(nil),           // 11: redykv.server.v1.StatusRequest
 	(*StatusResponse)(nil),          // 12: redykv.server.v1.StatusResponse
 	(*Grant)(nil),                   // 13: redykv.server.v1.Grant
-	(*managerv1.Configuration)(nil), // 14: redykv.manager.v1.Configuration
+	(*managerv1.Terms)(nil),         // 14: redykv.manager.v1.Terms
+	(*managerv1.Configuration)(nil), // 15: redykv.manager.v1.Configuration
 }
 var file_redykv_server_v1_server_proto_depIdxs = []int32{
-	14, // 0: redykv.server.v1.ConnectRequest.configuration:type_name -> redykv.manager.v1.Configuration
-	14, // 1: redykv.server.v1.ConfigureRequest.configuration:type_name -> redykv.manager.v1.Configuration
-	9,  // 2: redykv.server.v1.PullRequest.regions:type_name -> redykv.server.v1.PullRegion
-	13, // 3: redykv.server.v1.StatusResponse.grants:type_name -> redykv.server.v1.Grant
-	0,  // 4: redykv.server.v1.CacheServerService.Connect:input_type -> redykv.server.v1.ConnectRequest
-	2,  // 5: redykv.server.v1.CacheServerService.Disconnect:input_type -> redykv.server.v1.DisconnectRequest
-	4,  // 6: redykv.server.v1.CacheServerService.Release:input_type -> redykv.server.v1.ReleaseRequest
-	6,  // 7: redykv.server.v1.CacheServerService.Configure:input_type -> redykv.server.v1.ConfigureRequest
-	8,  // 8: redykv.server.v1.CacheServerService.Pull:input_type -> redykv.server.v1.PullRequest
-	11, // 9: redykv.server.v1.CacheServerService.Status:input_type -> redykv.server.v1.StatusRequest
-	1,  // 10: redykv.server.v1.CacheServerService.Connect:output_type -> redykv.server.v1.ConnectResponse
-	3,  // 11: redykv.server.v1.CacheServerService.Disconnect:output_type -> redykv.server.v1.DisconnectResponse
-	5,  // 12: redykv.server.v1.CacheServerService.Release:output_type -> redykv.server.v1.ReleaseResponse
-	7,  // 13: redykv.server.v1.CacheServerService.Configure:output_type -> redykv.server.v1.ConfigureResponse
-	10, // 14: redykv.server.v1.CacheServerService.Pull:output_type -> redykv.server.v1.PullResponse
-	12, // 15: redykv.server.v1.CacheServerService.Status:output_type -> redykv.server.v1.StatusResponse
-	10, // [10:16] is the sub-list for method output_type
-	4,  // [4:10] is the sub-list for method input_type
-	4,  // [4:4] is the sub-list for extension type_name
-	4,  // [4:4] is the sub-list for extension extendee
-	0,  // [0:4] is the sub-list for field type_name
+	14, // 0: redykv.server.v1.ConnectRequest.terms:type_name -> redykv.manager.v1.Terms
+	15, // 1: redykv.server.v1.ConnectRequest.configuration:type_name -> redykv.manager.v1.Configuration
+	14, // 2: redykv.server.v1.DisconnectRequest.terms:type_name -> redykv.manager.v1.Terms
+	15, // 3: redykv.server.v1.ConfigureRequest.configuration:type_name -> redykv.manager.v1.Configuration
+	14, // 4: redykv.server.v1.ConfigureRequest.terms:type_name -> redykv.manager.v1.Terms
+	9,  // 5: redykv.server.v1.PullRequest.regions:type_name -> redykv.server.v1.PullRegion
+	13, // 6: redykv.server.v1.StatusResponse.grants:type_name -> redykv.server.v1.Grant
+	0,  // 7: redykv.server.v1.CacheServerService.Connect:input_type -> redykv.server.v1.ConnectRequest
+	2,  // 8: redykv.server.v1.CacheServerService.Disconnect:input_type -> redykv.server.v1.DisconnectRequest
+	4,  // 9: redykv.server.v1.CacheServerService.Release:input_type -> redykv.server.v1.ReleaseRequest
+	6,  // 10: redykv.server.v1.CacheServerService.Configure:input_type -> redykv.server.v1.ConfigureRequest
+	8,  // 11: redykv.server.v1.CacheServerService.Pull:input_type -> redykv.server.v1.PullRequest
+	11, // 12: redykv.server.v1.CacheServerService.Status:input_type -> redykv.server.v1.StatusRequest
+	1,  // 13: redykv.server.v1.CacheServerService.Connect:output_type -> redykv.server.v1.ConnectResponse
+	3,  // 14: redykv.server.v1.CacheServerService.Disconnect:output_type -> redykv.server.v1.DisconnectResponse
+	5,  // 15: redykv.server.v1.CacheServerService.Release:output_type -> redykv.server.v1.ReleaseResponse
+	7,  // 16: redykv.server.v1.CacheServerService.Configure:output_type -> redykv.server.v1.ConfigureResponse
+	10, // 17: redykv.server.v1.CacheServerService.Pull:output_type -> redykv.server.v1.PullResponse
+	12, // 18: redykv.server.v1.CacheServerService.Status:output_type -> redykv.server.v1.StatusResponse
+	13, // [13:19] is the sub-list for method output_type
+	7,  // [7:13] is the sub-list for method input_type
+	7,  // [7:7] is the sub-list for extension type_name
+	7,  // [7:7] is the sub-list for extension extendee
+	0,  // [0:7] is the sub-list for field type_name
 }
 
 func init() { file_redykv_server_v1_server_proto_init() }

@@ -70,7 +70,8 @@ type CacheServerServiceClient interface {
 	// Pull copies regions of another server into regions of a grant, by one-sided reads
 	// (6.2), and streams its progress. It ends with the call.
 	Pull(context.Context, *connect.Request[serverv1.PullRequest]) (*connect.ServerStreamForClient[serverv1.PullResponse], error)
-	// Status lists the grants.
+	// Status lists the grants. A client that has no connection keeps its grant by it
+	// (Terms.keep_ms).
 	Status(context.Context, *connect.Request[serverv1.StatusRequest]) (*connect.Response[serverv1.StatusResponse], error)
 }
 
@@ -181,7 +182,8 @@ type CacheServerServiceHandler interface {
 	// Pull copies regions of another server into regions of a grant, by one-sided reads
 	// (6.2), and streams its progress. It ends with the call.
 	Pull(context.Context, *connect.Request[serverv1.PullRequest], *connect.ServerStream[serverv1.PullResponse]) error
-	// Status lists the grants.
+	// Status lists the grants. A client that has no connection keeps its grant by it
+	// (Terms.keep_ms).
 	Status(context.Context, *connect.Request[serverv1.StatusRequest]) (*connect.Response[serverv1.StatusResponse], error)
 }
 
