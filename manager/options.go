@@ -87,7 +87,7 @@ type Options struct {
 	Logger *slog.Logger
 
 	now   func() time.Time // for tests
-	store catalog.Store    // for tests, instead of State
+	store catalog.OldStore // for tests, instead of State
 }
 
 func (o *Options) ensureDefaults() error {

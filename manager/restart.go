@@ -36,7 +36,7 @@ func (m *Manager) open() error {
 	s := m.opts.store
 	if s == nil {
 		var err error
-		if s, err = catalog.OpenPebble(m.opts.State, m.opts.Logger, m.broken); err != nil {
+		if s, err = catalog.OpenOldPebble(m.opts.State, m.opts.Logger, m.broken); err != nil {
 			return err
 		}
 	}

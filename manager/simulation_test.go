@@ -46,7 +46,7 @@ func simCaches() int {
 // simStore is a store on disk that fails on request, which simulates a crash of its
 // manager.
 type simStore struct {
-	catalog.Store
+	catalog.OldStore
 	state atomic.Int32 // simStores, simKeeps, simDrops or simGone
 }
 
@@ -61,9 +61,9 @@ const (
 func (s *simStore) Apply(changes map[string][]byte) error {
 	switch s.state.Load() {
 	case simStores:
-		return s.Store.Apply(changes)
+		return s.OldStore.Apply(changes)
 	case simKeeps:
-		if err := s.Store.Apply(changes); err != nil {
+		if err := s.OldStore.Apply(changes); err != nil {
 			return err
 		}
 	}
@@ -89,12 +89,12 @@ type simulation struct {
 
 // start starts a manager from the earlier one's state, with the default policy.
 func (s *simulation) start() {
-	disk, err := catalog.OpenPebble(s.state, quiet(), func(err error) { s.t.Error(err) })
+	disk, err := catalog.OpenOldPebble(s.state, quiet(), func(err error) { s.t.Error(err) })
 	if err != nil {
 		s.t.Error(err)
 		return
 	}
-	s.store = &simStore{Store: disk}
+	s.store = &simStore{OldStore: disk}
 	m, err := New(Options{
 		Allocator: s.cloud, store: s.store, Lease: simLease, Heartbeat: 10 * time.Second, Provision: simStartVM, MigrationRate: simRate, Logger: quiet(),
 	})

@@ -25,7 +25,7 @@ const maxVMs = 1 << 16
 // catalog's store. Its methods are atomic and safe for concurrent use. A method that changes
 // something returns when the change is stored.
 type state struct {
-	store   catalog.Store            // nil: the state is in memory only
+	store   catalog.OldStore         // nil: the state is in memory only
 	broken  func(error)              // called if the store fails
 	learnt  func() *catalogv1.Learnt // returns the measurements to store; nil: none
 	earlier *catalog.Contents        // what load found, without VMs and caches; nil: nothing
@@ -92,7 +92,7 @@ var (
 
 // newState returns an empty state. It calls broken if the store fails; broken must not
 // block.
-func newState(s catalog.Store, broken func(error)) *state {
+func newState(s catalog.OldStore, broken func(error)) *state {
 	return &state{
 		store: s, broken: broken, vms: make(map[string]*vm), caches: make(map[string]*cache),
 		unsaved: unsaved{vms: make(map[*vm]struct{}), caches: make(map[*cache]struct{})},

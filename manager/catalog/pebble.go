@@ -1,12 +1,13 @@
 package catalog
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"os"
 	"path/filepath"
-	"sync"
 	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -15,30 +16,24 @@ import (
 	"github.com/redykv/redykv/internal/dirs"
 )
 
-// The record that identifies a catalog and its version.
-const (
-	formatKey   = "format"
-	formatValue = "redykv manager catalog 1"
-)
+// Pebble is a store in a directory, a Pebble database. The lock of the directory makes its
+// manager the leader.
+//
+// A record's key has the prefix recordPrefix. Its value begins with its version, a varint.
+type Pebble struct{ *local }
 
-// Pebble is a store in a directory, a Pebble database.
-type Pebble struct {
-	db     *pebble.DB
-	lock   *pebble.Lock
-	broken *pebbleLog // receives Pebble's fatal errors
-
-	mu     sync.Mutex // held during writes and Close
-	closed bool       // guarded by mu; Pebble panics at later writes
+// database is a backend.
+type database struct {
+	db   *pebble.DB
+	lock *pebble.Lock
+	log  *pebbleLog // receives Pebble's fatal errors
 }
 
-var errStoreClosed = errors.New("closed")
-
-var _ Store = (*Pebble)(nil)
-
-// OpenPebble opens or creates the catalog in a state directory. If the store breaks while
-// it is open, failed is called, on any goroutine. Errors are [ErrInUse], [ErrCorrupt],
-// [ErrFormat], and those of the file system.
-func OpenPebble(state string, log *slog.Logger, failed func(error)) (_ *Pebble, err error) {
+// OpenPebble opens or creates the catalog in a state directory. Errors are [ErrInUse],
+// [ErrCorrupt], [ErrFormat], and those of the file system.
+//
+// If the database cannot be written any more, the term ends, and Campaign returns the error.
+func OpenPebble(state string, log *slog.Logger) (_ *Pebble, err error) {
 	dir := filepath.Join(state, dirName)
 	if err := CheckDir(state); err != nil {
 		return nil, err
@@ -53,66 +48,53 @@ func OpenPebble(state string, log *slog.Logger, failed func(error)) (_ *Pebble, 
 		}
 		return nil, fmt.Errorf("%w: %s", ErrInUse, state)
 	}
-	s := &Pebble{lock: lock, broken: &pebbleLog{log: log, failed: failed}}
-	if s.db, err = s.broken.open(dir, lock); err != nil {
+	d := &database{lock: lock, log: &pebbleLog{log: log}}
+	e := newElectorate(d)
+	d.log.failed = func(error) { e.fail() }
+	if d.db, err = d.log.open(dir, lock); err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w", state, err), lock.Close())
 	}
-	if err := s.checkFormat(); err != nil {
-		return nil, errors.Join(fmt.Errorf("%s: %w", state, err), s.Close())
+	if err := d.checkFormat(); err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: %w", state, err), d.close())
 	}
-	return s, nil
-}
-
-// open opens the database. A panic, which some damage causes, becomes an error.
-func (l *pebbleLog) open(dir string, lock *pebble.Lock) (db *pebble.DB, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("%w: %v", ErrCorrupt, p)
-		}
-	}()
-	opts := &pebble.Options{
-		Logger:             l,
-		EventListener:      &pebble.EventListener{DataCorruption: func(i pebble.DataCorruptionInfo) { l.fail(fmt.Errorf("%w: %s", ErrCorrupt, i)) }},
-		FormatMajorVersion: pebble.FormatNewest,
-		FS:                 vfs.Default, // without a monitor of slow disks, which would outlive a failed Open
-		Lock:               lock,
-	}
-	db, err = pebble.Open(dir, opts)
-	switch {
-	case err == nil && l.error() != nil:
-		return nil, errors.Join(l.error(), db.Close())
-	case err == nil:
-		return db, nil
-	case errors.Is(err, fs.ErrPermission):
-		return nil, err
-	}
-	return nil, fmt.Errorf("%w: %w", ErrCorrupt, err)
+	return &Pebble{e.join()}, nil
 }
 
 // checkFormat writes the format record of a new store, and checks that of an old one.
-func (s *Pebble) checkFormat() error {
-	entries := 0
-	format := ""
-	err := s.Load(func(key string, value []byte) error {
-		entries++
-		if key == formatKey {
-			format = string(value)
-		}
-		return nil
-	})
-	switch {
-	case err != nil:
-		return err
-	case entries == 0:
-		return s.Apply(map[string][]byte{formatKey: []byte(formatValue)})
-	case format != formatValue:
-		return fmt.Errorf("%w: format %.40q, want %q", ErrFormat, format, formatValue)
+func (d *database) checkFormat() error {
+	it, err := d.db.NewIter(nil)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrCorrupt, err)
 	}
-	return nil
+	empty := !it.First()
+	if err := errors.Join(it.Error(), it.Close()); err != nil {
+		return fmt.Errorf("%w: %w", ErrCorrupt, err)
+	}
+	if empty {
+		return errors.Join(d.db.Set([]byte(formatKey), []byte(formatValue), pebble.Sync), d.error())
+	}
+	format, err := d.get(formatKey)
+	if err == nil && string(format) != formatValue {
+		err = fmt.Errorf("%w: %.40q, want %q", ErrFormat, format, formatValue)
+	}
+	return err
 }
 
-func (s *Pebble) Load(entry func(key string, value []byte) error) (err error) {
-	it, err := s.db.NewIter(nil)
+// get returns a copy of the value of a key; nil: there is none.
+func (d *database) get(key string) ([]byte, error) {
+	value, closer, err := d.db.Get([]byte(key))
+	switch {
+	case errors.Is(err, pebble.ErrNotFound):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("%w: %w", ErrCorrupt, err)
+	}
+	value = append([]byte{}, value...)
+	return value, closer.Close()
+}
+
+func (d *database) load(each func(Record) error) (err error) {
+	it, err := d.db.NewIter(&pebble.IterOptions{LowerBound: []byte(recordPrefix), UpperBound: []byte(recordsEnd)})
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrCorrupt, err)
 	}
@@ -122,59 +104,69 @@ func (s *Pebble) Load(entry func(key string, value []byte) error) (err error) {
 		if err != nil {
 			return fmt.Errorf("%w: %w", ErrCorrupt, err)
 		}
-		if err := entry(string(it.Key()), value); err != nil {
+		key := string(it.Key()[len(recordPrefix):])
+		version, value, err := decode(key, value)
+		if err != nil {
+			return err
+		}
+		if err := each(Record{key, value, version}); err != nil {
 			return err
 		}
 	}
 	if err := it.Error(); err != nil {
 		return fmt.Errorf("%w: %w", ErrCorrupt, err)
 	}
-	return s.broken.error()
+	return d.error()
 }
 
-func (s *Pebble) Apply(changes map[string][]byte) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return errStoreClosed
+// decode returns the version and the value of a record.
+func decode(key string, b []byte) (version int64, value []byte, err error) {
+	v, n := binary.Uvarint(b)
+	if n <= 0 || v == 0 || int64(v) < 0 {
+		return 0, nil, fmt.Errorf("%w: record %.40q has no version", ErrCorrupt, key)
 	}
-	if err := s.broken.error(); err != nil {
-		return err
+	return int64(v), b[n:], nil
+}
+
+func (d *database) version(key string) (int64, error) {
+	value, err := d.get(recordPrefix + key)
+	if err != nil || value == nil {
+		return 0, err
 	}
-	batch := s.db.NewBatch()
-	for key, value := range changes {
+	version, _, err := decode(key, value)
+	return version, err
+}
+
+func (d *database) write(changes []Change) error {
+	batch := d.db.NewBatch()
+	for _, c := range changes {
+		key := []byte(recordPrefix + c.Key)
 		var err error
-		if value == nil {
-			err = batch.Delete([]byte(key), nil)
+		if c.Value == nil {
+			err = batch.Delete(key, nil)
 		} else {
-			err = batch.Set([]byte(key), value, nil)
+			err = batch.Set(key, append(binary.AppendUvarint(nil, uint64(c.Version+1)), c.Value...), nil)
 		}
 		if err != nil {
 			return errors.Join(err, batch.Close())
 		}
 	}
 	// Pebble reports a failed write to its logger, and returns nil.
-	if err := errors.Join(s.db.Apply(batch, pebble.Sync), s.broken.error()); err != nil {
+	if err := errors.Join(d.db.Apply(batch, pebble.Sync), d.error()); err != nil {
 		return err
 	}
 	return batch.Close()
 }
 
-// Close closes the store. It does not close a database that could not write, as Pebble
-// would hang then. Closing again does nothing.
-func (s *Pebble) Close() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return nil
+// close closes the database. One that could not write stays open, as Pebble would hang.
+func (d *database) close() (err error) {
+	if !d.log.stuck.Load() {
+		err = d.db.Close()
 	}
-	s.closed = true
-	var err error
-	if !s.broken.stuck.Load() {
-		err = s.db.Close()
-	}
-	return errors.Join(err, s.lock.Close())
+	return errors.Join(err, d.lock.Close())
 }
+
+func (d *database) error() error { return d.log.error() }
 
 // pebbleLog is Pebble's logger. Pebble expects Fatalf to end the process; here it makes the
 // store fail.
@@ -205,4 +197,62 @@ func (l *pebbleLog) fail(err error) {
 	if l.err.CompareAndSwap(nil, &err) {
 		l.failed(err)
 	}
+}
+
+// open opens the database. A panic, which some damage causes, becomes an error.
+func (l *pebbleLog) open(dir string, lock *pebble.Lock) (db *pebble.DB, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("%w: %v", ErrCorrupt, p)
+		}
+	}()
+	opts := &pebble.Options{
+		Logger:             l,
+		EventListener:      &pebble.EventListener{DataCorruption: func(i pebble.DataCorruptionInfo) { l.fail(fmt.Errorf("%w: %s", ErrCorrupt, i)) }},
+		FormatMajorVersion: pebble.FormatNewest,
+		FS:                 vfs.Default, // without a monitor of slow disks, which would outlive a failed Open
+		Lock:               lock,
+	}
+	db, err = pebble.Open(dir, opts)
+	switch {
+	case err == nil && l.error() != nil:
+		return nil, errors.Join(l.error(), db.Close())
+	case err == nil:
+		return db, nil
+	case errors.Is(err, fs.ErrPermission):
+		return nil, err
+	}
+	return nil, fmt.Errorf("%w: %w", ErrCorrupt, err)
+}
+
+// Entries of a state directory.
+const (
+	dirName = "catalog"
+	// VMsDir belongs to a local allocator.
+	VMsDir = "vms"
+)
+
+// CheckDir refuses a directory that holds files of another program.
+func CheckDir(state string) error {
+	entries, err := os.ReadDir(state)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // it will be created
+	}
+	if err != nil {
+		return fmt.Errorf("state directory: %w", err)
+	}
+	others := ""
+	for _, e := range entries {
+		switch e.Name() {
+		case dirName:
+			return nil
+		case VMsDir, "lost+found":
+		default:
+			others = e.Name()
+		}
+	}
+	if others != "" {
+		return fmt.Errorf("%w: %s has no manager's catalog, but contains %s", ErrFormat, state, others)
+	}
+	return nil
 }

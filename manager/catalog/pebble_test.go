@@ -1,89 +1,108 @@
 package catalog
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"testing"
 )
 
-func openState(t *testing.T, dir string) *Pebble {
+func openPebble(t *testing.T, dir string) *Pebble {
 	t.Helper()
-	s, err := OpenPebble(dir, slog.New(slog.DiscardHandler), func(err error) { t.Errorf("broken: %v", err) })
+	s, err := OpenPebble(dir, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return s
 }
 
-func contentOf(s Store) (map[string]string, error) {
-	all := make(map[string]string)
-	err := s.Load(func(key string, value []byte) error {
-		all[key] = string(value)
+func lead(t *testing.T, s Store) Term {
+	t.Helper()
+	term, err := s.Campaign(t.Context(), "http://leader")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return term
+}
+
+// contents returns all records as text.
+func contents(term Term) (string, error) {
+	all := ""
+	err := term.Load(context.Background(), func(r Record) error {
+		all += fmt.Sprintf("%s=%s@%d ", r.Key, r.Value, r.Version)
 		return nil
 	})
 	return all, err
 }
 
-func TestPebbleStore(t *testing.T) {
+func TestPebbleDirectory(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
-	s := openState(t, dir)
-	if err := s.Apply(map[string][]byte{"a": []byte("1"), "b": []byte("2"), "c": {}}); err != nil {
+	s := openPebble(t, dir)
+	if err := lead(t, s).Commit(t.Context(), []Change{{"a", []byte("1"), 0}, {"b", []byte{}, 0}}); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Apply(map[string][]byte{"a": nil, "b": []byte("3"), "never": nil}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := OpenPebble(dir, slog.New(slog.DiscardHandler), nil); !errors.Is(err, ErrInUse) {
+	if _, err := OpenPebble(dir, slog.New(slog.DiscardHandler)); !errors.Is(err, ErrInUse) {
 		t.Errorf("opened twice: %v", err)
-	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
-	s = openState(t, dir)
-	got, err := contentOf(s)
-	if want := map[string]string{formatKey: formatValue, "b": "3", "c": ""}; err != nil || !maps.Equal(got, want) {
-		t.Errorf("content %v, %v, want %v", got, err, want)
-	}
-	if err := s.Apply(map[string][]byte{formatKey: []byte("another")}); err != nil {
-		t.Fatal(err)
 	}
 	for range 2 {
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := s.Apply(map[string][]byte{"late": []byte("1")}); !errors.Is(err, errStoreClosed) {
-		t.Errorf("change of a closed store: %v", err)
+	if _, err := s.Campaign(t.Context(), ""); !errors.Is(err, errClosed) {
+		t.Errorf("campaign of a closed store: %v", err)
+	}
+	s = openPebble(t, dir)
+	defer func() { _ = s.Close() }()
+	if got, err := contents(lead(t, s)); got != "a=1@1 b=@1 " || err != nil {
+		t.Errorf("%s, %v", got, err)
+	}
+}
+
+// A directory of another version is refused, and keeps its records.
+func TestPebbleFormat(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "state")
+	old := openState(t, dir)
+	if err := old.Apply(map[string][]byte{"a": []byte("1")}); err != nil {
+		t.Fatal(err)
+	}
+	if err := old.Close(); err != nil {
+		t.Fatal(err)
 	}
 	for range 2 { // a refusal releases the lock
-		if _, err := OpenPebble(dir, slog.New(slog.DiscardHandler), nil); !errors.Is(err, ErrFormat) {
+		if _, err := OpenPebble(dir, slog.New(slog.DiscardHandler)); !errors.Is(err, ErrFormat) {
 			t.Errorf("another format: %v", err)
 		}
+	}
+	old = openState(t, dir)
+	defer func() { _ = old.Close() }()
+	if got, err := contentOf(old); len(got) != 2 || got["a"] != "1" || err != nil {
+		t.Errorf("%v, %v", got, err)
 	}
 }
 
 // A store with changed bytes is refused, or has the contents of an earlier time.
-func TestPebbleStoreDamaged(t *testing.T) {
+func TestPebbleDamaged(t *testing.T) {
 	whole := filepath.Join(t.TempDir(), "state")
-	states := []string{fmt.Sprint(map[string]string{formatKey: formatValue})}
+	states := []string{""}
 	for round := range 3 {
-		s := openState(t, whole)
+		s := openPebble(t, whole)
+		term := lead(t, s)
 		for i := range 4 {
 			key := fmt.Sprintf("key-%d", i)
-			if err := s.Apply(map[string][]byte{key: fmt.Appendf(nil, "%s in round %d", key, round)}); err != nil {
+			if err := term.Commit(t.Context(), []Change{{key, fmt.Appendf(nil, "%s in round %d", key, round), int64(round)}}); err != nil {
 				t.Fatal(err)
 			}
-			content, err := contentOf(s)
+			content, err := contents(term)
 			if err != nil {
 				t.Fatal(err)
 			}
-			states = append(states, fmt.Sprint(content))
+			states = append(states, content)
 		}
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
@@ -99,7 +118,7 @@ func TestPebbleStoreDamaged(t *testing.T) {
 			return err
 		}
 		for _, at := range []int64{0, info.Size() / 3, info.Size() / 2, info.Size() - 1} {
-			if info.Size() > 0 && !damaged(t, whole, path, at, states) {
+			if info.Size() > 0 && !opensDamaged(t, whole, path, at, states) {
 				refused++
 			}
 		}
@@ -113,8 +132,8 @@ func TestPebbleStoreDamaged(t *testing.T) {
 	}
 }
 
-// damaged flips a bit of a copy, and reports whether the copy can still be opened.
-func damaged(t *testing.T, whole, path string, at int64, states []string) bool {
+// opensDamaged flips a bit of a copy, and reports whether the copy can still be read.
+func opensDamaged(t *testing.T, whole, path string, at int64, states []string) bool {
 	t.Helper()
 	dir := t.TempDir()
 	if err := os.CopyFS(dir, os.DirFS(whole)); err != nil {
@@ -129,21 +148,42 @@ func damaged(t *testing.T, whole, path string, at int64, states []string) bool {
 	if err := os.WriteFile(file, b, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s, err := OpenPebble(dir, slog.New(slog.DiscardHandler), func(error) {})
+	s, err := OpenPebble(dir, slog.New(slog.DiscardHandler))
 	if err != nil {
 		if !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrFormat) {
 			t.Errorf("%s at %d: %v", path, at, err)
 		}
 		return false
 	}
-	content, err := contentOf(s)
+	term, err := s.Campaign(t.Context(), "")
+	content := ""
 	if err == nil {
-		if !slices.Contains(states, fmt.Sprint(content)) {
-			t.Errorf("%s at %d: content %v", path, at, content)
-		}
+		content, err = contents(term)
+	}
+	switch {
+	case err == nil && !slices.Contains(states, content):
+		t.Errorf("%s at %d: content %v", path, at, content)
+	case err != nil && !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrNotLeader):
+		t.Errorf("%s at %d: %v", path, at, err)
 	}
 	if e := s.Close(); e != nil {
 		t.Logf("%s at %d: close: %v", path, at, e)
 	}
 	return err == nil
+}
+
+// A database that cannot be written ends the term and says why.
+func TestPebbleBroken(t *testing.T) {
+	s := openPebble(t, t.TempDir())
+	defer func() { _ = s.Close() }()
+	term := lead(t, s)
+	disk := errors.New("disk is on fire")
+	s.data.(*database).log.fail(disk)
+	<-term.Lost()
+	if err := term.Commit(t.Context(), []Change{{"a", []byte("1"), 0}}); !errors.Is(err, ErrNotLeader) {
+		t.Errorf("commit: %v", err)
+	}
+	if _, err := s.Campaign(t.Context(), ""); !errors.Is(err, disk) {
+		t.Errorf("campaign: %v", err)
+	}
 }

@@ -24,7 +24,7 @@ func vmKey(order uint64) string {
 	return vmPrefix + hex.EncodeToString(binary.BigEndian.AppendUint64(nil, order))
 }
 
-// Changes are records that [Store.Apply] writes together. A nil record deletes.
+// Changes are records that [OldStore.Apply] writes together. A nil record deletes.
 type Changes map[string][]byte
 
 // VM changes the record of the VM with sequence number order; nil deletes it.
@@ -70,7 +70,7 @@ type Contents struct {
 }
 
 // Read reads a store. Errors are [ErrCorrupt] and [ErrFormat].
-func Read(s Store) (*Contents, error) {
+func Read(s OldStore) (*Contents, error) {
 	c := new(Contents)
 	return c, s.Load(c.record)
 }
