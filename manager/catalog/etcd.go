@@ -1,0 +1,402 @@
+package catalog
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// EtcdOptions are the options of [OpenEtcd].
+type EtcdOptions struct {
+	// Endpoints are the members of the cluster, HOST:PORT.
+	Endpoints []string
+	// Prefix begins the keys of the catalog. Default: /redykv.
+	Prefix string
+	// TLS is the configuration of connections; nil: they are not encrypted.
+	TLS *tls.Config
+	// User and Password are the login. Default: none.
+	User, Password string
+	// LeaseTTL is the time after which a leader that does not answer is replaced, in whole
+	// seconds. Default: 5 s. Minimum: 2 s.
+	LeaseTTL time.Duration
+	// Logger receives messages for the operator. Default: slog.Default().
+	Logger *slog.Logger
+}
+
+const (
+	defaultPrefix   = "/redykv"
+	defaultLeaseTTL = 5 * time.Second
+	minLeaseTTL     = 2 * time.Second // etcd's own minimum with its default timeouts
+)
+
+func (o *EtcdOptions) ensureDefaults() error {
+	if len(o.Endpoints) == 0 {
+		return errors.New("etcd needs at least one HOST:PORT")
+	}
+	for _, e := range o.Endpoints {
+		if host, port, err := net.SplitHostPort(e); err != nil || host == "" || port == "" {
+			return fmt.Errorf("etcd member %.100q: want HOST:PORT", e)
+		}
+	}
+	o.Prefix = "/" + strings.Trim(cmp.Or(o.Prefix, defaultPrefix), "/") + "/"
+	o.LeaseTTL = cmp.Or(o.LeaseTTL, defaultLeaseTTL)
+	if o.LeaseTTL < minLeaseTTL || o.LeaseTTL%time.Second != 0 {
+		return fmt.Errorf("lease %v: want whole seconds, at least %v", o.LeaseTTL, minLeaseTTL)
+	}
+	if (o.User == "") != (o.Password == "") {
+		return errors.New("etcd needs user and password, or neither")
+	}
+	o.Logger = cmp.Or(o.Logger, slog.Default())
+	return nil
+}
+
+// Etcd is a store in etcd, for several managers. Its keys, after the prefix:
+//
+//	format         the version of the catalog
+//	record/KEY     the records
+//	leader/LEASE   the candidates' URLs, each with its candidate's lease; the oldest key is
+//	               that of the leader
+//	txn            term and number of the last Commit
+type Etcd struct {
+	o      EtcdOptions
+	ctx    context.Context // ended by Close
+	cancel context.CancelFunc
+	once   sync.Once     // of Close
+	seat   chan struct{} // has an element during a Campaign and its term, and after Close
+	work   sync.WaitGroup
+	term   atomic.Pointer[etcdTerm] // the last term; nil: none
+	mirror atomic.Pointer[mirror]   // of the present Campaign; nil: none
+
+	mu     sync.Mutex         // guards client and stale
+	client *clientv3.Client   // nil: not connected yet
+	stale  []clientv3.LeaseID // leases of earlier terms, to be revoked
+}
+
+var (
+	_ Store = (*Etcd)(nil)
+	_ Term  = (*etcdTerm)(nil)
+)
+
+// OpenEtcd returns a store in etcd. It does not connect: Campaign waits for a server.
+func OpenEtcd(o EtcdOptions) (*Etcd, error) {
+	if err := o.ensureDefaults(); err != nil {
+		return nil, err
+	}
+	s := &Etcd{o: o, seat: make(chan struct{}, 1)}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	return s, nil
+}
+
+// Close does not revoke the lease, as Resign does.
+func (s *Etcd) Close() (err error) {
+	s.once.Do(func() {
+		s.cancel()
+		s.seat <- struct{}{} // Campaign and term have ended
+		s.work.Wait()
+		if s.client != nil {
+			err = s.client.Close()
+		}
+	})
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+func (s *Etcd) Leader() string {
+	if t := s.term.Load(); t != nil && t.elected.Load() && !t.over() {
+		return t.url
+	}
+	if m := s.mirror.Load(); m != nil {
+		return m.leader().url
+	}
+	return ""
+}
+
+// reconnects are the pauses before connections to a member that was away. The default's
+// maximum is two minutes.
+var reconnects = grpc.ConnectParams{
+	Backoff:           backoff.Config{BaseDelay: firstPause, Multiplier: 2, Jitter: 0.2, MaxDelay: maxPause},
+	MinConnectTimeout: time.Second,
+}
+
+// connect returns the client. A login needs a server.
+func (s *Etcd) connect() (*clientv3.Client, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.client != nil {
+		return s.client, nil
+	}
+	scheme := "http://"
+	if s.o.TLS != nil {
+		scheme = "https://"
+	}
+	endpoints := make([]string, len(s.o.Endpoints))
+	for i, e := range s.o.Endpoints {
+		endpoints[i] = scheme + e
+	}
+	var err error
+	s.client, err = clientv3.New(clientv3.Config{
+		Endpoints:            endpoints,
+		TLS:                  s.o.TLS,
+		Username:             s.o.User,
+		Password:             s.o.Password,
+		Context:              s.ctx,
+		DialTimeout:          s.o.LeaseTTL / 2,
+		DialKeepAliveTime:    s.o.LeaseTTL / 2,
+		DialKeepAliveTimeout: s.o.LeaseTTL / 2,
+		DialOptions:          []grpc.DialOption{grpc.WithConnectParams(reconnects)},
+		Logger:               zap.NewNop(),
+	})
+	return s.client, classify(err)
+}
+
+// Campaign tries until it succeeds, and logs why it waits.
+func (s *Etcd) Campaign(ctx context.Context, url string) (Term, error) {
+	select {
+	case s.seat <- struct{}{}:
+	case <-s.ctx.Done():
+		return nil, errClosed
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	ctx, cancel := joined(ctx, s.ctx)
+	defer cancel()
+	t, err := s.campaign(ctx, url)
+	if err == nil {
+		s.work.Go(func() {
+			<-t.released
+			<-s.seat
+		})
+		return t, nil
+	}
+	<-s.seat
+	if s.ctx.Err() != nil {
+		return nil, errClosed
+	}
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	return nil, fmt.Errorf("etcd %s: %w", strings.Join(s.o.Endpoints, ","), err)
+}
+
+// joined returns a context that ends with either of two.
+func joined(ctx, other context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(other, func() { cancel(context.Cause(other)) })
+	return ctx, func() { stop(); cancel(nil) }
+}
+
+// Pauses between tries.
+const (
+	firstPause = 50 * time.Millisecond
+	maxPause   = time.Second
+)
+
+func (s *Etcd) campaign(ctx context.Context, url string) (*etcdTerm, error) {
+	defer s.mirror.Store(nil)
+	logged := ""
+	for pause := firstPause; ; pause = min(2*pause, maxPause) {
+		t, err := s.candidate(ctx, url)
+		switch {
+		case err == nil:
+			return t, nil
+		case ctx.Err() != nil:
+			return nil, err
+		case !errors.Is(err, ErrUnavailable) && !errors.Is(err, ErrFull) && !errors.Is(err, ErrNotLeader):
+			return nil, err
+		}
+		if errors.Is(err, ErrUnavailable) {
+			err = cmp.Or(s.unreachable(ctx), err)
+		}
+		if err.Error() != logged {
+			logged = err.Error()
+			s.o.Logger.Warn("The election of a leader waits for etcd.", "err", err)
+		}
+		if !sleep(ctx, pause) {
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// unreachable returns why no member can be reached; nil: one can. The client itself does
+// not tell.
+func (s *Etcd) unreachable(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, s.o.LeaseTTL)
+	defer cancel()
+	var errs []error
+	for _, e := range s.o.Endpoints {
+		var conn net.Conn
+		var err error
+		if s.o.TLS != nil {
+			conn, err = (&tls.Dialer{Config: s.o.TLS}).DialContext(ctx, "tcp", e)
+		} else {
+			conn, err = new(net.Dialer).DialContext(ctx, "tcp", e)
+		}
+		if err == nil {
+			_ = conn.Close()
+			return nil
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+func sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// candidate stands for election with a new lease, and waits until it is elected.
+func (s *Etcd) candidate(ctx context.Context, url string) (_ *etcdTerm, err error) {
+	client, err := s.connect()
+	if err != nil {
+		return nil, err
+	}
+	if err := s.checkFormat(ctx, client); err != nil {
+		return nil, err
+	}
+	if err := s.revoke(ctx); err != nil {
+		return nil, err
+	}
+	m := s.mirror.Load()
+	if m == nil {
+		m = newMirror(client, s.o.Prefix)
+		s.mirror.Store(m)
+	}
+	mirroring, stop := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		m.run(mirroring)
+	}()
+	defer func() { stop(); <-ended }()
+
+	// etcd sends changes at once to a watch that began before them, others up to 0.1 s later.
+	if err := m.wait(ctx, func() bool { return m.watching }); err != nil {
+		return nil, err
+	}
+	t, err := s.stand(ctx, client, url)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			t.end()
+			<-t.released
+		}
+	}()
+	waiting, cancel := joined(ctx, t.ctx)
+	defer cancel()
+	if err := m.wait(waiting, func() bool { return m.first().key == t.key }); err != nil {
+		return nil, cmp.Or(t.overError(), err)
+	}
+	// The mirror has the last change of the earlier leader, because that leader's key was
+	// deleted after it. The next wait is for changes by commits under way at that time.
+	if err := t.begin(waiting); err != nil {
+		return nil, err
+	}
+	if err := m.wait(waiting, func() bool { return m.revision >= t.last }); err != nil {
+		return nil, cmp.Or(t.overError(), err)
+	}
+	t.mirror = m
+	t.elected.Store(true)
+	return t, nil
+}
+
+// request returns a context for one request.
+func (s *Etcd) request(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, s.o.LeaseTTL/2)
+}
+
+// checkFormat writes the format record of a new catalog, and checks that of an old one.
+func (s *Etcd) checkFormat(ctx context.Context, client *clientv3.Client) error {
+	ctx, cancel := s.request(ctx)
+	defer cancel()
+	key := s.o.Prefix + formatKey
+	resp, err := client.Txn(ctx).Then(
+		clientv3.OpGet(key),
+		clientv3.OpGet(s.o.Prefix, clientv3.WithPrefix(), clientv3.WithKeysOnly(), clientv3.WithLimit(1)),
+	).Commit()
+	if err != nil {
+		return classify(err)
+	}
+	formats, some := resp.Responses[0].GetResponseRange(), resp.Responses[1].GetResponseRange()
+	format := ""
+	if len(formats.Kvs) > 0 {
+		format = string(formats.Kvs[0].Value)
+	}
+	switch {
+	case format == formatValue:
+		return nil
+	case len(some.Kvs) > 0:
+		return fmt.Errorf("%w: %s is %.40q, want %q", ErrFormat, key, format, formatValue)
+	}
+	// Another candidate may be writing it.
+	_, err = client.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(key), "=", 0)).
+		Then(clientv3.OpPut(key, formatValue)).Commit()
+	return classify(err)
+}
+
+// revoke revokes the leases of earlier terms.
+func (s *Etcd) revoke(ctx context.Context) error {
+	ctx, cancel := s.request(ctx)
+	defer cancel()
+	s.mu.Lock()
+	client, stale := s.client, s.stale
+	s.mu.Unlock()
+	if client == nil {
+		return nil
+	}
+	for i, lease := range stale {
+		if _, err := client.Revoke(ctx, lease); err != nil && !errors.Is(err, rpctypes.ErrLeaseNotFound) {
+			return classify(err)
+		}
+		s.mu.Lock()
+		s.stale = append([]clientv3.LeaseID(nil), stale[i+1:]...)
+		s.mu.Unlock()
+	}
+	return nil
+}
+
+// classify returns an error that says what a caller can do: ErrFull, ErrUnavailable, or
+// another one, which needs an operator.
+func classify(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, rpctypes.ErrNoSpace):
+		return fmt.Errorf("%w: %w", ErrFull, err)
+	case errors.Is(err, rpctypes.ErrInvalidAuthToken), errors.Is(err, rpctypes.ErrAuthOldRevision):
+		return fmt.Errorf("%w: %w", ErrUnavailable, err) // the client logs in again
+	}
+	code := status.Code(err)
+	if e, ok := errors.AsType[rpctypes.EtcdError](err); ok {
+		code = e.Code()
+	}
+	switch code {
+	case codes.InvalidArgument, codes.PermissionDenied, codes.Unauthenticated, codes.FailedPrecondition, codes.Unimplemented:
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrUnavailable, err)
+}
