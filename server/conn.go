@@ -38,6 +38,9 @@ func (s *Server) accept(req fabric.Request) {
 	}
 	s.mu.Lock()
 	g := s.tickets[hello.Ticket]
+	if g != nil {
+		g.heard = true // even if it has no room
+	}
 	s.mu.Unlock()
 	if g == nil {
 		s.refuse(req, "unknown ticket", errors.New("unknown ticket"))

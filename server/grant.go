@@ -38,7 +38,8 @@ type grant struct {
 	cores  int           // of Server.cores; Configure changes it
 	lent   bool          // published
 	over   bool          // disconnected: ending, or not to be published
-	silent time.Duration // time without a word of the client: see Server.sweep
+	heard  bool          // the client has called or dialled since the last sweep
+	silent time.Duration // for how long it had not, at the last sweep
 
 	threadsMost uint32 // maximum of server threads, by the terms that the client has shown
 
@@ -256,7 +257,7 @@ func (s *Server) reserve(m *serverv1.ConnectRequest) (*grant, error) {
 		return nil, s.notLent(g.id)
 	}
 	if other := s.grants[g.id]; other != nil {
-		other.silent = 0
+		other.heard = true
 		return nil, connect.NewError(connect.CodeAlreadyExists, fmt.Errorf("%v already has regions on this server", g.id))
 	}
 	if err := s.takeCores(g.id, g.cores, 0); err != nil {
@@ -335,7 +336,7 @@ func (s *Server) find(id grantID, ticket []byte) (*grant, error) {
 	if err := g.admits(ticket); err != nil {
 		return nil, err
 	}
-	g.silent = 0
+	g.heard = true
 	return g, nil
 }
 

@@ -329,7 +329,9 @@ func TestCallsRace(t *testing.T) {
 		})
 	}
 	callers.Wait()
-	s.sweep(time.Millisecond)
+	for range 2 {
+		s.sweep(time.Millisecond)
+	}
 	if got := leases(t, s); len(got) != 1 {
 		t.Errorf("left: %v", got)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/redykv/redykv/internal/api/serverv1"
 	"github.com/redykv/redykv/internal/api/serverv1/serverv1connect"
 	"github.com/redykv/redykv/internal/controltoken"
+	"github.com/redykv/redykv/internal/redywire"
 )
 
 // credentials are what a caller presents; each call uses some of them.
@@ -96,7 +97,7 @@ func calls(ctx context.Context, client serverv1connect.CacheServerServiceClient,
 
 // termsOf are the terms of a grant of two regions and two server threads.
 func termsOf(cache, grant string) *managerv1.Terms {
-	return &managerv1.Terms{CacheId: cache, Grant: grant, VmId: "vm", Regions: 2, RegionSize: regionSize, Cores: 2, Epoch: 5, KeepMs: 1000}
+	return &managerv1.Terms{CacheId: cache, Grant: grant, VmId: "vm", Regions: 2, RegionSize: regionSize, Cores: 2, Epoch: 5, KeepMs: time.Hour.Milliseconds()}
 }
 
 func signed(terms *managerv1.Terms) string { return controltoken.Grant(testSecret, terms) }
@@ -362,7 +363,7 @@ func TestTakenBackBeforeItIsLent(t *testing.T) {
 // that the grant is gone; others get its memory.
 func TestSilentClients(t *testing.T) {
 	s, client := newServer(t, Options{Memory: 6 * regionSize, Cores: 8})
-	const keep = time.Second // of termsOf
+	const keep = time.Hour // of termsOf
 	silent, busy, stays := termsOf("silent", "g1"), termsOf("busy", "g1"), termsOf("stays", "g1")
 	stays.KeepMs = 0
 	gone, held := connectAs(t, client, silent), connectAs(t, client, busy)
@@ -379,20 +380,23 @@ func TestSilentClients(t *testing.T) {
 		"Status":    func() { _ = all["Status"](credentials{terms: busy, ticket: held.Ticket}) },
 		"Configure": func() { _ = all["Configure"](credentials{terms: busy, ticket: held.Ticket}) },
 		"Connect":   func() { _ = all["Connect"](credentials{terms: busy, token: signed(busy)}) }, // it is connected already
+		"a connection that is refused": func() {
+			if _, err := dial(t, openFabric(t, held.Transport), held, redywire.Hello{Batch: 8, Depth: 1}); err == nil {
+				t.Error("batches of 8")
+			}
+		},
 	} {
-		s.sweep(keep - 1)
 		word()
-		if g := s.grants[grantID{"busy", "g1"}]; g == nil || g.silent != 0 {
-			t.Errorf("not kept by %s", name)
-		}
 		_ = all["Status"](credentials{terms: silent, ticket: gone.Ticket})
+		for range 2 { // the server's own sweeps may come between
+			s.sweep(keep * 2 / 5)
+		}
+		if got := leases(t, s); len(got) != 3 {
+			t.Errorf("not kept by %s: %v", name, got)
+		}
 	}
 	_ = all["Status"](credentials{terms: silent, ticket: held.Ticket}) // another's ticket is no word of the client
 	p := dialRings(t, held, 4, 2)
-	s.sweep(keep - 1)
-	lent(3)
-	s.sweep(1)
-	lent(2)
 	for range 3 {
 		s.sweep(keep)
 	}
@@ -415,12 +419,16 @@ func TestSilentClients(t *testing.T) {
 		t.Fatal(err)
 	}
 	for { // until the server has noticed
-		s.sweep(0)
-		if g := s.grants[grantID{"busy", "g1"}]; !g.inUse() {
+		s.mu.Lock()
+		g := s.grants[grantID{"busy", "g1"}]
+		s.mu.Unlock()
+		if !g.inUse() {
 			break
 		}
 	}
-	s.sweep(keep)
+	for range 2 {
+		s.sweep(keep)
+	}
 	lent(1)
 }
 

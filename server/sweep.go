@@ -23,8 +23,9 @@ func (s *Server) sweepLoop() {
 }
 
 // sweep takes back the grants whose clients have been silent for as long as their terms say:
-// no connection was open, no pull ran, and no call came with the grant's ticket or token.
-// elapsed is the time since the sweep before.
+// no connection was open, no pull ran, and neither a call nor a dialled connection had the
+// grant's ticket or token. elapsed is the time since the sweep before. A grant may stay for one
+// sweep longer, but never for less.
 func (s *Server) sweep(elapsed time.Duration) {
 	var silent []*grant
 	s.mu.Lock()
@@ -32,8 +33,8 @@ func (s *Server) sweep(elapsed time.Duration) {
 		if s.closed || g.keep == 0 || !g.lent || g.over {
 			continue
 		}
-		if g.silent += elapsed; g.inUse() {
-			g.silent = 0
+		if g.silent += elapsed; g.heard || g.inUse() {
+			g.heard, g.silent = false, 0
 		}
 		if g.silent >= g.keep {
 			s.markOver(g)
