@@ -103,6 +103,7 @@ func Start(opts Options) (_ *Node, err error) {
 		},
 		served: make(chan error, 1),
 	}
+	api.BoundWaiting(n.http, maxWaiting)
 	serve := n.http.Serve
 	if opts.ControlTLS != nil {
 		n.http.TLSConfig = opts.ControlTLS.Clone()
@@ -112,6 +113,10 @@ func Start(opts Options) (_ *Node, err error) {
 	go func() { n.served <- serve(ln) }()
 	return n, nil
 }
+
+// maxWaiting bounds the connections of the control API that have sent no request yet, and
+// those that wait for their next one. Clients have two at most, for half a minute.
+const maxWaiting = 1024
 
 func (o Options) check() error {
 	total := MachineMemory()

@@ -1,10 +1,21 @@
 package node
 
 import (
+	"io"
 	"log/slog"
 	"net"
+	"net/url"
 	"strings"
 	"testing"
+
+	"connectrpc.com/connect"
+
+	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/internal/api/serverv1"
+	"github.com/redykv/redykv/internal/api/serverv1/serverv1connect"
+	"github.com/redykv/redykv/internal/fabric/tcp"
+	"github.com/redykv/redykv/internal/redywire"
+	"github.com/redykv/redykv/manager/api"
 )
 
 func TestStartRefuses(t *testing.T) {
@@ -38,5 +49,62 @@ func TestStartRefuses(t *testing.T) {
 				t.Errorf("error %q, want one with %q", err, tc.want)
 			}
 		})
+	}
+}
+
+// More silent sockets than a node serves do not keep clients out: neither of the control API
+// nor of the fabric. Each of them takes the place of an older one.
+func TestSilentSockets(t *testing.T) {
+	n, err := Start(Options{ID: "node", Transport: "tcp", Memory: 1 << 20, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := n.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	control, err := url.Parse(n.VM().ControlURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const more = 100
+	silent := func(addr string, count int) (all []net.Conn) {
+		for range count {
+			c, err := net.Dial("tcp", addr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = c.Close() })
+			all = append(all, c)
+		}
+		return all
+	}
+	calling := silent(control.Host, maxWaiting+more)
+	const places = 256 // of the fabric's listener
+	dialling := silent(n.VM().FabricAddr, places+more)
+
+	terms := &managerv1.Terms{CacheId: "cache", Grant: "g1", VmId: "node", Regions: 1, RegionSize: 1 << 20}
+	client := serverv1connect.NewCacheServerServiceClient(api.HTTPClient, n.VM().ControlURL)
+	lent, err := client.Connect(t.Context(), connect.NewRequest(&serverv1.ConnectRequest{Terms: terms, Token: n.VM().Token(terms)}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := tcp.Open(tcp.Options{})
+	hello := redywire.Hello{Ticket: redywire.Ticket(lent.Msg.GetTicket()), Batch: 1, Depth: 1}
+	qp, err := p.Dial(t.Context(), lent.Msg.GetFabricAddr(), hello.Encode(), 1)
+	if err == nil {
+		_, err = qp.Import(t.Context(), [16]byte(lent.Msg.GetRegionTokens()[0]))
+	}
+	if err != nil {
+		t.Error(err)
+	}
+	for _, all := range [][]net.Conn{calling[:more], dialling[:more]} {
+		for _, c := range all {
+			_, _ = io.Copy(io.Discard, c) // until it is closed
+		}
+	}
+	if err := p.Close(); err != nil {
+		t.Error(err)
 	}
 }
