@@ -8,6 +8,9 @@ type site struct {
 	servers  []int // in order of age
 	offers   []int // in order of name
 	room     room  // for the VMs of offers
+	// shared returns the regions of the largest servers of a pool for a need; nil: there is
+	// no pool.
+	shared func(need) []int
 
 	fits map[candidate]fit
 	best best
@@ -45,11 +48,6 @@ func (b best) vms() int {
 		n += l.vms
 	}
 	return n
-}
-
-// cautious returns the number of regions that one cache gets of a fresh server.
-func (s *site) cautious(srv Server) int {
-	return int(min(srv.Memory/2/s.RegionSize, uint64(s.Regions)))
 }
 
 // within finds the best plan with at most MaxVMs VMs. The unrestricted cheapest plan almost

@@ -10,6 +10,11 @@ import (
 // Choose finds the cheapest plan for a demand. If nothing serves the demand, the error is a
 // [*NoneError] with the reasons; any other error reports an invalid argument.
 func Choose(d Demand, offers []Offer, servers []Server, p Policy) (*Plan, error) {
+	return choose(d, offers, servers, nil, p)
+}
+
+// choose is Choose with servers of a pool that are no candidates.
+func choose(d Demand, offers []Offer, servers []Server, others []rest, p Policy) (*Plan, error) {
 	if err := check(&d, offers, servers, &p); err != nil {
 		return nil, err
 	}
@@ -26,9 +31,9 @@ func Choose(d Demand, offers []Offer, servers []Server, p Policy) (*Plan, error)
 			won = s
 		}
 	}
-	explanation := explain(offers, servers, sites, won)
+	explanation := explain(offers, servers, others, sites, won)
 	if won == nil {
-		return nil, none(d, offers, servers, sites, explanation)
+		return nil, none(d, offers, servers, others, sites, explanation)
 	}
 	plan := &Plan{
 		Distance: won.distance, Config: won.config, Parts: won.parts(offers, servers),
@@ -70,9 +75,16 @@ func check(d *Demand, offers []Offer, servers []Server, p *Policy) error {
 		}
 	}
 	for _, s := range servers {
-		if s.Price < 0 || s.Price > MaxPrice || s.Cores < 0 || s.Cores > maxRegions || s.Distance < 0 || s.Free > s.Memory {
-			return fmt.Errorf("plan: server %s: price %v, %d cores, distance %d, %d of %d bytes free", s.ID, s.Price, s.Cores, s.Distance, s.Free, s.Memory)
+		if err := s.check(); err != nil {
+			return err
 		}
+	}
+	return nil
+}
+
+func (s Server) check() error {
+	if s.Price < 0 || s.Price > MaxPrice || s.Cores < 0 || s.Cores > maxRegions || s.Distance < 0 || s.Free > s.Memory {
+		return fmt.Errorf("plan: server %s: price %v, %d cores, distance %d, %d of %d bytes free", s.ID, s.Price, s.Cores, s.Distance, s.Free, s.Memory)
 	}
 	return nil
 }
@@ -143,11 +155,16 @@ func (d Demand) nearest() int {
 }
 
 // none returns the error, with the largest cache that would have been possible.
-func none(d Demand, offers []Offer, servers []Server, sites []*site, e Explanation) error {
+func none(d Demand, offers []Offer, servers []Server, others []rest, sites []*site, e Explanation) error {
 	err := &NoneError{Asked: uint64(d.Regions) * d.RegionSize, Offers: len(offers), Explanation: e}
 	for _, s := range servers {
 		if s.Transport == d.Transport {
 			err.Servers++
+		}
+	}
+	for _, r := range others {
+		if r.transport == d.Transport {
+			err.Servers += r.count
 		}
 	}
 	err.Available = largest(d, offers, servers, sites)
@@ -194,6 +211,9 @@ func (s *site) largest(offers []Offer, servers []Server) int {
 // the allowed number of VMs.
 func (s *site) holding(n need, offers []Offer, servers []Server) int {
 	var shared []int
+	if s.shared != nil {
+		shared = s.shared(n)
+	}
 	for _, i := range s.servers {
 		if srv := servers[i]; srv.Transport == n.Transport {
 			shared = append(shared, min(n.byMemory(srv.Free), n.byCores(srv.Cores)))

@@ -51,7 +51,7 @@ func unknown(distance int) string {
 	return fmt.Sprint(distance)
 }
 
-func explain(offers []Offer, servers []Server, sites []*site, won *site) Explanation {
+func explain(offers []Offer, servers []Server, others []rest, sites []*site, won *site) Explanation {
 	var e Explanation
 	home := make(map[candidate]*site)
 	used := make(map[candidate]int) // VMs of an offer, or regions of a server
@@ -70,6 +70,9 @@ func explain(offers []Offer, servers []Server, sites []*site, won *site) Explana
 		}
 	}
 	e.Verdicts = aboutServers(servers, home, used, won)
+	for _, r := range others {
+		e.Verdicts = append(e.Verdicts, r.verdict())
+	}
 	for i, o := range offers {
 		c := candidate{-1, i}
 		v := Verdict{Name: o.Name(), Distance: o.Distance, VMs: used[c], Price: o.Price}
@@ -89,6 +92,9 @@ func explain(offers []Offer, servers []Server, sites []*site, won *site) Explana
 	}
 	return e
 }
+
+// otherTransport is the reason of a server with another transport than the demand.
+const otherTransport = "it lends over %s, not %s"
 
 const noConfig = "no configuration for this distance: there is no model of it, or nothing in it meets the SLO"
 
@@ -201,6 +207,15 @@ func aboutServers(servers []Server, home map[candidate]*site, used map[candidate
 		}
 	}
 	return all
+}
+
+// verdict is about servers of a pool that are no candidates.
+func (r rest) verdict() Verdict {
+	v := Verdict{Name: count(r.count, "more server"), Distance: r.distance, Price: r.low, Reason: r.why}
+	if r.low != r.high {
+		v.Reason += fmt.Sprintf(", from %v to %v", r.low, r.high)
+	}
+	return v
 }
 
 func count(n int, what string) string {

@@ -3,6 +3,7 @@ package plan
 import (
 	"fmt"
 	"math"
+	"math/bits"
 	"time"
 
 	"github.com/redykv/redykv/internal/units"
@@ -69,9 +70,14 @@ func (n need) warmRoom(offers []Offer, here []int) int {
 
 func (n need) server(s Server) fit {
 	if s.Transport != n.Transport {
-		return fit{why: fmt.Sprintf("it lends over %s, not %s", s.Transport, n.Transport)}
+		return fit{why: fmt.Sprintf(otherTransport, s.Transport, n.Transport)}
 	}
 	return n.fitIn(s.Free, s.Cores)
+}
+
+// cautious returns the number of regions that one cache gets of a fresh server.
+func (n need) cautious(s Server) int {
+	return int(min(s.Memory/2/n.RegionSize, uint64(n.Regions)))
 }
 
 func (n need) offer(o Offer) fit {
@@ -122,10 +128,19 @@ func (n need) leave(o Offer) (int, string) {
 // Share returns a cache's price for so many regions of a shared server.
 func (s Server) Share(regions int, size uint64) Price { return s.region(size) * Price(regions) }
 
-// region returns the price of one region, rounded up.
+// region returns the price of one region, rounded up, so that a server with a higher price
+// per byte has no cheaper regions.
 func (s Server) region(size uint64) Price {
-	if s.Price == 0 || s.Memory == 0 {
+	if s.Price <= 0 || s.Memory == 0 {
 		return 0
 	}
-	return Price(math.Ceil(float64(s.Price) * float64(size) / float64(s.Memory)))
+	high, low := bits.Mul64(uint64(s.Price), size)
+	if high >= s.Memory {
+		return MaxPrice // the region is much larger than the server
+	}
+	price, rest := bits.Div64(high, low, s.Memory)
+	if rest > 0 {
+		price++
+	}
+	return Price(min(price, uint64(MaxPrice)))
 }

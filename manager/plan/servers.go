@@ -22,9 +22,7 @@ type sharing struct {
 
 func newSharing(bins []bin, regions int) *sharing {
 	s := &sharing{bins: slices.Clone(bins), least: []cost{0}}
-	slices.SortStableFunc(s.bins, func(a, b bin) int {
-		return cmp.Or(cmp.Compare(a.price, b.price), cmp.Compare(b.regions, a.regions))
-	})
+	slices.SortStableFunc(s.bins, largestOfCheapest)
 	for _, b := range s.bins {
 		for i := 0; i < b.regions && len(s.least) <= regions; i++ {
 			vms := 0
@@ -35,6 +33,10 @@ func newSharing(bins []bin, regions int) *sharing {
 		}
 	}
 	return s
+}
+
+func largestOfCheapest(a, b bin) int {
+	return cmp.Or(cmp.Compare(a.price, b.price), cmp.Compare(b.regions, a.regions))
 }
 
 // most returns the number of regions that the servers can take together, up to the demand.
@@ -71,34 +73,43 @@ func (s *sharing) take(regions int) []taken {
 // the first in the order of servers; if all bins together hold less, it returns them all.
 // The argument largest is sorted by size, the largest first.
 func first(largest []bin, regions int) []bin {
-	fewest := 0
-	for sum := 0; fewest < len(largest) && sum < regions; fewest++ {
-		sum += largest[fewest].regions
+	fewest, held := 0, 0
+	for fewest < len(largest) && held < regions {
+		held += largest[fewest].regions
+		fewest++
 	}
-	order := slices.Clone(largest)
-	slices.SortFunc(order, func(a, b bin) int { return cmp.Compare(a.server, b.server) })
+	// The reserve is the largest bins that are not yet passed, as many as may still be
+	// chosen. A bin is chosen if it is in the reserve, or if it can replace the reserve's
+	// smallest bin. The reserve is largest[:fewest] without the bins that left it.
+	type ranked struct {
+		bin
+		rank int // in largest
+	}
+	order := make([]ranked, len(largest))
+	for i, b := range largest {
+		order[i] = ranked{b, i}
+	}
+	slices.SortFunc(order, func(a, b ranked) int { return cmp.Compare(a.server, b.server) })
+	left := make([]bool, fewest) // the reserve
+	smallest := fewest - 1
 	var chosen []bin
-	dropped := make(map[int]bool) // servers that were skipped or chosen
 	for _, b := range order {
-		if len(chosen) == fewest {
+		for smallest >= 0 && left[smallest] {
+			smallest--
+		}
+		if smallest < 0 {
 			break
 		}
-		// Check whether the largest of the remaining bins hold what b leaves.
-		rest, more := regions-b.regions, fewest-len(chosen)-1
-		dropped[b.server] = true
-		for _, other := range largest {
-			if more == 0 || rest <= 0 {
-				break
-			}
-			if !dropped[other.server] {
-				rest -= other.regions
-				more--
-			}
+		out := smallest
+		if b.rank < fewest && !left[b.rank] {
+			out = b.rank
+		} else if regions-b.regions > held-largest[smallest].regions {
+			continue
 		}
-		if rest <= 0 || fewest == len(largest) {
-			chosen = append(chosen, b)
-			regions -= b.regions
-		}
+		left[out] = true
+		held -= largest[out].regions
+		regions -= b.regions
+		chosen = append(chosen, b.bin)
 	}
 	return chosen
 }
