@@ -49,7 +49,7 @@ func dialAs(t *testing.T, m *Manager, token string) access.Client {
 // A call needs a token of its role; the error says what is wrong with another one.
 func TestTokens(t *testing.T) {
 	a := newScripted(t, 64<<20)
-	m, nobody := serve(t, Options{Allocator: a, Tokens: func() []access.Token { return testTokens }})
+	m, nobody := serve(t, Options{Allocator: a, Tokens: func() *access.TokenSet { return access.NewTokenSet(testTokens...) }})
 	ctx := testContext(t)
 	allocate := func(c access.Client) error {
 		r, err := c.Allocate(ctx, connect.NewRequest(&managerv1.AllocateRequest{Capacity: 1}))
@@ -149,7 +149,7 @@ func TestTLS(t *testing.T) {
 		t.Fatal(err)
 	}
 	m, _ := serve(t, Options{
-		Allocator: a, Tokens: func() []access.Token { return testTokens },
+		Allocator: a, Tokens: func() *access.TokenSet { return access.NewTokenSet(testTokens...) },
 		TLS:    &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{own}, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert},
 		Access: access.Credentials{CA: cert, Cert: cert, Key: key},
 	})

@@ -38,7 +38,7 @@ type Options struct {
 	TLS *tls.Config
 	// Tokens returns the valid tokens; it is called for each call of the control API.
 	// Default: calls need no token.
-	Tokens func() []access.Token
+	Tokens func() *access.TokenSet
 	// ServerTLS is used to call control APIs of servers with TLS
 	// (node.Options.ControlTLS). Default: the system's root certificates.
 	ServerTLS *tls.Config

@@ -23,7 +23,7 @@ func TestServersSpeakForThemselves(t *testing.T) {
 		t.Fatal(err)
 	}
 	a := newScripted(t, 64<<20)
-	m, _ := serve(t, Options{Allocator: a, Tokens: func() []access.Token { return tokens }})
+	m, _ := serve(t, Options{Allocator: a, Tokens: func() *access.TokenSet { return access.NewTokenSet(tokens...) }})
 	ctx := testContext(t)
 	register := func(secret, id string) error {
 		vm := testVM(id, 1<<20, 0, "http://127.0.0.1:1")
@@ -100,7 +100,7 @@ func TestServersSpeakForThemselves(t *testing.T) {
 func TestSpeakersAreKept(t *testing.T) {
 	tokens := []access.Token{{Name: "one", Roles: []access.Role{access.RoleServer}, Secret: "one-token-0123456789"}, {Name: "two", Roles: []access.Role{access.RoleServer}, Secret: "two-token-0123456789"}}
 	s := &crashStore{entries: make(map[string][]byte)}
-	m, _ := serve(t, Options{Transport: "tcp", store: s, Tokens: func() []access.Token { return tokens }})
+	m, _ := serve(t, Options{Transport: "tcp", store: s, Tokens: func() *access.TokenSet { return access.NewTokenSet(tokens...) }})
 	vm := testVM("a", 1<<20, 0, "http://127.0.0.1:1")
 	_, err := dialAs(t, m, tokens[0].Secret).Register(testContext(t), connect.NewRequest(&managerv1.RegisterRequest{Vm: vm.Proto(true)}))
 	if err != nil {
@@ -119,7 +119,7 @@ func TestSpeakersAreKept(t *testing.T) {
 func TestWatchEndsWithItsToken(t *testing.T) {
 	c := &handClock{now: time.Unix(1_000_000, 0)}
 	app := access.Token{Name: "app", Roles: []access.Role{access.RoleClient}, Secret: "app-token-0123456789", Expires: c.read().Add(time.Hour)}
-	m, _ := serve(t, Options{Allocator: newScripted(t, 64<<20), Tokens: func() []access.Token { return []access.Token{app} }, now: c.read})
+	m, _ := serve(t, Options{Allocator: newScripted(t, 64<<20), Tokens: func() *access.TokenSet { return access.NewTokenSet(app) }, now: c.read})
 	client := dialAs(t, m, app.Secret)
 	ca, err := allocateBytes(t, client, 1<<20)
 	if err != nil {

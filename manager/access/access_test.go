@@ -2,6 +2,7 @@ package access
 
 import (
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -91,27 +92,23 @@ func TestTokenFile(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	look := func() string {
 		now = now.Add(tokenFileEvery)
-		var names []string
-		for _, token := range f.at(now) {
-			names = append(names, token.Name)
-		}
-		return strings.Join(names, " ")
+		return strings.Join(slices.Sorted(maps.Keys(f.at(now).names)), " ")
 	}
 	if got := look(); got != "app" {
 		t.Errorf("tokens of %s", got)
 	}
 	write("app client never app-token-0123456789\nadmin operator never admin-token-0123456789\n")
-	if got := look(); got != "app admin" {
+	if got := look(); got != "admin app" {
 		t.Errorf("tokens of %s after a change", got)
 	}
 	write("app")
-	if got := look(); got != "app admin" {
+	if got := look(); got != "admin app" {
 		t.Errorf("tokens of %s after a change that says nothing", got)
 	}
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
-	if got := look(); got != "app admin" {
+	if got := look(); got != "admin app" {
 		t.Errorf("tokens of %s without a file", got)
 	}
 }

@@ -2,10 +2,7 @@ package access
 
 import (
 	"context"
-	"crypto/sha256"
-	"crypto/subtle"
-	"errors"
-	"fmt"
+	"crypto/hmac"
 	"slices"
 	"strings"
 	"time"
@@ -17,49 +14,6 @@ import (
 	"github.com/redykv/redykv/internal/controltoken"
 	"github.com/redykv/redykv/manager/api"
 )
-
-// Role is a set of calls that a token permits.
-type Role string
-
-// Roles. An operator may do everything.
-const (
-	RoleClient   Role = "client"   // allocates caches and uses them
-	RoleServer   Role = "server"   // lends memory
-	RoleOperator Role = "operator" // may make all calls
-)
-
-// Token authenticates callers of a manager.
-type Token struct {
-	Name    string // for logs and errors
-	Roles   []Role
-	Expires time.Time // zero: never
-	Secret  string    // the token itself; at least minTokenLen bytes
-	// VM is the id of the only VM that a server with this token may register, and that no
-	// other token may. Empty: every VM that is not another token's.
-	VM string
-}
-
-// minTokenLen is the minimum of a token's bytes, against guessing.
-const minTokenLen = 16
-
-// check reports an invalid token.
-func (t Token) check() error {
-	if t.Name == "" || len(t.Roles) == 0 {
-		return fmt.Errorf("token %.40q: want a name and roles", t.Name)
-	}
-	for _, r := range t.Roles {
-		if r != RoleClient && r != RoleServer && r != RoleOperator {
-			return fmt.Errorf("token %.40q: role %.40q: want client, server or operator", t.Name, r)
-		}
-	}
-	if t.VM != "" && (len(t.VM) > api.MaxIDLen || !slices.Contains(t.Roles, RoleServer)) {
-		return fmt.Errorf("token %.40q: VM %.40q: want the id of a server's VM", t.Name, t.VM)
-	}
-	if len(t.Secret) < minTokenLen {
-		return fmt.Errorf("token %.40q has %d bytes: want at least %d", t.Name, len(t.Secret), minTokenLen)
-	}
-	return nil
-}
 
 // callers are the roles that may call a procedure. Operators may call all.
 var callers = map[string][]Role{
@@ -80,7 +34,9 @@ var callers = map[string][]Role{
 // Guard is an interceptor that refuses calls without a good token. Without tokens it
 // refuses none.
 type Guard struct {
-	Tokens func() []Token // nil: every call is allowed
+	// Tokens returns the valid tokens; it is called for each call. nil: every call is
+	// allowed.
+	Tokens func() *TokenSet
 	// LaunchKey is the secret from which the tokens of launched servers are made; empty:
 	// there are none. It does not change once calls are served.
 	LaunchKey string
@@ -128,32 +84,16 @@ func names(roles []Role) []string {
 	return all
 }
 
-// find compares the hash of a secret with those of all tokens, so that its time does not
-// depend on which token matches.
-func (g *Guard) find(secret string) (found Token, ok bool) {
-	sum := sha256.Sum256([]byte(secret))
-	all := g.Tokens()
-	if vm, _, ok := strings.Cut(secret, launchedMark); ok && g.LaunchKey != "" {
-		all = append(all[:len(all):len(all)], Token{
-			Name: "of launched VM " + vm, Roles: []Role{RoleServer}, Secret: g.LaunchedToken(vm), VM: vm,
-		})
+// find returns the token of a secret.
+func (g *Guard) find(secret string) (Token, bool) {
+	if t, ok := g.Tokens().find(secret); ok {
+		return t, true
 	}
-	for _, t := range all {
-		if s := sha256.Sum256([]byte(t.Secret)); subtle.ConstantTimeCompare(sum[:], s[:]) == 1 {
-			found, ok = t, true
-		}
+	vm, _, ok := strings.Cut(secret, launchedMark)
+	if !ok || g.LaunchKey == "" || !hmac.Equal([]byte(secret), []byte(g.LaunchedToken(vm))) {
+		return Token{}, false
 	}
-	return found, ok
-}
-
-// named reports whether a token of that name exists.
-func (g *Guard) named(name string) bool {
-	return slices.ContainsFunc(g.Tokens(), func(t Token) bool { return t.Name == name })
-}
-
-// bound reports whether a token exists that is only for that VM.
-func (g *Guard) bound(vm string) bool {
-	return slices.ContainsFunc(g.Tokens(), func(t Token) bool { return t.VM == vm })
+	return Token{Name: "of launched VM " + vm, Roles: []Role{RoleServer}, Secret: secret, VM: vm}, true
 }
 
 // WrapUnary implements [connect.Interceptor].
@@ -217,8 +157,8 @@ func (g *Guard) Registrant(ctx context.Context, id string, launched bool, owner 
 	if !ok || slices.Contains(t.Roles, RoleOperator) {
 		return t.Name, nil
 	}
-	free := !launched && (owner == "" || owner == t.Name || !g.named(owner))
-	if t.VM == id || t.VM == "" && free && !g.bound(id) {
+	free := !launched && (owner == "" || owner == t.Name || !g.Tokens().named(owner))
+	if t.VM == id || t.VM == "" && free && !g.Tokens().bound(id) {
 		return t.Name, nil
 	}
 	return "", api.Refuse(connect.CodePermissionDenied, &api.TokenError{Problem: api.TokenVM, Name: t.Name, VM: id})
@@ -227,55 +167,4 @@ func (g *Guard) Registrant(ctx context.Context, id string, launched bool, owner 
 // WrapStreamingClient implements [connect.Interceptor].
 func (g *Guard) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
 	return next
-}
-
-// ParseTokens parses a file of tokens. Each line has a name, roles separated by commas,
-// the time when the token expires (never, or RFC 3339), and the token. The role server:ID
-// is for one VM only. Empty lines and lines that begin with # are ignored.
-func ParseTokens(text string) ([]Token, error) {
-	var all []Token
-	for i, line := range strings.Split(text, "\n") {
-		fields := strings.Fields(line)
-		if len(fields) == 0 || strings.HasPrefix(fields[0], "#") {
-			continue
-		}
-		t, err := parseToken(fields)
-		if err == nil {
-			err = t.check()
-		}
-		if err == nil && slices.ContainsFunc(all, func(o Token) bool { return o.Name == t.Name || o.Secret == t.Secret }) {
-			err = fmt.Errorf("token %.40q: its name or its secret is in the file already", t.Name)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("line %d: %w", i+1, err)
-		}
-		all = append(all, t)
-	}
-	if len(all) == 0 {
-		return nil, errors.New("no tokens: want a line of name, roles, expiry and token")
-	}
-	return all, nil
-}
-
-func parseToken(fields []string) (Token, error) {
-	if len(fields) != 4 {
-		return Token{}, fmt.Errorf("%d fields: want name, roles, expiry and token", len(fields))
-	}
-	t := Token{Name: fields[0], Secret: fields[3]}
-	for r := range strings.SplitSeq(fields[1], ",") {
-		if id, ok := strings.CutPrefix(r, string(RoleServer)+":"); ok && id != "" {
-			if t.VM != "" {
-				return t, fmt.Errorf("token %.40q: it can be bound to one VM only", t.Name)
-			}
-			r, t.VM = string(RoleServer), id
-		}
-		t.Roles = append(t.Roles, Role(r))
-	}
-	if fields[2] != "never" {
-		var err error
-		if t.Expires, err = time.Parse(time.RFC3339, fields[2]); err != nil {
-			return t, fmt.Errorf("token %.40q: expiry %.40q: want never, or a time such as 2030-12-31T00:00:00Z", t.Name, fields[2])
-		}
-	}
-	return t, nil
 }

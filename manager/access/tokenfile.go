@@ -17,7 +17,7 @@ type TokenFile struct {
 	mu     sync.Mutex
 	next   time.Time   // when to check the file again
 	seen   os.FileInfo // of the file when it was last read
-	tokens []Token
+	tokens *TokenSet
 }
 
 // tokenFileEvery is the least time between two checks of the file.
@@ -37,9 +37,9 @@ func OpenTokenFile(path string, log *slog.Logger) (*TokenFile, error) {
 }
 
 // Tokens returns the present tokens, for [Guard].
-func (f *TokenFile) Tokens() []Token { return f.at(time.Now()) }
+func (f *TokenFile) Tokens() *TokenSet { return f.at(time.Now()) }
 
-func (f *TokenFile) at(now time.Time) []Token {
+func (f *TokenFile) at(now time.Time) *TokenSet {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if now.Before(f.next) {
@@ -70,6 +70,6 @@ func (f *TokenFile) read() error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", f.path, err)
 	}
-	f.tokens = tokens
+	f.tokens = NewTokenSet(tokens...)
 	return nil
 }
