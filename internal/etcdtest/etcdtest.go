@@ -198,7 +198,8 @@ func (s *Server) Kill() {
 	}
 }
 
-// Pause stops the program until Resume, as if the server hung.
+// Pause stops the program until Resume, as if the server hung. It may still answer a request
+// that is sent at once.
 func (s *Server) Pause() { s.signal(syscall.SIGSTOP) }
 
 // Resume continues a paused program.
