@@ -156,8 +156,10 @@ func TestEtcdStoppedLeader(t *testing.T) {
 	if err := child.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
+	from := time.Now()
 	term := campaign(t, openEtcd(t, server, shortLease))
 	repeat(t, term, put("a", 1))
+	t.Logf("from the stop of the leader to the first commit of the next one, lease %v: %v", shortLease, time.Since(from))
 	if err := child.Process.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
