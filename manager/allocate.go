@@ -1,16 +1,20 @@
 package manager
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
 	"errors"
 	"fmt"
+	"time"
 
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/internal/clock"
 	"github.com/redykv/redykv/internal/units"
 	"github.com/redykv/redykv/manager/allocator"
 	"github.com/redykv/redykv/manager/api"
@@ -18,25 +22,22 @@ import (
 	"github.com/redykv/redykv/manager/plan"
 )
 
-// soldOutTries is how often a call is tried if the chosen VMs are sold out meanwhile.
-const soldOutTries = 3
-
-// untilSold repeats a call whose VMs are sold out meanwhile.
-func untilSold[Q, A any](ctx context.Context, req Q, try func(context.Context, Q) (A, error)) (answer A, err error) {
-	for range soldOutTries {
-		if answer, err = try(ctx, req); !errors.Is(err, menu.ErrSoldOut) {
-			break
+// untilSold repeats a call whose VMs are sold out meanwhile. Somebody else has got them then,
+// so that each try makes progress; the pauses are for an allocator whose offers are late.
+func untilSold[A any](ctx context.Context, try func() (A, error)) (answer A, err error) {
+	for pause := time.Millisecond; ; pause = min(2*pause, time.Second) {
+		if answer, err = try(); !errors.Is(err, menu.ErrSoldOut) || !clock.Sleep(ctx, clock.Jitter(pause)) {
+			return answer, err
 		}
 	}
-	return answer, err
 }
 
 // allocate serves Allocate.
-func (m *Manager) allocate(ctx context.Context, req *managerv1.AllocateRequest) (*managerv1.AllocateResponse, error) {
-	answer, err := untilSold(ctx, req, m.tryAllocate)
-	m.counts.note(func(n *Metrics) {
+func (l *leader) allocate(ctx context.Context, req *managerv1.AllocateRequest) (*managerv1.AllocateResponse, error) {
+	answer, err := untilSold(ctx, func() (*managerv1.AllocateResponse, error) { return l.tryAllocate(ctx, req) })
+	l.counts.note(func(n *Metrics) {
 		switch {
-		case err == nil:
+		case err == nil && len(answer.GetPending()) == 0:
 			n.Allocated++
 		case connect.CodeOf(err) == connect.CodeResourceExhausted:
 			n.Refused++
@@ -45,97 +46,233 @@ func (m *Manager) allocate(ctx context.Context, req *managerv1.AllocateRequest) 
 	return answer, err
 }
 
-// tryAllocate is one try of allocate: prepare, reserve, launch, commit. If a step fails, all of
-// the cache is released (R17).
-func (m *Manager) tryAllocate(ctx context.Context, req *managerv1.AllocateRequest) (*managerv1.AllocateResponse, error) {
-	d, s, err := m.prepare(ctx, req)
-	if errors.Is(err, errNoCapacity) {
-		err = api.Refuse(connect.CodeInvalidArgument, &api.CapacityError{What: "capacity", Available: m.most(ctx, req)})
-	}
+// tryAllocate is one try of allocate: prepare, reserve, wait for the VMs. If a step fails, all
+// of the cache is released (R17).
+func (l *leader) tryAllocate(ctx context.Context, req *managerv1.AllocateRequest) (*managerv1.AllocateResponse, error) {
+	sum, err := requestSum(req)
 	if err != nil {
 		return nil, err
 	}
-	ca, err := m.reserve(d, s)
+	ca, r, err := l.state.attach(req.GetRequestId(), sum)
 	if err != nil {
-		return nil, refuse(err, connect.CodeInvalidArgument)
+		return nil, err
 	}
-	var answer *managerv1.AllocateResponse
-	if err = m.bringUp(ctx, ca.grants, d.transport); err == nil {
-		answer, err = m.state.commit(ca, m.term())
+	if ca == nil {
+		d, s, err := l.prepare(ctx, req)
+		if errors.Is(err, errNoCapacity) {
+			err = api.Refuse(connect.CodeInvalidArgument, &api.CapacityError{What: "capacity", Available: l.most(ctx, req)})
+		}
+		if err != nil {
+			return nil, err
+		}
+		if ca, r, err = l.reserve(ctx, d, s, req.GetRequestId(), sum); err != nil {
+			return nil, refuse(err, connect.CodeInvalidArgument)
+		}
 	}
+	pending, err := l.await(ctx, ca, r, time.Duration(req.GetWaitMs())*time.Millisecond, req.GetRequestId() != "")
 	if err != nil {
-		if held, err := m.state.take(ca.id, ca, "not allocated"); err == nil {
-			m.release(ca.id, held, true)
-		}
-		if few, ok := errors.AsType[*api.CapacityError](err); ok { // it is about one VM
-			if most := m.largest(d, s); most < d.capacity {
-				err = &api.CapacityError{What: few.What, Asked: d.capacity, Available: most}
-			}
-		}
-		m.opts.Logger.Warn("cache not allocated", "capacity", units.Size(d.capacity).String(), "err", err)
+		l.opts.Logger.Warn("cache not allocated", "capacity", units.Size(req.GetCapacity()).String(), "err", err)
+		return nil, refuse(l.boundCapacity(ca.demand, err), connect.CodeUnavailable)
+	}
+	if len(pending) > 0 {
+		return &managerv1.AllocateResponse{CacheId: ca.id, Pending: pending}, nil
+	}
+	answer, err := l.allocated(ca)
+	if err != nil {
 		return nil, refuse(err, connect.CodeUnavailable)
 	}
-	m.opts.Logger.Info("cache allocated", "cache", ca.id, "capacity", units.Size(d.capacity).String(),
+	l.opts.Logger.Info("cache allocated", "cache", ca.id, "capacity", units.Size(req.GetCapacity()).String(),
 		"vms", len(answer.GetGrants()), "duration_seconds", req.GetDurationSeconds())
 	return answer, nil
 }
 
+// Bounds of a request's id.
+const (
+	minRequestID = 16
+	maxRequestID = 64
+)
+
+// requestSum checks a request's id, and returns a hash of the request's other fields but for
+// wait_ms.
+func requestSum(req *managerv1.AllocateRequest) ([]byte, error) {
+	if n := len(req.GetRequestId()); n > 0 && (n < minRequestID || n > maxRequestID) {
+		return nil, api.Refuse(connect.CodeInvalidArgument, fmt.Errorf("request_id of %d bytes: want %d to %d", n, minRequestID, maxRequestID))
+	}
+	if ms := req.GetWaitMs(); ms < 0 || ms > maxWait.Milliseconds() {
+		return nil, api.Refuse(connect.CodeInvalidArgument, fmt.Errorf("wait_ms %d: want 0 to %d", ms, maxWait.Milliseconds()))
+	}
+	req = proto.CloneOf(req)
+	req.RequestId, req.WaitMs = "", 0
+	text, err := proto.MarshalOptions{Deterministic: true}.Marshal(req)
+	sum := sha256.Sum256(text)
+	return sum[:], err
+}
+
+// maxWait bounds wait_ms.
+const maxWait = 24 * time.Hour
+
+// attach returns the cache of an earlier call with the same request, and the request that
+// await waits for; nil: there is none.
+func (c *state) attach(id string, sum []byte) (*cache, *request, error) {
+	if id == "" {
+		return nil, nil, nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	ca := c.asked[id]
+	switch {
+	case ca == nil:
+		return nil, nil, nil
+	case !bytes.Equal(ca.requestSum, sum):
+		return nil, nil, api.Refuse(connect.CodeAlreadyExists, fmt.Errorf("request_id %s was used for another request", id))
+	}
+	r := ca.request
+	if ca.ready {
+		r = answered()
+	}
+	r.waiting++
+	return ca, r, nil
+}
+
+// answered returns a request that was granted before.
+func answered() *request {
+	r := &request{done: make(chan struct{})}
+	close(r.done)
+	return r
+}
+
+// boundCapacity makes an error about one VM's memory one about the cache's.
+func (l *leader) boundCapacity(d demand, err error) error {
+	few, ok := errors.AsType[*api.CapacityError](err)
+	if !ok {
+		return err
+	}
+	s, e := l.supply(l.ctx, d.cloudRegion)
+	if e != nil {
+		return err
+	}
+	if most := l.largest(d, s); most < d.capacity {
+		return &api.CapacityError{What: few.What, Asked: d.capacity, Available: most}
+	}
+	return err
+}
+
+// allocated returns the answer of Allocate for a ready cache, when all of it is written.
+func (l *leader) allocated(ca *cache) (*managerv1.AllocateResponse, error) {
+	if err := l.state.written(); err != nil {
+		return nil, err
+	}
+	l.state.mu.Lock()
+	defer l.state.mu.Unlock()
+	if ca.ended {
+		return nil, noCache(ca.id)
+	}
+	p := ca.priced(ca.proto())
+	return &managerv1.AllocateResponse{
+		CacheId: p.Id, Grants: l.withTokens(ca, p.Grants, ca.grants), Configuration: p.Configuration, RegionSize: p.RegionSize,
+		LeaseMs: ca.lease.Milliseconds(),
+	}, nil
+}
+
 // prepare returns what a request needs, and the VMs that there are for it. The error is the
 // call's.
-func (m *Manager) prepare(ctx context.Context, req *managerv1.AllocateRequest) (d demand, s supply, err error) {
-	d, err = decide(req, m.opts.Transport)
-	if a, ok := m.opts.Allocator.(interface{ CheckTransport(name string) error }); ok && err == nil {
+func (l *leader) prepare(ctx context.Context, req *managerv1.AllocateRequest) (d demand, s supply, err error) {
+	d, err = decide(req, l.opts.Transport)
+	if a, ok := l.opts.Allocator.(interface{ CheckTransport(name string) error }); ok && err == nil {
 		err = a.CheckTransport(d.transport)
 	}
 	if err != nil {
 		return d, s, api.Refuse(connect.CodeInvalidArgument, err)
 	}
 	if req.GetConfiguration() == nil {
-		configs, err := m.search.search(d.slo, d.transport, req.GetClient())
+		configs, err := l.search.search(d.slo, d.transport, req.GetClient())
 		if err != nil {
 			return d, s, err
 		}
 		d.found(configs)
 	}
-	s, err = m.supply(ctx, d.cloudRegion)
+	s, err = l.supply(ctx, d.cloudRegion)
 	d.cloudRegion = s.region
 	return d, s, err
 }
 
 // reserve reserves memory for a cache with the largest regions for which there is room. The
 // error names the most memory that is available with regions of any size.
-func (m *Manager) reserve(d demand, s supply) (ca *cache, err error) {
+func (l *leader) reserve(ctx context.Context, d demand, s supply, requestID string, sum []byte) (ca *cache, r *request, err error) {
 	var short *api.CapacityError
 	for _, in := range d.sizes() {
-		ca, err = m.state.reserve("cache-"+rand.Text(), in, s, newVMID)
+		ca, r, err = l.reserveIn(ctx, in, s, requestID, sum)
 		few, ok := errors.AsType[*api.CapacityError](err)
 		if !ok || !d.shrinks {
-			return ca, err
+			return ca, r, err
 		}
 		if short == nil || few.Available > short.Available {
 			short = few
 			short.Asked = d.capacity
 		}
 	}
-	return nil, short
+	return nil, nil, short
+}
+
+// reserveIn chooses VMs for a new cache and reserves their memory. VMs to launch enter the
+// state as starting. If the chosen memory is no longer free when it is reserved, another call
+// has got it, and a new plan is made.
+func (l *leader) reserveIn(ctx context.Context, d demand, s supply, requestID string, sum []byte) (*cache, *request, error) {
+	for ctx.Err() == nil {
+		pool, now := l.state.look(d, s)
+		p, err := place(d, nil, pool, now)
+		if err != nil {
+			return nil, nil, err
+		}
+		d := d
+		d.config, d.distance, d.configs, d.shrinks = p.config, p.distance, nil, false
+		ca := &cache{
+			id: "cache-" + rand.Text(), requestID: requestID, requestSum: sum, demand: d, log: newEventLog(), created: s.now, moved: s.now,
+		}
+		if requestID == "" {
+			ca.requestSum = nil
+		}
+		ca.decisions.of = ca
+		if r, err := l.state.reserveNew(ca, p, l.term()); r != nil || err != nil {
+			return ca, r, err
+		}
+	}
+	return nil, nil, context.Cause(ctx)
+}
+
+// reserveNew reserves the chosen memory for a new cache. It returns nil if it is no longer
+// free.
+func (c *state) reserveNew(ca *cache, p placement, t term) (r *request, err error) {
+	c.mu.Lock()
+	defer c.end(&err)
+	if !c.stillFree(p, ca.demand) || ca.requestID != "" && c.asked[ca.requestID] != nil {
+		return nil, nil
+	}
+	c.caches[ca.id] = ca
+	if ca.requestID != "" {
+		c.asked[ca.requestID] = ca
+	}
+	r = c.begin(ca, addition{grants: c.reserve(ca, ca.demand, p.parts), decision: p.decision}, 0, t)
+	r.waiting++
+	return r, nil
 }
 
 // most returns the largest capacity with which a request would succeed now.
-func (m *Manager) most(ctx context.Context, req *managerv1.AllocateRequest) uint64 {
+func (l *leader) most(ctx context.Context, req *managerv1.AllocateRequest) uint64 {
 	req = proto.CloneOf(req)
 	req.Capacity = cmp.Or(req.GetRegionSize(), defaultRegionSize)
-	d, s, err := m.prepare(ctx, req)
+	d, s, err := l.prepare(ctx, req)
 	if err != nil {
 		return 0
 	}
-	return m.largest(d, s)
+	return l.largest(d, s)
 }
 
 // largest returns the largest capacity for which there is room, with regions of any size that
 // the demand permits.
-func (m *Manager) largest(d demand, s supply) (most uint64) {
-	s.policy.Room = m.room()
-	pool, s := m.state.look(d, s)
+func (l *leader) largest(d demand, s supply) (most uint64) {
+	s.policy.Room = l.room()
+	pool, s := l.state.look(d, s)
 	for _, d := range d.sizes() {
 		d.regions, d.per = maxRegions, maxRegions
 		bytes, err := plan.Largest(d.plan(), s.offers, servers(pool), s.policy)
@@ -148,31 +285,6 @@ func (m *Manager) largest(d demand, s supply) (most uint64) {
 }
 
 func newVMID() string { return launchedPrefix + rand.Text() }
-
-// bringUp launches the VMs of reserved grants, and waits until all have registered.
-func (m *Manager) bringUp(ctx context.Context, grants []*grant, transport string) error {
-	starting, cancel := context.WithTimeoutCause(ctx, m.opts.LaunchTimeout, fmt.Errorf("no answer within %v", m.opts.LaunchTimeout))
-	defer cancel()
-	for _, s := range grants {
-		if !s.launch {
-			continue
-		}
-		if err := m.opts.Allocator.Launch(starting, m.state.spec(s.vm, transport)); err != nil {
-			return fmt.Errorf("launch VM %s: %w", s.vm.id, err)
-		}
-	}
-	for _, s := range grants {
-		if s.launch {
-			if err := m.state.await(starting, s.vm); err != nil {
-				return err
-			}
-		}
-	}
-	if ctx.Err() != nil { // the caller has left
-		return context.Cause(ctx)
-	}
-	return nil
-}
 
 // refuse returns the error of a call with err's code, or the code otherwise if err has none.
 func refuse(err error, otherwise connect.Code) error {

@@ -9,78 +9,69 @@ import (
 
 	"github.com/redykv/redykv/internal/api/serverv1"
 	"github.com/redykv/redykv/internal/api/serverv1/serverv1connect"
+	"github.com/redykv/redykv/internal/clock"
 	"github.com/redykv/redykv/manager/node"
 )
 
-// An auditor compares the grants of servers with those of the state. They differ after a
-// manager has ended between a change of one and of the other: then a server has a grant that
-// no cache has, a stray. It is taken back when it was seen for long enough. A manager without
-// a state directory does not audit: such grants may be of caches of an earlier manager,
-// which their clients still use.
+// An audit compares the grants of a server with those of the state. They differ after a leader
+// has ended between a change of one and of the other: then a server has a grant that no cache
+// has, a stray. A stray that was seen for long enough leaves, as any other grant that is taken
+// back. A manager whose catalog is in memory does not audit: such grants may be of caches of
+// an earlier manager, which their clients still use.
 type auditor struct {
-	mu     sync.Mutex // held during an audit
-	next   time.Time  // of an audit
-	strays map[stray]time.Time
+	mu   sync.Mutex // held during audits
+	next time.Time  // of audits
 }
 
-// stray is a grant that no cache has. auditor.strays has the time when it was first seen.
-type stray struct{ vm, cache, grant string }
+// stray is a grant that no cache has.
+type stray struct{ cache, grant string }
 
-// audit is one step of monitor.
-func (m *Manager) audit(now time.Time) {
-	a := &m.auditor
-	if m.state.store == nil || !a.mu.TryLock() {
+// auditRate bounds the audits a second: an audit is a call of a server.
+const auditRate = 50
+
+// audit is one step of monitor: it begins the audits that are due. Each server is audited
+// soon after the leader began, and then in turn.
+func (l *leader) audit(now time.Time) {
+	a := &l.auditor
+	if !l.durable || !a.mu.TryLock() {
 		return
 	}
-	defer a.mu.Unlock()
 	if now.Before(a.next) {
+		a.mu.Unlock()
 		return
 	}
-	a.next = now.Add(m.opts.Silence)
-	var (
-		asking sync.WaitGroup
-		mu     sync.Mutex
-		strays = make(map[stray]time.Time)
-	)
-	for _, v := range m.state.servers() {
-		asking.Go(func() {
-			grants, err := m.grantsOf(v)
-			if err != nil {
-				return // a server that has ended is found by its silence
+	due := l.state.auditDue(now, l.opts.Silence)
+	a.next = now.Add(min(l.opts.Silence, time.Second))
+	l.work.Go(func() {
+		defer a.mu.Unlock()
+		asking := make(chan struct{}, 8)
+		var all sync.WaitGroup
+		for i, v := range due {
+			if i > 0 && i%auditRate == 0 && !clock.Sleep(l.ctx, time.Second) {
+				break
 			}
-			unknown := m.state.audited(v.ID, grants)
-			mu.Lock()
-			defer mu.Unlock()
-			for _, s := range unknown {
-				first, seen := a.strays[s]
-				if !seen {
-					first = now
+			asking <- struct{}{}
+			all.Go(func() {
+				defer func() { <-asking }()
+				grants, err := l.grantsOf(v)
+				if err != nil {
+					return // a server that has ended is found by its silence
 				}
-				strays[s] = first
-				if now.Sub(first) >= max(m.opts.Silence, m.opts.Lease) {
-					asking.Go(func() { m.takeBack(s, v) })
+				for _, s := range l.state.audited(v.ID, grants, now, max(l.opts.Silence, l.opts.Lease)) {
+					l.opts.Logger.Warn("grant without a cache is taken back", "vm", v.ID, "cache", s.cache, "grant", s.grant)
 				}
-			}
-		})
-	}
-	asking.Wait()
-	a.strays = strays
+			})
+		}
+		all.Wait()
+	})
 }
 
-// takeBack takes a stray back. If it fails, the next audit finds the stray again.
-func (m *Manager) takeBack(s stray, v node.VM) {
+func (l *leader) grantsOf(v node.VM) ([]*serverv1.Grant, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), terminateTimeout)
 	defer cancel()
-	err := m.disconnect(ctx, v, s.cache, s.grant)
-	m.opts.Logger.Warn("grant without a cache taken back", "vm", s.vm, "cache", s.cache, "grant", s.grant, "err", err)
-}
-
-func (m *Manager) grantsOf(v node.VM) ([]*serverv1.Grant, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), terminateTimeout)
-	defer cancel()
-	client := serverv1connect.NewCacheServerServiceClient(m.servers, v.ControlURL, connect.WithReadMaxBytes(maxStatus))
+	client := serverv1connect.NewCacheServerServiceClient(l.servers, v.ControlURL, connect.WithReadMaxBytes(maxStatus))
 	req := connect.NewRequest(&serverv1.StatusRequest{})
-	v.Authorize(req.Header(), m.self)
+	v.Authorize(req.Header(), l.self)
 	r, err := client.Status(ctx, req)
 	if err != nil {
 		return nil, err
@@ -91,55 +82,64 @@ func (m *Manager) grantsOf(v node.VM) ([]*serverv1.Grant, error) {
 // maxStatus bounds the bytes of a server's status.
 const maxStatus = 16 << 20
 
-// servers lists the VMs that are up and have called this run of the manager. Grants of others
-// may be of a manager with a copy of this one's state.
-func (c *state) servers() []node.VM {
+// auditDue lists the registered servers that have called this leader and were not audited for the
+// interval. Grants of others may be of a manager with a copy of this one's state.
+func (c *state) auditDue(now time.Time, every time.Duration) []node.VM {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	every = max(every, time.Duration(len(c.vms))*time.Second/auditRate)
 	var all []node.VM
 	for _, v := range c.vms {
-		if v.ControlURL != "" && v.called {
+		if !v.launched && v.ControlURL != "" && v.called && !now.Before(v.audited.Add(every)) {
+			v.audited = now
 			all = append(all, v.VM)
 		}
 	}
 	return all
 }
 
-// audited returns the strays among a server's grants. A server that has no strays, and lends
-// no more than its grants, can lend all its other memory.
-func (c *state) audited(id string, grants []*serverv1.Grant) (strays []stray) {
-	var err error // of no use here: the manager ends if the store does
+// audited compares a server's grants with the state's, and returns the strays that leave now,
+// as they were seen for long enough. A server that has no strays, and lends no more than its
+// grants, can lend all its other memory.
+func (c *state) audited(id string, grants []*serverv1.Grant, now time.Time, enough time.Duration) (left []stray) {
+	var err error // of no use here: the leader ends if the catalog does
 	c.mu.Lock()
 	defer c.end(&err)
 	v := c.vms[id]
 	if v == nil {
 		return nil
 	}
-	held := uint64(0)
+	held, strays := uint64(0), make(map[stray]time.Time)
 	for _, l := range grants {
 		held += l.GetBytes()
-		if !c.granted(v, l) {
-			strays = append(strays, stray{id, l.GetCacheId(), l.GetId()})
+		s := stray{l.GetCacheId(), l.GetId()}
+		if g := c.grants[grantKey(s.cache, s.grant)]; g != nil && g.vm == v {
+			continue
+		}
+		first, seen := v.strays[s]
+		if !seen {
+			first = now
+		}
+		strays[s] = first
+		if now.Sub(first) >= enough {
+			left = append(left, s)
+			c.expel(v, s)
 		}
 	}
-	if len(strays) == 0 && held <= v.reserved && v.memory < v.Memory {
+	if v.strays = strays; len(strays) == 0 && held <= v.reserved && v.memory < v.Memory {
 		v.memory = v.Memory
-		c.touchVM(v)
+		c.touch(v)
 	}
-	return strays
+	return left
 }
 
-// granted reports whether a cache has a grant. A grant that is being released is not a
-// cache's, and its release takes it back. Called under mu.
-func (c *state) granted(v *vm, l *serverv1.Grant) bool {
-	ca := c.caches[l.GetCacheId()]
-	if ca == nil {
-		return false
+// expel makes a stray a leaving grant, which has no memory and no record. Called under mu.
+func (c *state) expel(v *vm, s stray) {
+	if c.grants[grantKey(s.cache, s.grant)] != nil {
+		return // it is another VM's now; both are not to be told apart by their names
 	}
-	for _, s := range ca.all() {
-		if s.vm == v && s.id == l.GetId() {
-			return true
-		}
-	}
-	return false
+	g := &grant{id: s.grant, cache: s.cache, vm: v, phase: leaving, freed: make(chan struct{})}
+	v.held[g] = struct{}{}
+	c.grants[g.key()] = g
+	c.queue(g.key())
 }

@@ -137,6 +137,9 @@ func (c *control) anonymous(s string) string {
 var unseenVM = regexp.MustCompile(`vm-[A-Z2-7]{26}`)
 
 func (c *control) run(d *datadriven.TestData) (string, error) {
+	if c.manager != nil {
+		c.manager.led().rest(c.t)
+	}
 	switch d.Cmd {
 	case "manager":
 		return "", c.start(d)
@@ -148,7 +151,10 @@ func (c *control) run(d *datadriven.TestData) (string, error) {
 	case "allocate":
 		return c.allocate(d)
 	case "deallocate":
-		_, err := c.client.Deallocate(c.ctx, connect.NewRequest(&managerv1.DeallocateRequest{CacheId: c.id(d, "cache")}))
+		answer, err := c.client.Deallocate(c.ctx, connect.NewRequest(&managerv1.DeallocateRequest{CacheId: c.id(d, "cache")}))
+		if err == nil && !answer.Msg.GetExisted() {
+			return "there was none\n", nil
+		}
 		return "", err
 	case "kill":
 		if !c.allocator.Kill(c.id(d, "vm")) {
@@ -174,7 +180,7 @@ func (c *control) run(d *datadriven.TestData) (string, error) {
 		c.allocator.host.Reclaimed(c.id(d, "vm"), c.clock.read().Add(c.duration(d, "notice")), "spot price")
 		return "", nil
 	case "later":
-		c.manager.expire(c.clock.advance(c.duration(d, "by")))
+		c.manager.led().expire(c.clock.advance(c.duration(d, "by")))
 		return "", nil
 	case "heartbeat":
 		_, err := c.client.Heartbeat(c.ctx, connect.NewRequest(&managerv1.HeartbeatRequest{VmId: c.id(d, "id")}))
@@ -188,11 +194,11 @@ func (c *control) run(d *datadriven.TestData) (string, error) {
 	case "offers":
 		return c.offers()
 	case "consider":
-		c.manager.considerMoves(c.ctx)
+		c.manager.led().considerMoves(c.ctx)
 		return "", nil
 	case "fill":
 		for _, p := range c.manager.opts.Warm {
-			if err := c.manager.fillPool(c.ctx, p); err != nil {
+			if err := c.manager.led().fillPool(c.ctx, p); err != nil {
 				return "", err
 			}
 		}
@@ -314,7 +320,7 @@ func (c *control) duration(d *datadriven.TestData, key string) time.Duration {
 }
 
 func (c *control) reallocate(d *datadriven.TestData) (string, error) {
-	req := &managerv1.ReallocateRequest{CacheId: c.id(d, "cache"), PreferPresent: d.HasArg("present"), Voluntary: d.HasArg("voluntary"), Configuration: c.configuration(d)}
+	req := &managerv1.ReallocateRequest{Change: nextChange(), CacheId: c.id(d, "cache"), PreferPresent: d.HasArg("present"), Voluntary: d.HasArg("voluntary"), Configuration: c.configuration(d)}
 	d.ScanArgs(c.t, "regions", &req.Regions)
 	for _, arg := range d.CmdArgs {
 		if arg.Key == "avoid" {
@@ -335,7 +341,7 @@ func (c *control) reallocate(d *datadriven.TestData) (string, error) {
 }
 
 func (c *control) settle(d *datadriven.TestData) error {
-	req := &managerv1.SettleRequest{CacheId: c.id(d, "cache"), Capacity: c.size(d, "capacity"), Configuration: c.configuration(d)}
+	req := &managerv1.SettleRequest{Change: nextChange(), CacheId: c.id(d, "cache"), Capacity: c.size(d, "capacity"), Configuration: c.configuration(d)}
 	for line := range strings.Lines(d.Input) {
 		s := &managerv1.SettledGrant{}
 		if _, err := fmt.Sscan(line, &s.Id, &s.Regions); err != nil {
@@ -528,13 +534,13 @@ func (c *control) silence(d *datadriven.TestData) error {
 	var but []string
 	d.MaybeScanArgs(c.t, "but", &but)
 	for _, id := range but {
-		if err := c.manager.state.heartbeat(id, 0, func() time.Time { return now.Add(c.manager.opts.Silence) }); err != nil {
+		if err := c.manager.led().state.heartbeat(id, 0, func() time.Time { return now.Add(c.manager.opts.Silence) }); err != nil {
 			return err
 		}
 	}
-	lost, _ := c.manager.listen(now)
+	lost, _ := c.manager.led().listen(now)
 	for _, l := range lost {
-		c.manager.fail(l.vm.id, l.vm, l.reason)
+		c.manager.led().fail(l.vm.id, l.vm, l.reason)
 	}
 	return nil
 }

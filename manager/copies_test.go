@@ -2,7 +2,6 @@ package manager
 
 import (
 	"encoding/binary"
-	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -23,7 +22,7 @@ func TestManagersOnCopies(t *testing.T) {
 			Transport: "mem", Heartbeat: time.Millisecond, Silence: silence, Lease: lease, Moved: true, store: s, now: clock.read,
 		})
 	}
-	state := &crashStore{entries: make(map[string][]byte)}
+	state := newCrashStore()
 	first, client := begin(state, &handClock{now: time.Unix(1e9, 0)})
 	n := startNode(t, "node")
 	await(t, announce(t, n, client), "registration")
@@ -37,13 +36,11 @@ func TestManagersOnCopies(t *testing.T) {
 	}
 	both := allocate()
 	giveBoth := borrow(t, n, both)
-	state.mu.Lock()
-	copied := &crashStore{entries: maps.Clone(state.entries)}
-	state.mu.Unlock()
+	copied := state.next()
 	later := &handClock{now: time.Unix(1e9, 0)} // of the second manager only
 	second, _ := begin(copied, later)
-	if second.self.Epoch <= first.self.Epoch {
-		t.Fatalf("epochs %d and %d", first.self.Epoch, second.self.Epoch)
+	if second.led().self.Epoch <= first.led().self.Epoch {
+		t.Fatalf("epochs %d and %d", first.led().self.Epoch, second.led().self.Epoch)
 	}
 	mine := allocate()
 	giveMine := borrow(t, n, mine)
@@ -55,17 +52,17 @@ func TestManagersOnCopies(t *testing.T) {
 		}
 	}
 	for range 4 {
-		second.audit(later.advance(lease))
+		second.led().audit(later.advance(lease))
 	}
 	lent("after its audits")
-	second.state.mu.Lock()
-	second.state.vms["node"].called = true // as if the server had called it
-	second.state.mu.Unlock()
+	second.led().state.mu.Lock()
+	second.led().state.vms["node"].called = true // as if the server had called it
+	second.led().state.mu.Unlock()
 	for range 4 {
-		second.audit(later.advance(lease))
+		second.led().audit(later.advance(lease))
 	}
 	lent("after audits of what it thinks is its server")
-	second.expire(later.advance(2 * lease))
+	second.led().expire(later.advance(2 * lease))
 	if second.Metrics().Caches != 0 {
 		t.Fatal("the second manager's lease of the cache has not ended")
 	}
@@ -76,7 +73,7 @@ func TestManagersOnCopies(t *testing.T) {
 	if _, err := client.Deallocate(testContext(t), connect.NewRequest(&managerv1.DeallocateRequest{CacheId: mine.GetCacheId()})); err != nil {
 		t.Error(err)
 	}
-	if _, err := first.grantsOf(n.VM()); err != nil {
+	if _, err := first.led().grantsOf(n.VM()); err != nil {
 		t.Error(err)
 	}
 	giveBoth()
@@ -88,7 +85,7 @@ func TestManagersOnCopies(t *testing.T) {
 func TestManagerOfAnOlderEpoch(t *testing.T) {
 	newer, client := serve(t, Options{Transport: "mem", Heartbeat: time.Millisecond, Silence: time.Millisecond, Lease: -1})
 	older, late := serve(t, Options{Transport: "mem", Heartbeat: time.Millisecond, Silence: time.Hour})
-	older.self.Epoch = newer.self.Epoch - 1
+	older.led().self.Epoch = newer.led().self.Epoch - 1
 	n := startNode(t, "node")
 	if _, err := n.Register(testContext(t), client); err != nil {
 		t.Fatal(err)
@@ -97,11 +94,11 @@ func TestManagerOfAnOlderEpoch(t *testing.T) {
 		if _, err := n.Register(testContext(t), late); err == nil || !strings.Contains(err.Error(), "obeys none before it") {
 			t.Errorf("the older manager is obeyed: %v", err)
 		}
-		if _, err := older.grantsOf(n.VM()); connect.CodeOf(err) != connect.CodeFailedPrecondition {
+		if _, err := older.led().grantsOf(n.VM()); connect.CodeOf(err) != connect.CodeFailedPrecondition {
 			t.Errorf("the older manager is obeyed: %v", err)
 		}
 	}
-	if _, err := newer.grantsOf(n.VM()); err != nil {
+	if _, err := newer.led().grantsOf(n.VM()); err != nil {
 		t.Error(err)
 	}
 	again := startNode(t, "again")
@@ -112,16 +109,15 @@ func TestManagerOfAnOlderEpoch(t *testing.T) {
 
 // Each run of a manager on one state has a higher epoch, whatever the clock shows.
 func TestEpochsRise(t *testing.T) {
-	state := &crashStore{entries: make(map[string][]byte)}
+	state := newCrashStore()
 	last := uint64(0)
 	for range 3 {
 		m, _ := serve(t, Options{Transport: "mem", store: state, Moved: true})
-		if m.self.Epoch <= last {
-			t.Fatalf("epoch %d after %d", m.self.Epoch, last)
+		if m.led().self.Epoch <= last {
+			t.Fatalf("epoch %d after %d", m.led().self.Epoch, last)
 		}
-		last = m.self.Epoch + 1<<40 // as if the clock had been ahead
-		state.mu.Lock()
-		state.entries["epoch"] = binary.BigEndian.AppendUint64(nil, last)
-		state.mu.Unlock()
+		last = m.led().self.Epoch + 1<<40 // as if the clock had been ahead
+		state = state.next()
+		state.put("epoch", binary.BigEndian.AppendUint64(nil, last))
 	}
 }

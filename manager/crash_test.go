@@ -13,44 +13,81 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/manager/catalog"
 )
 
-// crashStore is a store in memory that fails on request, which simulates a crash of its
+// crashStore is a catalog in memory that fails on request, which simulates a crash of its
 // manager.
 type crashStore struct {
 	mu      sync.Mutex
-	entries map[string][]byte
-	left    int  // changes until the crash; 0: no crash
-	kept    bool // the last change is stored
+	entries map[string]catalog.Record
+	left    int  // commits until the crash; 0: no crash
+	kept    bool // the last commit is stored
 	crashed bool
+	commits int
 }
 
 var errCrash = errors.New("crash")
 
-func (s *crashStore) Load(entry func(string, []byte) error) error {
+func newCrashStore() *crashStore { return &crashStore{entries: make(map[string]catalog.Record)} }
+
+// next returns a catalog with a copy of the same records.
+func (s *crashStore) next() *crashStore {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, key := range slices.Sorted(maps.Keys(s.entries)) {
-		if err := entry(key, s.entries[key]); err != nil {
+	return &crashStore{entries: maps.Clone(s.entries)}
+}
+
+func (s *crashStore) Campaign(context.Context, string) (catalog.Term, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.crashed {
+		return nil, errCrash
+	}
+	return crashTerm{s}, nil
+}
+
+func (s *crashStore) Leader() string { return "" }
+func (s *crashStore) Shared() bool   { return false }
+func (s *crashStore) Close() error   { return nil }
+
+// crashTerm is a term of a crashStore.
+type crashTerm struct{ s *crashStore }
+
+func (t crashTerm) Lost() <-chan struct{}        { return nil }
+func (t crashTerm) Resign(context.Context) error { return nil }
+
+func (t crashTerm) Load(_ context.Context, each func(catalog.Record) error) error {
+	t.s.mu.Lock()
+	defer t.s.mu.Unlock()
+	for _, key := range slices.Sorted(maps.Keys(t.s.entries)) {
+		if err := each(t.s.entries[key]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (s *crashStore) Apply(changes map[string][]byte) error {
+func (t crashTerm) Commit(_ context.Context, changes []catalog.Change) error {
+	s := t.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.commits++
+	for _, c := range changes {
+		if has := s.entries[c.Key].Version; has != c.Version {
+			return fmt.Errorf("%w: %s has version %d, not %d", catalog.ErrConflict, c.Key, has, c.Version)
+		}
+	}
 	if s.left > 0 {
 		s.left--
 		s.crashed = s.left == 0
 	}
 	if !s.crashed || s.kept {
-		for key, value := range changes {
-			if value == nil {
-				delete(s.entries, key)
+		for _, c := range changes {
+			if c.Value == nil {
+				delete(s.entries, c.Key)
 			} else {
-				s.entries[key] = value
+				s.entries[c.Key] = catalog.Record{Key: c.Key, Value: c.Value, Version: c.Version + 1}
 			}
 		}
 	}
@@ -61,9 +98,20 @@ func (s *crashStore) Apply(changes map[string][]byte) error {
 	return nil
 }
 
-func (s *crashStore) Close() error { return nil }
+func (s *crashStore) hasCrashed() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.crashed
+}
 
-// arm makes the n-th change from now fail.
+// put changes a record.
+func (s *crashStore) put(key string, value []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.entries[key] = catalog.Record{Key: key, Value: value, Version: s.entries[key].Version + 1}
+}
+
+// arm makes the n-th commit from now fail.
 func (s *crashStore) arm(n int, kept bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -86,16 +134,16 @@ func (w *world) Restore(_ context.Context, wanted []string) (running []string, e
 
 // restart closes the manager and starts another one from the first one's store.
 func (w *world) restart(ctx context.Context, s *crashStore) (*crashStore, error) {
-	_ = w.m.Close(ctx) // the store may have failed
-	next := &crashStore{entries: s.entries}
+	before := w.l.state.describe()
+	_ = w.m.Close(ctx) // the catalog may have failed
+	next := s.next()
 	w.opts.store = next
-	before := w.m.state.describe()
 	w.start()
-	if s.crashed {
+	if s.hasCrashed() {
 		return next, nil
 	}
 	// A manager that was closed has stored everything; leases begin anew.
-	if after := w.m.state.describe(); fmt.Sprint(after) != fmt.Sprint(before) {
+	if after := w.l.state.describe(); fmt.Sprint(after) != fmt.Sprint(before) {
 		return next, fmt.Errorf("before:\n%v\nafter:\n%v", before, after)
 	}
 	return next, nil
@@ -106,7 +154,7 @@ func (w *world) restart(ctx context.Context, s *crashStore) (*crashStore, error)
 func (r *random) recover(ctx context.Context) error {
 	s := service{m: r.world.m}
 	known := make(map[string]*managerv1.Cache)
-	for _, ca := range r.world.m.state.describe().GetCaches() {
+	for _, ca := range r.world.l.state.describe().GetCaches() {
 		known[ca.GetId()] = ca
 	}
 	var still []*holding
@@ -115,7 +163,8 @@ func (r *random) recover(ctx context.Context) error {
 		if ca == nil {
 			continue
 		}
-		req := &managerv1.SettleRequest{CacheId: h.id}
+		h.change++
+		req := &managerv1.SettleRequest{CacheId: h.id, Change: h.change}
 		var kept []granted
 		for _, g := range grantedOf(ca.GetGrants()) {
 			if slices.ContainsFunc(h.grants, func(mine granted) bool { return mine.grant == g.grant }) {
@@ -149,7 +198,7 @@ func TestRandomCrashes(t *testing.T) {
 	w, rs := newWorld(t, 1)
 	ctx := testContext(t)
 	r := rs[0]
-	s := &crashStore{entries: make(map[string][]byte)}
+	s := newCrashStore()
 	w.opts.store = s
 	if err := w.m.Close(ctx); err != nil {
 		t.Fatal(err)
@@ -161,13 +210,14 @@ func TestRandomCrashes(t *testing.T) {
 			s.arm(1+r.rng.IntN(4), r.rng.IntN(2) == 0)
 		}
 		err := r.step(ctx)
-		if s.crashed || r.rng.IntN(20) == 0 {
-			if s.crashed {
+		w.l.rest(t)
+		if s.hasCrashed() || r.rng.IntN(20) == 0 {
+			if s.hasCrashed() {
 				crashes++
 			} else if err != nil {
 				t.Fatalf("step %d: %v", i, err)
 			}
-			crashed := s.crashed
+			crashed := s.hasCrashed()
 			if s, err = w.restart(ctx, s); err == nil && crashed {
 				err = r.recover(ctx)
 			}
@@ -184,21 +234,6 @@ func TestRandomCrashes(t *testing.T) {
 	}
 	s.arm(0, false)
 	w.finish(t, rs)
-
-	// Grants that servers have and no cache has are found once the servers have registered
-	// again.
-	for range 3 {
-		for id := range 2 {
-			vm := testVM(fmt.Sprintf("pool-%d", id), 8<<20, 2, w.control(fmt.Sprintf("pool-%d", id)))
-			if err := w.m.state.register(vm, "", w.clock.read().Add(24*time.Hour)); err != nil {
-				t.Fatal(err)
-			}
-		}
-		w.m.expire(w.clock.advance(6 * time.Hour))
-	}
-	if len(w.lent) != 0 || len(w.vms) != 0 {
-		t.Errorf("still lent: %v; running: %v", w.lent, w.vms)
-	}
 }
 
 // A client that was told a lease by an earlier manager renews by that until it is told
@@ -218,7 +253,7 @@ func TestLeaseAfterRestart(t *testing.T) {
 			if err := w.m.Close(ctx); err != nil {
 				t.Fatal(err)
 			}
-			s := &crashStore{entries: make(map[string][]byte)}
+			s := newCrashStore()
 			w.opts.store, w.opts.Lease = s, c.told
 			w.start()
 			a, err := service{m: w.m}.Allocate(ctx, connect.NewRequest(&managerv1.AllocateRequest{Capacity: 2 << 20, RegionSize: 1 << 20}))
@@ -237,8 +272,8 @@ func TestLeaseAfterRestart(t *testing.T) {
 				if lasts == none {
 					lasts = 1e6 * time.Hour
 				}
-				w.m.expire(w.clock.advance(lasts))
-				if !slices.ContainsFunc(w.m.state.describe().GetCaches(), func(c *managerv1.Cache) bool { return c.GetId() == id }) {
+				w.l.expire(w.clock.advance(lasts))
+				if !slices.ContainsFunc(w.l.state.describe().GetCaches(), func(c *managerv1.Cache) bool { return c.GetId() == id }) {
 					t.Fatalf("the cache ended within %v", lasts)
 				}
 			}
@@ -254,8 +289,8 @@ func TestLeaseAfterRestart(t *testing.T) {
 			if c.now == none {
 				return
 			}
-			w.m.expire(w.clock.advance(1))
-			if all := w.m.state.describe().GetCaches(); len(all) > 0 {
+			w.l.expire(w.clock.advance(1))
+			if all := w.l.state.describe().GetCaches(); len(all) > 0 {
 				t.Errorf("not renewed for %v and longer: %v", c.now, all)
 			}
 		})
@@ -266,7 +301,7 @@ func TestLeaseAfterRestart(t *testing.T) {
 // has everything that was answered.
 func TestStoreFails(t *testing.T) {
 	a := newScripted(t, 64<<20)
-	s := &crashStore{entries: make(map[string][]byte)}
+	s := newCrashStore()
 	opts := Options{Allocator: a, Heartbeat: 1e9, Lease: -1, Logger: quiet(), store: s}
 	m, err := New(opts)
 	if err != nil {
@@ -283,6 +318,7 @@ func TestStoreFails(t *testing.T) {
 		if _, err := calls.Deallocate(testContext(t), deallocate); connect.CodeOf(err) != connect.CodeUnavailable || !errors.Is(err, errCrash) {
 			t.Errorf("error %v", err)
 		}
+		<-m.ctx.Done()
 	}
 	if room := a.Room(); room != 63<<20 {
 		t.Errorf("%d of 64 MiB are free, want the VM to run whose cache could not be deallocated", room)

@@ -14,31 +14,14 @@ import (
 func (c *state) describe() *managerv1.DescribeResponse {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	seen := make(map[*vm]bool)
-	for _, v := range c.vms {
-		seen[v] = v.ControlURL != ""
-	}
-	r := &managerv1.DescribeResponse{}
+	r := &managerv1.DescribeResponse{Vms: c.describedVMs()}
 	for _, ca := range c.caches {
 		if !ca.ready {
 			continue
 		}
 		r.Caches = append(r.Caches, ca.whole())
-		for _, s := range ca.all() {
-			seen[s.vm] = true
-		}
 	}
 	slices.SortFunc(r.Caches, func(a, b *managerv1.Cache) int { return cmp.Compare(a.Id, b.Id) })
-	var vms []*vm
-	for v, show := range seen {
-		if show {
-			vms = append(vms, v)
-		}
-	}
-	slices.SortFunc(vms, func(a, b *vm) int { return cmp.Compare(a.order, b.order) })
-	for _, v := range vms {
-		r.Vms = append(r.Vms, v.proto())
-	}
 	return r
 }
 
@@ -51,7 +34,7 @@ func (c *state) describeCache(id string) (*managerv1.DescribeCacheResponse, erro
 		return nil, err
 	}
 	return &managerv1.DescribeCacheResponse{
-		Cache: ca.whole(), Events: ca.log.after(0, time.Time{}), Decisions: ca.decisions, LeaseExpiresUnixMs: api.ToMillis(ca.expires),
+		Cache: ca.whole(), Events: ca.log.after(0, c.writer.written.Load(), time.Time{}), Decisions: ca.decisions.p.GetDecisions(), LeaseExpiresUnixMs: api.ToMillis(ca.expires),
 	}, nil
 }
 
@@ -82,24 +65,24 @@ func (ca *cache) whole() *managerv1.Cache {
 	return ca.priced(p)
 }
 
-// withTokens adds the grants' terms and tokens to messages. Called under mu.
-func (c *state) withTokens(ca *cache, all []*managerv1.Grant, grants []*grant) []*managerv1.Grant {
+// leastKeep is the least time for which a server keeps a grant whose client is silent.
+const leastKeep = time.Minute
+
+// withTokens adds the grants' terms and tokens to messages. Called under state.mu.
+func (l *leader) withTokens(ca *cache, all []*managerv1.Grant, grants []*grant) []*managerv1.Grant {
 	keep := time.Duration(0)
 	if ca.lease > 0 {
 		keep = max(2*ca.lease, leastKeep)
 	}
-	for i, s := range grants {
+	for i, g := range grants {
 		all[i].Terms = &managerv1.Terms{
-			CacheId: ca.id, Grant: s.id, VmId: s.vm.id, Regions: s.regions, RegionSize: s.bytes / uint64(s.regions), Cores: s.cores,
-			Epoch: c.epoch, KeepMs: keep.Milliseconds(),
+			CacheId: g.cache, Grant: g.id, VmId: g.vm.id, Regions: g.regions, RegionSize: g.regionSize, Cores: g.cores,
+			Epoch: l.self.Epoch, KeepMs: keep.Milliseconds(),
 		}
-		all[i].Token = s.vm.Token(all[i].Terms)
+		all[i].Token = g.vm.Token(all[i].Terms)
 	}
 	return all
 }
-
-// leastKeep is the least time for which a server keeps a grant whose client is silent.
-const leastKeep = time.Minute
 
 // protos is called under mu.
 func protos(grants []*grant, pending bool) []*managerv1.Grant {

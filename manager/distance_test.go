@@ -22,7 +22,7 @@ func serveDistances(t *testing.T) (*Manager, access.Client, func(id string, dist
 	return m, client, func(id string, distance uint32) {
 		v := testVM(id, 1<<30, 4, "http://127.0.0.1:1")
 		v.Transport, v.Distance = "mem", distance
-		if err := m.state.register(v, "", time.Time{}); err != nil {
+		if err := m.led().state.register(v, "", time.Time{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -39,7 +39,7 @@ func TestReallocateNearer(t *testing.T) {
 	}
 	register("near", 1)
 	id, tight := cache.Msg.GetCacheId(), slo(6, 0, 64)
-	more, err := client.Reallocate(testContext(t), connect.NewRequest(&managerv1.ReallocateRequest{CacheId: id, Regions: 1, Slo: tight, AvoidVms: []string{"far"}}))
+	more, err := client.Reallocate(testContext(t), connect.NewRequest(&managerv1.ReallocateRequest{Change: nextChange(), CacheId: id, Regions: 1, Slo: tight, AvoidVms: []string{"far"}}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,13 +48,14 @@ func TestReallocateNearer(t *testing.T) {
 		t.Fatalf("moved to %v", grant.GetVm())
 	}
 	_, err = client.Settle(testContext(t), connect.NewRequest(&managerv1.SettleRequest{
+		Change:  nextChange(),
 		CacheId: id, Capacity: 1 << 20, Slo: tight, Configuration: more.Msg.GetConfiguration(),
 		Grants: []*managerv1.SettledGrant{{Id: grant.GetId(), Regions: 1}},
 	}))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, _ := m.state.describeCache(id); got.GetCache().GetDistance() != 1 {
+	if got, _ := m.led().state.describeCache(id); got.GetCache().GetDistance() != 1 {
 		t.Errorf("cache at distance %d after it has moved to 1", got.GetCache().GetDistance())
 	}
 }
@@ -78,7 +79,7 @@ func TestReallocateFarther(t *testing.T) {
 		if err != nil {
 			return "", err
 		}
-		d, err := m.state.describeCache(cache)
+		d, err := m.led().state.describeCache(cache)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -93,23 +94,23 @@ func TestReallocateFarther(t *testing.T) {
 		return more.Msg.GetGrants()[0].GetVm().GetId() + ": " + said, nil
 	}
 	register("far", 3)
-	got, err := move(tight, &managerv1.ReallocateRequest{AvoidVms: []string{"near"}})
+	got, err := move(tight, &managerv1.ReallocateRequest{Change: nextChange(), AvoidVms: []string{"near"}})
 	if err != nil || !strings.HasPrefix(got, "far: ") || !strings.Contains(got, "SLO is not known to be met") {
 		t.Fatalf("lost memory came back on %s, error %v", got, err)
 	}
 	// A second server at the same distance.
 	register("other", 1)
-	got, err = move(tight, &managerv1.ReallocateRequest{AvoidVms: []string{"near"}})
+	got, err = move(tight, &managerv1.ReallocateRequest{Change: nextChange(), AvoidVms: []string{"near"}})
 	if err != nil || !strings.HasPrefix(got, "other: ") || strings.Contains(got, "SLO") {
 		t.Fatalf("lost memory came back on %s, error %v", got, err)
 	}
 	// A saving is no reason to miss the SLO.
-	if got, err := move(tight, &managerv1.ReallocateRequest{AvoidVms: []string{"near", "other"}, Voluntary: true}); connect.CodeOf(err) != connect.CodeResourceExhausted {
+	if got, err := move(tight, &managerv1.ReallocateRequest{Change: nextChange(), AvoidVms: []string{"near", "other"}, Voluntary: true}); connect.CodeOf(err) != connect.CodeResourceExhausted {
 		t.Fatalf("moved for money to %s, error %v", got, err)
 	}
 	// A cache whose configuration is right for both distances goes where there is room.
 	loose := allocate(slo(20, 0, 64))
-	got, err = move(loose, &managerv1.ReallocateRequest{AvoidVms: []string{"near", "other"}})
+	got, err = move(loose, &managerv1.ReallocateRequest{Change: nextChange(), AvoidVms: []string{"near", "other"}})
 	if err != nil || !strings.HasPrefix(got, "far: ") || strings.Contains(got, "SLO") {
 		t.Fatalf("lost memory came back on %s, error %v", got, err)
 	}
@@ -151,19 +152,20 @@ func TestReturnsNearer(t *testing.T) {
 	register := func(id string, distance uint32, price plan.Price) {
 		v := testVM(id, 1<<30, 4, "http://127.0.0.1:1")
 		v.Transport, v.Distance, v.Price = "mem", distance, price
-		if err := m.state.register(v, "", time.Time{}); err != nil {
+		if err := m.led().state.register(v, "", time.Time{}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	ctx := testContext(t)
 	move := func(id string, avoid []string, voluntary bool) string {
 		t.Helper()
-		more, err := client.Reallocate(ctx, connect.NewRequest(&managerv1.ReallocateRequest{CacheId: id, Regions: 1, AvoidVms: avoid, Voluntary: voluntary}))
+		more, err := client.Reallocate(ctx, connect.NewRequest(&managerv1.ReallocateRequest{Change: nextChange(), CacheId: id, Regions: 1, AvoidVms: avoid, Voluntary: voluntary}))
 		if err != nil {
 			t.Fatal(err)
 		}
 		grant := more.Msg.GetGrants()[0]
 		if _, err := client.Settle(ctx, connect.NewRequest(&managerv1.SettleRequest{
+			Change:  nextChange(),
 			CacheId: id, Capacity: 1 << 20, Grants: []*managerv1.SettledGrant{{Id: grant.GetId(), Regions: 1}},
 		})); err != nil {
 			t.Fatal(err)
@@ -179,17 +181,17 @@ func TestReturnsNearer(t *testing.T) {
 	}
 	id := cache.Msg.GetCacheId()
 	register("far", 3, 0)
-	m.fail("near", nil, "fire")
+	m.led().fail("near", nil, "fire")
 	if got := move(id, nil, false); got != "far" {
 		t.Fatalf("lost memory came back on %s", got)
 	}
 	c.advance(time.Hour)
-	m.considerMoves(ctx)
+	m.led().considerMoves(ctx)
 	if e := events(id); len(e) != 0 {
 		t.Fatalf("there is nothing nearer, and it is told %v", e)
 	}
 	register("again", 1, plan.Dollars(5))
-	m.considerMoves(ctx)
+	m.led().considerMoves(ctx)
 	told := events(id)
 	if len(told) != 1 || told[0].GetKind() != managerv1.WatchResponse_KIND_VM_DEAR || !slices.Equal(told[0].GetVmIds(), []string{"far"}) ||
 		!strings.Contains(told[0].GetReason(), "distance 1 again") {
@@ -202,7 +204,7 @@ func TestReturnsNearer(t *testing.T) {
 		t.Errorf("it is at distance %d", d)
 	}
 	c.advance(time.Hour)
-	m.considerMoves(ctx)
+	m.led().considerMoves(ctx)
 	if e := events(id); len(e) != 0 {
 		t.Errorf("where its SLO is met, it is told %v", e)
 	}

@@ -47,7 +47,7 @@ func TestBriefVMs(t *testing.T) {
 		for range n {
 			p.Observe(menu.Kind{Type: "v", CloudRegion: "here", Distance: 1, Spot: true}, time.Second, true)
 		}
-		mgr.considerMoves(testContext(t))
+		mgr.led().considerMoves(testContext(t))
 	}
 	c.advance(time.Hour)
 	const enoughReclaims = 3 // the minimum for a prediction
@@ -93,7 +93,7 @@ func describeOne(t *testing.T, client access.Client, id string) *managerv1.Descr
 // replaces theirs.
 func reallocate(t *testing.T, client access.Client, id string, vms []string) *managerv1.Grant {
 	t.Helper()
-	r, err := client.Reallocate(testContext(t), connect.NewRequest(&managerv1.ReallocateRequest{CacheId: id, Regions: 4, AvoidVms: vms, Voluntary: true}))
+	r, err := client.Reallocate(testContext(t), connect.NewRequest(&managerv1.ReallocateRequest{Change: nextChange(), CacheId: id, Regions: 4, AvoidVms: vms, Voluntary: true}))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -72,7 +73,7 @@ func TestErrorsArrive(t *testing.T) {
 // byte of its store.
 func TestRefusalsChangeNothing(t *testing.T) {
 	a := newScripted(t, 4<<20)
-	s := &crashStore{entries: make(map[string][]byte)}
+	s := newCrashStore()
 	m, client := serve(t, Options{Allocator: a, store: s, VMMemory: 1 << 20})
 	ca, err := allocateBytes(t, client, 2<<20)
 	if err != nil {
@@ -124,20 +125,20 @@ func TestRefusalsChangeNothing(t *testing.T) {
 		{"no such transport", allocate(&managerv1.AllocateRequest{Capacity: 1, Transport: "pigeon"}), connect.CodeInvalidArgument, nil},
 		{"a VM that is refused", launchFails("refuse", &managerv1.AllocateRequest{Capacity: 2 << 20, RegionSize: 1 << 20}), connect.CodeResourceExhausted, isCapacity},
 		{"a VM that dies", launchFails("die", &managerv1.AllocateRequest{Capacity: 2 << 20, RegionSize: 1 << 20}), connect.CodeUnavailable, nil},
-		{"more for nobody", reallocate(&managerv1.ReallocateRequest{CacheId: "nobody", Regions: 1}), connect.CodeNotFound, nil},
-		{"no more", reallocate(&managerv1.ReallocateRequest{CacheId: id}), connect.CodeInvalidArgument, nil},
-		{"too much more", reallocate(&managerv1.ReallocateRequest{CacheId: id, Regions: 60_000}), connect.CodeResourceExhausted, isCapacity},
-		{"settle with a stranger", settle(&managerv1.SettleRequest{CacheId: id, Capacity: 1, Grants: []*managerv1.SettledGrant{{Id: "x", Regions: 1}}}), connect.CodeFailedPrecondition, nil},
-		{"settle for more", settle(&managerv1.SettleRequest{CacheId: id, Capacity: 1, Grants: []*managerv1.SettledGrant{{Id: grant, Regions: 3}}}), connect.CodeInvalidArgument, nil},
-		{"settle for nothing", settle(&managerv1.SettleRequest{CacheId: id, Grants: []*managerv1.SettledGrant{{Id: grant, Regions: 1}}}), connect.CodeInvalidArgument, nil},
+		{"more for nobody", reallocate(&managerv1.ReallocateRequest{Change: nextChange(), CacheId: "nobody", Regions: 1}), connect.CodeNotFound, nil},
+		{"no more", reallocate(&managerv1.ReallocateRequest{Change: nextChange(), CacheId: id}), connect.CodeInvalidArgument, nil},
+		{"too much more", reallocate(&managerv1.ReallocateRequest{Change: nextChange(), CacheId: id, Regions: 60_000}), connect.CodeResourceExhausted, isCapacity},
+		{"settle with a stranger", settle(&managerv1.SettleRequest{Change: nextChange(), CacheId: id, Capacity: 1, Grants: []*managerv1.SettledGrant{{Id: "x", Regions: 1}}}), connect.CodeFailedPrecondition, nil},
+		{"settle for more", settle(&managerv1.SettleRequest{Change: nextChange(), CacheId: id, Capacity: 1, Grants: []*managerv1.SettledGrant{{Id: grant, Regions: 3}}}), connect.CodeInvalidArgument, nil},
+		{"settle for nothing", settle(&managerv1.SettleRequest{Change: nextChange(), CacheId: id, Grants: []*managerv1.SettledGrant{{Id: grant, Regions: 1}}}), connect.CodeInvalidArgument, nil},
 		{"renew nobody", func() error {
 			_, err := client.Renew(ctx, connect.NewRequest(&managerv1.RenewRequest{CacheId: "nobody"}))
 			return err
 		}, connect.CodeNotFound, nil},
 		{"deallocate nobody", func() error {
 			_, err := client.Deallocate(ctx, connect.NewRequest(&managerv1.DeallocateRequest{CacheId: "nobody"}))
-			return err
-		}, connect.CodeNotFound, nil},
+			return cmp.Or(err, errUnknownCache)
+		}, connect.CodeUnknown, nil},
 		{"reclaim nobody", func() error {
 			_, err := client.Reclaim(ctx, connect.NewRequest(&managerv1.ReclaimRequest{VmId: "nobody"}))
 			return err
@@ -147,12 +148,13 @@ func TestRefusalsChangeNothing(t *testing.T) {
 			return err
 		}, connect.CodeInvalidArgument, nil},
 	} {
-		before := fmt.Sprint(m.state.describe(), s.entries, a.used())
+		before := fmt.Sprint(m.led().state.describe(), s.entries, a.used())
 		err := tc.call()
 		if connect.CodeOf(err) != tc.code || tc.is != nil && !tc.is(err) {
 			t.Errorf("%s: %v", tc.name, err)
 		}
-		if after := fmt.Sprint(m.state.describe(), s.entries, a.used()); after != before {
+		m.led().rest(t)
+		if after := fmt.Sprint(m.led().state.describe(), s.entries, a.used()); after != before {
 			t.Errorf("%s:\nbefore %s\nafter  %s", tc.name, before, after)
 		}
 	}
@@ -164,7 +166,7 @@ func (s *scripted) used() uint64 {
 }
 
 func TestHealth(t *testing.T) {
-	s := &crashStore{entries: make(map[string][]byte)}
+	s := newCrashStore()
 	m, client := serve(t, Options{Allocator: newScripted(t, 4<<20), store: s, Tokens: nil})
 	get := func(path string) (int, string) {
 		t.Helper()

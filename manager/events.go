@@ -20,7 +20,7 @@ type eventLog struct {
 	events  []event
 	last    uint64        // sequence number
 	dropped uint64        // not all events up to this one are kept
-	changed chan struct{} // closed at the next append
+	changed chan struct{} // closed when there are more
 }
 
 // maxEvents bounds the events that are kept of one cache.
@@ -28,34 +28,41 @@ const maxEvents = 256
 
 type event struct {
 	vm      *vm                      // nil: about the cache
+	txn     uint64                   // with which it is written; watchers get it afterwards
 	message *managerv1.WatchResponse // immutable once appended
 }
 
 func newEventLog() eventLog { return eventLog{changed: make(chan struct{})} }
 
-// append numbers e and wakes the watchers.
-func (l *eventLog) append(v *vm, e *managerv1.WatchResponse) {
+// tell appends an event about a VM, or about the cache if v is nil. Watchers get it when the
+// present change is written. Called under mu.
+func (c *state) tell(ca *cache, v *vm, e *managerv1.WatchResponse) {
+	l := &ca.log
 	l.last++
 	e.Sequence = l.last
-	l.events = append(l.events, event{vm: v, message: e})
+	l.events = append(l.events, event{vm: v, txn: c.txns + 1, message: e})
 	if len(l.events) > maxEvents {
 		l.dropped = l.events[0].message.GetSequence()
 		l.events = slices.Delete(l.events, 0, 1)
 	}
-	close(l.changed)
-	l.changed = make(chan struct{})
+	c.then(func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		close(l.changed)
+		l.changed = make(chan struct{})
+	})
 }
 
 // complete reports whether after(sequence) returns all later events.
 func (l *eventLog) complete(sequence uint64) bool { return l.dropped <= sequence && sequence <= l.last }
 
-// after returns the kept events with numbers above sequence. Reclaims have the time that is
-// left from now, unless now is zero.
-func (l *eventLog) after(sequence uint64, now time.Time) []*managerv1.WatchResponse {
+// after returns the kept events with numbers above sequence that are written. Reclaims have
+// the time that is left from now, unless now is zero.
+func (l *eventLog) after(sequence, written uint64, now time.Time) []*managerv1.WatchResponse {
 	var all []*managerv1.WatchResponse
 	for _, e := range l.events {
 		m := e.message
-		if m.GetSequence() <= sequence {
+		if m.GetSequence() <= sequence || e.txn > written {
 			continue
 		}
 		if m.GetKind() == managerv1.WatchResponse_KIND_VM_RECLAIMED && !now.IsZero() {
@@ -69,3 +76,21 @@ func (l *eventLog) after(sequence uint64, now time.Time) []*managerv1.WatchRespo
 
 // remove removes the events that no longer hold.
 func (l *eventLog) remove(ended func(event) bool) { l.events = slices.DeleteFunc(l.events, ended) }
+
+// eventsAfter returns the events of a cache with numbers above sequence, or one event with
+// the cache's state if not all of them are kept, and a channel that is closed when there are
+// more. LeftMs of events is relative to now.
+func (c *state) eventsAfter(ca *cache, sequence uint64, now time.Time) ([]*managerv1.WatchResponse, <-chan struct{}) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if ca.log.complete(sequence) || ca.ended { // a deleted cache's last event is enough
+		return ca.log.after(sequence, c.writer.written.Load(), now), ca.log.changed
+	}
+	state := ca.whole()
+	for i, g := range ca.all() {
+		state.Grants[i].Vm.LeftMs = g.vm.left(now)
+	}
+	return []*managerv1.WatchResponse{{
+		Kind: managerv1.WatchResponse_KIND_STATE, Sequence: ca.log.last, State: state,
+	}}, ca.log.changed
+}

@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"context"
 	"time"
 
 	"github.com/redykv/redykv/manager/access"
@@ -19,35 +20,33 @@ func (h host) Credentials(vm string) access.Credentials {
 	return a
 }
 func (h host) Failed(id, reason string) {
-	h.whileOpen(func() { h.m.fail(id, nil, reason) })
+	_ = h.leading(func(l *leader) error { l.fail(id, nil, reason); return nil })
 }
 func (h host) Reclaimed(id string, deadline time.Time, reason string) {
-	h.whileOpen(func() {
-		h.m.observe(h.m.state.up(id), true)
-		_, _ = h.m.reclaim(id, deadline, reason) // an unknown VM is not an error
+	_ = h.leading(func(l *leader) error {
+		l.observe(l.state.up(id), true)
+		_, err := l.reclaim(id, deadline, reason)
+		return err
 	})
 }
-func (h host) OffersChanged() { wake(h.m.better) }
+func (h host) OffersChanged() {
+	_ = h.leading(func(l *leader) error { wake(l.better); return nil })
+}
 func (h host) Register(v node.VM) error {
 	v.Started = h.m.opts.now()
 	if err := v.Check(); err != nil {
 		return err
 	}
-	err := error(errClosing)
-	h.whileOpen(func() { err = h.m.state.register(v, "", time.Time{}) })
-	return err
+	return h.leading(func(l *leader) error { return l.state.register(v, "", time.Time{}) })
 }
 
-// whileOpen calls do unless the manager is closing; the next manager then finds out what
-// has happened to VMs.
-func (h host) whileOpen(do func()) {
-	h.m.mu.Lock()
-	if h.m.closed {
-		h.m.mu.Unlock()
-		return
+// leading calls do with the leader, if the manager leads; the next leader finds out what has
+// happened to VMs.
+func (h host) leading(do func(*leader) error) error {
+	l, _, leave, err := h.m.enter(context.Background())
+	if err != nil {
+		return err
 	}
-	h.m.work.Add(1)
-	h.m.mu.Unlock()
-	defer h.m.work.Done()
-	do()
+	defer leave()
+	return do(l)
 }

@@ -2,7 +2,6 @@ package manager
 
 import (
 	"fmt"
-	"sync"
 	"time"
 )
 
@@ -12,11 +11,11 @@ type term struct {
 	now   func() time.Time
 }
 
-func (m *Manager) term() term { return term{lease: max(0, m.opts.Lease), now: m.opts.now} }
+func (l *leader) term() term { return term{lease: max(0, l.opts.Lease), now: l.opts.now} }
 
-// begin begins a lease that the client is told. Called under state.mu; it reads the clock, as
+// renew begins a lease that the client is told. Called under state.mu; it reads the clock, as
 // a call may wait for mu.
-func (ca *cache) begin(t term) {
+func (ca *cache) renew(t term) {
 	ca.lease = t.lease
 	ca.extend(t)
 }
@@ -32,7 +31,7 @@ func (ca *cache) extend(t term) {
 }
 
 // nextBeat returns the deadline of the next heartbeat of a server that calls now.
-func (m *Manager) nextBeat() time.Time { return m.opts.now().Add(m.opts.Silence) }
+func (l *leader) nextBeat() time.Time { return l.opts.now().Add(l.opts.Silence) }
 
 // renew begins a new lease of a cache, and returns its duration in milliseconds; 0: none.
 func (c *state) renew(id string, t term) (millis int64, err error) {
@@ -43,18 +42,11 @@ func (c *state) renew(id string, t term) (millis int64, err error) {
 		return 0, err
 	}
 	if ca.lease != t.lease {
-		c.touchCache(ca)
+		c.touch(ca)
 	}
 	c.renewed = t.now()
-	ca.begin(t)
+	ca.renew(t)
 	return ca.lease.Milliseconds(), nil
-}
-
-// abandoned is a cache whose lease or duration has ended, and its grants.
-type abandoned struct {
-	id     string
-	reason string
-	grants []*grant
 }
 
 // postpone postpones the deadlines of heartbeats and leases by the time for which the
@@ -74,26 +66,25 @@ func (c *state) postpone(d time.Duration) {
 	}
 }
 
-// takeExpired takes the caches whose lease ended before now, as take does; and, if durations
-// are enforced, those whose duration has ended (A29).
-func (m *Manager) takeExpired(now time.Time) (all []abandoned, err error) {
-	c := m.state
+// deleteExpired deletes the caches whose lease ended before now, and, if durations are
+// enforced, those whose duration has ended (A29). It returns the reasons by cache.
+func (c *state) deleteExpired(now time.Time, lease time.Duration, enforce bool) (reasons map[string]string, err error) {
 	c.mu.Lock()
 	defer c.end(&err)
+	reasons = make(map[string]string)
 	for id, ca := range c.caches {
-		reason := ""
 		switch {
 		case !ca.ready:
 		case !ca.expires.IsZero() && ca.expires.Before(now):
-			reason = fmt.Sprintf("lease expired: not renewed for %v", max(ca.lease, m.opts.Lease))
-		case m.opts.EnforceDuration && ca.over(now):
-			reason = fmt.Sprintf("its duration of %v has ended", ca.duration())
+			reasons[id] = fmt.Sprintf("lease expired: not renewed for %v", max(ca.lease, lease))
+		case enforce && ca.over(now):
+			reasons[id] = fmt.Sprintf("its duration of %v has ended", ca.duration())
 		}
-		if reason != "" {
-			all = append(all, abandoned{id: id, reason: reason, grants: c.takeOut(ca, reason)})
+		if reason, ended := reasons[id]; ended {
+			c.delete(ca, reason)
 		}
 	}
-	return all, nil
+	return reasons, nil
 }
 
 // duration returns the duration of a cache's request; 0: until it is deallocated.
@@ -105,25 +96,20 @@ func (ca *cache) over(now time.Time) bool {
 }
 
 // expire is one step of monitor. It fails the reclaimed VMs whose deadline has passed, checks
-// servers for silence, and deallocates caches whose lease or duration has ended (A33). It
-// does so concurrently, as a server may not answer.
-func (m *Manager) expire(now time.Time) {
-	var ending sync.WaitGroup
-	defer ending.Wait()
-	ending.Go(func() { m.audit(now) })
-	lost, blind := m.listen(now)
-	for _, l := range append(m.state.overdue(now), lost...) {
-		ending.Go(func() { m.fail(l.vm.id, l.vm, l.reason) })
+// servers for silence, gives up requests that no client repeats, and deletes caches whose
+// lease or duration has ended (A33).
+func (l *leader) expire(now time.Time) {
+	lost, blind := l.listen(now)
+	for _, v := range append(l.state.overdue(now), lost...) {
+		l.fail(v.vm.id, v.vm, v.reason)
 	}
+	l.audit(now)
+	_ = l.state.dropForgotten(now) // the leader ends if the catalog does
 	if blind {
 		return
 	}
-	abandoned, err := m.takeExpired(now)
-	if err != nil {
-		return // the store still has these caches
-	}
-	for _, ca := range abandoned {
-		m.opts.Logger.Warn("cache deallocated", "cache", ca.id, "reason", ca.reason)
-		ending.Go(func() { m.release(ca.id, ca.grants, true) })
+	reasons, _ := l.state.deleteExpired(now, l.opts.Lease, l.opts.EnforceDuration)
+	for id, reason := range reasons {
+		l.opts.Logger.Warn("cache deallocated", "cache", id, "reason", reason)
 	}
 }

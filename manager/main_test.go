@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/internal/clock"
 	"github.com/redykv/redykv/manager/access"
 	"github.com/redykv/redykv/manager/allocator"
 	"github.com/redykv/redykv/manager/api"
@@ -37,6 +39,31 @@ func TestMain(m *testing.M) {
 	}
 	os.Exit(code)
 }
+
+// led returns the leader of a manager that leads.
+func (m *Manager) led() *leader {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.leader
+}
+
+// rest waits until the reconcilers have nothing to do, but for steps that they repeat later.
+func (l *leader) rest(t testing.TB) {
+	t.Helper()
+	l.auditor.mu.Lock() // audits have ended
+	l.auditor.mu.Unlock()
+	_ = l.state.written() // the catalog may have failed
+	for ctx := testContext(t); l.ctx.Err() == nil && !l.keys.counts.idle(); {
+		if !clock.Sleep(ctx, time.Millisecond) {
+			t.Fatal("the reconcilers do not come to rest")
+		}
+	}
+}
+
+// nextChange returns a change number above all earlier ones.
+func nextChange() uint64 { return lastChange.Add(1) }
+
+var lastChange atomic.Uint64
 
 // testTimeout bounds each wait of a test.
 const testTimeout = time.Minute

@@ -14,49 +14,44 @@ import (
 
 	"github.com/redykv/redykv/internal/api/managerv1/managerv1connect"
 	"github.com/redykv/redykv/internal/api/strictjson"
-	"github.com/redykv/redykv/internal/controltoken"
 	"github.com/redykv/redykv/manager/access"
 	"github.com/redykv/redykv/manager/api"
+	"github.com/redykv/redykv/manager/catalog"
 )
 
-// Manager grants remote memory to caches. Its methods are safe for concurrent use.
+// Manager grants remote memory to caches while it leads; of several managers on one catalog
+// one leads, and the others stand by. Its methods are safe for concurrent use.
 type Manager struct {
 	opts    Options
-	state   *state
+	store   catalog.Store
+	durable bool // the catalog outlives the manager
 	search  *searcher
 	http    *http.Server
 	servers *http.Client // calls the servers' control APIs
-	auditor auditor
 	guard   *access.Guard
-	self    controltoken.Incarnation
-	wake    chan struct{} // capacity 1: tells monitor that there may be an earlier deadline
-	better  chan struct{} // capacity 1: tells mover that offers have become better
-	taken   chan struct{} // capacity 1: tells warmer that a pool may lack a VM
 	serving chan struct{} // closed by Serve
-	filling sync.Mutex    // held while a warm pool is filled
 	rate    rate          // at which memory leaves a VM
 	counts  counts
 
-	ctx    context.Context // ends at Close
-	cancel context.CancelCauseFunc
+	ctx     context.Context // ends at Close, or when the catalog cannot be used
+	cancel  context.CancelCauseFunc
+	running sync.WaitGroup // run
 
-	// work counts the calls that change something, and the loops. It is increased under mu
-	// while the manager is open, so that Close can wait for it.
-	work sync.WaitGroup
-
-	mu     sync.Mutex // guards closed and url
+	mu     sync.Mutex // guards the fields below
 	closed bool
 	url    string
+	leader *leader // nil: another manager leads, or none
 }
 
 // errClosing is the error of calls while the manager closes.
 var errClosing = connect.NewError(connect.CodeUnavailable, errors.New("manager is closing"))
 
 // New returns a manager whose loops run but which is not served yet: see Serve and
-// Handler. Errors of the state directory are [catalog.ErrInUse], [catalog.ErrCorrupt],
+// Handler. On a catalog of its own it leads at once; on a shared one it stands for election
+// when Serve is called. Errors of the catalog are [catalog.ErrInUse], [catalog.ErrCorrupt],
 // [catalog.ErrFormat], and those of the file system. A model of another transport is an
 // [allocator.ErrTransport].
-func New(opts Options) (*Manager, error) {
+func New(opts Options) (_ *Manager, err error) {
 	if err := opts.ensureDefaults(); err != nil {
 		return nil, err
 	}
@@ -65,8 +60,7 @@ func New(opts Options) (*Manager, error) {
 		return nil, err
 	}
 	m := &Manager{
-		opts: opts, search: search, url: opts.URL, rate: rate{bytes: opts.MigrationRate},
-		wake: make(chan struct{}, 1), better: make(chan struct{}, 1), taken: make(chan struct{}, 1), serving: make(chan struct{}),
+		opts: opts, store: opts.store, durable: opts.durable(), search: search, url: opts.URL, rate: rate{bytes: opts.MigrationRate}, serving: make(chan struct{}),
 	}
 	m.ctx, m.cancel = context.WithCancelCause(context.Background())
 	m.servers = api.HTTPClient
@@ -87,14 +81,26 @@ func New(opts Options) (*Manager, error) {
 		return nil, fmt.Errorf("manager: %w", err)
 	}
 	m.gauge()
-	m.work.Go(m.monitor)
-	if opts.Economy.Every > 0 {
-		m.work.Go(m.mover)
-	}
-	if opts.Allocator != nil && len(opts.Warm) > 0 {
-		m.work.Go(m.warmer)
-	}
 	return m, nil
+}
+
+// open opens the catalog, and leads if it is the manager's own.
+func (m *Manager) open() (err error) {
+	if m.store == nil {
+		if m.store, err = m.opts.openCatalog(); err != nil {
+			return err
+		}
+	}
+	if m.store.Shared() {
+		return nil
+	}
+	l, err := m.campaign(m.ctx)
+	if err != nil {
+		m.shut() // the allocator may call the manager
+		return errors.Join(err, m.store.Close())
+	}
+	m.running.Go(func() { m.run(l) })
+	return nil
 }
 
 // maxMessage bounds the bytes of one request.
@@ -120,11 +126,19 @@ func (m *Manager) Serve(ln net.Listener) error {
 	}
 	m.mu.Lock()
 	m.url = cmp.Or(m.url, scheme+reachable(ln.Addr().String()))
+	l := m.leader
 	m.mu.Unlock()
-	if m.state.store == nil {
+	switch {
+	case m.store.Shared():
+		m.running.Go(func() { m.run(nil) })
+	case l == nil: // it closes
+	default:
+		if err := l.keepSetting(); err != nil && !errors.Is(context.Cause(m.ctx), errClosing) {
+			return fmt.Errorf("manager: %w", errors.Join(err, ln.Close()))
+		}
+	}
+	if !m.durable {
 		m.opts.Logger.Info("catalog is in memory: a restart forgets all caches")
-	} else if err := m.keepSetting(); err != nil {
-		return fmt.Errorf("manager: %w", errors.Join(err, ln.Close()))
 	}
 	close(m.serving)
 	if err := serve(ln); !errors.Is(err, http.ErrServerClosed) {
@@ -170,15 +184,12 @@ func (m *Manager) Close(ctx context.Context) error {
 	if m.http.Shutdown(ctx) != nil { // ctx has ended
 		err = m.http.Close()
 	}
-	m.work.Wait()
+	m.running.Wait()
 	m.servers.CloseIdleConnections()
 	if m.opts.Allocator != nil {
 		err = errors.Join(err, m.opts.Allocator.Close())
 	}
-	if m.state.store != nil {
-		err = errors.Join(err, m.state.store.Close())
-	}
-	if err != nil {
+	if err = errors.Join(err, m.store.Close()); err != nil {
 		return fmt.Errorf("manager: close: %w", err)
 	}
 	return nil
@@ -193,63 +204,42 @@ func (m *Manager) shut() bool {
 	return open
 }
 
-// enter begins a call that changes something, and leave ends it. The returned context ends
-// with the manager.
-func (m *Manager) enter(ctx context.Context) (_ context.Context, leave func(), err error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.closed {
-		return nil, nil, errClosing
-	}
-	if m.ctx.Err() != nil { // the catalog cannot be written
-		return nil, nil, api.Refuse(connect.CodeUnavailable, context.Cause(m.ctx))
-	}
-	m.work.Add(1)
-	ctx, cancel := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(m.ctx, func() { cancel(context.Cause(m.ctx)) })
-	return ctx, func() {
-		stop()
-		cancel(nil)
-		m.work.Done()
-	}, nil
-}
-
 // monitor calls expire at each deadline. If it was delayed, by a process that stood still or
 // by a wait for the state's lock, it postpones the deadlines of heartbeats and leases.
-func (m *Manager) monitor() {
+func (l *leader) monitor() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
 		asked := time.Now() // before waiting for the state's lock, as calls do
-		wait := m.untilNextCheck()
+		wait := l.untilNextCheck()
 		timer.Reset(wait)
 		due := false
 		select {
 		case <-timer.C:
 			due = true
-		case <-m.wake:
-		case <-m.ctx.Done():
+		case <-l.wake:
+		case <-l.ctx.Done():
 			return
 		}
-		if late := time.Since(asked) - wait; late > m.opts.Heartbeat {
-			m.opts.Logger.Warn("manager was delayed: heartbeats and leases get more time", "for", late)
-			m.state.postpone(late)
+		if late := time.Since(asked) - wait; late > l.opts.Heartbeat {
+			l.opts.Logger.Warn("manager was delayed: heartbeats and leases get more time", "for", late)
+			l.state.postpone(late)
 		}
 		if due {
-			now := m.opts.now()
-			m.work.Go(func() { m.expire(now) }) // it may wait for a server
+			now := l.opts.now()
+			l.work.Go(func() { l.expire(now) }) // it may wait for a server
 		}
 	}
 }
 
 // untilNextCheck returns the time until the next deadline that monitor has to check.
-func (m *Manager) untilNextCheck() time.Duration {
-	wait := m.opts.Heartbeat
-	if m.opts.Lease > 0 {
-		wait = min(wait, m.opts.Lease)
+func (l *leader) untilNextCheck() time.Duration {
+	wait := l.opts.Heartbeat
+	if l.opts.Lease > 0 {
+		wait = min(wait, l.opts.Lease)
 	}
-	if next, ok := m.state.nextLeave(); ok {
-		wait = min(wait, next.Sub(m.opts.now()))
+	if next, ok := l.state.nextLeave(); ok {
+		wait = min(wait, next.Sub(l.opts.now()))
 	}
 	return max(wait, minCheck)
 }
@@ -257,35 +247,18 @@ func (m *Manager) untilNextCheck() time.Duration {
 // minCheck is the minimum of monitor's interval, while a VM takes time to fail.
 const minCheck = time.Millisecond
 
-// terminateTimeout bounds the release of one VM's memory. A server that does not answer in
-// this time fails, unless it sends heartbeats: see silence.go.
+// terminateTimeout bounds the termination of one VM.
 const terminateTimeout = 5 * time.Second
 
 // fail marks a VM as lost, or only one incarnation of it: its caches are told, and if the
 // allocator launched it, it is terminated.
-func (m *Manager) fail(id string, only *vm, reason string) {
-	v, _ := m.state.fail(id, only, reason) // the manager ends if the store does
+func (l *leader) fail(id string, only *vm, reason string) {
+	v, _ := l.state.fail(id, only, reason) // the leader ends if the catalog does
 	if v == nil {
 		return // it was lost before
 	}
-	m.counts.note(func(n *Metrics) { n.Failed++ })
-	m.opts.Logger.Warn("VM failed", "vm", v.id, "reason", reason)
-	if v.launched {
-		ctx, cancel := context.WithTimeout(context.Background(), terminateTimeout)
-		defer cancel()
-		m.terminate(ctx, v.id)
-	}
-}
-
-// terminate terminates a VM that was launched. There is no allocator if the catalog is
-// that of a manager that had one.
-func (m *Manager) terminate(ctx context.Context, id string) {
-	if m.opts.Allocator == nil {
-		return
-	}
-	if err := m.opts.Allocator.Terminate(ctx, id); err != nil {
-		m.opts.Logger.Error("VM not terminated", "vm", id, "err", err)
-	}
+	l.counts.note(func(n *Metrics) { n.Failed++ })
+	l.opts.Logger.Warn("VM failed", "vm", v.id, "reason", reason)
 }
 
 // maxReasonLen bounds the reason of a reclaim, in bytes.
@@ -294,14 +267,14 @@ const maxReasonLen = 1 << 10
 // reclaim announces that a VM is taken back at a deadline: its caches are told, no more of
 // its memory is granted, and at the deadline it fails. It returns the earliest deadline
 // that was announced, which holds.
-func (m *Manager) reclaim(id string, deadline time.Time, reason string) (time.Time, error) {
-	deadline, err := m.state.reclaim(id, deadline, reason)
+func (l *leader) reclaim(id string, deadline time.Time, reason string) (time.Time, error) {
+	deadline, err := l.state.reclaim(id, deadline, reason)
 	if err != nil {
 		return deadline, err
 	}
-	m.counts.note(func(n *Metrics) { n.Reclaimed++ })
-	m.opts.Logger.Warn("VM is reclaimed", "vm", id, "deadline", deadline, "reason", reason)
-	wake(m.wake)
+	l.counts.note(func(n *Metrics) { n.Reclaimed++ })
+	l.opts.Logger.Warn("VM is reclaimed", "vm", id, "deadline", deadline, "reason", reason)
+	wake(l.wake)
 	return deadline, nil
 }
 

@@ -72,7 +72,7 @@ func TestAllocateForNobody(t *testing.T) {
 	if connect.CodeOf(err) != connect.CodeCanceled {
 		t.Errorf("error %v", err)
 	}
-	if d := m.state.describe(); len(d.GetCaches())+len(d.GetVms()) != 0 || a.used() != 0 {
+	if d := m.led().state.describe(); len(d.GetCaches())+len(d.GetVms()) != 0 || a.used() != 0 {
 		t.Errorf("left over: %v, %d bytes", d, a.used())
 	}
 }
@@ -145,7 +145,7 @@ func TestNewFails(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := m.state.register(testVM("a", 1<<20, 1, "http://127.0.0.1:1"), "", m.nextBeat()); err != nil {
+	if err := m.led().state.register(testVM("a", 1<<20, 1, "http://127.0.0.1:1"), "", m.led().nextBeat()); err != nil {
 		t.Fatal(err)
 	}
 	if err := m.Close(testContext(t)); err != nil {
@@ -162,7 +162,7 @@ func TestNewFails(t *testing.T) {
 	if m, err = New(Options{Transport: "tcp", State: state, Logger: quiet()}); err != nil {
 		t.Fatal(err)
 	}
-	if m.state.up("a") == nil {
+	if m.led().state.up("a") == nil {
 		t.Error("the VM is gone")
 	}
 	if err := m.Close(testContext(t)); err != nil {

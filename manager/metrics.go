@@ -25,6 +25,7 @@ type Metrics struct {
 	Suspected   uint64 // VMs that fell silent and had grants
 	Blinded     uint64 // times that at least half of the servers fell silent together, and none was suspected
 
+	Leads bool // the manager leads, and does not stand by
 	Blind bool // the manager is blind now
 
 	// NoticeLeft is the notice that was left when a cache had left a reclaimed VM.
@@ -86,7 +87,10 @@ func (m *Manager) Metrics() Metrics {
 	all.NoticeLeft.Counts = append([]uint64(nil), all.NoticeLeft.Counts...)
 	m.counts.mu.Unlock()
 	all.MigrationRate = m.rate.get()
-	m.state.count(&all)
+	if l, err := m.leading(); err == nil {
+		all.Leads = true
+		l.state.count(&all)
+	}
 	return all
 }
 

@@ -83,7 +83,7 @@ func TestAnnounce(t *testing.T) {
 		t.Errorf("%d bytes free while 2 MiB of 8 are lent", free)
 	}
 
-	m.fail("node", nil, "unplugged")
+	m.led().fail("node", nil, "unplugged")
 	await(t, registered, "second registration")
 	// Memory that the lost cache still holds is not granted to others.
 	if _, err := allocateBytes(t, client, 7<<20); connect.CodeOf(err) != connect.CodeResourceExhausted {
@@ -170,21 +170,21 @@ func TestRegisterTwice(t *testing.T) {
 		t.Fatal(err)
 	}
 	register()
-	known, ok := m.state.watched(ca.GetCacheId())
+	known, ok := m.led().state.watched(ca.GetCacheId())
 	if !ok {
 		t.Fatal("the cache is gone")
 	}
-	if events, _ := m.state.eventsAfter(known, 0, time.Now()); len(events) != 0 {
+	if events, _ := m.led().state.eventsAfter(known, 0, time.Now()); len(events) != 0 {
 		t.Errorf("events %v", events)
 	}
 
 	// A server at the same addresses that has lent nothing is a new incarnation.
 	restarted := n.VM()
 	restarted.Free = restarted.Memory
-	if err := m.state.register(restarted, "", time.Time{}); err != nil {
+	if err := m.led().state.register(restarted, "", time.Time{}); err != nil {
 		t.Fatal(err)
 	}
-	if events, _ := m.state.eventsAfter(known, 0, time.Now()); len(events) != 1 {
+	if events, _ := m.led().state.eventsAfter(known, 0, time.Now()); len(events) != 1 {
 		t.Errorf("events %v after a restart", events)
 	}
 }

@@ -58,7 +58,7 @@ func TestNothingIsPromisedTwice(t *testing.T) {
 	const servers, each = 4, 8
 	m, client := serve(t, Options{Transport: "tcp"})
 	for _, id := range []string{"a", "b", "c", "d"}[:servers] {
-		if err := m.state.register(testVM(id, each<<20, 4, "http://127.0.0.1:1"), "", time.Time{}); err != nil {
+		if err := m.led().state.register(testVM(id, each<<20, 4, "http://127.0.0.1:1"), "", time.Time{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -78,7 +78,7 @@ func TestNothingIsPromisedTwice(t *testing.T) {
 		})
 	}
 	all.Wait()
-	m.state.check(t)
+	m.led().state.check(t)
 	if got != servers*each {
 		t.Errorf("%d caches, want %d", got, servers*each)
 	}

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/redykv/redykv/manager/access"
@@ -28,9 +29,13 @@ type Options struct {
 	// URL is the URL of the control API for servers and clients. Default: the address of
 	// Serve's listener.
 	URL string
-	// State is the directory of the catalog, from which a restarted manager restores its
-	// state. It is created if it does not exist. Default: none; the catalog is in memory.
+	// State is the directory of a catalog, from which a restarted manager restores its
+	// state. It is created if it does not exist. Default: Catalog.
 	State string
+	// Catalog is the URL of the catalog, as [catalog.Open] takes it, with the environment's
+	// [catalog.Options]: several managers may share one in etcd. Default: memory, which a
+	// restart forgets.
+	Catalog string
 	// Moved permits a State of a manager at another URL. Servers and clients that still
 	// call that URL are lost. Default: Serve returns [ErrStateAddress].
 	Moved bool
@@ -87,8 +92,26 @@ type Options struct {
 	Logger *slog.Logger
 
 	now   func() time.Time // for tests
-	store catalog.OldStore // for tests, instead of State
+	store catalog.Store    // for tests, instead of State
 }
+
+// openCatalog opens the catalog.
+func (o *Options) openCatalog() (catalog.Store, error) {
+	if o.State != "" {
+		return catalog.OpenPebble(o.State, o.Logger)
+	}
+	from := catalog.FromEnv()
+	from.Logger = o.Logger
+	return catalog.Open(cmp.Or(o.Catalog, memoryCatalog), from)
+}
+
+// durable reports whether the catalog outlives the manager.
+func (o *Options) durable() bool {
+	return o.State != "" || o.store != nil || o.Catalog != "" && !strings.HasPrefix(o.Catalog, memoryCatalog)
+}
+
+// memoryCatalog is the URL of a catalog in memory.
+const memoryCatalog = "memory:"
 
 func (o *Options) ensureDefaults() error {
 	if o.Transport == "" {

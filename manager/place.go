@@ -43,8 +43,7 @@ type supply struct {
 
 // part is one VM's part of a placement.
 type part struct {
-	vm      *vm  // nil: to be launched
-	warm    bool // vm is from a warm pool
+	vm      *vm // nil: to be launched
 	offer   plan.Offer
 	regions uint32
 	cores   uint32 // server threads on this VM

@@ -12,16 +12,16 @@ import (
 
 // observe tells the predictor that a spot VM's life has ended: it was reclaimed, or given
 // back. v may be nil.
-func (m *Manager) observe(v *vm, reclaimed bool) {
+func (l *leader) observe(v *vm, reclaimed bool) {
 	if v == nil || !v.launched {
 		return
 	}
-	m.state.mu.Lock()
-	kind, started, over := v.kind(), v.Started, !v.leaves.IsZero()
-	m.state.mu.Unlock()
+	l.state.mu.Lock()
+	kind, started, over := v.kind(), v.Started, !v.leaves.IsZero() || v.failed != ""
+	l.state.mu.Unlock()
 	if kind.Spot && !started.IsZero() && !over { // a reclaimed one was observed before
-		m.opts.Predictor.Observe(kind, m.opts.now().Sub(started), reclaimed)
-		m.state.remember()
+		l.opts.Predictor.Observe(kind, l.opts.now().Sub(started), reclaimed)
+		l.remember()
 	}
 }
 
@@ -37,6 +37,9 @@ func (c *state) alive(now time.Time) map[menu.Kind]time.Duration {
 	}
 	return all
 }
+
+// remember stores the measurements. If that fails, the leader ends.
+func (l *leader) remember() { _ = l.state.put(&l.state.learnt) }
 
 // learnt returns the measurements to store.
 func (m *Manager) learnt() *catalogv1.Learnt {

@@ -19,17 +19,17 @@ import (
 
 // Measured rates and lifetimes survive a restart.
 func TestLearntIsKept(t *testing.T) {
-	s := &crashStore{entries: make(map[string][]byte)}
+	s := newCrashStore()
 	p := allocator.NewPredictor()
 	m, client := serve(t, Options{Transport: "tcp", store: s, Predictor: p})
-	if err := m.state.register(testVM("a", 1<<30, 0, "http://127.0.0.1:1"), "", time.Time{}); err != nil {
+	if err := m.led().state.register(testVM("a", 1<<30, 0, "http://127.0.0.1:1"), "", time.Time{}); err != nil {
 		t.Fatal(err)
 	}
 	ca, err := allocateBytes(t, client, 1<<20)
 	if err != nil {
 		t.Fatal(err)
 	}
-	settle := &managerv1.SettleRequest{CacheId: ca.GetCacheId(), Capacity: 1 << 20, MovedBytes: 64 << 20, MovedMs: 500}
+	settle := &managerv1.SettleRequest{Change: nextChange(), CacheId: ca.GetCacheId(), Capacity: 1 << 20, MovedBytes: 64 << 20, MovedMs: 500}
 	for _, grant := range ca.GetGrants() {
 		settle.Grants = append(settle.Grants, &managerv1.SettledGrant{Id: grant.GetId(), Regions: grant.GetRegions()})
 	}
@@ -40,7 +40,7 @@ func TestLearntIsKept(t *testing.T) {
 	for range 3 {
 		p.Observe(kind, time.Hour, true)
 	}
-	m.state.remember()
+	m.led().remember()
 	again, err := reload(t, s)
 	if err != nil {
 		t.Fatal(err)
@@ -65,7 +65,7 @@ func TestLifeIsKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := &handClock{now: time.Unix(1_000_000, 0)}
-	s := &crashStore{entries: make(map[string][]byte)}
+	s := newCrashStore()
 	mgr, client := serve(t, Options{Allocator: a, Economy: Economy{Every: -1}, store: s, now: c.read})
 	// The menu has spot VMs, so the manager has measured the migration rate.
 	if rate := mgr.rate.get(); rate < 1<<20 {
@@ -98,7 +98,7 @@ func TestRateIsNotGuessed(t *testing.T) {
 
 // A manager logs a warning if its setting differs from the earlier manager's.
 func TestSettingIsCompared(t *testing.T) {
-	s := &crashStore{entries: make(map[string][]byte)}
+	s := newCrashStore()
 	begin := func(transport string) string {
 		t.Helper()
 		var log bytes.Buffer
@@ -106,7 +106,7 @@ func TestSettingIsCompared(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := m.keepSetting(); err != nil {
+		if err := m.led().keepSetting(); err != nil {
 			t.Fatal(err)
 		}
 		if err := m.Close(testContext(t)); err != nil {
@@ -130,14 +130,14 @@ func TestSettingIsCompared(t *testing.T) {
 // A manager that is started at another address than the earlier one refuses and changes
 // nothing, since servers and clients would lose it, unless Options.Moved is set.
 func TestAddressIsKept(t *testing.T) {
-	s := &crashStore{entries: make(map[string][]byte)}
+	s := newCrashStore()
 	begin := func(url string, moved bool, do func(m *Manager)) error {
 		t.Helper()
 		m, err := New(Options{Transport: "tcp", URL: url, Moved: moved, Lease: -1, Heartbeat: time.Hour, Logger: quiet(), store: s})
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = m.keepSetting()
+		err = m.led().keepSetting()
 		if do != nil {
 			do(m)
 		}
@@ -153,7 +153,7 @@ func TestAddressIsKept(t *testing.T) {
 		}
 	}
 	joins := func(m *Manager) {
-		if err := m.state.register(testVM("a", 1<<30, 0, "http://127.0.0.1:1"), "", time.Time{}); err != nil {
+		if err := m.led().state.register(testVM("a", 1<<30, 0, "http://127.0.0.1:1"), "", time.Time{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -201,15 +201,15 @@ func TestDurationIsEnforced(t *testing.T) {
 		if describeOne(t, client, endless.GetCacheId()).GetDurationEnforced() {
 			t.Error("the end of a cache without one is enforced")
 		}
-		m.expire(c.advance(time.Minute))
-		if _, ok := m.state.watched(r.Msg.GetCacheId()); !ok {
+		m.led().expire(c.advance(time.Minute))
+		if _, ok := m.led().state.watched(r.Msg.GetCacheId()); !ok {
 			t.Error("it is gone before its time")
 		}
-		m.expire(c.advance(time.Second))
-		if _, ok := m.state.watched(r.Msg.GetCacheId()); ok == enforced {
+		m.led().expire(c.advance(time.Second))
+		if _, ok := m.led().state.watched(r.Msg.GetCacheId()); ok == enforced {
 			t.Errorf("enforced %v: it is there: %v", enforced, ok)
 		}
-		if _, ok := m.state.watched(endless.GetCacheId()); !ok {
+		if _, ok := m.led().state.watched(endless.GetCacheId()); !ok {
 			t.Error("the cache without an end has come to one")
 		}
 	}

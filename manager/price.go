@@ -18,7 +18,7 @@ func costs(grants []*grant) []plan.Price {
 		switch {
 		case s.vm.failed != "":
 		case !s.vm.launched:
-			all[i] = plan.Server{Memory: s.vm.Memory, Price: s.vm.Price}.Share(int(s.regions), s.bytes/uint64(s.regions))
+			all[i] = plan.Server{Memory: s.vm.Memory, Price: s.vm.Price}.Share(int(s.regions), s.regionSize)
 		case !paid[s.vm]:
 			all[i], paid[s.vm] = s.vm.Price, true
 		}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -16,67 +17,156 @@ import (
 )
 
 // reallocate serves Reallocate.
-func (m *Manager) reallocate(ctx context.Context, req *managerv1.ReallocateRequest) (*managerv1.ReallocateResponse, error) {
-	return untilSold(ctx, req, m.tryReallocate)
+func (l *leader) reallocate(ctx context.Context, req *managerv1.ReallocateRequest) (*managerv1.ReallocateResponse, error) {
+	return untilSold(ctx, func() (*managerv1.ReallocateResponse, error) { return l.tryReallocate(ctx, req) })
 }
 
 // tryReallocate is one try of reallocate, as tryAllocate is of allocate. The new grants are
-// this call's alone until they are adopted: a concurrent Settle or Deallocate does not
-// release them.
-func (m *Manager) tryReallocate(ctx context.Context, req *managerv1.ReallocateRequest) (*managerv1.ReallocateResponse, error) {
-	now, err := m.state.demand(req.GetCacheId())
-	if err != nil {
-		return nil, refuse(err, connect.CodeNotFound)
+// this request's alone until they are granted: a concurrent Settle does not release them.
+func (l *leader) tryReallocate(ctx context.Context, req *managerv1.ReallocateRequest) (*managerv1.ReallocateResponse, error) {
+	if req.GetChange() == 0 {
+		return nil, api.Refuse(connect.CodeInvalidArgument, errNoChange)
 	}
-	s, err := m.supply(ctx, now.cloudRegion)
-	if err != nil {
-		return nil, err
+	if ms := req.GetWaitMs(); ms < 0 || ms > maxWait.Milliseconds() {
+		return nil, api.Refuse(connect.CodeInvalidArgument, fmt.Errorf("wait_ms %d: want 0 to %d", ms, maxWait.Milliseconds()))
 	}
-	var configs map[int]*managerv1.Configuration
-	if req.GetConfiguration() == nil {
-		if configs, err = m.search.search(req.GetSlo(), now.transport, req.GetClient()); err != nil {
-			return nil, err
-		}
+	ca, r, err := l.state.attachChange(req.GetCacheId(), req.GetChange())
+	if err == nil && r == nil {
+		ca, r, err = l.reserveFor(ctx, req)
 	}
-	// The offers and the search may have taken long.
-	if now, err = m.state.demand(req.GetCacheId()); err != nil {
-		return nil, refuse(err, connect.CodeNotFound)
-	}
-	ca, d, more, err := m.state.reserveMore(req, configs, m.reach(req, now, configs), s, newVMID)
 	if err != nil {
 		return nil, refuse(err, connect.CodeInvalidArgument)
 	}
-	grants := more.grants
-	var answer *managerv1.ReallocateResponse
-	if err = m.bringUp(ctx, grants, d.transport); err == nil {
-		answer, err = m.state.adopt(ca, more, req.GetChange())
-	}
+	pending, err := l.await(ctx, ca, r, time.Duration(req.GetWaitMs())*time.Millisecond, true)
 	if err != nil {
-		m.release(ca.id, m.state.coolDown(grants), false)
-		m.opts.Logger.Warn("cache not reallocated", "cache", ca.id, "regions", d.regions, "err", err)
+		l.opts.Logger.Warn("cache not reallocated", "cache", ca.id, "regions", req.GetRegions(), "err", err)
 		return nil, refuse(err, connect.CodeUnavailable)
 	}
-	wake(m.taken)
-	m.counts.note(func(n *Metrics) { n.Reallocated++ })
-	answer.Configuration, answer.Whole = d.config, more.whole
-	m.opts.Logger.Info("cache reallocated", "cache", ca.id, "regions", d.regions, "grants", len(grants))
+	if len(pending) > 0 {
+		return &managerv1.ReallocateResponse{Pending: pending}, nil
+	}
+	answer, err := l.reallocated(ca, req.GetChange())
+	if err != nil {
+		return nil, refuse(err, connect.CodeUnavailable)
+	}
+	wake(l.taken)
+	l.counts.note(func(n *Metrics) { n.Reallocated++ })
+	l.opts.Logger.Info("cache reallocated", "cache", ca.id, "regions", req.GetRegions(), "grants", len(answer.GetGrants()))
 	return answer, nil
+}
+
+// errNoChange is the error of a Reallocate or a Settle without a number.
+var errNoChange = errors.New("change 0: want the number of the client's change of this cache, from 1 on")
+
+// attachChange returns the request of an earlier Reallocate of the same number; nil: there is
+// none. The error is errUnknownCache, or errStale for an outdated number.
+func (c *state) attachChange(id string, number uint64) (*cache, *request, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	ca, err := c.known(id)
+	if err != nil {
+		return nil, nil, err
+	}
+	var r *request
+	switch {
+	case ca.request != nil && ca.request.change == number:
+		r = ca.request
+	case number > ca.change && ca.last.GetNumber() == number:
+		r = answered()
+	default:
+		return ca, nil, ca.checkCurrent(number)
+	}
+	r.waiting++
+	return ca, r, nil
+}
+
+// checkCurrent reports a Reallocate that its client has given up. Called under mu.
+func (ca *cache) checkCurrent(change uint64) error {
+	if last := max(ca.change, ca.last.GetNumber()); change <= last {
+		return fmt.Errorf("cache %s: change %d %w: the last one is %d", ca.id, change, errStale, last)
+	}
+	return nil
+}
+
+// reserveFor chooses and reserves the memory of a Reallocate.
+func (l *leader) reserveFor(ctx context.Context, req *managerv1.ReallocateRequest) (*cache, *request, error) {
+	now, err := l.state.demand(req.GetCacheId())
+	if err != nil {
+		return nil, nil, err
+	}
+	s, err := l.supply(ctx, now.cloudRegion)
+	if err != nil {
+		return nil, nil, err
+	}
+	var configs map[int]*managerv1.Configuration
+	if req.GetConfiguration() == nil {
+		if configs, err = l.search.search(req.GetSlo(), now.transport, req.GetClient()); err != nil {
+			return nil, nil, err
+		}
+	}
+	// The offers and the search may have taken long.
+	if now, err = l.state.demand(req.GetCacheId()); err != nil {
+		return nil, nil, err
+	}
+	within := l.reach(req, now, configs)
+	for ctx.Err() == nil {
+		w, err := l.state.want(req, configs, s)
+		if err != nil {
+			return nil, nil, err
+		}
+		p, err := w.place(req, configs, within)
+		whole := false
+		if instead, better := w.placeWhole(req, p, err, within); better {
+			p, whole, w.d.regions, err = instead, true, req.GetWhole(), nil
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		if r, err := l.state.reserveMore(req, w, p, whole, l.term()); r != nil || err != nil {
+			return w.ca, r, err
+		}
+	}
+	return nil, nil, context.Cause(ctx)
+}
+
+// reallocated returns the answer of a Reallocate that was granted, when all of it is written.
+func (l *leader) reallocated(ca *cache, number uint64) (*managerv1.ReallocateResponse, error) {
+	if err := l.state.written(); err != nil {
+		return nil, err
+	}
+	l.state.mu.Lock()
+	defer l.state.mu.Unlock()
+	if ca.ended {
+		return nil, noCache(ca.id)
+	}
+	var grants []*grant
+	for _, g := range ca.pending {
+		if g.change == number {
+			grants = append(grants, g)
+		}
+	}
+	if len(grants) == 0 || ca.last.GetNumber() != number {
+		return nil, ca.checkCurrent(number)
+	}
+	return &managerv1.ReallocateResponse{
+		Grants: l.withTokens(ca, protos(grants, true), grants), Configuration: ca.last.GetConfiguration(), Whole: ca.last.GetWhole(),
+	}, nil
 }
 
 // reach returns the distances at which the configuration of a demand meets its SLO, for a
 // request that changes neither.
-func (m *Manager) reach(req *managerv1.ReallocateRequest, d demand, configs map[int]*managerv1.Configuration) reach {
+func (l *leader) reach(req *managerv1.ReallocateRequest, d demand, configs map[int]*managerv1.Configuration) reach {
 	if configs != nil || req.GetConfiguration() != nil {
 		return nil
 	}
 	d.slo, d.client = cmp.Or(req.GetSlo(), d.slo), cmp.Or(req.GetClient(), d.client)
-	return m.reachFor(d)
+	return l.reachFor(d)
 }
 
 // reachFor returns the distances at which a demand's configuration meets its SLO; nil if the
 // present models do not contain that configuration.
-func (m *Manager) reachFor(d demand) reach {
-	found, err := m.search.search(d.slo, d.transport, d.client)
+func (l *leader) reachFor(d demand) reach {
+	found, err := l.search.search(d.slo, d.transport, d.client)
 	if err != nil {
 		return nil
 	}
@@ -92,39 +182,6 @@ func (c *state) demand(id string) (demand, error) {
 		return demand{}, err
 	}
 	return ca.demand, nil
-}
-
-// addition are the grants that a Reallocate gives a cache.
-type addition struct {
-	grants   []*grant
-	decision *managerv1.Decision // nil: nothing had to be chosen
-	client   *managerv1.Client   // of the request; nil: not known
-	whole    bool                // they replace all the cache's grants
-}
-
-// reserveMore chooses and reserves the memory of a request, as reserve does. The grants are
-// the caller's until adopt; byVM and free undo reserveMore.
-func (c *state) reserveMore(req *managerv1.ReallocateRequest, configs map[int]*managerv1.Configuration, within reach, s supply, newID func() string) (*cache, demand, addition, error) {
-	for range replanTries {
-		w, err := c.want(req, configs, s)
-		if err != nil {
-			return nil, w.d, addition{}, err
-		}
-		p, err := w.place(req, configs, within)
-		whole := false
-		if instead, better := w.placeWhole(req, p, err, within); better {
-			p, whole, w.d.regions, err = instead, true, req.GetWhole(), nil
-		}
-		if err != nil {
-			return nil, w.d, addition{}, err
-		}
-		more, err := c.reserveWanted(req, w, p, newID)
-		if err != nil || more.grants != nil {
-			w.d.config, more.whole = p.config, whole
-			return w.ca, w.d, more, err
-		}
-	}
-	return nil, demand{}, addition{}, errTaken
 }
 
 // want is a request for memory, with the VMs and offers from which it can choose.
@@ -243,32 +300,47 @@ func (w want) place(req *managerv1.ReallocateRequest, configs map[int]*managerv1
 	return p, err
 }
 
-// reserveWanted reserves the chosen memory. It returns no grants if the cache has changed, or
-// the memory is no longer free.
-func (c *state) reserveWanted(req *managerv1.ReallocateRequest, w want, p placement, newID func() string) (_ addition, err error) {
+// reserveMore reserves the chosen memory. It returns nil if the cache has changed, or the
+// memory is no longer free. A request of the cache that still waits is given up: its client
+// has gone on.
+func (c *state) reserveMore(req *managerv1.ReallocateRequest, w want, p placement, whole bool, t term) (r *request, err error) {
 	c.mu.Lock()
 	defer c.end(&err)
 	ca := w.ca
 	switch {
-	case c.caches[ca.id] != ca:
-		return addition{}, noCache(ca.id)
+	case ca.ended:
+		return nil, noCache(ca.id)
 	case ca.changes != w.changes || !c.stillFree(p, w.d):
-		return addition{}, nil
+		return nil, nil
+	}
+	if err := ca.checkCurrent(req.GetChange()); err != nil {
+		return nil, err
 	}
 	if req.GetVoluntary() {
 		if err := ca.checkWorth(req.GetAvoidVms(), p, w.s.economy); err != nil {
-			return addition{}, err
+			return nil, err
 		}
 	}
 	if has := len(ca.all()); has+len(p.parts) > maxGrantsPerCache {
-		return addition{}, &api.CapacityError{
+		return nil, &api.CapacityError{
 			What: "cache " + ca.id + ": number of VMs while it moves", Asked: uint64(has + len(p.parts)), Available: maxGrantsPerCache,
 		}
+	}
+	if old := ca.request; old != nil {
+		if old.change >= req.GetChange() {
+			return nil, fmt.Errorf("cache %s: change %d %w: the last one is %d", ca.id, req.GetChange(), errStale, old.change)
+		}
+		c.giveUp(ca, fmt.Errorf("cache %s: change %d %w: change %d has come", ca.id, old.change, errStale, req.GetChange()))
 	}
 	c.warmUp(p.parts, w.s.region, w.d.transport)
 	d := w.d
 	d.config = p.config
-	return addition{grants: c.lend(ca, d, p.parts, newID), decision: p.decision, client: req.GetClient()}, nil
+	more := addition{
+		grants: c.reserve(ca, d, p.parts), config: p.config, decision: p.decision, client: req.GetClient(), whole: whole,
+	}
+	r = c.begin(ca, more, req.GetChange(), t)
+	r.waiting++
+	return r, nil
 }
 
 // present lists a cache's VMs, the last one first, as a cache grows at its end (R72). Called
@@ -283,41 +355,4 @@ func (ca *cache) present(avoid map[string]bool) []candidate {
 		}
 	}
 	return present
-}
-
-// checkCurrent reports a Reallocate that its client has given up, or that was answered before.
-// Called under mu.
-func (ca *cache) checkCurrent(change uint64) error {
-	if change == 0 {
-		return nil
-	}
-	last := ca.change
-	for _, s := range ca.pending {
-		last = max(last, s.change)
-	}
-	if change <= last {
-		return fmt.Errorf("cache %s: change %d %w: the last one is %d", ca.id, change, errStale, last)
-	}
-	return nil
-}
-
-// adopt makes grants pending ones of a cache, unless the cache was deallocated, its client has
-// settled meanwhile, or one of their VMs has become unusable.
-func (c *state) adopt(ca *cache, more addition, change uint64) (_ *managerv1.ReallocateResponse, err error) {
-	c.mu.Lock()
-	defer c.end(&err)
-	if c.caches[ca.id] != ca {
-		return nil, noCache(ca.id)
-	}
-	if err := errors.Join(ca.checkCurrent(change), usable(more.grants)); err != nil {
-		return nil, err
-	}
-	for _, s := range more.grants {
-		s.change = change
-	}
-	ca.pending = append(ca.pending, more.grants...)
-	ca.decide("reallocate", more.decision)
-	ca.demand.client = cmp.Or(more.client, ca.demand.client)
-	c.touchCache(ca)
-	return &managerv1.ReallocateResponse{Grants: c.withTokens(ca, protos(more.grants, true), more.grants)}, nil
 }

@@ -35,16 +35,17 @@ func newSeller(t *testing.T) allocator.Allocator {
 // or not its client named the cloud region.
 func TestFailedReallocateLeavesPools(t *testing.T) {
 	pool := WarmPool{Type: "v", Count: 1}
-	s := &crashStore{entries: make(map[string][]byte)}
+	s := newCrashStore()
 	m, client := serve(t, Options{Allocator: newSeller(t), Warm: []WarmPool{pool}, Economy: Economy{Every: -1}, store: s})
 	ctx := testContext(t)
-	if err := m.fillPool(ctx, pool); err != nil {
+	if err := m.led().fillPool(ctx, m.opts.Warm[0]); err != nil {
 		t.Fatal(err)
 	}
+	m.led().rest(t)
 	idle := func() (all []*vm) {
-		m.state.mu.Lock()
-		defer m.state.mu.Unlock()
-		for _, v := range m.state.vms {
+		m.led().state.mu.Lock()
+		defer m.led().state.mu.Unlock()
+		for _, v := range m.led().state.vms {
 			if v.warm {
 				all = append(all, v)
 			}
@@ -59,16 +60,16 @@ func TestFailedReallocateLeavesPools(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	more := &managerv1.ReallocateRequest{CacheId: r.Msg.GetCacheId(), Regions: 4}
+	more := &managerv1.ReallocateRequest{Change: nextChange(), CacheId: r.Msg.GetCacheId(), Regions: 4}
 	left, leave := context.WithCancel(ctx)
 	leave()
-	if _, err := m.reallocate(left, more); connect.CodeOf(err) != connect.CodeCanceled {
+	if _, err := m.led().reallocate(left, more); connect.CodeOf(err) != connect.CodeCanceled {
 		t.Fatalf("nobody is there to be answered: %v", err)
 	}
 	if after := idle(); len(after) != 1 || after[0] != before[0] {
 		t.Errorf("%d VMs are warm, want the one that was", len(after))
 	}
-	m.state.check(t)
+	m.led().state.check(t)
 	answer, err := client.Reallocate(ctx, connect.NewRequest(more))
 	if err != nil {
 		t.Fatal(err)
@@ -76,12 +77,12 @@ func TestFailedReallocateLeavesPools(t *testing.T) {
 	if id := answer.Msg.GetGrants()[0].GetVm().GetId(); id != before[0].id {
 		t.Errorf("VM %s, want the warm one", id)
 	}
-	m.state.check(t)
+	m.led().state.check(t)
 }
 
 // After a restart, a cache whose client named no cloud region is in the allocator's region.
 func TestRegionIsNamedOnRestart(t *testing.T) {
-	s := &crashStore{entries: make(map[string][]byte)}
+	s := newCrashStore()
 	opts := Options{Allocator: newSeller(t), Heartbeat: time.Hour, Lease: -1, Logger: quiet(), store: s}
 	m, err := New(opts)
 	if err != nil {
@@ -94,7 +95,7 @@ func TestRegionIsNamedOnRestart(t *testing.T) {
 	id := r.Msg.GetCacheId()
 	where := func() {
 		t.Helper()
-		if d, err := m.state.demand(id); err != nil || d.cloudRegion != "here" {
+		if d, err := m.led().state.demand(id); err != nil || d.cloudRegion != "here" {
 			t.Errorf("cloud region %q, %v", d.cloudRegion, err)
 		}
 		if err := m.Close(testContext(t)); err != nil {
@@ -103,13 +104,15 @@ func TestRegionIsNamedOnRestart(t *testing.T) {
 	}
 	where()
 	stored := new(catalogv1.Cache)
-	if err := proto.Unmarshal(s.entries["cache/"+id], stored); err != nil {
+	if err := proto.Unmarshal(s.entries["cache/"+id].Value, stored); err != nil {
 		t.Fatal(err)
 	}
 	stored.Demand.CloudRegion = ""
-	if s.entries["cache/"+id], err = proto.Marshal(stored); err != nil {
+	value, err := proto.Marshal(stored)
+	if err != nil {
 		t.Fatal(err)
 	}
+	s.put("cache/"+id, value)
 	opts.Allocator = newSeller(t)
 	if m, err = New(opts); err != nil {
 		t.Fatal(err)
@@ -121,22 +124,24 @@ func TestRegionIsNamedOnRestart(t *testing.T) {
 func TestPendingSharesAreBounded(t *testing.T) {
 	m, client := serve(t, Options{})
 	ctx := testContext(t)
-	if err := m.state.register(testVM("a", 1<<30, 0, "http://127.0.0.1:1"), "", time.Time{}); err != nil {
+	if err := m.led().state.register(testVM("a", 1<<30, 0, "http://127.0.0.1:1"), "", time.Time{}); err != nil {
 		t.Fatal(err)
 	}
 	ca, err := allocateBytes(t, client, 1<<20)
 	if err != nil {
 		t.Fatal(err)
 	}
-	more := &managerv1.ReallocateRequest{CacheId: ca.GetCacheId(), Regions: 1}
+	more := &managerv1.ReallocateRequest{Change: nextChange(), CacheId: ca.GetCacheId(), Regions: 1}
 	for range maxGrantsPerCache - 1 {
-		if _, err := m.reallocate(ctx, more); err != nil {
+		more.Change = nextChange()
+		if _, err := m.led().reallocate(ctx, more); err != nil {
 			t.Fatal(err)
 		}
 	}
-	_, err = m.reallocate(ctx, more)
+	more.Change = nextChange()
+	_, err = m.led().reallocate(ctx, more)
 	if _, ok := errors.AsType[*api.CapacityError](err); !ok || connect.CodeOf(err) != connect.CodeResourceExhausted {
 		t.Errorf("one more: %v", err)
 	}
-	m.state.check(t)
+	m.led().state.check(t)
 }

@@ -16,7 +16,7 @@ import (
 // manager.
 func TestReclaimedStays(t *testing.T) {
 	clock := &handClock{now: time.Unix(1_000_000, 0)}
-	store := &crashStore{entries: make(map[string][]byte)}
+	store := newCrashStore()
 	opts := Options{Transport: "tcp", Heartbeat: time.Hour, Silence: 24 * time.Hour, Lease: -1, now: clock.read, store: store, Logger: quiet()}
 	m, err := New(opts)
 	if err != nil {
@@ -25,13 +25,13 @@ func TestReclaimedStays(t *testing.T) {
 	server := testVM("server", 1<<20, 0, "http://127.0.0.1:1")
 	register := func() {
 		t.Helper()
-		if err := m.state.register(server, "", clock.read().Add(24*time.Hour)); err != nil {
+		if err := m.led().state.register(server, "", clock.read().Add(24*time.Hour)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	lent := func() bool {
 		t.Helper()
-		r, err := m.allocate(testContext(t), &managerv1.AllocateRequest{Capacity: 1 << 20})
+		r, err := m.led().allocate(testContext(t), &managerv1.AllocateRequest{Capacity: 1 << 20})
 		if _, full := errors.AsType[*api.CapacityError](err); err != nil && !full {
 			t.Fatal(err)
 		}
@@ -42,7 +42,7 @@ func TestReclaimedStays(t *testing.T) {
 		return err == nil
 	}
 	register()
-	if _, err := m.reclaim("server", clock.read().Add(time.Hour), "maintenance"); err != nil {
+	if _, err := m.led().reclaim("server", clock.read().Add(time.Hour), "maintenance"); err != nil {
 		t.Fatal(err)
 	}
 	register()
@@ -64,7 +64,7 @@ func TestReclaimedStays(t *testing.T) {
 	if lent() {
 		t.Error("lent by the next manager")
 	}
-	m.expire(clock.advance(time.Hour))
+	m.led().expire(clock.advance(time.Hour))
 	if lent() {
 		t.Error("lent after its deadline, without a word of it")
 	}

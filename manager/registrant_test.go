@@ -99,7 +99,7 @@ func TestServersSpeakForThemselves(t *testing.T) {
 // A token's registrations survive a restart of the manager.
 func TestSpeakersAreKept(t *testing.T) {
 	tokens := []access.Token{{Name: "one", Roles: []access.Role{access.RoleServer}, Secret: "one-token-0123456789"}, {Name: "two", Roles: []access.Role{access.RoleServer}, Secret: "two-token-0123456789"}}
-	s := &crashStore{entries: make(map[string][]byte)}
+	s := newCrashStore()
 	m, _ := serve(t, Options{Transport: "tcp", store: s, Tokens: func() *access.TokenSet { return access.NewTokenSet(tokens...) }})
 	vm := testVM("a", 1<<20, 0, "http://127.0.0.1:1")
 	_, err := dialAs(t, m, tokens[0].Secret).Register(testContext(t), connect.NewRequest(&managerv1.RegisterRequest{Vm: vm.Proto(true)}))
@@ -110,7 +110,7 @@ func TestSpeakersAreKept(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if launched, owner := again.state.registrantOf("a"); launched || owner != "one" {
+	if launched, owner := again.led().state.registrantOf("a"); launched || owner != "one" {
 		t.Errorf("VM a was registered by %q, launched %v", owner, launched)
 	}
 }
@@ -130,7 +130,7 @@ func TestWatchEndsWithItsToken(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = stream.Close() }()
-	if _, err := m.reclaim(ca.GetGrants()[0].GetVm().GetId(), c.read().Add(2*time.Hour), "soon"); err != nil {
+	if _, err := m.led().reclaim(ca.GetGrants()[0].GetVm().GetId(), c.read().Add(2*time.Hour), "soon"); err != nil {
 		t.Fatal(err)
 	}
 	if !stream.Receive() {

@@ -57,9 +57,9 @@ func deepModel(t *testing.T) *model.Model {
 // The search finds only configurations within the bounds of table 2, whatever was measured,
 // so that the catalog can be read again. Values beyond them are refused.
 func TestFoundConfigurationsAreReadAgain(t *testing.T) {
-	s := &crashStore{entries: make(map[string][]byte)}
+	s := newCrashStore()
 	m, client := serve(t, Options{Transport: "tcp", store: s, Models: []*model.Model{deepModel(t)}, SLOMargin: -1})
-	if err := m.state.register(testVM("a", 1<<30, 4, "http://127.0.0.1:1"), "", time.Time{}); err != nil {
+	if err := m.led().state.register(testVM("a", 1<<30, 4, "http://127.0.0.1:1"), "", time.Time{}); err != nil {
 		t.Fatal(err)
 	}
 	allocated := 0
@@ -86,9 +86,9 @@ func TestFoundConfigurationsAreReadAgain(t *testing.T) {
 
 // A reloaded cache begins a new dwell. A stored grant without regions is an error.
 func TestReload(t *testing.T) {
-	s := &crashStore{entries: make(map[string][]byte)}
+	s := newCrashStore()
 	m, client := serve(t, Options{store: s})
-	if err := m.state.register(testVM("a", 2<<20, 0, "http://127.0.0.1:1"), "", time.Time{}); err != nil {
+	if err := m.led().state.register(testVM("a", 2<<20, 0, "http://127.0.0.1:1"), "", time.Time{}); err != nil {
 		t.Fatal(err)
 	}
 	ca, err := allocateBytes(t, client, 1<<20)
@@ -101,28 +101,30 @@ func TestReload(t *testing.T) {
 	}
 	before := time.Now()
 	// What is known of the cache's client is kept, too.
-	if d, err := m.state.demand(by.Msg.GetCacheId()); err != nil || d.client.GetCores() != 3 {
+	if d, err := m.led().state.demand(by.Msg.GetCacheId()); err != nil || d.client.GetCores() != 3 {
 		t.Errorf("client %v, %v", d.client, err)
 	}
 	again, err := reload(t, s)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d, err := again.state.demand(by.Msg.GetCacheId()); err != nil || d.client.GetCores() != 3 {
+	if d, err := again.led().state.demand(by.Msg.GetCacheId()); err != nil || d.client.GetCores() != 3 {
 		t.Errorf("client %v after a restart, %v", d.client, err)
 	}
-	if found, ok := again.state.watched(ca.GetCacheId()); !ok || found.moved.Before(before) {
+	if found, ok := again.led().state.watched(ca.GetCacheId()); !ok || found.moved.Before(before) {
 		t.Errorf("cache %v", found)
 	}
 	key := "cache/" + ca.GetCacheId()
 	stored := new(catalogv1.Cache)
-	if err := proto.Unmarshal(s.entries[key], stored); err != nil {
+	if err := proto.Unmarshal(s.entries[key].Value, stored); err != nil {
 		t.Fatal(err)
 	}
 	stored.Grants[0].Regions = 0
-	if s.entries[key], err = proto.Marshal(stored); err != nil {
+	value, err := proto.Marshal(stored)
+	if err != nil {
 		t.Fatal(err)
 	}
+	s.put(key, value)
 	if _, err := reload(t, s); !errors.Is(err, catalog.ErrCorrupt) {
 		t.Errorf("a grant of 0 regions: %v", err)
 	}

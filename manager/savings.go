@@ -51,18 +51,18 @@ type move struct {
 var errNotWorth = errors.New("is not worth a move")
 
 // mover is the loop that considers moves of all caches.
-func (m *Manager) mover() {
-	ticker := time.NewTicker(m.opts.Economy.Every)
+func (l *leader) mover() {
+	ticker := time.NewTicker(l.opts.Economy.Every)
 	defer ticker.Stop()
 	for {
 		select {
 		case <-ticker.C:
-		case <-m.better:
-		case <-m.ctx.Done():
+		case <-l.better:
+		case <-l.ctx.Done():
 			return
 		}
-		m.considerMoves(m.ctx)
-		if !clock.Sleep(m.ctx, considerGap) { // several offers may change in sequence
+		l.considerMoves(l.ctx)
+		if !clock.Sleep(l.ctx, considerGap) { // several offers may change in sequence
 			return
 		}
 	}
@@ -72,19 +72,19 @@ func (m *Manager) mover() {
 const considerGap = 100 * time.Millisecond
 
 // considerMoves tells caches which VMs to leave.
-func (m *Manager) considerMoves(ctx context.Context) {
-	for _, region := range m.state.regions() {
-		s, err := m.supply(ctx, region)
+func (l *leader) considerMoves(ctx context.Context) {
+	for _, region := range l.state.regions() {
+		s, err := l.supply(ctx, region)
 		if err != nil {
 			if ctx.Err() == nil {
-				m.opts.Logger.Warn("moves not considered", "cloud_region", region, "err", err)
+				l.opts.Logger.Warn("moves not considered", "cloud_region", region, "err", err)
 			}
 			continue
 		}
-		requests, err := m.consider(s)
-		m.counts.note(func(n *Metrics) { n.MovesAsked += uint64(len(requests)) })
+		requests, err := l.consider(s)
+		l.counts.note(func(n *Metrics) { n.MovesAsked += uint64(len(requests)) })
 		for _, r := range requests {
-			m.opts.Logger.Info("cache is asked to move", "cache", r.cache, "vms", strings.Join(r.vms, " "), "reason", r.reason)
+			l.opts.Logger.Info("cache is asked to move", "cache", r.cache, "vms", strings.Join(r.vms, " "), "reason", r.reason)
 		}
 		if err != nil {
 			return // the manager ends
@@ -114,9 +114,9 @@ type moveRequest struct {
 
 // consider checks all caches of a cloud region, and tells those to move that should. The
 // decisions about the others are kept with them.
-func (m *Manager) consider(s supply) (all []moveRequest, err error) {
-	for _, ca := range m.state.reprice(s) {
-		v, ok := m.state.view(ca, s, m.opts.Economy)
+func (l *leader) consider(s supply) (all []moveRequest, err error) {
+	for _, ca := range l.state.reprice(s) {
+		v, ok := l.state.view(ca, s, l.opts.Economy)
 		if !ok {
 			continue
 		}
@@ -124,9 +124,9 @@ func (m *Manager) consider(s supply) (all []moveRequest, err error) {
 		case !bounded(v.d.slo):
 			v.known = knownReach{}
 		case !v.known.of(v.d):
-			v.known = knownReach{v.d.slo, v.d.config, v.d.client, m.reachFor(v.d)}
+			v.known = knownReach{v.d.slo, v.d.config, v.d.client, l.reachFor(v.d)}
 		}
-		r, err := m.state.advise(ca, v, v.better(m.opts.Economy, v.known.within), m.opts.Economy)
+		r, err := l.state.advise(ca, v, v.better(l.opts.Economy, v.known.within), l.opts.Economy)
 		if err != nil {
 			return all, err
 		}
@@ -160,7 +160,7 @@ type held struct {
 func (c *state) view(ca *cache, s supply, e Economy) (v view, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.caches[ca.id] != ca || !ca.settled() || s.now.Sub(ca.moved) < e.Dwell || ca.move != nil && s.now.Before(ca.move.until) {
+	if ca.ended || !ca.settled() || s.now.Sub(ca.moved) < e.Dwell || ca.move != nil && s.now.Before(ca.move.until) {
 		return v, false
 	}
 	v = view{changes: ca.changes, d: ca.demand, price: total(ca.grants), known: ca.known, s: s}
@@ -195,7 +195,7 @@ type advice struct {
 func (c *state) advise(ca *cache, v view, a advice, e Economy) (_ moveRequest, err error) {
 	c.mu.Lock()
 	defer c.end(&err)
-	if c.caches[ca.id] != ca || ca.changes != v.changes {
+	if ca.ended || ca.changes != v.changes {
 		return moveRequest{}, nil
 	}
 	ca.move, ca.known = nil, v.known
@@ -206,8 +206,8 @@ func (c *state) advise(ca *cache, v view, a advice, e Economy) (_ moveRequest, e
 	ca.move = &move{vms: a.leave, urgent: a.urgent, until: v.s.now.Add(max(e.Dwell, time.Minute))}
 	ca.log.remove(func(e event) bool { return e.message.GetKind() == managerv1.WatchResponse_KIND_VM_DEAR })
 	about := slices.IndexFunc(ca.grants, func(s *grant) bool { return s.vm.id == a.leave[0] })
-	ca.log.append(ca.grants[about].vm, &managerv1.WatchResponse{Kind: managerv1.WatchResponse_KIND_VM_DEAR, VmIds: a.leave, Reason: a.reason})
-	c.touchCache(ca)
+	c.touch(&ca.decisions)
+	c.tell(ca, ca.grants[about].vm, &managerv1.WatchResponse{Kind: managerv1.WatchResponse_KIND_VM_DEAR, VmIds: a.leave, Reason: a.reason})
 	return moveRequest{ca.id, a.leave, a.reason}, nil
 }
 

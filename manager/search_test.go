@@ -126,7 +126,7 @@ func TestImpossibleSLO(t *testing.T) {
 			}
 		}
 	}
-	if caches := m.state.describe().GetCaches(); len(caches) > 0 {
+	if caches := m.led().state.describe().GetCaches(); len(caches) > 0 {
 		t.Errorf("left behind: %v", caches)
 	}
 }
@@ -179,7 +179,7 @@ func TestSLOWithoutRecordSize(t *testing.T) {
 			t.Errorf("%v: %v", bound, err)
 		}
 	}
-	if caches := m.state.describe().GetCaches(); len(caches) > 0 {
+	if caches := m.led().state.describe().GetCaches(); len(caches) > 0 {
 		t.Errorf("left behind: %v", caches)
 	}
 	for _, taken := range []*managerv1.Slo{nil, slo(0, 0, 0), slo(100, 1, 1)} {
@@ -191,7 +191,7 @@ func TestSLOWithoutRecordSize(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	more := &managerv1.ReallocateRequest{CacheId: answer.Msg.GetCacheId(), Regions: 1, Slo: slo(0, 1, 0)}
+	more := &managerv1.ReallocateRequest{Change: nextChange(), CacheId: answer.Msg.GetCacheId(), Regions: 1, Slo: slo(0, 1, 0)}
 	if _, err := client.Reallocate(testContext(t), connect.NewRequest(more)); !refused(err) {
 		t.Errorf("for another SLO: %v", err)
 	}
@@ -228,7 +228,7 @@ func TestReallocateBySLO(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	more := &managerv1.ReallocateRequest{CacheId: made.Msg.GetCacheId(), Regions: 1, Slo: slo(0, 25, 64)}
+	more := &managerv1.ReallocateRequest{Change: nextChange(), CacheId: made.Msg.GetCacheId(), Regions: 1, Slo: slo(0, 25, 64)}
 	answer, err := client.Reallocate(testContext(t), connect.NewRequest(more))
 	if err != nil {
 		t.Fatal(err)
@@ -236,7 +236,7 @@ func TestReallocateBySLO(t *testing.T) {
 	if c := answer.Msg.GetConfiguration(); c.GetServerThreads() != 3 || answer.Msg.GetGrants()[0].GetCores() != 3 {
 		t.Errorf("configuration %v, grants %v: want 3 server threads", c, answer.Msg.GetGrants())
 	}
-	more.Slo = slo(1, 0, 64)
+	more.Slo, more.Change = slo(1, 0, 64), nextChange()
 	if _, err = client.Reallocate(testContext(t), connect.NewRequest(more)); connect.CodeOf(err) != connect.CodeInvalidArgument {
 		t.Errorf("an impossible SLO: %v", err)
 	}

@@ -22,14 +22,24 @@ type service struct{ m *Manager }
 
 var _ managerv1connect.ManagerServiceHandler = service{}
 
-// changing serves a call that changes something. The context of do ends with the manager.
-func changing[Q, A any](ctx context.Context, m *Manager, req *connect.Request[Q], do func(context.Context, *Q) (*A, error)) (*connect.Response[A], error) {
-	ctx, leave, err := m.enter(ctx)
+// changing serves a call that changes the catalog. The context of do ends with the leader.
+func changing[Q, A any](ctx context.Context, m *Manager, req *connect.Request[Q], do func(*leader, context.Context, *Q) (*A, error)) (*connect.Response[A], error) {
+	return serving(ctx, m, req, func(l *leader, ctx context.Context, req *Q) (*A, error) {
+		if err := l.state.writer.refusal(); err != nil {
+			return nil, refuse(err, connect.CodeUnavailable)
+		}
+		return do(l, ctx, req)
+	})
+}
+
+// serving serves a call of the leader. The context of do ends with it.
+func serving[Q, A any](ctx context.Context, m *Manager, req *connect.Request[Q], do func(*leader, context.Context, *Q) (*A, error)) (*connect.Response[A], error) {
+	l, ctx, leave, err := m.enter(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer leave()
-	answer, err := do(ctx, req.Msg)
+	answer, err := do(l, ctx, req.Msg)
 	if err != nil {
 		return nil, err
 	}
@@ -40,13 +50,13 @@ func changing[Q, A any](ctx context.Context, m *Manager, req *connect.Request[Q]
 // ResourceExhausted (too little memory; says how much there is), Unavailable (a
 // VM failed on the way) or DeadlineExceeded.
 func (s service) Allocate(ctx context.Context, req *connect.Request[managerv1.AllocateRequest]) (*connect.Response[managerv1.AllocateResponse], error) {
-	return changing(ctx, s.m, req, s.m.allocate)
+	return changing(ctx, s.m, req, (*leader).allocate)
 }
 
 // Reallocate fails with NotFound for a cache that is unknown or deallocated meanwhile, else
 // as Allocate does.
 func (s service) Reallocate(ctx context.Context, req *connect.Request[managerv1.ReallocateRequest]) (*connect.Response[managerv1.ReallocateResponse], error) {
-	return changing(ctx, s.m, req, s.m.reallocate)
+	return changing(ctx, s.m, req, (*leader).reallocate)
 }
 
 // Settle fails with NotFound, InvalidArgument (also for a grant that is named twice, or
@@ -54,13 +64,13 @@ func (s service) Reallocate(ctx context.Context, req *connect.Request[managerv1.
 // is outdated) or ResourceExhausted (a VM has too few cores for the configuration). It
 // does not fail because a VM has failed or does not answer.
 func (s service) Settle(ctx context.Context, req *connect.Request[managerv1.SettleRequest]) (*connect.Response[managerv1.SettleResponse], error) {
-	return changing(ctx, s.m, req, s.m.settle)
+	return changing(ctx, s.m, req, (*leader).settle)
 }
 
 // Renew fails with NotFound for a cache that is unknown or whose lease has ended.
 func (s service) Renew(ctx context.Context, req *connect.Request[managerv1.RenewRequest]) (*connect.Response[managerv1.RenewResponse], error) {
-	return changing(ctx, s.m, req, func(_ context.Context, req *managerv1.RenewRequest) (*managerv1.RenewResponse, error) {
-		lease, err := s.m.state.renew(req.GetCacheId(), s.m.term())
+	return serving(ctx, s.m, req, func(l *leader, _ context.Context, req *managerv1.RenewRequest) (*managerv1.RenewResponse, error) {
+		lease, err := l.state.renew(req.GetCacheId(), l.term())
 		if err != nil {
 			return nil, refuse(err, connect.CodeInternal)
 		}
@@ -71,7 +81,7 @@ func (s service) Renew(ctx context.Context, req *connect.Request[managerv1.Renew
 // Reclaim fails with InvalidArgument, NotFound for an unknown VM, or PermissionDenied for
 // another VM's server.
 func (s service) Reclaim(ctx context.Context, req *connect.Request[managerv1.ReclaimRequest]) (*connect.Response[managerv1.ReclaimResponse], error) {
-	return changing(ctx, s.m, req, func(ctx context.Context, req *managerv1.ReclaimRequest) (*managerv1.ReclaimResponse, error) {
+	return changing(ctx, s.m, req, func(l *leader, ctx context.Context, req *managerv1.ReclaimRequest) (*managerv1.ReclaimResponse, error) {
 		ms, reason := req.GetNoticeMs(), req.GetReason()
 		if ms < 0 || ms > node.MaxNotice.Milliseconds() {
 			return nil, api.Refuse(connect.CodeInvalidArgument, fmt.Errorf("notice_ms %d: want 0 to %d", ms, node.MaxNotice.Milliseconds()))
@@ -79,44 +89,53 @@ func (s service) Reclaim(ctx context.Context, req *connect.Request[managerv1.Rec
 		if len(reason) > maxReasonLen {
 			return nil, api.Refuse(connect.CodeInvalidArgument, fmt.Errorf("reason of %d bytes: want at most %d", len(reason), maxReasonLen))
 		}
-		if _, err := s.m.registrant(ctx, req.GetVmId()); err != nil {
+		if _, err := l.registrant(ctx, req.GetVmId()); err != nil {
 			return nil, err
 		}
-		deadline := s.m.opts.now().Add(time.Duration(ms) * time.Millisecond)
-		deadline, err := s.m.reclaim(req.GetVmId(), deadline, cmp.Or(reason, "reclaimed"))
+		deadline := l.opts.now().Add(time.Duration(ms) * time.Millisecond)
+		deadline, err := l.reclaim(req.GetVmId(), deadline, cmp.Or(reason, "reclaimed"))
 		if err != nil {
 			return nil, refuse(err, connect.CodeInternal)
 		}
-		return &managerv1.ReclaimResponse{DeadlineUnixMs: deadline.UnixMilli()}, nil
+		return &managerv1.ReclaimResponse{DeadlineUnixMs: deadline.UnixMilli(), LeftMs: max(1, deadline.Sub(l.opts.now()).Milliseconds())}, nil
 	})
 }
 
-// Deallocate fails with NotFound for a cache that is unknown or deallocated.
+// Deallocate waits a while for the servers to take the cache's memory back.
 func (s service) Deallocate(ctx context.Context, req *connect.Request[managerv1.DeallocateRequest]) (*connect.Response[managerv1.DeallocateResponse], error) {
-	return changing(ctx, s.m, req, func(_ context.Context, req *managerv1.DeallocateRequest) (*managerv1.DeallocateResponse, error) {
-		held, err := s.m.state.take(req.GetCacheId(), nil, "deallocated")
+	return changing(ctx, s.m, req, func(l *leader, ctx context.Context, req *managerv1.DeallocateRequest) (*managerv1.DeallocateResponse, error) {
+		grants, existed, err := l.state.deallocate(req.GetCacheId(), "deallocated")
+		if err == nil && !existed {
+			err = l.state.written() // a repetition
+		}
 		if err != nil {
 			return nil, refuse(err, connect.CodeInternal)
 		}
-		s.m.release(req.GetCacheId(), held, true)
-		s.m.opts.Logger.Info("cache deallocated", "cache", req.GetCacheId())
-		return &managerv1.DeallocateResponse{}, nil
+		l.awaitFreed(ctx, grants)
+		if existed {
+			l.opts.Logger.Info("cache deallocated", "cache", req.GetCacheId())
+		}
+		return &managerv1.DeallocateResponse{Existed: existed}, nil
 	})
 }
 
 // Describe does not fail.
-func (s service) Describe(context.Context, *connect.Request[managerv1.DescribeRequest]) (*connect.Response[managerv1.DescribeResponse], error) {
-	return connect.NewResponse(s.m.state.describe()), nil
+func (s service) Describe(ctx context.Context, req *connect.Request[managerv1.DescribeRequest]) (*connect.Response[managerv1.DescribeResponse], error) {
+	return serving(ctx, s.m, req, func(l *leader, _ context.Context, _ *managerv1.DescribeRequest) (*managerv1.DescribeResponse, error) {
+		return l.state.describe(), nil
+	})
 }
 
 // DescribeCache fails with NotFound.
-func (s service) DescribeCache(_ context.Context, req *connect.Request[managerv1.DescribeCacheRequest]) (*connect.Response[managerv1.DescribeCacheResponse], error) {
-	answer, err := s.m.state.describeCache(req.Msg.GetCacheId())
-	if err != nil {
-		return nil, refuse(err, connect.CodeNotFound)
-	}
-	answer.DurationEnforced = s.m.opts.EnforceDuration && answer.GetCache().GetDurationSeconds() > 0
-	return connect.NewResponse(answer), nil
+func (s service) DescribeCache(ctx context.Context, req *connect.Request[managerv1.DescribeCacheRequest]) (*connect.Response[managerv1.DescribeCacheResponse], error) {
+	return serving(ctx, s.m, req, func(l *leader, _ context.Context, req *managerv1.DescribeCacheRequest) (*managerv1.DescribeCacheResponse, error) {
+		answer, err := l.state.describeCache(req.GetCacheId())
+		if err != nil {
+			return nil, refuse(err, connect.CodeNotFound)
+		}
+		answer.DurationEnforced = l.opts.EnforceDuration && answer.GetCache().GetDurationSeconds() > 0
+		return answer, nil
+	})
 }
 
 // ListModels does not fail.
@@ -127,7 +146,11 @@ func (s service) ListModels(context.Context, *connect.Request[managerv1.ListMode
 // Watch ends after KIND_CACHE_DELETED. It fails with NotFound, or Unavailable when the
 // manager closes.
 func (s service) Watch(ctx context.Context, req *connect.Request[managerv1.WatchRequest], stream *connect.ServerStream[managerv1.WatchResponse]) error {
-	ca, ok := s.m.state.watched(req.Msg.GetCacheId())
+	l, err := s.m.leading()
+	if err != nil {
+		return err
+	}
+	ca, ok := l.state.watched(req.Msg.GetCacheId())
 	if !ok {
 		return api.Refuse(connect.CodeNotFound, noCache(req.Msg.GetCacheId()))
 	}
@@ -136,7 +159,7 @@ func (s service) Watch(ctx context.Context, req *connect.Request[managerv1.Watch
 		return err
 	}
 	for sent := req.Msg.GetAfterSequence(); ; {
-		events, changed := s.m.state.eventsAfter(ca, sent, s.m.opts.now())
+		events, changed := l.state.eventsAfter(ca, sent, l.opts.now())
 		for _, e := range events {
 			if err := stream.Send(e); err != nil {
 				return err
@@ -150,8 +173,11 @@ func (s service) Watch(ctx context.Context, req *connect.Request[managerv1.Watch
 		case <-changed:
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-s.m.ctx.Done():
-			return api.Refuse(connect.CodeUnavailable, context.Cause(s.m.ctx))
+		case <-l.ctx.Done():
+			if _, err := s.m.leading(); err != nil {
+				return err
+			}
+			return s.m.notLeader()
 		}
 	}
 }
@@ -159,43 +185,46 @@ func (s service) Watch(ctx context.Context, req *connect.Request[managerv1.Watch
 // Register fails with InvalidArgument, AlreadyExists for the id of a launched VM that has
 // registered elsewhere, or PermissionDenied for a VM of another token.
 func (s service) Register(ctx context.Context, req *connect.Request[managerv1.RegisterRequest]) (*connect.Response[managerv1.RegisterResponse], error) {
-	return changing(ctx, s.m, req, func(ctx context.Context, req *managerv1.RegisterRequest) (*managerv1.RegisterResponse, error) {
+	return changing(ctx, s.m, req, func(l *leader, ctx context.Context, req *managerv1.RegisterRequest) (*managerv1.RegisterResponse, error) {
 		info := node.FromProto(req.GetVm())
-		info.Started = s.m.opts.now()
+		info.Started = l.opts.now()
 		info.Secret = string(req.GetControlSecret())
 		if err := info.Check(); err != nil {
 			return nil, api.Refuse(connect.CodeInvalidArgument, err)
 		}
-		registrant, err := s.m.registrant(ctx, info.ID)
+		registrant, err := l.registrant(ctx, info.ID)
 		if err != nil {
 			return nil, err
 		}
-		if err := s.m.state.register(info, registrant, s.m.nextBeat()); err != nil {
+		if err := l.state.register(info, registrant, l.nextBeat()); err != nil {
 			return nil, refuse(err, connect.CodeAlreadyExists)
 		}
-		s.m.opts.Logger.Info("server registered", "vm", info.ID, "control", info.ControlURL, "transport", info.Transport)
-		return &managerv1.RegisterResponse{HeartbeatMs: s.m.opts.Heartbeat.Milliseconds(), Incarnation: s.m.incarnation()}, nil
+		if err := l.state.written(); err != nil { // it may be a repetition
+			return nil, refuse(err, connect.CodeUnavailable)
+		}
+		l.opts.Logger.Info("server registered", "vm", info.ID, "control", info.ControlURL, "transport", info.Transport)
+		return &managerv1.RegisterResponse{HeartbeatMs: l.opts.Heartbeat.Milliseconds(), Incarnation: l.incarnation()}, nil
 	})
 }
 
 // Heartbeat fails with NotFound for a server that is unknown or has failed, which has to
 // register again; and with PermissionDenied for a VM of another token.
 func (s service) Heartbeat(ctx context.Context, req *connect.Request[managerv1.HeartbeatRequest]) (*connect.Response[managerv1.HeartbeatResponse], error) {
-	return changing(ctx, s.m, req, func(ctx context.Context, req *managerv1.HeartbeatRequest) (*managerv1.HeartbeatResponse, error) {
-		if _, err := s.m.registrant(ctx, req.GetVmId()); err != nil {
+	return serving(ctx, s.m, req, func(l *leader, ctx context.Context, req *managerv1.HeartbeatRequest) (*managerv1.HeartbeatResponse, error) {
+		if _, err := l.registrant(ctx, req.GetVmId()); err != nil {
 			return nil, err
 		}
-		if err := s.m.state.heartbeat(req.GetVmId(), req.GetFreeMemory(), s.m.nextBeat); err != nil {
+		if err := l.state.heartbeat(req.GetVmId(), req.GetFreeMemory(), l.nextBeat); err != nil {
 			return nil, refuse(err, connect.CodeInternal)
 		}
-		return &managerv1.HeartbeatResponse{Incarnation: s.m.incarnation()}, nil
+		return &managerv1.HeartbeatResponse{Incarnation: l.incarnation()}, nil
 	})
 }
 
 // registrant returns the name of the token by which a call speaks for a VM.
-func (m *Manager) registrant(ctx context.Context, id string) (string, error) {
-	launched, owner := m.state.registrantOf(id)
-	return m.guard.Registrant(ctx, id, launched, owner)
+func (l *leader) registrant(ctx context.Context, id string) (string, error) {
+	launched, owner := l.state.registrantOf(id)
+	return l.guard.Registrant(ctx, id, launched, owner)
 }
 
 // health adds the endpoints for supervisors and load balancers, which need no token: healthz

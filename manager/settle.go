@@ -11,6 +11,7 @@ import (
 
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/units"
+	"github.com/redykv/redykv/manager/api"
 )
 
 // Errors of a well-formed Settle.
@@ -21,54 +22,57 @@ var (
 	errSettled = errors.New("settled already")
 )
 
-// settle serves Settle: it changes the state first, then releases grants on their VMs, which
-// may take long.
-func (m *Manager) settle(_ context.Context, req *managerv1.SettleRequest) (*managerv1.SettleResponse, error) {
-	dropped, err := m.state.settle(req, m.opts.now())
-	switch {
-	case errors.Is(err, errSettled):
-		return m.state.settledAs(req)
-	case err != nil:
-		return nil, refuse(err, connect.CodeInvalidArgument)
+// settle serves Settle: it changes the state, then waits a while for the servers to take the
+// other grants back.
+func (l *leader) settle(ctx context.Context, req *managerv1.SettleRequest) (*managerv1.SettleResponse, error) {
+	if req.GetChange() == 0 {
+		return nil, api.Refuse(connect.CodeInvalidArgument, errNoChange)
 	}
-	m.noticeLeft(dropped)
-	if m.rate.report(req.GetMovedBytes(), time.Duration(req.GetMovedMs())*time.Millisecond) {
-		m.state.remember()
+	dropped, err := l.state.settle(req, l.opts.now())
+	if errors.Is(err, errSettled) {
+		err = l.state.written()
 	}
-	m.release(req.GetCacheId(), dropped, false)
-	m.opts.Logger.Info("cache settled", "cache", req.GetCacheId(), "capacity", units.Size(req.GetCapacity()).String(),
-		"grants", len(req.GetGrants()), "released", len(dropped))
-	return m.state.settledAs(req)
-}
-
-// settledAs answers a Settle with the terms that its grants have now.
-func (c *state) settledAs(req *managerv1.SettleRequest) (*managerv1.SettleResponse, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	ca, err := c.known(req.GetCacheId())
 	if err != nil {
 		return nil, refuse(err, connect.CodeInvalidArgument)
 	}
-	return &managerv1.SettleResponse{Grants: c.withTokens(ca, protos(ca.grants, false), ca.grants)}, nil
+	l.noticeLeft(dropped)
+	if l.rate.report(req.GetMovedBytes(), time.Duration(req.GetMovedMs())*time.Millisecond) {
+		l.remember()
+	}
+	l.awaitFreed(ctx, dropped)
+	l.opts.Logger.Info("cache settled", "cache", req.GetCacheId(), "capacity", units.Size(req.GetCapacity()).String(),
+		"grants", len(req.GetGrants()), "released", len(dropped))
+	return l.settledAs(req.GetCacheId())
+}
+
+// settledAs answers a Settle with the terms that the cache's grants have now.
+func (l *leader) settledAs(id string) (*managerv1.SettleResponse, error) {
+	l.state.mu.Lock()
+	defer l.state.mu.Unlock()
+	ca, err := l.state.known(id)
+	if err != nil {
+		return nil, refuse(err, connect.CodeInvalidArgument)
+	}
+	return &managerv1.SettleResponse{Grants: l.withTokens(ca, protos(ca.grants, false), ca.grants)}, nil
 }
 
 // noticeLeft counts how much notice was left when a cache had left reclaimed VMs.
-func (m *Manager) noticeLeft(dropped []*grant) {
-	now := m.opts.now()
+func (l *leader) noticeLeft(dropped []*grant) {
+	now := l.opts.now()
 	seen := make(map[*vm]bool)
 	for _, s := range dropped {
-		m.state.mu.Lock()
+		l.state.mu.Lock()
 		leaves, failed := s.vm.leaves, s.vm.failed != ""
-		m.state.mu.Unlock()
+		l.state.mu.Unlock()
 		if !leaves.IsZero() && !failed && !seen[s.vm] {
 			seen[s.vm] = true
-			m.counts.note(func(n *Metrics) { n.left(leaves.Sub(now)) })
+			l.counts.note(func(n *Metrics) { n.left(leaves.Sub(now)) })
 		}
 	}
 }
 
-// settle sets a cache's grants to those of a request, and returns the others, whose memory
-// stays reserved until free. The grants may be too few for the capacity: then the rest of
+// settle sets a cache's grants to those of a request, and returns the others, which leave. The
+// grants may be too few for the capacity: then the rest of
 // the cache is lost, as its client knows. An error changes nothing.
 func (c *state) settle(req *managerv1.SettleRequest, at time.Time) (_ []*grant, err error) {
 	c.mu.Lock()
@@ -77,13 +81,11 @@ func (c *state) settle(req *managerv1.SettleRequest, at time.Time) (_ []*grant, 
 	if err != nil {
 		return nil, err
 	}
-	if change := req.GetChange(); change > 0 {
-		switch {
-		case change == ca.change:
-			return nil, errSettled
-		case change < ca.change:
-			return nil, fmt.Errorf("cache %s: change %d %w: the last one is %d", ca.id, change, errStale, ca.change)
-		}
+	switch change := req.GetChange(); {
+	case change == ca.change:
+		return nil, errSettled
+	case change < ca.change:
+		return nil, fmt.Errorf("cache %s: change %d %w: the last one is %d", ca.id, change, errStale, ca.change)
 	}
 	now, dropped, later, err := ca.choose(req)
 	if err != nil {
@@ -101,15 +103,15 @@ func (c *state) settle(req *managerv1.SettleRequest, at time.Time) (_ []*grant, 
 	if err := enoughCores(now); err != nil {
 		return nil, err
 	}
-	for i := range now {
-		now[i].bytes = uint64(now[i].regions) * d.regionSize
-		now[i].apply()
+	c.touch(ca)
+	for _, n := range now {
+		c.apply(n)
 	}
 	if far := farthest(now); far > 0 || d.config != ca.demand.config {
 		d.distance = far
 	}
 	ca.demand, ca.grants, ca.pending = d, nil, later
-	ca.change = max(ca.change, req.GetChange())
+	ca.change = req.GetChange()
 	for _, s := range now {
 		ca.grants = append(ca.grants, s.grant)
 	}
@@ -119,8 +121,9 @@ func (c *state) settle(req *managerv1.SettleRequest, at time.Time) (_ []*grant, 
 	if ca.move != nil && !slices.ContainsFunc(ca.grants, func(s *grant) bool { return slices.Contains(ca.move.vms, s.vm.id) }) {
 		ca.move = nil
 	}
+	c.leave(dropped)
 	ca.log.remove(func(e event) bool { return e.vm != nil && !ca.holds(e.vm) })
-	c.touchCache(ca)
+	c.proceed(ca, term{}) // a request that the client has given up ends
 	return dropped, nil
 }
 
@@ -129,7 +132,6 @@ type settled struct {
 	grant   *grant
 	regions uint32
 	cores   uint32
-	bytes   uint64
 }
 
 // farthest returns the largest distance of the VMs; 0: none is known.
@@ -166,7 +168,7 @@ func (ca *cache) choose(req *managerv1.SettleRequest) (now []settled, dropped, l
 	for _, s := range ca.all() {
 		switch {
 		case left[s.id] == nil:
-		case req.GetChange() > 0 && s.change > req.GetChange():
+		case s.change > req.GetChange():
 			later = append(later, s)
 		default:
 			dropped = append(dropped, s)
@@ -192,9 +194,14 @@ func enoughCores(now []settled) error {
 }
 
 // apply is called under mu.
-func (s settled) apply() {
-	v := s.grant.vm
-	v.reserved -= s.grant.bytes - s.bytes
-	v.threads += s.cores - s.grant.cores // modulo 2^32, as it may be less
-	s.grant.regions, s.grant.cores, s.grant.bytes = s.regions, s.cores, s.bytes
+func (c *state) apply(n settled) {
+	g, v := n.grant, n.grant.vm
+	if g.regions == n.regions && g.cores == n.cores {
+		return
+	}
+	v.reserved -= g.bytes()
+	v.threads += n.cores - g.cores // modulo 2^32, as it may be less
+	g.regions, g.cores = n.regions, n.cores
+	v.reserved += g.bytes()
+	c.touch(g)
 }

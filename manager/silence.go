@@ -42,6 +42,10 @@ const blindFrom = 2
 // reach the manager calls several times within that time.
 const blindTerms = 4
 
+// lostShare bounds the servers that are failed for their silence alone in one check, as a part
+// of all: one in so many.
+const lostShare = 100
+
 // listen checks when each server called last. It marks silent servers as suspected, or
 // returns them in lost if they have no grants.
 func (c *state) listen(now time.Time, heartbeat, silent, lease time.Duration) (s silence, err error) {
@@ -74,8 +78,9 @@ func (c *state) listen(now time.Time, heartbeat, silent, lease time.Duration) (s
 		v.silent = true
 		switch l := (loss{v, fmt.Sprintf("no heartbeat for %v", silent)}); {
 		case s.blind:
-		case v.grants == 0:
+		case v.lent == 0 && len(s.lost) < max(1, s.servers/lostShare):
 			s.lost = append(s.lost, l)
+		case v.lent == 0: // in one of the next checks
 		case !v.suspected:
 			v.suspected = true
 			c.notify(v, &managerv1.WatchResponse{Kind: managerv1.WatchResponse_KIND_VM_SUSPECTED, VmId: v.id, Reason: l.reason})
@@ -88,21 +93,19 @@ func (c *state) listen(now time.Time, heartbeat, silent, lease time.Duration) (s
 	return s, nil
 }
 
-// heard postpones the deadline of a server that called, and ends its suspicion: the event is
-// removed from its caches' logs. Called under mu.
+// heard postpones the deadline of a server that called. It ends its suspicion, and tells its
+// caches. Called under mu.
 func (c *state) heard(v *vm, deadline time.Time) {
 	v.deadline, v.silent, v.called = deadline, false, true
 	if !v.suspected {
 		return
 	}
 	v.suspected = false
-	for _, ca := range c.caches {
-		if ca.holds(v) {
-			c.touchCache(ca)
-			ca.log.remove(func(e event) bool {
-				return e.vm == v && e.message.GetKind() == managerv1.WatchResponse_KIND_VM_SUSPECTED
-			})
-		}
+	for _, ca := range c.users(v) {
+		ca.log.remove(func(e event) bool {
+			return e.vm == v && e.message.GetKind() == managerv1.WatchResponse_KIND_VM_SUSPECTED
+		})
+		c.tell(ca, v, &managerv1.WatchResponse{Kind: managerv1.WatchResponse_KIND_VM_TRUSTED, VmId: v.id})
 	}
 }
 
@@ -118,24 +121,24 @@ func (c *state) prolong(t term) {
 
 // listen is one step of monitor. It returns the servers that have failed, and whether the
 // manager is blind.
-func (m *Manager) listen(now time.Time) (lost []loss, blind bool) {
-	s, err := m.state.listen(now, m.opts.Heartbeat, m.opts.Silence, m.opts.Lease)
+func (l *leader) listen(now time.Time) (lost []loss, blind bool) {
+	s, err := l.state.listen(now, l.opts.Heartbeat, l.opts.Silence, l.opts.Lease)
 	switch {
 	case err != nil:
-		return nil, true // the manager ends, as the store does
+		return nil, true // the leader ends, as the catalog does
 	case s.changed && s.blind:
-		m.counts.note(func(n *Metrics) { n.Blinded++ })
-		m.opts.Logger.Error("at least half of the servers fell silent together: the manager is blind, and treats none as lost",
+		l.counts.note(func(n *Metrics) { n.Blinded++ })
+		l.opts.Logger.Error("at least half of the servers fell silent together: the manager is blind, and treats none as lost",
 			"silent", s.quiet, "servers", s.servers)
 	case s.changed:
-		m.opts.Logger.Info("the manager is not blind any more", "silent", s.quiet, "servers", s.servers)
+		l.opts.Logger.Info("the manager is not blind any more", "silent", s.quiet, "servers", s.servers)
 	}
-	for _, l := range s.suspected {
-		m.counts.note(func(n *Metrics) { n.Suspected++ })
-		m.opts.Logger.Warn("server is suspected", "vm", l.vm.id, "reason", l.reason)
+	for _, v := range s.suspected {
+		l.counts.note(func(n *Metrics) { n.Suspected++ })
+		l.opts.Logger.Warn("server is suspected", "vm", v.vm.id, "reason", v.reason)
 	}
 	if s.blind {
-		m.state.prolong(m.term())
+		l.state.prolong(l.term())
 	}
 	return s.lost, s.blind
 }

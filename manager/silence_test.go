@@ -43,7 +43,7 @@ func (l *listening) beat(hours int, servers ...string) {
 				l.t.Fatal(err)
 			}
 		}
-		l.m.expire(l.clock.advance(time.Hour))
+		l.m.led().expire(l.clock.advance(time.Hour))
 	}
 }
 
@@ -89,7 +89,7 @@ func TestSilentServerIsSuspected(t *testing.T) {
 		t.Errorf("metrics %+v", n)
 	}
 	l.beat(1, id)
-	if events, vm := l.describe(ca); len(events) != 0 || vm.GetSuspected() || !vm.GetHealthy() {
+	if events, vm := l.describe(ca); len(events) != 1 || events[0].GetKind() != managerv1.WatchResponse_KIND_VM_TRUSTED || vm.GetSuspected() || !vm.GetHealthy() {
 		t.Errorf("heard again: events %v, VM %v", events, vm)
 	}
 }
@@ -102,6 +102,7 @@ func TestSuspectedServerIsLeft(t *testing.T) {
 	others := slices.DeleteFunc([]string{"s0", "s1", "s2"}, func(s string) bool { return s == id })
 	l.beat(6, others...)
 	r, err := l.client.Reallocate(testContext(t), connect.NewRequest(&managerv1.ReallocateRequest{
+		Change:  nextChange(),
 		CacheId: ca.GetCacheId(), Regions: ca.GetGrants()[0].GetRegions(), PreferPresent: true,
 	}))
 	if err != nil {
@@ -112,12 +113,13 @@ func TestSuspectedServerIsLeft(t *testing.T) {
 		t.Fatal("memory of a server that is not heard")
 	}
 	if _, err := l.client.Settle(testContext(t), connect.NewRequest(&managerv1.SettleRequest{
+		Change:  nextChange(),
 		CacheId: ca.GetCacheId(), Capacity: 8 << 20, Grants: []*managerv1.SettledGrant{{Id: next.GetId(), Regions: next.GetRegions()}},
 	})); err != nil {
 		t.Fatal(err)
 	}
 	l.beat(1, others...)
-	if l.m.state.up(id) != nil {
+	if l.m.led().state.up(id) != nil {
 		t.Error("a silent server that nobody uses is still there")
 	}
 }
@@ -146,10 +148,10 @@ func TestManagerThatHearsNobody(t *testing.T) {
 				if _, err := l.client.Heartbeat(testContext(t), connect.NewRequest(&managerv1.HeartbeatRequest{VmId: id})); err != nil {
 					t.Fatal(err)
 				}
-				l.m.expire(l.clock.advance(time.Hour / time.Duration(2*len(all)-i)))
+				l.m.led().expire(l.clock.advance(time.Hour / time.Duration(2*len(all)-i)))
 			}
 			for range 100 {
-				l.m.expire(l.clock.advance(time.Hour / 4))
+				l.m.led().expire(l.clock.advance(time.Hour / 4))
 			}
 			untouched("hearing nobody")
 			if n := l.m.Metrics(); !n.Blind || n.Blinded != 1 || n.Suspected != 0 || n.Failed != 0 {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -18,7 +17,6 @@ import (
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/clock"
 	"github.com/redykv/redykv/internal/machine"
-	"github.com/redykv/redykv/manager/catalog"
 	"github.com/redykv/redykv/manager/menu"
 	"github.com/redykv/redykv/manager/plan"
 )
@@ -43,40 +41,11 @@ func simCaches() int {
 	return 200
 }
 
-// simStore is a store on disk that fails on request, which simulates a crash of its
-// manager.
-type simStore struct {
-	catalog.OldStore
-	state atomic.Int32 // simStores, simKeeps, simDrops or simGone
-}
-
-// Outcomes of the next change.
-const (
-	simStores int32 = iota
-	simKeeps        // it is stored, but reported as failed
-	simDrops        // it is lost
-	simGone         // it and all that follow are lost
-)
-
-func (s *simStore) Apply(changes map[string][]byte) error {
-	switch s.state.Load() {
-	case simStores:
-		return s.OldStore.Apply(changes)
-	case simKeeps:
-		if err := s.OldStore.Apply(changes); err != nil {
-			return err
-		}
-	}
-	s.state.Store(simGone)
-	return errCrash
-}
-
 // simulation has a cloud, clients, and a sequence of managers.
 type simulation struct {
 	t      *testing.T
 	cloud  *simCloud
-	state  string
-	store  *simStore               // of the current manager
+	store  *crashStore             // of the current manager
 	api    atomic.Pointer[service] // of the current manager
 	calm   atomic.Bool             // clients no longer die
 	living sync.WaitGroup          // clients
@@ -89,12 +58,7 @@ type simulation struct {
 
 // start starts a manager from the earlier one's state, with the default policy.
 func (s *simulation) start() {
-	disk, err := catalog.OpenOldPebble(s.state, quiet(), func(err error) { s.t.Error(err) })
-	if err != nil {
-		s.t.Error(err)
-		return
-	}
-	s.store = &simStore{OldStore: disk}
+	s.store = s.store.next()
 	m, err := New(Options{
 		Allocator: s.cloud, store: s.store, Lease: simLease, Heartbeat: 10 * time.Second, Provision: simStartVM, MigrationRate: simRate, Logger: quiet(),
 	})
@@ -115,7 +79,7 @@ func (s *simulation) stop() {
 // another one after a while.
 func (s *simulation) restart(rng *rand.Rand) {
 	if rng.IntN(2) == 0 {
-		s.store.state.Store(simKeeps + rng.Int32N(2))
+		s.store.arm(1, rng.IntN(2) == 0)
 		<-s.api.Load().m.ctx.Done()
 		s.crashed.Add(1)
 	}
@@ -143,6 +107,7 @@ type simClient struct {
 	id      string
 	regions uint32
 	grants  []*managerv1.Grant
+	change  uint64    // last number that was used
 	ended   time.Time // its last move
 }
 
@@ -174,7 +139,7 @@ func (c *simClient) allocate(ctx context.Context) bool {
 		clock.Sleep(ctx, time.Second+upTo(c.rng, 5*time.Second))
 		return false
 	}
-	c.id, c.grants = r.Msg.GetCacheId(), r.Msg.GetGrants()
+	c.change, c.id, c.grants = 0, r.Msg.GetCacheId(), r.Msg.GetGrants()
 	return true
 }
 
@@ -182,7 +147,7 @@ func (c *simClient) allocate(ctx context.Context) bool {
 // true if ctx has ended and the cache is deallocated.
 func (c *simClient) keep(ctx context.Context) bool {
 	death := time.Now().Add(time.Duration(c.rng.ExpFloat64() * float64(4*time.Hour)))
-	told := make(map[uint64]bool)
+	heard := uint64(0) // sequence number of the last event
 	renewed := time.Now()
 	for {
 		if !clock.Sleep(ctx, time.Second+upTo(c.rng, time.Second)) {
@@ -206,16 +171,18 @@ func (c *simClient) keep(ctx context.Context) bool {
 				return false
 			}
 		}
-		ca, ok := api.m.state.watched(c.id)
+		l, err := api.m.leading()
+		if err != nil {
+			continue
+		}
+		ca, ok := l.state.watched(c.id)
 		if !ok {
 			continue
 		}
-		events, _ := api.m.state.eventsAfter(ca, 0, time.Now())
+		events, _ := l.state.eventsAfter(ca, heard, time.Now())
 		for _, e := range events {
-			if !told[e.GetSequence()] {
-				told[e.GetSequence()] = true
-				c.hear(ctx, e)
-			}
+			heard = e.GetSequence()
+			c.hear(ctx, e)
 		}
 	}
 }
@@ -226,6 +193,14 @@ func (c *simClient) hear(ctx context.Context, e *managerv1.WatchResponse) {
 		c.leave(ctx, []string{e.GetVmId()}, false, time.Time{})
 	case managerv1.WatchResponse_KIND_VM_RECLAIMED:
 		c.leave(ctx, []string{e.GetVmId()}, true, time.UnixMilli(e.GetDeadlineUnixMs()))
+	case managerv1.WatchResponse_KIND_STATE:
+		for _, g := range e.GetState().GetGrants() {
+			if v := g.GetVm(); !v.GetHealthy() {
+				c.leave(ctx, []string{v.GetId()}, false, time.Time{})
+			} else if v.GetLeaving() {
+				c.leave(ctx, []string{v.GetId()}, true, time.UnixMilli(v.GetDeadlineUnixMs()))
+			}
+		}
 	case managerv1.WatchResponse_KIND_VM_DEAR:
 		if c.move(ctx, e.GetVmIds(), true, true, time.Time{}) == nil {
 			c.dear.Add(1)
@@ -266,8 +241,9 @@ func (c *simClient) move(ctx context.Context, vms []string, copied, voluntary bo
 	if regions == 0 {
 		return nil
 	}
+	c.change++
 	r, err := c.api.Load().Reallocate(ctx, connect.NewRequest(&managerv1.ReallocateRequest{
-		CacheId: c.id, Regions: regions, AvoidVms: vms, Voluntary: voluntary,
+		CacheId: c.id, Change: c.change, Regions: regions, AvoidVms: vms, Voluntary: voluntary,
 	}))
 	if err != nil {
 		return err
@@ -287,7 +263,8 @@ func (c *simClient) move(ctx context.Context, vms []string, copied, voluntary bo
 	}
 	c.grants, c.ended = append(stay, r.Msg.GetGrants()...), time.Now()
 	c.moved.Add(1)
-	req := &managerv1.SettleRequest{CacheId: c.id, Capacity: uint64(c.regions) * simRegion, MovedBytes: uint64(regions) * simRegion, MovedMs: took.Milliseconds()}
+	c.change++
+	req := &managerv1.SettleRequest{CacheId: c.id, Change: c.change, Capacity: uint64(c.regions) * simRegion, MovedBytes: uint64(regions) * simRegion, MovedMs: took.Milliseconds()}
 	for _, s := range c.grants {
 		req.Grants = append(req.Grants, &managerv1.SettledGrant{Id: s.GetId(), Regions: s.GetRegions()})
 	}
@@ -307,7 +284,7 @@ func (c *simClient) move(ctx context.Context, vms []string, copied, voluntary bo
 // memory, and that at rest the caches cost at most 5 % more than necessary.
 func TestSimulation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &simulation{t: t, state: stateDir(t), cloud: &simCloud{t: t, running: make(map[string]*simVM)}}
+		s := &simulation{t: t, store: newCrashStore(), cloud: &simCloud{t: t, running: make(map[string]*simVM)}}
 		var err error
 		if s.cloud.market, err = menu.NewMarket(simMenu(), menu.Options{Seed: 1}, s.cloud); err != nil {
 			t.Fatal(err)
@@ -401,7 +378,7 @@ func (s *simulation) freeze() {
 func (s *simulation) check() {
 	m := s.api.Load().m
 	owners := make(map[string]string)
-	for _, ca := range m.state.describe().GetCaches() {
+	for _, ca := range m.led().state.describe().GetCaches() {
 		for _, grant := range ca.GetGrants() {
 			id := grant.GetVm().GetId()
 			if other := owners[id]; other != "" && other != ca.GetId() {
@@ -415,8 +392,8 @@ func (s *simulation) check() {
 // checkRest checks the caches at rest.
 func (s *simulation) checkRest() {
 	m := s.api.Load().m
-	m.state.check(s.t)
-	described := m.state.describe()
+	m.led().state.check(s.t)
+	described := m.led().state.describe()
 	if n := len(described.GetCaches()); n != simCaches() {
 		s.t.Errorf("%d caches, want %d", n, simCaches())
 	}
@@ -459,7 +436,7 @@ func (s *simulation) checkRest() {
 
 // optimum returns the price of a cache if it were allocated now.
 func (s *simulation) optimum(m *Manager, ca *managerv1.Cache) (plan.Price, error) {
-	from, err := m.supply(context.Background(), "")
+	from, err := m.led().supply(context.Background(), "")
 	if err != nil {
 		return 0, err
 	}
@@ -479,18 +456,3 @@ func (s *simulation) optimum(m *Manager, ca *managerv1.Cache) (plan.Price, error
 }
 
 func upTo(rng *rand.Rand, d time.Duration) time.Duration { return time.Duration(rng.Int64N(int64(d))) }
-
-// stateDir is in memory if possible: ten thousand syncs of a disk take minutes, and are not
-// part of the simulation.
-func stateDir(t *testing.T) string {
-	dir, err := os.MkdirTemp("/dev/shm", "redykv-simulation-")
-	if err != nil {
-		return t.TempDir()
-	}
-	t.Cleanup(func() {
-		if err := os.RemoveAll(dir); err != nil {
-			t.Error(err)
-		}
-	})
-	return dir
-}

@@ -21,33 +21,33 @@ func TestManagerStandsStill(t *testing.T) {
 		}
 	})
 	for _, id := range []string{"stays", "leaves"} {
-		if err := m.state.register(testVM(id, 1<<20, 1, "http://127.0.0.1:1"), "", c.read().Add(time.Minute)); err != nil {
+		if err := m.led().state.register(testVM(id, 1<<20, 1, "http://127.0.0.1:1"), "", c.read().Add(time.Minute)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := m.reclaim("leaves", c.read().Add(30*time.Minute), "told to"); err != nil {
+	if _, err := m.led().reclaim("leaves", c.read().Add(30*time.Minute), "told to"); err != nil {
 		t.Fatal(err)
 	}
 	known := func(want ...string) {
 		t.Helper()
-		m.state.mu.Lock()
-		defer m.state.mu.Unlock()
+		m.led().state.mu.Lock()
+		defer m.led().state.mu.Unlock()
 		for _, id := range want {
-			if m.state.vms[id] == nil {
+			if m.led().state.vms[id] == nil {
 				t.Errorf("%s is gone", id)
 			}
 		}
-		if len(m.state.vms) != len(want) {
-			t.Errorf("%d VMs, want %v", len(m.state.vms), want)
+		if len(m.led().state.vms) != len(want) {
+			t.Errorf("%d VMs, want %v", len(m.led().state.vms), want)
 		}
 	}
 	now := c.advance(50 * time.Second)
-	m.state.postpone(30 * time.Minute)
-	m.expire(now.Add(29 * time.Minute))
+	m.led().state.postpone(30 * time.Minute)
+	m.led().expire(now.Add(29 * time.Minute))
 	known("stays", "leaves")
-	m.expire(now.Add(30 * time.Minute))
+	m.led().expire(now.Add(30 * time.Minute))
 	known("stays")
-	m.expire(now.Add(31 * time.Minute))
+	m.led().expire(now.Add(31 * time.Minute))
 	known()
 }
 
@@ -76,14 +76,14 @@ func TestManagerWaitsForCatalog(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	if err := m.state.register(testVM("a", 1<<20, 1, "http://127.0.0.1:1"), "", time.Time{}); err != nil {
+	if err := m.led().state.register(testVM("a", 1<<20, 1, "http://127.0.0.1:1"), "", time.Time{}); err != nil {
 		t.Fatal(err)
 	}
-	m.state.mu.Lock()
+	m.led().state.mu.Lock()
 	due := time.Now().Add(300 * time.Millisecond)
-	m.state.vms["a"].deadline = due
+	m.led().state.vms["a"].deadline = due
 	<-time.After(time.Until(due) + 200*time.Millisecond)
-	m.state.mu.Unlock()
+	m.led().state.mu.Unlock()
 	for what := range said {
 		if what == "manager was delayed: heartbeats and leases get more time" {
 			return

@@ -2,85 +2,48 @@ package manager
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
 	"github.com/redykv/redykv/internal/api/catalogv1"
 	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/manager/api"
 	"github.com/redykv/redykv/manager/catalog"
-	"github.com/redykv/redykv/manager/menu"
-	"github.com/redykv/redykv/manager/node"
-	"github.com/redykv/redykv/manager/plan"
 )
 
 // maxVMs bounds the number of VMs.
 const maxVMs = 1 << 16
 
-// state holds a manager's VMs, caches and grants in memory, and writes their changes to the
-// catalog's store. Its methods are atomic and safe for concurrent use. A method that changes
-// something returns when the change is stored.
+// state holds a leader's VMs, caches and grants in memory; the catalog has their records. Its
+// methods are atomic and safe for concurrent use. A method that changes something returns
+// when the change is written. mu is held for memory only: no disk, no network and no planner
+// is waited for under it.
 type state struct {
-	store   catalog.OldStore         // nil: the state is in memory only
-	broken  func(error)              // called if the store fails
-	learnt  func() *catalogv1.Learnt // returns the measurements to store; nil: none
-	earlier *catalog.Contents        // what load found, without VMs and caches; nil: nothing
-	epoch   uint64                   // of this run, in the terms of grants
+	writer *writer
+	work   func(key string) // queues a key for the reconcilers
 
-	mu      sync.Mutex     // guards the fields below, VMs, caches and grants
-	vms     map[string]*vm // starting, up and leaving, by id
-	caches  map[string]*cache
-	joined  uint64 // number of VMs that ever entered
-	unsaved unsaved
+	mu     sync.Mutex     // guards the fields below, VMs, caches and grants
+	vms    map[string]*vm // starting, up and leaving, by id
+	caches map[string]*cache
+	grants map[string]*grant // lent and leaving, by key
+	orders map[uint64]*vm    // all VMs, by order: those of vms, and failed ones with grants
+	asked  map[string]*cache // caches by id of the request
+	joined uint64            // number of VMs that ever entered
+
+	// Of the change that is being made: see end.
+	touched []record
+	after   []func()
+	txns    uint64 // number of the last one
+
+	setting single
+	learnt  single
 
 	blind      bool      // see silence.go
 	blindSince time.Time // start of blindness, or the last check that found no calls for a term
 	renewed    time.Time // last renewal of a lease
-}
-
-// cache is one allocation. Guarded by state.mu, except id, which does not change.
-//
-//	Allocate ──commit──► grants ◄──settle── pending ◄──adopt── Reallocate
-//
-// Before commit or adopt a grant belongs to the call that reserved it, and after take or
-// settle to the call that removed it; it is in no cache then.
-type cache struct {
-	id      string
-	demand  demand        // what the cache needs
-	grants  []*grant      // in the order of the cache's addresses
-	pending []*grant      // given by Reallocate, and neither settled nor released yet
-	given   uint64        // grants ever given
-	change  uint64        // change number of the last Settle
-	ready   bool          // Allocate has succeeded; other calls see the cache
-	expires time.Time     // end of the lease; zero: none
-	lease   time.Duration // as the client was told; 0: none
-	log     eventLog
-
-	changes uint64 // number of changes, to detect concurrent ones
-
-	created   time.Time
-	decisions []*managerv1.Decision // the latest of each kind; immutable
-	moved     time.Time             // when its VMs last changed
-	move      *move                 // that the cache was asked to make; nil: none
-	known     knownReach
-}
-
-// grant is one loan of a VM's memory to a cache. Guarded by state.mu while a cache has it;
-// id, vm, launch and warm do not change.
-type grant struct {
-	id      string // unique within the cache
-	vm      *vm
-	regions uint32
-	cores   uint32
-	bytes   uint64
-	launch  bool // the VM was launched for it
-	warm    bool // the VM was in a warm pool
-
-	change uint64 // change number of the Reallocate that gave it; 0: none
 }
 
 var (
@@ -90,37 +53,85 @@ var (
 	errStale        = errors.New("is outdated")
 )
 
-// newState returns an empty state. It calls broken if the store fails; broken must not
-// block.
-func newState(s catalog.OldStore, broken func(error)) *state {
+// newState returns an empty state of a term.
+func newState(w *writer, work func(key string)) *state {
 	return &state{
-		store: s, broken: broken, vms: make(map[string]*vm), caches: make(map[string]*cache),
-		unsaved: unsaved{vms: make(map[*vm]struct{}), caches: make(map[*cache]struct{})},
+		writer: w, work: work, vms: make(map[string]*vm), caches: make(map[string]*cache), grants: make(map[string]*grant),
+		orders: make(map[uint64]*vm), asked: make(map[string]*cache),
 	}
 }
 
-// replanTries is the maximum number of plans. mu is not held during planning, which takes
-// long. If the chosen memory is no longer free when it is reserved, a new plan is made.
-const replanTries = 5
-
-// errTaken is the error after replanTries plans.
-var errTaken = fmt.Errorf("%w: concurrent calls took the chosen memory each time", menu.ErrSoldOut)
-
-// reserve chooses VMs for a new cache and reserves their memory. VMs to launch enter the
-// state as starting, with ids from newID. Other calls do not see the cache until commit;
-// take, byVM and free undo reserve.
-func (c *state) reserve(id string, d demand, s supply, newID func() string) (*cache, error) {
-	for range replanTries {
-		pool, now := c.look(d, s)
-		p, err := place(d, nil, pool, now)
-		if err != nil {
-			return nil, err
-		}
-		if ca, err := c.reserveAs(id, d, p, s, newID); ca != nil || err != nil {
-			return ca, err
-		}
+// touch notes that a record has changed. Called under mu, which end releases.
+func (c *state) touch(r record) {
+	if m := r.meta(); !m.dirty {
+		m.dirty = true
+		c.touched = append(c.touched, r)
 	}
-	return nil, errTaken
+	if ca, ok := r.(*cache); ok {
+		ca.changes++
+	}
+}
+
+// then calls do when the present change is written, or at once if it changes no record.
+// Called under mu; do is called without it.
+func (c *state) then(do func()) { c.after = append(c.after, do) }
+
+// queue queues a key for the reconcilers when the present change is written. Called under mu.
+func (c *state) queue(key string) { c.then(func() { c.work(key) }) }
+
+// end releases mu and returns when what the call has changed is written. It sets err if that
+// fails and the call has not failed.
+func (c *state) end(err *error) {
+	t, e := c.flush()
+	c.mu.Unlock()
+	if t != nil {
+		e = errors.Join(e, c.writer.wait(t))
+	}
+	if e != nil && *err == nil {
+		*err = e
+	}
+}
+
+// flush queues the present change to be written; nil: there is nothing to wait for. Called
+// under mu.
+func (c *state) flush() (*txn, error) {
+	if len(c.touched)+len(c.after) == 0 {
+		return nil, nil
+	}
+	c.txns++
+	t := &txn{number: c.txns, after: c.after}
+	var errs []error
+	for _, r := range c.touched {
+		value, err := r.encode()
+		errs = append(errs, err)
+		r.meta().dirty = false
+		t.changes = append(t.changes, change{of: r.meta(), key: r.key(), value: value})
+	}
+	waits := len(c.touched) > 0
+	c.touched, c.after = nil, nil
+	c.writer.add(t)
+	if !waits {
+		t = nil
+	}
+	return t, errors.Join(errs...)
+}
+
+// written waits until all changes that were made so far are written, for a call that answers
+// what an earlier one has changed.
+func (c *state) written() error {
+	c.mu.Lock()
+	t := &txn{number: c.txns}
+	c.writer.add(t)
+	c.mu.Unlock()
+	return c.writer.wait(t)
+}
+
+// put writes a record of which there is one.
+func (c *state) put(s *single) (err error) {
+	c.mu.Lock()
+	defer c.end(&err)
+	c.touch(s)
+	return nil
 }
 
 // look returns the VMs and offers from which a new cache can choose.
@@ -147,55 +158,6 @@ func (c *state) stillFree(p placement, d demand) bool {
 	return true
 }
 
-// reserveAs reserves the chosen memory for a new cache. It returns nil if it is no longer
-// free.
-func (c *state) reserveAs(id string, d demand, p placement, s supply, newID func() string) (_ *cache, err error) {
-	c.mu.Lock()
-	defer c.end(&err)
-	if !c.stillFree(p, d) {
-		return nil, nil
-	}
-	d.config, d.distance, d.configs, d.shrinks = p.config, p.distance, nil, false
-	ca := &cache{id: id, demand: d, log: newEventLog(), created: s.now, moved: s.now}
-	ca.decide("allocate", p.decision)
-	ca.grants = c.lend(ca, d, p.parts, newID)
-	c.caches[id] = ca
-	c.touchCache(ca)
-	return ca, nil
-}
-
-// lend reserves the memory of parts and returns grants of it. Called under mu.
-func (c *state) lend(ca *cache, d demand, parts []part, newID func() string) []*grant {
-	var grants []*grant
-	for _, p := range parts {
-		ca.given++
-		s := &grant{
-			id: "g" + strconv.FormatUint(ca.given, 10), vm: p.vm, launch: p.vm == nil, warm: p.warm,
-			regions: p.regions, cores: p.cores, bytes: uint64(p.regions) * d.regionSize,
-		}
-		if s.launch {
-			s.vm = c.enter(&vm{id: newID(), launched: true, VM: ordered(p.offer, d.cloudRegion)})
-		}
-		s.vm.grants++
-		s.vm.reserved += s.bytes
-		s.vm.threads += s.cores
-		grants = append(grants, s)
-	}
-	return grants
-}
-
-// ordered returns the properties of a VM that is to be launched.
-func ordered(o plan.Offer, region string) node.VM {
-	v := node.VM{
-		Memory: o.Memory, Cores: uint32(o.Cores), Distance: uint32(o.Distance), Spot: o.Spot, Price: o.Price,
-		Notice: o.Notice, CloudRegion: region,
-	}
-	if !o.Fitted {
-		v.Type = o.Type
-	}
-	return v
-}
-
 // freshFor is the time during which a newly registered server is chosen after the others.
 const freshFor = 30 * time.Second
 
@@ -217,122 +179,6 @@ func (c *state) pool(avoid map[string]bool, now time.Time) []candidate {
 	return pool
 }
 
-// await waits until a launched VM has registered or failed.
-func (c *state) await(ctx context.Context, v *vm) error {
-	select {
-	case <-v.up:
-	case <-ctx.Done():
-		select {
-		case <-v.up: // takes precedence
-		default:
-			return fmt.Errorf("VM %s has not registered: %w", v.id, context.Cause(ctx))
-		}
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if v.failed != "" {
-		return fmt.Errorf("VM %s: %s", v.id, v.failed)
-	}
-	return nil
-}
-
-// usable reports why grants must not be given to a client. Called under mu.
-func usable(grants []*grant) error {
-	for _, s := range grants {
-		if err := s.vm.usable(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// commit makes a cache visible, unless one of its VMs has become unusable.
-func (c *state) commit(ca *cache, t term) (_ *managerv1.AllocateResponse, err error) {
-	c.mu.Lock()
-	defer c.end(&err)
-	if err := usable(ca.grants); err != nil {
-		return nil, err
-	}
-	ca.ready = true
-	ca.begin(t)
-	c.touchCache(ca)
-	p := ca.priced(ca.proto())
-	return &managerv1.AllocateResponse{
-		CacheId: p.Id, Grants: c.withTokens(ca, p.Grants, ca.grants), Configuration: p.Configuration, RegionSize: p.RegionSize,
-		LeaseMs: ca.lease.Milliseconds(),
-	}, nil
-}
-
-// take removes a ready cache, or only if it is not nil, tells its watchers the reason, and
-// returns its grants. Their memory stays reserved until free, as the server still lends it.
-// The error is errUnknownCache.
-func (c *state) take(id string, only *cache, reason string) (_ []*grant, err error) {
-	c.mu.Lock()
-	defer c.end(&err)
-	ca := c.caches[id]
-	if ca == nil || only == nil && !ca.ready || only != nil && only != ca {
-		return nil, noCache(id)
-	}
-	return c.takeOut(ca, reason), nil
-}
-
-// takeOut is called under mu.
-func (c *state) takeOut(ca *cache, reason string) []*grant {
-	delete(c.caches, ca.id)
-	c.touchCache(ca)
-	ca.log.append(nil, &managerv1.WatchResponse{Kind: managerv1.WatchResponse_KIND_CACHE_DELETED, Reason: reason})
-	return ca.all()
-}
-
-// vmGrants is a VM with grants to release.
-type vmGrants struct {
-	vm        *vm
-	info      node.VM // of it
-	grants    []*grant
-	ids       []string
-	terminate bool // the VM was launched, and has no other grants
-	failed    bool
-}
-
-// byVM groups removed grants by VM, for their release.
-func (c *state) byVM(grants []*grant) []vmGrants {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	var all []vmGrants
-	at := make(map[*vm]int)
-	for _, s := range grants {
-		i, ok := at[s.vm]
-		if !ok {
-			i, at[s.vm] = len(all), len(all)
-			all = append(all, vmGrants{vm: s.vm, info: s.vm.VM})
-		}
-		all[i].grants, all[i].ids = append(all[i].grants, s), append(all[i].ids, s.id)
-		s.vm.grants--
-	}
-	for i, p := range all {
-		// Nobody can use another grant of a failed VM.
-		all[i].failed = p.vm.failed != ""
-		all[i].terminate = p.vm.launched && (p.vm.grants == 0 || all[i].failed)
-	}
-	return all
-}
-
-// free ends the reservation of released grants. If the store fails, a restart frees them
-// again.
-func (c *state) free(grants []*grant) (err error) {
-	c.mu.Lock()
-	defer c.end(&err)
-	for _, s := range grants {
-		s.vm.reserved -= s.bytes
-		s.vm.threads -= s.cores
-		if s.vm.launched && s.vm.grants == 0 && c.vms[s.vm.id] == s.vm {
-			delete(c.vms, s.vm.id)
-			c.touchVM(s.vm)
-		}
-	}
-	return nil
-}
-
 // size counts caches and VMs.
 func (c *state) size() (caches, vms int) {
 	c.mu.Lock()
@@ -340,47 +186,183 @@ func (c *state) size() (caches, vms int) {
 	return len(c.caches), len(c.vms)
 }
 
-// watched returns a ready cache.
-func (c *state) watched(id string) (*cache, bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	ca := c.caches[id]
-	return ca, ca != nil && ca.ready
+// loader restores the state from the records of a catalog.
+type loader struct {
+	*contents
+	c        *state
+	now      time.Time
+	deadline time.Time // of heartbeats
 }
 
-// known is watched with an error. Called under mu.
-func (c *state) known(id string) (*cache, error) {
-	ca := c.caches[id]
-	if ca == nil || !ca.ready {
-		return nil, noCache(id)
+// load restores a new state from the catalog's records. Every cache begins a new lease, by
+// extend, and a new dwell, and every server that is to send heartbeats has to send one soon.
+// Watchers get a cache's whole state first. base is above the sequence number of any event of
+// an earlier leader.
+//
+// What an earlier leader had begun and not finished is level: a grant that no cache names is
+// leaving, and a launched VM without grants is terminated or warm.
+func (c *state) load(all *contents, t term, deadline time.Time, base uint64) (err error) {
+	c.mu.Lock()
+	defer c.end(&err)
+	l := loader{contents: all, c: c, now: t.now(), deadline: deadline}
+	for _, p := range all.vms {
+		if err := l.vm(p); err != nil {
+			return fmt.Errorf("%w: VM %.40q: %w", catalog.ErrCorrupt, p.GetVm().GetId(), err)
+		}
+	}
+	for _, p := range all.grants {
+		if err := l.grant(p); err != nil {
+			return fmt.Errorf("%w: grant %.40q of cache %.40q: %w", catalog.ErrCorrupt, p.GetId(), p.GetCacheId(), err)
+		}
+	}
+	for _, p := range all.caches {
+		ca, err := l.cache(p)
+		if err != nil {
+			return fmt.Errorf("%w: cache %.40q: %w", catalog.ErrCorrupt, p.GetId(), err)
+		}
+		ca.log.last, ca.log.dropped = base, base
+		ca.extend(t)
+	}
+	for _, g := range c.grants {
+		v := g.vm
+		v.held[g] = struct{}{}
+		v.reserved += g.bytes()
+		v.threads += g.cores
+		if g.phase == leaving {
+			c.queue(g.key())
+		} else {
+			v.lent++
+		}
+	}
+	for _, v := range c.orders {
+		c.queue(v.key())
+	}
+	for id := range all.decisions {
+		if c.caches[id] == nil { // it is deleted
+			d := &decisions{of: &cache{id: id, ended: true}}
+			d.version = all.versions[d.key()]
+			c.touch(d)
+		}
+	}
+	return nil
+}
+
+func (l *loader) vm(p *catalogv1.Vm) error {
+	v := vmFrom(p)
+	v.version = l.versions[v.key()]
+	if p.GetBeats() {
+		v.deadline = l.deadline
+	}
+	l.c.orders[v.order] = v
+	l.c.joined = max(l.c.joined, v.order)
+	if v.failed == "" {
+		if l.c.vms[v.id] != nil {
+			return errors.New("it has two records")
+		}
+		l.c.vms[v.id] = v
+	}
+	if v.ControlURL == "" {
+		v.entered = time.Now()
+	}
+	return nil
+}
+
+func (l *loader) grant(p *catalogv1.Grant) error {
+	g := &grant{
+		id: p.GetId(), cache: p.GetCacheId(), vm: l.c.orders[p.GetVmOrder()], regions: p.GetRegions(), regionSize: p.GetRegionSize(),
+		cores: p.GetCores(), launch: p.GetLaunch(), change: p.GetChange(), phase: leaving, freed: make(chan struct{}),
+	}
+	if g.vm == nil || g.regions < 1 || g.regions > maxRegions || g.regionSize < minRegionSize || g.regionSize > maxRegionSize {
+		return fmt.Errorf("%d regions of %d bytes of VM %d", g.regions, g.regionSize, p.GetVmOrder())
+	}
+	g.version = l.versions[g.key()]
+	l.c.grants[g.key()] = g
+	return nil
+}
+
+func (l *loader) cache(p *catalogv1.Cache) (*cache, error) {
+	ca := &cache{
+		id: p.GetId(), demand: demandFrom(p.GetDemand()), given: p.GetGiven(), ready: true, log: newEventLog(),
+		created: api.FromMillis(p.GetCreatedUnixMs()), change: p.GetSettled(), lease: time.Duration(p.GetLeaseMs()) * time.Millisecond, moved: l.now,
+		requestID: p.GetRequestId(), requestSum: p.GetRequestSum(), last: p.GetLast(),
+	}
+	if err := ca.demand.checkStored(); err != nil {
+		return nil, err
+	}
+	var err error
+	if ca.grants, err = l.held(ca, p.GetGrants()); err != nil {
+		return nil, err
+	}
+	if ca.pending, err = l.held(ca, p.GetPending()); err != nil {
+		return nil, err
+	}
+	ca.version = l.versions[ca.key()]
+	ca.decisions = decisions{of: ca, p: l.decisions[ca.id]}
+	ca.decisions.version = l.versions[ca.decisions.key()]
+	l.c.caches[ca.id] = ca
+	if ca.requestID != "" {
+		l.c.asked[ca.requestID] = ca
 	}
 	return ca, nil
 }
 
-func noCache(id string) error { return fmt.Errorf("%w %.40q", errUnknownCache, id) }
-
-// eventsAfter returns the events of a cache with numbers above sequence, or one event with
-// the cache's state if not all of them are kept, and a channel that is closed when there are
-// more. LeftMs of events is relative to now.
-func (c *state) eventsAfter(ca *cache, sequence uint64, now time.Time) ([]*managerv1.WatchResponse, <-chan struct{}) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if ca.log.complete(sequence) || c.caches[ca.id] != ca { // a deleted cache's last event is enough
-		return ca.log.after(sequence, now), ca.log.changed
+// held returns the grants that a cache names, with its values.
+func (l *loader) held(ca *cache, named []*catalogv1.Held) ([]*grant, error) {
+	var all []*grant
+	for _, n := range named {
+		g := l.c.grants[grantKey(ca.id, n.GetId())]
+		if g == nil || g.phase != leaving || n.GetRegions() < 1 || n.GetRegions() > g.regions || g.regionSize != ca.demand.regionSize {
+			return nil, fmt.Errorf("it names %d regions of grant %.40q, which is unknown, smaller, or named twice", n.GetRegions(), n.GetId())
+		}
+		g.phase, g.regions, g.cores = lent, n.GetRegions(), n.GetCores()
+		all = append(all, g)
 	}
-	state := ca.whole()
-	for i, s := range ca.all() {
-		state.Grants[i].Vm.LeftMs = s.vm.left(now)
-	}
-	return []*managerv1.WatchResponse{{
-		Kind: managerv1.WatchResponse_KIND_STATE, Sequence: ca.log.last, State: state,
-	}}, ca.log.changed
+	return all, nil
 }
 
-// all lists the grants of a cache, the pending ones last. Called under mu.
-func (ca *cache) all() []*grant { return slices.Concat(ca.grants, ca.pending) }
+// launchedIDs lists the VMs that an allocator has launched and that have not failed.
+func (c *state) launchedIDs() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var ids []string
+	for id, v := range c.vms {
+		if v.launched {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
 
-// holds reports whether a cache has a grant on a VM. Called under mu.
-func (ca *cache) holds(v *vm) bool {
-	return slices.ContainsFunc(ca.all(), func(s *grant) bool { return s.vm == v })
+// candidate is called under mu.
+func (v *vm) candidate() candidate {
+	return candidate{
+		vm: v, transport: v.Transport, memory: max(v.Memory, v.memory), free: v.memory - v.reserved,
+		cores: v.Cores - min(v.Cores, v.threads), distance: v.Distance, price: v.Price,
+	}
+}
+
+// usable reports why grants must not be given to a client. Called under mu.
+func usable(grants []*grant) error {
+	for _, g := range grants {
+		if err := g.vm.usable(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// describedVMs lists VMs that are up, and failed ones of which caches have grants, by age.
+// Called under mu.
+func (c *state) describedVMs() (all []*managerv1.Vm) {
+	var vms []*vm
+	for _, v := range c.orders {
+		if v.ControlURL != "" && (v.failed == "" || v.lent > 0) {
+			vms = append(vms, v)
+		}
+	}
+	slices.SortFunc(vms, func(a, b *vm) int { return cmp.Compare(a.order, b.order) })
+	for _, v := range vms {
+		all = append(all, v.proto())
+	}
+	return all
 }

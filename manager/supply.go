@@ -17,27 +17,27 @@ import (
 
 // supply returns the allocator's offers in a cloud region. An empty region becomes the default
 // region, so that a region has one name in the catalog.
-func (m *Manager) supply(ctx context.Context, region string) (supply, error) {
-	region = cmp.Or(region, m.cloudRegion())
-	s := supply{region: region, policy: m.policy(), economy: m.opts.Economy, now: m.opts.now()}
-	if m.opts.Allocator == nil {
+func (l *leader) supply(ctx context.Context, region string) (supply, error) {
+	region = cmp.Or(region, l.cloudRegion())
+	s := supply{region: region, policy: l.policy(), economy: l.opts.Economy, now: l.opts.now()}
+	if l.opts.Allocator == nil {
 		if region != "" {
 			return s, refuse(&menu.RegionError{Asked: region}, connect.CodeInvalidArgument)
 		}
 		return s, nil
 	}
-	offers, err := m.opts.Allocator.Offers(ctx, region)
+	offers, err := l.opts.Allocator.Offers(ctx, region)
 	if err != nil {
 		return s, refuse(err, connect.CodeUnavailable)
 	}
 	s.offers = slices.Clone(offers)
-	alive := m.state.alive(s.now)
+	alive := l.state.alive(s.now)
 	for i, o := range s.offers {
 		if o.Spot && o.Lifetime == 0 {
 			kind := kindOf(o, region)
-			s.offers[i].Lifetime = m.opts.Predictor.Lifetime(kind, alive[kind])
+			s.offers[i].Lifetime = l.opts.Predictor.Lifetime(kind, alive[kind])
 		}
-		if most := m.opts.VMMemory; o.Fitted && most > 0 && (o.Memory == 0 || o.Memory > most) {
+		if most := l.opts.VMMemory; o.Fitted && most > 0 && (o.Memory == 0 || o.Memory > most) {
 			s.offers[i].Memory = most
 		}
 	}
@@ -60,30 +60,17 @@ func (m *Manager) room() *uint64 {
 	return nil
 }
 
-// spec returns the specification of a VM to launch.
-func (c *state) spec(v *vm, transport string) allocator.VMSpec {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return allocator.VMSpec{ID: v.id, Memory: v.Memory, Cores: v.Cores, Transport: transport, Kind: v.kind()}
-}
-
-// decide records a decision, which replaces the last one of its kind. Called under mu.
-func (ca *cache) decide(what string, d *managerv1.Decision) {
-	if d == nil {
-		return
-	}
-	d.What = what
-	kept := slices.DeleteFunc(slices.Clone(ca.decisions), func(old *managerv1.Decision) bool { return old.GetWhat() == what })
-	ca.decisions = append(kept, d)
-}
-
 // ListOffers fails with InvalidArgument for an unknown cloud region.
 func (s service) ListOffers(ctx context.Context, req *connect.Request[managerv1.ListOffersRequest]) (*connect.Response[managerv1.ListOffersResponse], error) {
-	from, err := s.m.supply(ctx, req.Msg.GetCloudRegion())
+	l, err := s.m.leading()
 	if err != nil {
 		return nil, err
 	}
-	from = s.m.state.withPools(from, s.m.opts.Transport)
+	from, err := l.supply(ctx, req.Msg.GetCloudRegion())
+	if err != nil {
+		return nil, err
+	}
+	from = l.state.withPools(from, l.opts.Transport)
 	answer := &managerv1.ListOffersResponse{CloudRegion: from.region, MigrationBytesPerSecond: from.policy.MigrationRate}
 	for _, o := range from.offers {
 		answer.Offers = append(answer.Offers, &managerv1.Offer{

@@ -30,7 +30,9 @@ func (m *Manager) checkWarm() error {
 	if k == nil {
 		return nil // offers of other allocators may change
 	}
-	for _, p := range m.opts.Warm {
+	m.opts.Warm = slices.Clone(m.opts.Warm)
+	for i, p := range m.opts.Warm {
+		m.opts.Warm[i].CloudRegion = cmp.Or(p.CloudRegion, k.CloudRegion())
 		if _, err := k.Kinds(menu.Kind{Type: p.Type, CloudRegion: p.CloudRegion, Spot: p.Spot}); err != nil {
 			return fmt.Errorf("warm pool: %w", err)
 		}
@@ -42,76 +44,62 @@ func (m *Manager) checkWarm() error {
 const warmRetry = 5 * time.Second
 
 // warmer is the loop that keeps the pools full.
-func (m *Manager) warmer() {
+func (l *leader) warmer() {
 	ticker := time.NewTicker(warmRetry)
 	defer ticker.Stop()
 	for {
-		for _, p := range m.opts.Warm {
-			if err := m.fillPool(m.ctx, p); err != nil && m.ctx.Err() == nil {
-				m.opts.Logger.Warn("warm pool not filled", "type", p.Type, "err", err)
+		for _, p := range l.opts.Warm {
+			if err := l.fillPool(l.ctx, p); err != nil && l.ctx.Err() == nil {
+				l.opts.Logger.Warn("warm pool not filled", "type", p.Type, "err", err)
 			}
 		}
 		select {
 		case <-ticker.C:
-		case <-m.taken:
-		case <-m.ctx.Done():
+		case <-l.taken:
+		case <-l.ctx.Done():
 			return
 		}
 	}
 }
 
-// fillPool launches the VMs that a pool lacks, one after the other.
-func (m *Manager) fillPool(ctx context.Context, p WarmPool) error {
-	m.filling.Lock()
-	defer m.filling.Unlock()
-	p.CloudRegion = cmp.Or(p.CloudRegion, m.cloudRegion())
-	for n := m.state.warm(p); n < p.Count; n++ {
-		s, err := m.supply(ctx, p.CloudRegion)
-		if err != nil {
-			return err
-		}
-		i := slices.IndexFunc(s.offers, func(o plan.Offer) bool { return o.Type == p.Type && o.Spot == p.Spot && !o.Fitted })
-		if i < 0 {
-			return fmt.Errorf("type %q is not on the menu", p.Type)
-		}
-		if err := m.launchWarm(ctx, ordered(s.offers[i], p.CloudRegion)); err != nil {
-			return err
-		}
+// fillPool orders the VMs that a pool lacks.
+func (l *leader) fillPool(ctx context.Context, p WarmPool) error {
+	if l.state.warm(p) >= p.Count {
+		return nil
 	}
-	return nil
-}
-
-// launchWarm launches a VM without a cache.
-func (m *Manager) launchWarm(ctx context.Context, order node.VM) (err error) {
-	v, err := m.state.enterWarm(newVMID(), order)
+	s, err := l.supply(ctx, p.CloudRegion)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, m.opts.LaunchTimeout, fmt.Errorf("no answer within %v", m.opts.LaunchTimeout))
-	defer cancel()
-	if err = m.opts.Allocator.Launch(ctx, m.state.spec(v, m.opts.Transport)); err == nil {
-		err = m.state.await(ctx, v)
+	i := slices.IndexFunc(s.offers, func(o plan.Offer) bool { return o.Type == p.Type && o.Spot == p.Spot && !o.Fitted })
+	if i < 0 {
+		return fmt.Errorf("type %q is not on the menu", p.Type)
 	}
-	if err != nil {
-		m.fail(v.id, v, "not launched")
-	}
-	return err
+	return l.state.enterWarm(p, ordered(s.offers[i], p.CloudRegion), l.opts.Transport)
 }
 
-// enterWarm adds a VM to be launched for a pool.
-func (c *state) enterWarm(id string, order node.VM) (_ *vm, err error) {
+// enterWarm adds the VMs that a pool lacks.
+func (c *state) enterWarm(p WarmPool, order node.VM, transport string) (err error) {
 	c.mu.Lock()
 	defer c.end(&err)
-	return c.enter(&vm{id: id, launched: true, warm: true, VM: order}), nil
+	for n := c.countWarm(p); n < p.Count; n++ {
+		c.enter(&vm{id: newVMID(), launched: true, warm: true, transport: transport, entered: time.Now(), VM: order})
+	}
+	return nil
 }
 
 // warm counts the VMs of a pool, including starting ones.
 func (c *state) warm(p WarmPool) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	return c.countWarm(p)
+}
+
+// countWarm is called under mu.
+func (c *state) countWarm(p WarmPool) int {
 	n := 0
 	for _, v := range c.vms {
-		if v.warm && v.Type == p.Type && v.Spot == p.Spot && v.CloudRegion == p.CloudRegion && v.usable() == nil {
+		if v.warm && p.of(v) && v.usable() == nil {
 			n++
 		}
 	}
@@ -167,25 +155,8 @@ func (c *state) warmUp(parts []part, region, transport string) {
 			continue
 		}
 		if idle := c.idle(p.offer, region, transport); len(idle) > 0 {
-			parts[i].vm, parts[i].warm, idle[0].warm = idle[0], true, false
+			parts[i].vm, idle[0].warm = idle[0], false
+			c.touch(idle[0])
 		}
 	}
-}
-
-// coolDown returns VMs to their warm pools that were taken for grants which no client has,
-// and returns the other grants.
-func (c *state) coolDown(grants []*grant) (others []*grant) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, s := range grants {
-		if !s.warm || s.vm.grants > 1 || s.vm.usable() != nil {
-			others = append(others, s)
-			continue
-		}
-		s.vm.grants--
-		s.vm.reserved -= s.bytes
-		s.vm.threads -= s.cores
-		s.vm.warm = true
-	}
-	return others
 }

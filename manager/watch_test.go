@@ -14,7 +14,7 @@ import (
 func TestWatchGoesOn(t *testing.T) {
 	m, client := serve(t, Options{Transport: "tcp"})
 	for _, id := range []string{"one", "two"} {
-		if err := m.state.register(testVM(id, 1<<20, 0, "http://127.0.0.1:1"), "", time.Time{}); err != nil {
+		if err := m.led().state.register(testVM(id, 1<<20, 0, "http://127.0.0.1:1"), "", time.Time{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -40,13 +40,13 @@ func TestWatchGoesOn(t *testing.T) {
 		t.Helper()
 		for range n {
 			far = far.Add(-time.Second)
-			if _, err := m.reclaim("one", far, "soon"); err != nil {
+			if _, err := m.led().reclaim("one", far, "soon"); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
 	reclaim(2)
-	m.fail("two", nil, "fire")
+	m.led().fail("two", nil, "fire")
 	for after, want := range []managerv1.WatchResponse_Kind{
 		managerv1.WatchResponse_KIND_VM_RECLAIMED, managerv1.WatchResponse_KIND_VM_RECLAIMED, managerv1.WatchResponse_KIND_VM_FAILED,
 	} {

@@ -40,6 +40,7 @@ type managerFlags struct {
 	lease     time.Duration
 	enforce   bool
 	state     string
+	catalog   string
 	moved     bool
 	metrics   string
 	pinning   server.Pinning
@@ -74,6 +75,10 @@ restarted with the same directory and address continues where the last one ended
 caches keep their memory meanwhile, and the cache servers of the local allocator
 keep running. At another address it refuses to start, as they would not find it.
 
+With --catalog etcd://HOST:2379,HOST:2379/PREFIX the records are in etcd, and
+several managers can use them: one leads, the others stand by. Servers and clients
+are given all their addresses.
+
 An address that other machines can reach requires --api-cert and --tokens. Callers
 then need a token: redykv's commands take it from $` + access.TokenEnv + ` or
 --manager-token.`,
@@ -98,6 +103,7 @@ then need a token: redykv's commands take it from $` + access.TokenEnv + ` or
 	flags.DurationVar(&f.lease, "lease", 30*time.Second, "time after which a cache is deallocated if its client does not renew it; 0: never")
 	flags.BoolVar(&f.enforce, "enforce-duration", false, "deallocate caches when the duration that their clients requested ends (default: keep them)")
 	flags.StringVar(&f.state, "state", "", "`DIRECTORY` for the manager's records (default: none; a restart forgets all caches)")
+	flags.StringVar(&f.catalog, "catalog", "", "`URL` of the manager's records instead of --state: etcd://[USER:PASSWORD@]HOST:2379,…/PREFIX, pebble:DIRECTORY, or memory:")
 	flags.BoolVar(&f.moved, "moved", false, "use a --state whose manager was at another address: servers and clients that call the old address are lost (default: refuse)")
 	f.tls.add(flags)
 	flags.StringVar(&f.metrics, "metrics", "", "HTTP address to serve /metrics for Prometheus on (default: off)")
@@ -115,7 +121,7 @@ func (f managerFlags) options(log *slog.Logger) (manager.Options, error) {
 	opts := manager.Options{
 		Transport: f.transport, VMMemory: uint64(f.vmMemory), URL: f.advertise, MigrationRate: float64(f.rate),
 		Heartbeat: f.heartbeat, Silence: f.silence, Lease: cmp.Or(f.lease, -1), // 0 would mean the default
-		EnforceDuration: f.enforce, State: f.state, Moved: f.moved, SLOMargin: cmp.Or(f.margin, -1), Logger: log,
+		EnforceDuration: f.enforce, State: f.state, Catalog: f.catalog, Moved: f.moved, SLOMargin: cmp.Or(f.margin, -1), Logger: log,
 	}
 	switch {
 	case f.allocator != "local" && f.allocator != "static":
@@ -132,8 +138,10 @@ func (f managerFlags) options(log *slog.Logger) (manager.Options, error) {
 		return opts, usagef("--menu requires --allocator local: registered servers have their own --price")
 	case f.tls != (tlsFlags{}) && f.allocator == "local" && f.transport != "tcp":
 		return opts, usagef("--tls-cert requires --transport tcp with --allocator local")
-	case f.moved && f.state == "":
-		return opts, usagef("--moved requires --state")
+	case f.state != "" && f.catalog != "":
+		return opts, usagef("--state and --catalog: want one of them")
+	case f.moved && f.state == "" && !strings.HasPrefix(f.catalog, "pebble:"):
+		return opts, usagef("--moved requires --state, or a --catalog in a directory")
 	case f.rate < 0:
 		return opts, usagef("--migration-rate %v: want 0 or more bytes a second", f.rate)
 	case f.heartbeat < time.Millisecond || f.silence != 0 && f.silence < f.heartbeat:

@@ -380,7 +380,13 @@ func cmdJSON(ts *testscript.TestScript, neg bool, args []string) {
 			ts.Fatalf("%s: nothing at %q", args[2], step)
 		}
 	}
-	ts.Setenv(args[0], fmt.Sprint(v))
+	text := fmt.Sprint(v)
+	if _, ok := v.(map[string]any); ok {
+		b, err := json.Marshal(v)
+		ts.Check(err)
+		text = string(b)
+	}
+	ts.Setenv(args[0], text)
 }
 
 func cmdWatch(ts *testscript.TestScript, neg bool, args []string) {

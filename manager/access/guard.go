@@ -5,6 +5,7 @@ import (
 	"crypto/hmac"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"connectrpc.com/connect"
@@ -37,15 +38,23 @@ type Guard struct {
 	// Tokens returns the valid tokens; it is called for each call. nil: every call is
 	// allowed.
 	Tokens func() *TokenSet
-	// LaunchKey is the secret from which the tokens of launched servers are made; empty:
-	// there are none. It does not change once calls are served.
-	LaunchKey string
-	Now       func() time.Time
+	Now    func() time.Time
+
+	launchKey atomic.Value // string; the secret from which the tokens of launched servers are made
+}
+
+// SetLaunchKey sets the secret from which the tokens of launched servers are made. Without
+// it there are none.
+func (g *Guard) SetLaunchKey(key string) { g.launchKey.Store(key) }
+
+func (g *Guard) key() string {
+	key, _ := g.launchKey.Load().(string)
+	return key
 }
 
 // LaunchedToken returns the token for the server of a launched VM.
 func (g *Guard) LaunchedToken(vm string) string {
-	return vm + launchedMark + controltoken.Launched(g.LaunchKey, vm)
+	return vm + launchedMark + controltoken.Launched(g.key(), vm)
 }
 
 // launchedMark separates the VM's id from the rest of a launched server's token.
@@ -90,7 +99,7 @@ func (g *Guard) find(secret string) (Token, bool) {
 		return t, true
 	}
 	vm, _, ok := strings.Cut(secret, launchedMark)
-	if !ok || g.LaunchKey == "" || !hmac.Equal([]byte(secret), []byte(g.LaunchedToken(vm))) {
+	if !ok || g.key() == "" || !hmac.Equal([]byte(secret), []byte(g.LaunchedToken(vm))) {
 		return Token{}, false
 	}
 	return Token{Name: "of launched VM " + vm, Roles: []Role{RoleServer}, Secret: secret, VM: vm}, true

@@ -16,7 +16,8 @@ func TestTokenSet(t *testing.T) {
 		Token{Name: "app", Roles: []Role{RoleClient}, Secret: "app-token-0123456789"},
 		Token{Name: "dot", Roles: []Role{RoleServer}, Secret: "dotted.token-0123456789", VM: "v"},
 	)
-	g := &Guard{Tokens: func() *TokenSet { return set }, LaunchKey: "key", Now: time.Now}
+	g := &Guard{Tokens: func() *TokenSet { return set }, Now: time.Now}
+	g.SetLaunchKey("key")
 	launched := g.LaunchedToken("launched-1")
 	for secret, want := range map[string]string{
 		"app-token-0123456789": "app", "dotted.token-0123456789": "dot", launched: "of launched VM launched-1",
@@ -26,7 +27,7 @@ func TestTokenSet(t *testing.T) {
 			t.Errorf("%s: token %q, %v, want %q", secret, got.Name, ok, want)
 		}
 	}
-	if g.LaunchKey = ""; g.LaunchedToken("launched-1") == launched {
+	if g.SetLaunchKey(""); g.LaunchedToken("launched-1") == launched {
 		t.Error("the token of a launched server does not depend on the key")
 	}
 	if _, ok := g.find(g.LaunchedToken("launched-1")); ok {
@@ -52,7 +53,8 @@ func BenchmarkAdmit(b *testing.B) {
 		})
 	}
 	set := NewTokenSet(tokens...)
-	g := &Guard{Tokens: func() *TokenSet { return set }, LaunchKey: "key", Now: time.Now}
+	g := &Guard{Tokens: func() *TokenSet { return set }, Now: time.Now}
+	g.SetLaunchKey("key")
 	for name, secret := range map[string]string{"set": tokens[5000].Secret, "launched": g.LaunchedToken("launched-1")} {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {

@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -49,8 +50,8 @@ type Allocator interface {
 // Restorer is an [Allocator] whose VMs outlive the process that launched them.
 type Restorer interface {
 	Allocator
-	// Restore takes over the VMs that an earlier process launched. It is called once, after
-	// Attach and before all other methods. It returns the VMs of wanted that still run, and
+	// Restore takes over the VMs that an earlier process launched. It is called when the
+	// manager begins to lead, perhaps again. It returns the VMs of wanted that still run, and
 	// terminates all others.
 	Restore(ctx context.Context, wanted []string) (running []string, err error)
 }
@@ -130,6 +131,13 @@ func (f *fleet[V]) find(id string) (v V, ok bool) {
 	defer f.mu.Unlock()
 	v, ok = f.vms[id]
 	return v, ok
+}
+
+// known lists the VMs.
+func (f *fleet[V]) known() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Collect(maps.Keys(f.vms))
 }
 
 // Reclaim reports to the manager that a VM is taken back after the notice (R22). It returns

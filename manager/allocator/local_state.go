@@ -133,16 +133,25 @@ func (a *Local) lastLogLine(id string) string {
 // Restore implements [Restorer]. A file that cannot be read is removed; its process exits
 // when the manager refuses it.
 func (a *Local) Restore(ctx context.Context, wanted []string) (running []string, err error) {
-	if a.opts.State == "" {
-		return nil, nil
-	}
-	names, err := filepath.Glob(a.path("*", processSuffix))
-	if err != nil {
-		return nil, err
-	}
 	var unwanted []string
+	for _, id := range a.known() { // of an earlier term of the manager in this process
+		if slices.Contains(wanted, id) {
+			running = append(running, id)
+		} else {
+			unwanted = append(unwanted, id)
+		}
+	}
+	var names []string
+	if a.opts.State != "" {
+		if names, err = filepath.Glob(a.path("*", processSuffix)); err != nil {
+			return nil, err
+		}
+	}
 	for _, name := range names {
 		id := strings.TrimSuffix(filepath.Base(name), processSuffix)
+		if _, here := a.find(id); here {
+			continue
+		}
 		switch err := a.restore(id); {
 		case err != nil:
 			a.opts.Logger.Warn("VM not restored", "vm", id, "err", err)

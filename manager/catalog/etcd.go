@@ -159,7 +159,7 @@ func (s *Etcd) connect() (*clientv3.Client, error) {
 		Password:             s.o.Password,
 		Context:              s.ctx,
 		DialTimeout:          s.o.LeaseTTL / 2,
-		DialKeepAliveTime:    10 * time.Second, // gRPC's minimum
+		DialKeepAliveTime:    s.o.LeaseTTL / 2,
 		DialKeepAliveTimeout: s.o.LeaseTTL / 2,
 		DialOptions:          []grpc.DialOption{grpc.WithConnectParams(reconnects)},
 		Logger:               zap.NewNop(),
@@ -225,7 +225,7 @@ func (s *Etcd) campaign(ctx context.Context, url string) (*etcdTerm, error) {
 		if errors.Is(err, ErrUnavailable) {
 			err = cmp.Or(s.unreachable(ctx), err)
 		}
-		if !errors.Is(err, ErrNotLeader) && err.Error() != logged {
+		if err.Error() != logged {
 			logged = err.Error()
 			s.o.Logger.Warn("The election of a leader waits for etcd.", "err", err)
 		}
@@ -400,3 +400,6 @@ func classify(err error) error {
 	}
 	return fmt.Errorf("%w: %w", ErrUnavailable, err)
 }
+
+// Shared implements Store.
+func (s *Etcd) Shared() bool { return true }

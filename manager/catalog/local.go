@@ -186,3 +186,10 @@ func (t *localTerm) Commit(_ context.Context, changes []Change) error {
 	}
 	return nil
 }
+
+// Shared implements Store. Stores of one process share their records after Memory.Join.
+func (s *local) Shared() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.stores > 1
+}

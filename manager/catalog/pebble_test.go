@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"github.com/cockroachdb/pebble/v2"
 )
 
 func openPebble(t *testing.T, dir string) *Pebble {
@@ -67,23 +69,36 @@ func TestPebbleDirectory(t *testing.T) {
 // A directory of another version is refused, and keeps its records.
 func TestPebbleFormat(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
-	old := openState(t, dir)
-	if err := old.Apply(map[string][]byte{"a": []byte("1")}); err != nil {
+	write := func(key, value string) {
+		t.Helper()
+		db, err := pebble.Open(filepath.Join(dir, dirName), &pebble.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(db.Set([]byte(key), []byte(value), pebble.Sync), db.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := old.Close(); err != nil {
-		t.Fatal(err)
-	}
+	write(formatKey, "redykv manager catalog 1")
+	write("a", "1")
 	for range 2 { // a refusal releases the lock
 		if _, err := OpenPebble(dir, slog.New(slog.DiscardHandler)); !errors.Is(err, ErrFormat) {
 			t.Errorf("another format: %v", err)
 		}
 	}
-	old = openState(t, dir)
-	defer func() { _ = old.Close() }()
-	if got, err := contentOf(old); len(got) != 2 || got["a"] != "1" || err != nil {
-		t.Errorf("%v, %v", got, err)
+	db, err := pebble.Open(filepath.Join(dir, dirName), &pebble.Options{ReadOnly: true})
+	if err != nil {
+		t.Fatal(err)
 	}
+	defer func() { _ = db.Close() }()
+	got, done, err := db.Get([]byte("a"))
+	if err != nil || string(got) != "1" {
+		t.Fatalf("%q, %v", got, err)
+	}
+	_ = done.Close()
 }
 
 // A store with changed bytes is refused, or has the contents of an earlier time.

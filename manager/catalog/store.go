@@ -25,19 +25,22 @@ type Store interface {
 	// none is known: a store in etcd observes the leader during Campaign and its own term.
 	// Leader does not wait.
 	Leader() string
+	// Shared reports whether several managers can use the store, of which one leads. Only
+	// one can have any other store open.
+	Shared() bool
 	// Close ends the term and releases the store. It does not wait for a server. Closing
 	// again does nothing.
 	Close() error
 }
 
 // A Term is the time during which one manager leads. Its methods can be called
-// concurrently. Commits are made one after another: a caller with many changes groups them.
+// concurrently, but only one Commit at a time.
 type Term interface {
 	// Lost returns a channel that is closed when the term has ended: by Resign, by Close,
 	// because the store failed, or because another manager may lead.
 	Lost() <-chan struct{}
 	// Load calls each for every record, in the order of keys. The record's value is valid
-	// during the call only. Load returns each's first error. each must not call the term.
+	// during the call only. Load returns each's first error.
 	Load(ctx context.Context, each func(Record) error) error
 	// Commit makes all changes or none. When it returns nil, they are durable. Without
 	// changes, it only confirms that the term has not ended.

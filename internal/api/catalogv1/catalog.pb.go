@@ -35,9 +35,10 @@ type Vm struct {
 	Beats         bool                   `protobuf:"varint,5,opt,name=beats,proto3" json:"beats,omitempty"`                                     // the manager expects heartbeats
 	LeavesUnixMs  int64                  `protobuf:"varint,6,opt,name=leaves_unix_ms,json=leavesUnixMs,proto3" json:"leaves_unix_ms,omitempty"` // when it is taken back; 0: it is not reclaimed
 	Leaving       string                 `protobuf:"bytes,7,opt,name=leaving,proto3" json:"leaving,omitempty"`                                  // why it is reclaimed
-	Failed        string                 `protobuf:"bytes,8,opt,name=failed,proto3" json:"failed,omitempty"`                                    // why it failed; only in Grant.failed
+	Failed        string                 `protobuf:"bytes,8,opt,name=failed,proto3" json:"failed,omitempty"`                                    // why it failed; the record stays while there are grants
 	ControlSecret []byte                 `protobuf:"bytes,9,opt,name=control_secret,json=controlSecret,proto3" json:"control_secret,omitempty"` // of its control API
 	Registrant    string                 `protobuf:"bytes,10,opt,name=registrant,proto3" json:"registrant,omitempty"`                           // name of the token that registered it
+	Warm          bool                   `protobuf:"varint,11,opt,name=warm,proto3" json:"warm,omitempty"`                                      // of a warm pool
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -142,22 +143,28 @@ func (x *Vm) GetRegistrant() string {
 	return ""
 }
 
-// Cache is one allocation.
+func (x *Vm) GetWarm() bool {
+	if x != nil {
+		return x.Warm
+	}
+	return false
+}
+
+// Cache is one allocation that has been answered. It consists of the grants that it names,
+// with the regions and cores named here; those of the grants' own records may be older.
 type Cache struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	Demand        *Demand                `protobuf:"bytes,2,opt,name=demand,proto3" json:"demand,omitempty"`
-	Grants        []*Grant               `protobuf:"bytes,3,rep,name=grants,proto3" json:"grants,omitempty"`   // in the order of the cache's addresses
-	Pending       []*Grant               `protobuf:"bytes,4,rep,name=pending,proto3" json:"pending,omitempty"` // given by Reallocate, and not settled yet
+	Grants        []*Held                `protobuf:"bytes,3,rep,name=grants,proto3" json:"grants,omitempty"`   // in the order of the cache's addresses
+	Pending       []*Held                `protobuf:"bytes,4,rep,name=pending,proto3" json:"pending,omitempty"` // given by Reallocate, and not settled yet
 	Given         uint64                 `protobuf:"varint,5,opt,name=given,proto3" json:"given,omitempty"`    // grants ever given
-	Ready         bool                   `protobuf:"varint,6,opt,name=ready,proto3" json:"ready,omitempty"`    // Allocate has succeeded
-	Events        []*Event               `protobuf:"bytes,7,rep,name=events,proto3" json:"events,omitempty"`
-	LastSequence  uint64                 `protobuf:"varint,8,opt,name=last_sequence,json=lastSequence,proto3" json:"last_sequence,omitempty"`
-	Dropped       uint64                 `protobuf:"varint,9,opt,name=dropped,proto3" json:"dropped,omitempty"` // not all events up to this sequence are kept
-	Decisions     []*managerv1.Decision  `protobuf:"bytes,10,rep,name=decisions,proto3" json:"decisions,omitempty"`
-	CreatedUnixMs int64                  `protobuf:"varint,11,opt,name=created_unix_ms,json=createdUnixMs,proto3" json:"created_unix_ms,omitempty"`
-	LeaseMs       *int64                 `protobuf:"varint,12,opt,name=lease_ms,json=leaseMs,proto3,oneof" json:"lease_ms,omitempty"` // as the client was told; 0: none, the client does not renew
-	Settled       uint64                 `protobuf:"varint,13,opt,name=settled,proto3" json:"settled,omitempty"`                      // change number of the last Settle
+	CreatedUnixMs int64                  `protobuf:"varint,6,opt,name=created_unix_ms,json=createdUnixMs,proto3" json:"created_unix_ms,omitempty"`
+	LeaseMs       int64                  `protobuf:"varint,7,opt,name=lease_ms,json=leaseMs,proto3" json:"lease_ms,omitempty"`          // as the client was told; 0: none, the client does not renew
+	Settled       uint64                 `protobuf:"varint,8,opt,name=settled,proto3" json:"settled,omitempty"`                         // change number of the last Settle
+	RequestId     string                 `protobuf:"bytes,9,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`     // of the Allocate; empty: none
+	RequestSum    []byte                 `protobuf:"bytes,10,opt,name=request_sum,json=requestSum,proto3" json:"request_sum,omitempty"` // hash of that request
+	Last          *Change                `protobuf:"bytes,11,opt,name=last,proto3" json:"last,omitempty"`                               // the last Reallocate that was answered
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -206,14 +213,14 @@ func (x *Cache) GetDemand() *Demand {
 	return nil
 }
 
-func (x *Cache) GetGrants() []*Grant {
+func (x *Cache) GetGrants() []*Held {
 	if x != nil {
 		return x.Grants
 	}
 	return nil
 }
 
-func (x *Cache) GetPending() []*Grant {
+func (x *Cache) GetPending() []*Held {
 	if x != nil {
 		return x.Pending
 	}
@@ -227,41 +234,6 @@ func (x *Cache) GetGiven() uint64 {
 	return 0
 }
 
-func (x *Cache) GetReady() bool {
-	if x != nil {
-		return x.Ready
-	}
-	return false
-}
-
-func (x *Cache) GetEvents() []*Event {
-	if x != nil {
-		return x.Events
-	}
-	return nil
-}
-
-func (x *Cache) GetLastSequence() uint64 {
-	if x != nil {
-		return x.LastSequence
-	}
-	return 0
-}
-
-func (x *Cache) GetDropped() uint64 {
-	if x != nil {
-		return x.Dropped
-	}
-	return 0
-}
-
-func (x *Cache) GetDecisions() []*managerv1.Decision {
-	if x != nil {
-		return x.Decisions
-	}
-	return nil
-}
-
 func (x *Cache) GetCreatedUnixMs() int64 {
 	if x != nil {
 		return x.CreatedUnixMs
@@ -270,8 +242,8 @@ func (x *Cache) GetCreatedUnixMs() int64 {
 }
 
 func (x *Cache) GetLeaseMs() int64 {
-	if x != nil && x.LeaseMs != nil {
-		return *x.LeaseMs
+	if x != nil {
+		return x.LeaseMs
 	}
 	return 0
 }
@@ -281,6 +253,296 @@ func (x *Cache) GetSettled() uint64 {
 		return x.Settled
 	}
 	return 0
+}
+
+func (x *Cache) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *Cache) GetRequestSum() []byte {
+	if x != nil {
+		return x.RequestSum
+	}
+	return nil
+}
+
+func (x *Cache) GetLast() *Change {
+	if x != nil {
+		return x.Last
+	}
+	return nil
+}
+
+// Held is a grant of a cache.
+type Held struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Regions       uint32                 `protobuf:"varint,2,opt,name=regions,proto3" json:"regions,omitempty"`
+	Cores         uint32                 `protobuf:"varint,3,opt,name=cores,proto3" json:"cores,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Held) Reset() {
+	*x = Held{}
+	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Held) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Held) ProtoMessage() {}
+
+func (x *Held) ProtoReflect() protoreflect.Message {
+	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Held.ProtoReflect.Descriptor instead.
+func (*Held) Descriptor() ([]byte, []int) {
+	return file_redykv_catalog_v1_catalog_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Held) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *Held) GetRegions() uint32 {
+	if x != nil {
+		return x.Regions
+	}
+	return 0
+}
+
+func (x *Held) GetCores() uint32 {
+	if x != nil {
+		return x.Cores
+	}
+	return 0
+}
+
+// Change is what a repetition of a Reallocate is answered.
+type Change struct {
+	state         protoimpl.MessageState   `protogen:"open.v1"`
+	Number        uint64                   `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
+	Configuration *managerv1.Configuration `protobuf:"bytes,2,opt,name=configuration,proto3" json:"configuration,omitempty"`
+	Whole         bool                     `protobuf:"varint,3,opt,name=whole,proto3" json:"whole,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Change) Reset() {
+	*x = Change{}
+	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Change) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Change) ProtoMessage() {}
+
+func (x *Change) ProtoReflect() protoreflect.Message {
+	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Change.ProtoReflect.Descriptor instead.
+func (*Change) Descriptor() ([]byte, []int) {
+	return file_redykv_catalog_v1_catalog_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *Change) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *Change) GetConfiguration() *managerv1.Configuration {
+	if x != nil {
+		return x.Configuration
+	}
+	return nil
+}
+
+func (x *Change) GetWhole() bool {
+	if x != nil {
+		return x.Whole
+	}
+	return false
+}
+
+// Grant is one loan of a VM's memory to a cache. A grant that its cache does not name is
+// leaving: its server is told to take the memory back.
+type Grant struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	CacheId       string                 `protobuf:"bytes,1,opt,name=cache_id,json=cacheId,proto3" json:"cache_id,omitempty"`
+	Id            string                 `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"` // unique within the cache
+	VmOrder       uint64                 `protobuf:"varint,3,opt,name=vm_order,json=vmOrder,proto3" json:"vm_order,omitempty"`
+	Regions       uint32                 `protobuf:"varint,4,opt,name=regions,proto3" json:"regions,omitempty"`
+	RegionSize    uint64                 `protobuf:"varint,5,opt,name=region_size,json=regionSize,proto3" json:"region_size,omitempty"` // bytes
+	Cores         uint32                 `protobuf:"varint,6,opt,name=cores,proto3" json:"cores,omitempty"`
+	Launch        bool                   `protobuf:"varint,7,opt,name=launch,proto3" json:"launch,omitempty"` // the VM was launched for it
+	Change        uint64                 `protobuf:"varint,8,opt,name=change,proto3" json:"change,omitempty"` // change number of the Reallocate that gave it
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Grant) Reset() {
+	*x = Grant{}
+	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Grant) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Grant) ProtoMessage() {}
+
+func (x *Grant) ProtoReflect() protoreflect.Message {
+	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Grant.ProtoReflect.Descriptor instead.
+func (*Grant) Descriptor() ([]byte, []int) {
+	return file_redykv_catalog_v1_catalog_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *Grant) GetCacheId() string {
+	if x != nil {
+		return x.CacheId
+	}
+	return ""
+}
+
+func (x *Grant) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *Grant) GetVmOrder() uint64 {
+	if x != nil {
+		return x.VmOrder
+	}
+	return 0
+}
+
+func (x *Grant) GetRegions() uint32 {
+	if x != nil {
+		return x.Regions
+	}
+	return 0
+}
+
+func (x *Grant) GetRegionSize() uint64 {
+	if x != nil {
+		return x.RegionSize
+	}
+	return 0
+}
+
+func (x *Grant) GetCores() uint32 {
+	if x != nil {
+		return x.Cores
+	}
+	return 0
+}
+
+func (x *Grant) GetLaunch() bool {
+	if x != nil {
+		return x.Launch
+	}
+	return false
+}
+
+func (x *Grant) GetChange() uint64 {
+	if x != nil {
+		return x.Change
+	}
+	return 0
+}
+
+// Decisions are the latest decisions of each kind about a cache.
+type Decisions struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Decisions     []*managerv1.Decision  `protobuf:"bytes,1,rep,name=decisions,proto3" json:"decisions,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Decisions) Reset() {
+	*x = Decisions{}
+	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Decisions) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Decisions) ProtoMessage() {}
+
+func (x *Decisions) ProtoReflect() protoreflect.Message {
+	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Decisions.ProtoReflect.Descriptor instead.
+func (*Decisions) Descriptor() ([]byte, []int) {
+	return file_redykv_catalog_v1_catalog_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *Decisions) GetDecisions() []*managerv1.Decision {
+	if x != nil {
+		return x.Decisions
+	}
+	return nil
 }
 
 // Demand is what a cache needs, with the configuration chosen for it.
@@ -303,7 +565,7 @@ type Demand struct {
 
 func (x *Demand) Reset() {
 	*x = Demand{}
-	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[2]
+	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -315,7 +577,7 @@ func (x *Demand) String() string {
 func (*Demand) ProtoMessage() {}
 
 func (x *Demand) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[2]
+	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -328,7 +590,7 @@ func (x *Demand) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Demand.ProtoReflect.Descriptor instead.
 func (*Demand) Descriptor() ([]byte, []int) {
-	return file_redykv_catalog_v1_catalog_proto_rawDescGZIP(), []int{2}
+	return file_redykv_catalog_v1_catalog_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Demand) GetCapacity() uint64 {
@@ -408,152 +670,6 @@ func (x *Demand) GetClient() *managerv1.Client {
 	return nil
 }
 
-// Grant is one loan of a VM's memory to a cache.
-type Grant struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	VmOrder       uint64                 `protobuf:"varint,2,opt,name=vm_order,json=vmOrder,proto3" json:"vm_order,omitempty"`
-	Regions       uint32                 `protobuf:"varint,3,opt,name=regions,proto3" json:"regions,omitempty"`
-	Cores         uint32                 `protobuf:"varint,4,opt,name=cores,proto3" json:"cores,omitempty"`
-	Launch        bool                   `protobuf:"varint,5,opt,name=launch,proto3" json:"launch,omitempty"` // the VM was launched for it
-	Failed        *Vm                    `protobuf:"bytes,6,opt,name=failed,proto3" json:"failed,omitempty"`  // the VM, if it has failed: it has no record then
-	Change        uint64                 `protobuf:"varint,7,opt,name=change,proto3" json:"change,omitempty"` // change number of the Reallocate that gave it
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Grant) Reset() {
-	*x = Grant{}
-	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[3]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Grant) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Grant) ProtoMessage() {}
-
-func (x *Grant) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[3]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Grant.ProtoReflect.Descriptor instead.
-func (*Grant) Descriptor() ([]byte, []int) {
-	return file_redykv_catalog_v1_catalog_proto_rawDescGZIP(), []int{3}
-}
-
-func (x *Grant) GetId() string {
-	if x != nil {
-		return x.Id
-	}
-	return ""
-}
-
-func (x *Grant) GetVmOrder() uint64 {
-	if x != nil {
-		return x.VmOrder
-	}
-	return 0
-}
-
-func (x *Grant) GetRegions() uint32 {
-	if x != nil {
-		return x.Regions
-	}
-	return 0
-}
-
-func (x *Grant) GetCores() uint32 {
-	if x != nil {
-		return x.Cores
-	}
-	return 0
-}
-
-func (x *Grant) GetLaunch() bool {
-	if x != nil {
-		return x.Launch
-	}
-	return false
-}
-
-func (x *Grant) GetFailed() *Vm {
-	if x != nil {
-		return x.Failed
-	}
-	return nil
-}
-
-func (x *Grant) GetChange() uint64 {
-	if x != nil {
-		return x.Change
-	}
-	return 0
-}
-
-// Event is an event of a cache's Watch stream.
-type Event struct {
-	state         protoimpl.MessageState   `protogen:"open.v1"`
-	VmOrder       uint64                   `protobuf:"varint,1,opt,name=vm_order,json=vmOrder,proto3" json:"vm_order,omitempty"` // 0: it is about the cache
-	Message       *managerv1.WatchResponse `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Event) Reset() {
-	*x = Event{}
-	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[4]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Event) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Event) ProtoMessage() {}
-
-func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[4]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Event.ProtoReflect.Descriptor instead.
-func (*Event) Descriptor() ([]byte, []int) {
-	return file_redykv_catalog_v1_catalog_proto_rawDescGZIP(), []int{4}
-}
-
-func (x *Event) GetVmOrder() uint64 {
-	if x != nil {
-		return x.VmOrder
-	}
-	return 0
-}
-
-func (x *Event) GetMessage() *managerv1.WatchResponse {
-	if x != nil {
-		return x.Message
-	}
-	return nil
-}
-
 // Learnt are measurements that the manager keeps.
 type Learnt struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
@@ -565,7 +681,7 @@ type Learnt struct {
 
 func (x *Learnt) Reset() {
 	*x = Learnt{}
-	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[5]
+	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -577,7 +693,7 @@ func (x *Learnt) String() string {
 func (*Learnt) ProtoMessage() {}
 
 func (x *Learnt) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[5]
+	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -590,7 +706,7 @@ func (x *Learnt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Learnt.ProtoReflect.Descriptor instead.
 func (*Learnt) Descriptor() ([]byte, []int) {
-	return file_redykv_catalog_v1_catalog_proto_rawDescGZIP(), []int{5}
+	return file_redykv_catalog_v1_catalog_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Learnt) GetBytesPerSecond() float64 {
@@ -621,7 +737,7 @@ type Lives struct {
 
 func (x *Lives) Reset() {
 	*x = Lives{}
-	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[6]
+	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -633,7 +749,7 @@ func (x *Lives) String() string {
 func (*Lives) ProtoMessage() {}
 
 func (x *Lives) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[6]
+	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -646,7 +762,7 @@ func (x *Lives) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lives.ProtoReflect.Descriptor instead.
 func (*Lives) Descriptor() ([]byte, []int) {
-	return file_redykv_catalog_v1_catalog_proto_rawDescGZIP(), []int{6}
+	return file_redykv_catalog_v1_catalog_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Lives) GetType() string {
@@ -698,7 +814,7 @@ type Setting struct {
 
 func (x *Setting) Reset() {
 	*x = Setting{}
-	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[7]
+	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -710,7 +826,7 @@ func (x *Setting) String() string {
 func (*Setting) ProtoMessage() {}
 
 func (x *Setting) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[7]
+	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -723,7 +839,7 @@ func (x *Setting) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Setting.ProtoReflect.Descriptor instead.
 func (*Setting) Descriptor() ([]byte, []int) {
-	return file_redykv_catalog_v1_catalog_proto_rawDescGZIP(), []int{7}
+	return file_redykv_catalog_v1_catalog_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Setting) GetUrl() string {
@@ -758,7 +874,7 @@ var File_redykv_catalog_v1_catalog_proto protoreflect.FileDescriptor
 
 const file_redykv_catalog_v1_catalog_proto_rawDesc = "" +
 	"\n" +
-	"\x1fredykv/catalog/v1/catalog.proto\x12\x11redykv.catalog.v1\x1a\x1fredykv/manager/v1/manager.proto\"\xaa\x02\n" +
+	"\x1fredykv/catalog/v1/catalog.proto\x12\x11redykv.catalog.v1\x1a\x1fredykv/manager/v1/manager.proto\"\xbe\x02\n" +
 	"\x02Vm\x12%\n" +
 	"\x02vm\x18\x01 \x01(\v2\x15.redykv.manager.v1.VmR\x02vm\x12\x14\n" +
 	"\x05order\x18\x02 \x01(\x04R\x05order\x12\x1a\n" +
@@ -772,23 +888,43 @@ const file_redykv_catalog_v1_catalog_proto_rawDesc = "" +
 	"\n" +
 	"registrant\x18\n" +
 	" \x01(\tR\n" +
-	"registrant\"\xf7\x03\n" +
+	"registrant\x12\x12\n" +
+	"\x04warm\x18\v \x01(\bR\x04warm\"\x90\x03\n" +
 	"\x05Cache\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x121\n" +
-	"\x06demand\x18\x02 \x01(\v2\x19.redykv.catalog.v1.DemandR\x06demand\x120\n" +
-	"\x06grants\x18\x03 \x03(\v2\x18.redykv.catalog.v1.GrantR\x06grants\x122\n" +
-	"\apending\x18\x04 \x03(\v2\x18.redykv.catalog.v1.GrantR\apending\x12\x14\n" +
-	"\x05given\x18\x05 \x01(\x04R\x05given\x12\x14\n" +
-	"\x05ready\x18\x06 \x01(\bR\x05ready\x120\n" +
-	"\x06events\x18\a \x03(\v2\x18.redykv.catalog.v1.EventR\x06events\x12#\n" +
-	"\rlast_sequence\x18\b \x01(\x04R\flastSequence\x12\x18\n" +
-	"\adropped\x18\t \x01(\x04R\adropped\x129\n" +
-	"\tdecisions\x18\n" +
-	" \x03(\v2\x1b.redykv.manager.v1.DecisionR\tdecisions\x12&\n" +
-	"\x0fcreated_unix_ms\x18\v \x01(\x03R\rcreatedUnixMs\x12\x1e\n" +
-	"\blease_ms\x18\f \x01(\x03H\x00R\aleaseMs\x88\x01\x01\x12\x18\n" +
-	"\asettled\x18\r \x01(\x04R\asettledB\v\n" +
-	"\t_lease_ms\"\x9e\x03\n" +
+	"\x06demand\x18\x02 \x01(\v2\x19.redykv.catalog.v1.DemandR\x06demand\x12/\n" +
+	"\x06grants\x18\x03 \x03(\v2\x17.redykv.catalog.v1.HeldR\x06grants\x121\n" +
+	"\apending\x18\x04 \x03(\v2\x17.redykv.catalog.v1.HeldR\apending\x12\x14\n" +
+	"\x05given\x18\x05 \x01(\x04R\x05given\x12&\n" +
+	"\x0fcreated_unix_ms\x18\x06 \x01(\x03R\rcreatedUnixMs\x12\x19\n" +
+	"\blease_ms\x18\a \x01(\x03R\aleaseMs\x12\x18\n" +
+	"\asettled\x18\b \x01(\x04R\asettled\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\t \x01(\tR\trequestId\x12\x1f\n" +
+	"\vrequest_sum\x18\n" +
+	" \x01(\fR\n" +
+	"requestSum\x12-\n" +
+	"\x04last\x18\v \x01(\v2\x19.redykv.catalog.v1.ChangeR\x04last\"F\n" +
+	"\x04Held\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
+	"\aregions\x18\x02 \x01(\rR\aregions\x12\x14\n" +
+	"\x05cores\x18\x03 \x01(\rR\x05cores\"~\n" +
+	"\x06Change\x12\x16\n" +
+	"\x06number\x18\x01 \x01(\x04R\x06number\x12F\n" +
+	"\rconfiguration\x18\x02 \x01(\v2 .redykv.manager.v1.ConfigurationR\rconfiguration\x12\x14\n" +
+	"\x05whole\x18\x03 \x01(\bR\x05whole\"\xce\x01\n" +
+	"\x05Grant\x12\x19\n" +
+	"\bcache_id\x18\x01 \x01(\tR\acacheId\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\x12\x19\n" +
+	"\bvm_order\x18\x03 \x01(\x04R\avmOrder\x12\x18\n" +
+	"\aregions\x18\x04 \x01(\rR\aregions\x12\x1f\n" +
+	"\vregion_size\x18\x05 \x01(\x04R\n" +
+	"regionSize\x12\x14\n" +
+	"\x05cores\x18\x06 \x01(\rR\x05cores\x12\x16\n" +
+	"\x06launch\x18\a \x01(\bR\x06launch\x12\x16\n" +
+	"\x06change\x18\b \x01(\x04R\x06change\"F\n" +
+	"\tDecisions\x129\n" +
+	"\tdecisions\x18\x01 \x03(\v2\x1b.redykv.manager.v1.DecisionR\tdecisions\"\x9e\x03\n" +
 	"\x06Demand\x12\x1a\n" +
 	"\bcapacity\x18\x01 \x01(\x04R\bcapacity\x12\x1f\n" +
 	"\vregion_size\x18\x02 \x01(\x04R\n" +
@@ -802,18 +938,7 @@ const file_redykv_catalog_v1_catalog_proto_rawDesc = "" +
 	"\bdistance\x18\t \x01(\rR\bdistance\x12!\n" +
 	"\fcloud_region\x18\n" +
 	" \x01(\tR\vcloudRegion\x121\n" +
-	"\x06client\x18\v \x01(\v2\x19.redykv.manager.v1.ClientR\x06client\"\xc1\x01\n" +
-	"\x05Grant\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\tR\x02id\x12\x19\n" +
-	"\bvm_order\x18\x02 \x01(\x04R\avmOrder\x12\x18\n" +
-	"\aregions\x18\x03 \x01(\rR\aregions\x12\x14\n" +
-	"\x05cores\x18\x04 \x01(\rR\x05cores\x12\x16\n" +
-	"\x06launch\x18\x05 \x01(\bR\x06launch\x12-\n" +
-	"\x06failed\x18\x06 \x01(\v2\x15.redykv.catalog.v1.VmR\x06failed\x12\x16\n" +
-	"\x06change\x18\a \x01(\x04R\x06change\"^\n" +
-	"\x05Event\x12\x19\n" +
-	"\bvm_order\x18\x01 \x01(\x04R\avmOrder\x12:\n" +
-	"\amessage\x18\x02 \x01(\v2 .redykv.manager.v1.WatchResponseR\amessage\"b\n" +
+	"\x06client\x18\v \x01(\v2\x19.redykv.manager.v1.ClientR\x06client\"b\n" +
 	"\x06Learnt\x12(\n" +
 	"\x10bytes_per_second\x18\x01 \x01(\x01R\x0ebytesPerSecond\x12.\n" +
 	"\x05lives\x18\x02 \x03(\v2\x18.redykv.catalog.v1.LivesR\x05lives\"\x93\x01\n" +
@@ -841,41 +966,41 @@ func file_redykv_catalog_v1_catalog_proto_rawDescGZIP() []byte {
 	return file_redykv_catalog_v1_catalog_proto_rawDescData
 }
 
-var file_redykv_catalog_v1_catalog_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
+var file_redykv_catalog_v1_catalog_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
 var file_redykv_catalog_v1_catalog_proto_goTypes = []any{
 	(*Vm)(nil),                      // 0: redykv.catalog.v1.Vm
 	(*Cache)(nil),                   // 1: redykv.catalog.v1.Cache
-	(*Demand)(nil),                  // 2: redykv.catalog.v1.Demand
-	(*Grant)(nil),                   // 3: redykv.catalog.v1.Grant
-	(*Event)(nil),                   // 4: redykv.catalog.v1.Event
-	(*Learnt)(nil),                  // 5: redykv.catalog.v1.Learnt
-	(*Lives)(nil),                   // 6: redykv.catalog.v1.Lives
-	(*Setting)(nil),                 // 7: redykv.catalog.v1.Setting
-	(*managerv1.Vm)(nil),            // 8: redykv.manager.v1.Vm
-	(*managerv1.Decision)(nil),      // 9: redykv.manager.v1.Decision
-	(*managerv1.Slo)(nil),           // 10: redykv.manager.v1.Slo
+	(*Held)(nil),                    // 2: redykv.catalog.v1.Held
+	(*Change)(nil),                  // 3: redykv.catalog.v1.Change
+	(*Grant)(nil),                   // 4: redykv.catalog.v1.Grant
+	(*Decisions)(nil),               // 5: redykv.catalog.v1.Decisions
+	(*Demand)(nil),                  // 6: redykv.catalog.v1.Demand
+	(*Learnt)(nil),                  // 7: redykv.catalog.v1.Learnt
+	(*Lives)(nil),                   // 8: redykv.catalog.v1.Lives
+	(*Setting)(nil),                 // 9: redykv.catalog.v1.Setting
+	(*managerv1.Vm)(nil),            // 10: redykv.manager.v1.Vm
 	(*managerv1.Configuration)(nil), // 11: redykv.manager.v1.Configuration
-	(*managerv1.Client)(nil),        // 12: redykv.manager.v1.Client
-	(*managerv1.WatchResponse)(nil), // 13: redykv.manager.v1.WatchResponse
+	(*managerv1.Decision)(nil),      // 12: redykv.manager.v1.Decision
+	(*managerv1.Slo)(nil),           // 13: redykv.manager.v1.Slo
+	(*managerv1.Client)(nil),        // 14: redykv.manager.v1.Client
 }
 var file_redykv_catalog_v1_catalog_proto_depIdxs = []int32{
-	8,  // 0: redykv.catalog.v1.Vm.vm:type_name -> redykv.manager.v1.Vm
-	2,  // 1: redykv.catalog.v1.Cache.demand:type_name -> redykv.catalog.v1.Demand
-	3,  // 2: redykv.catalog.v1.Cache.grants:type_name -> redykv.catalog.v1.Grant
-	3,  // 3: redykv.catalog.v1.Cache.pending:type_name -> redykv.catalog.v1.Grant
-	4,  // 4: redykv.catalog.v1.Cache.events:type_name -> redykv.catalog.v1.Event
-	9,  // 5: redykv.catalog.v1.Cache.decisions:type_name -> redykv.manager.v1.Decision
-	10, // 6: redykv.catalog.v1.Demand.slo:type_name -> redykv.manager.v1.Slo
-	11, // 7: redykv.catalog.v1.Demand.configuration:type_name -> redykv.manager.v1.Configuration
-	12, // 8: redykv.catalog.v1.Demand.client:type_name -> redykv.manager.v1.Client
-	0,  // 9: redykv.catalog.v1.Grant.failed:type_name -> redykv.catalog.v1.Vm
-	13, // 10: redykv.catalog.v1.Event.message:type_name -> redykv.manager.v1.WatchResponse
-	6,  // 11: redykv.catalog.v1.Learnt.lives:type_name -> redykv.catalog.v1.Lives
-	12, // [12:12] is the sub-list for method output_type
-	12, // [12:12] is the sub-list for method input_type
-	12, // [12:12] is the sub-list for extension type_name
-	12, // [12:12] is the sub-list for extension extendee
-	0,  // [0:12] is the sub-list for field type_name
+	10, // 0: redykv.catalog.v1.Vm.vm:type_name -> redykv.manager.v1.Vm
+	6,  // 1: redykv.catalog.v1.Cache.demand:type_name -> redykv.catalog.v1.Demand
+	2,  // 2: redykv.catalog.v1.Cache.grants:type_name -> redykv.catalog.v1.Held
+	2,  // 3: redykv.catalog.v1.Cache.pending:type_name -> redykv.catalog.v1.Held
+	3,  // 4: redykv.catalog.v1.Cache.last:type_name -> redykv.catalog.v1.Change
+	11, // 5: redykv.catalog.v1.Change.configuration:type_name -> redykv.manager.v1.Configuration
+	12, // 6: redykv.catalog.v1.Decisions.decisions:type_name -> redykv.manager.v1.Decision
+	13, // 7: redykv.catalog.v1.Demand.slo:type_name -> redykv.manager.v1.Slo
+	11, // 8: redykv.catalog.v1.Demand.configuration:type_name -> redykv.manager.v1.Configuration
+	14, // 9: redykv.catalog.v1.Demand.client:type_name -> redykv.manager.v1.Client
+	8,  // 10: redykv.catalog.v1.Learnt.lives:type_name -> redykv.catalog.v1.Lives
+	11, // [11:11] is the sub-list for method output_type
+	11, // [11:11] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_redykv_catalog_v1_catalog_proto_init() }
@@ -883,14 +1008,13 @@ func file_redykv_catalog_v1_catalog_proto_init() {
 	if File_redykv_catalog_v1_catalog_proto != nil {
 		return
 	}
-	file_redykv_catalog_v1_catalog_proto_msgTypes[1].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_redykv_catalog_v1_catalog_proto_rawDesc), len(file_redykv_catalog_v1_catalog_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   8,
+			NumMessages:   10,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -6,13 +6,14 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redykv/redykv/internal/api/catalogv1"
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/units"
 	"github.com/redykv/redykv/manager/api"
 	"github.com/redykv/redykv/manager/node"
 )
 
-// vm is one incarnation of a VM. id, launched and up do not change; the rest is
+// vm is one incarnation of a VM. id, launched, order and transport do not change; the rest is
 // guarded by state.mu.
 //
 //	launched by the allocator      registered by itself
@@ -21,36 +22,59 @@ import (
 //	     └───────fail───────┴──► failed ◄──fail──┘
 //
 // Only servers that registered themselves are in the pool, and only while they are up. A
-// failed VM is removed from state.vms; grants of caches still refer to it.
+// failed VM is removed from state.vms, and from state.orders with its last grant.
 type vm struct {
+	stored
 	node.VM    // while starting, the properties ordered
 	id         string
-	registrant string        // name of the token that registered it; empty: none
-	order      uint64        // sequence number of entering the state
-	launched   bool          // by the allocator, for one cache
-	warm       bool          // of a warm pool; no cache has it yet
-	failed     string        // why it failed; empty: it has not
-	up         chan struct{} // closed when the VM has registered or failed
+	registrant string // name of the token that registered it; empty: none
+	order      uint64 // sequence number of entering the state
+	launched   bool   // by the allocator, for one cache
+	transport  string // to launch it with
+	warm       bool   // of a warm pool; no cache has it yet
+	failed     string // why it failed; empty: it has not
+	gone       bool   // it has no record any more
 
-	memory    uint64    // bytes that can be granted
-	reserved  uint64    // bytes of all grants
-	threads   uint32    // server threads of all grants
-	grants    int       // whose release has not begun
-	deadline  time.Time // of the next heartbeat; zero: it sends none
-	called    bool      // it has called this run of the manager
-	silent    bool      // the deadline has passed
-	suspected bool      // silent, and its caches were notified
-	leaves    time.Time // when it is taken back; zero: it is not reclaimed
-	leaving   string    // why it is reclaimed
+	entered   time.Time // when it was ordered; zero: it registered itself
+	launching bool      // the allocator has been told
+	launchErr error     // of the allocator; nil: none
+
+	memory      uint64              // bytes that can be granted
+	held        map[*grant]struct{} // all grants of its memory
+	lent        int                 // grants that are not leaving
+	reserved    uint64              // bytes of all grants
+	threads     uint32              // server threads of all grants
+	deadline    time.Time           // of the next heartbeat; zero: it sends none
+	called      bool                // it has called this leader
+	silent      bool                // the deadline has passed
+	suspected   bool                // silent, and its caches were notified
+	leaves      time.Time           // when it is taken back; zero: it is not reclaimed
+	leaving     string              // why it is reclaimed
+	audited     time.Time           // the last audit began
+	strays      map[stray]time.Time // grants that it has and no cache, by first sight
+	ending      bool                // it is terminated
+	unreachable bool                // it has failed, and its server does not answer
 }
 
 // enter adds a VM. Called under mu.
 func (c *state) enter(v *vm) *vm {
 	c.joined++
 	v.order = c.joined
-	v.up = make(chan struct{})
-	c.vms[v.id] = v
-	c.touchVM(v)
+	v.held = make(map[*grant]struct{})
+	c.vms[v.id], c.orders[v.order] = v, v
+	c.touch(v)
+	c.queue(v.key())
+	return v
+}
+
+// vmFrom returns the VM of a record.
+func vmFrom(p *catalogv1.Vm) *vm {
+	v := &vm{
+		VM: node.FromProto(p.GetVm()), id: p.GetVm().GetId(), order: p.GetOrder(), launched: p.GetLaunched(),
+		memory: p.GetMemory(), leaving: p.GetLeaving(), failed: p.GetFailed(), leaves: api.FromMillis(p.GetLeavesUnixMs()),
+		registrant: p.GetRegistrant(), warm: p.GetWarm(), held: make(map[*grant]struct{}),
+	}
+	v.Secret = string(p.GetControlSecret())
 	return v
 }
 
@@ -63,16 +87,10 @@ func (v *vm) usable() error {
 		return fmt.Errorf("VM %s %w: %s", v.id, errLeaving, v.leaving)
 	case v.silent:
 		return fmt.Errorf("VM %s sends no heartbeats", v.id)
+	case v.ending:
+		return fmt.Errorf("VM %s is terminated", v.id)
 	}
 	return nil
-}
-
-// candidate is called under mu.
-func (v *vm) candidate() candidate {
-	return candidate{
-		vm: v, transport: v.Transport, memory: max(v.Memory, v.memory), free: v.memory - v.reserved,
-		cores: v.Cores - min(v.Cores, v.threads), distance: v.Distance, price: v.Price,
-	}
 }
 
 // launchedPrefix is the prefix of the ids of launched VMs, and of no others: a launched VM
@@ -97,7 +115,7 @@ func (c *state) register(info node.VM, registrant string, deadline time.Time) (e
 		c.heard(v, deadline)
 		if v.registrant != registrant {
 			v.registrant = registrant
-			c.touchVM(v)
+			c.touch(v)
 		}
 		return nil
 	case v != nil && v.ControlURL != "":
@@ -118,8 +136,8 @@ func (c *state) register(info node.VM, registrant string, deadline time.Time) (e
 		v.deliver(&info)
 	}
 	v.VM, v.registrant, v.memory, v.deadline, v.called = info, registrant, info.Free, deadline, true
-	c.touchVM(v)
-	close(v.up)
+	c.touch(v)
+	c.stirred(v)
 	return nil
 }
 
@@ -168,7 +186,7 @@ func (c *state) heartbeat(id string, free uint64, deadline func() time.Time) (er
 	// more when that is released.
 	if free = min(free, v.Memory); v.reserved == 0 && free > v.memory {
 		v.memory = free
-		c.touchVM(v)
+		c.touch(v)
 	}
 	return nil
 }
@@ -188,7 +206,7 @@ func (c *state) reclaim(id string, deadline time.Time, reason string) (_ time.Ti
 	}
 	reason = strings.ToValidUTF8(reason, "?")
 	v.leaves, v.leaving = deadline, reason
-	c.touchVM(v)
+	c.touch(v)
 	c.notify(v, &managerv1.WatchResponse{
 		Kind: managerv1.WatchResponse_KIND_VM_RECLAIMED, VmId: v.id, DeadlineUnixMs: deadline.UnixMilli(), Reason: reason,
 	})
@@ -220,24 +238,32 @@ func (c *state) fail(id string, only *vm, reason string) (_ *vm, err error) {
 
 // failVM is called under mu. reason may come from a process and contain anything.
 func (c *state) failVM(v *vm, reason string) {
-	reason = strings.ToValidUTF8(reason, "?")
+	v.failed = strings.ToValidUTF8(reason, "?")
 	delete(c.vms, v.id)
-	c.touchVM(v)
-	v.failed = reason
-	if v.ControlURL == "" {
-		close(v.up) // it was starting
+	c.touch(v)
+	c.queue(v.key())
+	c.stirred(v)
+	c.notify(v, &managerv1.WatchResponse{Kind: managerv1.WatchResponse_KIND_VM_FAILED, VmId: v.id, Reason: v.failed})
+	for g := range v.held {
+		if g.phase == leaving {
+			c.queue(g.key())
+		}
 	}
-	c.notify(v, &managerv1.WatchResponse{Kind: managerv1.WatchResponse_KIND_VM_FAILED, VmId: v.id, Reason: reason})
 }
 
-// notify appends an event about a VM to the logs of the caches with grants on it. Called
-// under mu.
-func (c *state) notify(v *vm, e *managerv1.WatchResponse) {
-	for _, ca := range c.caches {
-		if ca.holds(v) {
-			c.touchCache(ca)
-			ca.log.append(v, &managerv1.WatchResponse{Kind: e.Kind, VmId: e.VmId, DeadlineUnixMs: e.DeadlineUnixMs, Reason: e.Reason})
+// stirred lets the requests proceed that wait for a VM. Called under mu.
+func (c *state) stirred(v *vm) {
+	for g := range v.held {
+		if g.phase == reserved {
+			c.queue(cachePrefix + g.cache)
 		}
+	}
+}
+
+// notify tells the caches with grants on a VM an event. Called under mu.
+func (c *state) notify(v *vm, e *managerv1.WatchResponse) {
+	for _, ca := range c.users(v) {
+		c.tell(ca, v, &managerv1.WatchResponse{Kind: e.Kind, VmId: e.VmId, DeadlineUnixMs: e.DeadlineUnixMs, Reason: e.Reason})
 	}
 }
 
@@ -259,14 +285,6 @@ func (c *state) overdue(now time.Time) []loss {
 	}
 	slices.SortFunc(all, func(a, b loss) int { return strings.Compare(a.vm.id, b.vm.id) })
 	return all
-}
-
-// beats reports whether a VM has not failed and sends heartbeats, and whether it has
-// grants.
-func (c *state) beats(v *vm) (beats, used bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return v.failed == "" && !v.deadline.IsZero(), v.grants > 0
 }
 
 // nextLeave returns the next deadline of a reclaimed VM.

@@ -1,0 +1,326 @@
+package manager
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/redykv/redykv/internal/api/catalogv1"
+	"github.com/redykv/redykv/internal/api/managerv1"
+)
+
+// cache is one allocation. Guarded by state.mu, except id, requestID and requestSum, which do
+// not change.
+//
+//	Allocate ──granted──► grants ◄──settle── pending ◄──granted── Reallocate
+//
+// Until they are granted, grants belong to request.
+type cache struct {
+	stored
+	id         string
+	requestID  string            // of its Allocate; empty: none
+	requestSum []byte            // hash of that request
+	demand     demand            // what the cache needs
+	grants     []*grant          // in the order of the cache's addresses
+	pending    []*grant          // given by Reallocate, and neither settled nor released yet
+	given      uint64            // grants ever given
+	change     uint64            // change number of the last Settle
+	last       *catalogv1.Change // the last Reallocate that was answered; nil: none
+	request    *request          // that waits for VMs; nil: none
+	ready      bool              // Allocate has succeeded; other calls see the cache
+	ended      bool              // it is not in state.caches any more
+	expires    time.Time         // end of the lease; zero: none
+	lease      time.Duration     // as the client was told; 0: none
+	log        eventLog
+
+	changes uint64 // number of changes, to detect concurrent ones
+
+	created   time.Time
+	decisions decisions
+	moved     time.Time // when its VMs last changed
+	move      *move     // that the cache was asked to make; nil: none
+	known     knownReach
+}
+
+// request is an Allocate or a Reallocate of a cache that waits for VMs to be up. Guarded by
+// state.mu, except done.
+type request struct {
+	addition
+	change  uint64        // of Reallocate; 0: it is an Allocate
+	waiting int           // calls that wait for it
+	left    time.Time     // when the last call stopped waiting
+	done    chan struct{} // closed when it is granted or has failed
+	err     error         // why it has failed; set before done is closed
+}
+
+// addition are grants that a call gives a cache.
+type addition struct {
+	grants   []*grant
+	config   *managerv1.Configuration
+	decision *managerv1.Decision // nil: nothing had to be chosen
+	client   *managerv1.Client   // of the request; nil: not known
+	whole    bool                // they replace all the cache's grants
+}
+
+// begin makes a request for reserved grants. It is granted at once if their VMs are up.
+// Called under mu.
+func (c *state) begin(ca *cache, more addition, change uint64, t term) *request {
+	r := &request{addition: more, change: change, done: make(chan struct{})}
+	ca.request = r
+	c.proceed(ca, t)
+	return r
+}
+
+// proceed grants a cache's request if all its VMs are up, or fails it if one has failed.
+// Called under mu.
+func (c *state) proceed(ca *cache, t term) {
+	r := ca.request
+	if r == nil {
+		return
+	}
+	if r.change > 0 && r.change <= ca.change {
+		c.giveUp(ca, fmt.Errorf("cache %s: change %d %w: the last one is %d", ca.id, r.change, errStale, ca.change))
+		return
+	}
+	for _, g := range r.grants {
+		if g.vm.failed != "" || !g.vm.leaves.IsZero() && g.vm.ControlURL != "" {
+			err := g.vm.launchErr
+			if err == nil {
+				err = g.vm.usable()
+			}
+			c.giveUp(ca, err)
+			return
+		}
+	}
+	for _, g := range r.grants {
+		if g.vm.ControlURL == "" {
+			return
+		}
+	}
+	if err := usable(r.grants); err != nil {
+		c.giveUp(ca, err)
+		return
+	}
+	ca.request = nil
+	c.lend(r.grants, r.change)
+	if r.change > 0 {
+		ca.pending = append(ca.pending, r.grants...)
+		ca.last = &catalogv1.Change{Number: r.change, Configuration: r.config, Whole: r.whole}
+		ca.decide("reallocate", r.decision)
+		if r.client != nil {
+			ca.demand.client = r.client
+		}
+	} else {
+		ca.grants, ca.ready = r.grants, true
+		ca.renew(t)
+		ca.decide("allocate", r.decision)
+	}
+	if r.decision != nil {
+		c.touch(&ca.decisions)
+	}
+	c.touch(ca)
+	c.then(func() { close(r.done) })
+}
+
+// giveUp fails a cache's request and frees its grants. A cache that was not allocated yet
+// ends. Called under mu.
+func (c *state) giveUp(ca *cache, err error) {
+	r := ca.request
+	if r == nil {
+		return
+	}
+	ca.request = nil
+	r.err = err
+	c.leave(r.grants)
+	if !ca.ready {
+		c.remove(ca)
+	}
+	c.then(func() { close(r.done) })
+}
+
+// remove takes a cache out of the state. Called under mu.
+func (c *state) remove(ca *cache) {
+	ca.ended = true
+	delete(c.caches, ca.id)
+	if c.asked[ca.requestID] == ca {
+		delete(c.asked, ca.requestID)
+	}
+	c.touch(ca)
+	c.touch(&ca.decisions)
+}
+
+// delete ends a ready cache, tells its watchers the reason, and returns its grants. Called
+// under mu.
+func (c *state) delete(ca *cache, reason string) []*grant {
+	c.giveUp(ca, noCache(ca.id))
+	c.remove(ca)
+	c.tell(ca, nil, &managerv1.WatchResponse{Kind: managerv1.WatchResponse_KIND_CACHE_DELETED, Reason: reason})
+	all := ca.all()
+	c.leave(all)
+	return all
+}
+
+// deallocate deletes a cache, also one that is not ready yet. It returns false if there is
+// none.
+func (c *state) deallocate(id, reason string) (grants []*grant, existed bool, err error) {
+	c.mu.Lock()
+	defer c.end(&err)
+	ca := c.caches[id]
+	if ca == nil {
+		return nil, false, nil
+	}
+	return c.delete(ca, reason), true, nil
+}
+
+// reconcileCache lets a cache's request proceed.
+func (c *state) reconcileCache(id string, t term) (err error) {
+	c.mu.Lock()
+	defer c.end(&err)
+	if ca := c.caches[id]; ca != nil {
+		c.proceed(ca, t)
+	}
+	return nil
+}
+
+// starting lists what a request waits for, a line each. Called under mu.
+func (r *request) starting() (all []string) {
+	for _, g := range r.grants {
+		v := g.vm
+		if v.ControlURL != "" || v.failed != "" {
+			continue
+		}
+		what := "VM " + v.id
+		if v.Type != "" {
+			what += " of type " + v.Type
+		}
+		state := "is to be launched"
+		if v.launching {
+			state = "has been launched and has not registered"
+		}
+		all = append(all, fmt.Sprintf("%s %s, for %v", what, state, time.Since(v.entered).Round(time.Second)))
+	}
+	if len(all) == 0 {
+		all = append(all, "the catalog has to be written")
+	}
+	return all
+}
+
+// join counts a call that waits for a request. Called under mu.
+func (r *request) join() { r.waiting++ }
+
+// await waits for a request that join has counted, until ctx ends or for wait, 0 being
+// without limit. It returns what is pending then. keep says that the request goes on for a
+// while without a waiting call, as the client will repeat it.
+func (l *leader) await(ctx context.Context, ca *cache, r *request, wait time.Duration, keep bool) (pending []string, err error) {
+	var after <-chan time.Time
+	if wait > 0 {
+		timer := time.NewTimer(wait)
+		defer timer.Stop()
+		after = timer.C
+	}
+	select {
+	case <-r.done:
+	case <-after:
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	}
+	pending, err = l.state.leaveRequest(ca, r, l.opts.now(), keep, err)
+	select {
+	case <-r.done:
+		if err != nil {
+			l.awaitFreed(l.ctx, r.grants) // so that the call has changed nothing
+		}
+	default:
+	}
+	return pending, err
+}
+
+// leaveRequest ends a call's wait for a request, with err if ctx has ended.
+func (c *state) leaveRequest(ca *cache, r *request, now time.Time, keep bool, cause error) (pending []string, err error) {
+	c.mu.Lock()
+	defer c.end(&err)
+	r.waiting--
+	r.left = now
+	select {
+	case <-r.done:
+		return nil, r.err
+	default:
+	}
+	if cause == nil {
+		return r.starting(), nil
+	}
+	if !keep && r.waiting == 0 && ca.request == r {
+		c.giveUp(ca, cause)
+	}
+	return nil, cause
+}
+
+// forgotten is the time after which a request that no call waits for is given up.
+const forgotten = time.Minute
+
+// dropForgotten gives up the requests that no client repeats.
+func (c *state) dropForgotten(now time.Time) (err error) {
+	c.mu.Lock()
+	defer c.end(&err)
+	for _, ca := range c.caches {
+		if r := ca.request; r != nil && r.waiting == 0 && now.Sub(r.left) > forgotten {
+			c.giveUp(ca, fmt.Errorf("no client has asked for it for %v", forgotten))
+		}
+	}
+	return nil
+}
+
+// decide notes a decision, which replaces the last one of its kind. Called under mu.
+func (ca *cache) decide(what string, d *managerv1.Decision) {
+	if d == nil {
+		return
+	}
+	d.What = what
+	kept := slices.DeleteFunc(slices.Clone(ca.decisions.p.GetDecisions()), func(old *managerv1.Decision) bool { return old.GetWhat() == what })
+	ca.decisions.p = &catalogv1.Decisions{Decisions: append(kept, d)}
+}
+
+// watched returns a ready cache.
+func (c *state) watched(id string) (*cache, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	ca := c.caches[id]
+	return ca, ca != nil && ca.ready
+}
+
+// known is watched with an error. Called under mu.
+func (c *state) known(id string) (*cache, error) {
+	ca := c.caches[id]
+	if ca == nil || !ca.ready {
+		return nil, noCache(id)
+	}
+	return ca, nil
+}
+
+func noCache(id string) error { return fmt.Errorf("%w %.40q", errUnknownCache, id) }
+
+// all lists the grants of a cache, the pending ones last. Called under mu.
+func (ca *cache) all() []*grant { return slices.Concat(ca.grants, ca.pending) }
+
+// holds reports whether a cache has a grant on a VM. Called under mu.
+func (ca *cache) holds(v *vm) bool {
+	for g := range v.held {
+		if g.cache == ca.id && g.phase == lent {
+			return true
+		}
+	}
+	return false
+}
+
+// users lists the ready caches with grants on a VM. Called under mu.
+func (c *state) users(v *vm) []*cache {
+	seen := make(map[*cache]bool)
+	for g := range v.held {
+		if ca := c.caches[g.cache]; ca != nil && g.phase == lent {
+			seen[ca] = true
+		}
+	}
+	return slices.Collect(maps.Keys(seen))
+}

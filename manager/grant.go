@@ -1,0 +1,208 @@
+package manager
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/redykv/redykv/internal/api/serverv1"
+	"github.com/redykv/redykv/internal/api/serverv1/serverv1connect"
+	"github.com/redykv/redykv/manager/node"
+	"github.com/redykv/redykv/manager/plan"
+)
+
+// grant is one loan of a VM's memory to a cache. Guarded by state.mu; id, cache, vm,
+// regionSize, launch and freed do not change.
+//
+//	reserved ──granted──► lent ──leave──► leaving ──taken back──► gone
+//	    └──────────────────leave──────────────────────────────────►┘
+//
+// A reserved grant belongs to a request that waits for VMs; no client knows it, and it has no
+// record. A lent grant belongs to a cache. A leaving one belongs to the reconciler, which
+// tells the server until it has taken the memory back; so long the memory stays reserved.
+type grant struct {
+	stored
+	id         string // unique within the cache
+	cache      string
+	vm         *vm
+	regions    uint32
+	regionSize uint64 // bytes
+	cores      uint32
+	launch     bool   // the VM was launched for it
+	change     uint64 // change number of the Reallocate that gave it; 0: none
+	phase      phase
+	freed      chan struct{} // closed when the grant is gone
+}
+
+// phase is the phase of a grant.
+type phase uint8
+
+const (
+	reserved phase = iota
+	lent
+	leaving
+	gone
+)
+
+func (g *grant) bytes() uint64 { return uint64(g.regions) * g.regionSize }
+
+// reserve reserves the memory of parts for a cache. Called under mu.
+func (c *state) reserve(ca *cache, d demand, parts []part) []*grant {
+	var grants []*grant
+	for _, p := range parts {
+		ca.given++
+		g := &grant{
+			id: "g" + strconv.FormatUint(ca.given, 10), cache: ca.id, vm: p.vm, launch: p.vm == nil,
+			regions: p.regions, regionSize: d.regionSize, cores: p.cores, freed: make(chan struct{}),
+		}
+		if g.launch {
+			g.vm = c.enter(&vm{id: newVMID(), launched: true, transport: d.transport, entered: time.Now(), VM: ordered(p.offer, d.cloudRegion)})
+		}
+		g.vm.held[g] = struct{}{}
+		g.vm.lent++
+		g.vm.reserved += g.bytes()
+		g.vm.threads += g.cores
+		grants = append(grants, g)
+	}
+	return grants
+}
+
+// ordered returns the properties of a VM that is to be launched.
+func ordered(o plan.Offer, region string) node.VM {
+	v := node.VM{
+		Memory: o.Memory, Cores: uint32(o.Cores), Distance: uint32(o.Distance), Spot: o.Spot, Price: o.Price,
+		Notice: o.Notice, CloudRegion: region,
+	}
+	if !o.Fitted {
+		v.Type = o.Type
+	}
+	return v
+}
+
+// lend gives reserved grants to their cache. Called under mu.
+func (c *state) lend(grants []*grant, change uint64) {
+	for _, g := range grants {
+		g.phase, g.change = lent, change
+		c.grants[g.key()] = g
+		c.touch(g)
+	}
+}
+
+// leave begins to take grants back that were removed from their cache or request. Called
+// under mu.
+func (c *state) leave(grants []*grant) {
+	for _, g := range grants {
+		g.vm.lent--
+		if g.phase == reserved && !g.launch {
+			c.free(g) // no client has it
+			continue
+		}
+		if g.phase == lent {
+			c.touch(g)
+		}
+		g.phase = leaving
+		c.queue(g.key())
+		c.queue(g.vm.key()) // it may be needed no more
+	}
+}
+
+// free ends a grant whose memory nobody can reach any more. Called under mu.
+func (c *state) free(g *grant) {
+	if g.phase == gone {
+		return
+	}
+	if g.phase == leaving {
+		c.touch(g)
+	}
+	g.phase = gone
+	delete(c.grants, g.key())
+	delete(g.vm.held, g)
+	g.vm.reserved -= g.bytes()
+	g.vm.threads -= g.cores
+	c.queue(g.vm.key())
+	c.then(func() { close(g.freed) })
+}
+
+// takenBack ends a leaving grant that its server has taken back.
+func (c *state) takenBack(g *grant) (err error) {
+	c.mu.Lock()
+	defer c.end(&err)
+	c.free(g)
+	return nil
+}
+
+// toTakeBack returns a leaving grant whose server has to be told, with the server.
+func (c *state) toTakeBack(key string) (g *grant, server node.VM, err error) {
+	c.mu.Lock()
+	defer c.end(&err)
+	g = c.grants[key]
+	switch {
+	case g == nil || g.phase != leaving:
+		return nil, server, nil
+	case g.vm.failed != "" && (g.vm.launched || g.vm.unreachable):
+		c.free(g)
+		return nil, server, nil
+	case g.vm.launched && g.vm.lent == 0:
+		return nil, server, nil // the VM is terminated with it
+	}
+	return g, g.vm.VM, nil
+}
+
+// reconcileGrant takes a leaving grant back from its server.
+func (l *leader) reconcileGrant(ctx context.Context, key string) error {
+	g, server, err := l.state.toTakeBack(key)
+	if err != nil || g == nil {
+		return err
+	}
+	err = l.disconnect(ctx, server, g.cache, g.id)
+	if err != nil && !l.state.lostSight(g.vm) {
+		return fmt.Errorf("grant %s of cache %s not taken back from VM %s: %w", g.id, g.cache, g.vm.id, err)
+	}
+	return l.state.takenBack(g)
+}
+
+// lostSight reports whether a VM has failed, so that a server that does not answer is not
+// asked again.
+func (c *state) lostSight(v *vm) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	v.unreachable = v.failed != ""
+	return v.unreachable
+}
+
+// disconnectTimeout bounds one call of a server.
+const disconnectTimeout = 5 * time.Second
+
+// disconnect takes a grant back from a server. It is no error if the server does not have it,
+// because the client never connected or has disconnected.
+func (l *leader) disconnect(ctx context.Context, v node.VM, cache, grant string) error {
+	ctx, cancel := context.WithTimeout(ctx, disconnectTimeout)
+	defer cancel()
+	client := serverv1connect.NewCacheServerServiceClient(l.servers, v.ControlURL, connect.WithReadMaxBytes(maxMessage))
+	req := connect.NewRequest(&serverv1.DisconnectRequest{CacheId: cache, Grant: grant})
+	v.Authorize(req.Header(), l.self)
+	_, err := client.Disconnect(ctx, req)
+	if err != nil && connect.CodeOf(err) != connect.CodeNotFound {
+		return err
+	}
+	return nil
+}
+
+// releasePatience is how long a call waits for the grants that it takes back.
+const releasePatience = 5 * time.Second
+
+// awaitFreed waits until grants are gone, but not for long: a server may not answer.
+func (l *leader) awaitFreed(ctx context.Context, grants []*grant) {
+	ctx, cancel := context.WithTimeout(ctx, releasePatience)
+	defer cancel()
+	for _, g := range grants {
+		select {
+		case <-g.freed:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
