@@ -16,6 +16,7 @@ import (
 	"github.com/redykv/redykv/internal/api/strictjson"
 	"github.com/redykv/redykv/manager/access"
 	"github.com/redykv/redykv/manager/api"
+	"github.com/redykv/redykv/manager/beats"
 	"github.com/redykv/redykv/manager/catalog"
 )
 
@@ -29,6 +30,7 @@ type Manager struct {
 	http    *http.Server
 	servers *http.Client // calls the servers' control APIs
 	guard   *access.Guard
+	beats   *beats.Handler
 	serving chan struct{} // closed by Serve
 	rate    rate          // at which memory leaves a VM
 	counts  counts
@@ -68,6 +70,7 @@ func New(opts Options) (_ *Manager, err error) {
 		m.servers = api.NewHTTPClient(opts.ServerTLS)
 	}
 	m.guard = &access.Guard{Tokens: opts.Tokens, Now: opts.now}
+	m.beats = m.beatsHandler()
 	m.http = api.NewHTTPServer(m.Handler(), opts.Logger)
 	m.http.TLSConfig = opts.TLS
 	if opts.Allocator != nil {
@@ -112,6 +115,7 @@ func (m *Manager) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle(managerv1connect.NewManagerServiceHandler(service{m: m},
 		connect.WithReadMaxBytes(maxMessage), connect.WithInterceptors(m.guard), strictjson.Option()))
+	mux.Handle(beats.Path, m.beats)
 	m.health(mux)
 	return mux
 }
@@ -184,6 +188,7 @@ func (m *Manager) Close(ctx context.Context) error {
 	if m.http.Shutdown(ctx) != nil { // ctx has ended
 		err = m.http.Close()
 	}
+	m.beats.Wait()
 	m.running.Wait()
 	m.servers.CloseIdleConnections()
 	if m.opts.Allocator != nil {

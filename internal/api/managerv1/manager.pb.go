@@ -202,7 +202,7 @@ func (x TokenDetail_Problem) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use TokenDetail_Problem.Descriptor instead.
 func (TokenDetail_Problem) EnumDescriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{46, 0}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{48, 0}
 }
 
 // Slo is the performance that the application needs (3.3, 5.2).
@@ -3210,6 +3210,191 @@ func (x *HeartbeatResponse) GetIncarnation() *Incarnation {
 	return nil
 }
 
+// Beat is a call on a stream of beats (package beats): a cheap form of the calls that each
+// server and client makes every few seconds.
+type Beat struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Call:
+	//
+	//	*Beat_Heartbeat
+	//	*Beat_Renew
+	Call          isBeat_Call `protobuf_oneof:"call"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Beat) Reset() {
+	*x = Beat{}
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Beat) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Beat) ProtoMessage() {}
+
+func (x *Beat) ProtoReflect() protoreflect.Message {
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Beat.ProtoReflect.Descriptor instead.
+func (*Beat) Descriptor() ([]byte, []int) {
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *Beat) GetCall() isBeat_Call {
+	if x != nil {
+		return x.Call
+	}
+	return nil
+}
+
+func (x *Beat) GetHeartbeat() *HeartbeatRequest {
+	if x != nil {
+		if x, ok := x.Call.(*Beat_Heartbeat); ok {
+			return x.Heartbeat
+		}
+	}
+	return nil
+}
+
+func (x *Beat) GetRenew() *RenewRequest {
+	if x != nil {
+		if x, ok := x.Call.(*Beat_Renew); ok {
+			return x.Renew
+		}
+	}
+	return nil
+}
+
+type isBeat_Call interface {
+	isBeat_Call()
+}
+
+type Beat_Heartbeat struct {
+	Heartbeat *HeartbeatRequest `protobuf:"bytes,1,opt,name=heartbeat,proto3,oneof"`
+}
+
+type Beat_Renew struct {
+	Renew *RenewRequest `protobuf:"bytes,2,opt,name=renew,proto3,oneof"`
+}
+
+func (*Beat_Heartbeat) isBeat_Call() {}
+
+func (*Beat_Renew) isBeat_Call() {}
+
+// BeatAnswer is the answer of a Beat. The answers of a stream are in the order of its beats.
+type BeatAnswer struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Answer:
+	//
+	//	*BeatAnswer_Heartbeat
+	//	*BeatAnswer_Renew
+	//	*BeatAnswer_Refused
+	Answer        isBeatAnswer_Answer `protobuf_oneof:"answer"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BeatAnswer) Reset() {
+	*x = BeatAnswer{}
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BeatAnswer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BeatAnswer) ProtoMessage() {}
+
+func (x *BeatAnswer) ProtoReflect() protoreflect.Message {
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BeatAnswer.ProtoReflect.Descriptor instead.
+func (*BeatAnswer) Descriptor() ([]byte, []int) {
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{43}
+}
+
+func (x *BeatAnswer) GetAnswer() isBeatAnswer_Answer {
+	if x != nil {
+		return x.Answer
+	}
+	return nil
+}
+
+func (x *BeatAnswer) GetHeartbeat() *HeartbeatResponse {
+	if x != nil {
+		if x, ok := x.Answer.(*BeatAnswer_Heartbeat); ok {
+			return x.Heartbeat
+		}
+	}
+	return nil
+}
+
+func (x *BeatAnswer) GetRenew() *RenewResponse {
+	if x != nil {
+		if x, ok := x.Answer.(*BeatAnswer_Renew); ok {
+			return x.Renew
+		}
+	}
+	return nil
+}
+
+func (x *BeatAnswer) GetRefused() uint32 {
+	if x != nil {
+		if x, ok := x.Answer.(*BeatAnswer_Refused); ok {
+			return x.Refused
+		}
+	}
+	return 0
+}
+
+type isBeatAnswer_Answer interface {
+	isBeatAnswer_Answer()
+}
+
+type BeatAnswer_Heartbeat struct {
+	Heartbeat *HeartbeatResponse `protobuf:"bytes,1,opt,name=heartbeat,proto3,oneof"`
+}
+
+type BeatAnswer_Renew struct {
+	Renew *RenewResponse `protobuf:"bytes,2,opt,name=renew,proto3,oneof"`
+}
+
+type BeatAnswer_Refused struct {
+	// refused is the code of the error of a call that failed. The call itself (Heartbeat,
+	// Renew) says more.
+	Refused uint32 `protobuf:"varint,3,opt,name=refused,proto3,oneof"`
+}
+
+func (*BeatAnswer_Heartbeat) isBeatAnswer_Answer() {}
+
+func (*BeatAnswer_Renew) isBeatAnswer_Answer() {}
+
+func (*BeatAnswer_Refused) isBeatAnswer_Answer() {}
+
 // NotLeaderDetail is the detail of UNAVAILABLE from a manager that stands by.
 type NotLeaderDetail struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -3220,7 +3405,7 @@ type NotLeaderDetail struct {
 
 func (x *NotLeaderDetail) Reset() {
 	*x = NotLeaderDetail{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[42]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3232,7 +3417,7 @@ func (x *NotLeaderDetail) String() string {
 func (*NotLeaderDetail) ProtoMessage() {}
 
 func (x *NotLeaderDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[42]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3245,7 +3430,7 @@ func (x *NotLeaderDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NotLeaderDetail.ProtoReflect.Descriptor instead.
 func (*NotLeaderDetail) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{42}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *NotLeaderDetail) GetLeaderUrl() string {
@@ -3269,7 +3454,7 @@ type CapacityDetail struct {
 
 func (x *CapacityDetail) Reset() {
 	*x = CapacityDetail{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[43]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3281,7 +3466,7 @@ func (x *CapacityDetail) String() string {
 func (*CapacityDetail) ProtoMessage() {}
 
 func (x *CapacityDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[43]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3294,7 +3479,7 @@ func (x *CapacityDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CapacityDetail.ProtoReflect.Descriptor instead.
 func (*CapacityDetail) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{43}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *CapacityDetail) GetWhat() string {
@@ -3337,7 +3522,7 @@ type SloDetail struct {
 
 func (x *SloDetail) Reset() {
 	*x = SloDetail{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[44]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3349,7 +3534,7 @@ func (x *SloDetail) String() string {
 func (*SloDetail) ProtoMessage() {}
 
 func (x *SloDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[44]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3362,7 +3547,7 @@ func (x *SloDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SloDetail.ProtoReflect.Descriptor instead.
 func (*SloDetail) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{44}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *SloDetail) GetAsked() *Slo {
@@ -3397,7 +3582,7 @@ type RegionDetail struct {
 
 func (x *RegionDetail) Reset() {
 	*x = RegionDetail{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[45]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3409,7 +3594,7 @@ func (x *RegionDetail) String() string {
 func (*RegionDetail) ProtoMessage() {}
 
 func (x *RegionDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[45]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3422,7 +3607,7 @@ func (x *RegionDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegionDetail.ProtoReflect.Descriptor instead.
 func (*RegionDetail) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{45}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *RegionDetail) GetAsked() string {
@@ -3453,7 +3638,7 @@ type TokenDetail struct {
 
 func (x *TokenDetail) Reset() {
 	*x = TokenDetail{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[46]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3465,7 +3650,7 @@ func (x *TokenDetail) String() string {
 func (*TokenDetail) ProtoMessage() {}
 
 func (x *TokenDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[46]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3478,7 +3663,7 @@ func (x *TokenDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenDetail.ProtoReflect.Descriptor instead.
 func (*TokenDetail) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{46}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *TokenDetail) GetProblem() TokenDetail_Problem {
@@ -3785,7 +3970,17 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	"\vfree_memory\x18\x02 \x01(\x04R\n" +
 	"freeMemory\"U\n" +
 	"\x11HeartbeatResponse\x12@\n" +
-	"\vincarnation\x18\x01 \x01(\v2\x1e.redykv.manager.v1.IncarnationR\vincarnation\"0\n" +
+	"\vincarnation\x18\x01 \x01(\v2\x1e.redykv.manager.v1.IncarnationR\vincarnation\"\x8c\x01\n" +
+	"\x04Beat\x12C\n" +
+	"\theartbeat\x18\x01 \x01(\v2#.redykv.manager.v1.HeartbeatRequestH\x00R\theartbeat\x127\n" +
+	"\x05renew\x18\x02 \x01(\v2\x1f.redykv.manager.v1.RenewRequestH\x00R\x05renewB\x06\n" +
+	"\x04call\"\xb2\x01\n" +
+	"\n" +
+	"BeatAnswer\x12D\n" +
+	"\theartbeat\x18\x01 \x01(\v2$.redykv.manager.v1.HeartbeatResponseH\x00R\theartbeat\x128\n" +
+	"\x05renew\x18\x02 \x01(\v2 .redykv.manager.v1.RenewResponseH\x00R\x05renew\x12\x1a\n" +
+	"\arefused\x18\x03 \x01(\rH\x00R\arefusedB\b\n" +
+	"\x06answer\"0\n" +
 	"\x0fNotLeaderDetail\x12\x1d\n" +
 	"\n" +
 	"leader_url\x18\x01 \x01(\tR\tleaderUrl\"j\n" +
@@ -3848,7 +4043,7 @@ func file_redykv_manager_v1_manager_proto_rawDescGZIP() []byte {
 }
 
 var file_redykv_manager_v1_manager_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_redykv_manager_v1_manager_proto_msgTypes = make([]protoimpl.MessageInfo, 47)
+var file_redykv_manager_v1_manager_proto_msgTypes = make([]protoimpl.MessageInfo, 49)
 var file_redykv_manager_v1_manager_proto_goTypes = []any{
 	(Slo_Operations)(0),           // 0: redykv.manager.v1.Slo.Operations
 	(WatchResponse_Kind)(0),       // 1: redykv.manager.v1.WatchResponse.Kind
@@ -3895,11 +4090,13 @@ var file_redykv_manager_v1_manager_proto_goTypes = []any{
 	(*Incarnation)(nil),           // 42: redykv.manager.v1.Incarnation
 	(*HeartbeatRequest)(nil),      // 43: redykv.manager.v1.HeartbeatRequest
 	(*HeartbeatResponse)(nil),     // 44: redykv.manager.v1.HeartbeatResponse
-	(*NotLeaderDetail)(nil),       // 45: redykv.manager.v1.NotLeaderDetail
-	(*CapacityDetail)(nil),        // 46: redykv.manager.v1.CapacityDetail
-	(*SloDetail)(nil),             // 47: redykv.manager.v1.SloDetail
-	(*RegionDetail)(nil),          // 48: redykv.manager.v1.RegionDetail
-	(*TokenDetail)(nil),           // 49: redykv.manager.v1.TokenDetail
+	(*Beat)(nil),                  // 45: redykv.manager.v1.Beat
+	(*BeatAnswer)(nil),            // 46: redykv.manager.v1.BeatAnswer
+	(*NotLeaderDetail)(nil),       // 47: redykv.manager.v1.NotLeaderDetail
+	(*CapacityDetail)(nil),        // 48: redykv.manager.v1.CapacityDetail
+	(*SloDetail)(nil),             // 49: redykv.manager.v1.SloDetail
+	(*RegionDetail)(nil),          // 50: redykv.manager.v1.RegionDetail
+	(*TokenDetail)(nil),           // 51: redykv.manager.v1.TokenDetail
 }
 var file_redykv_manager_v1_manager_proto_depIdxs = []int32{
 	0,  // 0: redykv.manager.v1.Slo.operations:type_name -> redykv.manager.v1.Slo.Operations
@@ -3937,43 +4134,47 @@ var file_redykv_manager_v1_manager_proto_depIdxs = []int32{
 	6,  // 32: redykv.manager.v1.RegisterRequest.vm:type_name -> redykv.manager.v1.Vm
 	42, // 33: redykv.manager.v1.RegisterResponse.incarnation:type_name -> redykv.manager.v1.Incarnation
 	42, // 34: redykv.manager.v1.HeartbeatResponse.incarnation:type_name -> redykv.manager.v1.Incarnation
-	3,  // 35: redykv.manager.v1.SloDetail.asked:type_name -> redykv.manager.v1.Slo
-	3,  // 36: redykv.manager.v1.SloDetail.nearest:type_name -> redykv.manager.v1.Slo
-	4,  // 37: redykv.manager.v1.SloDetail.configuration:type_name -> redykv.manager.v1.Configuration
-	2,  // 38: redykv.manager.v1.TokenDetail.problem:type_name -> redykv.manager.v1.TokenDetail.Problem
-	7,  // 39: redykv.manager.v1.ManagerService.Allocate:input_type -> redykv.manager.v1.AllocateRequest
-	11, // 40: redykv.manager.v1.ManagerService.Reallocate:input_type -> redykv.manager.v1.ReallocateRequest
-	13, // 41: redykv.manager.v1.ManagerService.Settle:input_type -> redykv.manager.v1.SettleRequest
-	16, // 42: redykv.manager.v1.ManagerService.Renew:input_type -> redykv.manager.v1.RenewRequest
-	18, // 43: redykv.manager.v1.ManagerService.Reclaim:input_type -> redykv.manager.v1.ReclaimRequest
-	20, // 44: redykv.manager.v1.ManagerService.Deallocate:input_type -> redykv.manager.v1.DeallocateRequest
-	22, // 45: redykv.manager.v1.ManagerService.Describe:input_type -> redykv.manager.v1.DescribeRequest
-	28, // 46: redykv.manager.v1.ManagerService.DescribeCache:input_type -> redykv.manager.v1.DescribeCacheRequest
-	30, // 47: redykv.manager.v1.ManagerService.ListModels:input_type -> redykv.manager.v1.ListModelsRequest
-	33, // 48: redykv.manager.v1.ManagerService.Watch:input_type -> redykv.manager.v1.WatchRequest
-	35, // 49: redykv.manager.v1.ManagerService.ListOffers:input_type -> redykv.manager.v1.ListOffersRequest
-	38, // 50: redykv.manager.v1.ManagerService.ChangeMarket:input_type -> redykv.manager.v1.ChangeMarketRequest
-	40, // 51: redykv.manager.v1.ManagerService.Register:input_type -> redykv.manager.v1.RegisterRequest
-	43, // 52: redykv.manager.v1.ManagerService.Heartbeat:input_type -> redykv.manager.v1.HeartbeatRequest
-	8,  // 53: redykv.manager.v1.ManagerService.Allocate:output_type -> redykv.manager.v1.AllocateResponse
-	12, // 54: redykv.manager.v1.ManagerService.Reallocate:output_type -> redykv.manager.v1.ReallocateResponse
-	15, // 55: redykv.manager.v1.ManagerService.Settle:output_type -> redykv.manager.v1.SettleResponse
-	17, // 56: redykv.manager.v1.ManagerService.Renew:output_type -> redykv.manager.v1.RenewResponse
-	19, // 57: redykv.manager.v1.ManagerService.Reclaim:output_type -> redykv.manager.v1.ReclaimResponse
-	21, // 58: redykv.manager.v1.ManagerService.Deallocate:output_type -> redykv.manager.v1.DeallocateResponse
-	23, // 59: redykv.manager.v1.ManagerService.Describe:output_type -> redykv.manager.v1.DescribeResponse
-	29, // 60: redykv.manager.v1.ManagerService.DescribeCache:output_type -> redykv.manager.v1.DescribeCacheResponse
-	31, // 61: redykv.manager.v1.ManagerService.ListModels:output_type -> redykv.manager.v1.ListModelsResponse
-	34, // 62: redykv.manager.v1.ManagerService.Watch:output_type -> redykv.manager.v1.WatchResponse
-	36, // 63: redykv.manager.v1.ManagerService.ListOffers:output_type -> redykv.manager.v1.ListOffersResponse
-	39, // 64: redykv.manager.v1.ManagerService.ChangeMarket:output_type -> redykv.manager.v1.ChangeMarketResponse
-	41, // 65: redykv.manager.v1.ManagerService.Register:output_type -> redykv.manager.v1.RegisterResponse
-	44, // 66: redykv.manager.v1.ManagerService.Heartbeat:output_type -> redykv.manager.v1.HeartbeatResponse
-	53, // [53:67] is the sub-list for method output_type
-	39, // [39:53] is the sub-list for method input_type
-	39, // [39:39] is the sub-list for extension type_name
-	39, // [39:39] is the sub-list for extension extendee
-	0,  // [0:39] is the sub-list for field type_name
+	43, // 35: redykv.manager.v1.Beat.heartbeat:type_name -> redykv.manager.v1.HeartbeatRequest
+	16, // 36: redykv.manager.v1.Beat.renew:type_name -> redykv.manager.v1.RenewRequest
+	44, // 37: redykv.manager.v1.BeatAnswer.heartbeat:type_name -> redykv.manager.v1.HeartbeatResponse
+	17, // 38: redykv.manager.v1.BeatAnswer.renew:type_name -> redykv.manager.v1.RenewResponse
+	3,  // 39: redykv.manager.v1.SloDetail.asked:type_name -> redykv.manager.v1.Slo
+	3,  // 40: redykv.manager.v1.SloDetail.nearest:type_name -> redykv.manager.v1.Slo
+	4,  // 41: redykv.manager.v1.SloDetail.configuration:type_name -> redykv.manager.v1.Configuration
+	2,  // 42: redykv.manager.v1.TokenDetail.problem:type_name -> redykv.manager.v1.TokenDetail.Problem
+	7,  // 43: redykv.manager.v1.ManagerService.Allocate:input_type -> redykv.manager.v1.AllocateRequest
+	11, // 44: redykv.manager.v1.ManagerService.Reallocate:input_type -> redykv.manager.v1.ReallocateRequest
+	13, // 45: redykv.manager.v1.ManagerService.Settle:input_type -> redykv.manager.v1.SettleRequest
+	16, // 46: redykv.manager.v1.ManagerService.Renew:input_type -> redykv.manager.v1.RenewRequest
+	18, // 47: redykv.manager.v1.ManagerService.Reclaim:input_type -> redykv.manager.v1.ReclaimRequest
+	20, // 48: redykv.manager.v1.ManagerService.Deallocate:input_type -> redykv.manager.v1.DeallocateRequest
+	22, // 49: redykv.manager.v1.ManagerService.Describe:input_type -> redykv.manager.v1.DescribeRequest
+	28, // 50: redykv.manager.v1.ManagerService.DescribeCache:input_type -> redykv.manager.v1.DescribeCacheRequest
+	30, // 51: redykv.manager.v1.ManagerService.ListModels:input_type -> redykv.manager.v1.ListModelsRequest
+	33, // 52: redykv.manager.v1.ManagerService.Watch:input_type -> redykv.manager.v1.WatchRequest
+	35, // 53: redykv.manager.v1.ManagerService.ListOffers:input_type -> redykv.manager.v1.ListOffersRequest
+	38, // 54: redykv.manager.v1.ManagerService.ChangeMarket:input_type -> redykv.manager.v1.ChangeMarketRequest
+	40, // 55: redykv.manager.v1.ManagerService.Register:input_type -> redykv.manager.v1.RegisterRequest
+	43, // 56: redykv.manager.v1.ManagerService.Heartbeat:input_type -> redykv.manager.v1.HeartbeatRequest
+	8,  // 57: redykv.manager.v1.ManagerService.Allocate:output_type -> redykv.manager.v1.AllocateResponse
+	12, // 58: redykv.manager.v1.ManagerService.Reallocate:output_type -> redykv.manager.v1.ReallocateResponse
+	15, // 59: redykv.manager.v1.ManagerService.Settle:output_type -> redykv.manager.v1.SettleResponse
+	17, // 60: redykv.manager.v1.ManagerService.Renew:output_type -> redykv.manager.v1.RenewResponse
+	19, // 61: redykv.manager.v1.ManagerService.Reclaim:output_type -> redykv.manager.v1.ReclaimResponse
+	21, // 62: redykv.manager.v1.ManagerService.Deallocate:output_type -> redykv.manager.v1.DeallocateResponse
+	23, // 63: redykv.manager.v1.ManagerService.Describe:output_type -> redykv.manager.v1.DescribeResponse
+	29, // 64: redykv.manager.v1.ManagerService.DescribeCache:output_type -> redykv.manager.v1.DescribeCacheResponse
+	31, // 65: redykv.manager.v1.ManagerService.ListModels:output_type -> redykv.manager.v1.ListModelsResponse
+	34, // 66: redykv.manager.v1.ManagerService.Watch:output_type -> redykv.manager.v1.WatchResponse
+	36, // 67: redykv.manager.v1.ManagerService.ListOffers:output_type -> redykv.manager.v1.ListOffersResponse
+	39, // 68: redykv.manager.v1.ManagerService.ChangeMarket:output_type -> redykv.manager.v1.ChangeMarketResponse
+	41, // 69: redykv.manager.v1.ManagerService.Register:output_type -> redykv.manager.v1.RegisterResponse
+	44, // 70: redykv.manager.v1.ManagerService.Heartbeat:output_type -> redykv.manager.v1.HeartbeatResponse
+	57, // [57:71] is the sub-list for method output_type
+	43, // [43:57] is the sub-list for method input_type
+	43, // [43:43] is the sub-list for extension type_name
+	43, // [43:43] is the sub-list for extension extendee
+	0,  // [0:43] is the sub-list for field type_name
 }
 
 func init() { file_redykv_manager_v1_manager_proto_init() }
@@ -3982,13 +4183,22 @@ func file_redykv_manager_v1_manager_proto_init() {
 		return
 	}
 	file_redykv_manager_v1_manager_proto_msgTypes[35].OneofWrappers = []any{}
+	file_redykv_manager_v1_manager_proto_msgTypes[42].OneofWrappers = []any{
+		(*Beat_Heartbeat)(nil),
+		(*Beat_Renew)(nil),
+	}
+	file_redykv_manager_v1_manager_proto_msgTypes[43].OneofWrappers = []any{
+		(*BeatAnswer_Heartbeat)(nil),
+		(*BeatAnswer_Renew)(nil),
+		(*BeatAnswer_Refused)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_redykv_manager_v1_manager_proto_rawDesc), len(file_redykv_manager_v1_manager_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   47,
+			NumMessages:   49,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
