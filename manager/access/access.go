@@ -20,6 +20,7 @@ import (
 
 	"github.com/redykv/redykv/internal/api/managerv1/managerv1connect"
 	"github.com/redykv/redykv/manager/api"
+	"github.com/redykv/redykv/manager/beats"
 )
 
 // Credentials authenticate a client, an operator or a server to a manager, and the manager
@@ -156,7 +157,10 @@ func DialWith(addr string, c Credentials) (Client, error) {
 	if c.Token != "" && !c.Insecure && readable(addr) {
 		return nil, fmt.Errorf("manager %s: a token is not sent to another machine over plain HTTP: use https, or set $%s", addr, InsecureEnv)
 	}
-	return managerv1connect.NewManagerServiceClient(client, addr, connect.WithInterceptors(interceptor{c.Token})), nil
+	unary := managerv1connect.NewManagerServiceClient(client, addr, connect.WithInterceptors(interceptor{c.Token}))
+	return beats.NewClient(unary, func(ctx context.Context) (*beats.Stream, error) {
+		return beats.Dial(ctx, client, addr, c.Token)
+	}), nil
 }
 
 // readable reports whether data sent to a URL can be read on the network.

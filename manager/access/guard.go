@@ -108,12 +108,22 @@ func (g *Guard) find(secret string) (Token, bool) {
 // WrapUnary implements [connect.Interceptor].
 func (g *Guard) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
-		t, err := g.admit(req.Spec().Procedure, req.Header().Get("Authorization"))
+		ctx, err := g.Admit(ctx, req.Spec().Procedure, req.Header().Get("Authorization"))
 		if err != nil {
 			return nil, err
 		}
-		return next(context.WithValue(ctx, callerKey{}, t), req)
+		return next(ctx, req)
 	}
+}
+
+// Admit returns the context of a call of a procedure with the value of the header
+// Authorization, or a [*api.TokenError].
+func (g *Guard) Admit(ctx context.Context, procedure, authorization string) (context.Context, error) {
+	t, err := g.admit(procedure, authorization)
+	if err != nil {
+		return nil, err
+	}
+	return context.WithValue(ctx, callerKey{}, t), nil
 }
 
 // recheck is the interval at which the token of an open stream is checked again.

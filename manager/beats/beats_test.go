@@ -1,0 +1,270 @@
+package beats_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"go.uber.org/goleak"
+	"google.golang.org/protobuf/encoding/protodelim"
+
+	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/internal/api/managerv1/managerv1connect"
+	"github.com/redykv/redykv/manager/beats"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// world is a manager that serves beats, and unary calls that count.
+type world struct {
+	managerv1connect.UnimplementedManagerServiceHandler
+	server *httptest.Server
+	client *http.Client
+	refuse atomic.Bool // the token
+	unary  atomic.Int64
+}
+
+func (w *world) heartbeat(_ context.Context, req *managerv1.HeartbeatRequest) (*managerv1.HeartbeatResponse, error) {
+	switch req.GetVmId() {
+	case "unknown":
+		return nil, connect.NewError(connect.CodeNotFound, errors.New("no such VM"))
+	case "standby":
+		return nil, connect.NewError(connect.CodeUnavailable, errors.New("another manager leads"))
+	}
+	return &managerv1.HeartbeatResponse{Incarnation: &managerv1.Incarnation{Epoch: req.GetFreeMemory(), Id: req.GetVmId()}}, nil
+}
+
+func (w *world) renew(context.Context, *managerv1.RenewRequest) (*managerv1.RenewResponse, error) {
+	return &managerv1.RenewResponse{LeaseMs: 30_000}, nil
+}
+
+func (w *world) Heartbeat(ctx context.Context, req *connect.Request[managerv1.HeartbeatRequest]) (*connect.Response[managerv1.HeartbeatResponse], error) {
+	w.unary.Add(1)
+	r, err := w.heartbeat(ctx, req.Msg)
+	if err != nil {
+		return nil, err
+	}
+	return connect.NewResponse(r), nil
+}
+
+var errToken = errors.New("token: unknown")
+
+func newWorld(t *testing.T, streams, tls bool) *world {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	w := &world{}
+	h := &beats.Handler{
+		Context: ctx, Heartbeat: w.heartbeat, Renew: w.renew,
+		Admit: func(ctx context.Context, procedure, authorization string) (context.Context, error) {
+			client := procedure == managerv1connect.ManagerServiceRenewProcedure
+			if w.refuse.Load() || authorization != "Bearer good" && (client || authorization != "Bearer server") {
+				return nil, connect.NewError(connect.CodeUnauthenticated, errToken)
+			}
+			return ctx, nil
+		},
+	}
+	mux := http.NewServeMux()
+	mux.Handle(managerv1connect.NewManagerServiceHandler(w))
+	if streams {
+		mux.Handle(beats.Path, h)
+	}
+	if tls {
+		w.server = httptest.NewTLSServer(mux)
+	} else {
+		w.server = httptest.NewServer(mux)
+	}
+	w.client = w.server.Client()
+	t.Cleanup(func() {
+		cancel()
+		h.Wait()
+		w.server.Close()
+	})
+	return w
+}
+
+func (w *world) dial(t *testing.T, token string) *beats.Stream {
+	t.Helper()
+	s, err := beats.Dial(t.Context(), w.client, w.server.URL, token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+// Many callers share a stream, and each gets its own answer.
+func TestStream(t *testing.T) {
+	for _, tls := range []bool{false, true} {
+		t.Run(fmt.Sprint("tls=", tls), func(t *testing.T) {
+			s := newWorld(t, true, tls).dial(t, "good")
+			var callers sync.WaitGroup
+			for caller := range 8 {
+				callers.Go(func() {
+					vm := fmt.Sprint("vm-", caller)
+					for i := range uint64(50) {
+						r, err := s.Heartbeat(t.Context(), &managerv1.HeartbeatRequest{VmId: vm, FreeMemory: i})
+						if err != nil || r.GetIncarnation().GetId() != vm || r.GetIncarnation().GetEpoch() != i {
+							t.Errorf("%s: %v, %v", vm, r, err)
+							return
+						}
+						if r, err := s.Renew(t.Context(), &managerv1.RenewRequest{CacheId: vm}); err != nil || r.GetLeaseMs() != 30_000 {
+							t.Errorf("renew: %v, %v", r, err)
+							return
+						}
+					}
+				})
+			}
+			callers.Wait()
+			var refused *beats.RefusedError
+			if _, err := s.Heartbeat(t.Context(), &managerv1.HeartbeatRequest{VmId: "unknown"}); !errors.As(err, &refused) || refused.Code != connect.CodeNotFound {
+				t.Errorf("an unknown VM: %v", err)
+			}
+			if s.Err() != nil {
+				t.Errorf("a refused beat ends the stream: %v", s.Err())
+			}
+		})
+	}
+}
+
+func TestTokens(t *testing.T) {
+	w := newWorld(t, true, false)
+	var unsupported *beats.UnsupportedError
+	if _, err := beats.Dial(t.Context(), w.client, w.server.URL, "bad"); !errors.As(err, &unsupported) {
+		t.Errorf("a bad token: %v", err)
+	}
+	s := w.dial(t, "server")
+	if _, err := s.Heartbeat(t.Context(), &managerv1.HeartbeatRequest{VmId: "vm"}); err != nil {
+		t.Error(err)
+	}
+	var refused *beats.RefusedError
+	if _, err := s.Renew(t.Context(), &managerv1.RenewRequest{}); !errors.As(err, &refused) || refused.Code != connect.CodeUnauthenticated {
+		t.Errorf("a server's token renews a lease: %v", err)
+	}
+	w.refuse.Store(true)
+	for { // until the next check
+		if _, err := s.Heartbeat(t.Context(), &managerv1.HeartbeatRequest{VmId: "vm"}); err != nil {
+			if !errors.As(err, &refused) || refused.Code != connect.CodeUnauthenticated {
+				t.Errorf("a token that was withdrawn: %v", err)
+			}
+			return
+		}
+	}
+}
+
+// A client beats over a stream where it can, and else by unary calls.
+func TestClient(t *testing.T) {
+	for _, streams := range []bool{false, true} {
+		w := newWorld(t, streams, false)
+		dialled := 0
+		c := beats.NewClient(managerv1connect.NewManagerServiceClient(w.client, w.server.URL), func(ctx context.Context) (*beats.Stream, error) {
+			dialled++
+			return beats.Dial(ctx, w.client, w.server.URL, "good")
+		})
+		beat := func(vm string, want connect.Code, unary int64) {
+			t.Helper()
+			before := w.unary.Load()
+			_, err := c.Heartbeat(t.Context(), connect.NewRequest(&managerv1.HeartbeatRequest{VmId: vm}))
+			if err == nil && want != 0 || err != nil && connect.CodeOf(err) != want {
+				t.Errorf("streams %v: %s: %v, want code %v", streams, vm, err, want)
+			}
+			if !streams {
+				unary = 1
+			}
+			if n := w.unary.Load() - before; n != unary {
+				t.Errorf("streams %v: %s: %d unary calls, want %d", streams, vm, n, unary)
+			}
+		}
+		beat("vm", 0, 0)
+		beat("vm", 0, 0)
+		beat("unknown", connect.CodeNotFound, 1)
+		beat("vm", 0, 0)
+		beat("standby", connect.CodeUnavailable, 1) // ends the stream
+		beat("vm", 0, 1)
+		if dialled != 1 {
+			t.Errorf("streams %v: dialled %d times, want once", streams, dialled)
+		}
+	}
+}
+
+// A manager that stops to answer is given up, and the stream with it.
+func TestHalfOpen(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		conn, err := ln.Accept()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		in := bufio.NewReader(conn)
+		_, _ = http.ReadRequest(in)
+		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n")
+		_, _ = io.Copy(io.Discard, in)
+	}()
+	s, err := beats.Dial(t.Context(), &http.Client{Transport: &http.Transport{}}, "http://"+ln.Addr().String(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if _, err := s.Heartbeat(ctx, &managerv1.HeartbeatRequest{}); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("no answer: %v", err)
+	}
+	if s.Err() == nil {
+		t.Error("the stream goes on")
+	}
+	<-done
+	_ = s.Close()
+	_ = ln.Close()
+}
+
+// FuzzHandler sends bytes of any kind after the upgrade. The manager ends the stream or
+// answers, and does not fail.
+func FuzzHandler(f *testing.F) {
+	var good bytes.Buffer
+	if _, err := protodelim.MarshalTo(&good, &managerv1.Beat{Call: &managerv1.Beat_Heartbeat{Heartbeat: &managerv1.HeartbeatRequest{VmId: "vm"}}}); err != nil {
+		f.Fatal(err)
+	}
+	f.Add(good.Bytes())
+	f.Add(append(good.Bytes(), good.Bytes()...))
+	f.Add([]byte{0})
+	f.Add([]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01})
+	f.Add([]byte{0x80, 0x10, 1, 2, 3})
+	f.Fuzz(func(t *testing.T, sent []byte) {
+		w := newWorld(t, true, false)
+		conn, err := net.Dial("tcp", w.server.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: %s\r\nAuthorization: Bearer good\r\n\r\n", beats.Path, beats.Protocol)
+		_, _ = conn.Write(sent)
+		_ = conn.(*net.TCPConn).CloseWrite()
+		in := bufio.NewReader(conn)
+		r, err := http.ReadResponse(in, nil)
+		if err != nil || r.StatusCode != http.StatusSwitchingProtocols {
+			t.Fatalf("%v, %v", r, err)
+		}
+		for {
+			var a managerv1.BeatAnswer
+			if err := protodelim.UnmarshalFrom(in, &a); err != nil {
+				return
+			}
+		}
+	})
+}
