@@ -35,6 +35,8 @@ type Options struct {
 	// Quota is the maximum size of the data in bytes; 0: etcd's default. Beyond, the server
 	// takes no more data until Clear.
 	Quota int64
+	// Sync makes the data survive a power cut, which no test needs, as in production.
+	Sync bool
 	// TLS requires connections with certificates, those of File.
 	TLS bool
 }
@@ -101,7 +103,7 @@ func Start(t testing.TB, o Options) *Server {
 		"--listen-client-urls", client, "--advertise-client-urls", client,
 		"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", "test="+peer,
 		"--heartbeat-interval=20", "--election-timeout=200", // a single member is elected at once
-		"--unsafe-no-fsync", // a kill of the process loses nothing
+		"--unsafe-no-fsync="+strconv.FormatBool(!o.Sync), // a kill of the process loses nothing
 		"--quota-backend-bytes", strconv.FormatInt(o.Quota, 10))
 	t.Cleanup(s.Kill)
 	s.Run()
@@ -198,7 +200,8 @@ func (s *Server) Kill() {
 	}
 }
 
-// Pause stops the program until Resume, as if the server hung.
+// Pause stops the program until Resume, as if the server hung. It may still answer a request
+// that is sent at once.
 func (s *Server) Pause() { s.signal(syscall.SIGSTOP) }
 
 // Resume continues a paused program.

@@ -129,6 +129,8 @@ func (s *Etcd) Leader() string {
 	return ""
 }
 
+func (s *Etcd) Shared() bool { return true }
+
 // reconnects are the pauses before connections to a member that was away. The default's
 // maximum is two minutes.
 var reconnects = grpc.ConnectParams{
@@ -159,7 +161,7 @@ func (s *Etcd) connect() (*clientv3.Client, error) {
 		Password:             s.o.Password,
 		Context:              s.ctx,
 		DialTimeout:          s.o.LeaseTTL / 2,
-		DialKeepAliveTime:    s.o.LeaseTTL / 2,
+		DialKeepAliveTime:    10 * time.Second, // gRPC's minimum
 		DialKeepAliveTimeout: s.o.LeaseTTL / 2,
 		DialOptions:          []grpc.DialOption{grpc.WithConnectParams(reconnects)},
 		Logger:               zap.NewNop(),
@@ -225,7 +227,7 @@ func (s *Etcd) campaign(ctx context.Context, url string) (*etcdTerm, error) {
 		if errors.Is(err, ErrUnavailable) {
 			err = cmp.Or(s.unreachable(ctx), err)
 		}
-		if err.Error() != logged {
+		if !errors.Is(err, ErrNotLeader) && err.Error() != logged {
 			logged = err.Error()
 			s.o.Logger.Warn("The election of a leader waits for etcd.", "err", err)
 		}
@@ -281,7 +283,7 @@ func (s *Etcd) candidate(ctx context.Context, url string) (_ *etcdTerm, err erro
 	}
 	m := s.mirror.Load()
 	if m == nil {
-		m = newMirror(client, s.o.Prefix)
+		m = newMirror(client, s.o.Prefix, s.o.LeaseTTL/2)
 		s.mirror.Store(m)
 	}
 	mirroring, stop := context.WithCancel(ctx)
@@ -400,6 +402,3 @@ func classify(err error) error {
 	}
 	return fmt.Errorf("%w: %w", ErrUnavailable, err)
 }
-
-// Shared implements Store.
-func (s *Etcd) Shared() bool { return true }

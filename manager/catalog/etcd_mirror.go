@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -22,8 +23,9 @@ const (
 // mirror is a copy of all keys of a catalog. A standby keeps it up to date, so that it can
 // take over without reading the catalog.
 type mirror struct {
-	client *clientv3.Client
-	prefix string
+	client  *clientv3.Client
+	prefix  string
+	timeout time.Duration // of a request: then another member may answer
 
 	mu         sync.Mutex // guards the following
 	revision   int64      // the copy has all changes up to this one; 0: it is not loaded
@@ -40,8 +42,8 @@ type candidate struct {
 	created int64 // revision
 }
 
-func newMirror(client *clientv3.Client, prefix string) *mirror {
-	return &mirror{client: client, prefix: prefix, changed: make(chan struct{})}
+func newMirror(client *clientv3.Client, prefix string, timeout time.Duration) *mirror {
+	return &mirror{client: client, prefix: prefix, timeout: timeout, changed: make(chan struct{})}
 }
 
 // run keeps the mirror up to date until ctx ends.
@@ -65,12 +67,18 @@ func (m *mirror) loaded() bool {
 // pageSize is the number of keys that load reads at a time.
 const pageSize = 1000
 
-// load reads all keys at one revision. It begins again if etcd forgets the revision.
+// load reads all keys at one revision. It begins again if etcd forgets the revision or is
+// away.
 func (m *mirror) load(ctx context.Context) error {
-	for {
+	for pause := firstPause; ; pause = min(2*pause, maxPause) {
 		err := m.loadOnce(ctx)
 		if !errors.Is(err, rpctypes.ErrCompacted) {
-			return classify(err)
+			if err = classify(err); !errors.Is(err, ErrUnavailable) {
+				return err
+			}
+		}
+		if !sleep(ctx, pause) {
+			return err
 		}
 	}
 }
@@ -79,7 +87,9 @@ func (m *mirror) loadOnce(ctx context.Context) error {
 	loaded := &mirror{prefix: m.prefix, records: make(map[string]Record), candidates: make(map[string]candidate)}
 	end := clientv3.GetPrefixRangeEnd(m.prefix)
 	for from := m.prefix; ; {
-		resp, err := m.client.Get(ctx, from, clientv3.WithRange(end), clientv3.WithLimit(pageSize), clientv3.WithRev(loaded.revision))
+		page, cancel := context.WithTimeout(ctx, m.timeout)
+		resp, err := m.client.Get(page, from, clientv3.WithRange(end), clientv3.WithLimit(pageSize), clientv3.WithRev(loaded.revision))
+		cancel()
 		if err != nil {
 			return err
 		}

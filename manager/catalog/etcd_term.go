@@ -164,7 +164,7 @@ func (t *etcdTerm) Load(ctx context.Context, each func(Record) error) error {
 	if m == nil {
 		ctx, cancel := joined(ctx, t.ctx)
 		defer cancel()
-		m = newMirror(t.client, t.s.o.Prefix)
+		m = newMirror(t.client, t.s.o.Prefix, t.s.o.LeaseTTL/2)
 		if err := m.load(ctx); err != nil {
 			if t.over() {
 				return ErrNotLeader

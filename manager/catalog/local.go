@@ -95,6 +95,12 @@ func (s *local) Leader() string {
 	return ""
 }
 
+func (s *local) Shared() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.stores > 1
+}
+
 // Close closes the backend with the last store.
 func (s *local) Close() (err error) {
 	s.once.Do(func() {
@@ -185,11 +191,4 @@ func (t *localTerm) Commit(_ context.Context, changes []Change) error {
 		return err
 	}
 	return nil
-}
-
-// Shared implements Store. Stores of one process share their records after Memory.Join.
-func (s *local) Shared() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.stores > 1
 }

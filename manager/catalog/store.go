@@ -34,13 +34,13 @@ type Store interface {
 }
 
 // A Term is the time during which one manager leads. Its methods can be called
-// concurrently, but only one Commit at a time.
+// concurrently. Commits are made one after another: a caller with many changes groups them.
 type Term interface {
 	// Lost returns a channel that is closed when the term has ended: by Resign, by Close,
 	// because the store failed, or because another manager may lead.
 	Lost() <-chan struct{}
 	// Load calls each for every record, in the order of keys. The record's value is valid
-	// during the call only. Load returns each's first error.
+	// during the call only. Load returns each's first error. each must not call the term.
 	Load(ctx context.Context, each func(Record) error) error
 	// Commit makes all changes or none. When it returns nil, they are durable. Without
 	// changes, it only confirms that the term has not ended.
