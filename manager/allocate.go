@@ -165,7 +165,7 @@ func (l *leader) allocated(ca *cache) (*managerv1.AllocateResponse, error) {
 	l.state.mu.Lock()
 	defer l.state.mu.Unlock()
 	if ca.ended {
-		return nil, noCache(ca.id)
+		return nil, fmt.Errorf("cache %s has ended already", ca.id)
 	}
 	p := ca.priced(ca.proto())
 	return &managerv1.AllocateResponse{

@@ -180,7 +180,7 @@ func (c *control) run(d *datadriven.TestData) (string, error) {
 		c.allocator.host.Reclaimed(c.id(d, "vm"), c.clock.read().Add(c.duration(d, "notice")), "spot price")
 		return "", nil
 	case "later":
-		c.manager.led().expire(c.clock.advance(c.duration(d, "by")))
+		c.manager.led().expireAt(c.clock.advance(c.duration(d, "by")))
 		return "", nil
 	case "heartbeat":
 		_, err := c.client.Heartbeat(c.ctx, connect.NewRequest(&managerv1.HeartbeatRequest{VmId: c.id(d, "id")}))

@@ -52,17 +52,17 @@ func TestManagersOnCopies(t *testing.T) {
 		}
 	}
 	for range 4 {
-		second.led().audit(later.advance(lease))
+		second.led().auditAt(later.advance(lease))
 	}
 	lent("after its audits")
 	second.led().state.mu.Lock()
 	second.led().state.vms["node"].called = true // as if the server had called it
 	second.led().state.mu.Unlock()
 	for range 4 {
-		second.led().audit(later.advance(lease))
+		second.led().auditAt(later.advance(lease))
 	}
 	lent("after audits of what it thinks is its server")
-	second.led().expire(later.advance(2 * lease))
+	second.led().expireAt(later.advance(2 * lease))
 	if second.Metrics().Caches != 0 {
 		t.Fatal("the second manager's lease of the cache has not ended")
 	}

@@ -134,6 +134,8 @@ func (w *world) Restore(_ context.Context, wanted []string) (running []string, e
 
 // restart closes the manager and starts another one from the first one's store.
 func (w *world) restart(ctx context.Context, s *crashStore) (*crashStore, error) {
+	w.l.expireAt(w.clock.read()) // as the next manager does at once
+	w.l.rest(w.t)
 	before := w.l.state.describe()
 	_ = w.m.Close(ctx) // the catalog may have failed
 	next := s.next()
@@ -272,7 +274,7 @@ func TestLeaseAfterRestart(t *testing.T) {
 				if lasts == none {
 					lasts = 1e6 * time.Hour
 				}
-				w.l.expire(w.clock.advance(lasts))
+				w.l.expireAt(w.clock.advance(lasts))
 				if !slices.ContainsFunc(w.l.state.describe().GetCaches(), func(c *managerv1.Cache) bool { return c.GetId() == id }) {
 					t.Fatalf("the cache ended within %v", lasts)
 				}
@@ -289,7 +291,7 @@ func TestLeaseAfterRestart(t *testing.T) {
 			if c.now == none {
 				return
 			}
-			w.l.expire(w.clock.advance(1))
+			w.l.expireAt(w.clock.advance(1))
 			if all := w.l.state.describe().GetCaches(); len(all) > 0 {
 				t.Errorf("not renewed for %v and longer: %v", c.now, all)
 			}

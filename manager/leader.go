@@ -109,6 +109,7 @@ func (m *Manager) begin(t catalog.Term) (_ *leader, err error) {
 	w := newWriter(t, l.cancel, m.opts.Logger.Warn)
 	l.state = newState(w, l.keys.Add)
 	l.state.learnt = single{name: learntKey, make: func() ([]byte, error) { return encoded(m.learnt()) }}
+	l.work.Add(1) // of begin itself
 	writing, stop := context.WithCancelCause(context.WithoutCancel(m.ctx))
 	context.AfterFunc(l.ctx, func() {
 		m.mu.Lock() // no call enters any more
@@ -133,6 +134,7 @@ func (m *Manager) begin(t catalog.Term) (_ *leader, err error) {
 		m.mu.Unlock()
 		l.cancel(err)
 		l.keys.ShutDown()
+		l.work.Done()
 		l.work.Wait()
 		l.writing.Wait()
 		return nil, err
@@ -145,6 +147,7 @@ func (m *Manager) begin(t catalog.Term) (_ *leader, err error) {
 	if l.opts.Allocator != nil && len(l.opts.Warm) > 0 {
 		l.work.Go(l.warmer)
 	}
+	l.work.Done()
 	return l, nil
 }
 

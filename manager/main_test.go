@@ -47,13 +47,30 @@ func (m *Manager) led() *leader {
 	return m.leader
 }
 
+// expireAt and auditAt are steps of monitor. A leader that has ended does nothing.
+func (l *leader) expireAt(now time.Time) { l.during(func() { l.expire(now) }) }
+
+func (l *leader) auditAt(now time.Time) { l.during(func() { l.audit(now) }) }
+
+func (l *leader) during(do func()) {
+	if _, _, leave, err := l.enter(context.Background()); err == nil {
+		defer leave()
+		do()
+	}
+}
+
 // rest waits until the reconcilers have nothing to do, but for steps that they repeat later.
 func (l *leader) rest(t testing.TB) {
 	t.Helper()
 	l.auditor.mu.Lock() // audits have ended
 	l.auditor.mu.Unlock()
-	_ = l.state.written() // the catalog may have failed
-	for ctx := testContext(t); l.ctx.Err() == nil && !l.keys.counts.idle(); {
+	// A step may have queued others, which come with its change.
+	idle := func() bool {
+		_ = l.state.written() // the catalog may have failed
+		done := l.keys.counts.done.Load()
+		return l.keys.counts.idle() && l.state.written() == nil && l.keys.counts.idle() && l.keys.counts.done.Load() == done
+	}
+	for ctx := testContext(t); l.ctx.Err() == nil && !idle(); {
 		if !clock.Sleep(ctx, time.Millisecond) {
 			t.Fatal("the reconcilers do not come to rest")
 		}

@@ -201,11 +201,11 @@ func TestDurationIsEnforced(t *testing.T) {
 		if describeOne(t, client, endless.GetCacheId()).GetDurationEnforced() {
 			t.Error("the end of a cache without one is enforced")
 		}
-		m.led().expire(c.advance(time.Minute))
+		m.led().expireAt(c.advance(time.Minute))
 		if _, ok := m.led().state.watched(r.Msg.GetCacheId()); !ok {
 			t.Error("it is gone before its time")
 		}
-		m.led().expire(c.advance(time.Second))
+		m.led().expireAt(c.advance(time.Second))
 		if _, ok := m.led().state.watched(r.Msg.GetCacheId()); ok == enforced {
 			t.Errorf("enforced %v: it is there: %v", enforced, ok)
 		}

@@ -67,7 +67,7 @@ func (r *random) step(ctx context.Context) error {
 	case n < 34:
 		return r.renew(ctx)
 	case n < 36:
-		r.world.l.expire(r.world.clock.advance(time.Duration(r.rng.IntN(20)) * time.Second))
+		r.world.l.expireAt(r.world.clock.advance(time.Duration(r.rng.IntN(20)) * time.Second))
 	case n < 38:
 		r.world.kill()
 	case n < 39:

@@ -64,7 +64,7 @@ func TestReclaimedStays(t *testing.T) {
 	if lent() {
 		t.Error("lent by the next manager")
 	}
-	m.led().expire(clock.advance(time.Hour))
+	m.led().expireAt(clock.advance(time.Hour))
 	if lent() {
 		t.Error("lent after its deadline, without a word of it")
 	}

@@ -43,7 +43,7 @@ func (l *listening) beat(hours int, servers ...string) {
 				l.t.Fatal(err)
 			}
 		}
-		l.m.led().expire(l.clock.advance(time.Hour))
+		l.m.led().expireAt(l.clock.advance(time.Hour))
 	}
 }
 
@@ -148,10 +148,10 @@ func TestManagerThatHearsNobody(t *testing.T) {
 				if _, err := l.client.Heartbeat(testContext(t), connect.NewRequest(&managerv1.HeartbeatRequest{VmId: id})); err != nil {
 					t.Fatal(err)
 				}
-				l.m.led().expire(l.clock.advance(time.Hour / time.Duration(2*len(all)-i)))
+				l.m.led().expireAt(l.clock.advance(time.Hour / time.Duration(2*len(all)-i)))
 			}
 			for range 100 {
-				l.m.led().expire(l.clock.advance(time.Hour / 4))
+				l.m.led().expireAt(l.clock.advance(time.Hour / 4))
 			}
 			untouched("hearing nobody")
 			if n := l.m.Metrics(); !n.Blind || n.Blinded != 1 || n.Suspected != 0 || n.Failed != 0 {

@@ -43,11 +43,11 @@ func TestManagerStandsStill(t *testing.T) {
 	}
 	now := c.advance(50 * time.Second)
 	m.led().state.postpone(30 * time.Minute)
-	m.led().expire(now.Add(29 * time.Minute))
+	m.led().expireAt(now.Add(29 * time.Minute))
 	known("stays", "leaves")
-	m.led().expire(now.Add(30 * time.Minute))
+	m.led().expireAt(now.Add(30 * time.Minute))
 	known("stays")
-	m.led().expire(now.Add(31 * time.Minute))
+	m.led().expireAt(now.Add(31 * time.Minute))
 	known()
 }
 

@@ -292,7 +292,7 @@ func (w *world) finish(t *testing.T, rs []*random) {
 				t.Fatal(err)
 			}
 		}
-		w.l.expire(w.clock.advance(6 * time.Hour))
+		w.l.expireAt(w.clock.advance(6 * time.Hour))
 		w.l.rest(t)
 	}
 	if len(w.lent) != 0 {
