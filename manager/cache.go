@@ -278,6 +278,7 @@ func (ca *cache) decide(what string, d *managerv1.Decision) {
 		return
 	}
 	d.What = what
+	bound(d)
 	kept := slices.DeleteFunc(slices.Clone(ca.decisions.p.GetDecisions()), func(old *managerv1.Decision) bool { return old.GetWhat() == what })
 	ca.decisions.p = &catalogv1.Decisions{Decisions: append(kept, d)}
 }

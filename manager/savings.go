@@ -332,9 +332,12 @@ func (v view) nearer(within reach) advice {
 	return advice{leave: leave, urgent: true, reason: reason, decision: decision}
 }
 
+// aMove is the name of the verdict on a move.
+const aMove = "a move"
+
 // aboutMove adds to the start of a decision why the cache moves or stays.
 func aboutMove(d *managerv1.Decision, reason string) *managerv1.Decision {
-	d.Verdicts = append([]*managerv1.Verdict{{Name: "a move", Reason: reason, PriceMicros: d.GetPriceMicros()}}, d.Verdicts...)
+	d.Verdicts = append([]*managerv1.Verdict{{Name: aMove, Reason: reason, PriceMicros: d.GetPriceMicros()}}, d.Verdicts...)
 	return d
 }
 

@@ -12,12 +12,10 @@ type site struct {
 	// no pool.
 	shared func(need) []int
 
-	fits map[candidate]fit
-	best best
+	serverFits []fit // by index of all servers; those of this site are set
+	offerFits  []fit
+	best       best
 }
-
-// candidate is the index of a server or of an offer; the other index is -1.
-type candidate struct{ server, offer int }
 
 // best is the cheapest way to hold the demand at one site.
 type best struct {
@@ -76,7 +74,7 @@ func (s *site) bins(servers []Server, cautious bool) []bin {
 	var bins []bin
 	for _, i := range s.servers {
 		srv := servers[i]
-		n := s.fits[candidate{i, -1}].regions
+		n := s.serverFits[i].regions
 		if cautious && srv.Fresh {
 			n = min(n, s.cautious(srv))
 		}
@@ -93,7 +91,7 @@ func (s *site) items(offers []Offer) ([]item, []int) {
 	var of []int
 	for _, i := range s.offers {
 		o := offers[i]
-		n := s.fits[candidate{-1, i}].regions
+		n := s.offerFits[i].regions
 		if n == 0 {
 			continue
 		}

@@ -31,7 +31,7 @@ func choose(d Demand, offers []Offer, servers []Server, others []rest, p Policy)
 			won = s
 		}
 	}
-	explanation := explain(offers, servers, others, sites, won)
+	explanation := explain(d, offers, servers, others, sites, won)
 	if won == nil {
 		return nil, none(d, offers, servers, others, sites, explanation)
 	}
@@ -93,6 +93,7 @@ func (s Server) check() error {
 // can hold. It skips those without a usable configuration. Sites are sorted by distance.
 func sitesOf(d Demand, offers []Offer, servers []Server, p Policy) []*site {
 	at := make(map[int]*site)
+	serverFits, offerFits := make([]fit, len(servers)), make([]fit, len(offers))
 	place := func(distance int) *site {
 		distance, config, ok := d.where(distance)
 		if !ok {
@@ -102,7 +103,7 @@ func sitesOf(d Demand, offers []Offer, servers []Server, p Policy) []*site {
 		if s == nil {
 			s = &site{
 				need: need{Demand: d, Policy: p, config: config}, distance: distance,
-				far: d.Distance > 0 && distance > d.Distance, fits: make(map[candidate]fit),
+				far: d.Distance > 0 && distance > d.Distance, serverFits: serverFits, offerFits: offerFits,
 			}
 			at[distance] = s
 		}
@@ -111,7 +112,7 @@ func sitesOf(d Demand, offers []Offer, servers []Server, p Policy) []*site {
 	for i, srv := range servers {
 		if s := place(srv.Distance); s != nil {
 			s.servers = append(s.servers, i)
-			s.fits[candidate{i, -1}] = s.server(srv)
+			serverFits[i] = s.server(srv)
 		}
 	}
 	for i, o := range offers {
@@ -125,7 +126,7 @@ func sitesOf(d Demand, offers []Offer, servers []Server, p Policy) []*site {
 		s.room = s.roomFor(offers, s.offers)
 		slices.SortStableFunc(s.offers, func(a, b int) int { return cmp.Compare(offers[a].Name(), offers[b].Name()) })
 		for _, i := range s.offers {
-			s.fits[candidate{-1, i}] = s.offer(offers[i])
+			offerFits[i] = s.offer(offers[i])
 		}
 	}
 	return sites

@@ -26,26 +26,80 @@ func (n need) cores(regions int) int {
 // fit is the number of regions that a VM can hold, and the limit that applies.
 type fit struct {
 	regions int
-	why     string // the limit; empty if it holds the whole demand
+	limit   limit
 }
 
-func (f fit) bound(regions int, format string, args ...any) fit {
+// limit is what keeps a VM from holding the whole demand. Its text is made only for the
+// VMs that an explanation names.
+type limit uint8
+
+const (
+	noLimit limit = iota
+	limitedMemory
+	limitedCores
+	otherTransport
+	noDuration
+	noRate
+	shortLived
+	coldNotice
+	warmNotice
+	noRoom
+	unavailable
+)
+
+func (f fit) bound(regions int, by limit) fit {
 	if regions < f.regions {
-		return fit{regions, fmt.Sprintf(format, args...)}
+		return fit{regions, by}
 	}
 	return f
 }
 
 // fitIn applies the limits of memory and cores.
 func (n need) fitIn(memory uint64, cores int) fit {
-	f := fit{regions: n.Regions}
-	if most := n.byMemory(memory); most < f.regions {
-		f = f.bound(most, "%v of memory", units.Size(memory))
+	return fit{regions: n.Regions}.bound(n.byMemory(memory), limitedMemory).bound(n.byCores(cores), limitedCores)
+}
+
+// whyServer explains the limit of a server.
+func (n need) whyServer(f fit, s Server) string {
+	if f.limit == otherTransport {
+		return otherTransportText(s.Transport, n.Transport)
 	}
-	if most := n.byCores(cores); most < f.regions {
-		f = f.bound(most, "%s, for %s per %s", count(cores, "core"), count(n.config.S, "server thread"), count(n.Per, "region"))
+	return n.whyIn(f, s.Free, s.Cores)
+}
+
+func otherTransportText(of, wanted string) string {
+	return fmt.Sprintf("it lends over %s, not %s", of, wanted)
+}
+
+func (n need) whyIn(f fit, memory uint64, cores int) string {
+	switch f.limit {
+	case limitedMemory:
+		return fmt.Sprintf("%v of memory", units.Size(memory))
+	case limitedCores:
+		return fmt.Sprintf("%s, for %s per %s", count(cores, "core"), count(n.config.S, "server thread"), count(n.Per, "region"))
 	}
-	return f
+	return ""
+}
+
+// whyOffer explains the limit of a VM type.
+func (n need) whyOffer(f fit, o Offer) string {
+	switch f.limit {
+	case noDuration:
+		return "a cache without a duration gets no spot VMs"
+	case noRate:
+		return "its migration rate is unknown"
+	case shortLived:
+		return fmt.Sprintf("expected lifetime %v, want at least %v", o.Lifetime.Round(time.Second), n.MinLifetime)
+	case warmNotice:
+		return fmt.Sprintf("%v of notice less a margin of %v, at %v/s, with a warm VM", o.Notice, n.Margin, units.Size(n.MigrationRate))
+	case coldNotice:
+		return fmt.Sprintf("%v of notice less a margin of %v, of which a new VM takes %v, at %v/s", o.Notice, n.Margin, n.Provision, units.Size(n.MigrationRate))
+	case noRoom:
+		return fmt.Sprintf("one has %v, and %v are left for VMs", units.Size(o.Memory), units.Size(*n.Room))
+	case unavailable:
+		return "none is available"
+	}
+	return n.whyIn(f, o.Memory, o.Cores)
 }
 
 func (n need) byMemory(bytes uint64) int { return int(min(uint64(n.Regions), bytes/n.RegionSize)) }
@@ -70,7 +124,7 @@ func (n need) warmRoom(offers []Offer, here []int) int {
 
 func (n need) server(s Server) fit {
 	if s.Transport != n.Transport {
-		return fit{why: fmt.Sprintf(otherTransport, s.Transport, n.Transport)}
+		return fit{limit: otherTransport}
 	}
 	return n.fitIn(s.Free, s.Cores)
 }
@@ -90,28 +144,27 @@ func (n need) offer(o Offer) fit {
 	}
 	f := n.fitIn(o.Memory, cores)
 	if o.Spot && f.regions > 0 {
-		regions, why := n.leave(o)
-		f = f.bound(regions, "%s", why)
+		f = f.bound(n.leave(o))
 	}
 	switch {
 	case n.Room != nil && o.Ready == 0 && !o.Fitted && o.Memory > *n.Room:
-		f = fit{why: fmt.Sprintf("one has %v, and %v are left for VMs", units.Size(o.Memory), units.Size(*n.Room))}
+		f = fit{limit: noRoom}
 	case o.Available == 0:
-		f = fit{why: "none is available"}
+		f = fit{limit: unavailable}
 	}
 	return f
 }
 
 // leave returns the number of regions that can be migrated from a spot VM before its end
 // (R27, A28), and the limit that applies.
-func (n need) leave(o Offer) (int, string) {
+func (n need) leave(o Offer) (int, limit) {
 	switch {
 	case n.Duration == 0:
-		return 0, "a cache without a duration gets no spot VMs"
+		return 0, noDuration
 	case n.MigrationRate <= 0:
-		return 0, "its migration rate is unknown"
+		return 0, noRate
 	case o.Lifetime > 0 && o.Lifetime < n.MinLifetime:
-		return 0, fmt.Sprintf("expected lifetime %v, want at least %v", o.Lifetime.Round(time.Second), n.MinLifetime)
+		return 0, shortLived
 	}
 	within := func(d time.Duration) int {
 		bytes := (d - n.Margin).Seconds() * n.MigrationRate / float64(n.RegionSize)
@@ -120,9 +173,9 @@ func (n need) leave(o Offer) (int, string) {
 	cold := within(o.Notice - n.Provision)
 	// A VM that runs already needs no provision time, if it has the room.
 	if warm := min(within(o.Notice), n.warm); warm > cold {
-		return warm, fmt.Sprintf("%v of notice less a margin of %v, at %v/s, with a warm VM", o.Notice, n.Margin, units.Size(n.MigrationRate))
+		return warm, warmNotice
 	}
-	return cold, fmt.Sprintf("%v of notice less a margin of %v, of which a new VM takes %v, at %v/s", o.Notice, n.Margin, n.Provision, units.Size(n.MigrationRate))
+	return cold, coldNotice
 }
 
 // Share returns a cache's price for so many regions of a shared server.

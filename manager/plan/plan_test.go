@@ -274,6 +274,67 @@ func TestAvailable(t *testing.T) {
 	})
 }
 
+// TestShortExplanation checks that an explanation is short, however many servers and VM types
+// there are, and accounts for each of them.
+func TestShortExplanation(t *testing.T) {
+	var servers []Server
+	for i := range 5000 {
+		servers = append(servers, Server{
+			ID: fmt.Sprint(i), Memory: 64 << 30, Free: uint64(1+i%16) << 30, Cores: i % 9, Price: Price(100_000 + 37*i), Distance: 1 + i%3,
+			Transport: []string{"tcp", "tcp", "shm"}[i%3],
+		})
+	}
+	var offers []Offer
+	for i := range 500 {
+		offers = append(offers, Offer{
+			Type: fmt.Sprint("type-", i), Memory: uint64(1+i) << 30, Cores: i % 9, Distance: 1 + i%4, Price: Price(1000 * i), Available: i%5 - 1,
+		})
+	}
+	pool := poolOf(t, servers)
+	for _, regions := range []int{1, 40, 300, maxRegions} {
+		d := Demand{RegionSize: 1 << 30, Regions: regions, Transport: "tcp", Configs: map[int]Config{
+			1: {C: 2, S: 2, B: 1, Q: 16}, 2: {C: 4, S: 2, B: 1, Q: 16}, 3: {C: 4, S: 4, B: 1, Q: 16},
+		}}
+		c, err := pool.Candidates(d, Policy{}, nil, noon)
+		if err != nil {
+			t.Fatal(err)
+		}
+		among := map[string]func() (*Plan, error){
+			"all":        func() (*Plan, error) { return Choose(d, offers, servers, Policy{}) },
+			"candidates": func() (*Plan, error) { return c.Choose(d, offers, Policy{}) },
+		}
+		for name, choose := range among {
+			p, err := choose()
+			if err != nil {
+				t.Fatal(err)
+			}
+			vms, all := 0, 0
+			for _, v := range p.Explanation.Verdicts {
+				vms += v.VMs
+				n := 1
+				if _, others, ok := strings.Cut(v.Name, " and "); ok {
+					n += leading(t, others)
+				} else if strings.Contains(v.Name, " more ") {
+					n = leading(t, v.Name)
+				}
+				all += n
+			}
+			if vms != len(p.Parts) || all != len(servers)+len(offers) || len(p.Explanation.Verdicts) > 40 {
+				t.Errorf("%d regions of %s: verdicts on %d VMs of %d in the plan, on %d in all:\n%v", regions, name, vms, len(p.Parts), all, p.Explanation)
+			}
+		}
+		pool.Done(c)
+	}
+}
+
+func leading(t *testing.T, text string) (n int) {
+	t.Helper()
+	if _, err := fmt.Sscan(text, &n); err != nil {
+		t.Fatal(text, err)
+	}
+	return n
+}
+
 // BenchmarkNone measures how long it takes to find what part of a cache 10,000 servers with
 // too few cores could hold.
 func BenchmarkNone(b *testing.B) {

@@ -2,7 +2,6 @@ package plan
 
 import (
 	"cmp"
-	"fmt"
 	"hash/maphash"
 	"slices"
 	"time"
@@ -106,7 +105,7 @@ type rest struct {
 	sum
 	transport string
 	distance  int
-	why       string
+	verdict   verdict
 }
 
 // Candidates returns the servers for a demand, except those to avoid by ID. An error
@@ -115,14 +114,14 @@ func (p *Pool) Candidates(d Demand, policy Policy, avoid map[string]bool, now ti
 	if err := check(&d, nil, nil, &policy); err != nil {
 		return nil, err
 	}
-	c := &Candidates{}
+	c, limit := &Candidates{}, 2*policy.MaxVMs
 	for _, s := range p.sweeps(d, policy, avoid, now) {
 		if s.total().count <= p.small {
 			s.all()
 		} else {
-			s.run(2 * policy.MaxVMs)
+			s.run(limit)
 		}
-		found := s.candidates()
+		found := s.candidates(limit)
 		c.likely = append(c.likely, s.likely(found)...)
 		for _, m := range found {
 			server := m.Server
@@ -232,10 +231,10 @@ func (p *Pool) unusable(d Demand) []rest {
 		_, _, ok := d.where(class.distance)
 		switch {
 		case !ok:
-			key := rest{transport: class.transport, distance: class.distance, why: noConfig}
+			key := rest{transport: class.transport, distance: class.distance, verdict: noConfig}
 			at[key] = at[key].and(root.sum)
 		case class.transport != d.Transport:
-			key := rest{transport: class.transport, distance: class.distance, why: fmt.Sprintf(otherTransport, class.transport, d.Transport)}
+			key := rest{transport: class.transport, distance: class.distance, verdict: holdsNone}
 			at[key] = at[key].and(root.sum)
 		}
 	}
@@ -245,7 +244,7 @@ func (p *Pool) unusable(d Demand) []rest {
 		all = append(all, key)
 	}
 	slices.SortFunc(all, func(a, b rest) int {
-		return cmp.Or(cmp.Compare(a.distance, b.distance), cmp.Compare(a.transport, b.transport), cmp.Compare(a.why, b.why))
+		return cmp.Or(cmp.Compare(a.distance, b.distance), cmp.Compare(a.transport, b.transport))
 	})
 	return all
 }

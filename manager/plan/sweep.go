@@ -146,11 +146,12 @@ func (s *sweep) takeDeferred(limit int) {
 
 func (s *sweep) fresh(m *member) bool { return m.started > s.freshSince }
 
-// candidates returns the members found and the largest ones, in order of preference.
-func (s *sweep) candidates() []*member {
+// candidates returns the members found in order of preference, with the largest ones if the
+// limit was reached before them.
+func (s *sweep) candidates(limit int) []*member {
 	all := s.found
 	for _, l := range s.largest.all {
-		if !slices.Contains(s.found, l.member) {
+		if len(s.found) >= limit && !slices.Contains(s.found, l.member) {
 			all = append(all, l.member)
 		}
 	}
@@ -196,10 +197,10 @@ func (s *sweep) rest(found int) []rest {
 	}
 	var groups []rest
 	if above.count > 0 {
-		groups = append(groups, rest{above, s.Transport, s.distance, "dearer"})
+		groups = append(groups, rest{above, s.Transport, s.distance, dearer})
 	}
 	if all.count -= above.count + found + s.avoided; all.count > 0 {
-		groups = append(groups, rest{all, s.Transport, s.distance, "full, or no better than others of the same price"})
+		groups = append(groups, rest{all, s.Transport, s.distance, noBetter})
 	}
 	return groups
 }
