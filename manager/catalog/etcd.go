@@ -229,7 +229,7 @@ func (s *Etcd) campaign(ctx context.Context, url string) (*etcdTerm, error) {
 		}
 		if !errors.Is(err, ErrNotLeader) && err.Error() != logged {
 			logged = err.Error()
-			s.o.Logger.Warn("The election of a leader waits for etcd.", "err", err)
+			s.o.Logger.Warn("election of a leader waits for etcd", "err", err)
 		}
 		if !sleep(ctx, pause) {
 			return nil, context.Cause(ctx)
