@@ -19,7 +19,6 @@ import (
 	"github.com/redykv/redykv/manager/allocator"
 	"github.com/redykv/redykv/manager/api"
 	"github.com/redykv/redykv/manager/menu"
-	"github.com/redykv/redykv/manager/plan"
 )
 
 // untilSold repeats a call whose VMs are sold out meanwhile. Somebody else has got them then,
@@ -219,8 +218,7 @@ func (l *leader) reserve(ctx context.Context, d demand, s supply, requestID stri
 // has got it, and a new plan is made.
 func (l *leader) reserveIn(ctx context.Context, d demand, s supply, requestID string, sum []byte) (*cache, *request, error) {
 	for ctx.Err() == nil {
-		pool, now := l.state.look(d, s)
-		p, err := place(d, nil, pool, now)
+		p, err := l.state.place(d, nil, nil, l.state.look(d, s))
 		if err != nil {
 			return nil, nil, err
 		}
@@ -272,16 +270,23 @@ func (l *leader) most(ctx context.Context, req *managerv1.AllocateRequest) uint6
 // the demand permits.
 func (l *leader) largest(d demand, s supply) (most uint64) {
 	s.policy.Room = l.room()
-	pool, s := l.state.look(d, s)
+	s = l.state.look(d, s)
 	for _, d := range d.sizes() {
 		d.regions, d.per = maxRegions, maxRegions
-		bytes, err := plan.Largest(d.plan(), s.offers, servers(pool), s.policy)
+		bytes, err := l.state.most(d, s)
 		if err != nil {
 			return 0
 		}
 		most = max(most, bytes)
 	}
 	return most
+}
+
+// most returns the most memory that plans for a demand find.
+func (c *state) most(d demand, s supply) (uint64, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.pool.Largest(d.plan(), s.offers, s.policy, nil, s.now)
 }
 
 func newVMID() string { return launchedPrefix + rand.Text() }

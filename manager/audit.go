@@ -129,6 +129,7 @@ func (c *state) audited(id string, grants []*serverv1.Grant, now time.Time, enou
 	if v.strays = strays; len(strays) == 0 && held <= v.reserved && v.memory < v.Memory {
 		v.memory = v.Memory
 		c.touch(v)
+		c.list(v)
 	}
 	return left
 }

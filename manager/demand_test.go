@@ -3,7 +3,6 @@ package manager
 import (
 	"errors"
 	"math"
-	"slices"
 	"strings"
 	"testing"
 
@@ -106,12 +105,19 @@ func FuzzPlace(f *testing.F) {
 		if err != nil {
 			return
 		}
-		all := []candidate{
-			{vm: &vm{}, transport: "tcp", memory: node.MaxMemory, free: free1 % node.MaxMemory, cores: cores1 % node.MaxCores},
-			{vm: &vm{}, transport: "shm", memory: node.MaxMemory, free: node.MaxMemory, cores: node.MaxCores},
-			{vm: &vm{}, transport: "tcp", memory: node.MaxMemory, free: free2 % node.MaxMemory, cores: cores2 % node.MaxCores},
+		c := newState(newWriter(nil, nil, nil), nil)
+		server := func(id, transport string, free uint64, cores uint32) *vm {
+			v := &vm{id: id, memory: free, VM: node.VM{Transport: transport, Memory: node.MaxMemory, Cores: cores, ControlURL: "http://x"}}
+			c.enter(v)
+			c.list(v)
+			return v
 		}
-		var present []candidate
+		all := []*vm{
+			server("a", "tcp", free1%node.MaxMemory, cores1%node.MaxCores),
+			server("b", "shm", node.MaxMemory, node.MaxCores),
+			server("c", "tcp", free2%node.MaxMemory, cores2%node.MaxCores),
+		}
+		var present []*vm
 		if per > 0 {
 			d.per, present = per, all[:1]
 		}
@@ -119,7 +125,7 @@ func FuzzPlace(f *testing.F) {
 		if launch {
 			from.offers = []plan.Offer{{Fitted: true, Memory: vmMemory, Available: -1}}
 		}
-		chosen, err := place(d, present, slices.Clone(all), from)
+		chosen, err := c.place(d, present, nil, from)
 		var tooLarge *api.CapacityError
 		if err != nil && !errors.As(err, &tooLarge) {
 			t.Fatal(err)
@@ -144,9 +150,9 @@ func FuzzPlace(f *testing.F) {
 				t.Errorf("a launched VM of %d regions", p.regions)
 			}
 		}
-		for _, c := range all {
-			if memory[c.vm] > c.free || cores[c.vm] > uint64(c.cores) || c.transport != "tcp" && memory[c.vm] > 0 {
-				t.Errorf("%d bytes and %d cores on %+v", memory[c.vm], cores[c.vm], c)
+		for _, v := range all {
+			if memory[v] > v.memory || cores[v] > uint64(v.Cores) || v.Transport != "tcp" && memory[v] > 0 {
+				t.Errorf("%d bytes and %d cores on %+v", memory[v], cores[v], v)
 			}
 		}
 		if placed != uint64(d.regions) {

@@ -65,6 +65,7 @@ func (c *state) reserve(ca *cache, d demand, parts []part) []*grant {
 		g.vm.lent++
 		g.vm.reserved += g.bytes()
 		g.vm.threads += g.cores
+		c.list(g.vm)
 		grants = append(grants, g)
 	}
 	return grants
@@ -122,6 +123,7 @@ func (c *state) free(g *grant) {
 	delete(g.vm.held, g)
 	g.vm.reserved -= g.bytes()
 	g.vm.threads -= g.cores
+	c.list(g.vm)
 	c.queue(g.vm.key())
 	c.then(func() { close(g.freed) })
 }

@@ -19,18 +19,6 @@ const maxVMsPerCache = 256
 // can be replaced at once.
 const maxGrantsPerCache = 2 * maxVMsPerCache
 
-// candidate is a running VM from which placement can choose.
-type candidate struct {
-	vm        *vm
-	transport string
-	memory    uint64 // bytes in all
-	free      uint64 // bytes not reserved
-	cores     uint32 // server threads not reserved
-	distance  uint32
-	price     plan.Price
-	fresh     bool // it has registered recently, unlike others
-}
-
 // supply is a snapshot of the offers from which a placement can choose, and its policy.
 type supply struct {
 	offers []plan.Offer // what the allocator can launch
@@ -58,25 +46,17 @@ type placement struct {
 	decision *managerv1.Decision
 }
 
-// place chooses the VMs of a cache: first those that it uses already and that have room
-// (present, R72), then the cheapest (package plan). The error for too little memory is an
-// *api.CapacityError.
-func place(d demand, present, pool []candidate, s supply) (placement, error) {
+// place chooses the VMs of a cache, not those to avoid: first those that it uses already and
+// that have room (present, R72), then the cheapest (package plan). The error for too little
+// memory is an *api.CapacityError.
+func (c *state) place(d demand, present []*vm, avoid map[string]bool, s supply) (placement, error) {
 	p := placement{config: d.config, distance: d.distance}
-	p.parts, d = d.fill(present)
+	p.parts, d = c.fill(d, present)
 	p.filled = len(p.parts)
-	for i := range pool {
-		for _, part := range p.parts {
-			if part.vm == pool[i].vm {
-				pool[i].free -= uint64(part.regions) * d.regionSize
-				pool[i].cores -= part.cores
-			}
-		}
-	}
 	if d.regions == 0 {
 		return p, nil
 	}
-	chosen, err := plan.Choose(d.plan(), s.offers, servers(pool), s.policy)
+	chosen, err := c.choose(d, avoid, p.parts, s)
 	var none *plan.NoneError
 	switch {
 	case errors.As(err, &none):
@@ -84,14 +64,14 @@ func place(d demand, present, pool []candidate, s supply) (placement, error) {
 	case err != nil:
 		return p, err
 	}
-	for _, c := range chosen.Parts {
-		add := part{regions: uint32(c.Regions), cores: uint32(c.Cores)}
-		if c.Server >= 0 {
-			add.vm = pool[c.Server].vm
+	for _, planned := range chosen.Parts {
+		add := part{regions: uint32(planned.Regions), cores: uint32(planned.Cores)}
+		if planned.Server >= 0 {
+			add.vm = chosen.vms[planned.Server]
 		} else {
-			add.offer = s.offers[c.Offer]
+			add.offer = s.offers[planned.Offer]
 			if add.offer.Fitted {
-				add.offer.Memory, add.offer.Cores = uint64(c.Regions)*d.regionSize, c.Cores
+				add.offer.Memory, add.offer.Cores = uint64(planned.Regions)*d.regionSize, planned.Cores
 			}
 		}
 		p.parts = append(p.parts, add)
@@ -99,6 +79,42 @@ func place(d demand, present, pool []candidate, s supply) (placement, error) {
 	p.config, p.distance = configurationOf(chosen.Config), max(d.distance, uint32(chosen.Distance))
 	p.decision = decisionOf(chosen.Explanation, chosen.Price, s.now)
 	return p, nil
+}
+
+// chosen is a plan, and the VMs of its servers.
+type chosen struct {
+	*plan.Plan
+	vms []*vm
+}
+
+// choose makes the best plan for a demand. Parts of the VMs are taken before. mu is not held
+// while the planner works, so the memory may no longer be free when it is reserved: see
+// stillFree.
+func (c *state) choose(d demand, avoid map[string]bool, taken []part, s supply) (chosen, error) {
+	wanted := d.plan()
+	c.mu.Lock()
+	from, err := c.pool.Candidates(wanted, s.policy, avoid, s.now)
+	if err != nil {
+		c.mu.Unlock()
+		return chosen{}, err
+	}
+	vms := make([]*vm, len(from.Servers))
+	for i, server := range from.Servers {
+		vms[i] = c.vms[server.ID]
+	}
+	c.mu.Unlock()
+	for _, p := range taken {
+		if i := slices.Index(vms, p.vm); i >= 0 {
+			server := &from.Servers[i]
+			server.Free -= min(server.Free, uint64(p.regions)*d.regionSize)
+			server.Cores -= min(server.Cores, int(p.cores))
+		}
+	}
+	best, err := from.Choose(wanted, s.offers, s.policy)
+	c.mu.Lock()
+	c.pool.Done(from)
+	c.mu.Unlock()
+	return chosen{best, vms}, err
 }
 
 // plan converts the demand for package plan.
@@ -124,23 +140,14 @@ func configurationOf(c plan.Config) *managerv1.Configuration {
 	return &managerv1.Configuration{ClientThreads: uint32(c.C), ServerThreads: uint32(c.S), BatchSize: uint32(c.B), QueueDepth: uint32(c.Q)}
 }
 
-func servers(pool []candidate) []plan.Server {
-	var all []plan.Server
-	for _, c := range pool {
-		all = append(all, plan.Server{
-			ID: c.vm.id, Transport: c.transport, Free: c.free, Memory: c.memory, Cores: int(c.cores),
-			Distance: int(c.distance), Price: c.price, Fresh: c.fresh,
-		})
-	}
-	return all
-}
-
-// fill places regions on candidates in their order, and returns the demand for the rest.
-func (d demand) fill(candidates []candidate) ([]part, demand) {
+// fill places regions on VMs in their order, and returns the demand for the rest.
+func (c *state) fill(d demand, present []*vm) ([]part, demand) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	var parts []part
-	for _, c := range candidates {
-		if n := d.takes(c); n > 0 {
-			parts = append(parts, part{vm: c.vm, regions: n, cores: d.coresFor(n)})
+	for _, v := range present {
+		if n := d.takes(v); n > 0 {
+			parts = append(parts, part{vm: v, regions: n, cores: d.coresFor(n)})
 			d.regions -= n
 		}
 	}
@@ -178,16 +185,17 @@ func (s supply) largest() uint64 {
 	return most
 }
 
-// takes returns how many of the demand's regions fit on a candidate, by memory and by the
-// server threads that they need.
-func (d demand) takes(c candidate) uint32 {
-	if c.transport != d.transport {
+// takes returns how many of the demand's regions fit on a VM, by memory and by the server
+// threads that they need. Called under state.mu.
+func (d demand) takes(v *vm) uint32 {
+	if v.Transport != d.transport || v.usable() != nil {
 		return 0
 	}
-	n := min(uint64(d.regions), c.free/d.regionSize)
-	if s := uint64(d.config.GetServerThreads()); s > 0 && c.cores < d.config.GetClientThreads() {
+	n := min(uint64(d.regions), (v.memory-v.reserved)/d.regionSize)
+	cores := v.Cores - min(v.Cores, v.threads)
+	if s := uint64(d.config.GetServerThreads()); s > 0 && cores < d.config.GetClientThreads() {
 		// The largest n with ceil(s*n/per) <= cores.
-		n = min(n, uint64(c.cores)*uint64(d.per)/s)
+		n = min(n, uint64(cores)*uint64(d.per)/s)
 	}
 	return uint32(n)
 }

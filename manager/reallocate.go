@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
 	"time"
 
 	"connectrpc.com/connect"
@@ -114,9 +113,9 @@ func (l *leader) reserveFor(ctx context.Context, req *managerv1.ReallocateReques
 		if err != nil {
 			return nil, nil, err
 		}
-		p, err := w.place(req, configs, within)
+		p, err := w.place(l.state, req, configs, within)
 		whole := false
-		if instead, better := w.placeWhole(req, p, err, within); better {
+		if instead, better := w.placeWhole(l.state, req, p, err, within); better {
 			p, whole, w.d.regions, err = instead, true, req.GetWhole(), nil
 		}
 		if err != nil {
@@ -190,13 +189,14 @@ type want struct {
 	changes uint64 // of the cache when want was made
 	d       demand
 	avoid   map[string]bool
-	present []candidate
-	pool    []candidate
+	without map[string]bool // avoid, and other VMs that are not to be used
+	present []*vm
+	servers map[*vm]plan.Server // what those of the pool cost
 	s       supply
 
-	settled bool        // the cache may move as a whole; then the fields below are set
-	price   plan.Price  // of the cache's grants
-	apart   []candidate // pool without the cache's VMs
+	settled bool            // the cache may move as a whole; then the fields below are set
+	price   plan.Price      // of the cache's grants
+	has     map[string]bool // avoid and the cache's VMs
 }
 
 // want returns the want of a request.
@@ -225,7 +225,7 @@ func (c *state) want(req *managerv1.ReallocateRequest, configs map[int]*managerv
 			avoid[s.vm.id] = true
 		}
 	}
-	var present []candidate
+	var present []*vm
 	if req.GetPreferPresent() {
 		present = ca.present(avoid)
 	}
@@ -233,29 +233,32 @@ func (c *state) want(req *managerv1.ReallocateRequest, configs map[int]*managerv
 		return w, fmt.Errorf("%d regions in all, %d of them new: want %d to %d", whole, d.regions, d.regions, maxRegions)
 	}
 	w = want{
-		ca: ca, changes: ca.changes, d: d, avoid: avoid, present: present,
-		pool: c.pool(avoid, s.now), s: c.withWarm(s, d.transport, true),
+		ca: ca, changes: ca.changes, d: d, avoid: avoid, without: avoid, present: present, s: c.withWarm(s, d.transport, true),
+	}
+	w.servers = make(map[*vm]plan.Server, len(present))
+	for _, v := range present {
+		w.servers[v] = plan.Server{Memory: max(v.Memory, v.memory), Price: v.Price}
 	}
 	if req.GetWhole() > 0 && ca.settled() {
 		has := maps.Clone(avoid)
 		for _, s := range ca.grants {
 			has[s.vm.id] = true
 		}
-		w.settled, w.price, w.apart = true, total(ca.grants), c.pool(has, s.now)
+		w.settled, w.price, w.has = true, total(ca.grants), has
 	}
 	return w, nil
 }
 
 // placeWhole chooses VMs for all of a growing cache, instead of p for its growth only (R74).
 // It returns false unless that saves enough, or p failed with err for lack of memory.
-func (w want) placeWhole(req *managerv1.ReallocateRequest, p placement, err error, within reach) (placement, bool) {
+func (w want) placeWhole(c *state, req *managerv1.ReallocateRequest, p placement, err error, within reach) (placement, bool) {
 	var short *api.CapacityError
 	if !w.settled || err != nil && !errors.As(err, &short) {
 		return placement{}, false
 	}
 	one := w
-	one.d.regions, one.present, one.pool = req.GetWhole(), nil, w.apart
-	instead, none := one.place(req, nil, within)
+	one.d.regions, one.present, one.without = req.GetWhole(), nil, w.has
+	instead, none := one.place(c, req, nil, within)
 	if none != nil {
 		return placement{}, false
 	}
@@ -279,20 +282,18 @@ func (w want) priceOf(p placement) plan.Price {
 		if part.vm.launched {
 			continue
 		}
-		i := slices.IndexFunc(w.present, func(c candidate) bool { return c.vm == part.vm })
-		c := w.present[i]
-		sum += plan.Server{Memory: c.memory, Price: c.price}.Share(int(part.regions), w.d.regionSize)
+		sum += w.servers[part.vm].Share(int(part.regions), w.d.regionSize)
 	}
 	return sum
 }
 
 // place chooses VMs for a want.
-func (w want) place(req *managerv1.ReallocateRequest, configs map[int]*managerv1.Configuration, within reach) (placement, error) {
-	p, err := place(within.bound(w.d), w.present, slices.Clone(w.pool), w.s)
+func (w want) place(c *state, req *managerv1.ReallocateRequest, configs map[int]*managerv1.Configuration, within reach) (placement, error) {
+	p, err := c.place(within.bound(w.d), w.present, w.without, w.s)
 	var short *api.CapacityError
 	if errors.As(err, &short) && within != nil && len(w.avoid) > 0 && !req.GetVoluntary() {
 		// The cache has to leave its VMs, even for VMs at which the SLO is not met.
-		p, err = place(w.d, w.present, slices.Clone(w.pool), w.s)
+		p, err = c.place(w.d, w.present, w.without, w.s)
 	}
 	if err == nil && configs == nil && req.GetConfiguration() == nil && bounded(w.d.slo) {
 		within.note(p.decision, w.d.distance)
@@ -345,13 +346,13 @@ func (c *state) reserveMore(req *managerv1.ReallocateRequest, w want, p placemen
 
 // present lists a cache's VMs, the last one first, as a cache grows at its end (R72). Called
 // under mu.
-func (ca *cache) present(avoid map[string]bool) []candidate {
-	var present []candidate
+func (ca *cache) present(avoid map[string]bool) []*vm {
+	var present []*vm
 	seen := make(map[*vm]bool)
 	for i := len(ca.grants) - 1; i >= 0; i-- {
 		if v := ca.grants[i].vm; !seen[v] && !avoid[v.id] && v.usable() == nil {
 			seen[v] = true
-			present = append(present, v.candidate())
+			present = append(present, v)
 		}
 	}
 	return present

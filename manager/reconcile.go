@@ -217,6 +217,7 @@ func (c *state) forget(v *vm) {
 	delete(c.orders, v.order)
 	if c.vms[v.id] == v {
 		delete(c.vms, v.id)
+		c.list(v)
 	}
 	c.touch(v)
 }

@@ -126,7 +126,7 @@ func (l *leader) consider(s supply) (all []moveRequest, err error) {
 		case !v.known.of(v.d):
 			v.known = knownReach{v.d.slo, v.d.config, v.d.client, l.reachFor(v.d)}
 		}
-		r, err := l.state.advise(ca, v, v.better(l.opts.Economy, v.known.within), l.opts.Economy)
+		r, err := l.state.advise(ca, v, v.better(l.state, l.opts.Economy, v.known.within), l.opts.Economy)
 		if err != nil {
 			return all, err
 		}
@@ -144,7 +144,7 @@ type view struct {
 	d       demand // of all its regions
 	held    []held // in the cache's order
 	price   plan.Price
-	pool    []candidate // without VMs that it has
+	avoid   map[string]bool // the VMs that it has
 	known   knownReach
 	s       supply
 }
@@ -178,7 +178,7 @@ func (c *state) view(ca *cache, s supply, e Economy) (v view, ok bool) {
 		v.held[i].regions += sh.regions
 		v.d.regions += sh.regions
 	}
-	v.pool = c.pool(avoid, s.now)
+	v.avoid = avoid
 	return v, true
 }
 
@@ -242,8 +242,8 @@ func (ca *cache) settled() bool {
 // better finds the VMs that a cache should leave: those too far away for its SLO, if there
 // are nearer ones, or else those that the cheapest plan does not use. In that plan, the
 // cache's own VMs are offers among others.
-func (v view) better(e Economy, within reach) advice {
-	if a := v.nearer(within); len(a.leave) > 0 {
+func (v view) better(c *state, e Economy, within reach) advice {
+	if a := v.nearer(c, within); len(a.leave) > 0 {
 		return a
 	}
 	from := v.s
@@ -268,7 +268,7 @@ func (v view) better(e Economy, within reach) advice {
 	if v.price == 0 && len(shortLived) == 0 {
 		return advice{}
 	}
-	chosen, err := plan.Choose(v.d.plan(), from.offers, servers(v.pool), v.s.policy)
+	chosen, err := c.choose(v.d, v.avoid, nil, from)
 	if err != nil {
 		return advice{} // there are no other VMs
 	}
@@ -299,7 +299,7 @@ func (v view) better(e Economy, within reach) advice {
 
 // nearer finds the cache's VMs that are too far away for its SLO, if nearer ones are
 // available now at any price. The cache moved there because there were no others.
-func (v view) nearer(within reach) advice {
+func (v view) nearer(c *state, within reach) advice {
 	d := within.bound(v.d)
 	if within == nil || within.holds(v.d.distance) {
 		return advice{}
@@ -315,14 +315,14 @@ func (v view) nearer(within reach) advice {
 	if len(leave) == 0 {
 		return advice{}
 	}
-	chosen, err := plan.Choose(d.plan(), v.s.offers, servers(v.pool), v.s.policy)
+	chosen, err := c.choose(d, v.avoid, nil, v.s)
 	if err != nil || !within.holds(uint32(chosen.Distance)) {
 		return advice{} // there are still no nearer VMs
 	}
 	distance := 0
 	for _, p := range chosen.Parts {
 		if p.Server >= 0 {
-			distance = max(distance, int(v.pool[p.Server].distance))
+			distance = max(distance, int(chosen.vms[p.Server].Distance))
 		} else {
 			distance = max(distance, v.s.offers[p.Offer].Distance)
 		}

@@ -203,5 +203,6 @@ func (c *state) apply(n settled) {
 	v.threads += n.cores - g.cores // modulo 2^32, as it may be less
 	g.regions, g.cores = n.regions, n.cores
 	v.reserved += g.bytes()
+	c.list(v)
 	c.touch(g)
 }

@@ -76,6 +76,7 @@ func (c *state) listen(now time.Time, heartbeat, silent, lease time.Duration) (s
 			continue
 		}
 		v.silent = true
+		c.list(v)
 		switch l := (loss{v, fmt.Sprintf("no heartbeat for %v", silent)}); {
 		case s.blind:
 		case v.lent == 0 && len(s.lost) < max(1, s.servers/lostShare):
@@ -96,7 +97,11 @@ func (c *state) listen(now time.Time, heartbeat, silent, lease time.Duration) (s
 // heard postpones the deadline of a server that called. It ends its suspicion, and tells its
 // caches. Called under mu.
 func (c *state) heard(v *vm, deadline time.Time) {
+	silent := v.silent
 	v.deadline, v.silent, v.called = deadline, false, true
+	if silent {
+		c.list(v)
+	}
 	if !v.suspected {
 		return
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/manager/api"
 	"github.com/redykv/redykv/manager/catalog"
+	"github.com/redykv/redykv/manager/plan"
 )
 
 // maxVMs bounds the number of VMs.
@@ -31,6 +32,7 @@ type state struct {
 	grants map[string]*grant // lent and leaving, by key
 	orders map[uint64]*vm    // all VMs, by order: those of vms, and failed ones with grants
 	asked  map[string]*cache // caches by id of the request
+	pool   *plan.Pool        // usable servers that registered themselves
 	joined uint64            // number of VMs that ever entered
 
 	// Of the change that is being made: see end.
@@ -57,7 +59,7 @@ var (
 func newState(w *writer, work func(key string)) *state {
 	return &state{
 		writer: w, work: work, vms: make(map[string]*vm), caches: make(map[string]*cache), grants: make(map[string]*grant),
-		orders: make(map[uint64]*vm), asked: make(map[string]*cache),
+		orders: make(map[uint64]*vm), asked: make(map[string]*cache), pool: plan.NewPool(freshFor),
 	}
 }
 
@@ -134,11 +136,11 @@ func (c *state) put(s *single) (err error) {
 	return nil
 }
 
-// look returns the VMs and offers from which a new cache can choose.
-func (c *state) look(d demand, s supply) ([]candidate, supply) {
+// look returns the offers from which a new cache can choose.
+func (c *state) look(d demand, s supply) supply {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.pool(nil, s.now), c.withWarm(s, d.transport, false)
+	return c.withWarm(s, d.transport, false)
 }
 
 // stillFree reports whether the chosen memory is free. Called under mu.
@@ -161,22 +163,22 @@ func (c *state) stillFree(p placement, d demand) bool {
 // freshFor is the time during which a newly registered server is chosen after the others.
 const freshFor = 30 * time.Second
 
-// pool lists the usable registered servers except those to avoid, oldest first. Called
-// under mu.
-func (c *state) pool(avoid map[string]bool, now time.Time) []candidate {
-	var pool []candidate
-	for _, v := range c.vms {
-		if !v.launched && v.usable() == nil && !avoid[v.id] {
-			pool = append(pool, v.candidate())
+// list updates a server in the pool of those from which caches can choose. It is called
+// under mu after each change of a VM that matters to a plan.
+func (c *state) list(v *vm) {
+	switch has := c.vms[v.id]; {
+	case v.launched || has != nil && has != v: // it is no server of the pool, or an earlier incarnation
+	case has == nil || v.ControlURL == "" || v.usable() != nil:
+		c.pool.Remove(v.id)
+	default:
+		err := c.pool.Put(plan.Server{
+			ID: v.id, Transport: v.Transport, Free: v.memory - v.reserved, Memory: max(v.Memory, v.memory),
+			Cores: int(v.Cores - min(v.Cores, v.threads)), Distance: int(v.Distance), Price: v.Price,
+		}, v.order, v.Started)
+		if err != nil { // which Register has checked
+			c.pool.Remove(v.id)
 		}
 	}
-	slices.SortFunc(pool, func(a, b candidate) int { return cmp.Compare(a.vm.order, b.vm.order) })
-	fresh := func(c candidate) bool { return now.Sub(c.vm.Started) < freshFor }
-	for i, c := range pool {
-		// If all servers are new, none is fresh.
-		pool[i].fresh = fresh(c) && !fresh(pool[0])
-	}
-	return pool
 }
 
 // size counts caches and VMs.
@@ -235,6 +237,7 @@ func (c *state) load(all *contents, t term, deadline time.Time, base uint64) (er
 		}
 	}
 	for _, v := range c.orders {
+		c.list(v)
 		c.queue(v.key())
 	}
 	for id := range all.decisions {
@@ -331,14 +334,6 @@ func (c *state) launchedIDs() []string {
 		}
 	}
 	return ids
-}
-
-// candidate is called under mu.
-func (v *vm) candidate() candidate {
-	return candidate{
-		vm: v, transport: v.Transport, memory: max(v.Memory, v.memory), free: v.memory - v.reserved,
-		cores: v.Cores - min(v.Cores, v.threads), distance: v.Distance, price: v.Price,
-	}
 }
 
 // usable reports why grants must not be given to a client. Called under mu.

@@ -137,6 +137,7 @@ func (c *state) register(info node.VM, registrant string, deadline time.Time) (e
 	}
 	v.VM, v.registrant, v.memory, v.deadline, v.called = info, registrant, info.Free, deadline, true
 	c.touch(v)
+	c.list(v)
 	c.stirred(v)
 	return nil
 }
@@ -187,6 +188,7 @@ func (c *state) heartbeat(id string, free uint64, deadline func() time.Time) (er
 	if free = min(free, v.Memory); v.reserved == 0 && free > v.memory {
 		v.memory = free
 		c.touch(v)
+		c.list(v)
 	}
 	return nil
 }
@@ -207,6 +209,8 @@ func (c *state) reclaim(id string, deadline time.Time, reason string) (_ time.Ti
 	reason = strings.ToValidUTF8(reason, "?")
 	v.leaves, v.leaving = deadline, reason
 	c.touch(v)
+	c.list(v)
+	c.stirred(v)
 	c.notify(v, &managerv1.WatchResponse{
 		Kind: managerv1.WatchResponse_KIND_VM_RECLAIMED, VmId: v.id, DeadlineUnixMs: deadline.UnixMilli(), Reason: reason,
 	})
@@ -240,6 +244,7 @@ func (c *state) fail(id string, only *vm, reason string) (_ *vm, err error) {
 func (c *state) failVM(v *vm, reason string) {
 	v.failed = strings.ToValidUTF8(reason, "?")
 	delete(c.vms, v.id)
+	c.list(v)
 	c.touch(v)
 	c.queue(v.key())
 	c.stirred(v)

@@ -127,6 +127,9 @@ func (v *vm) idle(transport string) bool {
 // withWarm adds the numbers of VMs in warm pools to a supply's offers. Moves may use them; a
 // new cache only counts on them for its later moves. Called under mu.
 func (c *state) withWarm(s supply, transport string, moves bool) supply {
+	if len(s.offers) == 0 {
+		return s
+	}
 	s.offers = slices.Clone(s.offers)
 	idle := make(map[menu.Kind]int)
 	for _, v := range c.vms {
