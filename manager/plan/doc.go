@@ -1,6 +1,6 @@
 // Package plan chooses the VMs of a cache (6.1 of the paper). [Choose] takes a menu of VM
 // types, the registered servers and a cache's demand; it returns the cheapest [Plan], and
-// the reason why each other candidate was not taken. It uses no clock, no I/O and no state.
+// the reason why other candidates were not taken. It uses no clock, no I/O and no state.
 //
 // A cache has a number of regions of one size, and a configuration for each network
 // distance (R25). All its VMs are at one distance. How many regions a VM holds depends on
@@ -17,4 +17,7 @@
 // plan has too many VMs or the table is too large. A demand is refused only if no choice of
 // VMs serves it. The cheapest distance wins; then the one with fewer VMs to launch; then
 // the nearest.
+//
+// A [Pool] indexes many servers (tree.go). It finds the few among which a plan is as good
+// as among all of them (sweep.go).
 package plan

@@ -167,11 +167,7 @@ func (p *Pool) Largest(d Demand, offers []Offer, policy Policy, avoid map[string
 		if i < 0 {
 			i, sites = len(sites), append(sites, &site{need: s.need, distance: s.distance, room: s.roomFor(nil, nil)})
 		}
-		sites[i].shared = func(n need) []int {
-			s.begin(n)
-			s.run(0)
-			return s.largest.sizes()
-		}
+		sites[i].shared = s.sizes
 	}
 	for _, s := range sites {
 		most = max(most, uint64(s.largest(offers, nil))*d.RegionSize)
@@ -198,9 +194,6 @@ func (p *Pool) sweeps(d Demand, policy Policy, avoid map[string]bool, now time.T
 			})
 		}
 		sweeps[i].roots = append(sweeps[i].roots, root)
-	}
-	for _, s := range sweeps {
-		s.begin(s.need)
 	}
 	for id := range avoid {
 		m := p.members[id]

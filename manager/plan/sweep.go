@@ -36,13 +36,6 @@ type head struct {
 	price Price // of a region
 }
 
-// begin starts the search for a need.
-func (s *sweep) begin(n need) {
-	*s = sweep{
-		need: n, distance: s.distance, roots: s.roots, avoid: s.avoid, avoided: s.avoided, freshSince: s.freshSince,
-	}
-}
-
 // all finds all members.
 func (s *sweep) all() {
 	for _, root := range s.roots {
@@ -254,10 +247,27 @@ func (m *most) drop() {
 	}
 }
 
-func (m *most) sizes() []int {
-	var all []int
-	for _, l := range m.all {
-		all = append(all, l.regions)
+// sizes returns the regions that the largest members can hold for a need: of as few as hold
+// the demand, and of no more than MaxVMs.
+func (s *sweep) sizes(n need) []int {
+	var largest most
+	var visit func(m *member)
+	visit = func(m *member) {
+		if m == nil || min(n.byMemory(m.sum.free), n.byCores(m.sum.cores)) <= largest.least {
+			return
+		}
+		if !s.avoid[m.ID] {
+			largest.add(m, min(n.byMemory(m.Free), n.byCores(m.Cores)), n.Regions, n.MaxVMs)
+		}
+		visit(m.left)
+		visit(m.right)
 	}
-	return all
+	for _, root := range s.roots {
+		visit(root)
+	}
+	var sizes []int
+	for _, l := range largest.all {
+		sizes = append(sizes, l.regions)
+	}
+	return sizes
 }
