@@ -15,7 +15,7 @@ import (
 
 func newBenchCmd() *cobra.Command {
 	return newGroup("bench", "Measure parts of redykv, compared with the machine's limits",
-		newBenchStoreCmd(), newBenchFabricCmd(), newBenchCacheCmd(), newBenchMigrateCmd(), newBenchDeviceCmd())
+		newBenchStoreCmd(), newBenchFabricCmd(), newBenchCacheCmd(), newBenchMigrateCmd(), newBenchDeviceCmd(), newBenchManagerCmd())
 }
 
 // benchStoreFlags are the flags of bench store.

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/redykv/redykv/internal/affinity"
+	"github.com/redykv/redykv/internal/bench"
 	"github.com/redykv/redykv/internal/fabric/transport"
 	"github.com/redykv/redykv/internal/units"
 	"github.com/redykv/redykv/manager"
@@ -51,6 +52,8 @@ type managerFlags struct {
 	models    []string
 	margin    float64
 	log       logFlags
+	// untilStdin ends the manager with its standard input, for a process that starts one.
+	untilStdin bool
 }
 
 func newManagerCmd() *cobra.Command {
@@ -111,6 +114,7 @@ then need a token: redykv's commands take it from $` + access.TokenEnv + ` or
 	f.guard.add(flags)
 	flags.StringArrayVar(&f.models, "model", nil, "`file` of a performance model (redykv model build) to search before those that are part of the program; may be given several times")
 	flags.Float64Var(&f.margin, "slo-margin", manager.DefaultSLOMargin, "how much better than an SLO the prediction must be, as a share of its bounds")
+	flags.BoolVar(&f.untilStdin, "until-stdin-ends", false, "exit when standard input ends")
 	f.log.add(flags)
 	cmd.AddCommand(newReclaimCmd(), newMarketCmd())
 	return cmd
@@ -192,6 +196,9 @@ func checkTransport(name string) error {
 
 // runManager serves until the command's context ends, and then closes the manager.
 func runManager(cmd *cobra.Command, f managerFlags) (err error) {
+	if f.untilStdin {
+		cmd.SetContext(bench.UntilEnd(cmd.Context(), cmd.InOrStdin()))
+	}
 	opts, err := f.options(f.log.logger(cmd))
 	if err != nil {
 		return err

@@ -84,6 +84,15 @@ func (c *Child) Close() error {
 	return fmt.Errorf("the other side did not end by itself: %w", <-c.ended)
 }
 
+// PID is the number of the process.
+func (c *Child) PID() int { return c.cmd.Process.Pid }
+
+// Kill ends the process without warning, and waits until it has ended.
+func (c *Child) Kill() {
+	_ = c.cmd.Process.Kill() // fails if the process has ended
+	c.ended <- <-c.ended     // for Close
+}
+
 // UntilEnd returns a context that ends with ctx or with input, which is the standard input
 // of a Child.
 func UntilEnd(ctx context.Context, input io.Reader) context.Context {

@@ -210,7 +210,7 @@ func TestHalfOpen(t *testing.T) {
 		if err != nil {
 			return
 		}
-		defer conn.Close()
+		defer func() { _ = conn.Close() }()
 		in := bufio.NewReader(conn)
 		_, _ = http.ReadRequest(in)
 		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n")
@@ -251,12 +251,12 @@ func FuzzHandler(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer conn.Close()
+		defer func() { _ = conn.Close() }()
 		fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: %s\r\nAuthorization: Bearer good\r\n\r\n", beats.Path, beats.Protocol)
 		_, _ = conn.Write(sent)
 		_ = conn.(*net.TCPConn).CloseWrite()
 		in := bufio.NewReader(conn)
-		r, err := http.ReadResponse(in, nil)
+		r, err := http.ReadResponse(in, nil) //nolint:bodyclose // the stream is read from in
 		if err != nil || r.StatusCode != http.StatusSwitchingProtocols {
 			t.Fatalf("%v, %v", r, err)
 		}

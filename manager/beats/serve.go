@@ -75,7 +75,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	// The goroutine of the request, its buffers and its stack end here: there are many
 	// streams, which are idle most of the time.
-	early, err := rw.Reader.Peek(rw.Reader.Buffered())
+	early, err := rw.Peek(rw.Reader.Buffered())
 	if err != nil {
 		_ = conn.Close()
 		return
@@ -120,7 +120,7 @@ func (s *served) admit(procedure string, p *permit) error {
 
 // run serves the stream until it is broken or silent, or the handler's context ends.
 func (s *served) run() {
-	defer s.conn.Close()
+	defer func() { _ = s.conn.Close() }()
 	stop := context.AfterFunc(s.h.Context, func() { _ = s.conn.Close() })
 	defer stop()
 	if _, err := io.WriteString(s.conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: "+Protocol+"\r\n\r\n"); err != nil {

@@ -1,0 +1,122 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/redykv/redykv/internal/bench"
+	managerbench "github.com/redykv/redykv/internal/bench/manager"
+	"github.com/redykv/redykv/ycsb"
+)
+
+// managerReady begins the line with which a manager prints its address.
+const managerReady = "manager ready at "
+
+// benchManagerFlags are the flags of bench manager.
+type benchManagerFlags struct {
+	spec     managerbench.Spec
+	catalog  string
+	delay    time.Duration
+	lease    time.Duration
+	jsonPath string
+}
+
+func newBenchManagerCmd() *cobra.Command {
+	f := benchManagerFlags{}
+	cmd := &cobra.Command{
+		Use:   "manager",
+		Short: "Measure a manager with thousands of servers and clients",
+		Long: `Starts redykv manager as a process of its own, and plays cache servers and clients
+over loopback. Each server sends a heartbeat every second, and each client renews a
+lease every second. The phases are:
+
+  register  all servers register
+  beats     servers, later also clients, do nothing but beat
+  allocate  caches of one region of 1 MiB each are allocated
+  churn     further caches are allocated and deallocated
+  rack      one VM in five, at most 500, used ones first, ends at once: they refuse connections
+            and stop beating, and each VM is reclaimed without notice, as by a platform.
+            Measured until the last cache with memory there was told of its loss.
+  restart   the manager is killed and started again
+  takeover  the manager is killed while another one stands by (etcd)
+
+CPUs and memory are those of the manager's process (Linux). The beats of the caches and
+VMs share connections, because a process may have too few of them for one each; the
+manager serves each beat with a read and a write of its own nevertheless, unless two
+arrive together.`,
+		Example: "  redykv bench manager --vms 1000 --caches 2000 --catalog pebble --delay 5ms",
+		Args:    usageArgs(cobra.NoArgs),
+		RunE:    func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
+	}
+	flags := cmd.Flags()
+	flags.IntVar(&f.spec.VMs, "vms", 10_000, "cache servers")
+	flags.IntVar(&f.spec.Caches, "caches", 20_000, "caches to allocate")
+	flags.IntVar(&f.spec.Clients, "clients", 0, "clients that the caches belong to (default: half as many as caches)")
+	flags.IntVar(&f.spec.Connections, "connections", 0, "connections that carry the beats (default: one for each server and client, at most 4000)")
+	flags.IntVar(&f.spec.Callers, "callers", 64, "goroutines that call at once")
+	flags.StringVar(&f.catalog, "catalog", "memory", "the manager's catalog: memory, pebble in a temporary directory, or a `URL` as of redykv manager --catalog")
+	flags.DurationVar(&f.delay, "delay", 0, "additional time of each write to the catalog, such as 5ms for a slow disk")
+	flags.DurationVar(&f.lease, "lease", 30*time.Second, "lease of the caches")
+	flags.DurationVar(&f.spec.Duration, "duration", 10*time.Second, "time of each phase that has no end of its own")
+	flags.StringVar(&f.jsonPath, "json", "", "`file` to write the results to, as JSON lines")
+	return cmd
+}
+
+// mostConnections is the default maximum of --connections.
+const mostConnections = 4000
+
+// defaults sets the flags that depend on others.
+func (f *benchManagerFlags) defaults() {
+	s := &f.spec
+	if s.Clients == 0 {
+		s.Clients = (s.Caches + 1) / 2
+	}
+	if s.Connections == 0 {
+		s.Connections = min(s.VMs+s.Clients, mostConnections)
+	}
+}
+
+func (f *benchManagerFlags) run(cmd *cobra.Command) (err error) {
+	f.defaults()
+	s := &f.spec
+	if err := s.Check(); err != nil {
+		return usageError{err}
+	}
+	url := f.catalog
+	switch f.catalog {
+	case "memory":
+		url = "memory:"
+	case "pebble":
+		dir, err := os.MkdirTemp("", "redykv-bench-manager-")
+		if err != nil {
+			return fmt.Errorf("directory of the catalog: %w", err)
+		}
+		defer func() { _ = os.RemoveAll(dir) }()
+		url = "pebble:" + dir
+	}
+	scheme, _, ok := strings.Cut(url, ":")
+	if !ok {
+		return usagef("--catalog %q: want memory, pebble or a URL", f.catalog)
+	}
+	s.Catalog, s.Durable, s.Standby = scheme, scheme != "memory", strings.HasPrefix(scheme, "etcd")
+	if f.delay > 0 {
+		s.Catalog += fmt.Sprintf(" + %v", f.delay)
+		mark := "?"
+		if strings.Contains(url, "?") {
+			mark = "&"
+		}
+		url += mark + "delay=" + f.delay.String()
+	}
+	s.Start = func(ctx context.Context, listen string) (*bench.Child, error) {
+		return bench.StartChild(ctx, cmd.ErrOrStderr(), managerReady, "manager", "--until-stdin-ends", "--allocator", "static",
+			"--transport", "tcp", "--listen", listen, "--catalog", url, "--lease", f.lease.String(), "--log-level", "error")
+	}
+	return runMeasurement(cmd, f.jsonPath, func(p ycsb.Progress) (measurement, error) {
+		return managerbench.Run(cmd.Context(), *s, p)
+	})
+}

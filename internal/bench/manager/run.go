@@ -1,0 +1,414 @@
+package manager
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"connectrpc.com/connect"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/internal/api/managerv1/managerv1connect"
+	"github.com/redykv/redykv/internal/bench"
+	"github.com/redykv/redykv/internal/clock"
+	"github.com/redykv/redykv/internal/machine"
+	"github.com/redykv/redykv/manager/api"
+	"github.com/redykv/redykv/manager/beats"
+)
+
+// run is a measurement.
+type run struct {
+	Spec
+	progress bench.Progress
+	report   *Report
+	manager  *bench.Child // replaced by restart and takeover
+	url      atomic.Pointer[string]
+	calls    http.RoundTripper // many calls over few connections: HTTP/2
+	mgr      managerv1connect.ManagerServiceClient
+	servers  *servers
+	beating  beating
+
+	mu     sync.Mutex // guards caches
+	caches []*cache   // that exist
+	owned  [][]string // ids of each client's caches
+}
+
+// cache is one cache of a client.
+type cache struct {
+	id  string
+	vms []string
+}
+
+// Run measures a manager. progress may be nil.
+func Run(ctx context.Context, s Spec, progress bench.Progress) (_ *Report, err error) {
+	if err := s.Check(); err != nil {
+		return nil, err
+	}
+	protocols := new(http.Protocols)
+	protocols.SetUnencryptedHTTP2(true)
+	transport := &http.Transport{Protocols: protocols, DialContext: api.Dialer.DialContext}
+	defer transport.CloseIdleConnections()
+	r := &run{
+		Spec: s, progress: bench.OrQuiet(progress), calls: transport, owned: make([][]string, s.Clients),
+		report: &Report{Machine: machine.Describe(), Spec: s},
+	}
+	r.mgr = managerv1connect.NewManagerServiceClient(&http.Client{Transport: r}, "http://manager")
+	if r.servers, err = newServers(ctx, &s); err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, r.servers.close()) }()
+	if r.manager, err = s.Start(ctx, "127.0.0.1:0"); err != nil {
+		return nil, err
+	}
+	defer func() { _ = r.manager.Close() }() // it may be killed
+	r.leads(r.manager)
+	defer r.beat(ctx)()
+	for _, phase := range []func(context.Context) error{r.register, r.idle, r.allocate, r.idle, r.churn, r.rack, r.restart, r.takeover} {
+		if err := phase(ctx); err != nil {
+			return nil, cmp.Or(context.Cause(ctx), err)
+		}
+	}
+	return r.report, nil
+}
+
+// leads makes all calls go to a manager from now on.
+func (r *run) leads(m *bench.Child) {
+	url, _, _ := strings.Cut(m.Ready, ",")
+	url, _, _ = strings.Cut(url, " ")
+	r.url.Store(&url)
+}
+
+func (r *run) host() string { return strings.TrimPrefix(*r.url.Load(), "http://") }
+
+// RoundTrip sends a call to the present manager.
+func (r *run) RoundTrip(req *http.Request) (*http.Response, error) {
+	req.URL.Host = r.host()
+	return r.calls.RoundTrip(req)
+}
+
+// beat opens the connections of the players. stop ends the players.
+func (r *run) beat(ctx context.Context) (stop func()) {
+	streams := &http.Client{Transport: &http.Transport{DialContext: api.Dialer.DialContext}}
+	b := &r.beating
+	b.ctx, b.stop = context.WithCancel(ctx)
+	b.latencies.Store(newLatencies())
+	for range r.Connections {
+		b.clients = append(b.clients, beats.NewClient(r.mgr, func(ctx context.Context) (*beats.Stream, error) {
+			return beats.Dial(ctx, streams, *r.url.Load(), "")
+		}))
+	}
+	return func() {
+		b.stop()
+		b.players.Wait()
+	}
+}
+
+// measure runs a phase, and adds its row.
+func (r *run) measure(phase string, total int, do func(row *Row) error) error {
+	row := Row{Phase: phase, Catalog: r.Catalog, VMs: r.VMs}
+	l := newLatencies()
+	r.beating.latencies.Store(l)
+	r.progress.Begin(phase, int64(total))
+	before := usageOf(r.manager.PID())
+	err := do(&row)
+	r.progress.End()
+	if err != nil {
+		return fmt.Errorf("%s: %w", phase, err)
+	}
+	after := usageOf(r.manager.PID())
+	row.Seconds, row.RSS = after.at.Sub(before.at).Seconds(), after.rss
+	if row.RestartS == 0 && row.TakeoverS == 0 { // else it is another process
+		row.CPU = (after.cpu - before.cpu).Seconds() / row.Seconds
+	}
+	l.mu.Lock()
+	row.BeatsPerS, row.BeatsFailed = float64(l.h.TotalCount())/row.Seconds, l.failed
+	row.BeatP50Ms, row.BeatP999Ms = l.millis(50), l.millis(99.9)
+	l.mu.Unlock()
+	row.Beating = r.beating.joined.Load()
+	r.mu.Lock()
+	row.Caches = len(r.caches)
+	r.mu.Unlock()
+	r.report.Rows = append(r.report.Rows, row)
+	return nil
+}
+
+// each calls do for the numbers below n, by Callers goroutines.
+func (r *run) each(ctx context.Context, n int, do func(ctx context.Context, i int) error) error {
+	callers, ctx := errgroup.WithContext(ctx)
+	var next atomic.Int64
+	for range r.Callers {
+		callers.Go(func() error {
+			for i := next.Add(1) - 1; i < int64(n) && ctx.Err() == nil; i = next.Add(1) - 1 {
+				if err := do(ctx, int(i)); err != nil {
+					return err
+				}
+				r.progress.Add(1)
+			}
+			return ctx.Err()
+		})
+	}
+	return callers.Wait()
+}
+
+func (r *run) register(ctx context.Context) error {
+	return r.measure("register", r.VMs, func(row *Row) error {
+		began := time.Now()
+		err := r.each(ctx, r.VMs, func(ctx context.Context, i int) error {
+			v := r.servers.list[i]
+			if _, err := r.mgr.Register(ctx, connect.NewRequest(v.registration())); err != nil {
+				return err
+			}
+			r.beating.joinServer(v)
+			return nil
+		})
+		row.RegistrationsPerS = float64(r.VMs) / time.Since(began).Seconds()
+		return err
+	})
+}
+
+// idle measures beats alone.
+func (r *run) idle(ctx context.Context) error {
+	time.Sleep(min(time.Second, r.Duration)) // until all players have begun
+	return r.measure("beats", 1, func(*Row) error {
+		clock.Sleep(ctx, r.Duration)
+		return ctx.Err()
+	})
+}
+
+// allocateOne allocates one cache, and counts in row. The cache is nil if it was refused.
+func (r *run) allocateOne(ctx context.Context, row *Row, l *latencies) (*cache, error) {
+	began := time.Now()
+	a, err := r.mgr.Allocate(ctx, connect.NewRequest(&managerv1.AllocateRequest{
+		Capacity: regionSize, RegionSize: regionSize, Transport: "tcp", RequestId: fmt.Sprintf("%016x%016x", rand.Uint64(), rand.Uint64()),
+		Configuration: &managerv1.Configuration{ClientThreads: 1, BatchSize: 1, QueueDepth: 1},
+	}))
+	l.add(time.Since(began), err)
+	if err != nil {
+		if connect.CodeOf(err) == connect.CodeResourceExhausted {
+			atomic.AddInt64(&row.Refused, 1)
+		} else {
+			atomic.AddInt64(&row.Failed, 1)
+		}
+		return nil, ctx.Err()
+	}
+	c := &cache{id: a.Msg.GetCacheId()}
+	for _, g := range a.Msg.GetGrants() {
+		c.vms = append(c.vms, g.GetVm().GetId())
+	}
+	return c, nil
+}
+
+// allocated sets the figures of allocations.
+func (row *Row) allocated(l *latencies, took time.Duration) {
+	row.AllocationsPerS = float64(l.h.TotalCount()) / took.Seconds()
+	row.AllocateP50Ms, row.AllocateP99Ms = l.millis(50), l.millis(99)
+}
+
+func (r *run) allocate(ctx context.Context) error {
+	return r.measure("allocate", r.Caches, func(row *Row) error {
+		l, began := newLatencies(), time.Now()
+		err := r.each(ctx, r.Caches, func(ctx context.Context, i int) error {
+			c, err := r.allocateOne(ctx, row, l)
+			if c == nil {
+				return err
+			}
+			owner := i % r.Clients
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.caches = append(r.caches, c)
+			if r.owned[owner] = append(r.owned[owner], c.id); len(r.owned[owner]) == 1 {
+				r.beating.joinClient(func() []string {
+					r.mu.Lock()
+					defer r.mu.Unlock()
+					return r.owned[owner]
+				})
+			}
+			return nil
+		})
+		row.allocated(l, time.Since(began))
+		return err
+	})
+}
+
+// churn allocates and deallocates.
+func (r *run) churn(ctx context.Context) error {
+	return r.measure("churn", 0, func(row *Row) error {
+		l, gone, began := newLatencies(), newLatencies(), time.Now()
+		callers, ctx := errgroup.WithContext(ctx)
+		for range r.Callers {
+			callers.Go(func() error {
+				for time.Since(began) < r.Duration {
+					c, err := r.allocateOne(ctx, row, l)
+					if err != nil {
+						return err
+					}
+					if c == nil {
+						continue
+					}
+					asked := time.Now()
+					if _, err := r.mgr.Deallocate(ctx, connect.NewRequest(&managerv1.DeallocateRequest{CacheId: c.id})); err != nil {
+						return err
+					}
+					gone.add(time.Since(asked), nil)
+				}
+				return nil
+			})
+		}
+		err := callers.Wait()
+		row.allocated(l, time.Since(began))
+		row.DeallocateP99Ms = gone.millis(99)
+		return err
+	})
+}
+
+// Of the VMs, one in rackShare is in the rack that ends, at most rackMost.
+const (
+	rackShare = 5
+	rackMost  = 500
+)
+
+// rack ends a rack of VMs at once. Its servers refuse connections, and the manager is told
+// as by a platform: each VM is reclaimed without notice. It measures from the first of these
+// calls until the last cache with memory there was told that its VM has failed.
+func (r *run) rack(ctx context.Context) error {
+	size := min(max(1, r.VMs/rackShare), rackMost)
+	rack := map[string]bool{}
+	var ids []string
+	add := func(id string) {
+		if len(ids) < size && !rack[id] {
+			rack[id], ids = true, append(ids, id)
+		}
+	}
+	for _, c := range r.caches { // VMs that are used, first
+		for _, id := range c.vms {
+			add(id)
+		}
+	}
+	for _, v := range r.servers.list {
+		add(v.id)
+	}
+	var struck []*cache
+	for _, c := range r.caches {
+		if slices.ContainsFunc(c.vms, func(id string) bool { return rack[id] }) {
+			struck = append(struck, c)
+		}
+	}
+	watching, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var told sync.WaitGroup
+	for _, c := range struck {
+		stream, err := r.mgr.Watch(watching, connect.NewRequest(&managerv1.WatchRequest{CacheId: c.id}))
+		if err != nil {
+			return fmt.Errorf("watch: %w", err)
+		}
+		told.Go(func() {
+			defer func() { _ = stream.Close() }()
+			for stream.Receive() {
+				if stream.Msg().GetKind() == managerv1.WatchResponse_KIND_VM_FAILED {
+					return
+				}
+			}
+		})
+	}
+	remain := r.beating.joined.Load() - int64(len(rack))
+	err := r.measure("rack", len(rack), func(row *Row) error {
+		for id := range rack {
+			r.servers.all[id].dead.Store(true)
+		}
+		began := time.Now()
+		if err := r.each(ctx, len(rack), func(ctx context.Context, i int) error {
+			_, err := r.mgr.Reclaim(ctx, connect.NewRequest(&managerv1.ReclaimRequest{VmId: ids[i], Reason: "rack lost"}))
+			return err
+		}); err != nil {
+			return err
+		}
+		all := make(chan struct{})
+		go func() {
+			defer close(all)
+			told.Wait()
+		}()
+		select {
+		case <-all:
+		case <-time.After(time.Minute):
+			return errors.New("some caches were not told in a minute")
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		row.ToldS, row.ToldCount = time.Since(began).Seconds(), len(struck)
+		return nil
+	})
+	for err == nil && r.beating.joined.Load() > remain { // the servers there stop beating
+		if !clock.Sleep(ctx, time.Millisecond) {
+			err = ctx.Err()
+		}
+	}
+	return err
+}
+
+// awaitBack waits until the manager answers, and then until all players had an answer.
+func (r *run) awaitBack(ctx context.Context, began time.Time, answered *float64, row *Row) error {
+	for {
+		_, err := r.mgr.Renew(ctx, connect.NewRequest(&managerv1.RenewRequest{CacheId: r.caches[0].id}))
+		if err == nil {
+			break
+		}
+		if time.Since(began) > time.Minute || ctx.Err() != nil {
+			return fmt.Errorf("not back in a minute: %w", err)
+		}
+		time.Sleep(time.Millisecond)
+	}
+	*answered = time.Since(began).Seconds()
+	r.beating.awaited.Store(r.beating.joined.Load())
+	r.beating.round.Add(1)
+	for r.beating.awaited.Load() > 0 {
+		if time.Since(began) > 2*time.Minute || ctx.Err() != nil {
+			return fmt.Errorf("%d beats did not come back", r.beating.awaited.Load())
+		}
+		time.Sleep(time.Millisecond)
+	}
+	row.BeatsS = time.Since(began).Seconds() - *answered
+	return nil
+}
+
+// restart kills the manager and starts it again.
+func (r *run) restart(ctx context.Context) error {
+	if !r.Durable || len(r.caches) == 0 {
+		return nil
+	}
+	return r.measure("restart", 0, func(row *Row) (err error) {
+		r.manager.Kill()
+		began := time.Now()
+		if r.manager, err = r.Start(ctx, r.host()); err != nil {
+			return err
+		}
+		return r.awaitBack(ctx, began, &row.RestartS, row)
+	})
+}
+
+// takeover kills the manager while another one stands by.
+func (r *run) takeover(ctx context.Context) error {
+	if !r.Standby || len(r.caches) == 0 {
+		return nil
+	}
+	standby, err := r.Start(ctx, "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	clock.Sleep(ctx, r.Duration) // it reads the catalog
+	return r.measure("takeover", 0, func(row *Row) error {
+		r.manager.Kill()
+		began := time.Now()
+		r.manager = standby
+		r.leads(standby)
+		return r.awaitBack(ctx, began, &row.TakeoverS, row)
+	})
+}

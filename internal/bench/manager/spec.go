@@ -1,0 +1,43 @@
+package manager
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/redykv/redykv/internal/bench"
+)
+
+// Spec says what is measured.
+type Spec struct {
+	VMs         int
+	Caches      int
+	Clients     int // processes that the caches belong to; each renews a lease every second
+	Connections int // that carry the beats of VMs and clients
+	Callers     int // that allocate at once
+	Catalog     string
+	Duration    time.Duration // of each phase without an end of its own
+	// Start starts a manager that listens at an address, 127.0.0.1:0 for a free port.
+	Start func(ctx context.Context, listen string) (*bench.Child, error)
+	// Standby says that several managers can use the catalog, which also outlives them;
+	// Durable, that it outlives a manager.
+	Standby, Durable bool
+}
+
+// maxPlayers bounds the VMs, and the caches.
+const maxPlayers = 60_000
+
+// Check reports an invalid spec.
+func (s *Spec) Check() error {
+	switch {
+	case s.VMs < 1 || s.VMs > maxPlayers || s.Caches < 1 || s.Caches > maxPlayers:
+		return fmt.Errorf("%d VMs, %d caches: want 1 to %d of each", s.VMs, s.Caches, maxPlayers)
+	case s.Clients < 1 || s.Clients > s.Caches:
+		return fmt.Errorf("%d clients: want 1 to %d, the number of caches", s.Clients, s.Caches)
+	case s.Connections < 1 || s.Callers < 1:
+		return fmt.Errorf("%d connections, %d callers: want at least 1 of each", s.Connections, s.Callers)
+	case s.Duration < 100*time.Millisecond:
+		return fmt.Errorf("duration of %v: want at least 100ms", s.Duration)
+	}
+	return nil
+}
