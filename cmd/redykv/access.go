@@ -49,12 +49,12 @@ type managerFlag struct {
 }
 
 func (f *managerFlag) add(flags *pflag.FlagSet) {
-	flags.StringVar(&f.url, "manager", "http://127.0.0.1:7070", "`URL` of the manager")
+	flags.StringVar(&f.url, "manager", "http://127.0.0.1:7070", "`URL` of the manager, or those of several, separated by commas: the leader is called")
 	f.access.add(flags)
 }
 
 func (f managerFlag) client() (access.Client, error) {
-	if err := checkURL("--manager", f.url); err != nil {
+	if err := checkURLs("--manager", f.url); err != nil {
 		return nil, err
 	}
 	return f.access.dial(f.url)

@@ -104,7 +104,7 @@ func (f cacheServerFlags) options(log *slog.Logger) (node.Options, error) {
 	case f.notice < 0 || f.notice > node.MaxNotice:
 		return opts, usagef("--notice %v: want 0 to %v", f.notice, node.MaxNotice)
 	}
-	err := cmp.Or(checkListen("--listen", f.listen), checkURL("--manager", f.manager))
+	err := cmp.Or(checkListen("--listen", f.listen), checkURLs("--manager", f.manager))
 	if f.transport != "shm" {
 		err = cmp.Or(err, checkOptional("--fabric-listen", f.fabricListen))
 	}

@@ -73,6 +73,16 @@ func checkOptional(flag, addr string) error {
 	return checkListen(flag, addr)
 }
 
+// checkURLs is checkURL for addresses that are separated by commas.
+func checkURLs(flag, addrs string) error {
+	for addr := range strings.SplitSeq(addrs, ",") {
+		if err := checkURL(flag, strings.TrimSpace(addr)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // checkURL returns an error for an addr that is neither host:port nor a URL: a server would
 // retry a bad one for ever. An empty addr is allowed.
 func checkURL(flag, addr string) error {

@@ -134,7 +134,7 @@ func (f *storageFlags) check() error {
 	case redyEmbedded:
 		shape.Cache, on = int64(f.cache), ycsb.Redy
 	default:
-		if err := checkURL("--redy", f.redy); err != nil {
+		if err := checkURLs("--redy", f.redy); err != nil {
 			return err
 		}
 	}

@@ -129,15 +129,16 @@ func ReadCertificates(file string) (*x509.CertPool, error) {
 // package api.
 type Client = managerv1connect.ManagerServiceClient
 
-// Dial returns a client of a manager without tokens and TLS at addr, a host:port or a URL.
-// The first call connects.
+// Dial returns a client of managers without tokens and TLS at addr: host:ports or URLs,
+// separated by commas. The first call connects.
 func Dial(addr string) Client {
-	client, _ := DialWith(addr, Credentials{}) // does not fail without credentials
+	client, _ := DialWith(addr, Credentials{}) // fails only for an address that is no URL
 	return client
 }
 
 // DialWith is Dial with credentials. A host:port is dialled over TLS if they name
-// certificates.
+// certificates. The client of several managers calls the leader. It repeats a call on the
+// others while none answers or leads, for half a minute or until the call's context ends.
 func DialWith(addr string, c Credentials) (Client, error) {
 	config, err := c.TLS()
 	if err != nil {
@@ -148,18 +149,36 @@ func DialWith(addr string, c Credentials) (Client, error) {
 		scheme, client = "https://", api.NewHTTPClient(config)
 		client.Transport.(*http.Transport).DialTLSContext = c.dialer(config)
 	}
-	if !strings.Contains(addr, "://") {
-		addr = scheme + addr
-	}
 	if strings.ContainsAny(c.Token, "\r\n") {
 		return nil, errors.New("token has line breaks: want one line")
 	}
-	if c.Token != "" && !c.Insecure && readable(addr) {
-		return nil, fmt.Errorf("manager %s: a token is not sent to another machine over plain HTTP: use https, or set $%s", addr, InsecureEnv)
+	addrs := strings.Split(addr, ",")
+	managers := &several{next: client.Transport}
+	for i, to := range addrs {
+		if to = strings.TrimSpace(to); !strings.Contains(to, "://") {
+			to = scheme + to
+		}
+		addrs[i] = to
+		if c.Token != "" && !c.Insecure && readable(to) {
+			return nil, fmt.Errorf("manager %s: a token is not sent to another machine over plain HTTP: use https, or set $%s", to, InsecureEnv)
+		}
+		if len(addrs) == 1 {
+			continue
+		}
+		u, err := url.Parse(to)
+		if err != nil || u.Host == "" {
+			return nil, fmt.Errorf("manager %q: want a host:port or a URL", to)
+		}
+		managers.urls = append(managers.urls, u)
 	}
-	unary := managerv1connect.NewManagerServiceClient(client, addr, connect.WithInterceptors(interceptor{c.Token}))
+	interceptors := []connect.Interceptor{interceptor{c.Token}}
+	if len(addrs) > 1 {
+		client = &http.Client{Transport: managers}
+		interceptors = append(interceptors, managers)
+	}
+	unary := managerv1connect.NewManagerServiceClient(client, addrs[0], connect.WithInterceptors(interceptors...))
 	return beats.NewClient(unary, func(ctx context.Context) (*beats.Stream, error) {
-		return beats.Dial(ctx, client, addr, c.Token)
+		return beats.Dial(ctx, client, addrs[0], c.Token)
 	}), nil
 }
 
