@@ -207,10 +207,7 @@ func (r *request) starting() (all []string) {
 	return all
 }
 
-// join counts a call that waits for a request. Called under mu.
-func (r *request) join() { r.waiting++ }
-
-// await waits for a request that join has counted, until ctx ends or for wait, 0 being
+// await waits for a request, in whose waiting calls this one is counted, until ctx ends or for wait, 0 being
 // without limit. It returns what is pending then. keep says that the request goes on for a
 // while without a waiting call, as the client will repeat it.
 func (l *leader) await(ctx context.Context, ca *cache, r *request, wait time.Duration, keep bool) (pending []string, err error) {

@@ -112,10 +112,11 @@ func (m *Manager) begin(t catalog.Term) (_ *leader, err error) {
 	l.work.Add(1) // of begin itself
 	writing, stop := context.WithCancelCause(context.WithoutCancel(m.ctx))
 	context.AfterFunc(l.ctx, func() {
-		m.mu.Lock() // no call enters any more
+		m.mu.Lock() // after this, no call enters any more
+		cause := context.Cause(l.ctx)
 		m.mu.Unlock()
 		l.work.Wait()
-		stop(context.Cause(l.ctx))
+		stop(cause)
 	})
 	l.writing.Go(func() { w.run(writing) })
 	all := &contents{decisions: make(map[string]*catalogv1.Decisions), versions: make(map[string]int64)}

@@ -62,8 +62,11 @@ func (l *leader) during(do func()) {
 // rest waits until the reconcilers have nothing to do, but for steps that they repeat later.
 func (l *leader) rest(t testing.TB) {
 	t.Helper()
-	l.auditor.mu.Lock() // audits have ended
-	l.auditor.mu.Unlock()
+	audited := func() { // waits for an audit
+		l.auditor.mu.Lock()
+		defer l.auditor.mu.Unlock()
+	}
+	audited()
 	// A step may have queued others, which come with its change.
 	idle := func() bool {
 		_ = l.state.written() // the catalog may have failed

@@ -115,7 +115,15 @@ type moveRequest struct {
 // consider checks all caches of a cloud region, and tells those to move that should. The
 // decisions about the others are kept with them.
 func (l *leader) consider(s supply) (all []moveRequest, err error) {
+	worked := time.Duration(0)
 	for _, ca := range l.state.reprice(s) {
+		if worked > moverBurst { // so that plans for many caches leave the processors to calls
+			if !clock.Sleep(l.ctx, worked*(100-moverShare)/moverShare) {
+				return all, nil
+			}
+			worked = 0
+		}
+		began := time.Now()
 		v, ok := l.state.view(ca, s, l.opts.Economy)
 		if !ok {
 			continue
@@ -133,9 +141,16 @@ func (l *leader) consider(s supply) (all []moveRequest, err error) {
 		if len(r.vms) > 0 {
 			all = append(all, r)
 		}
+		worked += time.Since(began)
 	}
 	return all, nil
 }
+
+// The mover works for moverBurst at a time, and for moverShare percent of the time.
+const (
+	moverBurst = 10 * time.Millisecond
+	moverShare = 4
+)
 
 // view is a copy of a cache that may move, with the VMs and offers from which it can choose.
 // The plan is made from it without state.mu.

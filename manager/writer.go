@@ -267,11 +267,9 @@ func (w *writer) commit(ctx context.Context, changes []change) error {
 		}
 	}
 	for _, c := range changes {
-		switch {
-		case c.value == nil:
+		c.of.version++
+		if c.value == nil {
 			c.of.version = 0
-		default:
-			c.of.version++
 		}
 	}
 	return nil
