@@ -210,14 +210,20 @@ func (w *writer) take() *group {
 		t := w.queue[0]
 		for len(t.changes) > 0 {
 			c := t.changes[0]
-			if i, again := g.at[c.key]; again {
-				if g.changes[i].of != c.of {
-					return g // another object of the same key: its record is written next
-				}
-				g.changes[i].value = c.value
-			} else if size += len(c.key) + len(c.value); len(g.changes) == catalog.MaxChanges || size > catalog.MaxBytes {
+			i, again := g.at[c.key]
+			if again && g.changes[i].of != c.of {
+				return g // another object of the same key: its record is written next
+			}
+			// A record that is too large alone is for the catalog to refuse.
+			if size += len(c.key) + len(c.value); size > catalog.MaxBytes && len(g.changes) > 0 {
 				return g
-			} else {
+			}
+			switch {
+			case again:
+				g.changes[i].value = c.value
+			case len(g.changes) == catalog.MaxChanges:
+				return g
+			default:
 				g.at[c.key] = len(g.changes)
 				g.changes = append(g.changes, c)
 			}
