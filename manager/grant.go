@@ -34,7 +34,8 @@ type grant struct {
 	launch     bool   // the VM was launched for it
 	change     uint64 // change number of the Reallocate that gave it; 0: none
 	phase      phase
-	freed      chan struct{} // closed when the grant is gone
+	refused    bool          // its server was told, and has not taken it back
+	freed      chan struct{} // closed when the grant is gone, or refused
 }
 
 // phase is the phase of a grant.
@@ -125,7 +126,9 @@ func (c *state) free(g *grant) {
 	g.vm.threads -= g.cores
 	c.list(g.vm)
 	c.queue(g.vm.key())
-	c.then(func() { close(g.freed) })
+	if !g.refused {
+		c.then(func() { close(g.freed) })
+	}
 }
 
 // takenBack ends a leaving grant that its server has taken back.
@@ -160,19 +163,23 @@ func (l *leader) reconcileGrant(ctx context.Context, key string) error {
 		return err
 	}
 	err = l.disconnect(ctx, server, g.cache, g.id)
-	if err != nil && !l.state.lostSight(g.vm) {
+	if err != nil && !l.state.lostSight(g) {
 		return fmt.Errorf("grant %s of cache %s not taken back from VM %s: %w", g.id, g.cache, g.vm.id, err)
 	}
 	return l.state.takenBack(g)
 }
 
-// lostSight reports whether a VM has failed, so that a server that does not answer is not
-// asked again.
-func (c *state) lostSight(v *vm) bool {
+// lostSight notes that the server of a grant has not taken it back. It reports whether the VM
+// has failed, so that its server is not asked again.
+func (c *state) lostSight(g *grant) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	v.unreachable = v.failed != ""
-	return v.unreachable
+	if !g.refused && g.phase == leaving {
+		g.refused = true
+		close(g.freed)
+	}
+	g.vm.unreachable = g.vm.failed != ""
+	return g.vm.unreachable
 }
 
 // disconnectTimeout bounds one call of a server.
@@ -196,7 +203,7 @@ func (l *leader) disconnect(ctx context.Context, v node.VM, cache, grant string)
 // releasePatience is how long a call waits for the grants that it takes back.
 const releasePatience = 5 * time.Second
 
-// awaitFreed waits until grants are gone, but not for long: a server may not answer.
+// awaitFreed waits until grants are gone or their servers have refused once, but not for long.
 func (l *leader) awaitFreed(ctx context.Context, grants []*grant) {
 	ctx, cancel := context.WithTimeout(ctx, releasePatience)
 	defer cancel()

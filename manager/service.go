@@ -40,10 +40,13 @@ func serving[Q, A any](ctx context.Context, m *Manager, req *connect.Request[Q],
 	}
 	defer leave()
 	answer, err := do(l, ctx, req.Msg)
-	if err != nil {
-		return nil, err
+	switch {
+	case err == nil:
+		return connect.NewResponse(answer), nil
+	case l.ctx.Err() != nil && m.store.Shared() && m.ctx.Err() == nil:
+		return nil, m.notLeader() // the call may be repeated at the next leader
 	}
-	return connect.NewResponse(answer), nil
+	return nil, err
 }
 
 // Allocate fails with InvalidArgument (a request that can never be met),

@@ -59,6 +59,7 @@ func (l *listening) allocate() *managerv1.AllocateResponse {
 // describe returns the events of a cache, and its VM.
 func (l *listening) describe(ca *managerv1.AllocateResponse) (events []*managerv1.WatchResponse, vm *managerv1.Vm) {
 	l.t.Helper()
+	l.m.led().rest(l.t) // events come with the change that is written
 	d, err := l.client.DescribeCache(testContext(l.t), connect.NewRequest(&managerv1.DescribeCacheRequest{CacheId: ca.GetCacheId()}))
 	if err != nil {
 		l.t.Fatal(err)

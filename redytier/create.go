@@ -2,6 +2,7 @@ package redytier
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"time"
@@ -50,7 +51,7 @@ func createNow(ctx context.Context, mgr Manager, cfg Config, smaller bool) (*Cac
 		asking, cancel = context.WithTimeout(ctx, controlTimeout)
 		defer cancel()
 	}
-	answer, err := mgr.Allocate(asking, connect.NewRequest(&managerv1.AllocateRequest{
+	answer, err := allocate(asking, mgr, &cfg, &managerv1.AllocateRequest{
 		Capacity:        uint64(cfg.Capacity),
 		Slo:             cfg.SLO.proto(),
 		DurationSeconds: int64(cfg.Duration / time.Second),
@@ -60,17 +61,17 @@ func createNow(ctx context.Context, mgr Manager, cfg Config, smaller bool) (*Cac
 		Transport:       cfg.Transport,
 		CloudRegion:     cfg.CloudRegion,
 		Client:          cfg.client(),
-	}))
+	})
 	if err != nil {
 		return nil, fmt.Errorf("redytier: allocate: %w", err)
 	}
-	c, err := create(ctx, mgr, cfg, answer.Msg)
+	c, err := create(ctx, mgr, cfg, answer)
 	if err != nil {
 		// The VMs are released even if ctx has ended.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), controlTimeout)
 		defer cancel()
-		return nil, fmt.Errorf("redytier: create cache %s: %w", answer.Msg.CacheId,
-			errors.Join(err, deallocate(ctx, mgr, answer.Msg.CacheId)))
+		return nil, fmt.Errorf("redytier: create cache %s: %w", answer.CacheId,
+			errors.Join(err, deallocate(ctx, mgr, answer.CacheId)))
 	}
 	if cfg.File != "" {
 		if err := c.populateAll(ctx); err != nil {
@@ -78,6 +79,37 @@ func createNow(ctx context.Context, mgr Manager, cfg Config, smaller bool) (*Cac
 		}
 	}
 	return c, nil
+}
+
+// allocateWait bounds one call that waits for VMs. It is repeated, and each answer says what
+// is pending.
+const allocateWait = 10 * time.Second
+
+// allocate calls Allocate until the manager has the VMs, which may take minutes, or ctx ends.
+// A cache that is still pending then is released.
+func allocate(ctx context.Context, mgr Manager, cfg *Config, req *managerv1.AllocateRequest) (*managerv1.AllocateResponse, error) {
+	req.RequestId, req.WaitMs = rand.Text(), allocateWait.Milliseconds()
+	pending := ""
+	for {
+		answer, err := mgr.Allocate(ctx, connect.NewRequest(req))
+		if err == nil {
+			if len(answer.Msg.Pending) == 0 {
+				return answer.Msg, nil
+			}
+			pending = answer.Msg.CacheId
+			cfg.Logger.Info("the cache waits for VMs", "cache", pending, "pending", answer.Msg.Pending)
+			err = context.Cause(ctx)
+		}
+		if err == nil {
+			continue
+		}
+		if pending != "" {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), controlTimeout)
+			defer cancel()
+			err = errors.Join(err, deallocate(ctx, mgr, pending))
+		}
+		return nil, err
+	}
 }
 
 // abandon deletes a cache that was not returned to the caller.

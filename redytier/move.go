@@ -177,9 +177,16 @@ func (c *Cache) reallocate(ctx context.Context, req *managerv1.ReallocateRequest
 	}
 	c.change++
 	req.Change = c.change
-	answer, err := c.mgr.Reallocate(ctx, connect.NewRequest(req))
-	if err != nil {
-		return nil, configuration, fmt.Errorf("reallocate: %w", err)
+	req.WaitMs = allocateWait.Milliseconds()
+	var answer *connect.Response[managerv1.ReallocateResponse]
+	for {
+		if answer, err = c.mgr.Reallocate(ctx, connect.NewRequest(req)); err != nil {
+			return nil, configuration, fmt.Errorf("reallocate: %w", err)
+		}
+		if len(answer.Msg.Pending) == 0 {
+			break
+		}
+		c.log.Info("the cache waits for VMs", "pending", answer.Msg.Pending)
 	}
 	configuration = configurationOf(answer.Msg.Configuration)
 	if answer.Msg.Configuration == nil {

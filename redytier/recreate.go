@@ -94,15 +94,14 @@ func (c *Cache) recreate(ctx context.Context) (_ []*endpoint, err error) {
 		}
 	}
 	c.disconnectFormer(ctx)
-	answer, err := c.mgr.Allocate(ctx, connect.NewRequest(&managerv1.AllocateRequest{
+	m, err := allocate(ctx, c.mgr, &c.cfg, &managerv1.AllocateRequest{
 		Capacity: uint64(t.capacity), Slo: c.slo.proto(), DurationSeconds: int64(duration / time.Second),
 		Configuration: wanted.proto(), RegionSize: uint64(t.regionSize()), Transport: c.Transport(),
 		CloudRegion: c.cfg.CloudRegion, Client: c.cfg.client(),
-	}))
+	})
 	if err != nil {
 		return nil, fmt.Errorf("allocate: %w", err)
 	}
-	m := answer.Msg
 	var grants []*grant
 	defer func() {
 		if err != nil {
