@@ -1,0 +1,172 @@
+package manager
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/internal/clock"
+	"github.com/redykv/redykv/internal/etcdtest"
+	"github.com/redykv/redykv/manager/access"
+)
+
+// etcdLease is the lease of leaders in these tests; etcd allows no shorter one.
+const etcdLease = 2 * time.Second
+
+// candidates starts managers that share a catalog in etcd. It returns them when one leads,
+// and a client of all of them.
+func candidates(t *testing.T, server *etcdtest.Server, n int) ([]*Manager, access.Client) {
+	t.Helper()
+	var all []*Manager
+	var urls []string
+	for range n {
+		m, _ := serve(t, Options{Transport: "mem", Catalog: "etcd://" + server.Address + "/managers?lease=" + etcdLease.String(), Lease: time.Hour})
+		all, urls = append(all, m), append(urls, m.URL())
+	}
+	awaitLeader(t, all)
+	return all, access.Dial(strings.Join(urls, ","))
+}
+
+// awaitLeader returns the manager that leads, when there is one.
+func awaitLeader(t *testing.T, all []*Manager) *Manager {
+	t.Helper()
+	for ctx := testContext(t); ; {
+		for _, m := range all {
+			if _, err := m.leading(); err == nil {
+				return m
+			}
+		}
+		if !clock.Sleep(ctx, 10*time.Millisecond) {
+			t.Fatal("no manager leads")
+		}
+	}
+}
+
+// endTerms revokes the leases of all candidates, as if they had been silent.
+func endTerms(t *testing.T, server *etcdtest.Server) {
+	t.Helper()
+	client := server.Client("", "")
+	defer func() { _ = client.Close() }()
+	leases, err := client.Leases(testContext(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range leases.Leases {
+		if _, err := client.Revoke(testContext(t), l.ID); err != nil {
+			t.Log(err)
+		}
+	}
+}
+
+// One of several managers leads, and the others name it. When its term ends, another one
+// knows its caches, and a client notices nothing.
+func TestElection(t *testing.T) {
+	server := etcdtest.Start(t, etcdtest.Options{})
+	managers, client := candidates(t, server, 3)
+	n := startNode(t, "node")
+	await(t, announce(t, n, client), "registration")
+	ca, err := allocateBytes(t, client, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		leader := awaitLeader(t, managers)
+		epoch := leader.led().self.Epoch
+		for _, m := range managers {
+			if m == leader {
+				continue
+			}
+			for ctx := testContext(t); ; { // it learns of a new leader a little later
+				_, err := access.Dial(m.URL()).Describe(ctx, connect.NewRequest(&managerv1.DescribeRequest{}))
+				if connect.CodeOf(err) != connect.CodeUnavailable || !clock.Sleep(ctx, time.Millisecond) {
+					t.Fatalf("a manager that stands by: %v, %v, want %s", err, detailOf(err), leader.URL())
+				}
+				if detailOf(err).GetLeaderUrl() == leader.URL() {
+					break
+				}
+			}
+		}
+		former := leader.led()
+		endTerms(t, server)
+		<-former.ctx.Done()
+		if leader = awaitLeader(t, managers); leader.led().self.Epoch <= epoch {
+			t.Errorf("epoch %d after %d", leader.led().self.Epoch, epoch)
+		}
+		if _, err := client.Renew(testContext(t), connect.NewRequest(&managerv1.RenewRequest{CacheId: ca.GetCacheId()})); err != nil {
+			t.Errorf("renewed at another leader: %v", err)
+		}
+		// What the former leader does now changes nothing.
+		if _, _, err := former.state.deallocate(ca.GetCacheId(), "by a former leader"); !errors.Is(err, errStore) {
+			t.Errorf("a former leader: %v", err)
+		}
+	}
+	answer, err := client.Deallocate(testContext(t), connect.NewRequest(&managerv1.DeallocateRequest{CacheId: ca.GetCacheId()}))
+	if err != nil || !answer.Msg.GetExisted() {
+		t.Errorf("%v, %v", answer, err)
+	}
+}
+
+func detailOf(err error) *managerv1.NotLeaderDetail {
+	var refusal *connect.Error
+	if !errors.As(err, &refusal) {
+		return nil
+	}
+	for _, d := range refusal.Details() {
+		if v, err := d.Value(); err == nil {
+			if n, ok := v.(*managerv1.NotLeaderDetail); ok {
+				return n
+			}
+		}
+	}
+	return nil
+}
+
+// While etcd is away, stopped or full, calls that change something wait or fail, and nothing
+// is lost. Afterwards all goes on by itself.
+func TestEtcdFails(t *testing.T) {
+	for name, fail := range map[string]func(*etcdtest.Server) (mend func()){
+		"away":    func(s *etcdtest.Server) func() { s.Kill(); return s.Run },
+		"stopped": func(s *etcdtest.Server) func() { s.Pause(); return s.Resume },
+		"full":    func(s *etcdtest.Server) func() { s.Fill(); return s.Clear },
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := etcdtest.Start(t, etcdtest.Options{Quota: 16 << 20})
+			managers, client := candidates(t, server, 2)
+			await(t, announce(t, startNode(t, "node"), client), "registration")
+			ca, err := allocateBytes(t, client, 1<<20)
+			if err != nil {
+				t.Fatal(err)
+			}
+			mend := fail(server)
+			allocate := func(wait time.Duration) error {
+				ctx, cancel := context.WithTimeout(context.Background(), wait)
+				defer cancel()
+				_, err := client.Allocate(ctx, connect.NewRequest(&managerv1.AllocateRequest{Capacity: 1 << 20, RegionSize: 1 << 20}))
+				return err
+			}
+			switch code := connect.CodeOf(allocate(2 * etcdLease)); code {
+			case connect.CodeUnavailable, connect.CodeDeadlineExceeded, connect.CodeCanceled:
+			default:
+				t.Errorf("allocated without etcd: %v", code)
+			}
+			mend()
+			awaitLeader(t, managers)
+			for ctx := testContext(t); ; {
+				if err = allocate(testTimeout); err == nil || !clock.Sleep(ctx, 100*time.Millisecond) {
+					break
+				}
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := client.Renew(testContext(t), connect.NewRequest(&managerv1.RenewRequest{CacheId: ca.GetCacheId()})); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
