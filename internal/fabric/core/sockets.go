@@ -14,9 +14,9 @@ import (
 // Sockets is the part of a provider that is the same over all kinds of sockets. The provider
 // supplies the greetings. It is safe for concurrent use.
 type Sockets struct {
-	Transport string // the provider's name
-	Network   string // package net's name for the kind of socket
-	Listeners Closers
+	Transport string  // the provider's name
+	Network   string  // package net's name for the kind of socket
+	Listeners Closers // and the requests that are not answered yet
 	Pairs     Closers
 	malformed atomic.Uint64
 }
@@ -79,23 +79,28 @@ func Within(ctx context.Context, setDeadline func(time.Time) error, f func() err
 	return err
 }
 
-// request is a peer that has sent its greeting. It is answered once.
+// request is a peer that has sent its greeting. It is answered once, at the latest when the
+// provider closes. It is safe for concurrent use.
 type request struct {
 	sockets  *Sockets
 	conn     net.Conn
 	private  []byte
 	accept   func(private []byte) (fabric.QueuePair, error)
 	reject   func(reason string)
-	answered bool
+	answered atomic.Bool
 }
 
 // NewRequest returns the request of the peer of conn, which has sent private. accept and reject
 // send the answer; one of them is called, once. If accept fails, and after reject, conn is
-// closed.
+// closed. A request that is not answered is rejected when the provider closes.
 func (s *Sockets) NewRequest(conn net.Conn, private []byte,
 	accept func(private []byte) (fabric.QueuePair, error), reject func(reason string),
 ) fabric.Request {
-	return &request{sockets: s, conn: conn, private: private, accept: accept, reject: reject}
+	r := &request{sockets: s, conn: conn, private: private, accept: accept, reject: reject}
+	if !s.Listeners.Add(r) {
+		_ = r.Close() // the peer may be gone
+	}
+	return r
 }
 
 // Private implements fabric.Request, as do the following methods.
@@ -105,10 +110,9 @@ func (r *request) Accept(private []byte) (fabric.QueuePair, error) {
 	if err := CheckPrivate(private); err != nil {
 		return nil, err
 	}
-	if r.answered {
+	if !r.begin() {
 		return nil, fmt.Errorf("%s accept: the request was answered before", r.sockets.Transport)
 	}
-	r.begin()
 	q, err := r.accept(private)
 	if err != nil {
 		_ = r.conn.Close() // may be closed already
@@ -118,16 +122,26 @@ func (r *request) Accept(private []byte) (fabric.QueuePair, error) {
 }
 
 func (r *request) Reject(reason string) error {
-	if r.answered {
+	if !r.begin() {
 		return nil
 	}
-	r.begin()
 	r.reject(reason)
 	return r.conn.Close()
 }
 
-// begin gives the answer its own deadline. If that fails, so does the answer.
-func (r *request) begin() {
-	r.answered = true
+// Close rejects a request that is not answered.
+func (r *request) Close() error {
+	_ = r.Reject("the listener closed") // the connection may be closed already
+	return nil
+}
+
+// begin returns false if the request was answered before. It gives the answer its own
+// deadline; if that fails, so does the answer.
+func (r *request) begin() bool {
+	if r.answered.Swap(true) {
+		return false
+	}
+	r.sockets.Listeners.Remove(r)
 	_ = r.conn.SetDeadline(time.Now().Add(handshakeTime))
+	return true
 }

@@ -33,6 +33,9 @@ func TestKilledPeer(t *testing.T) { fabrictest.RunKilledPeer(t, open) }
 // TestCrowd opens many sockets that send nothing.
 func TestCrowd(t *testing.T) { fabrictest.RunCrowd(t, open, "unixpacket") }
 
+// TestUnanswered closes a provider that has not answered its peers.
+func TestUnanswered(t *testing.T) { fabrictest.RunUnanswered(t, open) }
+
 // TestAllocations checks that operations do not allocate.
 func TestAllocations(t *testing.T) { fabrictest.RunAllocations(t, open) }
 
