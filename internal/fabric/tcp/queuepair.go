@@ -119,7 +119,9 @@ func (q *queuePair) Import(ctx context.Context, token fabric.Token) (fabric.Remo
 	})
 	var handle uint32
 	if err == nil {
-		handle, err = q.imports.Put(r)
+		if handle, err = q.imports.Put(r); err != nil {
+			q.send(&frame{kind: kindRelease, handle: r.handle})
+		}
 	}
 	if err != nil {
 		return fabric.Remote{}, fmt.Errorf("import region: %w", err)

@@ -163,7 +163,10 @@ func (r *reader) take(f *frame) error {
 		if f.offset <= 0 && f.flags == statusOK {
 			return fmt.Errorf("%w: lent region of %d bytes", errFrame, f.offset)
 		}
-		q.lent.Answer(f.imm, remote{handle: f.handle, size: f.offset}, errorOf(f.flags))
+		wanted := q.lent.Answer(f.imm, remote{handle: f.handle, size: f.offset}, errorOf(f.flags))
+		if !wanted && f.flags == statusOK { // Import has given up
+			return r.respond(&frame{kind: kindRelease, handle: f.handle})
+		}
 	}
 	return nil
 }
