@@ -114,18 +114,29 @@ func connectAs(t testing.TB, client serverv1connect.CacheServerServiceClient, te
 	return r.Msg
 }
 
-// Which call accepts which credentials. A dash stands for success.
+// stateOf is what no refused call changes.
+func stateOf(s *Server) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return fmt.Sprint(s.status(), s.cores, len(s.tickets))
+}
+
+// Which call accepts which credentials; 0 stands for success. A call that is refused changes
+// nothing.
 func TestCredentials(t *testing.T) {
 	const u, d, f, n = connect.CodeUnauthenticated, connect.CodePermissionDenied, connect.CodeFailedPrecondition, connect.CodeNotFound
-	names := []string{"nothing", "wrong ticket", "ticket", "token", "manager", "older", "newer"}
+	names := []string{
+		"nothing", "another's ticket", "ticket", "token", "another's token", "token of another key", "token of more", "taken back",
+		"manager", "older manager", "newer manager", "manager of another key",
+	}
 	for call, codes := range map[string][]connect.Code{
-		//             nothing, wrong ticket, ticket, token, manager, older, newer
-		"Connect":    {u, u, u, 0, u, u, u},
-		"Disconnect": {u, d, 0, 0, 0, f, f},
-		"Release":    {d, d, 0, d, d, d, d},
-		"Configure":  {d, d, 0, d, d, d, d},
-		"Pull":       {d, d, 0, d, d, d, d},
-		"Status":     {u, d, 0, u, 0, f, f},
+		//             of clients                of managers
+		"Connect":    {u, u, u, 0, u, u, u, n, u, u, u, u},
+		"Disconnect": {u, d, 0, 0, u, u, u, n, 0, f, f, u},
+		"Release":    {d, d, 0, d, d, d, d, n, d, d, d, d},
+		"Configure":  {d, d, 0, d, d, d, d, n, d, d, d, d},
+		"Pull":       {d, d, 0, d, d, d, d, n, d, d, d, d},
+		"Status":     {u, d, 0, u, u, u, u, n, 0, f, f, u},
 	} {
 		for i, want := range codes {
 			t.Run(call+"/"+names[i], func(t *testing.T) {
@@ -135,25 +146,41 @@ func TestCredentials(t *testing.T) {
 					t.Fatal(err)
 				}
 				source := connectAs(t, client, termsOf("source", "g1"))
+				ended := termsOf("ended", "g1")
+				old := connectAs(t, client, ended)
+				if err := calls(t.Context(), client, nil)["Disconnect"](credentials{terms: ended, ticket: old.Ticket}); err != nil {
+					t.Fatal(err)
+				}
 				terms := termsOf("cache", "g1")
 				held := new(serverv1.ConnectResponse)
 				if call != "Connect" {
 					held = connectAs(t, client, terms)
 				}
+				smaller, another := proto.CloneOf(terms), controltoken.NewSecret()
+				smaller.Regions--
 				older, newer := testManager, testManager
 				older.Epoch--
 				newer.Epoch++
+				before := stateOf(s)
 				err := calls(t.Context(), client, source)[call]([]credentials{
 					{terms: terms},
 					{terms: terms, ticket: source.Ticket},
 					{terms: terms, ticket: held.Ticket},
 					{terms: terms, token: signed(terms)},
+					{terms: terms, token: signed(termsOf("source", "g1"))},
+					{terms: terms, token: controltoken.Grant(another, terms)},
+					{terms: smaller, token: signed(terms)},
+					{terms: ended, token: signed(ended), ticket: old.Ticket},
 					managedBy(testManager, testSecret, terms),
 					managedBy(older, testSecret, terms),
 					managedBy(newer, testSecret, terms),
+					managedBy(testManager, another, terms),
 				}[i])
 				if err != nil && connect.CodeOf(err) != want || err == nil && want != 0 {
 					t.Errorf("%v, want code %v", err, want)
+				}
+				if after := stateOf(s); err != nil && after != before {
+					t.Errorf("%s, was %s", after, before)
 				}
 			})
 		}
@@ -208,15 +235,10 @@ func strangers(t *testing.T, s *Server, client serverv1connect.CacheServerServic
 	if _, err := client.Disconnect(ctx, connect.NewRequest(&serverv1.DisconnectRequest{CacheId: "mine", Grant: "g0", Ticket: old.Ticket})); err != nil {
 		t.Fatal(err)
 	}
-	state := func() string {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		return fmt.Sprint(s.status(), s.cores, len(s.tickets))
-	}
 	if err := s.Obey(testManager); err != nil {
 		t.Fatal(err)
 	}
-	before := state()
+	before := stateOf(s)
 
 	all := calls(ctx, client, foreign)
 	methods := serverv1.File_redykv_server_v1_server_proto.Services().ByName("CacheServerService").Methods()
@@ -267,7 +289,7 @@ func strangers(t *testing.T, s *Server, client serverv1connect.CacheServerServic
 			}, connect.CodeOf(err)) {
 				t.Errorf("%s by %s: %v", name, who, err)
 			}
-			if now := state(); now != before {
+			if now := stateOf(s); now != before {
 				t.Fatalf("%s by %s: %s, was %s", name, who, now, before)
 			}
 		}
@@ -446,5 +468,16 @@ func TestSpentIsBounded(t *testing.T) {
 		if id := (grantID{"c", fmt.Sprint(i)}); p.has(id) != (i >= 2*maxSpent) {
 			t.Fatalf("%v is remembered: %v", id, p.has(id))
 		}
+	}
+}
+
+// There is no server without a secret: its tokens could be made by anybody.
+func TestSecretIsRequired(t *testing.T) {
+	s, err := New(Options{Memory: regionSize})
+	if err == nil {
+		t.Fatal(s.Close())
+	}
+	if !strings.Contains(err.Error(), "ControlSecret is empty") {
+		t.Error(err)
 	}
 }
