@@ -1,10 +1,12 @@
 package node
 
 import (
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 
@@ -13,7 +15,8 @@ import (
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/api/serverv1"
 	"github.com/redykv/redykv/internal/api/serverv1/serverv1connect"
-	"github.com/redykv/redykv/internal/fabric/tcp"
+	"github.com/redykv/redykv/internal/fabric/transport"
+	"github.com/redykv/redykv/internal/fabric/transport/transporttest"
 	"github.com/redykv/redykv/internal/redywire"
 	"github.com/redykv/redykv/manager/api"
 )
@@ -52,10 +55,18 @@ func TestStartRefuses(t *testing.T) {
 	}
 }
 
-// More silent sockets than a node serves do not keep clients out: neither of the control API
-// nor of the fabric. Each of them takes the place of an older one.
+// Silent sockets do not keep clients out, however many there are: neither of the control API
+// nor of the fabric. Where they are more than a node has places, each takes that of an older one.
 func TestSilentSockets(t *testing.T) {
-	n, err := Start(Options{ID: "node", Transport: "tcp", Memory: 1 << 20, Logger: slog.New(slog.DiscardHandler)})
+	for _, transport := range transporttest.Names(t) {
+		for _, count := range []int{100, 1000, maxWaiting + 100} {
+			t.Run(fmt.Sprint(transport, " ", count), func(t *testing.T) { silentSockets(t, transport, count) })
+		}
+	}
+}
+
+func silentSockets(t *testing.T, name string, count int) {
+	n, err := Start(Options{ID: "node", Transport: name, Memory: 1 << 20, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,10 +79,9 @@ func TestSilentSockets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const more = 100
-	silent := func(addr string, count int) (all []net.Conn) {
+	silent := func(network, addr string) (all []net.Conn) {
 		for range count {
-			c, err := net.Dial("tcp", addr)
+			c, err := net.Dial(network, addr)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -80,9 +90,11 @@ func TestSilentSockets(t *testing.T) {
 		}
 		return all
 	}
-	calling := silent(control.Host, maxWaiting+more)
-	const places = 256 // of the fabric's listener
-	dialling := silent(n.VM().FabricAddr, places+more)
+	calling := silent("tcp", control.Host)
+	var dialling []net.Conn
+	if network := map[string]string{"tcp": "tcp", "verbs": "tcp", "shm": "unixpacket"}[name]; network != "" {
+		dialling = silent(network, n.VM().FabricAddr)
+	}
 
 	terms := &managerv1.Terms{CacheId: "cache", Grant: "g1", VmId: "node", Regions: 1, RegionSize: 1 << 20}
 	client := serverv1connect.NewCacheServerServiceClient(api.HTTPClient, n.VM().ControlURL)
@@ -90,7 +102,10 @@ func TestSilentSockets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := tcp.Open(tcp.Options{})
+	p, err := transport.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
 	hello := redywire.Hello{Ticket: redywire.Ticket(lent.Msg.GetTicket()), Batch: 1, Depth: 1}
 	qp, err := p.Dial(t.Context(), lent.Msg.GetFabricAddr(), hello.Encode(), 1)
 	if err == nil {
@@ -99,10 +114,9 @@ func TestSilentSockets(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
-	for _, all := range [][]net.Conn{calling[:more], dialling[:more]} {
-		for _, c := range all {
-			_, _ = io.Copy(io.Discard, c) // until it is closed
-		}
+	const places = 256 // of the fabric's listener
+	for _, c := range slices.Concat(calling[:max(0, count-maxWaiting)], dialling[:min(len(dialling), max(0, count-places))]) {
+		_, _ = io.Copy(io.Discard, c) // until it is closed
 	}
 	if err := p.Close(); err != nil {
 		t.Error(err)
