@@ -2,7 +2,6 @@
 package etcdtest
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -12,7 +11,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"syscall"
 	"testing"
@@ -53,14 +51,7 @@ type Server struct {
 	program string
 	args    []string
 	tls     *tls.Config
-	process *process
-}
-
-// process is one run of the program.
-type process struct {
-	cmd    *exec.Cmd
-	output bytes.Buffer
-	ended  chan struct{} // closed when the program has ended
+	process *Process
 }
 
 // Program returns the path of the server's program.
@@ -137,21 +128,8 @@ func (s *Server) write() {
 // it serves.
 func (s *Server) Run() {
 	s.t.Helper()
-	p := &process{cmd: exec.Command(s.program, s.args...), ended: make(chan struct{})}
-	p.cmd.Stdout, p.cmd.Stderr = &p.output, &p.output
-	p.cmd.SysProcAttr = attributes()
-	started := make(chan error)
-	go func() {
-		// Pdeathsig takes effect when the thread that started the program ends.
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := p.cmd.Start()
-		if started <- err; err == nil {
-			_ = p.cmd.Wait()
-			close(p.ended)
-		}
-	}()
-	if err := <-started; err != nil {
+	p, err := Spawn(s.program, s.args...)
+	if err != nil {
 		s.t.Fatal("etcd:", err)
 	}
 	s.process = p
@@ -159,7 +137,7 @@ func (s *Server) Run() {
 	defer cancel()
 	go func() {
 		select {
-		case <-p.ended:
+		case <-p.Ended:
 			cancel()
 		case <-ctx.Done():
 		}
@@ -168,7 +146,7 @@ func (s *Server) Run() {
 	defer func() { _ = c.Close() }()
 	if _, err := c.MemberList(ctx); err != nil {
 		s.Kill()
-		s.t.Fatalf("etcd does not serve: %v\n%s", err, p.output.Bytes())
+		s.t.Fatalf("etcd does not serve: %v\n%s", err, p.Output.Bytes())
 	}
 }
 
@@ -195,8 +173,7 @@ func (s *Server) Client(user, password string) *clientv3.Client {
 // Kill kills the program, as a crash would.
 func (s *Server) Kill() {
 	if s.process != nil {
-		s.signal(syscall.SIGKILL)
-		<-s.process.ended
+		s.process.Kill()
 	}
 }
 

@@ -1,0 +1,41 @@
+package etcdtest
+
+import (
+	"bytes"
+	"os/exec"
+	"runtime"
+	"syscall"
+)
+
+// Process is one run of a server's program. The kernel kills it when this process ends.
+type Process struct {
+	Output bytes.Buffer  // standard output and error; not to be read before Ended
+	Ended  chan struct{} // closed when the program has ended
+
+	cmd *exec.Cmd
+}
+
+// Spawn starts a program.
+func Spawn(program string, args ...string) (*Process, error) {
+	p := &Process{cmd: exec.Command(program, args...), Ended: make(chan struct{})}
+	p.cmd.Stdout, p.cmd.Stderr = &p.Output, &p.Output
+	p.cmd.SysProcAttr = attributes()
+	started := make(chan error)
+	go func() {
+		// Pdeathsig takes effect when the thread that started the program ends.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := p.cmd.Start()
+		if started <- err; err == nil {
+			_ = p.cmd.Wait()
+			close(p.Ended)
+		}
+	}()
+	return p, <-started
+}
+
+// Kill kills the program and waits for its end.
+func (p *Process) Kill() {
+	_ = p.cmd.Process.Signal(syscall.SIGKILL) // it may have ended
+	<-p.Ended
+}
