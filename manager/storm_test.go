@@ -1,0 +1,399 @@
+package manager
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/internal/api/serverv1"
+	"github.com/redykv/redykv/internal/api/serverv1/serverv1connect"
+	"github.com/redykv/redykv/internal/clock"
+	"github.com/redykv/redykv/manager/api"
+	"github.com/redykv/redykv/manager/catalog"
+	"github.com/redykv/redykv/manager/catalog/catalogtest"
+)
+
+// The storm is a manager on virtual time whose leader is killed at commits and at words to
+// servers, while clients contend for the memory of a few servers, repeat their calls, and
+// send them late. REDYKV_STORM is its duration, and REDYKV_STORM_SEED its first seed.
+const (
+	stormServers = 3
+	stormClients = 5
+	stormMemory  = 8 << 20
+)
+
+// storm has the servers' truth: what is lent, whatever the manager thinks. It carries the
+// manager's calls of servers.
+type storm struct {
+	serverv1connect.UnimplementedCacheServerServiceHandler
+
+	t     *testing.T
+	m     *Manager
+	store *catalogtest.Faulty
+	serve http.Handler
+	calm  bool // guarded by mu, as are the following
+
+	mu      sync.Mutex
+	rng     *rand.Rand
+	lent    map[string]map[lease]uint64 // bytes by server
+	spent   map[lease]bool              // grants that were taken back
+	address map[string]string           // by server; another one after each restart
+	lives   int                         // number of servers that were started
+	kills   map[string]int
+}
+
+// RoundTrip makes a call of a server. The leader may be killed before or after it.
+func (s *storm) RoundTrip(req *http.Request) (*http.Response, error) {
+	before, after := s.chance(40), s.chance(40)
+	if before {
+		s.kill("before a word")
+		return nil, fmt.Errorf("the caller was killed")
+	}
+	req = req.Clone(req.Context())
+	req.RequestURI = req.URL.RequestURI()
+	answer := httptest.NewRecorder()
+	s.serve.ServeHTTP(answer, req)
+	if after {
+		s.kill("after a word")
+		return nil, fmt.Errorf("the caller was killed")
+	}
+	return answer.Result(), nil
+}
+
+// chance is true once in n times, until the storm ends.
+func (s *storm) chance(n int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.calm && s.rng.IntN(n) == 0
+}
+
+// kill ends the leader's term.
+func (s *storm) kill(when string) {
+	if l := s.m.led(); l != nil {
+		s.mu.Lock()
+		s.kills[when]++
+		s.mu.Unlock()
+		_ = l.office.Resign(context.Background())
+	}
+}
+
+// Disconnect implements the servers' control API.
+func (s *storm) Disconnect(_ context.Context, req *connect.Request[serverv1.DisconnectRequest]) (*connect.Response[serverv1.DisconnectResponse], error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	g := lease{req.Msg.GetCacheId(), req.Msg.GetGrant()}
+	s.spent[g] = true
+	held := s.lent[req.Header().Get(serverHeader)]
+	if _, ok := held[g]; !ok {
+		return nil, connect.NewError(connect.CodeNotFound, fmt.Errorf("no grant %v", g))
+	}
+	delete(held, g)
+	return connect.NewResponse(&serverv1.DisconnectResponse{}), nil
+}
+
+// Status implements the servers' control API.
+func (s *storm) Status(_ context.Context, req *connect.Request[serverv1.StatusRequest]) (*connect.Response[serverv1.StatusResponse], error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	answer := &serverv1.StatusResponse{}
+	for g, n := range s.lent[req.Header().Get(serverHeader)] {
+		answer.Grants = append(answer.Grants, &serverv1.Grant{CacheId: g.cache, Id: g.grant, Bytes: n})
+	}
+	return connect.NewResponse(answer), nil
+}
+
+// connect does what a client does with new grants. A server lends no more than it has.
+func (s *storm) connect(cache string, grants []*managerv1.Grant) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, g := range grants {
+		is, held := lease{cache, g.GetId()}, s.lent[g.GetVm().GetId()]
+		if s.spent[is] || g.GetVm().GetFabricAddr() != s.address[g.GetVm().GetId()] {
+			continue // the server refuses it
+		}
+		held[is] = uint64(g.GetRegions()) * randomRegion
+		var sum uint64
+		for _, n := range held {
+			sum += n
+		}
+		if sum > stormMemory {
+			s.t.Errorf("server %s lends %d of %d bytes: %v", g.GetVm().GetId(), sum, stormMemory, held)
+		}
+	}
+}
+
+// has reports whether a client's grant is still lent.
+func (s *storm) has(cache string, g *managerv1.Grant) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, ok := s.lent[g.GetVm().GetId()][lease{cache, g.GetId()}]
+	return ok
+}
+
+// beat is a server: it registers, sends heartbeats, is restarted and falls silent.
+func (s *storm) beat(ctx context.Context, i int) {
+	id := fmt.Sprintf("pool-%d", i)
+	for known := false; clock.Sleep(ctx, time.Second); {
+		switch {
+		case s.chance(300):
+			s.mu.Lock()
+			s.lent[id] = make(map[lease]uint64)
+			s.lives++
+			s.address[id] = fmt.Sprintf("nowhere:%d", s.lives)
+			s.mu.Unlock()
+			known = false
+		case s.chance(300):
+			clock.Sleep(ctx, 20*time.Second)
+		}
+		l, err := s.m.leading()
+		if err != nil {
+			continue
+		}
+		deadline := func() time.Time { return time.Now().Add(5 * time.Second) }
+		v := testVM(id, stormMemory, 8, "http://servers/"+id)
+		s.mu.Lock()
+		v.FabricAddr = s.address[id]
+		for _, n := range s.lent[id] {
+			v.Free -= n
+		}
+		s.mu.Unlock()
+		if known {
+			known = l.state.heartbeat(id, v.Free, deadline) == nil
+			continue
+		}
+		known = l.state.register(v, "", deadline()) == nil
+	}
+}
+
+// stormClient is the client of one cache after the other.
+type stormClient struct {
+	*storm
+	rng  *rand.Rand
+	name string
+}
+
+// ask repeats a call until a leader answers it.
+func ask[Q, A any](ctx context.Context, call func(context.Context, *connect.Request[Q]) (*connect.Response[A], error), req *Q) (*A, error) {
+	for {
+		answer, err := call(ctx, connect.NewRequest(req))
+		if err == nil {
+			return answer.Msg, nil
+		}
+		if connect.CodeOf(err) != connect.CodeUnavailable || !clock.Sleep(ctx, 100*time.Millisecond) {
+			return nil, err
+		}
+	}
+}
+
+func (c *stormClient) live(ctx context.Context) {
+	for n := 0; ctx.Err() == nil; n++ {
+		c.cache(ctx, n)
+		clock.Sleep(ctx, upTo(c.rng, 5*time.Second))
+	}
+}
+
+// cache is the life of one cache.
+func (c *stormClient) cache(ctx context.Context, n int) {
+	calls := service{m: c.m}
+	a := &managerv1.AllocateRequest{
+		Capacity: uint64(1+c.rng.IntN(6)) * randomRegion, RegionSize: randomRegion, RequestId: fmt.Sprintf("%s, request number %d", c.name, n),
+	}
+	one, cancel := context.WithTimeout(ctx, 5*time.Second)
+	first, err := ask(one, calls.Allocate, a)
+	cancel()
+	if err != nil {
+		return
+	}
+	id, grants := first.GetCacheId(), first.GetGrants()
+	c.connect(id, grants)
+	defer func() {
+		if c.rng.IntN(4) > 0 || ctx.Err() != nil { // else its lease ends
+			end, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+			defer cancel()
+			if _, err := ask(end, calls.Deallocate, &managerv1.DeallocateRequest{CacheId: id}); err != nil {
+				c.t.Errorf("cache %s is not deallocated: %v", id, err)
+			}
+		}
+	}()
+	var late *managerv1.SettleRequest
+	for change := uint64(1); change < 40 && c.rng.IntN(12) > 0; change += 2 {
+		if !clock.Sleep(ctx, upTo(c.rng, 4*time.Second)) {
+			return
+		}
+		if _, err := ask(ctx, calls.Renew, &managerv1.RenewRequest{CacheId: id}); connect.CodeOf(err) == connect.CodeNotFound {
+			c.t.Errorf("cache %s is forgotten", id)
+			return
+		}
+		leaves := c.rng.IntN(len(grants)) // a lost grant, or any
+		for i, g := range grants {
+			if !c.has(id, g) {
+				leaves = i
+			}
+		}
+		one, cancel := context.WithTimeout(ctx, 5*time.Second)
+		more, err := ask(one, calls.Reallocate, &managerv1.ReallocateRequest{
+			CacheId: id, Change: change, Regions: grants[leaves].GetRegions(), AvoidVms: []string{grants[leaves].GetVm().GetId()},
+		})
+		cancel()
+		if err != nil {
+			continue
+		}
+		c.connect(id, more.GetGrants())
+		if late != nil && c.rng.IntN(2) == 0 {
+			_, _ = calls.Settle(ctx, connect.NewRequest(late)) // must not release what was given since
+		}
+		grants = append(append(append([]*managerv1.Grant{}, grants[:leaves]...), grants[leaves+1:]...), more.GetGrants()...)
+		req := &managerv1.SettleRequest{CacheId: id, Change: change + 1, Capacity: a.Capacity}
+		for _, g := range grants {
+			req.Grants = append(req.Grants, &managerv1.SettledGrant{Id: g.GetId(), Regions: g.GetRegions()})
+		}
+		for range 1 + c.rng.IntN(2) {
+			if _, err := ask(ctx, calls.Settle, req); err != nil && ctx.Err() == nil {
+				c.t.Errorf("cache %s settles: %v", id, err)
+				return
+			}
+		}
+		late = req
+	}
+}
+
+// chaos kills leaders, makes commits fail, and reclaims servers.
+func (s *storm) chaos(ctx context.Context, rng *rand.Rand) {
+	for clock.Sleep(ctx, upTo(rng, 10*time.Second)) {
+		at := s.store.Commits() + rng.IntN(5)
+		switch n := rng.IntN(20); {
+		case n < 5:
+			s.store.At(at, 1, catalogtest.KillBefore)
+		case n < 10:
+			s.store.At(at, 1, catalogtest.KillAfter)
+		case n < 12:
+			s.store.At(at, 1+rng.IntN(4), catalogtest.Unavailable)
+		case n < 14:
+			s.store.At(at, 1, catalogtest.Unanswered)
+		case n < 15:
+			s.store.At(at, 1+rng.IntN(4), catalogtest.Full)
+		case n < 19:
+			s.kill("at any moment")
+		default:
+			calls := service{m: s.m}
+			_, _ = calls.Reclaim(ctx, connect.NewRequest(&managerv1.ReclaimRequest{VmId: fmt.Sprintf("pool-%d", rng.IntN(stormServers)), NoticeMs: 10_000}))
+		}
+	}
+}
+
+// TestStorm checks that in a storm no server lends more than it has, no call fails for good,
+// and that afterwards no cache, grant or memory is left.
+func TestStorm(t *testing.T) {
+	duration, seed := 10*time.Minute, uint64(1)
+	if text := os.Getenv("REDYKV_STORM"); text != "" {
+		var err error
+		if duration, err = time.ParseDuration(text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if text := os.Getenv("REDYKV_STORM_SEED"); text != "" {
+		var err error
+		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for n := range uint64(3) {
+		t.Run(fmt.Sprintf("seed %d", seed+n), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { runStorm(t, seed+n, duration) })
+		})
+	}
+}
+
+func runStorm(t *testing.T, seed uint64, duration time.Duration) {
+	s := &storm{
+		t: t, store: catalogtest.NewFaulty(catalog.NewMemory()), rng: rand.New(rand.NewPCG(seed, 1)),
+		lent: make(map[string]map[lease]uint64), spent: make(map[lease]bool), kills: make(map[string]int), address: make(map[string]string),
+	}
+	for i := range stormServers {
+		id := fmt.Sprintf("pool-%d", i)
+		s.lent[id], s.address[id] = make(map[lease]uint64), id+":1"
+	}
+	mux := http.NewServeMux()
+	mux.Handle(serverv1connect.NewCacheServerServiceHandler(s))
+	s.serve = route(mux)
+	former := api.HTTPClient
+	api.HTTPClient = &http.Client{Transport: s}
+	defer func() { api.HTTPClient = former }()
+	m, err := New(Options{store: s.store, Lease: time.Minute, Heartbeat: time.Second, Logger: quiet()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.m = m
+	ctx, stop := context.WithCancel(t.Context())
+	beating, end := context.WithCancel(t.Context())
+	var clients, servers sync.WaitGroup
+	for i := range stormServers {
+		servers.Go(func() { s.beat(beating, i) })
+	}
+	for i := range stormClients {
+		c := &stormClient{storm: s, rng: rand.New(rand.NewPCG(seed, uint64(2+i))), name: fmt.Sprintf("client %d", i)}
+		clients.Go(func() { c.live(ctx) })
+	}
+	clients.Go(func() { s.chaos(ctx, rand.New(rand.NewPCG(seed, 100))) })
+	time.Sleep(duration)
+	stop()
+	clients.Wait()
+	s.mu.Lock()
+	s.calm = true
+	s.mu.Unlock()
+	time.Sleep(20 * time.Minute) // leases end, strays are found
+	s.rest()
+	t.Logf("seed %d: %d commits, killed %v", seed, s.store.Commits(), s.kills)
+	end()
+	servers.Wait()
+	if err := m.Close(context.Background()); err != nil {
+		t.Error(err)
+	}
+}
+
+// rest checks that nothing is left after the last cache.
+func (s *storm) rest() {
+	l, err := s.m.leading()
+	if err != nil {
+		s.t.Errorf("no manager leads: %v", err)
+		return
+	}
+	l.state.check(s.t)
+	d := l.state.describe()
+	if len(d.GetCaches()) > 0 || len(d.GetVms()) != stormServers {
+		s.t.Errorf("left over: %v", d)
+	}
+	for _, v := range d.GetVms() {
+		if !v.GetHealthy() || v.GetFreeMemory() != stormMemory {
+			s.t.Errorf("VM %s: healthy %v, %d of %d bytes are free", v.GetId(), v.GetHealthy(), v.GetFreeMemory(), stormMemory)
+		}
+	}
+	for id, held := range s.lent {
+		if len(held) > 0 {
+			s.t.Errorf("server %s still lends %v", id, held)
+		}
+	}
+	var left bytes.Buffer
+	_ = l.office.Load(context.Background(), func(r catalog.Record) error {
+		if kind, _, ok := strings.Cut(r.Key, "/"); ok && kind+"/" != vmPrefix {
+			fmt.Fprintln(&left, r.Key)
+		}
+		return nil
+	})
+	if left.Len() > 0 {
+		s.t.Errorf("records are left:\n%s", &left)
+	}
+}
