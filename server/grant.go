@@ -320,7 +320,7 @@ func (s *Server) publish(ctx context.Context, g *grant) error {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	}
-	g.lent = true
+	g.lent, g.heard = true, true
 	s.tickets[g.ticket] = g
 	return nil
 }
