@@ -24,8 +24,8 @@ func (s *Server) sweepLoop() {
 
 // sweep takes back the grants whose clients have been silent for as long as their terms say:
 // no connection was open, no pull ran, and neither a call nor a dialled connection had the
-// grant's ticket or token. elapsed is the time since the sweep before. A grant may stay for one
-// sweep longer, but never for less.
+// grant's ticket or token. elapsed is the time since the sweep before. A grant may stay for two
+// sweeps longer, but never for less.
 func (s *Server) sweep(elapsed time.Duration) {
 	var silent []*grant
 	s.mu.Lock()
