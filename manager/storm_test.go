@@ -3,7 +3,9 @@ package manager
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
@@ -46,29 +48,45 @@ type storm struct {
 	serve http.Handler
 	calm  bool // guarded by mu, as are the following
 
+	words sync.WaitGroup // that come late
+
 	mu      sync.Mutex
 	rng     *rand.Rand
 	lent    map[string]map[lease]uint64 // bytes by server
+	used    map[lease]bool              // grants that clients use
 	spent   map[lease]bool              // grants that were taken back
 	address map[string]string           // by server; another one after each restart
 	lives   int                         // number of servers that were started
 	kills   map[string]int
 }
 
-// RoundTrip makes a call of a server. The leader may be killed before or after it.
+// RoundTrip makes a call of a server. The leader may be killed before or after it, or be
+// stopped before it, so that the word comes when there is another leader.
 func (s *storm) RoundTrip(req *http.Request) (*http.Response, error) {
-	before, after := s.chance(40), s.chance(40)
+	before, after, late := s.chance(40), s.chance(40), s.chance(40)
 	if before {
 		s.kill("before a word")
-		return nil, fmt.Errorf("the caller was killed")
+		return nil, errors.New("the caller was killed")
 	}
-	req = req.Clone(req.Context())
-	req.RequestURI = req.URL.RequestURI()
+	text, err := io.ReadAll(req.Body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.Clone(context.WithoutCancel(req.Context()))
+	req.RequestURI, req.Body = req.URL.RequestURI(), io.NopCloser(bytes.NewReader(text))
+	if late {
+		s.kill("and its word comes late")
+		s.words.Go(func() {
+			time.Sleep(5 * time.Second)
+			s.serve.ServeHTTP(httptest.NewRecorder(), req)
+		})
+		return nil, errors.New("the caller was stopped")
+	}
 	answer := httptest.NewRecorder()
 	s.serve.ServeHTTP(answer, req)
 	if after {
 		s.kill("after a word")
-		return nil, fmt.Errorf("the caller was killed")
+		return nil, errors.New("the caller was killed")
 	}
 	return answer.Result(), nil
 }
@@ -96,6 +114,9 @@ func (s *storm) Disconnect(_ context.Context, req *connect.Request[serverv1.Disc
 	defer s.mu.Unlock()
 	g := lease{req.Msg.GetCacheId(), req.Msg.GetGrant()}
 	s.spent[g] = true
+	if s.used[g] {
+		s.t.Errorf("grant %v is taken back from a client that uses it", g)
+	}
 	held := s.lent[req.Header().Get(serverHeader)]
 	if _, ok := held[g]; !ok {
 		return nil, connect.NewError(connect.CodeNotFound, fmt.Errorf("no grant %v", g))
@@ -124,6 +145,7 @@ func (s *storm) connect(cache string, grants []*managerv1.Grant) {
 		if s.spent[is] || g.GetVm().GetFabricAddr() != s.address[g.GetVm().GetId()] {
 			continue // the server refuses it
 		}
+		s.used[is] = true
 		held[is] = uint64(g.GetRegions()) * randomRegion
 		var sum uint64
 		for _, n := range held {
@@ -132,6 +154,15 @@ func (s *storm) connect(cache string, grants []*managerv1.Grant) {
 		if sum > stormMemory {
 			s.t.Errorf("server %s lends %d of %d bytes: %v", g.GetVm().GetId(), sum, stormMemory, held)
 		}
+	}
+}
+
+// leave does what a client does before it gives grants back.
+func (s *storm) leave(cache string, grants []*managerv1.Grant) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, g := range grants {
+		delete(s.used, lease{cache, g.GetId()})
 	}
 }
 
@@ -220,6 +251,7 @@ func (c *stormClient) cache(ctx context.Context, n int) {
 	id, grants := first.GetCacheId(), first.GetGrants()
 	c.connect(id, grants)
 	defer func() {
+		c.leave(id, grants)
 		if c.rng.IntN(4) > 0 || ctx.Err() != nil { // else its lease ends
 			end, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 			defer cancel()
@@ -255,6 +287,7 @@ func (c *stormClient) cache(ctx context.Context, n int) {
 		if late != nil && c.rng.IntN(2) == 0 {
 			_, _ = calls.Settle(ctx, connect.NewRequest(late)) // must not release what was given since
 		}
+		c.leave(id, grants[leaves:leaves+1])
 		grants = append(append(append([]*managerv1.Grant{}, grants[:leaves]...), grants[leaves+1:]...), more.GetGrants()...)
 		req := &managerv1.SettleRequest{CacheId: id, Change: change + 1, Capacity: a.Capacity}
 		for _, g := range grants {
@@ -320,7 +353,7 @@ func TestStorm(t *testing.T) {
 func runStorm(t *testing.T, seed uint64, duration time.Duration) {
 	s := &storm{
 		t: t, store: catalogtest.NewFaulty(catalog.NewMemory()), rng: rand.New(rand.NewPCG(seed, 1)),
-		lent: make(map[string]map[lease]uint64), spent: make(map[lease]bool), kills: make(map[string]int), address: make(map[string]string),
+		lent: make(map[string]map[lease]uint64), spent: make(map[lease]bool), used: make(map[lease]bool), kills: make(map[string]int), address: make(map[string]string),
 	}
 	for i := range stormServers {
 		id := fmt.Sprintf("pool-%d", i)
@@ -351,6 +384,7 @@ func runStorm(t *testing.T, seed uint64, duration time.Duration) {
 	time.Sleep(duration)
 	stop()
 	clients.Wait()
+	s.words.Wait()
 	s.mu.Lock()
 	s.calm = true
 	s.mu.Unlock()
