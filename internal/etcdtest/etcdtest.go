@@ -75,7 +75,7 @@ func Program() (string, error) {
 // Start starts a server and waits until it serves. It skips the test if there is no program.
 func Start(t testing.TB, o Options) *Server {
 	t.Helper()
-	s := &Server{t: t, Address: freeAddress(t)}
+	s := &Server{t: t, Address: FreeAddress(t)}
 	var err error
 	if s.program, err = Program(); err != nil {
 		t.Skip(err)
@@ -89,7 +89,7 @@ func Start(t testing.TB, o Options) *Server {
 		s.write()
 		s.args = []string{"--cert-file", s.File, "--key-file", s.File, "--trusted-ca-file", s.CA, "--client-cert-auth"}
 	}
-	client, peer := scheme+s.Address, "http://"+freeAddress(t)
+	client, peer := scheme+s.Address, "http://"+FreeAddress(t)
 	s.args = append(s.args, "--name=test", "--data-dir", filepath.Join(dir, "data"), "--log-level=error",
 		"--listen-client-urls", client, "--advertise-client-urls", client,
 		"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", "test="+peer,
@@ -101,8 +101,8 @@ func Start(t testing.TB, o Options) *Server {
 	return s
 }
 
-// freeAddress returns an address of loopback that is free now.
-func freeAddress(t testing.TB) string {
+// FreeAddress returns an address of loopback that is free now.
+func FreeAddress(t testing.TB) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -179,12 +179,10 @@ func (s *Server) Kill() {
 
 // Pause stops the program until Resume, as if the server hung. It may still answer a request
 // that is sent at once.
-func (s *Server) Pause() { s.signal(syscall.SIGSTOP) }
+func (s *Server) Pause() { s.process.Signal(syscall.SIGSTOP) }
 
 // Resume continues a paused program.
-func (s *Server) Resume() { s.signal(syscall.SIGCONT) }
-
-func (s *Server) signal(sig syscall.Signal) { _ = s.process.cmd.Process.Signal(sig) } // it may have ended
+func (s *Server) Resume() { s.process.Signal(syscall.SIGCONT) }
 
 // Fill writes data until the server takes no more.
 func (s *Server) Fill() {

@@ -17,7 +17,12 @@ type Process struct {
 
 // Spawn starts a program.
 func Spawn(program string, args ...string) (*Process, error) {
-	p := &Process{cmd: exec.Command(program, args...), Ended: make(chan struct{})}
+	return Run(exec.Command(program, args...))
+}
+
+// Run starts a command.
+func Run(cmd *exec.Cmd) (*Process, error) {
+	p := &Process{cmd: cmd, Ended: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr = &p.Output, &p.Output
 	p.cmd.SysProcAttr = attributes()
 	started := make(chan error)
@@ -34,8 +39,14 @@ func Spawn(program string, args ...string) (*Process, error) {
 	return p, <-started
 }
 
+// Signal sends a signal to the program, which may have ended.
+func (p *Process) Signal(s syscall.Signal) { _ = p.cmd.Process.Signal(s) }
+
+// ExitCode returns the program's exit code, after Ended; -1: a signal killed it.
+func (p *Process) ExitCode() int { return p.cmd.ProcessState.ExitCode() }
+
 // Kill kills the program and waits for its end.
 func (p *Process) Kill() {
-	_ = p.cmd.Process.Signal(syscall.SIGKILL) // it may have ended
+	p.Signal(syscall.SIGKILL)
 	<-p.Ended
 }
