@@ -21,15 +21,26 @@ import (
 	"github.com/redykv/redykv/manager/menu"
 )
 
-// untilSold repeats a call whose VMs are sold out meanwhile. Somebody else has got them then,
-// so that each try makes progress; the pauses are for an allocator whose offers are late.
+// untilSold repeats a call whose VMs are sold out meanwhile, or turn out to be too far away.
+// Somebody else has got the former, so that each try makes progress; the pauses are for an
+// allocator whose offers are late.
 func untilSold[A any](ctx context.Context, try func() (A, error)) (answer A, err error) {
+	far := 0
 	for pause := time.Millisecond; ; pause = min(2*pause, time.Second) {
-		if answer, err = try(); !errors.Is(err, menu.ErrSoldOut) || !clock.Sleep(ctx, clock.Jitter(pause)) {
+		answer, err = try()
+		if errors.Is(err, errTooFar) {
+			far++
+		} else if !errors.Is(err, menu.ErrSoldOut) {
+			return answer, err
+		}
+		if far > maxTooFar || !clock.Sleep(ctx, clock.Jitter(pause)) {
 			return answer, err
 		}
 	}
 }
+
+// maxTooFar bounds the tries of a call whose VMs turn out to be too far away.
+const maxTooFar = 4
 
 // allocate serves Allocate.
 func (l *leader) allocate(ctx context.Context, req *managerv1.AllocateRequest) (*managerv1.AllocateResponse, error) {
@@ -177,7 +188,7 @@ func (l *leader) allocated(ca *cache) (*managerv1.AllocateResponse, error) {
 // call's.
 func (l *leader) prepare(ctx context.Context, req *managerv1.AllocateRequest) (d demand, s supply, err error) {
 	d, err = decide(req, l.opts.Transport)
-	if a, ok := l.opts.Allocator.(interface{ CheckTransport(name string) error }); ok && err == nil {
+	if a, ok := l.opts.Allocator.(allocator.Transporter); ok && err == nil {
 		err = a.CheckTransport(d.transport)
 	}
 	if err != nil {
@@ -222,6 +233,7 @@ func (l *leader) reserveIn(ctx context.Context, d demand, s supply, requestID st
 		if err != nil {
 			return nil, nil, err
 		}
+		within := reachOf(d.configs, p.config)
 		d := d
 		d.config, d.distance, d.configs, d.shrinks = p.config, p.distance, nil, false
 		ca := &cache{
@@ -231,7 +243,7 @@ func (l *leader) reserveIn(ctx context.Context, d demand, s supply, requestID st
 			ca.requestSum = nil
 		}
 		ca.decisions.of = ca
-		if r, err := l.state.reserveNew(ca, p, l.term()); r != nil || err != nil {
+		if r, err := l.state.reserveNew(ca, p, within, l.term()); r != nil || err != nil {
 			return ca, r, err
 		}
 	}
@@ -240,7 +252,7 @@ func (l *leader) reserveIn(ctx context.Context, d demand, s supply, requestID st
 
 // reserveNew reserves the chosen memory for a new cache. It returns nil if it is no longer
 // free.
-func (c *state) reserveNew(ca *cache, p placement, t term) (r *request, err error) {
+func (c *state) reserveNew(ca *cache, p placement, within reach, t term) (r *request, err error) {
 	c.mu.Lock()
 	defer c.end(&err)
 	if !c.stillFree(p, ca.demand) || ca.requestID != "" && c.asked[ca.requestID] != nil {
@@ -250,7 +262,7 @@ func (c *state) reserveNew(ca *cache, p placement, t term) (r *request, err erro
 	if ca.requestID != "" {
 		c.asked[ca.requestID] = ca
 	}
-	r = c.begin(ca, addition{grants: c.reserve(ca, ca.demand, p.parts), decision: p.decision}, 0, t)
+	r = c.begin(ca, addition{grants: c.reserve(ca, ca.demand, p.parts), decision: p.decision, within: within}, 0, t)
 	r.waiting++
 	return r, nil
 }

@@ -62,6 +62,7 @@ type addition struct {
 	decision *managerv1.Decision // nil: nothing had to be chosen
 	client   *managerv1.Client   // of the request; nil: not known
 	whole    bool                // they replace all the cache's grants
+	within   reach               // where launched VMs have to be; nil: anywhere
 }
 
 // begin makes a request for reserved grants. It is granted at once if their VMs are up.
@@ -93,6 +94,10 @@ func (c *state) proceed(ca *cache, t term) {
 			c.giveUp(ca, err)
 			return
 		}
+		if err := r.tooFar(g); err != nil {
+			c.giveUp(ca, err)
+			return
+		}
 	}
 	for _, g := range r.grants {
 		if g.vm.ControlURL == "" {
@@ -114,6 +119,9 @@ func (c *state) proceed(ca *cache, t term) {
 		}
 	} else {
 		ca.grants, ca.ready = r.grants, true
+		if far := farthestOf(r.grants); far > 0 {
+			ca.demand.distance = far // launched VMs may be at another distance than planned
+		}
 		ca.renew(t)
 		ca.decide("allocate", r.decision)
 	}
@@ -122,6 +130,24 @@ func (c *state) proceed(ca *cache, t term) {
 	}
 	c.touch(ca)
 	c.then(func() { close(r.done) })
+}
+
+// tooFar returns errTooFar for a grant on a launched VM at a distance where the SLO is not met.
+// Called under mu.
+func (r *request) tooFar(g *grant) error {
+	v := g.vm
+	if !g.launch || r.within == nil || v.Distance == 0 || r.within.holds(v.Distance) {
+		return nil
+	}
+	return fmt.Errorf("VM %s %w: %d switches from clients, where the SLO is not met", v.id, errTooFar, v.Distance)
+}
+
+// farthestOf returns the largest distance of the VMs; 0: none is known. Called under mu.
+func farthestOf(grants []*grant) (far uint32) {
+	for _, g := range grants {
+		far = max(far, g.vm.Distance)
+	}
+	return far
 }
 
 // giveUp fails a cache's request and frees its grants. A cache that was not allocated yet
@@ -195,8 +221,14 @@ func (r *request) starting() (all []string) {
 		if v.Type != "" {
 			what += " of type " + v.Type
 		}
+		if v.place != "" {
+			what += " (" + v.place + ")"
+		}
 		state := "is to be launched"
-		if v.launching {
+		switch {
+		case v.waits != "":
+			state = "waits: " + v.waits
+		case v.launching:
 			state = "has been launched and has not registered"
 		}
 		all = append(all, fmt.Sprintf("%s %s, for %v", what, state, time.Since(v.entered).Round(time.Second)))

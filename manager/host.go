@@ -29,6 +29,17 @@ func (h host) Reclaimed(id string, deadline time.Time, reason string) {
 		return err
 	})
 }
+func (h host) Waiting(id, reason string) {
+	_ = h.leading(func(l *leader) error {
+		if v := l.state.waiting(id, reason); v != nil {
+			l.keys.AddAfter(v.key(), l.opts.LaunchTimeout)
+		}
+		return nil
+	})
+}
+func (h host) Placed(id, where string, distance uint32) {
+	_ = h.leading(func(l *leader) error { return l.state.placed(id, where, min(distance, node.MaxDistance)) })
+}
 func (h host) OffersChanged() {
 	_ = h.leading(func(l *leader) error { wake(l.better); return nil })
 }

@@ -50,8 +50,8 @@ type Options struct {
 	// Access are the credentials that launched servers use to call the manager, except the
 	// token: each server gets its own.
 	Access access.Credentials
-	// LaunchTimeout bounds how long a launched VM may take to register.
-	// Default: 30 s.
+	// LaunchTimeout bounds how long a launched VM may take to register, without the time that
+	// the allocator says it waits. Default: 30 s.
 	LaunchTimeout time.Duration
 	// Provision is the time to launch a VM. It has to fit into the notice of a spot VM
 	// (A28). Default: 2 s, enough for a process.

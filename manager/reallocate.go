@@ -121,7 +121,7 @@ func (l *leader) reserveFor(ctx context.Context, req *managerv1.ReallocateReques
 		if err != nil {
 			return nil, nil, err
 		}
-		if r, err := l.state.reserveMore(req, w, p, whole, l.term()); r != nil || err != nil {
+		if r, err := l.state.reserveMore(req, w, p, whole, within, l.term()); r != nil || err != nil {
 			return w.ca, r, err
 		}
 	}
@@ -304,7 +304,7 @@ func (w want) place(c *state, req *managerv1.ReallocateRequest, configs map[int]
 // reserveMore reserves the chosen memory. It returns nil if the cache has changed, or the
 // memory is no longer free. A request of the cache that still waits is given up: its client
 // has gone on.
-func (c *state) reserveMore(req *managerv1.ReallocateRequest, w want, p placement, whole bool, t term) (r *request, err error) {
+func (c *state) reserveMore(req *managerv1.ReallocateRequest, w want, p placement, whole bool, within reach, t term) (r *request, err error) {
 	c.mu.Lock()
 	defer c.end(&err)
 	ca := w.ca
@@ -336,8 +336,11 @@ func (c *state) reserveMore(req *managerv1.ReallocateRequest, w want, p placemen
 	c.warmUp(p.parts, w.s.region, w.d.transport)
 	d := w.d
 	d.config = p.config
+	if !within.holds(p.distance) {
+		within = nil // the cache has to leave its VMs, and there are none so near
+	}
 	more := addition{
-		grants: c.reserve(ca, d, p.parts), config: p.config, decision: p.decision, client: req.GetClient(), whole: whole,
+		grants: c.reserve(ca, d, p.parts), config: p.config, decision: p.decision, client: req.GetClient(), whole: whole, within: within,
 	}
 	r = c.begin(ca, more, req.GetChange(), t)
 	r.waiting++

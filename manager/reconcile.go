@@ -183,11 +183,11 @@ func (c *state) spec(v *vm) allocator.VMSpec {
 }
 
 // lateBy returns by how much a launched VM is late with its registration; negative: it has
-// that long. A VM that is up has the whole timeout.
+// that long. A VM that is up, or that waits, has the whole timeout.
 func (c *state) lateBy(v *vm, timeout time.Duration) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if v.ControlURL != "" || v.failed != "" || !v.launched {
+	if v.ControlURL != "" || v.failed != "" || !v.launched || v.waits != "" {
 		return -timeout
 	}
 	return time.Since(v.entered) - timeout

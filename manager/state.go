@@ -53,6 +53,7 @@ var (
 	errUnknownVM    = errors.New("no VM")
 	errLeaving      = errors.New("is about to leave")
 	errStale        = errors.New("is outdated")
+	errTooFar       = errors.New("is too far away")
 )
 
 // newState returns an empty state of a term.

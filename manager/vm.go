@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -38,6 +39,8 @@ type vm struct {
 	entered   time.Time // when it was ordered; zero: it registered itself
 	launching bool      // the allocator has been told
 	launchErr error     // of the allocator; nil: none
+	waits     string    // why it does not start yet, as the allocator says; empty: it starts
+	place     string    // where it runs, as the allocator says; empty: unknown
 
 	memory      uint64              // bytes that can be granted
 	held        map[*grant]struct{} // all grants of its memory
@@ -153,13 +156,47 @@ func (c *state) registrantOf(id string) (launched bool, name string) {
 	return false, ""
 }
 
-// deliver sets in the properties that a launched VM announces those that were ordered.
-// Called under mu.
+// deliver sets in the properties that a launched VM announces those that were ordered, and
+// its distance unless it announces one. Called under mu.
 func (v *vm) deliver(info *node.VM) {
 	info.Type, info.Spot, info.CloudRegion, info.Price, info.Notice = v.Type, v.Spot, v.CloudRegion, v.Price, v.Notice
-	if v.Distance != 0 {
-		info.Distance = v.Distance
+	info.Distance = cmp.Or(info.Distance, v.Distance)
+}
+
+// waiting notes why a launched VM does not start yet, empty if it does. It returns the VM if it
+// starts after it has waited.
+func (c *state) waiting(id, reason string) *vm {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	v := c.vms[id]
+	if v == nil || !v.launched || v.ControlURL != "" {
+		return nil
 	}
+	waited := v.waits != ""
+	v.waits = strings.ToValidUTF8(reason, "?")
+	if !waited || reason != "" {
+		return nil
+	}
+	v.entered = time.Now() // it has the launch timeout from now on
+	return v
+}
+
+// placed notes where a launched VM runs. distance 0 is unknown.
+func (c *state) placed(id, where string, distance uint32) (err error) {
+	c.mu.Lock()
+	defer c.end(&err)
+	v := c.vms[id]
+	if v == nil || !v.launched {
+		return fmt.Errorf("%w %.40q", errUnknownVM, id)
+	}
+	v.place = strings.ToValidUTF8(where, "?")
+	if distance != 0 && distance != v.Distance {
+		v.Distance = distance
+		c.touch(v)
+		c.list(v)
+		c.stirred(v)
+	}
+	return nil
 }
 
 // repeats reports whether a server that registers is the one that is up. A new process may

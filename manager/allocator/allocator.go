@@ -4,7 +4,8 @@
 //
 // A new allocator implements [Allocator]; [Restorer] if its VMs outlive the manager's
 // process, [Marketer] if it has a simulated market, [Bounded] if all its VMs share a memory
-// limit.
+// limit, [Transporter] if its VMs do not have all transports. It needs nothing of this module
+// but the packages below manager.
 package allocator
 
 import (
@@ -36,9 +37,11 @@ type Allocator interface {
 	// prices; empty is the default region. A type whose VMs have any size is Fitted. The
 	// error for an unknown region is a [*menu.RegionError].
 	Offers(ctx context.Context, region string) ([]plan.Offer, error)
-	// Launch starts a VM. The manager waits until the VM has registered, or ctx ends. After
-	// an error there is no VM. Errors are a [*api.CapacityError] for too little memory, and
-	// [ErrTransport].
+	// Launch starts a VM, or begins to: the VM has the manager's launch timeout to register,
+	// which does not run while [Host].Waiting has a reason. After an error there is no VM, and
+	// its cache's request fails. A manager that was restarted may launch a VM again. Errors are
+	// a [*api.CapacityError] for too little memory, [menu.ErrSoldOut] if another offer is to be
+	// tried, and [ErrTransport].
 	Launch(ctx context.Context, spec VMSpec) error
 	// Terminate ends a VM and returns when its memory is free. An unknown id is no error.
 	Terminate(ctx context.Context, id string) error
@@ -61,6 +64,14 @@ type Bounded interface {
 	Allocator
 	// Room returns how much memory is left, in bytes.
 	Room() uint64
+}
+
+// Transporter is an [Allocator] whose VMs do not have all transports.
+type Transporter interface {
+	Allocator
+	// CheckTransport returns an [ErrTransport] for a transport that no VM can have. It is
+	// called before VMs are chosen.
+	CheckTransport(name string) error
 }
 
 // ErrTransport reports a transport for which there are no VMs or models.
@@ -92,6 +103,13 @@ type Host interface {
 	// Register registers a launched VM, for allocators whose VMs do not call the manager
 	// themselves. Such a VM sends no heartbeats.
 	Register(vm node.VM) error
+	// Waiting reports why a launched VM does not start yet, for as long as that may take, such
+	// as for lack of memory. Clients are told the reason. Empty: it starts.
+	Waiting(id, reason string)
+	// Placed reports where a launched VM runs or will run: a name for people, and the number of
+	// switches to clients, 0 if unknown. A VM at a distance where the SLO of its cache is not
+	// met is terminated, and the cache's VMs are chosen again, from new Offers.
+	Placed(id, where string, distance uint32)
 	// Failed reports that a VM has failed. It may be called more than once.
 	Failed(id, reason string)
 	// Reclaimed reports that a VM is taken back at a deadline. Its caches are told at once

@@ -37,7 +37,10 @@ type InProcess struct {
 	opts InProcessOptions
 }
 
-var _ Marketer = (*InProcess)(nil)
+var (
+	_ Marketer    = (*InProcess)(nil)
+	_ Transporter = (*InProcess)(nil)
+)
 
 // NewInProcess returns an allocator for a manager's Options.
 func NewInProcess(opts InProcessOptions) (*InProcess, error) {
@@ -56,7 +59,7 @@ func NewInProcess(opts InProcessOptions) (*InProcess, error) {
 	return a, nil
 }
 
-// CheckTransport returns an [ErrTransport] for a transport that no VM can have.
+// CheckTransport implements [Transporter].
 func (*InProcess) CheckTransport(name string) error {
 	return checkTransport("in-process", name, transport.Names())
 }

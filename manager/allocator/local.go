@@ -88,8 +88,9 @@ type start struct {
 }
 
 var (
-	_ Restorer = (*Local)(nil)
-	_ Marketer = (*Local)(nil)
+	_ Restorer    = (*Local)(nil)
+	_ Marketer    = (*Local)(nil)
+	_ Transporter = (*Local)(nil)
 )
 
 // NewLocal returns an allocator for a manager's Options.
@@ -135,7 +136,7 @@ func NewLocal(opts LocalOptions) (*Local, error) {
 	return a, nil
 }
 
-// CheckTransport returns an [ErrTransport] for a transport that no VM can have.
+// CheckTransport implements [Transporter].
 func (*Local) CheckTransport(name string) error {
 	return checkTransport("local", name, transport.BetweenProcesses())
 }
