@@ -34,10 +34,10 @@ type grant struct {
 	http       *http.Client  // for the server's control API
 	timeout    time.Duration // Config.ServerTimeout
 
-	signed    atomic.Pointer[managerv1.Grant] // as last received from the manager: terms and token
-	regions   atomic.Uint32                   // lent; fewer than tokens after a release
-	unsettled atomic.Int32                    // failed connections that the server may not have ended yet
-	suspected atomic.Bool                     // checkSuspected runs
+	signed    atomic.Pointer[managerv1.Grant]    // as last received from the manager: terms and token
+	regions   atomic.Uint32                      // lent; fewer than tokens after a release
+	unsettled atomic.Int32                       // failed connections that the server may not have ended yet
+	checking  atomic.Pointer[context.CancelFunc] // ends the check of a suspected server; nil: none is suspected
 
 	suspicion chan struct{} // holds a token when the manager suspects the server again
 

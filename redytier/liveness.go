@@ -126,49 +126,63 @@ const (
 
 // checkSuspected checks a server that the manager suspects. Its memory is used as long as it
 // answers this client. Over some transports a session does not notice that a server is gone,
-// so the server is asked repeatedly while the cache has memory there: the manager does not
-// announce the end of a suspicion.
+// so the server is asked repeatedly while the cache has memory there and the manager does not
+// trust it.
 func (c *Cache) checkSuspected(g *grant, reason error) {
-	if g.suspected.Swap(true) {
+	ctx, cancel := context.WithCancel(c.ctx)
+	if !g.checking.CompareAndSwap(nil, &cancel) {
+		cancel()
 		offer(g.suspicion)
 		return
 	}
-	looking := c.background.Go(func() {
-		defer g.suspected.Store(false)
-		late := 0
-		used := func(e *endpoint) bool { return e.grant == g }
-		for since := time.Now(); g.lost.Load() == nil; {
-			c.mu.Lock()
-			holds := slices.ContainsFunc(c.endpoints, used)
-			c.mu.Unlock()
-			if !holds {
-				return
-			}
-			switch err := c.probe(c.ctx, g); {
-			case err == nil:
-				late = 0
-			case c.ctx.Err() != nil:
-				return
-			case !c.inconclusive(g, err, &late):
-				c.lose(g, errors.Join(reason, err))
-				return
-			}
-			wait := c.cfg.ServerTimeout
-			if time.Since(since) > c.cfg.suspicion && late == 0 {
-				wait *= slowFactor
-			}
-			timer := time.NewTimer(wait)
-			select {
-			case <-timer.C:
-			case <-g.suspicion:
-				since = time.Now()
-			case <-c.ctx.Done():
-			}
-			timer.Stop()
+	end := func() {
+		g.checking.CompareAndSwap(&cancel, nil)
+		cancel()
+	}
+	if !c.background.Go(func() { defer end(); c.check(ctx, g, reason) }) {
+		end()
+	}
+}
+
+// trust ends the check of a server that the manager does not suspect any more.
+func (c *Cache) trust(g *grant) {
+	if cancel := g.checking.Swap(nil); cancel != nil {
+		(*cancel)()
+	}
+}
+
+// check is the loop of checkSuspected.
+func (c *Cache) check(ctx context.Context, g *grant, reason error) {
+	late := 0
+	used := func(e *endpoint) bool { return e.grant == g }
+	for since := time.Now(); g.lost.Load() == nil; {
+		c.mu.Lock()
+		holds := slices.ContainsFunc(c.endpoints, used)
+		c.mu.Unlock()
+		if !holds {
+			return
 		}
-	})
-	if !looking {
-		g.suspected.Store(false)
+		switch err := c.probe(ctx, g); {
+		case ctx.Err() != nil:
+			return
+		case err == nil:
+			late = 0
+		case !c.inconclusive(g, err, &late):
+			c.lose(g, errors.Join(reason, err))
+			return
+		}
+		wait := c.cfg.ServerTimeout
+		if time.Since(since) > c.cfg.suspicion && late == 0 {
+			wait *= slowFactor
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-g.suspicion:
+			since = time.Now()
+		case <-ctx.Done():
+		}
+		timer.Stop()
 	}
 }
 

@@ -196,7 +196,7 @@ func TestSuspectedVM(t *testing.T) {
 			}}
 		}
 		c.events <- m
-		until(t, g.suspected.Load)
+		until(t, func() bool { return g.checking.Load() != nil })
 		content(t, cache)
 		if err := cache.Err(); err != nil {
 			t.Errorf("a VM that answers: %v", err)
@@ -209,4 +209,57 @@ func TestSuspectedVM(t *testing.T) {
 			t.Error(err)
 		}
 	}
+}
+
+// The manager trusts a VM again, by an event or by the state of the cache. The client ends its
+// check at once, even the probe that is under way, and a later suspicion begins another.
+func TestTrustedAgain(t *testing.T) {
+	c := newCluster(t, "mem", 1, 1<<20)
+	p := &probes{asked: make(chan context.Context)}
+	cache := c.create(t, Config{
+		Capacity: 1 << 16, RegionSize: 1 << 16, Configuration: configurations[0], ServerTimeout: time.Hour,
+		wrap: p.wrap, OnEvent: func(e Event) { t.Errorf("event %+v", e) },
+	})
+	g := cache.table.Load().grants()[0]
+	p.holds.Store(true)
+	state := func(suspected bool) *managerv1.WatchResponse {
+		return &managerv1.WatchResponse{Kind: managerv1.WatchResponse_KIND_STATE, State: &managerv1.Cache{
+			Grants: []*managerv1.Grant{{Vm: &managerv1.Vm{Id: g.vm, Healthy: true, Suspected: suspected}}},
+		}}
+	}
+	for _, trusted := range []*managerv1.WatchResponse{
+		{Kind: managerv1.WatchResponse_KIND_VM_TRUSTED, VmId: g.vm}, state(false), {Kind: managerv1.WatchResponse_KIND_VM_TRUSTED, VmId: g.vm},
+	} {
+		c.events <- state(true)
+		probe := <-p.asked
+		c.events <- trusted
+		<-probe.Done()
+		if err := context.Cause(probe); !errors.Is(err, context.Canceled) {
+			t.Errorf("a probe of a VM that is trusted again ends with %v", err)
+		}
+	}
+	if err := cache.Err(); err != nil {
+		t.Error(err)
+	}
+}
+
+// probes is a provider that hands over the context of each dial, which fails when that ends.
+type probes struct {
+	fabric.Provider
+	holds atomic.Bool
+	asked chan context.Context
+}
+
+func (p *probes) wrap(behind fabric.Provider) fabric.Provider {
+	p.Provider = behind
+	return p
+}
+
+func (p *probes) Dial(ctx context.Context, addr string, private []byte, depth int) (fabric.QueuePair, error) {
+	if !p.holds.Load() {
+		return p.Provider.Dial(ctx, addr, private, depth)
+	}
+	p.asked <- ctx
+	<-ctx.Done()
+	return nil, ctx.Err()
 }

@@ -241,9 +241,11 @@ func (w *watcher) receive(m *managerv1.WatchResponse, h *streamState) {
 			e := &managerv1.WatchResponse{
 				VmId: vm.GetId(), DeadlineUnixMs: vm.GetDeadlineUnixMs(), LeftMs: vm.GetLeftMs(), Reason: "it has failed",
 			}
+			sight := &managerv1.WatchResponse{Kind: managerv1.WatchResponse_KIND_VM_TRUSTED, VmId: vm.GetId()}
 			if vm.GetSuspected() {
-				w.receive(&managerv1.WatchResponse{Kind: managerv1.WatchResponse_KIND_VM_SUSPECTED, VmId: vm.GetId(), Reason: "it is silent"}, h)
+				sight.Kind, sight.Reason = managerv1.WatchResponse_KIND_VM_SUSPECTED, "it is silent"
 			}
+			w.receive(sight, h)
 			switch {
 			case !vm.GetHealthy():
 				e.Kind = managerv1.WatchResponse_KIND_VM_FAILED
@@ -285,6 +287,10 @@ func (w *watcher) apply(m *managerv1.WatchResponse) {
 	case managerv1.WatchResponse_KIND_VM_SUSPECTED:
 		for _, g := range c.grantsOf(m.VmId) {
 			c.checkSuspected(g, fmt.Errorf("manager: %s", m.Reason))
+		}
+	case managerv1.WatchResponse_KIND_VM_TRUSTED:
+		for _, g := range c.grantsOf(m.VmId) {
+			c.trust(g)
 		}
 	case managerv1.WatchResponse_KIND_VM_RECLAIMED:
 		deadline := deadlineOf(m)
