@@ -64,7 +64,7 @@ func (c *Cache) reconnect(s *Session, e *endpoint, cause error, settled func()) 
 			return
 		case c.ctx.Err() != nil || !c.hasEndpoint(e):
 			return
-		case !c.inconclusive(e.grant, err, &late):
+		case !c.inconclusive(e.grant, err, &late) && !c.readsWell(c.ctx, e.grant):
 			c.lose(e.grant, errors.Join(cause, err))
 			return
 		}
@@ -106,6 +106,28 @@ func (c *Cache) inconclusive(g *grant, err error, late *int) bool {
 	}
 	*late++
 	return *late < maxLate && g.checkAlive(c.ctx) == nil
+}
+
+// readsWell reports whether a client thread reads a grant's memory over the connection that it
+// has: a server that accepts no other connection may lend on.
+func (c *Cache) readsWell(ctx context.Context, g *grant) bool {
+	t := c.table.Load()
+	on := t.on(g)
+	if len(on) == 0 {
+		return false
+	}
+	ctx, cancel := clock.WithAwakeTimeout(ctx, c.cfg.ServerTimeout, context.DeadlineExceeded)
+	defer cancel()
+	read := make(chan error, 1)
+	if err := c.Read(ctx, make([]byte, 1), t.span(on[0]).from, func(_ int, err error) { read <- err }); err != nil {
+		return false
+	}
+	select {
+	case err := <-read:
+		return err == nil
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // errLocal marks failures in this process.
@@ -167,7 +189,7 @@ func (c *Cache) check(ctx context.Context, g *grant, reason error) {
 			return
 		case err == nil:
 			late = 0
-		case !c.inconclusive(g, err, &late):
+		case !c.inconclusive(g, err, &late) && !c.readsWell(ctx, g) && ctx.Err() == nil:
 			c.lose(g, errors.Join(reason, err))
 			return
 		}

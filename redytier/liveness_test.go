@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -148,7 +149,7 @@ func TestSuspectedForLong(t *testing.T) {
 			timeout = time.Hour
 		}
 		cache := c.create(t, Config{
-			Capacity: 1 << 16, RegionSize: 1 << 16, Configuration: configurations[0], ServerTimeout: timeout, suspicion: time.Nanosecond,
+			Capacity: 1 << 16, RegionSize: 1 << 16, Configuration: configurations[2], ServerTimeout: timeout, suspicion: time.Nanosecond,
 			wrap: p.wrap, OnEvent: func(e Event) { events <- e },
 		})
 		g := cache.table.Load().grants()[0]
@@ -185,7 +186,7 @@ func TestSuspectedVM(t *testing.T) {
 		c.refuse = func(*managerv1.ReallocateRequest) error { return errors.New("no VM is left") }
 		events := make(chan Event, 16)
 		cache := c.create(t, Config{
-			Capacity: 1 << 16, RegionSize: 1 << 16, Configuration: configurations[0], ServerTimeout: 600 * time.Millisecond,
+			Capacity: 1 << 16, RegionSize: 1 << 16, Configuration: configurations[2], ServerTimeout: 600 * time.Millisecond,
 			OnEvent: func(e Event) { events <- e },
 		})
 		g := cache.table.Load().grants()[0]
@@ -262,4 +263,40 @@ func (p *probes) Dial(ctx context.Context, addr string, private []byte, depth in
 	p.asked <- ctx
 	<-ctx.Done()
 	return nil, ctx.Err()
+}
+
+// A server that the manager suspects accepts no more connections. Its memory is used while the
+// client's own connections read it, and is lost when these fail too.
+func TestRefusedProbe(t *testing.T) {
+	c := newCluster(t, "mem", 1, 1<<20)
+	c.refuse = func(*managerv1.ReallocateRequest) error { return errors.New("no VM is left") }
+	p, events := &starved{}, make(chan Event, 16)
+	cache := c.create(t, Config{
+		Capacity: 1 << 16, RegionSize: 1 << 16, Configuration: configurations[0], ServerTimeout: time.Hour,
+		wrap: p.wrap, OnEvent: func(e Event) { events <- e },
+	})
+	g := cache.table.Load().grants()[0]
+	failed := func() int {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return p.failed
+	}
+	p.mu.Lock()
+	p.dials = slices.Repeat([]error{syscall.ECONNREFUSED}, 100)
+	p.mu.Unlock()
+	for n := range 4 {
+		c.events <- &managerv1.WatchResponse{Sequence: uint64(n) + 1, Kind: managerv1.WatchResponse_KIND_VM_SUSPECTED, VmId: g.vm, Reason: "silence"}
+		until(t, func() bool { return failed() > n })
+	}
+	if err := cache.Err(); err != nil || len(events) > 0 {
+		t.Fatalf("memory that is read well: %v, %d events", err, len(events))
+	}
+	if !cache.readsWell(t.Context(), g) {
+		t.Error("memory is not read")
+	}
+	p.CutAll()
+	cache.checkSuspected(g, errTakesLong)
+	if e := <-events; e.Kind != VMLost || e.VM != g.vm {
+		t.Errorf("%+v", e)
+	}
 }
