@@ -69,7 +69,7 @@ With --cores 0 it serves one-sided access only.`,
 	flags.StringVar(&f.transport, "transport", "tcp", "transport to clients: "+strings.Join(transport.BetweenProcesses(), ", "))
 	flags.StringVar(&f.listen, "listen", "127.0.0.1:0", "address to serve the control API on")
 	flags.StringVar(&f.fabricListen, "fabric-listen", "", "address to serve the transport on (default: 127.0.0.1:0 for tcp, that of an RDMA device for verbs)")
-	flags.StringVar(&f.manager, "manager", "", "`URL` of the manager to register with (required)")
+	flags.StringVar(&f.manager, "manager", "", "`URL` of the manager to register with, or those of several, separated by commas (required)")
 	flags.StringVar(&f.vmID, "vm-id", "", "id to register with; must be unique (default: a random one)")
 	flags.Float64Var(&f.price, "price", 0, "price of all memory in dollars an hour; a cache pays for its part")
 	flags.Var(&f.pinning, "pinning", "whether each server thread is pinned to a processor of the NUMA node that the server was started on: "+affinity.Modes()+"; auto: on machines with several nodes and at least four processors")

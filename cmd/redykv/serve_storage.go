@@ -74,7 +74,7 @@ func (f *storageFlags) add(flags *pflag.FlagSet) {
 	flags.Var(&f.memory, "memory", "memory for the newest part of the log; the index takes additional memory")
 	flags.Int64Var(&f.records, "records", 1_000_000, "expected number of keys: initial size of the index, which grows")
 	flags.Float64Var(&f.readCache, "read-cache", 0, "share of --memory for a cache of records that are often read, 0 to less than 1")
-	flags.StringVar(&f.redy, "redy", redyNone, "Redy cache above the SSD: none, embedded, or a manager's address")
+	flags.StringVar(&f.redy, "redy", redyNone, "Redy cache above the SSD: none, embedded, or a manager's address, or those of several, separated by commas")
 	flags.Var(&f.cache, "cache", "size of the Redy cache")
 	flags.StringVar(&f.transport, "transport", "", "transport of the Redy cache: "+strings.Join(transport.BetweenProcesses(), ", ")+" (default: shm if embedded, otherwise the manager's)")
 	flags.DurationVar(&f.duration, "cache-duration", 0, "expected duration of the Redy cache: the manager may then use spot VMs, which are cheaper and may be reclaimed; 0: unlimited, no spot VMs")

@@ -138,7 +138,8 @@ func Dial(addr string) Client {
 
 // DialWith is Dial with credentials. A host:port is dialled over TLS if they name
 // certificates. The client of several managers calls the leader. It repeats a call on the
-// others while none answers or leads, for half a minute or until the call's context ends.
+// others while none answers or leads, for half a minute or until the call's context ends. A
+// manager that hangs gets half of the time until the context's deadline.
 func DialWith(addr string, c Credentials) (Client, error) {
 	config, err := c.TLS()
 	if err != nil {

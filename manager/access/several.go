@@ -62,7 +62,10 @@ func (s *several) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 		start, pause := time.Now(), firstPause
 		for try := 1; ; try++ {
 			i := s.present.Load()
-			r, err := next(context.WithValue(ctx, calledKey{}, i), req)
+			// A manager that hangs gets half of the time that is left.
+			one, cancel := clock.HalfOf(context.WithValue(ctx, calledKey{}, i))
+			r, err := next(one, req)
+			cancel()
 			if !s.failed(ctx, i, err) || ctx.Err() != nil || time.Since(start) > patience {
 				return r, err
 			}

@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -83,5 +84,28 @@ func TestSeveralManagers(t *testing.T) {
 	cancel()
 	if _, err := client.Renew(ctx, connect.NewRequest(&managerv1.RenewRequest{})); err == nil {
 		t.Error("a call succeeded although no manager leads")
+	}
+}
+
+// A manager that hangs does not take the whole deadline of a call.
+func TestHungManager(t *testing.T) {
+	called, over := make(chan struct{}, 8), make(chan struct{})
+	hung := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		called <- struct{}{}
+		<-over
+	}))
+	defer hung.Close()
+	defer close(over)
+	leader, atLeader := play(t)
+	leader.leads.Store(true)
+	client, err := DialWith(hung.URL+","+atLeader.URL, Credentials{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
+	defer cancel()
+	r, err := client.Renew(ctx, connect.NewRequest(&managerv1.RenewRequest{CacheId: "c"}))
+	if err != nil || r.Msg.LeaseMs != 7 || len(called) == 0 {
+		t.Error(r, err, len(called))
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/api/managerv1/managerv1connect"
+	"github.com/redykv/redykv/internal/clock"
 )
 
 // Client is a client of the control API whose Heartbeat and Renew go over a stream, opened
@@ -44,14 +45,16 @@ func (c *Client) Renew(ctx context.Context, req *connect.Request[managerv1.Renew
 	return over(ctx, c, req, (*Stream).Renew, c.ManagerServiceClient.Renew)
 }
 
-// over makes a call over the client's stream. If there is no stream, or the call fails there,
-// it makes the unary call, unless ctx has ended.
+// over makes a call over the client's stream, within half of the time that it has. If there is
+// no stream, or the call fails there, it makes the unary call, unless ctx has ended.
 func over[Q, A any](ctx context.Context, c *Client, req *connect.Request[Q],
 	beat func(*Stream, context.Context, *Q) (*A, error),
 	unary func(context.Context, *connect.Request[Q]) (*connect.Response[A], error),
 ) (*connect.Response[A], error) {
-	if s := c.opened(ctx); s != nil {
-		a, err := beat(s, ctx, req.Msg)
+	half, cancel := clock.HalfOf(ctx)
+	defer cancel()
+	if s := c.opened(half); s != nil {
+		a, err := beat(s, half, req.Msg)
 		if err == nil && a != nil {
 			return connect.NewResponse(a), nil
 		}
