@@ -1,0 +1,121 @@
+package kubernetes
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// client calls the API server. It knows only the API groups that are needed: all of
+// client-go's would make every start of the program slower.
+type client struct {
+	core, authorization rest.Interface
+	params              runtime.ParameterCodec
+	namespace           string
+	host                string
+}
+
+// newClient returns a client for a kubeconfig; empty: $KUBECONFIG or ~/.kube/config, or the
+// service account of the pod.
+func newClient(kubeconfig, namespace string) (*client, error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	if rules.ExplicitPath = kubeconfig; kubeconfig != "" {
+		if _, err := os.Stat(kubeconfig); err != nil {
+			return nil, fmt.Errorf("kubeconfig: %w", err)
+		}
+	}
+	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil)
+	config, err := loader.ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("kubeconfig: %w", err)
+	}
+	if namespace == "" {
+		if namespace, _, err = loader.Namespace(); err != nil {
+			return nil, fmt.Errorf("kubeconfig: namespace: %w", err)
+		}
+	}
+	scheme := runtime.NewScheme()
+	if err := corev1.AddToScheme(scheme); err != nil {
+		return nil, err
+	}
+	if err := authorizationv1.AddToScheme(scheme); err != nil {
+		return nil, err
+	}
+	config.QPS, config.Burst, config.ContentType = 200, 400, runtime.ContentTypeJSON
+	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
+	transport, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("kubeconfig: %w", err)
+	}
+	c := &client{params: runtime.NewParameterCodec(scheme), namespace: namespace, host: config.Host}
+	if c.core, err = group(config, transport, "/api", corev1.SchemeGroupVersion); err == nil {
+		c.authorization, err = group(config, transport, "/apis", authorizationv1.SchemeGroupVersion)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("kubeconfig: %w", err)
+	}
+	return c, nil
+}
+
+func group(config *rest.Config, transport *http.Client, path string, version schema.GroupVersion) (rest.Interface, error) {
+	config = rest.CopyConfig(config)
+	config.APIPath, config.GroupVersion = path, &version
+	return rest.RESTClientForConfigAndClient(config, transport)
+}
+
+// create creates an object of the namespace.
+func (c *client) create(ctx context.Context, resource string, o runtime.Object, dryRun bool) error {
+	opts := &metav1.CreateOptions{}
+	if dryRun {
+		opts.DryRun = []string{metav1.DryRunAll}
+	}
+	return c.core.Post().Namespace(c.namespace).Resource(resource).VersionedParams(opts, c.params).Body(o).Do(ctx).Error()
+}
+
+// remove deletes an object of the namespace; grace nil: its own grace period.
+func (c *client) remove(ctx context.Context, resource, name string, grace *int64) error {
+	return c.core.Delete().Namespace(c.namespace).Resource(resource).Name(name).Body(&metav1.DeleteOptions{GracePeriodSeconds: grace}).Do(ctx).Error()
+}
+
+// kind is a resource that is watched.
+type kind struct {
+	resource   string
+	namespaced bool
+	labels     string
+}
+
+func (c *client) list(ctx context.Context, k kind, into runtime.Object) error {
+	return c.core.Get().NamespaceIfScoped(c.namespace, k.namespaced).Resource(k.resource).
+		VersionedParams(&metav1.ListOptions{LabelSelector: k.labels}, c.params).Do(ctx).Into(into)
+}
+
+func (c *client) watch(ctx context.Context, k kind, since string) (watch.Interface, error) {
+	seconds := int64(300)
+	return c.core.Get().NamespaceIfScoped(c.namespace, k.namespaced).Resource(k.resource).
+		VersionedParams(&metav1.ListOptions{LabelSelector: k.labels, Watch: true, ResourceVersion: since, TimeoutSeconds: &seconds}, c.params).
+		Timeout(time.Duration(seconds) * time.Second).Watch(ctx)
+}
+
+// may reports whether the caller has a right.
+func (c *client) may(ctx context.Context, verb, resource string, namespaced bool) (bool, error) {
+	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
+		ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: verb, Resource: resource},
+	}}
+	if namespaced {
+		review.Spec.ResourceAttributes.Namespace = c.namespace
+	}
+	err := c.authorization.Post().Resource("selfsubjectaccessreviews").Body(review).Do(ctx).Into(review)
+	return review.Status.Allowed, err
+}
