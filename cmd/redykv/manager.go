@@ -49,6 +49,7 @@ type managerFlags struct {
 	tls       tlsFlags
 	menu      menuFlags
 	guard     guardFlags
+	kube      kubeFlags
 	models    []string
 	margin    float64
 	log       logFlags
@@ -73,6 +74,9 @@ With --menu the local allocator offers VMs as a cloud does: of certain types, at
 prices that change, including spot VMs that may be reclaimed. Caches get the
 cheapest VMs that meet their needs, and move when others become cheaper.
 
+With --allocator kubernetes it starts cache servers as pods, as the file of
+--kubernetes says. redykv manager check finds what would keep them from starting.
+
 With --state the manager keeps its records in a directory. A manager that is
 restarted with the same directory and address continues where the last one ended:
 caches keep their memory meanwhile, and the cache servers of the local allocator
@@ -94,7 +98,7 @@ then need a token: redykv's commands take it from $` + access.TokenEnv + ` or
 	flags := cmd.Flags()
 	flags.StringVar(&f.listen, "listen", "127.0.0.1:7070", "address to listen on")
 	flags.StringVar(&f.advertise, "advertise", "", "`URL` at which launched servers reach this manager (default: the listen address)")
-	flags.StringVar(&f.allocator, "allocator", "local", "what starts cache servers when registered ones do not suffice: local, or static for nothing")
+	flags.StringVar(&f.allocator, "allocator", "local", "what starts cache servers when registered ones do not suffice: local, kubernetes for pods, or static for nothing")
 	flags.StringVar(&f.transport, "transport", "", "transport of caches that request none: "+strings.Join(transport.BetweenProcesses(), ", ")+" (default: shm; tcp with --allocator static)")
 	flags.Var(&f.memory, "memory", "maximum memory that all local servers lend together (default: the machine's)")
 	flags.Var(&f.vmMemory, "vm-memory", "maximum memory of one local server; larger caches get several (default: no limit)")
@@ -112,11 +116,12 @@ then need a token: redykv's commands take it from $` + access.TokenEnv + ` or
 	flags.StringVar(&f.metrics, "metrics", "", "HTTP address to serve /metrics for Prometheus on (default: off)")
 	f.menu.add(flags)
 	f.guard.add(flags)
+	f.kube.add(flags)
 	flags.StringArrayVar(&f.models, "model", nil, "`file` of a performance model (redykv model build) to search before those that are part of the program; may be given several times")
 	flags.Float64Var(&f.margin, "slo-margin", manager.DefaultSLOMargin, "how much better than an SLO the prediction must be, as a share of its bounds")
 	flags.BoolVar(&f.untilStdin, "until-stdin-ends", false, "exit when standard input ends")
 	f.log.add(flags)
-	cmd.AddCommand(newReclaimCmd(), newMarketCmd())
+	cmd.AddCommand(newReclaimCmd(), newMarketCmd(), newManagerCheckCmd())
 	return cmd
 }
 
@@ -128,17 +133,19 @@ func (f managerFlags) options(log *slog.Logger) (manager.Options, error) {
 		EnforceDuration: f.enforce, State: f.state, Catalog: f.catalog, Moved: f.moved, SLOMargin: cmp.Or(f.margin, -1), Logger: log,
 	}
 	switch {
-	case f.allocator != "local" && f.allocator != "static":
-		return opts, usagef("--allocator %q: want local or static", f.allocator)
+	case !slices.Contains([]string{"local", "static", "kubernetes"}, f.allocator):
+		return opts, usagef("--allocator %q: want local, static or kubernetes", f.allocator)
+	case (f.allocator == "kubernetes") != (f.kube.config != ""):
+		return opts, usagef("--allocator kubernetes and --kubernetes require each other")
 	case f.transport != "" && !slices.Contains(transport.BetweenProcesses(), f.transport):
 		return opts, usagef("--transport %q: want one of %s", f.transport, strings.Join(transport.BetweenProcesses(), ", "))
-	case f.allocator == "static" && (f.memory != 0 || f.vmMemory != 0):
+	case f.allocator != "local" && (f.memory != 0 || f.vmMemory != 0):
 		return opts, usagef("--memory and --vm-memory require --allocator local: registered servers have their own --memory")
-	case f.allocator == "static" && f.pinning != server.PinAuto:
+	case f.allocator != "local" && f.pinning != server.PinAuto:
 		return opts, usagef("--pinning requires --allocator local: registered servers have their own --pinning")
-	case f.allocator == "static" && len(f.cpus) > 0:
+	case f.allocator != "local" && len(f.cpus) > 0:
 		return opts, usagef("--cpus requires --allocator local: registered servers run where they were started")
-	case f.allocator == "static" && f.menu.menu != "":
+	case f.allocator != "local" && f.menu.menu != "":
 		return opts, usagef("--menu requires --allocator local: registered servers have their own --price")
 	case f.tls != (tlsFlags{}) && f.allocator == "local" && f.transport != "tcp":
 		return opts, usagef("--tls-cert requires --transport tcp with --allocator local")
@@ -169,6 +176,10 @@ func (f managerFlags) options(log *slog.Logger) (manager.Options, error) {
 		return opts, err
 	}
 	if opts.ServerTLS, err = f.tls.config(); err != nil || f.allocator == "static" {
+		return opts, err
+	}
+	if f.allocator == "kubernetes" {
+		opts.Allocator, err = f.kube.open(f.transport, log)
 		return opts, err
 	}
 	if err := checkTransport(f.transport); err != nil {
