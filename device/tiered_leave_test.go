@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -142,6 +143,7 @@ type asks struct {
 	device.Device
 	stick         atomic.Pointer[device.Faulty]
 	stuck, closed atomic.Bool
+	one           sync.Mutex // operations start one after another, so that no other one gets stuck
 }
 
 func (a *asks) Close() error {
@@ -173,6 +175,8 @@ func (q askedQueue) Close() error {
 }
 
 func (q askedQueue) stick(addr int64, do func() error) error {
+	q.a.one.Lock()
+	defer q.a.one.Unlock()
 	faulty := q.a.stick.Load()
 	if addr != 0 || faulty == nil || q.a.stuck.Load() {
 		return do()

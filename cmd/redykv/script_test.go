@@ -29,11 +29,11 @@ import (
 	"github.com/redykv/redykv/manager/access"
 )
 
-// TestMain makes this test binary the redykv command too, for scripts and for the local
-// allocator.
-func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"redykv": main})
-}
+// programs are what this test binary is under another name: the redykv command, for scripts
+// and for the local allocator, and helpers of tests.
+var programs = map[string]func(){"redykv": main}
+
+func TestMain(m *testing.M) { testscript.Main(m, programs) }
 
 // TestScript runs testdata/script/*.txt. They have these commands in addition to testscript's:
 //

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/url"
 	"path/filepath"
+	"time"
 
 	"connectrpc.com/connect"
 	"github.com/rogpeppe/go-internal/testscript"
@@ -56,13 +57,24 @@ func cmdSurvives(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	ts.Check(s.lives(ctx, at.Host))
 	if !static {
-		left, err := filepath.Glob(ts.MkAbs(filepath.Join("state-"+args[0], "vms", "*")))
-		ts.Check(err)
-		if len(left) > 0 {
-			ts.Fatalf("files of VMs are left: %v", left)
-		}
+		ts.Check(gone(ctx, ts.MkAbs(filepath.Join("state-"+args[0], "vms", "*"))))
 	}
 	cmdEnd(ts, false, []string{"SURVIVOR"})
+}
+
+// gone waits until no file matches a pattern.
+func gone(ctx context.Context, pattern string) error {
+	for {
+		left, err := filepath.Glob(pattern)
+		if err != nil || len(left) == 0 {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("files are left: %v", left)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
 }
 
 func (s *survivor) start(listen string) {

@@ -162,10 +162,27 @@ func (a *Local) Restore(ctx context.Context, wanted []string) (running []string,
 			unwanted = append(unwanted, id)
 		}
 	}
+	err = a.forgetUnstarted()
 	for _, id := range unwanted {
 		err = errors.Join(err, a.Terminate(ctx, id))
 	}
 	return running, err
+}
+
+// forgetUnstarted removes the logs of processes that never got a file: a manager was killed
+// while it started them.
+func (a *Local) forgetUnstarted() error {
+	if a.opts.State == "" {
+		return nil
+	}
+	logs, err := filepath.Glob(a.path("*", logSuffix))
+	for _, name := range logs {
+		id := strings.TrimSuffix(filepath.Base(name), logSuffix)
+		if _, here := a.find(id); !here {
+			a.forget(id)
+		}
+	}
+	return err
 }
 
 // restore takes over the process of a file, if it still runs.

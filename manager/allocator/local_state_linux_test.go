@@ -43,12 +43,18 @@ func TestLocalRestore(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// One file has a pid that another process uses now, and one is invalid.
+	// One file has a pid that another process uses now, one is invalid, and one is of a process
+	// that was never started.
 	path := filepath.Join(allocator.ProcessDir(dir), forged+allocator.ProcessSuffix)
 	if err := first.Write(allocator.ProcessFile{ID: forged, Which: allocator.ProcessStamp{PID: os.Getpid()}, Memory: 1 << 20}); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(filepath.Join(allocator.ProcessDir(dir), "torn"+allocator.ProcessSuffix), []byte(`{"id"`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+
+	unstarted := filepath.Join(allocator.ProcessDir(dir), "unstarted"+allocator.LogSuffix)
+	if err := os.WriteFile(unstarted, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 
@@ -61,7 +67,7 @@ func TestLocalRestore(t *testing.T) {
 	if err := ended[unwanted](); err != nil {
 		t.Error(err)
 	}
-	for _, gone := range []string{path, filepath.Join(allocator.ProcessDir(dir), "torn"+allocator.ProcessSuffix), second.Path(unwanted, allocator.LogSuffix)} {
+	for _, gone := range []string{path, filepath.Join(allocator.ProcessDir(dir), "torn"+allocator.ProcessSuffix), second.Path(unwanted, allocator.LogSuffix), unstarted} {
 		if _, err := os.Stat(gone); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("%s is there: %v", gone, err)
 		}
