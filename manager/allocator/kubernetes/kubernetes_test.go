@@ -2,6 +2,7 @@ package kubernetes_test
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net"
 	"os/exec"
@@ -65,10 +66,9 @@ func TestPodsLendMemory(t *testing.T) {
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
-		if err := m.Close(ctx); err != nil {
+		if err := errors.Join(m.Close(ctx), <-served); err != nil {
 			t.Error(err)
 		}
-		<-served
 	})
 	client := access.Dial(ln.Addr().String())
 	want := &managerv1.AllocateRequest{Capacity: 1 << 20, RegionSize: 1 << 20, RequestId: "0123456789abcdef", WaitMs: 50}
