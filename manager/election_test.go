@@ -3,6 +3,7 @@ package manager
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -47,6 +48,26 @@ func awaitLeader(t *testing.T, all []*Manager) *Manager {
 	}
 }
 
+// awaitAgreement returns the leader when all managers name it. While leases end, a manager
+// leads for a moment whose lease etcd has revoked already.
+func awaitAgreement(t *testing.T, all []*Manager) *leader {
+	t.Helper()
+	names := func(m *Manager, leader *Manager) bool {
+		_, err := access.Dial(m.URL()).Describe(testContext(t), connect.NewRequest(&managerv1.DescribeRequest{}))
+		return m == leader || connect.CodeOf(err) == connect.CodeUnavailable && detailOf(err).GetLeaderUrl() == leader.URL()
+	}
+	for ctx := testContext(t); ; {
+		m := awaitLeader(t, all)
+		l, err := m.leading()
+		if err == nil && !slices.ContainsFunc(all, func(other *Manager) bool { return !names(other, m) }) {
+			return l
+		}
+		if !clock.Sleep(ctx, 10*time.Millisecond) {
+			t.Fatalf("not all managers name %s as the leader", m.URL())
+		}
+	}
+}
+
 // endTerms revokes the leases of all candidates, as if they had been silent.
 func endTerms(t *testing.T, server *etcdtest.Server) {
 	t.Helper()
@@ -75,27 +96,11 @@ func TestElection(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 3 {
-		leader := awaitLeader(t, managers)
-		epoch := leader.led().self.Epoch
-		for _, m := range managers {
-			if m == leader {
-				continue
-			}
-			for ctx := testContext(t); ; { // it learns of a new leader a little later
-				_, err := access.Dial(m.URL()).Describe(ctx, connect.NewRequest(&managerv1.DescribeRequest{}))
-				if connect.CodeOf(err) != connect.CodeUnavailable || !clock.Sleep(ctx, time.Millisecond) {
-					t.Fatalf("a manager that stands by: %v, %v, want %s", err, detailOf(err), leader.URL())
-				}
-				if detailOf(err).GetLeaderUrl() == leader.URL() {
-					break
-				}
-			}
-		}
-		former := leader.led()
+		former := awaitAgreement(t, managers)
 		endTerms(t, server)
 		<-former.ctx.Done()
-		if leader = awaitLeader(t, managers); leader.led().self.Epoch <= epoch {
-			t.Errorf("epoch %d after %d", leader.led().self.Epoch, epoch)
+		if l := awaitAgreement(t, managers); l.self.Epoch <= former.self.Epoch {
+			t.Errorf("epoch %d after %d", l.self.Epoch, former.self.Epoch)
 		}
 		if _, err := client.Renew(testContext(t), connect.NewRequest(&managerv1.RenewRequest{CacheId: ca.GetCacheId()})); err != nil {
 			t.Errorf("renewed at another leader: %v", err)
