@@ -175,3 +175,13 @@ func TestEtcdFails(t *testing.T) {
 		})
 	}
 }
+
+// Launched servers call all managers, so that they follow the leader.
+func TestLaunchedServersCallAllManagers(t *testing.T) {
+	a := newScripted(t, 1<<20)
+	want := "http://first:7070,http://second:7070"
+	serve(t, Options{Allocator: a, Managers: want})
+	if got := a.host.URL(); got != want {
+		t.Errorf("servers call %s, want %s", got, want)
+	}
+}

@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -11,7 +12,7 @@ import (
 // host implements [allocator.Host].
 type host struct{ m *Manager }
 
-func (h host) URL() string { return h.m.URL() }
+func (h host) URL() string { return cmp.Or(h.m.opts.Managers, h.m.URL()) }
 func (h host) Credentials(vm string) access.Credentials {
 	a := h.m.opts.Access
 	if h.m.guard.Tokens != nil {

@@ -29,6 +29,9 @@ type Options struct {
 	// URL is the URL of the control API for servers and clients. Default: the address of
 	// Serve's listener.
 	URL string
+	// Managers are the URLs of all managers of the catalog, separated by commas, which launched
+	// servers call: they follow the leader. Default: URL.
+	Managers string
 	// State is the directory of a catalog, from which a restarted manager restores its
 	// state. It is created if it does not exist. Default: Catalog.
 	State string

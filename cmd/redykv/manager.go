@@ -31,6 +31,7 @@ const closeTimeout = 2 * time.Second
 type managerFlags struct {
 	listen    string
 	advertise string
+	managers  string
 	allocator string
 	transport string
 	memory    units.Size
@@ -98,6 +99,7 @@ then need a token: redykv's commands take it from $` + access.TokenEnv + ` or
 	flags := cmd.Flags()
 	flags.StringVar(&f.listen, "listen", "127.0.0.1:7070", "address to listen on")
 	flags.StringVar(&f.advertise, "advertise", "", "`URL` at which launched servers reach this manager (default: the listen address)")
+	flags.StringVar(&f.managers, "managers", "", "`URLs` of all managers of the --catalog, separated by commas, that launched servers call (default: --advertise)")
 	flags.StringVar(&f.allocator, "allocator", "local", "what starts cache servers when registered ones do not suffice: local, kubernetes for pods, or static for nothing")
 	flags.StringVar(&f.transport, "transport", "", "transport of caches that request none: "+strings.Join(transport.BetweenProcesses(), ", ")+" (default: shm; tcp with --allocator static)")
 	flags.Var(&f.memory, "memory", "maximum memory that all local servers lend together (default: the machine's)")
@@ -128,7 +130,7 @@ then need a token: redykv's commands take it from $` + access.TokenEnv + ` or
 // options checks the flags and makes the allocator.
 func (f managerFlags) options(log *slog.Logger) (manager.Options, error) {
 	opts := manager.Options{
-		Transport: f.transport, VMMemory: uint64(f.vmMemory), URL: f.advertise, MigrationRate: float64(f.rate),
+		Transport: f.transport, VMMemory: uint64(f.vmMemory), URL: f.advertise, Managers: f.managers, MigrationRate: float64(f.rate),
 		Heartbeat: f.heartbeat, Silence: f.silence, Lease: cmp.Or(f.lease, -1), // 0 would mean the default
 		EnforceDuration: f.enforce, State: f.state, Catalog: f.catalog, Moved: f.moved, SLOMargin: cmp.Or(f.margin, -1), Logger: log,
 	}
@@ -161,7 +163,7 @@ func (f managerFlags) options(log *slog.Logger) (manager.Options, error) {
 		return opts, usagef("--lease %v: want 0 for never, or 1ms or more", f.lease)
 	}
 	if err := cmp.Or(checkMargin(f.margin), checkListen("--listen", f.listen), checkOptional("--metrics", f.metrics),
-		checkURL("--advertise", f.advertise), f.guard.check(f.listen)); err != nil {
+		checkURL("--advertise", f.advertise), checkURLs("--managers", f.managers), f.guard.check(f.listen)); err != nil {
 		return opts, err
 	}
 	if err := f.guard.apply(&opts, f.allocator == "local", log); err != nil {

@@ -96,7 +96,8 @@ type VMSpec struct {
 
 // Host is an allocator's view of its manager.
 type Host interface {
-	// URL returns the URL of the manager's control API; empty while it is not served.
+	// URL returns the URL of the manager's control API, or those of all managers, separated by
+	// commas; empty while it is not served.
 	URL() string
 	// Credentials returns the credentials of a VM's server, for the manager.
 	Credentials(vm string) access.Credentials
