@@ -1,17 +1,20 @@
 package kubetest
 
 import (
+	"os"
 	"os/exec"
-	"path/filepath"
 )
 
-// Kubectl runs kubectl with all rights in the namespace default, and returns what it printed.
-// An error is the program's.
-func (c *Cluster) Kubectl(args ...string) (string, error) {
+// Bash runs a script in a directory, as a user with all rights at a shell: kubectl is the
+// cluster's. It returns what the script printed. The script ends with its first command that
+// fails.
+func (c *Cluster) Bash(dir, script string) (string, error) {
 	c.t.Helper()
-	dir, err := programs()
+	tools, err := programs()
 	c.check(err)
-	cmd := exec.CommandContext(c.t.Context(), filepath.Join(dir, "kubectl"), append([]string{"--kubeconfig", c.Kubeconfig("", "default"), "--cache-dir", c.dir}, args...)...)
+	cmd := exec.CommandContext(c.t.Context(), "bash", "-euo", "pipefail", "-c", script)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "PATH="+tools+string(os.PathListSeparator)+os.Getenv("PATH"), "HOME="+c.dir, "KUBECONFIG="+c.Kubeconfig("", "default"))
 	out, err := cmd.CombinedOutput()
 	return string(out), err
 }

@@ -30,8 +30,8 @@ func OpenTokenFile(path string, log *slog.Logger) (*TokenFile, error) {
 	if err := f.read(); err != nil {
 		return nil, fmt.Errorf("tokens: %w", err)
 	}
-	if f.seen.Mode().Perm()&0o077 != 0 {
-		log.Warn("token file can be read by other users: restrict its mode to 0600", "file", path, "mode", f.seen.Mode().Perm().String())
+	if f.seen.Mode().Perm()&0o007 != 0 { // Kubernetes gives files of secrets to a group
+		log.Warn("token file can be read by all users: restrict its mode to 0640", "file", path, "mode", f.seen.Mode().Perm().String())
 	}
 	return f, nil
 }
