@@ -34,6 +34,11 @@ type cluster struct {
 // fromEmpty starts a cluster and runs the commands of the guide. Its images are one node's.
 func fromEmpty(t *testing.T) *cluster {
 	t.Helper()
+	for _, program := range []string{"bash", "openssl"} {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Skip(err)
+		}
+	}
 	c := &cluster{Cluster: kubetest.Start(t), t: t, dir: t.TempDir()}
 	c.program = filepath.Join(c.dir, "redykv")
 	out, err := exec.Command("go", "build", "-o", c.program, "github.com/redykv/redykv/cmd/redykv").CombinedOutput()
