@@ -15,9 +15,13 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -37,11 +41,17 @@ type Cluster struct {
 	// URL is the address of the API server, and CA a file with its authority, in PEM.
 	URL, CA string
 	// Programs are the command lines of images: a container runs that of its image, and then
-	// its own command and arguments.
+	// its own command and arguments. In a sandbox the program is /NAME, and a container's
+	// command replaces its image's.
 	Programs map[string][]string
 
-	t   testing.TB
-	dir string
+	t    testing.TB
+	dir  string
+	full bool   // see StartFull
+	host string // the address of the API server and of nodes
+
+	mu     sync.Mutex // guards slices, and the files of names
+	slices []discoveryv1.EndpointSlice
 }
 
 // Tokens of the cluster's users.
@@ -68,24 +78,33 @@ func programs() (string, error) {
 // test if there are no programs.
 func Start(t testing.TB) *Cluster {
 	t.Helper()
+	return start(t, false)
+}
+
+func start(t testing.TB, full bool) *Cluster {
+	t.Helper()
 	dir, err := programs()
 	if err != nil {
 		t.Skip(err)
 	}
 	etcd := etcdtest.Start(t, etcdtest.Options{})
-	c := &Cluster{t: t, dir: t.TempDir(), Programs: make(map[string][]string)}
-	address := etcdtest.FreeAddress(t)
-	_, port, err := net.SplitHostPort(address)
+	c := &Cluster{t: t, dir: t.TempDir(), Programs: make(map[string][]string), full: full, host: "127.0.0.1"}
+	var admission []string
+	if full {
+		c.host = gateway
+	} else {
+		admission = []string{"--disable-admission-plugins=ServiceAccount"} // nothing makes service accounts
+	}
+	_, port, err := net.SplitHostPort(etcdtest.FreeAddress(t))
 	c.check(err)
-	c.URL, c.CA = "https://"+address, filepath.Join(c.dir, "apiserver.crt")
+	c.URL, c.CA = "https://"+net.JoinHostPort(c.host, port), filepath.Join(c.dir, "apiserver.crt")
 	key, tokens := c.file("accounts.key", accountsKey(t)), c.file("tokens.csv", []byte(
 		adminToken+",admin,admin,system:masters\n"+schedulerToken+",system:kube-scheduler,scheduler\n"))
-	server := c.spawn(filepath.Join(dir, "kube-apiserver"),
-		"--etcd-servers=http://"+etcd.Address, "--bind-address=127.0.0.1", "--advertise-address=127.0.0.1", "--secure-port="+port,
+	server := c.spawn(filepath.Join(dir, "kube-apiserver"), append(admission,
+		"--etcd-servers=http://"+etcd.Address, "--bind-address="+c.host, "--advertise-address="+c.host, "--secure-port="+port,
 		"--cert-dir="+c.dir, "--endpoint-reconciler-type=none", "--authorization-mode=RBAC", "--token-auth-file="+tokens,
 		"--service-account-issuer=https://kubernetes.test", "--service-account-key-file="+key, "--service-account-signing-key-file="+key,
-		"--service-cluster-ip-range=10.0.0.0/24", "--disable-admission-plugins=ServiceAccount",
-		"--enable-priority-and-fairness=false", "--v=0")
+		"--service-cluster-ip-range=10.0.0.0/24", "--enable-priority-and-fairness=false", "--v=0")...)
 	c.await(server, "kube-apiserver", c.URL+"/readyz")
 	c.Client, err = kubernetes.NewForConfig(c.config(adminToken))
 	c.check(err)
@@ -195,13 +214,39 @@ func (c *Cluster) Until(what string, holds func(ctx context.Context) (bool, erro
 		case ok && err == nil:
 			return
 		case ctx.Err() != nil:
-			c.t.Fatalf("not within a minute: %s (%v)", what, err)
+			c.t.Fatalf("not within a minute: %s (%v)\n%s", what, err, c.describe())
 		}
 		select {
 		case <-time.After(10 * time.Millisecond):
 		case <-ctx.Done():
 		}
 	}
+}
+
+// describe returns a line for each pod, with what keeps it from being ready.
+func (c *Cluster) describe() string {
+	pods, err := c.Client.CoreV1().Pods(metav1.NamespaceAll).List(context.WithoutCancel(c.t.Context()), metav1.ListOptions{})
+	if err != nil {
+		return err.Error()
+	}
+	var text strings.Builder
+	for _, p := range pods.Items {
+		fmt.Fprintf(&text, "%s/%s on %q: %s", p.Namespace, p.Name, p.Spec.NodeName, p.Status.Phase)
+		for _, o := range p.Status.Conditions {
+			if o.Status != corev1.ConditionTrue {
+				fmt.Fprintf(&text, ", not %s: %s", o.Type, o.Message)
+			}
+		}
+		for _, o := range p.Status.ContainerStatuses {
+			for _, ended := range []*corev1.ContainerStateTerminated{o.State.Terminated, o.LastTerminationState.Terminated} {
+				if ended != nil {
+					fmt.Fprintf(&text, "\n  ended with %d: %s", ended.ExitCode, ended.Message)
+				}
+			}
+		}
+		text.WriteString("\n")
+	}
+	return text.String()
 }
 
 func (c *Cluster) check(err error) {

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/util/retry"
 )
 
 // NodeOptions describe a node.
@@ -60,22 +61,26 @@ func (c *Cluster) Node(o NodeOptions) *Node {
 		labels[k] = v
 	}
 	nodes := c.Client.CoreV1().Nodes()
-	registered, err := nodes.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: o.Name, Labels: labels}, Spec: corev1.NodeSpec{Taints: o.Taints}}, metav1.CreateOptions{})
+	_, err := nodes.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: o.Name, Labels: labels}, Spec: corev1.NodeSpec{Taints: o.Taints}}, metav1.CreateOptions{})
 	c.check(err)
 	// Admission taints a new node until it is ready, for the node controller to clear.
-	registered.Spec.Taints = o.Taints
-	registered, err = nodes.Update(ctx, registered, metav1.UpdateOptions{})
-	c.check(err)
-	registered.Status.Capacity = corev1.ResourceList{
-		corev1.ResourceMemory: resource.MustParse(o.Memory), corev1.ResourceCPU: resource.MustParse(o.CPU), corev1.ResourcePods: resource.MustParse("110"),
-	}
-	registered.Status.Allocatable = registered.Status.Capacity
-	registered.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: podIP}, {Type: corev1.NodeHostName, Address: o.Name}}
-	registered.Status.Conditions = []corev1.NodeCondition{{
-		Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady", LastHeartbeatTime: metav1.Now(), LastTransitionTime: metav1.Now(),
-	}}
-	_, err = nodes.UpdateStatus(ctx, registered, metav1.UpdateOptions{})
-	c.check(err)
+	c.change(ctx, o.Name, func(n *corev1.Node) error {
+		n.Spec.Taints = o.Taints
+		_, err := nodes.Update(ctx, n, metav1.UpdateOptions{})
+		return err
+	})
+	c.change(ctx, o.Name, func(n *corev1.Node) error {
+		n.Status.Capacity = corev1.ResourceList{
+			corev1.ResourceMemory: resource.MustParse(o.Memory), corev1.ResourceCPU: resource.MustParse(o.CPU), corev1.ResourcePods: resource.MustParse("110"),
+		}
+		n.Status.Allocatable = n.Status.Capacity
+		n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: c.host}, {Type: corev1.NodeHostName, Address: o.Name}}
+		n.Status.Conditions = []corev1.NodeCondition{{
+			Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady", LastHeartbeatTime: metav1.Now(), LastTransitionTime: metav1.Now(),
+		}}
+		_, err := nodes.UpdateStatus(ctx, n, metav1.UpdateOptions{})
+		return err
+	})
 	lease, err := c.Client.CoordinationV1().Leases(corev1.NamespaceNodeLease).Create(ctx, &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Name: o.Name}, Spec: coordinationv1.LeaseSpec{HolderIdentity: &o.Name, RenewTime: &metav1.MicroTime{Time: time.Now()}},
 	}, metav1.CreateOptions{})
@@ -83,6 +88,18 @@ func (c *Cluster) Node(o NodeOptions) *Node {
 	n.running.Go(func() { n.renew(ctx, lease) })
 	n.running.Go(func() { n.watch(ctx) })
 	return n
+}
+
+// change changes a node, which a controller may change at the same time.
+func (c *Cluster) change(ctx context.Context, name string, change func(*corev1.Node) error) {
+	c.t.Helper()
+	c.check(retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		n, err := c.Client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		return change(n)
+	}))
 }
 
 // renew renews the node's lease.
@@ -171,8 +188,15 @@ func (n *Node) remove(ctx context.Context, p *corev1.Pod) {
 }
 
 // Lose ends the kubelet and the processes of the pods at once. The API server is not told, as
-// if the machine had lost its power.
-func (n *Node) Lose() { n.stop() }
+// if the machine had lost its power; nor are those who have connections to sandboxes.
+func (n *Node) Lose() {
+	n.mu.Lock()
+	for _, p := range n.pods {
+		p.cut()
+	}
+	n.mu.Unlock()
+	n.stop()
+}
 
 func (n *Node) stop() {
 	n.cancel()
