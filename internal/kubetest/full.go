@@ -26,7 +26,7 @@ var controllers = strings.Join([]string{
 func StartFull(t testing.TB) *Cluster {
 	t.Helper()
 	if roots == "" {
-		t.Skip("no namespaces: ", notIsolated)
+		t.Skip("no namespaces: ", errNotIsolated)
 	}
 	dir, err := programs()
 	if err != nil {

@@ -43,7 +43,7 @@ func Main(m *testing.M) int {
 	case errors.As(err, &exit):
 		return max(exit.ExitCode(), 1)
 	default:
-		notIsolated = err
+		errNotIsolated = err
 		return m.Run()
 	}
 }

@@ -21,8 +21,8 @@ var (
 	// roots is the directory of the root directories of pods. Nothing removes directories in it,
 	// as others are mounted there. Empty: the tests have no namespaces of their own.
 	roots string
-	// notIsolated is why.
-	notIsolated = errors.New("the package's TestMain does not call kubetest.Main")
+	// errNotIsolated is why.
+	errNotIsolated = errors.New("the package's TestMain does not call kubetest.Main")
 	// sandboxes is the number of sandboxes that were made, and the last one's address.
 	sandboxes atomic.Uint32
 )
