@@ -2,8 +2,11 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net"
 	"os"
+	"os/exec"
 	"strings"
 	"time"
 
@@ -59,7 +62,7 @@ arrive together.`,
 	flags.IntVar(&f.spec.Clients, "clients", 0, "clients that the caches belong to (default: half as many as caches)")
 	flags.IntVar(&f.spec.Connections, "connections", 0, "connections that carry the beats (default: one for each server and client, at most 4000)")
 	flags.IntVar(&f.spec.Callers, "callers", 64, "goroutines that call at once")
-	flags.StringVar(&f.catalog, "catalog", "memory", "the manager's catalog: memory, pebble in a temporary directory, or a `URL` as of redykv manager --catalog")
+	flags.StringVar(&f.catalog, "catalog", "memory", "the manager's catalog: memory, pebble in a temporary directory, etcd (started from PATH for the measurement), or a `URL` as of redykv manager --catalog")
 	flags.DurationVar(&f.delay, "delay", 0, "additional time of each write to the catalog, such as 5ms for a slow disk")
 	flags.DurationVar(&f.lease, "lease", 30*time.Second, "lease of the caches")
 	flags.DurationVar(&f.spec.Duration, "duration", 10*time.Second, "time of each phase that has no end of its own")
@@ -98,10 +101,17 @@ func (f *benchManagerFlags) run(cmd *cobra.Command) (err error) {
 		}
 		defer func() { _ = os.RemoveAll(dir) }()
 		url = "pebble:" + dir
+	case "etcd":
+		address, stop, err := startEtcd(cmd.Context())
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, stop()) }()
+		url = "etcd://" + address + "/bench"
 	}
 	scheme, _, ok := strings.Cut(url, ":")
 	if !ok {
-		return usagef("--catalog %q: want memory, pebble or a URL", f.catalog)
+		return usagef("--catalog %q: want memory, pebble, etcd or a URL", f.catalog)
 	}
 	s.Catalog, s.Durable, s.Standby = scheme, scheme != "memory", strings.HasPrefix(scheme, "etcd")
 	if f.delay > 0 {
@@ -119,4 +129,38 @@ func (f *benchManagerFlags) run(cmd *cobra.Command) (err error) {
 	return runMeasurement(cmd, f.jsonPath, func(p ycsb.Progress) (measurement, error) {
 		return managerbench.Run(cmd.Context(), *s, p)
 	})
+}
+
+// startEtcd starts an etcd with an empty directory. Managers wait until it serves. stop ends
+// it and removes the directory.
+func startEtcd(ctx context.Context) (address string, stop func() error, err error) {
+	program, err := exec.LookPath("etcd")
+	if err != nil {
+		return "", nil, fmt.Errorf("--catalog etcd: %w: install it, or name a running one by its URL", err)
+	}
+	dir, err := os.MkdirTemp("", "redykv-bench-manager-")
+	if err != nil {
+		return "", nil, fmt.Errorf("directory of etcd: %w", err)
+	}
+	var addresses [2]string // of clients and of other members
+	for i := range addresses {
+		ln, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
+		if err != nil {
+			return "", nil, errors.Join(fmt.Errorf("address of etcd: %w", err), os.RemoveAll(dir))
+		}
+		addresses[i] = ln.Addr().String()
+		defer func() { _ = ln.Close() }() // both at once, so that they differ
+	}
+	clients, members := "http://"+addresses[0], "http://"+addresses[1]
+	etcd := exec.Command(program, "--data-dir", dir, "--log-level", "fatal", "--listen-client-urls", clients, "--advertise-client-urls", clients,
+		"--listen-peer-urls", members, "--initial-advertise-peer-urls", members, "--initial-cluster", "default="+members)
+	etcd.Stderr = os.Stderr
+	if err := etcd.Start(); err != nil {
+		return "", nil, errors.Join(fmt.Errorf("start etcd: %w", err), os.RemoveAll(dir))
+	}
+	return addresses[0], func() error {
+		_ = etcd.Process.Kill() // it may have ended
+		_ = etcd.Wait()         // it was killed
+		return os.RemoveAll(dir)
+	}, nil
 }

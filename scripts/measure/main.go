@@ -7,7 +7,8 @@
 // Run builds redykv, runs the commands of a part, and writes their rows with machine, date
 // and revision to docs/measured/PART.json. Render replaces the text of docs/measured.md
 // between the lines <!-- measured PART --> and <!-- end --> by the table of the part.
-// Run both in the repository's root, the first on an idle machine.
+// Run both in the repository's root, the first on an idle machine. The part manager-scale
+// needs etcd in PATH, such as by PATH=$PATH:$(dirname $(scripts/etcd)).
 package main
 
 import (
@@ -92,6 +93,12 @@ var parts = []part{
 	{name: "paper-values", columns: strings.Fields("figure paper measured")},
 	{name: "paper-caches", columns: strings.Fields("figure paper measured")},
 	{name: "manager", columns: strings.Fields("what aim measured")},
+	{name: "manager-scale", commands: []string{
+		"{bin} bench manager --catalog memory --json {json}",
+		"{bin} bench manager --catalog pebble --delay 5ms --json {json}",
+		"{bin} bench manager --catalog etcd --json {json}",
+		"{bin} bench manager --catalog etcd --delay 5ms --json {json}",
+	}, columns: strings.Fields("catalog phase caches beating cpu rss_bytes beats_per_s beat_p50_ms beat_p999_ms beats_failed registrations_per_s allocations_per_s allocate_p50_ms allocate_p99_ms refused failed told told_s restart_s takeover_s beats_back_s")},
 	{name: "tcp", columns: strings.Fields("config=c,s,b,q_of_reads kernel=placed_by_the_kernel,_µs apart=a_processor_each,_µs")},
 }
 

@@ -71,6 +71,12 @@ func Run(ctx context.Context, s Spec, progress bench.Progress) (_ *Report, err e
 	}
 	defer func() { _ = r.manager.Close() }() // it may be killed
 	r.leads(r.manager)
+	if err := r.awaitServed(ctx, time.Now(), func() error {
+		_, err := r.mgr.Describe(ctx, connect.NewRequest(&managerv1.DescribeRequest{}))
+		return err
+	}); err != nil {
+		return nil, err
+	}
 	defer r.beat(ctx)()
 	for _, phase := range []func(context.Context) error{r.register, r.idle, r.allocate, r.idle, r.churn, r.rack, r.restart, r.takeover} {
 		if err := phase(ctx); err != nil {
@@ -354,17 +360,28 @@ func (r *run) rack(ctx context.Context) error {
 	return err
 }
 
-// awaitBack waits until the manager answers, and then until all players had an answer.
-func (r *run) awaitBack(ctx context.Context, began time.Time, answered *float64, row *Row) error {
+// awaitServed repeats a call until the manager, which may not lead yet, serves it; for a
+// minute from began.
+func (r *run) awaitServed(ctx context.Context, began time.Time, call func() error) error {
 	for {
-		_, err := r.mgr.Renew(ctx, connect.NewRequest(&managerv1.RenewRequest{CacheId: r.caches[0].id}))
+		err := call()
 		if err == nil {
-			break
+			return nil
 		}
 		if time.Since(began) > time.Minute || ctx.Err() != nil {
-			return fmt.Errorf("not back in a minute: %w", err)
+			return fmt.Errorf("not served in a minute: %w", err)
 		}
 		time.Sleep(time.Millisecond)
+	}
+}
+
+// awaitBack waits until the manager answers, and then until all players had an answer.
+func (r *run) awaitBack(ctx context.Context, began time.Time, answered *float64, row *Row) error {
+	if err := r.awaitServed(ctx, began, func() error {
+		_, err := r.mgr.Renew(ctx, connect.NewRequest(&managerv1.RenewRequest{CacheId: r.caches[0].id}))
+		return err
+	}); err != nil {
+		return err
 	}
 	*answered = time.Since(began).Seconds()
 	r.beating.awaited.Store(r.beating.joined.Load())
