@@ -154,7 +154,7 @@ func DialWith(addr string, c Credentials) (Client, error) {
 		return nil, errors.New("token has line breaks: want one line")
 	}
 	addrs := strings.Split(addr, ",")
-	managers := &several{next: client.Transport}
+	managers := &several{next: client.Transport, streams: make(map[*streamOf]context.CancelFunc)}
 	for i, to := range addrs {
 		if to = strings.TrimSpace(to); !strings.Contains(to, "://") {
 			to = scheme + to

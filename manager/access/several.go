@@ -7,7 +7,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"connectrpc.com/connect"
@@ -21,9 +21,12 @@ import (
 // the leader; a leader that was not given to DialWith is never called, so that no other host
 // gets the token.
 type several struct {
-	urls    []*url.URL
-	next    http.RoundTripper
-	present atomic.Int64 // index of the manager that is called
+	urls []*url.URL
+	next http.RoundTripper
+
+	mu      sync.Mutex
+	present int64                            // index of the manager that is called; guarded by mu, as is the following
+	streams map[*streamOf]context.CancelFunc // of open streams
 }
 
 var _ connect.Interceptor = (*several)(nil)
@@ -38,6 +41,10 @@ const (
 	longPause  = 2 * time.Second
 )
 
+// suspicion is the time after which a manager that has not answered a call is asked whether
+// it runs, and the time that it has to answer that.
+const suspicion = 2 * time.Second
+
 // calledKey is the context key of the index of the manager that a call is for.
 type calledKey struct{}
 
@@ -45,7 +52,7 @@ type calledKey struct{}
 func (s *several) RoundTrip(req *http.Request) (*http.Response, error) {
 	i, ok := req.Context().Value(calledKey{}).(int64)
 	if !ok {
-		i = s.present.Load()
+		i = s.called()
 	}
 	to := s.urls[i]
 	req = req.Clone(req.Context())
@@ -61,9 +68,8 @@ func (s *several) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
 		start, pause := time.Now(), firstPause
 		for try := 1; ; try++ {
-			i := s.present.Load()
-			// A manager that hangs gets half of the time that is left.
-			one, cancel := clock.HalfOf(context.WithValue(ctx, calledKey{}, i))
+			i := s.called()
+			one, cancel := s.attended(ctx, i)
 			r, err := next(one, req)
 			cancel()
 			if !s.failed(ctx, i, err) || ctx.Err() != nil || time.Since(start) > patience {
@@ -79,18 +85,66 @@ func (s *several) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 	}
 }
 
-// WrapStreamingClient implements [connect.Interceptor]. A stream that fails is not repeated:
-// its reader opens another, which goes to the next manager.
-func (s *several) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
-	return func(ctx context.Context, spec connect.Spec) connect.StreamingClientConn {
-		i := s.present.Load()
-		return streamOf{next(context.WithValue(ctx, calledKey{}, i), spec), ctx, s, i}
-	}
+// called returns the index of the manager that is called.
+func (s *several) called() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.present
 }
 
-// WrapStreamingHandler implements [connect.Interceptor].
-func (s *several) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
-	return next
+// attended returns the context of a call to a manager. It ends when the manager hangs, which
+// takes up to half of the time that the call has.
+func (s *several) attended(ctx context.Context, i int64) (context.Context, context.CancelFunc) {
+	ctx = context.WithValue(ctx, calledKey{}, i)
+	if end, ok := ctx.Deadline(); ok && time.Until(end) < 4*suspicion {
+		return clock.HalfOf(ctx)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	s.attend(ctx, cancel)
+	return ctx, cancel
+}
+
+// attend ends a call whose manager hangs.
+func (s *several) attend(ctx context.Context, end context.CancelFunc) {
+	time.AfterFunc(suspicion, func() {
+		if ctx.Err() == nil && s.runs(ctx) {
+			s.attend(ctx, end)
+		} else {
+			end()
+		}
+	})
+}
+
+// runs reports whether the manager of a call answers at all.
+func (s *several) runs(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, suspicion)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.urls[0].JoinPath("healthz").String(), nil)
+	if err != nil {
+		return false
+	}
+	r, err := s.RoundTrip(req)
+	if err != nil {
+		return false
+	}
+	_ = r.Body.Close()
+	return true
+}
+
+// WrapStreamingClient implements [connect.Interceptor]. A stream that fails is not repeated:
+// its reader opens another, which goes to the next manager. A stream ends when calls go to
+// another manager, as the present one may hang and leave it open.
+func (s *several) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
+	return func(ctx context.Context, spec connect.Spec) connect.StreamingClientConn {
+		c := &streamOf{ctx: ctx, of: s}
+		one, end := context.WithCancel(ctx)
+		s.mu.Lock()
+		c.i = s.present
+		s.streams[c] = end
+		s.mu.Unlock()
+		c.StreamingClientConn = next(context.WithValue(one, calledKey{}, c.i), spec)
+		return c
+	}
 }
 
 // streamOf is a stream to one of several managers.
@@ -101,10 +155,30 @@ type streamOf struct {
 	i   int64
 }
 
-func (c streamOf) Receive(m any) error {
+func (c *streamOf) Receive(m any) error {
 	err := c.StreamingClientConn.Receive(m)
 	c.of.failed(c.ctx, c.i, err)
 	return err
+}
+
+func (c *streamOf) CloseResponse() error {
+	defer c.of.forget(c)
+	return c.StreamingClientConn.CloseResponse()
+}
+
+// forget ends a stream.
+func (s *several) forget(c *streamOf) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if end := s.streams[c]; end != nil {
+		end()
+		delete(s.streams, c)
+	}
+}
+
+// WrapStreamingHandler implements [connect.Interceptor].
+func (s *several) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
+	return next
 }
 
 // failed reports whether a call to a manager may succeed at another, which is called from
@@ -130,7 +204,14 @@ func (s *several) failed(ctx context.Context, i int64, err error) bool {
 	case code != connect.CodeUnavailable && code != connect.CodeDeadlineExceeded && code != connect.CodeCanceled:
 		return false
 	}
-	s.present.CompareAndSwap(i, to)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.present == i {
+		s.present = to
+		for _, end := range s.streams {
+			end()
+		}
+	}
 	return true
 }
 

@@ -7,7 +7,6 @@ import (
 	"net/http/httptest"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"connectrpc.com/connect"
 
@@ -87,7 +86,8 @@ func TestSeveralManagers(t *testing.T) {
 	}
 }
 
-// A manager that hangs does not take the whole deadline of a call.
+// A manager that hangs takes neither the whole deadline of a call, nor for ever from one that
+// has none.
 func TestHungManager(t *testing.T) {
 	called, over := make(chan struct{}, 8), make(chan struct{})
 	hung := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
@@ -98,14 +98,96 @@ func TestHungManager(t *testing.T) {
 	defer close(over)
 	leader, atLeader := play(t)
 	leader.leads.Store(true)
-	client, err := DialWith(hung.URL+","+atLeader.URL, Credentials{})
+	ctx, cancel := context.WithTimeout(t.Context(), suspicion)
+	defer cancel()
+	dial := func() Client {
+		client, err := DialWith(hung.URL+","+atLeader.URL, Credentials{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return client
+	}
+	r, err := dial().Renew(ctx, connect.NewRequest(&managerv1.RenewRequest{CacheId: "c"}))
+	if err != nil || r.Msg.LeaseMs != 7 {
+		t.Error(r, err)
+	}
+	<-called
+	d, err := dial().Deallocate(t.Context(), connect.NewRequest(&managerv1.DeallocateRequest{CacheId: "c"}))
+	if err != nil || !d.Msg.GetExisted() {
+		t.Error(d, err)
+	}
+	<-called
+}
+
+func (p *player) Deallocate(context.Context, *connect.Request[managerv1.DeallocateRequest]) (*connect.Response[managerv1.DeallocateResponse], error) {
+	return connect.NewResponse(&managerv1.DeallocateResponse{Existed: true}), nil
+}
+
+// A call that takes long, because there is no memory yet, is not repeated while its manager
+// runs.
+func TestSlowCall(t *testing.T) {
+	checked := make(chan struct{}, 8)
+	slow := &slowPlayer{checked: checked}
+	mux := http.NewServeMux()
+	mux.Handle(managerv1connect.NewManagerServiceHandler(slow))
+	mux.HandleFunc("GET /healthz", func(http.ResponseWriter, *http.Request) { checked <- struct{}{} })
+	server := httptest.NewServer(mux)
+	defer server.Close()
+	_, other := play(t)
+	client, err := DialWith(server.URL+","+other.URL, Credentials{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
-	defer cancel()
-	r, err := client.Renew(ctx, connect.NewRequest(&managerv1.RenewRequest{CacheId: "c"}))
-	if err != nil || r.Msg.LeaseMs != 7 || len(called) == 0 {
-		t.Error(r, err, len(called))
+	r, err := client.Allocate(t.Context(), connect.NewRequest(&managerv1.AllocateRequest{Capacity: 1}))
+	if err != nil || r.Msg.GetCacheId() != "c" || slow.calls.Load() != 1 {
+		t.Error(r, err, slow.calls.Load())
+	}
+}
+
+// slowPlayer answers after it was asked twice whether it runs.
+type slowPlayer struct {
+	managerv1connect.UnimplementedManagerServiceHandler
+	checked <-chan struct{}
+	calls   atomic.Int32
+}
+
+func (p *slowPlayer) Allocate(context.Context, *connect.Request[managerv1.AllocateRequest]) (*connect.Response[managerv1.AllocateResponse], error) {
+	p.calls.Add(1)
+	<-p.checked
+	<-p.checked
+	return connect.NewResponse(&managerv1.AllocateResponse{CacheId: "c"}), nil
+}
+
+func (p *player) Watch(ctx context.Context, _ *connect.Request[managerv1.WatchRequest], stream *connect.ServerStream[managerv1.WatchResponse]) error {
+	if err := stream.Send(&managerv1.WatchResponse{}); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// A stream of a manager that hangs ends when calls go to another one.
+func TestStreamOfHungManager(t *testing.T) {
+	a, atA := play(t)
+	b, atB := play(t)
+	a.leads.Store(true)
+	client, err := DialWith(atA.URL+","+atB.URL, Credentials{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream, err := client.Watch(t.Context(), connect.NewRequest(&managerv1.WatchRequest{}))
+	if err != nil || !stream.Receive() {
+		t.Fatal(err)
+	}
+	a.leads.Store(false)
+	b.leads.Store(true)
+	if _, err := client.Renew(t.Context(), connect.NewRequest(&managerv1.RenewRequest{CacheId: "c"})); err != nil {
+		t.Fatal(err)
+	}
+	if stream.Receive() || stream.Err() == nil || t.Context().Err() != nil {
+		t.Errorf("the stream goes on: %v", stream.Err())
+	}
+	if err := stream.Close(); err != nil && !errors.Is(err, context.Canceled) {
+		t.Error(err)
 	}
 }
