@@ -315,7 +315,7 @@ func refuse(err error, otherwise connect.Code) error {
 		return answer
 	case errors.Is(err, errUnknownCache), errors.Is(err, errUnknownVM):
 		return api.Refuse(connect.CodeNotFound, err)
-	case errors.Is(err, errStore):
+	case errors.Is(err, errStore), errors.Is(err, errUnusable):
 		return api.Refuse(connect.CodeUnavailable, err)
 	case errors.Is(err, allocator.ErrTransport), errors.As(err, &region):
 		return api.Refuse(connect.CodeInvalidArgument, err)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/redykv/redykv/internal/api/catalogv1"
 	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/internal/clock"
 	"github.com/redykv/redykv/internal/controltoken"
 	"github.com/redykv/redykv/manager/allocator"
 	"github.com/redykv/redykv/manager/api"
@@ -70,6 +71,12 @@ func resign(t catalog.Term) error {
 	return t.Resign(ctx)
 }
 
+// errVMs is the error of an allocator that does not tell which VMs run.
+var errVMs = errors.New("VMs of an earlier manager are not known")
+
+// restorePause is the pause after errVMs.
+const restorePause = time.Second
+
 // run leads again and again until the manager closes or its catalog fails. l is the first
 // leader; nil: there is none yet.
 func (m *Manager) run(l *leader) {
@@ -83,6 +90,11 @@ func (m *Manager) run(l *leader) {
 			case errors.Is(err, catalog.ErrNotLeader), errors.Is(err, catalog.ErrUnavailable):
 				m.opts.Logger.Warn("manager does not lead", "err", err)
 				l = nil
+				continue
+			case errors.Is(err, errVMs): // another manager may have more luck, or this one later
+				m.opts.Logger.Warn("manager does not lead", "err", err)
+				l = nil
+				clock.Sleep(m.ctx, restorePause)
 				continue
 			case err != nil:
 				m.broken(err)
@@ -206,7 +218,7 @@ func (l *leader) restoreVMs() error {
 		defer cancel()
 		var err error
 		if running, err = r.Restore(ctx, launched); err != nil {
-			return fmt.Errorf("VMs of an earlier manager: %w", err)
+			return fmt.Errorf("%w: %w", errVMs, err)
 		}
 	}
 	l.state.restored(running)
@@ -229,12 +241,12 @@ func (c *state) restored(running []string) {
 	}
 }
 
+// errUnusable is the error of a catalog that needs an operator.
+var errUnusable = errors.New("catalog cannot be used")
+
 // broken ends the manager because its catalog cannot be used.
 func (m *Manager) broken(err error) {
-	if !errors.Is(err, errStore) {
-		err = fmt.Errorf("%w: %w", errStore, err)
-	}
-	m.cancel(connect.NewError(connect.CodeUnavailable, err))
+	m.cancel(fmt.Errorf("%w: %w", errUnusable, err))
 	go func() { _ = m.http.Close() }() // so that Serve returns
 }
 

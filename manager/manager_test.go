@@ -3,12 +3,14 @@ package manager
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 
 	"connectrpc.com/connect"
 
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/manager/allocator"
+	"github.com/redykv/redykv/manager/catalog"
 )
 
 // A manager that closes ends its watches and refuses further calls.
@@ -167,5 +169,35 @@ func TestNewFails(t *testing.T) {
 	}
 	if err := m.Close(testContext(t)); err != nil {
 		t.Error(err)
+	}
+}
+
+// moody is an allocator that fails to take over the VMs of an earlier process for a while.
+type moody struct {
+	*scripted
+	fails atomic.Int64
+}
+
+func (a *moody) Restore(_ context.Context, wanted []string) ([]string, error) {
+	if a.fails.Add(-1) >= 0 {
+		return nil, errors.New("the cloud is away")
+	}
+	return wanted, nil
+}
+
+// A manager that is elected while its allocator is away leads when that is back.
+func TestAllocatorAwayAtElection(t *testing.T) {
+	a := &moody{scripted: newScripted(t, 1<<20)}
+	a.fails.Store(2)
+	store := catalog.NewMemory()
+	other := store.Join() // so that the store is shared
+	defer func() { _ = other.Close() }()
+	m, client := serve(t, Options{Allocator: a, store: store})
+	awaitLeader(t, []*Manager{m})
+	if _, err := allocateBytes(t, client, 1<<20); err != nil {
+		t.Error(err)
+	}
+	if left := a.fails.Load(); left >= 0 {
+		t.Errorf("%d failures are left", left+1)
 	}
 }
