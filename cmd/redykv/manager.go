@@ -20,6 +20,7 @@ import (
 	"github.com/redykv/redykv/manager"
 	"github.com/redykv/redykv/manager/access"
 	"github.com/redykv/redykv/manager/allocator"
+	"github.com/redykv/redykv/manager/catalog"
 	"github.com/redykv/redykv/manager/model"
 	"github.com/redykv/redykv/manager/prom"
 	"github.com/redykv/redykv/server"
@@ -218,6 +219,9 @@ func runManager(cmd *cobra.Command, f managerFlags) (err error) {
 	}
 	m, err := manager.New(opts)
 	if err != nil {
+		if errors.Is(err, catalog.ErrURL) {
+			err = usageError{err}
+		}
 		if opts.Allocator != nil {
 			err = errors.Join(err, opts.Allocator.Close())
 		}

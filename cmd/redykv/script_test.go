@@ -78,14 +78,19 @@ func TestMain(m *testing.M) { testscript.Main(m, programs) }
 //	                                    to ADDR
 //	cut NAME                            make a relay hold back all bytes
 //	heal NAME                           make it forward again
+//	leads VAR NAME...                   wait until one of the started managers leads; $VAR
+//	                                    becomes its name, and $VAR_URL its address
 //	notified STATE                      wait until $NOTIFY_SOCKET gets STATE; without
 //	                                    STATE: make the socket and set the variable
 //
 // It also has the conditions [transport:NAME], if that fabric is built in, and [race], under
 // the race detector.
-func TestScript(t *testing.T) {
-	testscript.Run(t, testscript.Params{
-		Dir: filepath.Join("testdata", "script"),
+func TestScript(t *testing.T) { testscript.Run(t, scripts("script")) }
+
+// scripts returns the parameters of the scripts in a folder of testdata.
+func scripts(dir string) testscript.Params {
+	return testscript.Params{
+		Dir: filepath.Join("testdata", dir),
 		Setup: func(env *testscript.Env) error {
 			env.Values[processesKey{}] = make(processes)
 			env.Values[notifyKey{}] = new(notifySocket)
@@ -138,8 +143,9 @@ func TestScript(t *testing.T) {
 			"crashes":     cmdCrashes,
 			"outgrows":    cmdOutgrows,
 			"certificate": cmdCertificate,
+			"leads":       cmdLeads,
 		},
-	})
+	}
 }
 
 // scriptTimeout bounds each wait of a script.
