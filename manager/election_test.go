@@ -185,3 +185,32 @@ func TestLaunchedServersCallAllManagers(t *testing.T) {
 		t.Errorf("servers call %s, want %s", got, want)
 	}
 }
+
+// A launched server whose first call is to a manager that has never led, and so does not know
+// its token, is sent to the leader; with a wrong token it is refused there.
+func TestStandbyAndLaunchedToken(t *testing.T) {
+	server := etcdtest.Start(t, etcdtest.Options{})
+	tokens := func() *access.TokenSet { return access.NewTokenSet(testTokens...) }
+	var all []*Manager
+	for range 2 {
+		m, _ := serve(t, Options{Transport: "mem", Tokens: tokens, Catalog: "etcd://" + server.Address + "/managers?lease=" + etcdLease.String(), Lease: time.Hour})
+		all = append(all, m)
+	}
+	leader := awaitLeader(t, all)
+	standby := all[(slices.Index(all, leader)+1)%2]
+	register := func(token string) error {
+		client, err := access.DialWith(standby.URL()+","+leader.URL(), access.Credentials{Token: token})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = client.Heartbeat(testContext(t), connect.NewRequest(&managerv1.HeartbeatRequest{VmId: "vm-1"}))
+		return err
+	}
+	token := leader.guard.LaunchedToken("vm-1")
+	if err := register(token); connect.CodeOf(err) != connect.CodeNotFound {
+		t.Errorf("an admitted heartbeat of an unknown VM: %v", err)
+	}
+	if err := register(token + "x"); connect.CodeOf(err) != connect.CodeUnauthenticated {
+		t.Errorf("a wrong token: %v", err)
+	}
+}

@@ -69,7 +69,7 @@ func New(opts Options) (_ *Manager, err error) {
 	if opts.ServerTLS != nil {
 		m.servers = api.NewHTTPClient(opts.ServerTLS)
 	}
-	m.guard = &access.Guard{Tokens: opts.Tokens, Now: opts.now}
+	m.guard = &access.Guard{Tokens: opts.Tokens, Now: opts.now, Standby: m.notLeader}
 	m.beats = m.beatsHandler()
 	m.http = api.NewHTTPServer(m.Handler(), opts.Logger)
 	m.http.TLSConfig = opts.TLS
