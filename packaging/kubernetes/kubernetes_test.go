@@ -31,23 +31,31 @@ type cluster struct {
 	program string // redykv
 }
 
-// fromEmpty starts a cluster and runs the commands of the guide. Its images are one node's.
-func fromEmpty(t *testing.T) *cluster {
+func TestMain(m *testing.M) { os.Exit(kubetest.Main(m)) }
+
+// fromEmpty runs the commands of the guide in an empty cluster, with a directory of the store's
+// disk as its bucket. edit is a script that changes the manifests before.
+func fromEmpty(t *testing.T, start func(testing.TB) *kubetest.Cluster, edit string) *cluster {
 	t.Helper()
 	for _, program := range []string{"bash", "openssl"} {
 		if _, err := exec.LookPath(program); err != nil {
 			t.Skip(err)
 		}
 	}
-	c := &cluster{Cluster: kubetest.Start(t), t: t, dir: t.TempDir()}
+	c := &cluster{Cluster: start(t), t: t, dir: t.TempDir()}
 	c.program = filepath.Join(c.dir, "redykv")
 	out, err := exec.Command("go", "build", "-o", c.program, "github.com/redykv/redykv/cmd/redykv").CombinedOutput()
 	c.check(err, string(out))
-	here, err := os.Getwd()
-	c.check(err)
-	c.check(os.Symlink(filepath.Dir(here), filepath.Join(c.dir, "packaging")))
+	c.check(os.CopyFS(filepath.Join(c.dir, "packaging", "kubernetes"), os.DirFS(".")))
+	c.Programs["registry.example.com/redykv:1"] = []string{c.program}
 	c.Node(kubetest.NodeOptions{Name: "node-1", Memory: "64Gi", CPU: "16"})
-	c.bash(strings.Join(guide(t, "sh"), "\n"))
+	c.bash(edit)
+	script := strings.Join(guide(t, "sh"), "\n")
+	local := regexp.MustCompile(`'s3://.*'`).ReplaceAllString(script, "'file:///data/bucket?create_dir=true'")
+	if local == script {
+		t.Fatal("the guide has no bucket")
+	}
+	c.bash(local)
 	return c
 }
 
@@ -132,7 +140,8 @@ func (c *cluster) templates() map[string]corev1.PodTemplateSpec {
 // The guide leads to what it says: what it applies is valid, nothing changes when it is applied
 // again, and the managers find no faults.
 func TestGuide(t *testing.T) {
-	c := fromEmpty(t)
+	t.Parallel()
+	c := fromEmpty(t, kubetest.Start, "")
 	c.bash("kubectl apply --validate=strict --warnings-as-errors -k mine && kubectl diff -k mine")
 	a, _ := c.manager()
 	c.check(a.Check(t.Context()))
