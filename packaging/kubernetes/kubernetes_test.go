@@ -149,6 +149,7 @@ func TestGuide(t *testing.T) {
 	c.testSecurity()
 	c.testCommands()
 	c.testNetwork()
+	c.testExamples()
 }
 
 // The managers have no right that they do not need: without any one of them, a check fails and
@@ -173,9 +174,12 @@ func (c *cluster) testRights(a *kubernetes.Allocator) {
 		for i, rule := range all {
 			for j, verb := range rule.Verbs {
 				less := rule.DeepCopy()
-				less.Verbs = append(less.Verbs[:j], less.Verbs[j+1:]...)
-				some := append([]rbacv1.PolicyRule{*less}, all[:i]...)
-				set(rules, append(some, all[i+1:]...))
+				less.Verbs = slices.Delete(less.Verbs, j, j+1)
+				some := slices.Delete(slices.Clone(all), i, i+1)
+				if len(less.Verbs) > 0 {
+					some = append(some, *less)
+				}
+				set(rules, some)
 				missing := "no right to " + verb + " " + rule.Resources[0]
 				c.Until(missing, func(ctx context.Context) (bool, error) {
 					err := a.Check(ctx)
@@ -320,4 +324,22 @@ func (c *cluster) testNetwork() {
 	if len(services.Items) != 3 || rules < 5 {
 		c.t.Errorf("%d services, %d ports in policies", len(services.Items), rules)
 	}
+}
+
+// The guide's examples of files are valid.
+func (c *cluster) testExamples() {
+	examples := guide(c.t, "yaml")
+	if len(examples) != 2 {
+		c.t.Fatalf("%d examples: want an own etcd and a pool", len(examples))
+	}
+	c.check(os.Mkdir(filepath.Join(c.dir, "own"), 0o700))
+	c.check(os.WriteFile(filepath.Join(c.dir, "own", "kustomization.yaml"), []byte(examples[0]), 0o600))
+	if out := c.bash("kubectl apply --validate=strict --warnings-as-errors --dry-run=server -k own"); strings.Contains(out, "redykv-etcd") {
+		c.t.Errorf("the packaged etcd is there beside an own one:\n%s", out)
+	}
+	file := filepath.Join(c.dir, "example.yaml")
+	text := "pools:\n" + examples[1] + "template: {spec: {containers: [{name: redykv}]}}\n"
+	c.check(os.WriteFile(file, []byte(text), 0o600))
+	_, err := kubernetes.ReadConfig(file)
+	c.check(err)
 }
