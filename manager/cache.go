@@ -221,8 +221,8 @@ func (r *request) starting() (all []string) {
 		if v.Type != "" {
 			what += " of type " + v.Type
 		}
-		if v.place != "" {
-			what += " (" + v.place + ")"
+		if v.place.Machine != "" {
+			what += " (" + v.place.Name + " on " + v.place.Machine + ")"
 		}
 		state := "is to be launched"
 		switch {

@@ -25,17 +25,21 @@ func (c *state) describe() *managerv1.DescribeResponse {
 	return r
 }
 
-// describeCache describes one cache.
+// describeCache describes one cache, also one that waits for its first VMs.
 func (c *state) describeCache(id string) (*managerv1.DescribeCacheResponse, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	ca, err := c.known(id)
-	if err != nil {
-		return nil, err
+	ca := c.caches[id]
+	if ca == nil {
+		return nil, noCache(id)
 	}
-	return &managerv1.DescribeCacheResponse{
+	r := &managerv1.DescribeCacheResponse{
 		Cache: ca.whole(), Events: ca.log.after(0, c.writer.written.Load(), time.Time{}), Decisions: ca.decisions.p.GetDecisions(), LeaseExpiresUnixMs: api.ToMillis(ca.expires),
-	}, nil
+	}
+	if ca.request != nil {
+		r.Pending = ca.request.starting()
+	}
+	return r, nil
 }
 
 // proto returns the VM as a message; its free memory is the memory not granted. Called
@@ -46,6 +50,7 @@ func (v *vm) proto() *managerv1.Vm {
 	info.Free = v.memory - v.reserved
 	p := info.Proto(v.failed == "")
 	p.Warm, p.Suspected = v.warm, v.suspected
+	p.Machine, p.Name = v.place.Machine, v.place.Name
 	p.Leaving, p.DeadlineUnixMs = !v.leaves.IsZero(), api.ToMillis(v.leaves)
 	return p
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/redykv/redykv/manager/access"
+	"github.com/redykv/redykv/manager/allocator"
 	"github.com/redykv/redykv/manager/node"
 )
 
@@ -38,8 +39,17 @@ func (h host) Waiting(id, reason string) {
 		return nil
 	})
 }
-func (h host) Placed(id, where string, distance uint32) {
-	_ = h.leading(func(l *leader) error { return l.state.placed(id, where, min(distance, node.MaxDistance)) })
+func (h host) Unreachable(id, reason string) {
+	_ = h.leading(func(l *leader) error {
+		if v := l.state.unheard(id); v != nil {
+			l.fail(id, v, reason)
+		}
+		return nil
+	})
+}
+func (h host) Placed(id string, at allocator.Place) {
+	at.Distance = min(at.Distance, node.MaxDistance)
+	_ = h.leading(func(l *leader) error { return l.state.placed(id, at) })
 }
 func (h host) OffersChanged() {
 	_ = h.leading(func(l *leader) error { wake(l.better); return nil })

@@ -209,11 +209,12 @@ func (l *leader) restore(all *contents) error {
 	return nil
 }
 
-// restoreVMs takes over the launched VMs that run. Others fail.
+// restoreVMs takes over the launched VMs that run. Others fail, and those of earlier managers
+// that the catalog does not know end.
 func (l *leader) restoreVMs() error {
 	launched := l.state.launchedIDs()
 	var running []string
-	if r, ok := l.opts.Allocator.(allocator.Restorer); ok && l.durable {
+	if r, ok := l.opts.Allocator.(allocator.Restorer); ok {
 		ctx, cancel := context.WithTimeout(l.ctx, l.opts.LaunchTimeout)
 		defer cancel()
 		var err error

@@ -73,10 +73,10 @@ func New(opts Options) (_ *Manager, err error) {
 	m.beats = m.beatsHandler()
 	m.http = api.NewHTTPServer(m.Handler(), opts.Logger)
 	m.http.TLSConfig = opts.TLS
-	if opts.Allocator != nil {
-		opts.Allocator.Attach(host{m})
+	if m.store == nil {
+		m.store, err = opts.openCatalog()
 	}
-	if err = m.checkWarm(); err == nil {
+	if err == nil {
 		err = m.open()
 	}
 	if err != nil {
@@ -87,22 +87,23 @@ func New(opts Options) (_ *Manager, err error) {
 	return m, nil
 }
 
-// open opens the catalog, and leads if it is the manager's own.
+// open attaches the allocator, which may call the manager from then on, and leads if the
+// catalog is the manager's own.
 func (m *Manager) open() (err error) {
-	if m.store == nil {
-		if m.store, err = m.opts.openCatalog(); err != nil {
-			return err
-		}
+	if m.opts.Allocator != nil {
+		m.opts.Allocator.Attach(host{m})
 	}
-	if m.store.Shared() {
-		return nil
+	var l *leader
+	if err = m.checkWarm(); err == nil && !m.store.Shared() {
+		l, err = m.campaign(m.ctx)
 	}
-	l, err := m.campaign(m.ctx)
 	if err != nil {
-		m.shut() // the allocator may call the manager
+		m.shut()
 		return errors.Join(err, m.store.Close())
 	}
-	m.running.Go(func() { m.run(l) })
+	if l != nil {
+		m.running.Go(func() { m.run(l) })
+	}
 	return nil
 }
 
@@ -273,8 +274,9 @@ const maxReasonLen = 1 << 10
 // its memory is granted, and at the deadline it fails. It returns the earliest deadline
 // that was announced, which holds.
 func (l *leader) reclaim(id string, deadline time.Time, reason string) (time.Time, error) {
-	deadline, err := l.state.reclaim(id, deadline, reason)
-	if err != nil {
+	deadline, first, err := l.state.reclaim(id, deadline, reason)
+	if err != nil || !first {
+		wake(l.wake) // the deadline may be an earlier one
 		return deadline, err
 	}
 	l.counts.note(func(n *Metrics) { n.Reclaimed++ })

@@ -39,7 +39,9 @@ type VMCount struct {
 	Type  string // empty: not of a menu
 	Spot  bool
 	State string // starting, up, warm, silent or leaving
-	VMs   int
+	// Machine is where they run, as the allocator says; empty: not known.
+	Machine string
+	VMs     int
 }
 
 // Durations is a distribution.
@@ -108,7 +110,7 @@ func (c *state) count(m *Metrics) {
 	}
 	at := make(map[VMCount]int)
 	for _, v := range c.vms {
-		at[VMCount{Type: v.Type, Spot: v.Spot, State: v.state()}]++
+		at[VMCount{Type: v.Type, Spot: v.Spot, State: v.state(), Machine: v.place.Machine}]++
 		if v.warm {
 			m.WarmCost += v.Price
 		}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/redykv/redykv/internal/api/managerv1"
@@ -166,11 +167,26 @@ func (d demand) tooLarge(none *plan.NoneError, s supply) error {
 			return &api.CapacityError{What: "one region on one VM", Asked: d.regionSize, Available: most, Why: none.Explanation.String()}
 		}
 		what += fmt.Sprintf(", and %d VM types", none.Offers)
+		if why := s.whyNone(); why != "" {
+			what += " (" + why + ")"
+		}
 		if room := s.policy.Room; room != nil && *room < none.Asked {
 			what += fmt.Sprintf(" that may have %v together", units.Size(*room))
 		}
 	}
 	return &api.CapacityError{What: what, Asked: none.Asked, Available: none.Available, Why: none.Explanation.String()}
+}
+
+// whyNone returns why no VM can be launched, as the allocator says.
+func (s supply) whyNone() string {
+	var all []string
+	for _, o := range s.offers {
+		if o.Available != 0 || o.Note == "" {
+			return ""
+		}
+		all = append(all, o.Name()+": "+o.Note)
+	}
+	return strings.Join(all, "; ")
 }
 
 // largest returns the largest memory of one VM to launch; 0: no limit.

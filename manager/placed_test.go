@@ -49,7 +49,7 @@ func (a *distant) Launch(ctx context.Context, spec allocator.VMSpec) error {
 	a.knows = a.knows || doubtful
 	a.mu.Unlock()
 	if doubtful {
-		a.host.Placed(spec.ID, "another room", 3)
+		a.host.Placed(spec.ID, allocator.Place{Machine: "another room", Distance: 3})
 	}
 	return a.InProcess.Launch(ctx, spec)
 }

@@ -104,7 +104,7 @@ func (l *leader) reconcileVM(ctx context.Context, order uint64) error {
 		if l.opts.Allocator != nil { // there may be none if the catalog is that of a manager that had one
 			ctx, cancel := context.WithTimeout(ctx, terminateTimeout)
 			defer cancel()
-			if err := l.opts.Allocator.Terminate(ctx, v.id); err != nil {
+			if err := l.opts.Allocator.Terminate(ctx, v.id, l.state.whyEnded(v)); err != nil {
 				return fmt.Errorf("VM %s not terminated: %w", v.id, err)
 			}
 		}
@@ -179,7 +179,26 @@ func (l *leader) launch(ctx context.Context, v *vm) error {
 func (c *state) spec(v *vm) allocator.VMSpec {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return allocator.VMSpec{ID: v.id, Memory: v.Memory, Cores: v.Cores, Transport: v.transport, Kind: v.kind()}
+	spec := allocator.VMSpec{ID: v.id, Memory: v.Memory, Cores: v.Cores, Transport: v.transport, Kind: v.kind(), Price: v.Price}
+	for g := range v.held {
+		spec.Cache = g.cache
+	}
+	return spec
+}
+
+// whyEnded returns why a VM is terminated.
+func (c *state) whyEnded(v *vm) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case v.failed != "":
+		return "it failed: " + v.failed
+	case !v.leaves.IsZero():
+		return "it is reclaimed, and no cache uses it any more: " + v.leaving
+	case v.ControlURL == "":
+		return "the request that it was launched for was given up"
+	}
+	return "no cache uses it any more"
 }
 
 // lateBy returns by how much a launched VM is late with its registration; negative: it has

@@ -81,7 +81,7 @@ func (c *simCloud) Launch(_ context.Context, spec allocator.VMSpec) error {
 	return nil
 }
 
-func (c *simCloud) Terminate(_ context.Context, id string) error {
+func (c *simCloud) Terminate(_ context.Context, id, _ string) error {
 	c.end(id)
 	return nil
 }

@@ -76,7 +76,7 @@ func (s service) ListOffers(ctx context.Context, req *connect.Request[managerv1.
 		answer.Offers = append(answer.Offers, &managerv1.Offer{
 			Type: o.Type, Spot: o.Spot, Memory: o.Memory, Cores: uint32(o.Cores), Distance: uint32(o.Distance),
 			PriceMicros: int64(o.Price), Available: int32(o.Available), NoticeMs: o.Notice.Milliseconds(),
-			LifetimeMs: o.Lifetime.Milliseconds(), Warm: uint32(o.Warm),
+			LifetimeMs: o.Lifetime.Milliseconds(), Warm: uint32(o.Warm), Note: o.Note,
 		})
 	}
 	return connect.NewResponse(answer), nil

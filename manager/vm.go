@@ -10,6 +10,7 @@ import (
 	"github.com/redykv/redykv/internal/api/catalogv1"
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/units"
+	"github.com/redykv/redykv/manager/allocator"
 	"github.com/redykv/redykv/manager/api"
 	"github.com/redykv/redykv/manager/node"
 )
@@ -36,11 +37,11 @@ type vm struct {
 	failed     string // why it failed; empty: it has not
 	gone       bool   // it has no record any more
 
-	entered   time.Time // when it was ordered; zero: it registered itself
-	launching bool      // the allocator has been told
-	launchErr error     // of the allocator; nil: none
-	waits     string    // why it does not start yet, as the allocator says; empty: it starts
-	place     string    // where it runs, as the allocator says; empty: unknown
+	entered   time.Time       // when it was ordered; zero: it registered itself
+	launching bool            // the allocator has been told
+	launchErr error           // of the allocator; nil: none
+	waits     string          // why it does not start yet, as the allocator says; empty: it starts
+	place     allocator.Place // as the allocator says; zero: unknown
 
 	memory      uint64              // bytes that can be granted
 	held        map[*grant]struct{} // all grants of its memory
@@ -181,20 +182,31 @@ func (c *state) waiting(id, reason string) *vm {
 	return v
 }
 
-// placed notes where a launched VM runs. distance 0 is unknown.
-func (c *state) placed(id, where string, distance uint32) (err error) {
+// placed notes where a launched VM runs.
+func (c *state) placed(id string, at allocator.Place) (err error) {
 	c.mu.Lock()
 	defer c.end(&err)
 	v := c.vms[id]
 	if v == nil || !v.launched {
 		return fmt.Errorf("%w %.40q", errUnknownVM, id)
 	}
-	v.place = strings.ToValidUTF8(where, "?")
-	if distance != 0 && distance != v.Distance {
-		v.Distance = distance
+	at.Machine, at.Name = strings.ToValidUTF8(at.Machine, "?"), strings.ToValidUTF8(at.Name, "?")
+	v.place = at
+	if at.Distance != 0 && at.Distance != v.Distance {
+		v.Distance = at.Distance
 		c.touch(v)
 		c.list(v)
 		c.stirred(v)
+	}
+	return nil
+}
+
+// unheard returns a launched VM whose server has not registered, or sends no heartbeats.
+func (c *state) unheard(id string) *vm {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if v := c.vms[id]; v != nil && v.launched && (v.ControlURL == "" || v.silent) {
+		return v
 	}
 	return nil
 }
@@ -231,17 +243,17 @@ func (c *state) heartbeat(id string, free uint64, deadline func() time.Time) (er
 }
 
 // reclaim announces that a VM is taken back, and tells the watchers of its caches. It
-// returns the earliest deadline that was announced, which holds. The error is
-// errUnknownVM.
-func (c *state) reclaim(id string, deadline time.Time, reason string) (_ time.Time, err error) {
+// returns the earliest deadline that was announced, which holds, and whether this is the first.
+// The error is errUnknownVM.
+func (c *state) reclaim(id string, deadline time.Time, reason string) (_ time.Time, first bool, err error) {
 	c.mu.Lock()
 	defer c.end(&err)
 	v := c.vms[id]
 	if v == nil {
-		return time.Time{}, fmt.Errorf("%w %.40q", errUnknownVM, id)
+		return time.Time{}, false, fmt.Errorf("%w %.40q", errUnknownVM, id)
 	}
-	if !v.leaves.IsZero() && !deadline.Before(v.leaves) {
-		return v.leaves, nil
+	if first = v.leaves.IsZero(); !first && !deadline.Before(v.leaves) {
+		return v.leaves, false, nil
 	}
 	reason = strings.ToValidUTF8(reason, "?")
 	v.leaves, v.leaving = deadline, reason
@@ -251,7 +263,7 @@ func (c *state) reclaim(id string, deadline time.Time, reason string) (_ time.Ti
 	c.notify(v, &managerv1.WatchResponse{
 		Kind: managerv1.WatchResponse_KIND_VM_RECLAIMED, VmId: v.id, DeadlineUnixMs: deadline.UnixMilli(), Reason: reason,
 	})
-	return deadline, nil
+	return deadline, first, nil
 }
 
 // left returns the time until a VM is taken back, in milliseconds and at least 1; 0: it is

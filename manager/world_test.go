@@ -69,7 +69,7 @@ func (w *world) Launch(_ context.Context, spec allocator.VMSpec) error {
 	return w.host.Register(testVM(spec.ID, spec.Memory, spec.Cores, w.control(spec.ID)))
 }
 
-func (w *world) Terminate(_ context.Context, id string) error {
+func (w *world) Terminate(_ context.Context, id, _ string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.end(id)

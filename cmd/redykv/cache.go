@@ -1,9 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
+	"strings"
 	"text/tabwriter"
 
 	"connectrpc.com/connect"
@@ -75,8 +77,11 @@ func printCache(w io.Writer, r *managerv1.DescribeCacheResponse) error {
 		}
 		fmt.Fprintf(w, "expected to be needed until %s; %s\n", timeText(c.GetCreatedUnixMs()+1000*d), then)
 	}
+	for _, waits := range r.GetPending() {
+		fmt.Fprintln(w, "pending:", waits)
+	}
 	fmt.Fprintln(w)
-	err := table(w, "GRANT\tVM\tTYPE\tREGIONS\tCORES\tPRICE\t", func(t *tabwriter.Writer) {
+	err := table(w, "GRANT\tVM\tTYPE\tREGIONS\tCORES\tPRICE\tMACHINE\t", func(t *tabwriter.Writer) {
 		for _, s := range c.GetGrants() {
 			note := ""
 			switch {
@@ -87,16 +92,41 @@ func printCache(w io.Writer, r *managerv1.DescribeCacheResponse) error {
 			case s.GetPending():
 				note = "the cache is moving there"
 			}
-			fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%d\t%v\t%s\n", s.GetId(), s.GetVm().GetId(), typeText(s.GetVm()), s.GetRegions(), s.GetCores(),
-				plan.Price(s.GetPriceMicros()), note)
+			fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%d\t%v\t%s\t%s\n", s.GetId(), s.GetVm().GetId(), typeText(s.GetVm()), s.GetRegions(), s.GetCores(),
+				plan.Price(s.GetPriceMicros()), machineText(s.GetVm()), note)
 		}
 	})
+	if err == nil {
+		err = printEvents(w, r.GetEvents())
+	}
 	for _, d := range r.GetDecisions() {
 		if err == nil {
 			err = printDecision(w, d)
 		}
 	}
 	return err
+}
+
+// machineText returns where a VM runs.
+func machineText(v *managerv1.Vm) string {
+	if v.GetName() == "" {
+		return cmp.Or(v.GetMachine(), "-")
+	}
+	return v.GetName() + " on " + v.GetMachine()
+}
+
+// printEvents prints what has happened to the VMs of a cache.
+func printEvents(w io.Writer, all []*managerv1.WatchResponse) error {
+	if len(all) == 0 {
+		return nil
+	}
+	fmt.Fprintln(w)
+	return table(w, "EVENT\tVM\tWHY", func(t *tabwriter.Writer) {
+		for _, e := range all {
+			what := strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(e.GetKind().String(), "KIND_"), "_", " "))
+			fmt.Fprintf(t, "%s\t%s\t%s\n", what, strings.TrimSpace(strings.Join(e.GetVmIds(), " ")+" "+e.GetVmId()), e.GetReason())
+		}
+	})
 }
 
 // printDecision prints which VMs were chosen and why.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -34,10 +35,10 @@ func newVMListCmd() *cobra.Command {
 }
 
 func printVMs(w io.Writer, vms []*managerv1.Vm) error {
-	return table(w, "VM\tTYPE\tMEMORY\tFREE\tCORES\tDISTANCE\tPRICE\tSTATE", func(t *tabwriter.Writer) {
+	return table(w, "VM\tTYPE\tMEMORY\tFREE\tCORES\tDISTANCE\tPRICE\tSTATE\tMACHINE\tNAME", func(t *tabwriter.Writer) {
 		for _, v := range vms {
-			fmt.Fprintf(t, "%s\t%s\t%v\t%v\t%d\t%s\t%v\t%s\n", v.GetId(), typeText(v), units.Size(v.GetMemory()), units.Size(v.GetFreeMemory()),
-				v.GetCores(), distanceText(v.GetDistance()), plan.Price(v.GetPriceMicros()), stateText(v))
+			fmt.Fprintf(t, "%s\t%s\t%v\t%v\t%d\t%s\t%v\t%s\t%s\t%s\n", v.GetId(), typeText(v), units.Size(v.GetMemory()), units.Size(v.GetFreeMemory()),
+				v.GetCores(), distanceText(v.GetDistance()), plan.Price(v.GetPriceMicros()), stateText(v), cmp.Or(v.GetMachine(), "-"), cmp.Or(v.GetName(), "-"))
 		}
 	})
 }
@@ -72,7 +73,7 @@ func newVMOffersCmd() *cobra.Command {
 }
 
 func printOffers(w io.Writer, r *managerv1.ListOffersResponse) error {
-	err := table(w, "TYPE\tMEMORY\tCORES\tDISTANCE\tPRICE\tAVAILABLE\tWARM\tNOTICE", func(t *tabwriter.Writer) {
+	err := table(w, "TYPE\tMEMORY\tCORES\tDISTANCE\tPRICE\tAVAILABLE\tWARM\tNOTICE\tWHERE", func(t *tabwriter.Writer) {
 		for _, o := range r.GetOffers() {
 			memory, available, notice := units.Size(o.GetMemory()).String(), fmt.Sprint(o.GetAvailable()), "-"
 			if o.GetMemory() == 0 {
@@ -84,8 +85,8 @@ func printOffers(w io.Writer, r *managerv1.ListOffersResponse) error {
 			if o.GetSpot() {
 				notice = (time.Duration(o.GetNoticeMs()) * time.Millisecond).String()
 			}
-			fmt.Fprintf(t, "%s\t%s\t%d\t%s\t%v\t%s\t%d\t%s\n", plan.Offer{Type: o.GetType(), Spot: o.GetSpot()}.Name(), memory, o.GetCores(),
-				distanceText(o.GetDistance()), plan.Price(o.GetPriceMicros()), available, o.GetWarm(), notice)
+			fmt.Fprintf(t, "%s\t%s\t%d\t%s\t%v\t%s\t%d\t%s\t%s\n", plan.Offer{Type: o.GetType(), Spot: o.GetSpot()}.Name(), memory, o.GetCores(),
+				distanceText(o.GetDistance()), plan.Price(o.GetPriceMicros()), available, o.GetWarm(), notice, cmp.Or(o.GetNote(), "-"))
 		}
 	})
 	if region := r.GetCloudRegion(); region != "" && err == nil {

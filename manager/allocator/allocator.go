@@ -43,8 +43,9 @@ type Allocator interface {
 	// a [*api.CapacityError] for too little memory, [menu.ErrSoldOut] if another offer is to be
 	// tried, and [ErrTransport].
 	Launch(ctx context.Context, spec VMSpec) error
-	// Terminate ends a VM and returns when its memory is free. An unknown id is no error.
-	Terminate(ctx context.Context, id string) error
+	// Terminate ends a VM and returns when its memory is free. An unknown id is no error. why
+	// is for people.
+	Terminate(ctx context.Context, id, why string) error
 	// Close terminates all VMs, except those that outlive the process. Launch fails
 	// afterwards.
 	Close() error
@@ -92,6 +93,15 @@ type VMSpec struct {
 	Memory    uint64    // bytes
 	Cores     uint32    // server threads; 0: one-sided access only
 	Transport string
+	Price     plan.Price // as offered
+	Cache     string     // id of the cache that it is launched for; empty: a warm pool
+}
+
+// Place is where a VM runs, by names of its provider.
+type Place struct {
+	Machine  string // such as a node of Kubernetes
+	Name     string // of the VM there, such as a pod's namespace/name
+	Distance uint32 // number of switches to clients; 0: unknown
 }
 
 // Host is an allocator's view of its manager.
@@ -107,12 +117,15 @@ type Host interface {
 	// Waiting reports why a launched VM does not start yet, for as long as that may take, such
 	// as for lack of memory. Clients are told the reason. Empty: it starts.
 	Waiting(id, reason string)
-	// Placed reports where a launched VM runs or will run: a name for people, and the number of
-	// switches to clients, 0 if unknown. A VM at a distance where the SLO of its cache is not
-	// met is terminated, and the cache's VMs are chosen again, from new Offers.
-	Placed(id, where string, distance uint32)
+	// Placed reports where a launched VM runs or will run. A VM at a distance where the SLO of
+	// its cache is not met is terminated, and the cache's VMs are chosen again, from new Offers.
+	Placed(id string, at Place)
 	// Failed reports that a VM has failed. It may be called more than once.
 	Failed(id, reason string)
+	// Unreachable reports that the provider does not reach a VM's machine, which may run
+	// nevertheless. The VM fails if its server sends no heartbeats either. The report is
+	// repeated for as long as it holds.
+	Unreachable(id, reason string)
 	// Reclaimed reports that a VM is taken back at a deadline. Its caches are told at once
 	// (R22), and the manager terminates it at the deadline. Of several calls, the earliest
 	// deadline holds.

@@ -39,7 +39,7 @@ func (r *Rack) Launch(_ context.Context, spec allocator.VMSpec) error {
 	r.working.Go(func() {
 		<-r.Power
 		r.host.Waiting(spec.ID, "")
-		r.host.Placed(spec.ID, "slot 1", 2)
+		r.host.Placed(spec.ID, allocator.Place{Machine: "rack", Name: "slot 1", Distance: 2})
 		if err := r.start(spec); err != nil {
 			r.host.Failed(spec.ID, err.Error())
 		}
@@ -58,7 +58,7 @@ func (r *Rack) start(spec allocator.VMSpec) error {
 	return r.host.Register(n.VM())
 }
 
-func (r *Rack) Terminate(_ context.Context, id string) error {
+func (r *Rack) Terminate(_ context.Context, id, _ string) error {
 	r.mu.Lock()
 	n := r.vms[id]
 	delete(r.vms, id)
@@ -72,7 +72,7 @@ func (r *Rack) Terminate(_ context.Context, id string) error {
 func (r *Rack) Close() error {
 	r.working.Wait()
 	for id := range r.vms {
-		_ = r.Terminate(context.Background(), id)
+		_ = r.Terminate(context.Background(), id, "")
 	}
 	return nil
 }

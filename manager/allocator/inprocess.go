@@ -85,7 +85,7 @@ func (a *InProcess) Launch(_ context.Context, spec VMSpec) error {
 		return errors.Join(errors.New("in-process allocator is closed"), n.Close())
 	}
 	if err := a.manager().Register(n.VM()); err != nil {
-		return errors.Join(err, a.Terminate(context.Background(), spec.ID))
+		return errors.Join(err, a.Terminate(context.Background(), spec.ID, "not registered"))
 	}
 	return nil
 }
@@ -100,7 +100,7 @@ func (a *InProcess) keep(n *node.Node) bool {
 }
 
 // Terminate implements [Allocator].
-func (a *InProcess) Terminate(_ context.Context, id string) error {
+func (a *InProcess) Terminate(_ context.Context, id, _ string) error {
 	a.mu.Lock()
 	n := a.vms[id]
 	delete(a.vms, id)
@@ -118,7 +118,7 @@ func (a *InProcess) Terminate(_ context.Context, id string) error {
 func (a *InProcess) Kill(id string) bool {
 	_, ok := a.find(id)
 	if ok {
-		if err := a.Terminate(context.Background(), id); err != nil {
+		if err := a.Terminate(context.Background(), id, "the allocator closes"); err != nil {
 			a.opts.Logger.Warn("killed VM closed with an error", "vm", id, "err", err)
 		}
 		a.manager().Failed(id, "killed")

@@ -283,7 +283,7 @@ func (a *Local) wait(id string, p *process) {
 }
 
 // Terminate implements [Allocator].
-func (a *Local) Terminate(ctx context.Context, id string) error {
+func (a *Local) Terminate(ctx context.Context, id, _ string) error {
 	a.mu.Lock()
 	p := a.vms[id]
 	if p != nil {

@@ -164,7 +164,7 @@ func (a *Local) Restore(ctx context.Context, wanted []string) (running []string,
 	}
 	err = a.forgetUnstarted()
 	for _, id := range unwanted {
-		err = errors.Join(err, a.Terminate(ctx, id))
+		err = errors.Join(err, a.Terminate(ctx, id, "no cache of the catalog has it"))
 	}
 	return running, err
 }

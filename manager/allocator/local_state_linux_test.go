@@ -59,7 +59,8 @@ func TestLocalRestore(t *testing.T) {
 	}
 
 	second := newAllocator()
-	_, client = serve(t, manager.Options{Allocator: second})
+	// A manager does not call Restore of this allocator: the test does.
+	_, client = serve(t, manager.Options{Allocator: struct{ allocator.Allocator }{second}})
 	running, err := second.Restore(testContext(t), []string{wanted, forged})
 	if err != nil || !slices.Equal(running, []string{wanted}) {
 		t.Errorf("running %v, %v, want %s", running, err, wanted)
@@ -75,7 +76,7 @@ func TestLocalRestore(t *testing.T) {
 	if _, err := allocateBytes(t, client, 3<<20); err == nil {
 		t.Error("the memory of the restored VM was given to another")
 	}
-	if err := second.Terminate(testContext(t), wanted); err != nil {
+	if err := second.Terminate(testContext(t), wanted, ""); err != nil {
 		t.Error(err)
 	}
 	if err := ended[wanted](); err != nil {

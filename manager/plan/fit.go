@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"math/bits"
@@ -97,7 +98,7 @@ func (n need) whyOffer(f fit, o Offer) string {
 	case noRoom:
 		return fmt.Sprintf("one has %v, and %v are left for VMs", units.Size(o.Memory), units.Size(*n.Room))
 	case unavailable:
-		return "none is available"
+		return cmp.Or(o.Note, "none is available")
 	}
 	return n.whyIn(f, o.Memory, o.Cores)
 }

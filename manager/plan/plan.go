@@ -44,6 +44,8 @@ type Offer struct {
 	Price    Price  // of one VM, however much of it is used; at most MaxPrice
 	// Available is the number of VMs that can be launched now; negative: any number.
 	Available int
+	// Note is for people: which machines offer the type, or why there is none.
+	Note string
 	// Notice is the time between a spot VM's reclaim notice and its end.
 	Notice time.Duration
 	// Lifetime is the expected lifetime of a VM of the type; 0: unknown.

@@ -54,7 +54,7 @@ var families = []promtable.Family[manager.Metrics]{
 var (
 	numbers = promtable.New(namespace, nil, families)
 
-	vms    = prometheus.NewDesc(namespace+"vms", "VMs, by type and state.", []string{"type", "spot", "state"}, nil)
+	vms    = prometheus.NewDesc(namespace+"vms", "VMs, by type, state and machine.", []string{"type", "spot", "state", "machine"}, nil)
 	notice = prometheus.NewDesc(namespace+"notice_left_seconds", "Notice that was left when a cache had left its VM.", nil, nil)
 )
 
@@ -75,7 +75,7 @@ func (c collector) Collect(to chan<- prometheus.Metric) {
 	m := c.source.Metrics()
 	numbers.Collect(to, &m)
 	for _, v := range m.VMs {
-		to <- prometheus.MustNewConstMetric(vms, prometheus.GaugeValue, float64(v.VMs), v.Type, strconv.FormatBool(v.Spot), v.State)
+		to <- prometheus.MustNewConstMetric(vms, prometheus.GaugeValue, float64(v.VMs), v.Type, strconv.FormatBool(v.Spot), v.State, v.Machine)
 	}
 	buckets := make(map[float64]uint64)
 	for i, bound := range m.NoticeLeft.Bounds {

@@ -19,7 +19,7 @@ func TestCollector(t *testing.T) {
 	c := NewCollector(fixed{
 		Caches: 1, Capacity: 2, Cost: plan.Dollars(0.3), WarmCost: plan.Dollars(0.4), MigrationRate: 5,
 		Allocated: 6, Refused: 7, Reallocated: 8, MovesAsked: 9, Reclaimed: 10, Failed: 11, Suspected: 13, Blinded: 14, Blind: true,
-		VMs: []manager.VMCount{{Type: "small", Spot: true, State: "up", VMs: 12}},
+		VMs: []manager.VMCount{{Type: "small", Spot: true, State: "up", Machine: "node-1", VMs: 12}},
 		NoticeLeft: manager.Durations{
 			Bounds: []time.Duration{0, time.Second}, Counts: []uint64{1, 2}, Count: 3, Sum: 4 * time.Second,
 		},
@@ -74,9 +74,9 @@ redykv_manager_refusals_total 7
 # HELP redykv_manager_suspicions_total VMs that fell silent while caches had memory there.
 # TYPE redykv_manager_suspicions_total counter
 redykv_manager_suspicions_total 13
-# HELP redykv_manager_vms VMs, by type and state.
+# HELP redykv_manager_vms VMs, by type, state and machine.
 # TYPE redykv_manager_vms gauge
-redykv_manager_vms{spot="true",state="up",type="small"} 12
+redykv_manager_vms{machine="node-1",spot="true",state="up",type="small"} 12
 # HELP redykv_manager_warm_cost_dollars_per_hour Price of the VMs that are kept ready.
 # TYPE redykv_manager_warm_cost_dollars_per_hour gauge
 redykv_manager_warm_cost_dollars_per_hour 0.4

@@ -431,7 +431,10 @@ type Vm struct {
 	Suspected     bool   `protobuf:"varint,19,opt,name=suspected,proto3" json:"suspected,omitempty"`                                // its heartbeats are missing: see KIND_VM_SUSPECTED
 	// left_ms is the time from sending until deadline_unix_ms, for receivers with another
 	// clock; 0: not known. It is at least 1, and set only in Watch's KIND_STATE.
-	LeftMs        int64 `protobuf:"varint,20,opt,name=left_ms,json=leftMs,proto3" json:"left_ms,omitempty"`
+	LeftMs int64 `protobuf:"varint,20,opt,name=left_ms,json=leftMs,proto3" json:"left_ms,omitempty"`
+	// Where a launched VM runs, as its allocator says; empty: not known.
+	Machine       string `protobuf:"bytes,21,opt,name=machine,proto3" json:"machine,omitempty"` // such as a node of Kubernetes
+	Name          string `protobuf:"bytes,22,opt,name=name,proto3" json:"name,omitempty"`       // of the VM there, such as a pod's NAMESPACE/NAME
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -604,6 +607,20 @@ func (x *Vm) GetLeftMs() int64 {
 		return x.LeftMs
 	}
 	return 0
+}
+
+func (x *Vm) GetMachine() string {
+	if x != nil {
+		return x.Machine
+	}
+	return ""
+}
+
+func (x *Vm) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
 }
 
 type AllocateRequest struct {
@@ -2221,6 +2238,7 @@ type DescribeCacheResponse struct {
 	LeaseExpiresUnixMs int64                  `protobuf:"varint,3,opt,name=lease_expires_unix_ms,json=leaseExpiresUnixMs,proto3" json:"lease_expires_unix_ms,omitempty"` // unless it is renewed; 0: never
 	Decisions          []*Decision            `protobuf:"bytes,4,rep,name=decisions,proto3" json:"decisions,omitempty"`                                                  // the latest of each kind, oldest first
 	DurationEnforced   bool                   `protobuf:"varint,5,opt,name=duration_enforced,json=durationEnforced,proto3" json:"duration_enforced,omitempty"`           // the cache is deallocated at the end of its duration
+	Pending            []string               `protobuf:"bytes,6,rep,name=pending,proto3" json:"pending,omitempty"`                                                      // what its Allocate or Reallocate waits for, a line each
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
 }
@@ -2288,6 +2306,13 @@ func (x *DescribeCacheResponse) GetDurationEnforced() bool {
 		return x.DurationEnforced
 	}
 	return false
+}
+
+func (x *DescribeCacheResponse) GetPending() []string {
+	if x != nil {
+		return x.Pending
+	}
+	return nil
 }
 
 type ListModelsRequest struct {
@@ -2704,6 +2729,7 @@ type Offer struct {
 	NoticeMs      int64                  `protobuf:"varint,8,opt,name=notice_ms,json=noticeMs,proto3" json:"notice_ms,omitempty"`
 	LifetimeMs    int64                  `protobuf:"varint,9,opt,name=lifetime_ms,json=lifetimeMs,proto3" json:"lifetime_ms,omitempty"` // expected; 0: not known
 	Warm          uint32                 `protobuf:"varint,10,opt,name=warm,proto3" json:"warm,omitempty"`                              // how many run in warm pools
+	Note          string                 `protobuf:"bytes,11,opt,name=note,proto3" json:"note,omitempty"`                               // of the allocator, for people; may be empty
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2806,6 +2832,13 @@ func (x *Offer) GetWarm() uint32 {
 		return x.Warm
 	}
 	return 0
+}
+
+func (x *Offer) GetNote() string {
+	if x != nil {
+		return x.Note
+	}
+	return ""
 }
 
 type ChangeMarketRequest struct {
@@ -3730,7 +3763,7 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	"\x05cores\x18\x01 \x01(\rR\x05cores\x12\x1f\n" +
 	"\vqueue_depth\x18\x02 \x01(\rR\n" +
 	"queueDepth\x12\x18\n" +
-	"\anetwork\x18\x03 \x01(\tR\anetwork\"\xbb\x04\n" +
+	"\anetwork\x18\x03 \x01(\tR\anetwork\"\xe9\x04\n" +
 	"\x02Vm\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1f\n" +
 	"\vcontrol_url\x18\x02 \x01(\tR\n" +
@@ -3755,7 +3788,9 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	"\x0fstarted_unix_ms\x18\x11 \x01(\x03R\rstartedUnixMs\x12\x12\n" +
 	"\x04warm\x18\x12 \x01(\bR\x04warm\x12\x1c\n" +
 	"\tsuspected\x18\x13 \x01(\bR\tsuspected\x12\x17\n" +
-	"\aleft_ms\x18\x14 \x01(\x03R\x06leftMs\"\xc0\x03\n" +
+	"\aleft_ms\x18\x14 \x01(\x03R\x06leftMs\x12\x18\n" +
+	"\amachine\x18\x15 \x01(\tR\amachine\x12\x12\n" +
+	"\x04name\x18\x16 \x01(\tR\x04name\"\xc0\x03\n" +
 	"\x0fAllocateRequest\x12\x1a\n" +
 	"\bcapacity\x18\x01 \x01(\x04R\bcapacity\x12(\n" +
 	"\x03slo\x18\x02 \x01(\v2\x16.redykv.manager.v1.SloR\x03slo\x12)\n" +
@@ -3884,13 +3919,14 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	"\fprice_micros\x18\x04 \x01(\x03R\vpriceMicros\x12\x16\n" +
 	"\x06reason\x18\x05 \x01(\tR\x06reason\"1\n" +
 	"\x14DescribeCacheRequest\x12\x19\n" +
-	"\bcache_id\x18\x01 \x01(\tR\acacheId\"\x9c\x02\n" +
+	"\bcache_id\x18\x01 \x01(\tR\acacheId\"\xb6\x02\n" +
 	"\x15DescribeCacheResponse\x12.\n" +
 	"\x05cache\x18\x01 \x01(\v2\x18.redykv.manager.v1.CacheR\x05cache\x128\n" +
 	"\x06events\x18\x02 \x03(\v2 .redykv.manager.v1.WatchResponseR\x06events\x121\n" +
 	"\x15lease_expires_unix_ms\x18\x03 \x01(\x03R\x12leaseExpiresUnixMs\x129\n" +
 	"\tdecisions\x18\x04 \x03(\v2\x1b.redykv.manager.v1.DecisionR\tdecisions\x12+\n" +
-	"\x11duration_enforced\x18\x05 \x01(\bR\x10durationEnforced\"\x13\n" +
+	"\x11duration_enforced\x18\x05 \x01(\bR\x10durationEnforced\x12\x18\n" +
+	"\apending\x18\x06 \x03(\tR\apending\"\x13\n" +
 	"\x11ListModelsRequest\"F\n" +
 	"\x12ListModelsResponse\x120\n" +
 	"\x06models\x18\x01 \x03(\v2\x18.redykv.manager.v1.ModelR\x06models\"Y\n" +
@@ -3927,7 +3963,7 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	"\x12ListOffersResponse\x120\n" +
 	"\x06offers\x18\x01 \x03(\v2\x18.redykv.manager.v1.OfferR\x06offers\x12!\n" +
 	"\fcloud_region\x18\x02 \x01(\tR\vcloudRegion\x12;\n" +
-	"\x1amigration_bytes_per_second\x18\x03 \x01(\x01R\x17migrationBytesPerSecond\"\x8c\x02\n" +
+	"\x1amigration_bytes_per_second\x18\x03 \x01(\x01R\x17migrationBytesPerSecond\"\xa0\x02\n" +
 	"\x05Offer\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x12\x12\n" +
 	"\x04spot\x18\x02 \x01(\bR\x04spot\x12\x16\n" +
@@ -3940,7 +3976,8 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	"\vlifetime_ms\x18\t \x01(\x03R\n" +
 	"lifetimeMs\x12\x12\n" +
 	"\x04warm\x18\n" +
-	" \x01(\rR\x04warm\"\x9e\x02\n" +
+	" \x01(\rR\x04warm\x12\x12\n" +
+	"\x04note\x18\v \x01(\tR\x04note\"\x9e\x02\n" +
 	"\x13ChangeMarketRequest\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x12\x12\n" +
 	"\x04spot\x18\x02 \x01(\bR\x04spot\x12!\n" +

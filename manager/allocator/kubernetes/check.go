@@ -4,66 +4,102 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/redykv/redykv/manager/allocator"
 	"github.com/redykv/redykv/manager/menu"
 )
 
-// rights are what the manager has to be permitted.
-var rights = []struct {
-	verb, resource string
-	namespaced     bool
-}{
-	{"list", "nodes", false}, {"watch", "nodes", false},
-	{"get", "pods", true}, {"list", "pods", true}, {"watch", "pods", true}, {"create", "pods", true}, {"delete", "pods", true},
-	{"create", "secrets", true}, {"delete", "secrets", true},
-}
+// checkTimeout bounds Check.
+const checkTimeout = 30 * time.Second
 
 // Check looks for what would keep VMs from being launched: an API server that does not answer,
-// rights that are missing, pools without nodes, and pods that the API server refuses, such as
-// for a quota. It launches nothing. Each error is one line.
+// rights that are missing, pools without nodes that are large enough, prices that cannot be
+// read, and pods that the API server refuses, such as for a quota. It launches nothing. Each
+// error is one line.
 func (a *Allocator) Check(ctx context.Context) error {
-	var errs []error
-	for _, r := range rights {
-		ok, err := a.client.may(ctx, r.verb, r.resource, r.namespaced)
-		if err != nil {
-			return fmt.Errorf("kubernetes allocator: API server %s: %w", a.client.host, err)
-		}
-		if !ok {
-			where := ""
-			if r.namespaced {
-				where = " in namespace " + a.client.namespace
-			}
-			errs = append(errs, fmt.Errorf("kubernetes allocator: no right to %s %s%s", r.verb, r.resource, where))
-		}
-	}
-	if len(errs) > 0 {
-		return errors.Join(errs...)
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	if err := a.checkRights(ctx); err != nil {
+		return err
 	}
 	var nodes corev1.NodeList
 	if err := a.client.list(ctx, nodeKind, &nodes); err != nil {
 		return a.explain(err, "list", "nodes", 0)
 	}
-	for i, p := range a.config.Pools {
-		matches := 0
-		for _, n := range nodes.Items {
-			if labels.SelectorFromSet(p.Nodes).Matches(labels.Set(n.Labels)) {
-				matches++
-			}
+	var errs []error
+	found := func(format string, args ...any) {
+		errs = append(errs, fmt.Errorf("kubernetes allocator: "+format, args...))
+	}
+	if name := a.config.ClientNode; name != "" && !slices.ContainsFunc(nodes.Items, func(n corev1.Node) bool { return n.Name == name }) {
+		found("clientNode: no node %s", name)
+	}
+	for i := range nodes.Items {
+		n := &nodes.Items[i]
+		_, _, err := priceOf(n)
+		if err != nil && slices.ContainsFunc(a.config.Pools, func(p Pool) bool { return p.has(n) }) {
+			found("%w", err)
 		}
-		if matches == 0 {
-			errs = append(errs, fmt.Errorf("kubernetes allocator: pool %s: no node has the labels %v", p.Name, labels.Set(p.Nodes)))
-		}
-		spec := allocator.VMSpec{
+	}
+	for i := range a.config.Pools {
+		p := &a.config.Pools[i]
+		pod := a.pod(allocator.VMSpec{
 			ID: fmt.Sprintf("vm-check-%d", i), Kind: menu.Kind{Type: p.Name, Spot: p.Spot},
 			Memory: uint64(p.Memory.Value()), Cores: uint32(p.Cores), Transport: a.transport,
+		}, p, "http://manager", false)
+		members, err := p.members(nodes.Items)
+		if err == nil {
+			err = fits(pod, members)
 		}
-		if err := a.client.create(ctx, "pods", a.pod(spec, &a.config.Pools[i], "http://manager", false), true); err != nil {
-			errs = append(errs, fmt.Errorf("kubernetes allocator: pool %s: %w", p.Name, err))
+		if err != nil {
+			found("pool %s: %w", p.Name, err)
+		}
+		if err := a.client.create(ctx, "pods", pod, true); err != nil {
+			found("pool %s: %w", p.Name, oneLine(err))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// checkRights reports the rights that are missing.
+func (a *Allocator) checkRights(ctx context.Context) error {
+	var errs []error
+	for _, r := range rights {
+		ok, err := a.client.may(ctx, r)
+		if err != nil {
+			return fmt.Errorf("kubernetes allocator: API server %s: %w", a.client.host, oneLine(err))
+		}
+		if !ok {
+			where := ""
+			if r.Namespaced {
+				where = " in namespace " + a.client.namespace
+			}
+			errs = append(errs, fmt.Errorf("kubernetes allocator: no right to %s %s%s", r.Verb, r.Resource, where))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// fits reports a pod that requests more than any node has.
+func fits(p *corev1.Pod, nodes []*corev1.Node) error {
+	for _, name := range []corev1.ResourceName{corev1.ResourceMemory, corev1.ResourceCPU} {
+		var asked resource.Quantity
+		for _, c := range p.Spec.Containers {
+			asked.Add(c.Resources.Requests[name])
+		}
+		var most resource.Quantity
+		for _, n := range nodes {
+			if has := n.Status.Allocatable[name]; has.Cmp(most) > 0 {
+				most = has
+			}
+		}
+		if asked.Cmp(most) > 0 {
+			return fmt.Errorf("a pod requests %s %v, and no node has more than %v", name, &asked, &most)
+		}
+	}
+	return nil
 }

@@ -75,13 +75,13 @@ func group(config *rest.Config, transport *http.Client, path string, version sch
 	return rest.RESTClientForConfigAndClient(config, transport)
 }
 
-// create creates an object of the namespace.
+// create creates an object of the namespace, and fills it in as the API server has it.
 func (c *client) create(ctx context.Context, resource string, o runtime.Object, dryRun bool) error {
 	opts := &metav1.CreateOptions{}
 	if dryRun {
 		opts.DryRun = []string{metav1.DryRunAll}
 	}
-	return c.core.Post().Namespace(c.namespace).Resource(resource).VersionedParams(opts, c.params).Body(o).Do(ctx).Error()
+	return c.core.Post().Namespace(c.namespace).Resource(resource).VersionedParams(opts, c.params).Body(o).Do(ctx).Into(o)
 }
 
 // remove deletes an object of the namespace; grace nil: its own grace period.
@@ -89,7 +89,13 @@ func (c *client) remove(ctx context.Context, resource, name string, grace *int64
 	return c.core.Delete().Namespace(c.namespace).Resource(resource).Name(name).Body(&metav1.DeleteOptions{GracePeriodSeconds: grace}).Do(ctx).Error()
 }
 
-// kind is a resource that is watched.
+// removeAll deletes the objects of a kind.
+func (c *client) removeAll(ctx context.Context, k kind) error {
+	return c.core.Delete().Namespace(c.namespace).Resource(k.resource).
+		VersionedParams(&metav1.ListOptions{LabelSelector: k.labels}, c.params).Do(ctx).Error()
+}
+
+// kind are objects of one resource.
 type kind struct {
 	resource   string
 	namespaced bool
@@ -109,11 +115,11 @@ func (c *client) watch(ctx context.Context, k kind, since string) (watch.Interfa
 }
 
 // may reports whether the caller has a right.
-func (c *client) may(ctx context.Context, verb, resource string, namespaced bool) (bool, error) {
+func (c *client) may(ctx context.Context, r Right) (bool, error) {
 	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
-		ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: verb, Resource: resource},
+		ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: r.Verb, Resource: r.Resource},
 	}}
-	if namespaced {
+	if r.Namespaced {
 		review.Spec.ResourceAttributes.Namespace = c.namespace
 	}
 	err := c.authorization.Post().Resource("selfsubjectaccessreviews").Body(review).Do(ctx).Into(review)

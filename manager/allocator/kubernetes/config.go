@@ -61,9 +61,10 @@ type Pool struct {
 
 // Labels and annotations.
 const (
-	OwnerLabel      = "redykv.io/owner" // of pods: Config.Owner
-	VMLabel         = "redykv.io/vm"    // of pods: the VM's id
+	OwnerLabel      = "redykv.io/owner" // of pods and secrets: Config.Owner
+	VMLabel         = "redykv.io/vm"    // of pods and secrets: the VM's id
 	PoolLabel       = "redykv.io/pool"  // of pods: the pool's name
+	CacheAnnotation = "redykv.io/cache" // of pods: the cache that they were launched for
 	PriceAnnotation = "redykv.io/price" // of nodes: dollars an hour of one pod
 )
 
@@ -73,12 +74,14 @@ func ReadConfig(path string) (Config, error) {
 	text, err := os.ReadFile(path)
 	if err == nil {
 		err = yaml.UnmarshalStrict(text, &c)
+	} else {
+		return c, fmt.Errorf("kubernetes allocator: %w", err) // it names the file
 	}
 	if err == nil {
 		err = c.check()
 	}
 	if err != nil {
-		return c, fmt.Errorf("kubernetes allocator: %s: %w", path, err)
+		return c, fmt.Errorf("kubernetes allocator: %s: %w", path, oneLine(err))
 	}
 	return c, nil
 }
@@ -94,6 +97,9 @@ func (c *Config) check() error {
 	}
 	if bad := validation.IsValidLabelValue(c.Owner); len(bad) > 0 {
 		return fmt.Errorf("owner %.80q: %s", c.Owner, bad[0])
+	}
+	if bad := validation.IsDNS1123Label(c.Namespace); c.Namespace != "" && len(bad) > 0 {
+		return fmt.Errorf("namespace %.80q: %s", c.Namespace, bad[0])
 	}
 	if len(c.Pools) == 0 {
 		return errors.New("pools: want at least one")
@@ -123,13 +129,14 @@ func (c *Config) check() error {
 
 func (c *Config) checkTemplate() error {
 	containers := c.Template.Spec.Containers
-	i := slices.IndexFunc(containers, func(o corev1.Container) bool { return o.Name == c.Container })
-	if i < 0 {
+	if !slices.ContainsFunc(containers, func(o corev1.Container) bool { return o.Name == c.Container }) {
 		return fmt.Errorf("template: no container %q", c.Container)
 	}
-	for name, request := range containers[i].Resources.Requests {
-		if limit, ok := containers[i].Resources.Limits[name]; ok && limit.Cmp(request) < 0 {
-			return fmt.Errorf("template: container %s: limit of %s %v is below its request %v", c.Container, name, &limit, &request)
+	for _, o := range slices.Concat(c.Template.Spec.InitContainers, containers) {
+		for name, request := range o.Resources.Requests {
+			if limit, ok := o.Resources.Limits[name]; ok && limit.Cmp(request) < 0 {
+				return fmt.Errorf("template: container %s: limit of %s %v is below its request %v", o.Name, name, &limit, &request)
+			}
 		}
 	}
 	return nil

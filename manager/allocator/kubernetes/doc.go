@@ -11,7 +11,8 @@
 //	not bound yet                            the VM waits, with the scheduler's reason
 //	bound to a node                          its place, and the distance by topology labels
 //	deletionTimestamp (eviction, preemption) reclaimed, with the rest of the grace period as notice
-//	failed, deleted, node lost or not ready  failed
+//	failed, deleted, its node gone           failed
+//	on a node that is not ready              unreachable: failed if its server is silent as well
 //
 // Pods are found by their labels, so a manager that is restarted, or another one of the same
 // owner, takes them over.

@@ -25,10 +25,17 @@ func (a *Allocator) pod(spec allocator.VMSpec, p *Pool, url string, secret bool)
 		o.Labels = make(map[string]string)
 	}
 	maps.Copy(o.Labels, map[string]string{OwnerLabel: a.config.Owner, VMLabel: spec.ID, PoolLabel: p.Name})
+	if spec.Cache != "" {
+		if o.Annotations == nil {
+			o.Annotations = make(map[string]string)
+		}
+		o.Annotations[CacheAnnotation] = spec.Cache
+	}
 	if o.Spec.NodeSelector == nil {
 		o.Spec.NodeSelector = make(map[string]string)
 	}
 	maps.Copy(o.Spec.NodeSelector, p.Nodes)
+	a.preferNear(&o.Spec)
 	if p.PriorityClass != "" {
 		o.Spec.PriorityClassName = p.PriorityClass
 	}
@@ -51,7 +58,33 @@ func (a *Allocator) pod(spec allocator.VMSpec, p *Pool, url string, secret bool)
 	return o
 }
 
-// size sets what a container requests, and the same limits.
+// preferNear makes the scheduler prefer nodes in the client's rack, and then in its zone.
+func (a *Allocator) preferNear(o *corev1.PodSpec) {
+	a.mu.Lock()
+	from := a.nodes[a.config.ClientNode]
+	a.mu.Unlock()
+	for _, near := range []struct {
+		label  string
+		weight int32
+	}{{a.config.RackLabel, 100}, {corev1.LabelTopologyZone, 50}} {
+		if from == nil || from.Labels[near.label] == "" {
+			continue
+		}
+		if o.Affinity == nil {
+			o.Affinity = new(corev1.Affinity)
+		}
+		if o.Affinity.NodeAffinity == nil {
+			o.Affinity.NodeAffinity = new(corev1.NodeAffinity)
+		}
+		preferred := &o.Affinity.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution
+		*preferred = append(*preferred, corev1.PreferredSchedulingTerm{Weight: near.weight, Preference: corev1.NodeSelectorTerm{
+			MatchExpressions: []corev1.NodeSelectorRequirement{{Key: near.label, Operator: corev1.NodeSelectorOpIn, Values: []string{from.Labels[near.label]}}},
+		}})
+	}
+}
+
+// size sets what a container requests, and the same limits. A container without cores requests
+// none explicitly, so that no LimitRange gives it a part of a processor.
 func (a *Allocator) size(r *corev1.ResourceRequirements, spec allocator.VMSpec) {
 	memory := *resource.NewQuantity(int64(spec.Memory), resource.BinarySI)
 	memory.Add(a.config.Overhead)
@@ -61,9 +94,10 @@ func (a *Allocator) size(r *corev1.ResourceRequirements, spec allocator.VMSpec) 
 			*list = make(corev1.ResourceList)
 		}
 		(*list)[corev1.ResourceMemory] = memory
-		if delete(*list, corev1.ResourceCPU); spec.Cores > 0 {
-			(*list)[corev1.ResourceCPU] = *resource.NewQuantity(int64(spec.Cores), resource.DecimalSI)
-		}
+		(*list)[corev1.ResourceCPU] = *resource.NewQuantity(int64(spec.Cores), resource.DecimalSI)
+	}
+	if spec.Cores == 0 {
+		delete(r.Limits, corev1.ResourceCPU) // 0 would be no limit as well; it uses what is idle
 	}
 }
 
@@ -80,31 +114,6 @@ func (a *Allocator) secret(id string, env []string) *corev1.Secret {
 	return s
 }
 
-// distance returns the number of switches between two nodes: 1 in a rack, 3 in a zone, 5
-// beyond; 0: one is not known.
-func (a *Allocator) distance(from, to *corev1.Node) int {
-	same := func(label string) bool { return from.Labels[label] != "" && from.Labels[label] == to.Labels[label] }
-	switch {
-	case from == nil || to == nil:
-		return 0
-	case from.Name == to.Name, same(a.config.RackLabel):
-		return 1
-	case same(corev1.LabelTopologyZone):
-		return 3
-	}
-	return 5
-}
-
-// ready reports whether a node is Ready.
-func ready(n *corev1.Node) bool {
-	for _, c := range n.Status.Conditions {
-		if c.Type == corev1.NodeReady {
-			return c.Status == corev1.ConditionTrue
-		}
-	}
-	return false
-}
-
 // condition returns a condition of a pod; nil: it has none.
 func condition(p *corev1.Pod, kind corev1.PodConditionType) *corev1.PodCondition {
 	for i := range p.Status.Conditions {
@@ -115,9 +124,12 @@ func condition(p *corev1.Pod, kind corev1.PodConditionType) *corev1.PodCondition
 	return nil
 }
 
+// nameOf returns a pod's namespace and name.
+func nameOf(p *corev1.Pod) string { return p.Namespace + "/" + p.Name }
+
 // describe names a pod and its node.
 func describe(p *corev1.Pod) string {
-	s := "pod " + p.Namespace + "/" + p.Name
+	s := "pod " + nameOf(p)
 	if p.Spec.NodeName != "" {
 		s += " on node " + p.Spec.NodeName
 	}

@@ -1,0 +1,51 @@
+package kubernetes
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// reason is the reason of an event about a pod. A pod has one event of each.
+type reason string
+
+// Reasons.
+const (
+	launched   reason = "Launched"   // for a cache
+	reclaimed  reason = "Reclaimed"  // with notice
+	terminated reason = "Terminated" // by the manager
+)
+
+// eventTimeout bounds the creation of one event.
+const eventTimeout = 5 * time.Second
+
+// note creates an event about a pod, in the background. Its name is the same for all managers,
+// so that each reason is stated once.
+func (a *Allocator) note(p *corev1.Pod, why reason, message string) {
+	now := metav1.Now()
+	e := &corev1.Event{
+		ObjectMeta: metav1.ObjectMeta{Name: p.Name + "." + strings.ToLower(string(why)), Namespace: p.Namespace, Labels: map[string]string{OwnerLabel: a.config.Owner}},
+		InvolvedObject: corev1.ObjectReference{
+			Kind: "Pod", APIVersion: "v1", Namespace: p.Namespace, Name: p.Name, UID: p.UID,
+		},
+		Reason: string(why), Message: strings.ToValidUTF8(message[:min(len(message), maxMessage)], ""), Type: corev1.EventTypeNormal, Source: corev1.EventSource{Component: component},
+		ReportingController: component, FirstTimestamp: now, LastTimestamp: now, Count: 1,
+	}
+	a.background(func(ctx context.Context) {
+		ctx, cancel := context.WithTimeout(ctx, eventTimeout)
+		defer cancel()
+		if err := a.client.create(ctx, "events", e, false); err != nil && !apierrors.IsAlreadyExists(err) && ctx.Err() == nil {
+			a.log.Warn("no event about a pod", "pod", nameOf(p), "reason", why, "message", message, "err", err)
+		}
+	})
+}
+
+// component is the name under which events are created.
+const component = "redykv-manager"
+
+// maxMessage is the API server's limit for the message of an event, in bytes.
+const maxMessage = 1024

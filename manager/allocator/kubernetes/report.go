@@ -1,0 +1,228 @@
+package kubernetes
+
+import (
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/redykv/redykv/internal/clock"
+	"github.com/redykv/redykv/manager/allocator"
+)
+
+// reportAll reports all pods.
+func (a *Allocator) reportAll() {
+	for _, p := range a.known() {
+		a.report(p)
+	}
+}
+
+func (a *Allocator) known() []*corev1.Pod {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	pods := make([]*corev1.Pod, 0, len(a.pods))
+	for _, p := range a.pods {
+		pods = append(pods, p)
+	}
+	return pods
+}
+
+// report tells the manager what has become of a pod, once. p names the pod; what is told is
+// what was seen of it last.
+func (a *Allocator) report(p *corev1.Pod) {
+	a.telling.Lock()
+	defer a.telling.Unlock()
+	id := p.Labels[VMLabel]
+	a.mu.Lock()
+	p, gone := a.latest(p)
+	e, terminated := a.ending[id]
+	a.mu.Unlock()
+	if id == "" {
+		return
+	}
+	if terminated {
+		if e.gone && !gone && p.DeletionTimestamp == nil {
+			a.discard(p, "it was created when its VM had been terminated")
+		}
+		return
+	}
+	say, do := a.news(p, gone)
+	a.mu.Lock()
+	news := a.told[id] != say
+	if a.told[id] = say; gone {
+		delete(a.told, id)
+	}
+	a.mu.Unlock()
+	if news {
+		a.log.Info("pod", "vm", id, "pod", nameOf(p), "node", p.Spec.NodeName, "state", say)
+		do(id)
+	}
+}
+
+// latest returns what was seen last of a pod. Called under mu.
+func (a *Allocator) latest(p *corev1.Pod) (_ *corev1.Pod, gone bool) {
+	if now := a.pods[p.Name]; now != nil {
+		return now, false
+	}
+	return p, true
+}
+
+// news returns what there is to tell of a pod, and the call that does.
+func (a *Allocator) news(p *corev1.Pod, gone bool) (say string, do func(id string)) {
+	name := describe(p)
+	failed := func(why string) (string, func(string)) {
+		why = line(why)
+		return "failed: " + why, func(id string) { a.host.Failed(id, name+": "+why) }
+	}
+	place := a.place(p)
+	switch {
+	case gone:
+		return failed("it was deleted")
+	case over(p):
+		return failed(end(p))
+	case p.Spec.NodeName != "" && a.nodeGone(p.Spec.NodeName):
+		return failed("its node is gone")
+	case p.DeletionTimestamp != nil:
+		return a.reclaimed(p)
+	case p.Spec.NodeName == "":
+		why := "the scheduler has not seen it"
+		if c := condition(p, corev1.PodScheduled); c != nil && c.Message != "" {
+			why = line(c.Message)
+		}
+		return "waits: " + why, func(id string) { a.host.Waiting(id, name+": "+why) }
+	}
+	ended, hopeless, why := a.container(p)
+	if ended || hopeless {
+		return failed(why)
+	}
+	if why != "" {
+		why = name + ": " + line(why)
+	}
+	return fmt.Sprintf("at distance %d: %s", place.Distance, why), func(id string) {
+		a.placed(p, id, place)
+		a.host.Waiting(id, why)
+	}
+}
+
+// reclaimed returns the news of a pod that is evicted, preempted or deleted. The end of its
+// grace period is a time of the API server's clock: of a period that has just begun, this
+// machine's clock tells the end as well, and the earlier one holds.
+func (a *Allocator) reclaimed(p *corev1.Pod) (say string, do func(id string)) {
+	why := "it was deleted"
+	if c := condition(p, corev1.DisruptionTarget); c != nil {
+		why = line(c.Reason + ": " + c.Message)
+	}
+	end := p.DeletionTimestamp.Time
+	return "reclaimed: " + why + " until " + end.String(), func(id string) {
+		if g := p.DeletionGracePeriodSeconds; g != nil {
+			end = earlier(end, time.Now().Add(time.Duration(*g)*time.Second))
+		}
+		a.note(p, reclaimed, "its memory is taken back: "+why)
+		a.host.Reclaimed(id, end, describe(p)+": "+why)
+	}
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}
+
+// place returns where a pod is.
+func (a *Allocator) place(p *corev1.Pod) allocator.Place {
+	at := allocator.Place{Machine: p.Spec.NodeName, Name: nameOf(p)}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	at.Distance = uint32(a.distance(a.nodes[a.config.ClientNode], a.nodes[p.Spec.NodeName]))
+	return at
+}
+
+// placed tells the manager where a pod is bound, and notes the distance of its pool.
+func (a *Allocator) placed(p *corev1.Pod, id string, at allocator.Place) {
+	if at.Distance != 0 {
+		a.mu.Lock()
+		a.far[p.Labels[PoolLabel]] = found{distance: int(at.Distance), at: time.Now()}
+		a.mu.Unlock()
+	}
+	a.host.Placed(id, at)
+}
+
+// nodeGone reports whether there is no node of a name. The watch of nodes may be late, so the
+// API server is asked.
+func (a *Allocator) nodeGone(name string) bool {
+	a.mu.Lock()
+	known := a.nodes[name] != nil
+	a.mu.Unlock()
+	return !known && apierrors.IsNotFound(a.client.core.Get().Resource("nodes").Name(name).Do(a.ctx).Error())
+}
+
+// unreached reports whether a pod's node is gone or not ready. Called under mu.
+func (a *Allocator) unreached(p *corev1.Pod) bool {
+	n := a.nodes[p.Spec.NodeName]
+	return p.Spec.NodeName != "" && len(a.nodes) > 0 && (n == nil || !ready(n))
+}
+
+// remindEvery is the interval at which the manager is told of nodes that are not ready.
+const remindEvery = time.Second
+
+// remind tells the manager of pods on nodes that are not ready. Their processes may run, as when
+// only the kubelet has stopped, so that this is a loss only if the manager hears nothing of them.
+func (a *Allocator) remind() {
+	for clock.Sleep(a.ctx, remindEvery) {
+		for _, p := range a.known() {
+			a.mu.Lock()
+			n := a.nodes[p.Spec.NodeName]
+			a.mu.Unlock()
+			if n != nil && !ready(n) {
+				a.host.Unreachable(p.Labels[VMLabel], describe(p)+": the node is not ready")
+			}
+		}
+	}
+}
+
+// hopeless are reasons of a container that waits, and will go on doing so.
+var hopeless = map[string]bool{
+	"ImagePullBackOff": true, "InvalidImageName": true, "ErrImageNeverPull": true, "CreateContainerConfigError": true,
+	"CreateContainerError": true, "RunContainerError": true,
+}
+
+// container returns whether the cache server's container has ended or will not start, and why
+// it does not run.
+func (a *Allocator) container(p *corev1.Pod) (ended, never bool, why string) {
+	for _, c := range p.Status.ContainerStatuses {
+		switch {
+		case c.Name != a.config.Container:
+		case c.State.Terminated != nil:
+			return true, false, endOf(c)
+		case c.State.Waiting != nil:
+			w := c.State.Waiting
+			return false, hopeless[w.Reason], fmt.Sprintf("container %s: %s %.500s", c.Name, w.Reason, w.Message)
+		}
+	}
+	if p.Status.Phase == corev1.PodPending {
+		return false, false, "its container is created"
+	}
+	return false, false, ""
+}
+
+// over reports whether a pod has ended.
+func over(p *corev1.Pod) bool {
+	return p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded
+}
+
+// end returns why a pod has ended.
+func end(p *corev1.Pod) string {
+	for _, c := range append(p.Status.InitContainerStatuses, p.Status.ContainerStatuses...) {
+		if t := c.State.Terminated; t != nil && (t.ExitCode != 0 || p.Status.Phase == corev1.PodSucceeded) {
+			return endOf(c)
+		}
+	}
+	return fmt.Sprintf("it has ended: %s %s", p.Status.Reason, p.Status.Message)
+}
+
+func endOf(c corev1.ContainerStatus) string {
+	t := c.State.Terminated
+	return fmt.Sprintf("container %s ended with exit code %d: %s: %.500s", c.Name, t.ExitCode, t.Reason, t.Message)
+}
