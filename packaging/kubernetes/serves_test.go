@@ -2,7 +2,10 @@ package kubernetes_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net"
+	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -26,7 +29,7 @@ sed -i '/command: /d' etcd/etcd.yaml
 `
 
 // What the guide leads to runs: managers, their catalog and a store, whose cache is pods; and
-// the guide's commands for operators work in the managers' pods.
+// the guide's commands for operators work in the managers' pods. A node is drained as it says.
 func TestServes(t *testing.T) {
 	t.Parallel()
 	c := fromEmpty(t, kubetest.StartFull, smaller)
@@ -49,12 +52,22 @@ func TestServes(t *testing.T) {
 		c.bash(m[1] + " --timeout=2m || { kubectl get pods -A -o yaml; exit 1; }")
 	}
 	password := c.bash("kubectl -n redykv get secret redykv-store -o jsonpath='{.data.password}' | base64 -d")
-	db := redis.NewClient(&redis.Options{Addr: c.Endpoints("redykv", "redykv-store")[0] + ":6380", Password: password})
+	db := redis.NewClient(&redis.Options{Password: password, Dialer: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		at := c.Endpoints("redykv", "redykv-store")
+		if len(at) == 0 {
+			return nil, errors.New("the store is not ready")
+		}
+		return new(net.Dialer).DialContext(ctx, network, at[0]+":6380")
+	}})
 	defer func() { _ = db.Close() }()
-	c.Until("the store has all its remote memory", func(ctx context.Context) (bool, error) {
-		info, err := db.Info(ctx, "stats").Result()
-		return strings.Contains(info, "name=redy,healthy=true,complete=true"), err
-	})
+	complete := func() {
+		t.Helper()
+		c.Until("the store has all its remote memory", func(ctx context.Context) (bool, error) {
+			info, err := db.Info(ctx, "stats").Result()
+			return strings.Contains(info, "name=redy,healthy=true,complete=true"), err
+		})
+	}
+	complete()
 	c.check(db.Set(ctx, "greeting", "hello", 0).Err())
 	for command, want := range map[string]string{
 		"manager check": "no faults found", "vm offers": "stranded-1g", "cache list": "64MiB", "vm list": "stranded-1g",
@@ -62,6 +75,15 @@ func TestServes(t *testing.T) {
 		if said := c.operator(command); !strings.Contains(said, want) {
 			t.Errorf("redykv %s said, without %q:\n%s", command, want, said)
 		}
+	}
+	c.Node(kubetest.NodeOptions{Name: "node-2", Memory: "64Gi", CPU: "16"})
+	text, err := os.ReadFile("../../docs/kubernetes.md")
+	c.check(err)
+	drain := regexp.MustCompile("`(kubectl drain NODE .*?)`").FindSubmatch(text)[1]
+	c.bash(strings.ReplaceAll(string(drain), "NODE", "node-1") + " --timeout=3m")
+	complete()
+	if got, err := db.Get(ctx, "greeting").Result(); got != "hello" {
+		t.Errorf("after the drain the store has %q (%v)", got, err)
 	}
 }
 
