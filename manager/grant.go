@@ -163,22 +163,23 @@ func (l *leader) reconcileGrant(ctx context.Context, key string) error {
 		return err
 	}
 	err = l.disconnect(ctx, server, g.cache, g.id)
-	if err != nil && !l.state.lostSight(g) {
+	// A server that obeys the leader before this one for a while is not lost sight of.
+	if err != nil && !l.state.lostSight(g, connect.CodeOf(err) == connect.CodeFailedPrecondition) {
 		return fmt.Errorf("grant %s of cache %s not taken back from VM %s: %w", g.id, g.cache, g.vm.id, err)
 	}
 	return l.state.takenBack(g)
 }
 
 // lostSight notes that the server of a grant has not taken it back. It reports whether the VM
-// has failed, so that its server is not asked again.
-func (c *state) lostSight(g *grant) bool {
+// has failed and its server does not obey later, so that it is not asked again.
+func (c *state) lostSight(g *grant, later bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !g.refused && g.phase == leaving {
 		g.refused = true
 		close(g.freed)
 	}
-	g.vm.unreachable = g.vm.failed != ""
+	g.vm.unreachable = g.vm.failed != "" && !later
 	return g.vm.unreachable
 }
 
