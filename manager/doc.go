@@ -29,16 +29,17 @@
 // Suggested reading order of this package's files:
 //
 //	manager, options, embed, host      the Manager, its life, and its allocator's view of it
-//	service                            the control API's methods
+//	service, beats                     the control API's methods, and heartbeats in a stream
+//	leader, records, writer            a term; the catalog's records and how they are written
+//	state, vm, cache, grant            VMs, caches and grants in memory
 //	demand, search, reach              what a request asks for, and its configuration
 //	place, supply                      the choice of VMs
-//	allocate, reallocate, settle,      the calls that change grants
-//	release
-//	state*, events, describe           VMs, caches and grants in memory, written to the catalog
+//	allocate, reallocate, settle       the calls that change grants
+//	reconcile, keys                    the steps that are repeated until they are done
+//	events, describe, decision         what clients are told
 //	lease, silence, savings, warm,     the control loops
 //	audit
-//	restart, prediction, rate          what a restart keeps
-//	metrics, price                     the manager's metrics, and what grants cost
+//	prediction, rate, price, metrics   what is learnt, and what is counted
 //
 // Caveats:
 //   - An SLO is a prediction: the configuration is the cheapest one that package model
@@ -47,9 +48,9 @@
 //   - A duration is a hint. A cache is not deallocated at its end, unless
 //     [Options].EnforceDuration is set. A cache whose client does not renew its lease
 //     ([Options].Lease) is deallocated.
-//   - Without [Options].State the catalog is in memory. Such a manager knows no caches after
-//     a restart; their clients continue to read and write, and servers register again. With
-//     State, a restarted manager restores them. allocator.LocalOptions.State lets launched
+//   - Without [Options].State or Catalog the records are in memory. Such a manager knows no
+//     caches after a restart; their clients continue to read and write, and servers register
+//     again. With them, a restarted manager restores its caches. allocator.LocalOptions.State lets launched
 //     VMs outlive the manager, too. A grant that a server has and the catalog does not is
 //     taken back after the longer of Options.Silence and Options.Lease.
 //   - A manager that cannot write its catalog stops: Serve returns the error.
