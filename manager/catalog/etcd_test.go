@@ -367,6 +367,26 @@ func TestEtcdSecure(t *testing.T) {
 	}
 }
 
+// The common name of a certificate is a login, too.
+func TestEtcdCertificate(t *testing.T) {
+	server := etcdtest.Start(t, etcdtest.Options{TLS: true})
+	server.RequirePasswords("fabrictest", "not used", "/p/")
+	file := url.QueryEscape(server.File)
+	files := "?ca=" + url.QueryEscape(server.CA) + "&cert=" + file + "&key=" + file
+	open := func(prefix string) catalog.Store {
+		s, err := catalog.Open("etcd+tls://"+server.Address+prefix+files, catalog.Options{Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = s.Close() })
+		return s
+	}
+	repeat(t, campaign(t, open("/p")), put("a", 0))
+	if _, err := open("/q").Campaign(t.Context(), ""); err == nil || !strings.Contains(err.Error(), "permission denied") {
+		t.Errorf("another prefix: %v", err)
+	}
+}
+
 // A manager waits for a server that it cannot reach, and says why.
 func TestEtcdUnreachable(t *testing.T) {
 	server := etcdtest.Start(t, etcdtest.Options{TLS: true})
