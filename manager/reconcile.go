@@ -151,7 +151,7 @@ func (v *vm) leavesPool(c *state, pools []WarmPool) bool {
 	}
 	for _, p := range pools {
 		if p.of(v) && c.countWarm(p) < p.Count {
-			v.warm = true
+			c.setWarm(v, true)
 			c.touch(v)
 			return false
 		}
@@ -234,6 +234,7 @@ func (c *state) terminated(v *vm) (err error) {
 func (c *state) forget(v *vm) {
 	v.gone = true
 	delete(c.orders, v.order)
+	delete(c.warms, v)
 	if c.vms[v.id] == v {
 		delete(c.vms, v.id)
 		c.list(v)

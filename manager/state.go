@@ -31,6 +31,7 @@ type state struct {
 	caches map[string]*cache
 	grants map[string]*grant // lent and leaving, by key
 	orders map[uint64]*vm    // all VMs, by order: those of vms, and failed ones with grants
+	warms  map[*vm]struct{}  // those of vms that are of a warm pool
 	asked  map[string]*cache // caches by id of the request
 	pool   *plan.Pool        // usable servers that registered themselves
 	joined uint64            // number of VMs that ever entered
@@ -60,7 +61,7 @@ var (
 func newState(w *writer, work func(key string)) *state {
 	return &state{
 		writer: w, work: work, vms: make(map[string]*vm), caches: make(map[string]*cache), grants: make(map[string]*grant),
-		orders: make(map[uint64]*vm), asked: make(map[string]*cache), pool: plan.NewPool(freshFor),
+		orders: make(map[uint64]*vm), warms: make(map[*vm]struct{}), asked: make(map[string]*cache), pool: plan.NewPool(freshFor),
 	}
 }
 
@@ -264,6 +265,7 @@ func (l *loader) vm(p *catalogv1.Vm) error {
 			return errors.New("it has two records")
 		}
 		l.c.vms[v.id] = v
+		l.c.setWarm(v, v.warm)
 	}
 	if v.ControlURL == "" {
 		v.entered = time.Now()

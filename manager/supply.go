@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -31,9 +32,12 @@ func (l *leader) supply(ctx context.Context, region string) (supply, error) {
 		return s, refuse(err, connect.CodeUnavailable)
 	}
 	s.offers = slices.Clone(offers)
-	alive := l.state.alive(s.now)
+	var alive map[menu.Kind]time.Duration
 	for i, o := range s.offers {
 		if o.Spot && o.Lifetime == 0 {
+			if alive == nil {
+				alive = l.state.alive(s.now)
+			}
 			kind := kindOf(o, region)
 			s.offers[i].Lifetime = l.opts.Predictor.Lifetime(kind, alive[kind])
 		}

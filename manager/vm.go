@@ -66,6 +66,7 @@ func (c *state) enter(v *vm) *vm {
 	v.order = c.joined
 	v.held = make(map[*grant]struct{})
 	c.vms[v.id], c.orders[v.order] = v, v
+	c.setWarm(v, v.warm)
 	c.touch(v)
 	c.queue(v.key())
 	return v
@@ -293,6 +294,7 @@ func (c *state) fail(id string, only *vm, reason string) (_ *vm, err error) {
 func (c *state) failVM(v *vm, reason string) {
 	v.failed = strings.ToValidUTF8(reason, "?")
 	delete(c.vms, v.id)
+	delete(c.warms, v)
 	c.list(v)
 	c.touch(v)
 	c.queue(v.key())

@@ -78,6 +78,15 @@ func (l *leader) fillPool(ctx context.Context, p WarmPool) error {
 	return l.state.enterWarm(p, ordered(s.offers[i], p.CloudRegion), l.opts.Transport)
 }
 
+// setWarm notes whether a VM is of a warm pool. Called under mu.
+func (c *state) setWarm(v *vm, warm bool) {
+	v.warm = warm
+	delete(c.warms, v)
+	if warm {
+		c.warms[v] = struct{}{}
+	}
+}
+
 // enterWarm adds the VMs that a pool lacks.
 func (c *state) enterWarm(p WarmPool, order node.VM, transport string) (err error) {
 	c.mu.Lock()
@@ -98,8 +107,8 @@ func (c *state) warm(p WarmPool) int {
 // countWarm is called under mu.
 func (c *state) countWarm(p WarmPool) int {
 	n := 0
-	for _, v := range c.vms {
-		if v.warm && p.of(v) && v.usable() == nil {
+	for v := range c.warms {
+		if p.of(v) && v.usable() == nil {
 			n++
 		}
 	}
@@ -110,7 +119,7 @@ func (c *state) countWarm(p WarmPool) int {
 // mu.
 func (c *state) idle(o plan.Offer, region, transport string) []*vm {
 	var all []*vm
-	for _, v := range c.vms {
+	for v := range c.warms {
 		if v.idle(transport) && v.kind() == kindOf(o, region) {
 			all = append(all, v)
 		}
@@ -132,7 +141,7 @@ func (c *state) withWarm(s supply, transport string, moves bool) supply {
 	}
 	s.offers = slices.Clone(s.offers)
 	idle := make(map[menu.Kind]int)
-	for _, v := range c.vms {
+	for v := range c.warms {
 		if v.idle(transport) {
 			idle[v.kind()]++
 		}
@@ -158,7 +167,8 @@ func (c *state) warmUp(parts []part, region, transport string) {
 			continue
 		}
 		if idle := c.idle(p.offer, region, transport); len(idle) > 0 {
-			parts[i].vm, idle[0].warm = idle[0], false
+			parts[i].vm = idle[0]
+			c.setWarm(idle[0], false)
 			c.touch(idle[0])
 		}
 	}

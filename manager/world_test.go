@@ -266,6 +266,9 @@ func (c *state) check(t *testing.T) {
 		}
 	}
 	for id, v := range c.vms {
+		if _, listed := c.warms[v]; listed != v.warm {
+			t.Errorf("VM %s: warm %v, listed as such %v", id, v.warm, listed)
+		}
 		if v.reserved != bytes[v] || v.threads != threads[v] || v.lent != grants[v] || v.reserved > v.memory || v.threads > v.Cores {
 			t.Errorf("VM %s: %d grants, %d of %d bytes and %d of %d threads are reserved, caches have %d, %d and %d",
 				id, v.lent, v.reserved, v.memory, v.threads, v.Cores, grants[v], bytes[v], threads[v])
