@@ -11,6 +11,7 @@ import (
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/manager/allocator"
 	"github.com/redykv/redykv/manager/model"
+	"github.com/redykv/redykv/manager/node"
 	"github.com/redykv/redykv/manager/plan"
 )
 
@@ -126,5 +127,21 @@ func TestWaitingVM(t *testing.T) {
 	a.host.Waiting(id, "")
 	if err := <-failed; connect.CodeOf(err) != connect.CodeUnavailable {
 		t.Fatalf("error %v: want Unavailable", err)
+	}
+}
+
+// The price of a VM changes with its type's, also where it is at another distance than the type is
+// offered at, unless the type has several prices.
+func TestRepriceElsewhere(t *testing.T) {
+	v := &vm{id: "vm-a", launched: true, VM: node.VM{Type: "pool", Distance: 5, Price: 10}}
+	c := &state{vms: map[string]*vm{v.id: v}}
+	near, mid := plan.Offer{Type: "pool", Distance: 1, Price: 20}, plan.Offer{Type: "pool", Distance: 3, Price: 30}
+	for _, s := range []struct {
+		offers []plan.Offer
+		want   plan.Price
+	}{{[]plan.Offer{near}, 20}, {[]plan.Offer{near, mid}, 20}, {[]plan.Offer{mid}, 30}, {nil, 30}} {
+		if c.reprice(supply{offers: s.offers}); v.Price != s.want {
+			t.Errorf("price %v with offers %v: want %v", v.Price, s.offers, s.want)
+		}
 	}
 }

@@ -231,12 +231,20 @@ func (c *state) advise(ca *cache, v view, a advice, e Economy) (_ moveRequest, e
 func (c *state) reprice(s supply) []*cache {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	prices := make(map[menu.Kind]plan.Price)
+	prices, offers := make(map[menu.Kind]plan.Price), make(map[menu.Kind]int)
+	anywhere := func(k menu.Kind) menu.Kind { k.Distance = -1; return k }
 	for _, o := range s.offers {
-		prices[kindOf(o, s.region)] = o.Price
+		k := kindOf(o, s.region)
+		prices[k], prices[anywhere(k)] = o.Price, o.Price
+		offers[anywhere(k)]++
 	}
 	for _, v := range c.vms {
-		if price, ok := prices[v.kind()]; ok && v.launched && v.Type != "" {
+		k := v.kind()
+		price, ok := prices[k]
+		if at := anywhere(k); !ok && offers[at] == 1 { // it is not where it was offered
+			price, ok = prices[at], true
+		}
+		if ok && v.launched && v.Type != "" {
 			v.Price = price
 		}
 	}
