@@ -157,7 +157,7 @@ func (l *leader) boundCapacity(d demand, err error) error {
 	if !ok {
 		return err
 	}
-	s, e := l.supply(l.ctx, d.cloudRegion)
+	s, e := l.supply(l.ctx, d.from())
 	if e != nil {
 		return err
 	}
@@ -201,7 +201,7 @@ func (l *leader) prepare(ctx context.Context, req *managerv1.AllocateRequest) (d
 		}
 		d.found(configs)
 	}
-	s, err = l.supply(ctx, d.cloudRegion)
+	s, err = l.supply(ctx, d.from())
 	d.cloudRegion = s.region
 	return d, s, err
 }

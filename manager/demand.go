@@ -86,6 +86,9 @@ func decide(req *managerv1.AllocateRequest, transport string) (demand, error) {
 	} else if err := checkConfiguration(d.config, d.slo.GetRecordSize()); err != nil {
 		return d, err
 	}
+	if len(d.client.GetMachine()) > api.MaxIDLen {
+		return d, fmt.Errorf("client: machine %.40q: want at most %d bytes", d.client.GetMachine(), api.MaxIDLen)
+	}
 	if len(d.transport) > api.MaxIDLen {
 		return d, fmt.Errorf("transport %.40q: no such transport", d.transport)
 	}

@@ -22,8 +22,8 @@ const maxGrantsPerCache = 2 * maxVMsPerCache
 
 // supply is a snapshot of the offers from which a placement can choose, and its policy.
 type supply struct {
+	from
 	offers []plan.Offer // what the allocator can launch
-	region string       // of the cloud
 	policy plan.Policy
 	now    time.Time
 

@@ -30,7 +30,7 @@ func (a *distant) Attach(h allocator.Host) {
 	a.InProcess.Attach(h)
 }
 
-func (a *distant) Offers(context.Context, string) ([]plan.Offer, error) {
+func (a *distant) Offers(context.Context, string, string) ([]plan.Offer, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	seems := 1

@@ -93,7 +93,8 @@ func (l *leader) reserveFor(ctx context.Context, req *managerv1.ReallocateReques
 	if err != nil {
 		return nil, nil, err
 	}
-	s, err := l.supply(ctx, now.cloudRegion)
+	now.client = cmp.Or(req.GetClient(), now.client)
+	s, err := l.supply(ctx, now.from())
 	if err != nil {
 		return nil, nil, err
 	}

@@ -181,7 +181,9 @@ func (c *state) spec(v *vm) allocator.VMSpec {
 	defer c.mu.Unlock()
 	spec := allocator.VMSpec{ID: v.id, Memory: v.Memory, Cores: v.Cores, Transport: v.transport, Kind: v.kind(), Price: v.Price}
 	for g := range v.held {
-		spec.Cache = g.cache
+		if spec.Cache = g.cache; c.caches[g.cache] != nil {
+			spec.Client = c.caches[g.cache].demand.client.GetMachine()
+		}
 	}
 	return spec
 }

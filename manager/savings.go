@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -73,11 +74,11 @@ const considerGap = 100 * time.Millisecond
 
 // considerMoves tells caches which VMs to leave.
 func (l *leader) considerMoves(ctx context.Context) {
-	for _, region := range l.state.regions() {
-		s, err := l.supply(ctx, region)
+	for _, client := range l.state.clients() {
+		s, err := l.supply(ctx, client)
 		if err != nil {
 			if ctx.Err() == nil {
-				l.opts.Logger.Warn("moves not considered", "cloud_region", region, "err", err)
+				l.opts.Logger.Warn("moves not considered", "cloud_region", client.region, "clients_at", client.machine, "err", err)
 			}
 			continue
 		}
@@ -92,17 +93,15 @@ func (l *leader) considerMoves(ctx context.Context) {
 	}
 }
 
-// regions lists the cloud regions of caches.
-func (c *state) regions() []string {
+// clients lists where clients of caches are.
+func (c *state) clients() []from {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var all []string
+	all := make(map[from]bool)
 	for _, ca := range c.caches {
-		if !slices.Contains(all, ca.demand.cloudRegion) {
-			all = append(all, ca.demand.cloudRegion)
-		}
+		all[ca.demand.from()] = true
 	}
-	return all
+	return slices.Collect(maps.Keys(all))
 }
 
 // moveRequest is a cache that was asked to move, and why.
@@ -112,7 +111,7 @@ type moveRequest struct {
 	reason string
 }
 
-// consider checks all caches of a cloud region, and tells those to move that should. The
+// consider checks all caches whose clients are where a supply is for, and tells those to move that should. The
 // decisions about the others are kept with them.
 func (l *leader) consider(s supply) (all []moveRequest, err error) {
 	worked := time.Duration(0)
@@ -226,8 +225,8 @@ func (c *state) advise(ca *cache, v view, a advice, e Economy) (_ moveRequest, e
 	return moveRequest{ca.id, a.leave, a.reason}, nil
 }
 
-// reprice updates the prices of VMs, as spot prices change, and lists the caches of the cloud
-// region.
+// reprice updates the prices of VMs, as spot prices change, and lists the caches whose clients
+// are where the supply is for.
 func (c *state) reprice(s supply) []*cache {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -250,7 +249,7 @@ func (c *state) reprice(s supply) []*cache {
 	}
 	var all []*cache
 	for _, ca := range c.caches {
-		if ca.demand.cloudRegion == s.region {
+		if ca.demand.from() == s.from {
 			all = append(all, ca)
 		}
 	}

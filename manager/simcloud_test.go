@@ -60,7 +60,7 @@ func (c *simCloud) manager() allocator.Host {
 	return c.host
 }
 
-func (c *simCloud) Offers(_ context.Context, region string) ([]plan.Offer, error) {
+func (c *simCloud) Offers(_ context.Context, region, _ string) ([]plan.Offer, error) {
 	return c.market.Offers(region)
 }
 

@@ -436,7 +436,7 @@ func (s *simulation) checkRest() {
 
 // optimum returns the price of a cache if it were allocated now.
 func (s *simulation) optimum(m *Manager, ca *managerv1.Cache) (plan.Price, error) {
-	from, err := m.led().supply(context.Background(), "")
+	from, err := m.led().supply(context.Background(), from{})
 	if err != nil {
 		return 0, err
 	}

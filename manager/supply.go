@@ -16,18 +16,28 @@ import (
 	"github.com/redykv/redykv/manager/plan"
 )
 
-// supply returns the allocator's offers in a cloud region. An empty region becomes the default
+// from is where a client is: offers depend on it.
+type from struct {
+	region  string // of the cloud; empty: the default region
+	machine string // empty: not known
+}
+
+// from returns where a demand's client is.
+func (d demand) from() from { return from{d.cloudRegion, d.client.GetMachine()} }
+
+// supply returns the allocator's offers for a client. An empty region becomes the default
 // region, so that a region has one name in the catalog.
-func (l *leader) supply(ctx context.Context, region string) (supply, error) {
-	region = cmp.Or(region, l.cloudRegion())
-	s := supply{region: region, policy: l.policy(), economy: l.opts.Economy, now: l.opts.now()}
+func (l *leader) supply(ctx context.Context, client from) (supply, error) {
+	client.region = cmp.Or(client.region, l.cloudRegion())
+	region := client.region
+	s := supply{from: client, policy: l.policy(), economy: l.opts.Economy, now: l.opts.now()}
 	if l.opts.Allocator == nil {
 		if region != "" {
 			return s, refuse(&menu.RegionError{Asked: region}, connect.CodeInvalidArgument)
 		}
 		return s, nil
 	}
-	offers, err := l.opts.Allocator.Offers(ctx, region)
+	offers, err := l.opts.Allocator.Offers(ctx, region, client.machine)
 	if err != nil {
 		return s, refuse(err, connect.CodeUnavailable)
 	}
@@ -70,13 +80,13 @@ func (s service) ListOffers(ctx context.Context, req *connect.Request[managerv1.
 	if err != nil {
 		return nil, err
 	}
-	from, err := l.supply(ctx, req.Msg.GetCloudRegion())
+	all, err := l.supply(ctx, from{req.Msg.GetCloudRegion(), req.Msg.GetMachine()})
 	if err != nil {
 		return nil, err
 	}
-	from = l.state.withPools(from, l.opts.Transport)
-	answer := &managerv1.ListOffersResponse{CloudRegion: from.region, MigrationBytesPerSecond: from.policy.MigrationRate}
-	for _, o := range from.offers {
+	all = l.state.withPools(all, l.opts.Transport)
+	answer := &managerv1.ListOffersResponse{CloudRegion: all.region, MigrationBytesPerSecond: all.policy.MigrationRate}
+	for _, o := range all.offers {
 		answer.Offers = append(answer.Offers, &managerv1.Offer{
 			Type: o.Type, Spot: o.Spot, Memory: o.Memory, Cores: uint32(o.Cores), Distance: uint32(o.Distance),
 			PriceMicros: int64(o.Price), Available: int32(o.Available), NoticeMs: o.Notice.Milliseconds(),

@@ -67,7 +67,7 @@ func (l *leader) fillPool(ctx context.Context, p WarmPool) error {
 	if l.state.warm(p) >= p.Count {
 		return nil
 	}
-	s, err := l.supply(ctx, p.CloudRegion)
+	s, err := l.supply(ctx, from{region: p.CloudRegion})
 	if err != nil {
 		return err
 	}

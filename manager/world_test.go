@@ -48,7 +48,7 @@ func (w *world) Transport() string       { return "tcp" }
 func (w *world) Attach(h allocator.Host) { w.host = h }
 func (w *world) Close() error            { return nil }
 
-func (w *world) Offers(context.Context, string) ([]plan.Offer, error) {
+func (w *world) Offers(context.Context, string, string) ([]plan.Offer, error) {
 	return []plan.Offer{{Type: "test", Fitted: true, Available: -1}}, nil
 }
 

@@ -55,6 +55,9 @@ type Config struct {
 	// Cores is the most client threads that the manager may choose. Default: the
 	// machine's processors.
 	Cores int
+	// Machine is where this process runs, as the manager's allocator names machines, such as a
+	// node of Kubernetes: VMs are chosen by their distance from it. Default: not known.
+	Machine string
 	// CloudRegion is the cloud's region whose VMs are used. Default: the manager's.
 	CloudRegion string
 	// Transport is mem, shm, tcp or verbs. Default: the manager chooses.
@@ -274,6 +277,7 @@ func (c Configuration) proto() *managerv1.Configuration {
 func (c *Config) client() *managerv1.Client {
 	return &managerv1.Client{
 		Cores: uint32(cmp.Or(c.Cores, runtime.NumCPU())), QueueDepth: redywire.MaxQueueDepth, Network: c.network.String(),
+		Machine: c.Machine,
 	}
 }
 

@@ -53,6 +53,7 @@ type storageFlags struct {
 	transport   string
 	duration    time.Duration
 	region      string
+	machine     string
 	refillRate  units.Size
 	commitPoint string
 	bucket      string
@@ -78,6 +79,7 @@ func (f *storageFlags) add(flags *pflag.FlagSet) {
 	flags.Var(&f.cache, "cache", "size of the Redy cache")
 	flags.StringVar(&f.transport, "transport", "", "transport of the Redy cache: "+strings.Join(transport.BetweenProcesses(), ", ")+" (default: shm if embedded, otherwise the manager's)")
 	flags.DurationVar(&f.duration, "cache-duration", 0, "expected duration of the Redy cache: the manager may then use spot VMs, which are cheaper and may be reclaimed; 0: unlimited, no spot VMs")
+	flags.StringVar(&f.machine, "machine", "", "`name` of this machine at the manager's allocator, such as the node of Kubernetes: memory is taken near it")
 	flags.StringVar(&f.region, "cloud-region", "", "region of the cloud that the manager takes VMs from (default: the manager's)")
 	flags.Var(&f.refillRate, "refill-rate", "maximum bytes a second copied from the SSD to refill the Redy cache after a start or a loss; 0: no refill")
 	flags.StringVar(&f.commitPoint, "commit-point", commitSSD, "tier that a write must reach to be durable: ssd or redy")
@@ -117,8 +119,8 @@ func (f *storageFlags) check() error {
 		return usagef("--cache %v: want %v or more", f.cache, units.Size(redytier.MinRegionSize))
 	case f.tls != (tlsFlags{}) && (f.redy == redyNone || f.redy == redyEmbedded):
 		return usagef("--redy %s --tls-cert: TLS requires the address of a manager in --redy", f.redy)
-	case (f.duration != 0 || f.region != "") && (f.redy == redyNone || f.redy == redyEmbedded):
-		return usagef("--redy %s: --cache-duration and --cloud-region require the address of a manager in --redy", f.redy)
+	case (f.duration != 0 || f.region != "" || f.machine != "") && (f.redy == redyNone || f.redy == redyEmbedded):
+		return usagef("--redy %s: --cache-duration, --cloud-region and --machine require the address of a manager in --redy", f.redy)
 	case f.duration < 0:
 		return usagef("--cache-duration %v: want 0 or more", f.duration)
 	case f.transport != "" && !slices.Contains(transport.BetweenProcesses(), f.transport):
@@ -226,7 +228,7 @@ func (f *storageFlags) openRedy(ctx context.Context, log *slog.Logger) (*redytie
 	if config.FabricTLS, err = f.tls.config(); err != nil {
 		return nil, nil, err
 	}
-	config.Duration, config.CloudRegion = f.duration, f.region
+	config.Duration, config.CloudRegion, config.Machine = f.duration, f.region, f.machine
 	defer time.AfterFunc(waitNotice, func() {
 		log.Info("still waiting for remote memory", "manager", f.redy, "cache", f.cache.String())
 	}).Stop()

@@ -63,12 +63,13 @@ func stateText(v *managerv1.Vm) string {
 }
 
 func newVMOffersCmd() *cobra.Command {
-	var region string
+	var region, machine string
 	cmd := newAnswerCmd("offers", "List the VM types that the manager can launch now", cobra.NoArgs,
 		func(ctx context.Context, m access.Client, _ []string) (*connect.Response[managerv1.ListOffersResponse], error) {
-			return m.ListOffers(ctx, connect.NewRequest(&managerv1.ListOffersRequest{CloudRegion: region}))
+			return m.ListOffers(ctx, connect.NewRequest(&managerv1.ListOffersRequest{CloudRegion: region, Machine: machine}))
 		}, printOffers)
 	cmd.Flags().StringVar(&region, "cloud-region", "", "region of the cloud (default: the manager's)")
+	cmd.Flags().StringVar(&machine, "machine", "", "`name` of the machine that distances are measured from, such as a node of Kubernetes")
 	return cmd
 }
 

@@ -33,10 +33,11 @@ type Allocator interface {
 	Transport() string
 	// Attach sets the allocator's manager. It is called once, before all other methods.
 	Attach(host Host)
-	// Offers lists the VM types that Launch can start now in a cloud region, and their
-	// prices; empty is the default region. A type whose VMs have any size is Fitted. The
+	// Offers lists the VM types that Launch can start now in a cloud region, their prices,
+	// and their distances from a client's machine. An empty region is the default one; an
+	// empty or unknown machine is somewhere. A type whose VMs have any size is Fitted. The
 	// error for an unknown region is a [*menu.RegionError].
-	Offers(ctx context.Context, region string) ([]plan.Offer, error)
+	Offers(ctx context.Context, region, client string) ([]plan.Offer, error)
 	// Launch starts a VM, or begins to: the VM has the manager's launch timeout to register,
 	// which does not run while [Host].Waiting has a reason. After an error there is no VM, and
 	// its cache's request fails. A manager that was restarted may launch a VM again. Errors are
@@ -95,13 +96,14 @@ type VMSpec struct {
 	Transport string
 	Price     plan.Price // as offered
 	Cache     string     // id of the cache that it is launched for; empty: a warm pool
+	Client    string     // machine of the cache's client; empty: unknown
 }
 
 // Place is where a VM runs, by names of its provider.
 type Place struct {
 	Machine  string // such as a node of Kubernetes
 	Name     string // of the VM there, such as a pod's namespace/name
-	Distance uint32 // number of switches to clients; 0: unknown
+	Distance uint32 // number of switches to VMSpec.Client; 0: unknown
 }
 
 // Host is an allocator's view of its manager.

@@ -30,7 +30,7 @@ type Rack struct {
 func (r *Rack) Transport() string       { return "mem" }
 func (r *Rack) Attach(h allocator.Host) { r.host = h }
 
-func (r *Rack) Offers(context.Context, string) ([]plan.Offer, error) {
+func (r *Rack) Offers(context.Context, string, string) ([]plan.Offer, error) {
 	return []plan.Offer{{Type: "blade", Memory: 1 << 30, Cores: 1, Price: plan.Dollars(0.05), Available: 8}}, nil
 }
 

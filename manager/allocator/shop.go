@@ -35,7 +35,7 @@ func newShop(memory uint64, m *menu.Menu, opts menu.Options, events menu.Events)
 func (s shop) Market() *menu.Market { return s.market }
 
 // Offers implements [Allocator]. The number of available VMs is limited by free memory.
-func (s shop) Offers(_ context.Context, region string) ([]plan.Offer, error) {
+func (s shop) Offers(_ context.Context, region, _ string) ([]plan.Offer, error) {
 	if s.market == nil {
 		if region != "" {
 			return nil, &menu.RegionError{Asked: region}

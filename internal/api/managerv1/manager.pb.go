@@ -346,10 +346,13 @@ func (x *Configuration) GetQueueDepth() uint32 {
 // Client describes a client, for the manager's choice of a configuration (5.2, figure 9).
 // 0 or empty is no limit.
 type Client struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Cores         uint32                 `protobuf:"varint,1,opt,name=cores,proto3" json:"cores,omitempty"`                             // maximum of client threads
-	QueueDepth    uint32                 `protobuf:"varint,2,opt,name=queue_depth,json=queueDepth,proto3" json:"queue_depth,omitempty"` // maximum of batches under way on a connection: the NIC's limit
-	Network       string                 `protobuf:"bytes,3,opt,name=network,proto3" json:"network,omitempty"`                          // network that the client simulates over the transport; empty: none
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Cores      uint32                 `protobuf:"varint,1,opt,name=cores,proto3" json:"cores,omitempty"`                             // maximum of client threads
+	QueueDepth uint32                 `protobuf:"varint,2,opt,name=queue_depth,json=queueDepth,proto3" json:"queue_depth,omitempty"` // maximum of batches under way on a connection: the NIC's limit
+	Network    string                 `protobuf:"bytes,3,opt,name=network,proto3" json:"network,omitempty"`                          // network that the client simulates over the transport; empty: none
+	// machine is where the client runs, as the allocator's provider names it, such as a node of
+	// Kubernetes: distances are measured from there. Empty: not known.
+	Machine       string `protobuf:"bytes,4,opt,name=machine,proto3" json:"machine,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -401,6 +404,13 @@ func (x *Client) GetQueueDepth() uint32 {
 func (x *Client) GetNetwork() string {
 	if x != nil {
 		return x.Network
+	}
+	return ""
+}
+
+func (x *Client) GetMachine() string {
+	if x != nil {
+		return x.Machine
 	}
 	return ""
 }
@@ -2614,7 +2624,8 @@ func (x *WatchResponse) GetLeftMs() int64 {
 
 type ListOffersRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	CloudRegion   string                 `protobuf:"bytes,1,opt,name=cloud_region,json=cloudRegion,proto3" json:"cloud_region,omitempty"`
+	CloudRegion   string                 `protobuf:"bytes,1,opt,name=cloud_region,json=cloudRegion,proto3" json:"cloud_region,omitempty"` // unset: the manager's default
+	Machine       string                 `protobuf:"bytes,2,opt,name=machine,proto3" json:"machine,omitempty"`                            // from which distances are measured, as in Client
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2652,6 +2663,13 @@ func (*ListOffersRequest) Descriptor() ([]byte, []int) {
 func (x *ListOffersRequest) GetCloudRegion() string {
 	if x != nil {
 		return x.CloudRegion
+	}
+	return ""
+}
+
+func (x *ListOffersRequest) GetMachine() string {
+	if x != nil {
+		return x.Machine
 	}
 	return ""
 }
@@ -3758,12 +3776,13 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	"\n" +
 	"batch_size\x18\x03 \x01(\rR\tbatchSize\x12\x1f\n" +
 	"\vqueue_depth\x18\x04 \x01(\rR\n" +
-	"queueDepth\"Y\n" +
+	"queueDepth\"s\n" +
 	"\x06Client\x12\x14\n" +
 	"\x05cores\x18\x01 \x01(\rR\x05cores\x12\x1f\n" +
 	"\vqueue_depth\x18\x02 \x01(\rR\n" +
 	"queueDepth\x12\x18\n" +
-	"\anetwork\x18\x03 \x01(\tR\anetwork\"\xe9\x04\n" +
+	"\anetwork\x18\x03 \x01(\tR\anetwork\x12\x18\n" +
+	"\amachine\x18\x04 \x01(\tR\amachine\"\xe9\x04\n" +
 	"\x02Vm\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1f\n" +
 	"\vcontrol_url\x18\x02 \x01(\tR\n" +
@@ -3957,9 +3976,10 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	"KIND_STATE\x10\x04\x12\x10\n" +
 	"\fKIND_VM_DEAR\x10\x05\x12\x15\n" +
 	"\x11KIND_VM_SUSPECTED\x10\x06\x12\x13\n" +
-	"\x0fKIND_VM_TRUSTED\x10\a\"6\n" +
+	"\x0fKIND_VM_TRUSTED\x10\a\"P\n" +
 	"\x11ListOffersRequest\x12!\n" +
-	"\fcloud_region\x18\x01 \x01(\tR\vcloudRegion\"\xa6\x01\n" +
+	"\fcloud_region\x18\x01 \x01(\tR\vcloudRegion\x12\x18\n" +
+	"\amachine\x18\x02 \x01(\tR\amachine\"\xa6\x01\n" +
 	"\x12ListOffersResponse\x120\n" +
 	"\x06offers\x18\x01 \x03(\v2\x18.redykv.manager.v1.OfferR\x06offers\x12!\n" +
 	"\fcloud_region\x18\x02 \x01(\tR\vcloudRegion\x12;\n" +

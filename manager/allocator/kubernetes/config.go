@@ -23,8 +23,8 @@ type Config struct {
 	// Owner is the value of the label OwnerLabel: managers of the same owner have the same
 	// catalog and the same pods. Default: redykv.
 	Owner string `json:"owner,omitempty"`
-	// ClientNode is the node that distances are measured from. Default: $NODE_NAME; without it
-	// distances are unknown.
+	// ClientNode is the node of clients that do not name theirs, from which distances are
+	// measured. Default: such distances are unknown.
 	ClientNode string `json:"clientNode,omitempty"`
 	// RackLabel is the label of nodes whose value is their rack. Default: redykv.io/rack.
 	RackLabel string `json:"rackLabel,omitempty"`
@@ -65,7 +65,9 @@ const (
 	VMLabel         = "redykv.io/vm"    // of pods and secrets: the VM's id
 	PoolLabel       = "redykv.io/pool"  // of pods: the pool's name
 	CacheAnnotation = "redykv.io/cache" // of pods: the cache that they were launched for
-	PriceAnnotation = "redykv.io/price" // of nodes: dollars an hour of one pod
+	// ClientAnnotation is of pods: the node of that cache's client.
+	ClientAnnotation = "redykv.io/client-node"
+	PriceAnnotation  = "redykv.io/price" // of nodes: dollars an hour of one pod
 )
 
 // ReadConfig reads a Config. Its errors name the file and the field.
@@ -91,7 +93,6 @@ func (c *Config) check() error {
 	c.Owner = cmp.Or(c.Owner, "redykv")
 	c.RackLabel = cmp.Or(c.RackLabel, "redykv.io/rack")
 	c.Container = cmp.Or(c.Container, "redykv")
-	c.ClientNode = cmp.Or(c.ClientNode, os.Getenv("NODE_NAME"))
 	if c.Overhead.IsZero() {
 		c.Overhead = resource.MustParse("64Mi")
 	}

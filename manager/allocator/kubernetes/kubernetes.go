@@ -50,7 +50,7 @@ type Allocator struct {
 	nodes  map[string]*corev1.Node // by name
 	told   map[string]string       // what the manager was told of a VM last, by id
 	ending map[string]ending       // VMs that the manager has terminated, by id
-	far    map[string]found        // by pool
+	far    map[route]found
 }
 
 // ending is a VM that the manager has terminated.
@@ -63,7 +63,10 @@ type ending struct {
 // meanwhile was created by a late request, and is deleted.
 const endingFor = 10 * time.Minute
 
-// found is the distance at which the last pod of a pool was bound.
+// route is from a pool to clients on a node.
+type route struct{ pool, client string }
+
+// found is the distance at which the last pod of a route was bound.
 type found struct {
 	distance int
 	at       time.Time
@@ -79,7 +82,7 @@ func New(opts Options) (*Allocator, error) {
 	a := &Allocator{
 		config: opts.Config, transport: cmp.Or(opts.Transport, "tcp"), log: cmp.Or(opts.Logger, slog.Default()),
 		pods: make(map[string]*corev1.Pod), nodes: make(map[string]*corev1.Node),
-		told: make(map[string]string), ending: make(map[string]ending), far: make(map[string]found),
+		told: make(map[string]string), ending: make(map[string]ending), far: make(map[route]found),
 	}
 	a.ctx, a.cancel = context.WithCancel(context.Background())
 	err := a.config.check()

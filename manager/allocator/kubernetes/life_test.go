@@ -23,7 +23,7 @@ func TestCluster(t *testing.T) {
 		"Room": testRoom, "GivenUp": testGivenUp, "Preempted": testPreempted, "Drained": testDrained,
 		"Lost": testLost, "Vanished": testVanished, "Replaced": testReplaced, "NeverRegisters": testNeverRegisters,
 		"Late": testLate, "KubeletRestarts": testKubeletRestarts,
-		"Offers": testOffers, "TooFar": testTooFar, "Stranded": testStranded, "Names": testNames,
+		"Offers": testOffers, "TooFar": testTooFar, "Clients": testClients, "Stranded": testStranded, "Names": testNames,
 		"Rights": testRights, "Refused": testRefused, "Quota": testQuota, "Kubeconfig": testKubeconfig,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, c) })

@@ -1,6 +1,7 @@
 package kubernetes
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -15,13 +16,14 @@ import (
 	"github.com/redykv/redykv/manager/plan"
 )
 
-// farFor is the time for which a pool is offered at the distance of its last pod.
+// farFor is the time for which a pool is offered to clients on a node at the distance of the
+// last pod that was launched for one of them.
 const farFor = time.Minute
 
 // Offers implements [allocator.Allocator]: a type for each pool. How many pods fit is the
 // scheduler's business: those that do not fit yet wait. A pool without a node that takes pods
 // has none available, and its note says why.
-func (a *Allocator) Offers(ctx context.Context, region string) ([]plan.Offer, error) {
+func (a *Allocator) Offers(ctx context.Context, region, client string) ([]plan.Offer, error) {
 	if region != "" {
 		return nil, &menu.RegionError{Asked: region}
 	}
@@ -31,19 +33,19 @@ func (a *Allocator) Offers(ctx context.Context, region string) ([]plan.Offer, er
 	}
 	var offers []plan.Offer
 	for i := range a.config.Pools {
-		offers = append(offers, a.offer(&a.config.Pools[i], nodes.Items))
+		offers = append(offers, a.offer(&a.config.Pools[i], nodes.Items, cmp.Or(client, a.config.ClientNode)))
 	}
 	return offers, nil
 }
 
-// offer returns the type of a pool.
-func (a *Allocator) offer(p *Pool, nodes []corev1.Node) plan.Offer {
+// offer returns the type of a pool, for clients on a node.
+func (a *Allocator) offer(p *Pool, nodes []corev1.Node, client string) plan.Offer {
 	o := plan.Offer{Type: p.Name, Spot: p.Spot, Memory: uint64(p.Memory.Value()), Cores: p.Cores, Available: -1, Price: plan.Dollars(p.Price)}
 	if p.Spot {
 		o.Notice = time.Duration(p.NoticeSeconds) * time.Second
 	}
 	var from *corev1.Node
-	if i := slices.IndexFunc(nodes, func(n corev1.Node) bool { return n.Name == a.config.ClientNode }); i >= 0 {
+	if i := slices.IndexFunc(nodes, func(n corev1.Node) bool { return n.Name == client }); i >= 0 {
 		from = &nodes[i]
 	}
 	members, err := p.members(nodes)
@@ -67,7 +69,7 @@ func (a *Allocator) offer(p *Pool, nodes []corev1.Node) plan.Offer {
 	}
 	o.Note = "nodes " + few(names)
 	a.mu.Lock()
-	if f, ok := a.far[p.Name]; ok && time.Since(f.at) < farFor {
+	if f, ok := a.far[route{p.Name, client}]; ok && time.Since(f.at) < farFor {
 		o.Distance = f.distance
 	}
 	a.mu.Unlock()

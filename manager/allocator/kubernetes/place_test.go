@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"connectrpc.com/connect"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -41,7 +42,7 @@ func testOffers(t *testing.T, c *kubetest.Cluster) {
 	w.node("c", "zone", "1Gi", at("r2", "z1"))
 	w.node("d", "far", "1Gi", at("r3", "z2"))
 	check(t, w.node("e", "closed", "1Gi", nil).Drain(t.Context()))
-	got, err := w.allocator().Offers(t.Context(), "")
+	got, err := w.allocator().Offers(t.Context(), "", "")
 	check(t, err)
 	const size = 64 << 20
 	want := []plan.Offer{
@@ -101,6 +102,31 @@ func testTooFar(t *testing.T, c *kubetest.Cluster) {
 	}
 	if text := w.events(far)["Launched"]; !strings.Contains(text, "pool mixed") {
 		t.Errorf("the terminated pod was launched %q", text)
+	}
+}
+
+// Distances are those between a cache's client and its pods: pods are near the client that asks,
+// of the same pool or not.
+func testClients(t *testing.T, c *kubetest.Cluster) {
+	w := newWorld(t, c, kubernetes.Pool{Name: "all", Price: 0.1, Cores: 1})
+	w.options.Models, w.options.SLOMargin = []*model.Model{nearModel(t)}, -1
+	for _, rack := range []string{"r1", "r2"} {
+		w.node(rack, "all", "1Gi", at(rack, "zone-of-"+rack))
+	}
+	w.start()
+	for i, rack := range []string{"r2", "r1", "r2"} {
+		node := w.name + "-" + rack
+		got := w.granted(&managerv1.AllocateRequest{
+			Slo: &managerv1.Slo{MaxLatencyUs: 6, RecordSize: 64}, Client: &managerv1.Client{Machine: node}, RequestId: fmt.Sprintf("the request number %d", i),
+		})
+		if vm := got.GetGrants()[0].GetVm(); vm.GetMachine() != node || vm.GetDistance() != 1 {
+			t.Errorf("a client on node %s has VM %v", node, vm)
+		}
+	}
+	offers, err := w.client.ListOffers(t.Context(), connect.NewRequest(&managerv1.ListOffersRequest{Machine: w.name + "-r1"}))
+	check(t, err)
+	if o := offers.Msg.GetOffers()[0]; o.GetDistance() != 1 {
+		t.Errorf("offer %v: want distance 1", o)
 	}
 }
 

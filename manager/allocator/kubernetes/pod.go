@@ -1,6 +1,7 @@
 package kubernetes
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"strconv"
@@ -25,17 +26,20 @@ func (a *Allocator) pod(spec allocator.VMSpec, p *Pool, url string, secret bool)
 		o.Labels = make(map[string]string)
 	}
 	maps.Copy(o.Labels, map[string]string{OwnerLabel: a.config.Owner, VMLabel: spec.ID, PoolLabel: p.Name})
-	if spec.Cache != "" {
+	client := cmp.Or(spec.Client, a.config.ClientNode)
+	for name, value := range map[string]string{CacheAnnotation: spec.Cache, ClientAnnotation: client} {
 		if o.Annotations == nil {
 			o.Annotations = make(map[string]string)
 		}
-		o.Annotations[CacheAnnotation] = spec.Cache
+		if value != "" {
+			o.Annotations[name] = value
+		}
 	}
 	if o.Spec.NodeSelector == nil {
 		o.Spec.NodeSelector = make(map[string]string)
 	}
 	maps.Copy(o.Spec.NodeSelector, p.Nodes)
-	a.preferNear(&o.Spec)
+	a.preferNear(&o.Spec, client)
 	if p.PriorityClass != "" {
 		o.Spec.PriorityClassName = p.PriorityClass
 	}
@@ -59,9 +63,9 @@ func (a *Allocator) pod(spec allocator.VMSpec, p *Pool, url string, secret bool)
 }
 
 // preferNear makes the scheduler prefer nodes in the client's rack, and then in its zone.
-func (a *Allocator) preferNear(o *corev1.PodSpec) {
+func (a *Allocator) preferNear(o *corev1.PodSpec, client string) {
 	a.mu.Lock()
-	from := a.nodes[a.config.ClientNode]
+	from := a.nodes[client]
 	a.mu.Unlock()
 	for _, near := range []struct {
 		label  string

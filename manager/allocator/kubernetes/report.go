@@ -135,15 +135,15 @@ func (a *Allocator) place(p *corev1.Pod) allocator.Place {
 	at := allocator.Place{Machine: p.Spec.NodeName, Name: nameOf(p)}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	at.Distance = uint32(a.distance(a.nodes[a.config.ClientNode], a.nodes[p.Spec.NodeName]))
+	at.Distance = uint32(a.distance(a.nodes[p.Annotations[ClientAnnotation]], a.nodes[p.Spec.NodeName]))
 	return at
 }
 
-// placed tells the manager where a pod is bound, and notes the distance of its pool.
+// placed tells the manager where a pod is bound, and notes the distance of its route.
 func (a *Allocator) placed(p *corev1.Pod, id string, at allocator.Place) {
 	if at.Distance != 0 {
 		a.mu.Lock()
-		a.far[p.Labels[PoolLabel]] = found{distance: int(at.Distance), at: time.Now()}
+		a.far[route{p.Labels[PoolLabel], p.Annotations[ClientAnnotation]}] = found{distance: int(at.Distance), at: time.Now()}
 		a.mu.Unlock()
 	}
 	a.host.Placed(id, at)
