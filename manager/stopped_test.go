@@ -65,7 +65,8 @@ func (t stoppedTerm) Commit(ctx context.Context, changes []catalog.Change) (err 
 // RoundTrip makes a call of a server.
 func (s *stopper) RoundTrip(req *http.Request) (r *http.Response, err error) {
 	req = req.WithContext(context.WithoutCancel(req.Context()))
-	if s.step(func() { r, err = s.servers.RoundTrip(req) }) && !s.after && (err != nil || r.StatusCode != http.StatusBadRequest) {
+	stopped := s.step(func() { r, err = s.servers.RoundTrip(req) }) //nolint:bodyclose // it is returned
+	if stopped && !s.after && (err != nil || r.StatusCode != http.StatusBadRequest) {
 		s.t.Errorf("a server answers a leader that was stopped: %v, %v", r, err)
 	}
 	return r, err
@@ -86,8 +87,8 @@ func (s *stopper) step(do func()) bool {
 	if s.after {
 		do()
 	}
+	close(s.stop) // first, as calls fail when the term has ended
 	_ = term.Resign(context.Background())
-	close(s.stop)
 	<-s.goOn
 	if !s.after {
 		do()
