@@ -2,6 +2,7 @@ package etcdtest
 
 import (
 	"bytes"
+	"io"
 	"os/exec"
 	"runtime"
 	"syscall"
@@ -20,10 +21,14 @@ func Spawn(program string, args ...string) (*Process, error) {
 	return Run(exec.Command(program, args...))
 }
 
-// Run starts a command.
+// Run starts a command. What it prints goes to its Stdout as well, if that is set.
 func Run(cmd *exec.Cmd) (*Process, error) {
 	p := &Process{cmd: cmd, Ended: make(chan struct{})}
-	p.cmd.Stdout, p.cmd.Stderr = &p.Output, &p.Output
+	var output io.Writer = &p.Output
+	if cmd.Stdout != nil {
+		output = io.MultiWriter(&p.Output, cmd.Stdout)
+	}
+	p.cmd.Stdout, p.cmd.Stderr = output, output
 	p.cmd.SysProcAttr = attributes()
 	started := make(chan error)
 	go func() {

@@ -41,8 +41,8 @@ type Cluster struct {
 	// URL is the address of the API server, and CA a file with its authority, in PEM.
 	URL, CA string
 	// Programs are the command lines of images: a container runs that of its image, and then
-	// its own command and arguments. In a sandbox the program is /NAME, and a container's
-	// command replaces its image's.
+	// its own command and arguments. In a sandbox the program is /NAME, wherever images
+	// have it, and a container's command replaces its image's.
 	Programs map[string][]string
 
 	t    testing.TB
@@ -214,7 +214,7 @@ func (c *Cluster) Until(what string, holds func(ctx context.Context) (bool, erro
 		case ok && err == nil:
 			return
 		case ctx.Err() != nil:
-			c.t.Fatalf("not within a minute: %s (%v)\n%s", what, err, c.describe())
+			c.t.Fatalf("not within a minute: %s (%v)\n%s", what, err, c.Pods())
 		}
 		select {
 		case <-time.After(10 * time.Millisecond):
@@ -223,8 +223,13 @@ func (c *Cluster) Until(what string, holds func(ctx context.Context) (bool, erro
 	}
 }
 
-// describe returns a line for each pod, with what keeps it from being ready.
-func (c *Cluster) describe() string {
+// log returns the file of what the processes of a pod in a sandbox print.
+func (c *Cluster) log(namespace, name string) string {
+	return filepath.Join(c.dir, namespace+"_"+name+".log")
+}
+
+// Pods describes all pods: what keeps them from being ready, and what they printed last.
+func (c *Cluster) Pods() string {
 	pods, err := c.Client.CoreV1().Pods(metav1.NamespaceAll).List(context.WithoutCancel(c.t.Context()), metav1.ListOptions{})
 	if err != nil {
 		return err.Error()
@@ -245,6 +250,9 @@ func (c *Cluster) describe() string {
 			}
 		}
 		text.WriteString("\n")
+		if log, err := os.ReadFile(c.log(p.Namespace, p.Name)); err == nil {
+			fmt.Fprintln(&text, last(string(log), 4000))
+		}
 	}
 	return text.String()
 }

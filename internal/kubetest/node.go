@@ -198,6 +198,19 @@ func (n *Node) Lose() {
 	n.stop()
 }
 
+// Kill kills the process of a pod, which the kubelet may start again; false: the node does not
+// run such a pod.
+func (n *Node) Kill(namespace, name string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, p := range n.pods {
+		if p.object.Namespace == namespace && p.object.Name == name && p.crash() {
+			return true
+		}
+	}
+	return false
+}
+
 func (n *Node) stop() {
 	n.cancel()
 	n.mu.Lock()

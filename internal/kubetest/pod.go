@@ -30,6 +30,7 @@ type pod struct {
 
 	mu      sync.Mutex // guards the fields below
 	box     *sandbox   // nil: the pod has none
+	log     *os.File   // of a sandbox's process
 	process *etcdtest.Process
 	ending  bool
 	killer  *time.Timer
@@ -54,6 +55,7 @@ func (p *pod) run(ctx context.Context) {
 		var probes sync.WaitGroup
 		probes.Go(func() { p.probe(probing, restarts) })
 		<-process.Ended
+		p.closeLog()
 		stop()
 		probes.Wait()
 		code, output := int32(process.ExitCode()), last(process.Output.String(), 1000)
@@ -139,6 +141,11 @@ func (p *pod) start(ctx context.Context) (*etcdtest.Process, error) {
 	cmd := exec.Command(argv[0], argv[1:]...)
 	if p.box != nil {
 		cmd = p.box.command(argv)
+		log, err := os.OpenFile(p.n.c.log(p.object.Namespace, p.object.Name), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+		if err != nil {
+			return nil, err
+		}
+		p.log, cmd.Stdout = log, log
 	} else {
 		cmd.Env = os.Environ()
 	}
@@ -262,6 +269,31 @@ func (p *pod) cut() {
 		if err := p.box.cut(); err != nil {
 			fmt.Fprintln(os.Stderr, "kubetest:", err)
 		}
+	}
+}
+
+func (p *pod) closeLog() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.log != nil {
+		_ = p.log.Close() // what is missing was not of use to anyone
+	}
+}
+
+// crash kills the process, if it runs, as if it had crashed.
+func (p *pod) crash() bool {
+	p.mu.Lock()
+	process := p.process
+	p.mu.Unlock()
+	if process == nil {
+		return false
+	}
+	select {
+	case <-process.Ended:
+		return false
+	default:
+		process.Kill()
+		return true
 	}
 }
 

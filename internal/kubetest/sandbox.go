@@ -117,8 +117,11 @@ func (p *pod) prepare(ctx context.Context) error {
 		return fmt.Errorf("image %q has no program", container.Image)
 	}
 	program := "/" + filepath.Base(image[0])
-	if p.argv = slices.Concat([]string{program}, image[1:], container.Args); len(container.Command) > 0 {
-		p.argv = slices.Concat(container.Command, container.Args)
+	p.argv = slices.Concat([]string{program}, image[1:], container.Args)
+	if command := container.Command; len(command) > 0 {
+		if p.argv = slices.Concat(command, container.Args); filepath.Base(command[0]) == filepath.Base(program) {
+			p.argv[0] = program
+		}
 	}
 	names, err := c.names(p.object.Namespace)
 	if err != nil {

@@ -37,17 +37,7 @@ func TestServes(t *testing.T) {
 	c.check(err)
 	c.Programs["quay.io/coreos/etcd:v3.6.16"] = []string{etcd}
 	ctx := t.Context()
-	for i := range 2 {
-		size := corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("64Gi")}
-		_, err := c.Client.CoreV1().PersistentVolumes().Create(ctx, &corev1.PersistentVolume{
-			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("disk-", i)},
-			Spec: corev1.PersistentVolumeSpec{
-				Capacity: size, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
-				PersistentVolumeSource: corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: t.TempDir()}},
-			},
-		}, metav1.CreateOptions{})
-		c.check(err)
-	}
+	c.disks(2)
 	for _, m := range regexp.MustCompile(`(?m)^\$ (kubectl .* rollout .*)$`).FindAllStringSubmatch(strings.Join(guide(t, "console"), "\n"), -1) {
 		c.bash(m[1] + " --timeout=2m || { kubectl get pods -A -o yaml; exit 1; }")
 	}
@@ -84,6 +74,22 @@ func TestServes(t *testing.T) {
 	complete()
 	if got, err := db.Get(ctx, "greeting").Result(); got != "hello" {
 		t.Errorf("after the drain the store has %q (%v)", got, err)
+	}
+}
+
+// disks makes disks that any node can mount.
+func (c *cluster) disks(n int) {
+	c.t.Helper()
+	size := corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("64Gi")}
+	for i := range n {
+		_, err := c.Client.CoreV1().PersistentVolumes().Create(c.t.Context(), &corev1.PersistentVolume{
+			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("disk-", i)},
+			Spec: corev1.PersistentVolumeSpec{
+				Capacity: size, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+				PersistentVolumeSource: corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: c.t.TempDir()}},
+			},
+		}, metav1.CreateOptions{})
+		c.check(err)
 	}
 }
 
