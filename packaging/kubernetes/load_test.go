@@ -125,18 +125,22 @@ func (l *load) pipeline(ctx context.Context, r *rand.Rand, worker int) (err erro
 		}
 		requests = append(requests, o)
 	}
-	_, _ = pipe.Exec(ctx) // each command has its error
+	_, notSent := pipe.Exec(ctx) // each command has its error, unless there was no connection
 	for _, o := range requests {
 		failed := o.answered.Err()
-		switch get, isGet := o.answered.(*redis.StringCmd); {
+		answer := o.answered.(interface{ Val() string }).Val()
+		if failed == nil && answer == "" { // of a pipeline that was not sent; no answer is empty
+			failed = notSent
+		}
+		switch {
 		case errors.Is(failed, redis.Nil):
 			l.report(fmt.Errorf("key %d is missing, and has version %d", o.key, o.least))
 		case failed != nil:
 			l.failed.Add(1)
 			err = failed
 			continue
-		case isGet:
-			if e := l.check(o.key, []byte(get.Val()), o.least); e != nil {
+		case o.version == 0:
+			if e := l.check(o.key, []byte(answer), o.least); e != nil {
 				l.report(e)
 			}
 		default:
