@@ -37,7 +37,7 @@ func (s *shelf) Transport() string       { return "mem" }
 func (s *shelf) Attach(h allocator.Host) { s.host = h }
 func (s *shelf) Close() error            { return nil }
 
-func (s *shelf) Offers(context.Context, string) ([]plan.Offer, error) {
+func (s *shelf) Offers(context.Context, string, string) ([]plan.Offer, error) {
 	return []plan.Offer{{Type: "book", Memory: 1 << 20, Available: -1}}, nil
 }
 
