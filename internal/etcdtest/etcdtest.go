@@ -177,9 +177,14 @@ func (s *Server) Kill() {
 	}
 }
 
-// Pause stops the program until Resume, as if the server hung. It may still answer a request
-// that is sent at once.
-func (s *Server) Pause() { s.process.Signal(syscall.SIGSTOP) }
+// Pause stops the program until Resume, as if the server hung. On Linux all its threads have
+// stopped when it returns; elsewhere it may still answer a request that is sent at once.
+func (s *Server) Pause() {
+	s.process.Signal(syscall.SIGSTOP)
+	for !s.process.stopped() {
+		time.Sleep(time.Millisecond)
+	}
+}
 
 // Resume continues a paused program.
 func (s *Server) Resume() { s.process.Signal(syscall.SIGCONT) }

@@ -2,9 +2,13 @@ package etcdtest
 
 import (
 	"bytes"
+	"fmt"
 	"io"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
+	"slices"
 	"syscall"
 )
 
@@ -46,6 +50,16 @@ func Run(cmd *exec.Cmd) (*Process, error) {
 
 // Signal sends a signal to the program, which may have ended.
 func (p *Process) Signal(s syscall.Signal) { _ = p.cmd.Process.Signal(s) }
+
+// stopped reports whether no thread of the program runs, where /proc tells.
+func (p *Process) stopped() bool {
+	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", p.cmd.Process.Pid)) // the pattern is valid
+	return !slices.ContainsFunc(threads, func(path string) bool {
+		stat, err := os.ReadFile(path) // the thread may have ended
+		_, state, _ := bytes.Cut(stat, []byte(") "))
+		return err == nil && !bytes.HasPrefix(state, []byte("T"))
+	})
+}
 
 // ExitCode returns the program's exit code, after Ended; -1: a signal killed it.
 func (p *Process) ExitCode() int { return p.cmd.ProcessState.ExitCode() }
