@@ -111,8 +111,8 @@ type moveRequest struct {
 	reason string
 }
 
-// consider checks all caches whose clients are where a supply is for, and tells those to move that should. The
-// decisions about the others are kept with them.
+// consider checks all caches whose clients are where a supply is for, and tells those to move
+// that should. The decisions about the others are kept with them.
 func (l *leader) consider(s supply) (all []moveRequest, err error) {
 	worked := time.Duration(0)
 	for _, ca := range l.state.reprice(s) {

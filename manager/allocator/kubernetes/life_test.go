@@ -82,14 +82,22 @@ func testPreempted(t *testing.T, c *kubetest.Cluster) {
 	}
 }
 
+// onFirst returns the world of a subtest with a cache on a VM of node first, and room for it on
+// another node.
+func onFirst(t *testing.T, c *kubetest.Cluster, pool kubernetes.Pool) (w *world, first *kubetest.Node, written *cache, vm string) {
+	t.Helper()
+	w = newWorld(t, c, pool)
+	first = w.node("first", pool.Name, "200Mi", nil)
+	w.start()
+	written = w.write(0)
+	vm = written.vm()
+	w.node("second", pool.Name, "200Mi", nil)
+	return w, first, written, vm
+}
+
 // A node is drained: the cache moves during the grace period.
 func testDrained(t *testing.T, c *kubetest.Cluster) {
-	w := newWorld(t, c, kubernetes.Pool{Name: "spare", NoticeSeconds: 30})
-	first := w.node("first", "spare", "200Mi", nil)
-	w.start()
-	cache := w.write(0)
-	vm := cache.vm()
-	w.node("second", "spare", "200Mi", nil)
+	w, first, cache, vm := onFirst(t, c, kubernetes.Pool{Name: "spare", NoticeSeconds: 30})
 	check(t, first.Drain(t.Context()))
 	cache.moved(vm)
 	cache.survived()
@@ -99,12 +107,7 @@ func testDrained(t *testing.T, c *kubetest.Cluster) {
 // A node is lost, and the cluster says so: the cache gets other memory, and the pod is deleted
 // without its kubelet.
 func testLost(t *testing.T, c *kubetest.Cluster) {
-	w := newWorld(t, c, kubernetes.Pool{Name: "spare"})
-	first := w.node("first", "spare", "200Mi", nil)
-	w.start()
-	cache := w.write(0)
-	vm := cache.vm()
-	w.node("second", "spare", "200Mi", nil)
+	w, first, cache, vm := onFirst(t, c, kubernetes.Pool{Name: "spare"})
 	first.Lose()
 	check(t, c.NotReady(t.Context(), first.Name))
 	cache.moved(vm)
@@ -116,12 +119,7 @@ func testLost(t *testing.T, c *kubetest.Cluster) {
 // A node vanishes, and the cluster has not noticed: missing heartbeats and broken connections
 // tell.
 func testVanished(t *testing.T, c *kubetest.Cluster) {
-	w := newWorld(t, c, kubernetes.Pool{Name: "spare"})
-	first := w.node("first", "spare", "200Mi", nil)
-	w.start()
-	cache := w.write(0)
-	vm := cache.vm()
-	w.node("second", "spare", "200Mi", nil)
+	w, first, cache, vm := onFirst(t, c, kubernetes.Pool{Name: "spare"})
 	first.Lose()
 	cache.moved(vm)
 	cache.fill()

@@ -1,5 +1,7 @@
 package kubernetes
 
+import "slices"
+
 // Right is a permission that a manager needs. All resources are of the core API group.
 type Right struct {
 	Verb, Resource string
@@ -23,4 +25,4 @@ var rights = []Right{
 }
 
 // Rights returns all permissions that a manager needs.
-func Rights() []Right { return append([]Right(nil), rights...) }
+func Rights() []Right { return slices.Clone(rights) }
