@@ -44,7 +44,7 @@ func (a *Allocator) pod(spec allocator.VMSpec, p *Pool, url string, secret bool)
 		o.Spec.PriorityClassName = p.PriorityClass
 	}
 	o.Spec.RestartPolicy = corev1.RestartPolicyNever // a VM that has ended is another one
-	o.Spec.TerminationGracePeriodSeconds = &p.NoticeSeconds
+	o.Spec.TerminationGracePeriodSeconds = new(p.NoticeSeconds) // not the pool's own: the API server's answer is decoded into it
 	if o.Spec.AutomountServiceAccountToken == nil {
 		o.Spec.AutomountServiceAccountToken = new(bool)
 	}
