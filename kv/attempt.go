@@ -1,11 +1,9 @@
 package kv
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"runtime"
-	"time"
 
 	"github.com/redykv/redykv/hlog"
 	"github.com/redykv/redykv/kv/internal/index"
@@ -150,9 +148,6 @@ func (s *Session) attempt(op *Op, hash uint64, keep int, p *pendingOp) (where co
 					endSuspicion = s.store.suspect(s)
 				}
 			}
-			if tries%impatience == 0 {
-				s.collect()
-			}
 			tries++
 			runtime.Gosched()
 		}
@@ -173,25 +168,11 @@ func (s *Session) waitForSpace() error {
 	if err := s.store.inModifier(); err != nil {
 		return err
 	}
-	for {
-		ctx, cancel := s.ctx, context.CancelFunc(func() {})
-		if len(s.free) < len(s.pending) {
-			s.collect()
-			ctx, cancel = context.WithTimeout(s.ctx, collectEvery)
-		}
-		err := s.log.WaitForSpace(ctx)
-		cancel()
-		switch {
-		case err == nil:
-			return nil
-		case s.ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded):
-			return fmt.Errorf("kv: %w", err)
-		}
+	if err := s.log.WaitForSpace(s.ctx); err != nil {
+		return fmt.Errorf("kv: %w", err)
 	}
+	return nil
 }
-
-// collectEvery is the interval of collect while a session with pending reads waits for space.
-const collectEvery = time.Millisecond
 
 // try tries an operation once, in one stay in an epoch. It counts a complete operation in the
 // same stay, so that a barrier sees both or neither.

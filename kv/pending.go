@@ -115,23 +115,6 @@ func (s *Session) submitReads() {
 	}
 }
 
-// pollMost is the number of reads that pollQueue handles at a time.
-const pollMost = 64
-
-// collect polls completed reads, which pollQueue handles later. A session that waits for
-// something else calls it repeatedly: what it waits for may wait for its reads. An example is the
-// log, while it is written to a region of a cache that moves: the move waits until every session
-// has polled its earlier requests.
-func (s *Session) collect() {
-	if len(s.free) == len(s.pending) {
-		return
-	}
-	s.submitReads()
-	n := copy(s.completions, s.completions[s.takenReads:s.polledReads])
-	s.takenReads, s.polledReads = 0, n
-	s.polledReads += s.queue.Poll(s.completions[n:])
-}
-
 // pollQueue handles the completed reads and returns their number.
 func (s *Session) pollQueue() int {
 	if len(s.free) == len(s.pending) {
@@ -139,7 +122,7 @@ func (s *Session) pollQueue() int {
 	}
 	s.submitReads()
 	if s.takenReads == s.polledReads {
-		s.takenReads, s.polledReads = 0, s.queue.Poll(s.completions[:min(pollMost, len(s.completions))])
+		s.takenReads, s.polledReads = 0, s.queue.Poll(s.completions[:])
 	}
 	n := s.polledReads - s.takenReads
 	for s.takenReads < s.polledReads {

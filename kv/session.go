@@ -96,7 +96,7 @@ type Session struct {
 	unsubmitted    int         // reads enqueued since the last Submit of the queue
 
 	// completions[takenReads:polledReads] were polled from the queue and not handled yet.
-	completions []device.Completion // one for each entry of pending
+	completions [64]device.Completion
 	takenReads  int
 	polledReads int
 
@@ -133,8 +133,6 @@ func (st *Store) makeSession() *Session {
 		pending:   make([]pendingOp, st.opts.QueueDepth),
 		free:      make([]uint32, 0, st.opts.QueueDepth),
 		polled:    opRing{ops: make([]*Op, st.opts.QueueDepth)},
-
-		completions: make([]device.Completion, st.opts.QueueDepth),
 	}
 	switch {
 	case !layout.Fixed():

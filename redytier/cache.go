@@ -28,9 +28,10 @@ type Cache struct {
 	cancel context.CancelFunc
 
 	// Read by sessions: see session_refresh.go.
-	table   atomic.Pointer[table]
-	epochs  *epoch.Table
-	deleted atomic.Bool
+	table       atomic.Pointer[table]
+	epochs      *epoch.Table // of sessions with pending operations
+	writeEpochs *epoch.Table // of sessions with pending writes
+	deleted     atomic.Bool
 
 	// Used by changes of the cache: see table_change.go and turn.go.
 	tableMu    sync.Mutex  // guards changes of table
@@ -87,8 +88,8 @@ func (c *Cache) observing() observer {
 func newCache(mgr Manager, id string, cfg Config, configuration Configuration, grants []*grant, provider fabric.Provider) (*Cache, error) {
 	c := &Cache{
 		known: identity{id: id, gone: id == ""}, mgr: mgr, cfg: cfg, slo: cfg.SLO, provider: provider, created: time.Now(),
-		log:      cfg.Logger.With("component", "redytier"),
-		epochs:   epoch.New(),
+		log:    cfg.Logger.With("component", "redytier"),
+		epochs: epoch.New(), writeEpochs: epoch.New(),
 		ports:    map[fabric.Model]fabric.Provider{},
 		sessions: make(map[*Session]struct{}),
 	}
@@ -106,7 +107,7 @@ func newCache(mgr Manager, id string, cfg Config, configuration Configuration, g
 	}
 	t.per = len(t.regions)
 	c.endpoints = slices.Clone(t.endpoints)
-	t.epoch = c.epochs.Current()
+	t.epoch, t.writeEpoch = c.epochs.Current(), c.writeEpochs.Current()
 	c.table.Store(t)
 	c.keeper, c.watcher = &keeper{cache: c}, newWatcher(c)
 	var err error

@@ -40,7 +40,7 @@ func (c *Cache) newSession(depth int, wrap int64) (*Session, error) {
 		c.mu.Unlock()
 		return nil, ErrDeleted
 	}
-	s.handle = c.epochs.Register()
+	s.handle, s.writes = c.epochs.Register(), c.writeEpochs.Register()
 	c.sessions[s] = struct{}{}
 	endpoints := slices.Clone(c.endpoints)
 	c.mu.Unlock()

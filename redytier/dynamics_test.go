@@ -136,6 +136,56 @@ func TestMigrate(t *testing.T) {
 	})
 }
 
+// A region moves, and takes writes again, while a session does not poll its reads: its owner may
+// wait for such a write. The memory that the region left is not returned before they are polled.
+func TestMigrateWithReadsPending(t *testing.T) {
+	forAll(t, func(t *testing.T, c *cluster, cfg Config) {
+		if len(c.vms) < 2 {
+			return // no other VM
+		}
+		cache := c.create(t, cfg)
+		writer, reader := newPump(t, cache, 8), newPump(t, cache, 8)
+		write := func(name string) {
+			writer.do(true, []byte(name), 100, func(c device.Completion) {
+				if c.Err != nil {
+					t.Error(c.Err)
+				}
+			})
+		}
+		write("old")
+		writer.drain()
+		var read [3]byte
+		reader.do(false, read[:], 100, func(c device.Completion) {
+			if c.Err != nil || string(read[:]) != "old" && string(read[:]) != "new" {
+				t.Errorf("%+v, %q", c, read)
+			}
+		})
+		if err := reader.s.Submit(); err != nil {
+			t.Fatal(err)
+		}
+		from := cache.Regions()[0].VM
+		migrated := make(chan error, 1)
+		go func() { migrated <- cache.Migrate(t.Context(), from) }()
+		until(t, func() bool { return cache.Regions()[0].State != Stable || cache.Regions()[0].VM != from })
+		write("new")
+		writer.drain()
+		if at := cache.Regions()[0].VM; at == from {
+			t.Errorf("written on %s during the move from there", at)
+		}
+		select {
+		case err := <-migrated:
+			t.Errorf("Migrate returns %v while a read of the region's former memory is pending", err)
+		default:
+		}
+		reader.drain()
+		if err := <-migrated; err != nil {
+			t.Error(err)
+		}
+		writer.close()
+		reader.close()
+	})
+}
+
 // A cache changes batches and rings while sessions use it.
 func TestReconfigure(t *testing.T) {
 	forAll(t, func(t *testing.T, c *cluster, cfg Config) {

@@ -271,7 +271,7 @@ func (c *Cache) moveTogether(ctx context.Context, places []place, then func(*tab
 			}
 		}
 	})
-	err := c.quiesce(ctx, endpoints...)
+	err := c.quiesceWrites(ctx, endpoints...)
 	copied := make([]bool, len(places))
 	for i, p := range places {
 		if err == nil && sources[i].endpoint != nil {

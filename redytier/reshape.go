@@ -147,7 +147,7 @@ func alive(endpoints []*endpoint) error {
 }
 
 // clearEnd zeroes the last region's bytes from the capacity to a higher one: they may have
-// been cut off before. Pending requests to them end first.
+// been cut off before. Pending writes to them end first.
 func (c *Cache) clearEnd(ctx context.Context, to int64) (err error) {
 	t := c.table.Load()
 	if to <= t.capacity {
@@ -157,7 +157,7 @@ func (c *Cache) clearEnd(ctx context.Context, to int64) (err error) {
 	if last.endpoint == nil {
 		return *last.cause
 	}
-	if err := c.quiesce(ctx, last.endpoint); err != nil {
+	if err := c.quiesceWrites(ctx, last.endpoint); err != nil {
 		return err
 	}
 	p, err := c.openRegionWriter(ctx, last.endpoint.grant)

@@ -23,14 +23,16 @@ const MaxDepth = 1 << 14
 // completions (A4), except by Barrier and Config.StrictOrder. A request over several regions
 // executes region by region; only 8 aligned bytes are read or written atomically (A9).
 //
-// A session with pending operations must be polled: a region that moves waits for operations
-// that began before. An idle session need not be polled. It keeps its connections, whose
-// rings use memory of the servers, and sees changes with its next operation. Close a session
-// that is not needed any more.
+// A session with pending writes must be polled: a region that moves waits for writes that began
+// before. Memory that a region has left is returned when reads that began before have been
+// polled. An idle session need not be polled. It keeps its connections, whose rings use memory of
+// the servers, and sees changes with its next operation. Close a session that is not needed any
+// more.
 type Session struct {
 	cache   *Cache
 	id      uint64        // random, identifies the session to servers
 	handle  *epoch.Handle // entered while operations are pending
+	writes  *epoch.Handle // entered while writes are pending
 	table   *table        // current table of the session
 	gone    error         // ErrDeleted after the cache was deleted
 	wrap    int64         // address after which requests continue at 0; 0: none
@@ -50,6 +52,7 @@ type Session struct {
 	held    int   // requests held by queues
 	holding []int // queues that hold requests
 	pending int   // operations whose completion was not polled yet
+	writing int   // writes of them
 	parker  *parker
 	waits   atomic.Bool   // requests to lost regions wait: Config.WaitForLost
 	woken   chan struct{} // holds a token while something has changed
@@ -101,9 +104,12 @@ func (s *Session) start(buf []byte, addr int64, write bool, tag uint64) error {
 	if s.pending == 0 {
 		s.handle.Enter()
 	}
+	if write && s.writing == 0 {
+		s.writes.Enter()
+	}
 	err := s.admit(buf, addr, write, tag)
-	if s.pending == 0 { // refused
-		s.handle.Leave()
+	if err != nil {
+		s.leave()
 	}
 	return err
 }
@@ -127,6 +133,9 @@ func (s *Session) admit(buf []byte, addr int64, write bool, tag uint64) error {
 	o := &s.ops[index]
 	o.tag, o.n, o.left, o.write = tag, len(buf), len(buf), write
 	s.pending++
+	if write {
+		s.writing++
+	}
 	if n == 0 {
 		s.ready.push(index)
 		return nil
@@ -282,6 +291,9 @@ func (s *Session) drain(done []device.Completion) int {
 			o.failed, s.errs[index] = false, nil
 		}
 		sum.add(o.write, o.n, c.Err)
+		if o.write {
+			s.writing--
+		}
 		s.free = append(s.free, index)
 	}
 	s.counts.add(&sum)
@@ -289,10 +301,20 @@ func (s *Session) drain(done []device.Completion) int {
 		if s.draining {
 			s.drained()
 		}
-		s.handle.Leave()
 		s.barrier, s.stopped = false, false
 	}
+	s.leave()
 	return n
+}
+
+// leave leaves the epochs of operations that are not pending.
+func (s *Session) leave() {
+	if s.writing == 0 {
+		s.writes.Leave()
+	}
+	if s.pending == 0 {
+		s.handle.Leave()
+	}
 }
 
 // Wait submits and blocks until Poll has completions, or ctx ends. It returns at once if

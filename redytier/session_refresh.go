@@ -5,16 +5,20 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/redykv/redykv/internal/epoch"
 	"github.com/redykv/redykv/internal/fabric"
 )
 
 // This file updates a session after a change of its cache. A change publishes a new table;
 // the session compares the pointer for every operation, and calls refresh if it differs.
 //
-// While operations are pending, a session is inside an epoch. It moves to a table's epoch
-// when all requests from before that table are settled (drained). When an epoch has passed,
-// all sessions use its table, and no earlier request is pending: a region waits for that
-// before it moves (A40) or is returned (A42).
+// While operations are pending, a session is inside an epoch, and while writes are, inside one
+// of a second table of epochs. It moves to a table's epochs when all requests from before that
+// table are settled (drained). When an epoch has passed, all sessions use its table, and no
+// earlier request, or write, is pending. A region waits for the writes before it moves (A40), and
+// for all requests before its memory is returned (A42). Only the latter waits for a session that
+// has reads and is not polled, because its owner waits for something else. That may be a write to
+// the region.
 
 // refresh updates the session to the cache's current table.
 func (s *Session) refresh() {
@@ -22,7 +26,7 @@ func (s *Session) refresh() {
 	t := c.table.Load()
 	s.table = t
 	if c.deleted.Load() {
-		s.leave()
+		s.fail()
 		return
 	}
 	coming := s.takeInbox()
@@ -43,8 +47,8 @@ func (s *Session) refresh() {
 	s.draining = true
 }
 
-// leave fails all requests because the cache was deleted.
-func (s *Session) leave() {
+// fail fails all requests because the cache was deleted.
+func (s *Session) fail() {
 	s.gone = ErrDeleted
 	for _, conn := range s.conns {
 		conn.fail(ErrDeleted)
@@ -55,7 +59,7 @@ func (s *Session) leave() {
 	}
 }
 
-// drained moves to the epoch of the session's table once no earlier request is pending, and
+// drained moves to the epochs of the session's table once no earlier request is pending, and
 // closes connections to removed endpoints.
 func (s *Session) drained() {
 	for _, conn := range s.conns {
@@ -78,6 +82,9 @@ func (s *Session) drained() {
 		}
 	}
 	s.handle.Reenter(s.table.epoch)
+	if s.writing > 0 {
+		s.writes.Reenter(s.table.writeEpoch)
+	}
 }
 
 // connOver returns the session's connection to a region.
@@ -164,8 +171,10 @@ func (c *Cache) removeSession(s *Session) error {
 	s.inbox = nil
 	last := c.ended && len(c.sessions) == 0
 	c.mu.Unlock()
-	s.handle.Leave()
-	s.handle.Unregister()
+	for _, h := range []*epoch.Handle{s.handle, s.writes} {
+		h.Leave()
+		h.Unregister()
+	}
 	var err error
 	for _, conn := range conns {
 		err = errors.Join(err, conn.close())

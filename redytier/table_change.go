@@ -33,25 +33,41 @@ func (c *Cache) update(change func(t *table)) {
 func (c *Cache) changed() { c.update(func(*table) {}) }
 
 // quiesce waits until every session uses the current table and has settled all requests that
-// it issued before. Requests of failed connections have no effect in the endpoints' grants
-// afterwards, either.
-func (c *Cache) quiesce(ctx context.Context, endpoints ...*endpoint) error {
+// it issued before.
+func (c *Cache) quiesce(ctx context.Context) error {
 	var e uint64
 	c.update(func(t *table) { // also for sessions that have the current one: they must see the epoch
 		e = c.epochs.Bump()
 		t.epoch = e
 	})
+	return c.until(ctx, "requests", func() bool { return c.epochs.Passed(e) })
+}
+
+// quiesceWrites waits until every session that writes uses the current table and has settled all
+// writes that it issued before. Writes of failed connections have no effect in the endpoints'
+// grants afterwards, either.
+func (c *Cache) quiesceWrites(ctx context.Context, endpoints ...*endpoint) error {
+	var e uint64
+	c.update(func(t *table) {
+		e = c.writeEpochs.Bump()
+		t.writeEpoch = e
+	})
+	unsettled := func(of *endpoint) bool { return of != nil && of.grant.unsettled.Load() > 0 }
+	return c.until(ctx, "writes", func() bool { return c.writeEpochs.Passed(e) && !slices.ContainsFunc(endpoints, unsettled) })
+}
+
+// until waits until sessions have settled what was pending.
+func (c *Cache) until(ctx context.Context, what string, settled func() bool) error {
 	pause := 50 * time.Microsecond
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
-	unsettled := func(of *endpoint) bool { return of != nil && of.grant.unsettled.Load() > 0 }
-	for !c.epochs.Passed(e) || slices.ContainsFunc(endpoints, unsettled) {
+	for !settled() {
 		select {
 		case <-timer.C:
 			pause = min(2*pause, 2*time.Millisecond)
 			timer.Reset(pause)
 		case <-ctx.Done():
-			return fmt.Errorf("sessions with pending requests: %w", context.Cause(ctx))
+			return fmt.Errorf("sessions with pending %s: %w", what, context.Cause(ctx))
 		case <-c.ctx.Done():
 			return ErrDeleted
 		}
