@@ -43,7 +43,7 @@ func (a *Allocator) pod(spec allocator.VMSpec, p *Pool, url string, secret bool)
 	if p.PriorityClass != "" {
 		o.Spec.PriorityClassName = p.PriorityClass
 	}
-	o.Spec.RestartPolicy = corev1.RestartPolicyNever // a VM that has ended is another one
+	o.Spec.RestartPolicy = corev1.RestartPolicyNever            // a VM that has ended is another one
 	o.Spec.TerminationGracePeriodSeconds = new(p.NoticeSeconds) // not the pool's own: the API server's answer is decoded into it
 	if o.Spec.AutomountServiceAccountToken == nil {
 		o.Spec.AutomountServiceAccountToken = new(bool)
