@@ -27,10 +27,11 @@ import (
 
 	"github.com/redykv/redykv/internal/etcdtest"
 	"github.com/redykv/redykv/internal/kubetest"
+	"github.com/redykv/redykv/internal/machine"
 )
 
 var (
-	outgrowsMemory = flag.Int64("outgrows.memory", 0, "local memory of TestOutgrows's store, in MiB; it has an eight times larger cache; 0: skip it")
+	outgrowsMemory = flag.Int64("outgrows.memory", 64, "local memory of TestOutgrows's store, in MiB; it has an eight times larger cache")
 	outgrowsJSON   = flag.String("outgrows.json", "", "`file` for the rows of TestOutgrows")
 )
 
@@ -46,8 +47,8 @@ type outgrown struct {
 // left. Nodes are drained and lost, pods preempted, a manager killed, and the store itself moves:
 // no read is wrong, and requests fail only while the store moves.
 func TestOutgrows(t *testing.T) {
-	if *outgrowsMemory == 0 {
-		t.Skip("it takes minutes: -outgrows.memory 64")
+	if machine.RaceDetector {
+		t.Skip("the race detector does not see its processes")
 	}
 	o := newOutgrown(t)
 	o.until("the store serves", func() (bool, error) { return len(o.Endpoints("redykv", "redykv-store")) > 0, nil })
@@ -156,10 +157,13 @@ func (o *outgrown) connect() *redis.Client {
 	return client
 }
 
+// patience is longer than the notice of a reclaim.
+const patience = 3 * time.Minute
+
 // until waits until a condition holds, longer than [kubetest.Cluster.Until].
 func (o *outgrown) until(what string, holds func() (bool, error)) {
 	o.t.Helper()
-	for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
 		ok, err := holds()
 		switch {
 		case ok:
