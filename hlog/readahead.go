@@ -55,7 +55,7 @@ func (r *readAhead) take(address, limit int64) ([]byte, error) {
 			return nil, err
 		}
 		p := &r.pieces[r.first%2]
-		if err := r.await(p); err != nil {
+		if err := r.awaitPiece(p); err != nil {
 			return nil, err
 		}
 		if address < p.end() {
@@ -98,8 +98,17 @@ func (r *readAhead) issue(limit int64) error {
 	return nil
 }
 
-// await returns when a piece has arrived.
-func (r *readAhead) await(p *piece) error {
+// await returns when all pieces have arrived.
+func (r *readAhead) await() error {
+	for i := r.first; i < r.next; i++ {
+		if err := r.awaitPiece(&r.pieces[i%2]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *readAhead) awaitPiece(p *piece) error {
 	for !p.arrived {
 		var done [2]device.Completion
 		n := r.queue.Poll(done[:])
@@ -118,12 +127,10 @@ func (r *readAhead) await(p *piece) error {
 
 // stop waits for pending reads and drops what was read ahead.
 func (r *readAhead) stop() error {
-	for ; r.first < r.next; r.first++ {
-		if err := r.await(&r.pieces[r.first%2]); err != nil {
-			return err
-		}
+	if err := r.await(); err != nil {
+		return err
 	}
-	r.issued, r.used, r.size = 0, false, firstPiece
+	r.first, r.issued, r.used, r.size = r.next, 0, false, firstPiece
 	return nil
 }
 

@@ -89,6 +89,10 @@ func (w *Walker) Walk(from, to int64) error {
 	return w.ahead.stop()
 }
 
+// Pause waits for the reads ahead and keeps what they read. A caller that may not go on for long
+// calls it: a device may wait for reads that were not polled, as one does that gives memory back.
+func (w *Walker) Pause() error { return w.ahead.await() }
+
 // Close releases the walker's queue.
 func (w *Walker) Close() error { return w.ahead.close() }
 

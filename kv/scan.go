@@ -1,6 +1,7 @@
 package kv
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -130,6 +131,9 @@ func (sc *scanner) step(visit func(Record) bool) error {
 	if err := b.run(sc.s); err != nil {
 		return err
 	}
+	if err := sc.w.Pause(); err != nil { // visit may take long
+		return walkError(err)
+	}
 	// Records below the log's begin may have been moved before the index was asked.
 	sc.lost = sc.lost || sc.s.log.Begin() > sc.next
 	sc.next = sc.w.Position()
@@ -208,12 +212,15 @@ func (st *Store) ScanLog(from, to int64) iter.Seq2[Record, error] {
 			if err != nil {
 				return err
 			}
-			return s.walk(max(from, 0), end, func(address int64, im hlog.Image) bool {
-				return yield(Record{
+			var paused error
+			err = s.walk(max(from, 0), end, func(address int64, im hlog.Image) bool {
+				paused = s.walker.Pause() // yield may take long
+				return paused == nil && yield(Record{
 					Address: address, Key: im.Key, Value: im.Value,
 					Expires: im.Expires, Tombstone: im.Header.Tombstone(),
 				}, nil)
 			})
+			return cmp.Or(err, walkError(paused))
 		})
 		if err != nil {
 			yield(Record{}, err)
@@ -247,13 +254,15 @@ func (s *Session) walk(from, to int64, visit func(address int64, im hlog.Image) 
 	if err == nil {
 		err = w.Walk(from, to)
 	}
-	for err == nil {
-		var found bool
-		if found, err = w.Next(); err == nil && (!found || !visit(w.Record())) {
-			return nil
+	if err != nil {
+		return walkError(err)
+	}
+	for found := true; found && err == nil; {
+		if found, err = w.Next(); found && err == nil {
+			found = visit(w.Record())
 		}
 	}
-	return walkError(err)
+	return walkError(errors.Join(err, w.Pause()))
 }
 
 func walkError(err error) error {

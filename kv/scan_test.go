@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"math"
 	"math/rand/v2"
@@ -394,4 +395,83 @@ func TestScanAsksAgainForWhatMayHaveLived(t *testing.T) {
 			closeAll(t, s, st)
 		})
 	}
+}
+
+// pendingReads is a device that counts the reads that its queues have not polled.
+type pendingReads struct {
+	device.Device
+	pending atomic.Int64
+	reads   atomic.Int64 // ever
+}
+
+func (d *pendingReads) NewQueue(depth int) (device.Queue, error) {
+	q, err := d.Device.NewQueue(depth)
+	return &pendingReadsQueue{Queue: q, d: d}, err
+}
+
+type pendingReadsQueue struct {
+	device.Queue // of reads only, or of writes only
+	d            *pendingReads
+	reads        bool
+}
+
+func (q *pendingReadsQueue) Read(dst []byte, addr int64, tag uint64) error {
+	err := q.Queue.Read(dst, addr, tag)
+	if err == nil {
+		q.reads = true
+		q.d.pending.Add(1)
+		q.d.reads.Add(1)
+	}
+	return err
+}
+
+func (q *pendingReadsQueue) Poll(done []device.Completion) int {
+	n := q.Queue.Poll(done)
+	if q.reads {
+		q.d.pending.Add(-int64(n))
+	}
+	return n
+}
+
+// No reads are pending while the caller of an iteration has a record, nor after an iteration or a
+// compaction: it may be long until they are polled, and a device may wait for that.
+func TestNoReadsPendingBetweenRecords(t *testing.T) {
+	dev := &pendingReads{Device: device.NewMemory()}
+	opts := small(dev, 0, 0)
+	opts.PageSize, opts.Memory = 32<<10, 128<<10 // larger pages than the first pieces that are read ahead
+	st := open(t, opts)
+	defer closeAll(t, st)
+	for n := range uint64(4000) {
+		if err := st.Upsert(t.Context(), key8(n%2000), make([]byte, 100)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check := func(when string) {
+		t.Helper()
+		if n := dev.pending.Load(); n != 0 {
+			t.Fatalf("%d reads are pending %s", n, when)
+		}
+	}
+	for name, all := range map[string]iter.Seq2[Record, error]{"Scan": st.Scan(), "ScanLog": st.ScanLog(0, 0)} {
+		for _, most := range []int{10, 1000, math.MaxInt} {
+			n, before := 0, dev.reads.Load()
+			for _, err := range all {
+				if err != nil {
+					t.Fatal(err)
+				}
+				check("during " + name)
+				if n++; n == most {
+					break
+				}
+			}
+			check("after " + name)
+			if dev.reads.Load() == before {
+				t.Errorf("%s has read nothing", name)
+			}
+		}
+	}
+	if _, err := st.Compact(t.Context(), CompactOptions{Bytes: st.log.Head() / 2}); err != nil {
+		t.Fatal(err)
+	}
+	check("after a compaction")
 }
