@@ -300,7 +300,7 @@ func (o *outgrown) move() {
 
 // row is what an event did.
 type row struct {
-	Event    string  `json:"event"`
+	What     string  `json:"what"`
 	Before   float64 `json:"before"`  // replies a second
 	Least    float64 `json:"least"`   // share of it, in the slowest second
 	Below    float64 `json:"below_s"` // longest time in which it was below backShare
@@ -326,7 +326,7 @@ func (o *outgrown) event(what string, do func()) {
 	rates, _ := o.load.rates(start)
 	slices.Sort(rates)
 	begin := time.Now()
-	r := row{Event: what, Before: rates[len(rates)/2]}
+	r := row{What: what, Before: rates[len(rates)/2]}
 	failed, replies := o.load.failed.Load(), o.load.replies.Load()
 	do()
 	o.until("the store has its memory again", o.whole)
@@ -388,12 +388,10 @@ func (o *outgrown) cost() {
 	remote := o.price()
 	for _, r := range []struct {
 		What    string  `json:"what"`
-		Dollars float64 `json:"dollars_an_hour"`
+		Dollars float64 `json:"price"`
 	}{
-		{"all in local memory: 9 GiB", 9 * perGiB},
-		{"1 GiB of local memory", perGiB},
-		{"8 GiB of Redy cache in the cluster's spare memory, at the end of the test", remote},
-		{"both", perGiB + remote},
+		{"for comparison: 9 GiB of local memory", 9 * perGiB},
+		{"1 GiB of local memory and the cache of 8 GiB", perGiB + remote},
 	} {
 		o.check(o.out.Encode(r))
 	}

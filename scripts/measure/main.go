@@ -8,7 +8,8 @@
 // and revision to docs/measured/PART.json. Render replaces the text of docs/measured.md
 // between the lines <!-- measured PART --> and <!-- end --> by the table of the part.
 // Run both in the repository's root, the first on an idle machine. The part manager-scale
-// needs etcd in PATH, such as by PATH=$PATH:$(dirname $(scripts/etcd)).
+// needs etcd in PATH, such as by PATH=$PATH:$(dirname $(scripts/etcd)), and the part outgrows what
+// scripts/etcd and scripts/kubernetes build, and root.
 package main
 
 import (
@@ -99,6 +100,9 @@ var parts = []part{
 		"{bin} bench manager --catalog etcd --json {json}",
 		"{bin} bench manager --catalog etcd --delay 5ms --json {json}",
 	}, columns: strings.Fields("catalog phase caches beating cpu rss_bytes beats_per_s beat_p50_ms beat_p999_ms beats_failed registrations_per_s allocations_per_s allocate_p50_ms allocate_p99_ms refused failed told told_s restart_s takeover_s beats_back_s")},
+	{name: "outgrows", commands: []string{
+		"go test ./packaging/kubernetes -count 1 -run TestOutgrows -outgrows.memory 1024 -outgrows.json {json} -timeout 1h",
+	}, columns: strings.Fields("what before=replies_a_second_before least=least_share below_s whole_s failed wrong replies=replies_checked price=dollars_an_hour")},
 	{name: "tcp", columns: strings.Fields("config=c,s,b,q_of_reads kernel=placed_by_the_kernel,_µs apart=a_processor_each,_µs")},
 }
 
@@ -170,7 +174,7 @@ func run(names []string) error {
 			if err := execute(args[0], args[1:]...); err != nil {
 				return fmt.Errorf("%s: %w", p.name, err)
 			}
-			shown := strings.TrimSpace(strings.NewReplacer("{bin}", "redykv", " --json {json}", "", " --report=", "").Replace(c))
+			shown := strings.TrimSpace(strings.NewReplacer("{bin}", "redykv", " --json {json}", "", " -outgrows.json {json}", "", " --report=", "").Replace(c))
 			if !strings.HasPrefix(shown, "mv ") {
 				m.Commands = append(m.Commands, shown)
 			}

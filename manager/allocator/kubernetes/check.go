@@ -27,19 +27,18 @@ func (a *Allocator) Check(ctx context.Context) error {
 	if err := a.checkRights(ctx); err != nil {
 		return err
 	}
-	var nodes corev1.NodeList
-	if err := a.client.list(ctx, nodeKind, &nodes); err != nil {
-		return a.explain(err, "list", "nodes", 0)
+	nodes, err := a.allNodes(ctx)
+	if err != nil {
+		return err
 	}
 	var errs []error
 	found := func(format string, args ...any) {
 		errs = append(errs, fmt.Errorf("kubernetes allocator: "+format, args...))
 	}
-	if name := a.config.ClientNode; name != "" && !slices.ContainsFunc(nodes.Items, func(n corev1.Node) bool { return n.Name == name }) {
+	if name := a.config.ClientNode; name != "" && !slices.ContainsFunc(nodes, func(n *corev1.Node) bool { return n.Name == name }) {
 		found("clientNode: no node %s", name)
 	}
-	for i := range nodes.Items {
-		n := &nodes.Items[i]
+	for _, n := range nodes {
 		_, _, err := priceOf(n)
 		if err != nil && slices.ContainsFunc(a.config.Pools, func(p Pool) bool { return p.has(n) }) {
 			found("%w", err)
@@ -51,7 +50,7 @@ func (a *Allocator) Check(ctx context.Context) error {
 			ID: fmt.Sprintf("vm-check-%d", i), Kind: menu.Kind{Type: p.Name, Spot: p.Spot},
 			Memory: uint64(p.Memory.Value()), Cores: uint32(p.Cores), Transport: a.transport,
 		}, p, "http://manager", false)
-		members, err := p.members(nodes.Items)
+		members, err := p.members(nodes)
 		if err == nil {
 			err = fits(pod, members)
 		}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,26 +28,44 @@ func (a *Allocator) Offers(ctx context.Context, region, client string) ([]plan.O
 	if region != "" {
 		return nil, &menu.RegionError{Asked: region}
 	}
-	var nodes corev1.NodeList
-	if err := a.client.list(ctx, nodeKind, &nodes); err != nil {
-		return nil, a.explain(err, "list", "nodes", 0)
+	nodes, err := a.allNodes(ctx)
+	if err != nil {
+		return nil, err
 	}
 	var offers []plan.Offer
 	for i := range a.config.Pools {
-		offers = append(offers, a.offer(&a.config.Pools[i], nodes.Items, cmp.Or(client, a.config.ClientNode)))
+		offers = append(offers, a.offer(&a.config.Pools[i], nodes, cmp.Or(client, a.config.ClientNode)))
 	}
 	return offers, nil
 }
 
+// allNodes returns the nodes as they are watched, or as the API server has them, sorted by name.
+func (a *Allocator) allNodes(ctx context.Context) (all []*corev1.Node, err error) {
+	a.mu.Lock()
+	all = slices.Collect(maps.Values(a.nodes))
+	a.mu.Unlock()
+	if len(all) == 0 { // they are not watched yet
+		var list corev1.NodeList
+		if err := a.client.list(ctx, nodeKind, &list); err != nil {
+			return nil, a.explain(err, "list", "nodes", 0)
+		}
+		for i := range list.Items {
+			all = append(all, &list.Items[i])
+		}
+	}
+	slices.SortFunc(all, func(a, b *corev1.Node) int { return cmp.Compare(a.Name, b.Name) })
+	return all, nil
+}
+
 // offer returns the type of a pool, for clients on a node.
-func (a *Allocator) offer(p *Pool, nodes []corev1.Node, client string) plan.Offer {
+func (a *Allocator) offer(p *Pool, nodes []*corev1.Node, client string) plan.Offer {
 	o := plan.Offer{Type: p.Name, Spot: p.Spot, Memory: uint64(p.Memory.Value()), Cores: p.Cores, Available: -1, Price: plan.Dollars(p.Price)}
 	if p.Spot {
 		o.Notice = time.Duration(p.NoticeSeconds) * time.Second
 	}
 	var from *corev1.Node
-	if i := slices.IndexFunc(nodes, func(n corev1.Node) bool { return n.Name == client }); i >= 0 {
-		from = &nodes[i]
+	if i := slices.IndexFunc(nodes, func(n *corev1.Node) bool { return n.Name == client }); i >= 0 {
+		from = nodes[i]
 	}
 	members, err := p.members(nodes)
 	if err != nil {
@@ -77,10 +96,10 @@ func (a *Allocator) offer(p *Pool, nodes []corev1.Node, client string) plan.Offe
 }
 
 // members returns the nodes of a pool that take pods. The error says why there are none.
-func (p *Pool) members(nodes []corev1.Node) (all []*corev1.Node, err error) {
+func (p *Pool) members(nodes []*corev1.Node) (all []*corev1.Node, err error) {
 	var no []string
-	for i := range nodes {
-		switch n := &nodes[i]; {
+	for _, n := range nodes {
+		switch {
 		case !p.has(n):
 		case n.Spec.Unschedulable:
 			no = append(no, n.Name+" is cordoned")
