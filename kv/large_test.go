@@ -11,6 +11,7 @@ import (
 
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/hlog"
+	"github.com/redykv/redykv/internal/machine"
 )
 
 const largeValue = 16 << 20
@@ -18,6 +19,9 @@ const largeValue = 16 << 20
 // TestLargeValues updates values of 16 MiB in place and by copies, writes them to the device
 // and to snapshots, and reads them after recovery and compaction.
 func TestLargeValues(t *testing.T) {
+	if machine.RaceDetector {
+		t.Skip("values are copied word by word, which takes minutes, in one goroutine")
+	}
 	base := make([]byte, largeValue)
 	_, _ = rand.NewChaCha8([32]byte{16}).Read(base) // does not fail
 	// stamped returns a value with its key and version at both ends.
