@@ -2,6 +2,7 @@ package redytier
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -120,7 +121,7 @@ func forManaged(t *testing.T, test func(t *testing.T, m *managed, cfg Config)) {
 // create makes a cache of this manager through mgr. It is deleted at the end of the test.
 func (m *managed) create(t *testing.T, mgr Manager, cfg Config) *Cache {
 	t.Helper()
-	cfg.RegionSize, cfg.Logger = managedRegion, slog.New(slog.DiscardHandler)
+	cfg.RegionSize, cfg.Logger = managedRegion, cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	if cfg.Capacity == 0 {
 		cfg.Capacity = managedRegions * managedRegion
 	}

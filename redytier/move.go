@@ -362,10 +362,19 @@ func (c *Cache) pull(ctx context.Context, p place, from *region) (err error) {
 }
 
 // dropIdleGrants returns grants without regions to their servers, and settles the table with
-// the manager, even if ctx has ended.
+// the manager, even if ctx has ended. It waits for requests that are pending, but not while a
+// more urgent operation waits for it.
 func (c *Cache) dropIdleGrants(ctx context.Context) error {
+	operation := ctx
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), controlTimeout)
 	defer cancel()
+	patient, giveWay := context.WithCancelCause(ctx)
+	defer giveWay(nil)
+	defer context.AfterFunc(operation, func() {
+		if cause := context.Cause(operation); errors.Is(cause, errPreempted) {
+			giveWay(cause)
+		}
+	})()
 	t := c.table.Load()
 	var idle []*endpoint
 	for _, e := range t.endpoints {
@@ -374,7 +383,7 @@ func (c *Cache) dropIdleGrants(ctx context.Context) error {
 		}
 	}
 	// Twice: until no session reads there (A42), and until none is connected.
-	if err := c.quiesce(ctx); err != nil {
+	if err := c.quiesce(patient); err != nil {
 		return err
 	}
 	c.removeEndpoints(idle)
@@ -384,7 +393,7 @@ func (c *Cache) dropIdleGrants(ctx context.Context) error {
 			c.leaving = append(c.leaving, e.grant)
 		}
 	}
-	if err := c.quiesce(ctx); err != nil {
+	if err := c.quiesce(patient); err != nil {
 		return err
 	}
 	if err := disconnectAll(ctx, c.leaving); err != nil {

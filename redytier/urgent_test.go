@@ -4,12 +4,15 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"log/slog"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/api/serverv1/serverv1connect"
 	"github.com/redykv/redykv/manager"
@@ -58,6 +61,55 @@ func (m *managed) leftInTime(t *testing.T, vm string) {
 		t.Errorf("%+v, want that VM %s is left", left, vm)
 	}
 	m.gone(t, vm)
+}
+
+// An operation that waits for a session to poll its reads, as it returns memory, gives way to a
+// notice. It goes on afterwards.
+func TestNoticeWhileMemoryIsReturned(t *testing.T) {
+	m := manage(t, 2, 0)
+	var log logged
+	cache := m.create(t, m, Config{Transport: "mem", Configuration: configurations[0], Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	reader := newPump(t, cache, 1)
+	reader.do(false, make([]byte, 8), 0, func(c device.Completion) {
+		if c.Err != nil {
+			t.Error(c.Err)
+		}
+	})
+	first, other := cache.Regions()[0].VM, cache.Regions()[3].VM
+	migrated := make(chan error, 1)
+	go func() { migrated <- cache.Migrate(t.Context(), first) }()
+	until(t, func() bool { return cache.Regions()[0].VM != first })
+	if !m.vms.Reclaim(other, time.Hour) {
+		t.Fatalf("no VM %s", other)
+	}
+	until(t, func() bool { return cache.Regions()[3].VM != other })
+	if text := log.String(); strings.Contains(text, context.DeadlineExceeded.Error()) {
+		t.Errorf("the reclaimed VM was left after the time in which memory is returned:\n%s", text)
+	}
+	reader.drain()
+	if err := <-migrated; err != nil {
+		t.Error(err)
+	}
+	m.gone(t, other)
+	reader.close()
+}
+
+// logged is what was logged.
+type logged struct {
+	mu   sync.Mutex // guards text
+	text strings.Builder
+}
+
+func (l *logged) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *logged) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
 }
 
 // The application's operations are preempted by a notice at any step, and continue when the VM
