@@ -1,6 +1,7 @@
 package hlog
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -99,15 +100,14 @@ func (r *readAhead) issue(limit int64) error {
 }
 
 // await returns when all pieces have arrived.
-func (r *readAhead) await() error {
+func (r *readAhead) await() (err error) {
 	for i := r.first; i < r.next; i++ {
-		if err := r.awaitPiece(&r.pieces[i%2]); err != nil {
-			return err
-		}
+		err = cmp.Or(err, r.awaitPiece(&r.pieces[i%2]))
 	}
-	return nil
+	return err
 }
 
+// awaitPiece returns when a piece has arrived.
 func (r *readAhead) awaitPiece(p *piece) error {
 	for !p.arrived {
 		var done [2]device.Completion

@@ -109,6 +109,27 @@ func (sc *scanner) newestAt(key []byte) *newestOf {
 
 // step visits a batch of records. It stops when visit returns false.
 func (sc *scanner) step(visit func(Record) bool) error {
+	// visit may take long, and the session is not used after an error.
+	if err := cmp.Or(sc.trace(), walkError(sc.w.Pause())); err != nil {
+		return err
+	}
+	// Records below the log's begin may have been moved before the index was asked.
+	sc.lost = sc.lost || sc.s.log.Begin() > sc.next
+	sc.next = sc.w.Position()
+	for i := range sc.batch.ops {
+		op, t := &sc.batch.ops[i], &sc.batch.traces[i]
+		switch {
+		case op.Err == nil && !visit(Record{Address: t.source, Key: op.Key, Value: op.Value, Expires: op.Expires}):
+			return nil
+		case t.newest != 0:
+			*sc.newestAt(op.Key) = newestOf{string(op.Key), t.newest}
+		}
+	}
+	return nil
+}
+
+// trace finds out which records of the next batch are the newest of their keys.
+func (sc *scanner) trace() error {
 	b := &sc.batch
 	b.reset()
 	for n, ended := 0, false; !ended && n < scanBatch && len(b.bytes) < traceBatchBytes; n++ {
@@ -128,25 +149,7 @@ func (sc *scanner) step(visit func(Record) bool) error {
 		t.early = address >= sc.safe
 		b.add(opNewest, t, im)
 	}
-	if err := b.run(sc.s); err != nil {
-		return err
-	}
-	if err := sc.w.Pause(); err != nil { // visit may take long
-		return walkError(err)
-	}
-	// Records below the log's begin may have been moved before the index was asked.
-	sc.lost = sc.lost || sc.s.log.Begin() > sc.next
-	sc.next = sc.w.Position()
-	for i := range b.ops {
-		op, t := &b.ops[i], &b.traces[i]
-		switch {
-		case op.Err == nil && !visit(Record{Address: t.source, Key: op.Key, Value: op.Value, Expires: op.Expires}):
-			return nil
-		case t.newest != 0:
-			*sc.newestAt(op.Key) = newestOf{string(op.Key), t.newest}
-		}
-	}
-	return nil
+	return b.run(sc.s)
 }
 
 // traceBatch is a batch of records whose chains are followed together, without tombstones. It
@@ -262,7 +265,7 @@ func (s *Session) walk(from, to int64, visit func(address int64, im hlog.Image) 
 			found = visit(w.Record())
 		}
 	}
-	return walkError(errors.Join(err, w.Pause()))
+	return walkError(cmp.Or(err, w.Pause()))
 }
 
 func walkError(err error) error {

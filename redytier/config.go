@@ -44,7 +44,8 @@ type Config struct {
 	// SLO is the service level that the manager chooses VMs and a configuration for.
 	SLO SLO
 	// Duration is how long the cache will be needed, in whole seconds. It allows spot VMs,
-	// which are cheaper and may be reclaimed (R11). 0: until deleted.
+	// which are cheaper and may be reclaimed (R11). The cache is used until it is deleted,
+	// also for longer. 0: until deleted.
 	Duration time.Duration
 	// RegionSize in bytes, a power of two from MinRegionSize. Default:
 	// DefaultRegionSize, or less for a small cache, so that its last region

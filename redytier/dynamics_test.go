@@ -6,12 +6,17 @@ import (
 	"errors"
 	"flag"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 
+	"connectrpc.com/connect"
+
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/internal/api/serverv1"
 )
 
 // worker is a session that writes and reads its part of a cache, [from, to), and knows the
@@ -163,7 +168,7 @@ func TestMigrateWithReadsPending(t *testing.T) {
 		if err := reader.s.Submit(); err != nil {
 			t.Fatal(err)
 		}
-		from := cache.Regions()[0].VM
+		from, epoch := cache.Regions()[0].VM, cache.table.Load().epoch
 		migrated := make(chan error, 1)
 		go func() { migrated <- cache.Migrate(t.Context(), from) }()
 		until(t, func() bool { return cache.Regions()[0].State != Stable || cache.Regions()[0].VM != from })
@@ -172,10 +177,11 @@ func TestMigrateWithReadsPending(t *testing.T) {
 		if at := cache.Regions()[0].VM; at == from {
 			t.Errorf("written on %s during the move from there", at)
 		}
-		select {
-		case err := <-migrated:
-			t.Errorf("Migrate returns %v while a read of the region's former memory is pending", err)
-		default:
+		until(t, func() bool { return cache.table.Load().epoch > epoch }) // it returns memory
+		i := slices.IndexFunc(c.vms, func(v *managerv1.Vm) bool { return v.GetId() == from })
+		status, err := c.servers[i].Status(t.Context(), connect.NewRequest(&serverv1.StatusRequest{}))
+		if err != nil || status.Msg.FreeMemory == status.Msg.Memory || len(migrated) > 0 {
+			t.Errorf("VM %s has %v, and Migrate has returned: %v, while a read of a region's former memory is pending", from, status, len(migrated) > 0)
 		}
 		reader.drain()
 		if err := <-migrated; err != nil {

@@ -104,11 +104,7 @@ func (k *keeper) retry(ctx context.Context, vm string, replace func(ctx context.
 	c := k.cache
 	for wait := 2 * firstPause; ; wait = min(2*wait, longPause) {
 		err := replace(ctx)
-		switch {
-		case err == nil || c.ctx.Err() != nil || errors.Is(err, ErrDeleted):
-			return
-		case errors.Is(err, errOver):
-			c.log.Warn("the cache is not allocated again", "err", err)
+		if err == nil || c.ctx.Err() != nil || errors.Is(err, ErrDeleted) {
 			return
 		}
 		c.log.Warn("VM not replaced", "vm", vm, "again", ctx.Err() == nil, "err", err)

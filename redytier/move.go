@@ -148,8 +148,10 @@ func (c *Cache) migrate(ctx context.Context, vms []string, voluntary bool) error
 		}
 	}
 	c.moved.took += took
-	err = errors.Join(err, c.dropIdleGrants(ctx))
-	c.releaseUnused(ctx) // the places of regions that did not arrive
+	dropped := c.dropIdleGrants(ctx)
+	if err = errors.Join(err, dropped); dropped == nil { // else a request may be pending to what the table does not use
+		c.releaseUnused(ctx) // the places of regions that did not arrive
+	}
 	for _, vm := range vms {
 		for _, span := range t.spans(moved[vm]) {
 			c.watcher.report(t.event(Event{Kind: VMLeft, VM: vm}, span))
@@ -363,8 +365,13 @@ func (c *Cache) pull(ctx context.Context, p place, from *region) (err error) {
 
 // dropIdleGrants returns grants without regions to their servers, and settles the table with
 // the manager, even if ctx has ended. It waits for requests that are pending, but not while a
-// more urgent operation waits for it.
-func (c *Cache) dropIdleGrants(ctx context.Context) error {
+// more urgent operation waits for it. What it does not return, the next call does.
+func (c *Cache) dropIdleGrants(ctx context.Context) (err error) {
+	defer func() {
+		if err != nil {
+			c.unsettled.Store(true)
+		}
+	}()
 	operation := ctx
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), controlTimeout)
 	defer cancel()

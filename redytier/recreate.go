@@ -27,8 +27,6 @@ import (
 var (
 	errForgotten = errors.New("the manager does not know the cache")
 	errNoMemory  = errors.New("the cache has no memory yet")
-	// errOver ends the attempts to allocate a cache again.
-	errOver = errors.New("the cache's duration is over")
 )
 
 // identity is the manager's view of the cache, guarded by Cache.mu.
@@ -87,11 +85,9 @@ func (c *Cache) recreate(ctx context.Context) (_ []*endpoint, err error) {
 	if t.per == 0 { // never allocated: no configuration was chosen
 		wanted = c.cfg.Configuration
 	}
-	duration := c.cfg.Duration
-	if duration > 0 {
-		if duration -= time.Since(c.created); duration < time.Second {
-			return nil, errOver
-		}
+	duration := c.cfg.Duration - time.Since(c.created)
+	if duration < time.Second { // it is needed for longer than was expected
+		duration = c.cfg.Duration
 	}
 	c.disconnectFormer(ctx)
 	m, err := allocate(ctx, c.mgr, &c.cfg, &managerv1.AllocateRequest{

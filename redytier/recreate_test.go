@@ -209,18 +209,19 @@ func TestLateCacheOfServersReplaced(t *testing.T) {
 	m.nothingLeft(t)
 }
 
-// A cache whose duration is over is not allocated again.
-func TestOverIsOver(t *testing.T) {
+// A cache that is used for longer than its duration is allocated again for as long.
+func TestLongerThanExpected(t *testing.T) {
 	m := manage(t, 2, 0)
 	cache := m.create(t, m, Config{Duration: time.Hour})
 	NewDevice(cache) // so that all of it is lost at once
 	cache.created = cache.created.Add(-2 * time.Hour)
 	id := cache.ID()
 	m.forget(t, id)
-	m.expect(t, CacheDeleted)
-	m.expect(t, DataLost)
-	cache.keeper.tasks.end() // the keeper ends although the cache exists
-	if err := cache.inTurn(t.Context(), urgency{}, true, func(context.Context) error { return nil }); err != nil || cache.Err() == nil || cache.ID() != id {
-		t.Errorf("cache %s: %v, %v", cache.ID(), cache.Err(), err)
+	m.expect(t, Restored)
+	if cache.Err() != nil || cache.ID() == id {
+		t.Errorf("cache %s: %v", cache.ID(), cache.Err())
+	}
+	if got := m.known(t).GetCaches()[0].GetDurationSeconds(); got != 3600 {
+		t.Errorf("for %d seconds", got)
 	}
 }

@@ -94,9 +94,11 @@ func (c *Cache) replaceReported(ctx context.Context, lost *grant) (rest bool, er
 	filled, err := c.populate(ctx, kept, c.copyOf)
 	rest = c.restore(kept[:filled], gone) || rest
 	c.setState(regions, Lost) // of those that were not restored
-	err = errors.Join(err, c.dropIdleGrants(ctx))
-	c.releaseUnused(ctx) // the places of those
-	return rest, err
+	dropped := c.dropIdleGrants(ctx)
+	if dropped == nil {
+		c.releaseUnused(ctx) // the places of those
+	}
+	return rest, errors.Join(err, dropped)
 }
 
 // setState sets the state of regions that do not answer.

@@ -307,7 +307,9 @@ func (c *Cache) reconfigure(ctx context.Context, configuration Configuration) er
 	if err := c.clients.replace(next); err != nil {
 		c.log.Warn("ending the client threads of the former configuration", "err", err)
 	}
-	if err := c.dropIdleGrants(ctx); err != nil {
+	if err := c.dropIdleGrants(ctx); errors.Is(err, errPreempted) {
+		return err // servers are told the configuration when this runs again
+	} else if err != nil {
 		c.log.Warn("closing connections of the former configuration", "err", err)
 		return nil
 	}

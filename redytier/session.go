@@ -24,8 +24,8 @@ const MaxDepth = 1 << 14
 // executes region by region; only 8 aligned bytes are read or written atomically (A9).
 //
 // A session with pending writes must be polled: a region that moves waits for writes that began
-// before. Memory that a region has left is returned when reads that began before have been
-// polled. An idle session need not be polled. It keeps its connections, whose rings use memory of
+// before. One with pending reads should be: the memory that a region has left is returned
+// afterwards, and Migrate fails if that takes longer than ten seconds. An idle session need not be polled. It keeps its connections, whose rings use memory of
 // the servers, and sees changes with its next operation. Close a session that is not needed any
 // more.
 type Session struct {

@@ -12,13 +12,15 @@ import (
 // This file updates a session after a change of its cache. A change publishes a new table;
 // the session compares the pointer for every operation, and calls refresh if it differs.
 //
-// While operations are pending, a session is inside an epoch, and while writes are, inside one
-// of a second table of epochs. It moves to a table's epochs when all requests from before that
-// table are settled (drained). When an epoch has passed, all sessions use its table, and no
-// earlier request, or write, is pending. A region waits for the writes before it moves (A40), and
-// for all requests before its memory is returned (A42). Only the latter waits for a session that
-// has reads and is not polled, because its owner waits for something else. That may be a write to
-// the region.
+// While operations are pending, a session is inside an epoch; while writes are pending, it is
+// also inside a write epoch. It moves to a table's epochs when all requests from before that
+// table are settled (drained). When an epoch has passed, no request of an earlier table is
+// pending; when a write epoch has passed, no write of an earlier table is, and none will be
+// issued by one. A region moves after a write epoch (A40), and its memory is returned after an
+// epoch (A42).
+//
+// A move does not wait for all requests, because a session may have reads that it does not poll
+// while its owner waits for something else: even for a write to the region that moves.
 
 // refresh updates the session to the cache's current table.
 func (s *Session) refresh() {

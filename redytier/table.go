@@ -16,8 +16,8 @@ type table struct {
 	per           int // number of regions that the configuration was chosen for: it keeps the server threads per region (R73)
 	regions       []region
 	endpoints     []*endpoint // every session has a connection to each
-	// epoch is entered by sessions that use this table and have no earlier requests pending,
-	// and writeEpoch by those that have no earlier writes pending.
+	// epoch and writeEpoch are entered by sessions that use this table and have no earlier
+	// requests pending: see session_refresh.go.
 	epoch, writeEpoch uint64
 }
 
