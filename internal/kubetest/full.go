@@ -26,15 +26,15 @@ var controllers = strings.Join([]string{
 func StartFull(t testing.TB) *Cluster {
 	t.Helper()
 	if roots == "" {
-		t.Skip("no namespaces: ", errNotIsolated)
+		missing(t, "no namespaces: ", errNotIsolated)
 	}
 	dir, err := programs()
 	if err != nil {
-		t.Skip(err)
+		missing(t, err)
 	}
 	program := filepath.Join(dir, "kube-controller-manager")
 	if _, err := os.Stat(program); err != nil {
-		t.Skip("scripts/kubernetes builds it: ", err)
+		missing(t, "scripts/kubernetes builds it: ", err)
 	}
 	c := start(t, true)
 	_, port, err := net.SplitHostPort(etcdtest.FreeAddress(t))

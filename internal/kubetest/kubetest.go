@@ -74,6 +74,16 @@ func programs() (string, error) {
 	return "", fmt.Errorf("no kube-apiserver and kube-scheduler: scripts/kubernetes builds them")
 }
 
+// missing skips the test for lack of something, or fails it where ProgramsEnv says that nothing
+// should be missing.
+func missing(t testing.TB, what ...any) {
+	t.Helper()
+	if os.Getenv(ProgramsEnv) != "" {
+		t.Fatal(what...)
+	}
+	t.Skip(what...)
+}
+
 // Start starts a cluster and waits until its API server and its scheduler serve. It skips the
 // test if there are no programs.
 func Start(t testing.TB) *Cluster {
@@ -85,7 +95,7 @@ func start(t testing.TB, full bool) *Cluster {
 	t.Helper()
 	dir, err := programs()
 	if err != nil {
-		t.Skip(err)
+		missing(t, err)
 	}
 	etcd := etcdtest.Start(t, etcdtest.Options{})
 	c := &Cluster{t: t, dir: t.TempDir(), Programs: make(map[string][]string), full: full, host: "127.0.0.1"}

@@ -151,6 +151,29 @@ func (l *load) pipeline(ctx context.Context, r *rand.Rand, worker int) (err erro
 	return err
 }
 
+// verify reads all keys, when nothing else runs.
+func (l *load) verify(ctx context.Context) error {
+	const pipeline = 256
+	for from := 0; from < len(l.keys); from += pipeline {
+		answers, err := l.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+			for n := from; n < min(len(l.keys), from+pipeline); n++ {
+				p.Get(ctx, key(n))
+			}
+			return nil
+		})
+		if err != nil {
+			return fmt.Errorf("keys from %d: %w", from, err)
+		}
+		for i, a := range answers {
+			n := from + i
+			if err := l.check(n, []byte(a.(*redis.StringCmd).Val()), l.keys[n].answered.Load()); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // check returns what is wrong with a value.
 func (l *load) check(n int, got []byte, least uint32) error {
 	if len(got) != l.size || binary.LittleEndian.Uint64(got) != uint64(n) {
