@@ -159,6 +159,11 @@ func (c *state) giveUp(ca *cache, err error) {
 	}
 	ca.request = nil
 	r.err = err
+	for _, g := range r.grants {
+		if g.launch {
+			g.vm.unwanted = err
+		}
+	}
 	c.leave(r.grants)
 	if !ca.ready {
 		c.remove(ca)

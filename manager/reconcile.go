@@ -198,7 +198,10 @@ func (c *state) whyEnded(v *vm) string {
 	case !v.leaves.IsZero():
 		return "it is reclaimed, and no cache uses it any more: " + v.leaving
 	case v.ControlURL == "":
-		return "the request that it was launched for was given up"
+		if v.unwanted == nil {
+			return "the request that it was launched for was given up"
+		}
+		return "the request that it was launched for was given up: " + v.unwanted.Error()
 	}
 	return "no cache uses it any more"
 }

@@ -40,6 +40,7 @@ type vm struct {
 	entered   time.Time       // when it was ordered; zero: it registered itself
 	launching bool            // the allocator has been told
 	launchErr error           // of the allocator; nil: none
+	unwanted  error           // why the request that it was launched for was given up; nil: it was not, or that is not known
 	waits     string          // why it does not start yet, as the allocator says; empty: it starts
 	place     allocator.Place // as the allocator says; zero: unknown
 

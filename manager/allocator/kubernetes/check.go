@@ -83,22 +83,34 @@ func (a *Allocator) checkRights(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// fits reports a pod that requests more than any node has.
+// fits reports a pod that requests more than each node has.
 func fits(p *corev1.Pod, nodes []*corev1.Node) error {
-	for _, name := range []corev1.ResourceName{corev1.ResourceMemory, corev1.ResourceCPU} {
-		var asked resource.Quantity
+	names := []corev1.ResourceName{corev1.ResourceMemory, corev1.ResourceCPU}
+	asked, most := make(corev1.ResourceList), make(corev1.ResourceList)
+	for _, name := range names {
+		var sum resource.Quantity
 		for _, c := range p.Spec.Containers {
-			asked.Add(c.Resources.Requests[name])
+			sum.Add(c.Resources.Requests[name])
 		}
-		var most resource.Quantity
-		for _, n := range nodes {
-			if has := n.Status.Allocatable[name]; has.Cmp(most) > 0 {
-				most = has
+		asked[name] = sum
+	}
+	for _, n := range nodes {
+		enough := true
+		for _, name := range names {
+			has, want, top := n.Status.Allocatable[name], asked[name], most[name]
+			enough = enough && want.Cmp(has) <= 0
+			if has.Cmp(top) > 0 {
+				most[name] = has
 			}
 		}
-		if asked.Cmp(most) > 0 {
-			return fmt.Errorf("a pod requests %s %v, and no node has more than %v", name, &asked, &most)
+		if enough {
+			return nil
 		}
 	}
-	return nil
+	for _, name := range names {
+		if want, top := asked[name], most[name]; want.Cmp(top) > 0 {
+			return fmt.Errorf("a pod requests %s %v, and no node has more than %v", name, &want, &top)
+		}
+	}
+	return fmt.Errorf("a pod requests memory %v and cpu %v, and no node has both", asked.Memory(), asked.Cpu())
 }

@@ -20,8 +20,8 @@ const (
 	terminated reason = "Terminated" // by the manager
 )
 
-// eventTimeout bounds the creation of one event.
-const eventTimeout = 5 * time.Second
+// callTimeout bounds a call of the API server that no caller bounds.
+const callTimeout = 5 * time.Second
 
 // note creates an event about a pod, in the background. Its name is the same for all managers,
 // so that each reason is stated once.
@@ -36,9 +36,9 @@ func (a *Allocator) note(p *corev1.Pod, why reason, message string) {
 		ReportingController: component, FirstTimestamp: now, LastTimestamp: now, Count: 1,
 	}
 	a.background(func(ctx context.Context) {
-		ctx, cancel := context.WithTimeout(ctx, eventTimeout)
+		call, cancel := context.WithTimeout(ctx, callTimeout)
 		defer cancel()
-		if err := a.client.create(ctx, "events", e, false); err != nil && !apierrors.IsAlreadyExists(err) && ctx.Err() == nil {
+		if err := a.client.create(call, "events", e, false); err != nil && !apierrors.IsAlreadyExists(err) && ctx.Err() == nil {
 			a.log.Warn("no event about a pod", "pod", nameOf(p), "reason", why, "message", message, "err", err)
 		}
 	})

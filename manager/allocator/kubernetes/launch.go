@@ -43,7 +43,9 @@ func (a *Allocator) Launch(ctx context.Context, spec allocator.VMSpec) error {
 	}
 	pod := a.pod(spec, p, url, len(env) > 0)
 	if err := a.insist(ctx, func() error { return a.client.create(ctx, "pods", pod, false) }); err != nil {
-		return errors.Join(a.explain(err, "create", "pods", spec.Memory), a.removeSecret(context.WithoutCancel(ctx), spec.ID))
+		undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
+		defer cancel()
+		return errors.Join(a.explain(err, "create", "pods", spec.Memory), a.removeSecret(undo, spec.ID))
 	}
 	why := "for a warm pool"
 	if spec.Cache != "" {

@@ -21,7 +21,7 @@ func TestCluster(t *testing.T) {
 	c := start(t)
 	for name, test := range map[string]func(*testing.T, *kubetest.Cluster){
 		"Room": testRoom, "GivenUp": testGivenUp, "Preempted": testPreempted, "Drained": testDrained,
-		"Lost": testLost, "Vanished": testVanished, "Replaced": testReplaced, "NeverRegisters": testNeverRegisters,
+		"Disrupted": testDisrupted, "Killed": testKilled, "Lost": testLost, "Vanished": testVanished, "Replaced": testReplaced, "NeverRegisters": testNeverRegisters,
 		"Late": testLate, "KubeletRestarts": testKubeletRestarts,
 		"Offers": testOffers, "TooFar": testTooFar, "Clients": testClients, "Stranded": testStranded, "Names": testNames,
 		"Rights": testRights, "Refused": testRefused, "Quota": testQuota, "Kubeconfig": testKubeconfig,
@@ -102,6 +102,36 @@ func testDrained(t *testing.T, c *kubetest.Cluster) {
 	cache.moved(vm)
 	cache.survived()
 	w.until("the pod is gone", func() bool { return len(w.pods()) == 1 })
+}
+
+// A pod has the condition of one that is about to be evicted: its grace period is a notice already.
+func testDisrupted(t *testing.T, c *kubetest.Cluster) {
+	w, _, cache, vm := onFirst(t, c, kubernetes.Pool{Name: "spare", NoticeSeconds: 30})
+	pod := w.pods()[0]
+	pod.Status.Conditions = append(pod.Status.Conditions, corev1.PodCondition{
+		Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "TerminationByKubelet", Message: "the node is shut down", LastTransitionTime: metav1.Now(),
+	})
+	_, err := c.Client.CoreV1().Pods(w.name).UpdateStatus(t.Context(), &pod, metav1.UpdateOptions{})
+	check(t, err)
+	cache.moved(vm)
+	cache.survived()
+	if text := w.events(vm)["Reclaimed"]; !strings.Contains(text, "TerminationByKubelet: the node is shut down") {
+		t.Errorf("event Reclaimed: %q", text)
+	}
+}
+
+// The process of a pod is killed: the cache gets other memory.
+func testKilled(t *testing.T, c *kubetest.Cluster) {
+	w, first, cache, vm := onFirst(t, c, kubernetes.Pool{Name: "spare"})
+	if !first.Kill(w.name, strings.ToLower(vm)) {
+		t.Fatal("the pod does not run")
+	}
+	cache.moved(vm)
+	cache.fill()
+	w.until("the pod is gone", func() bool { return len(w.pods()) == 1 })
+	if n := w.m.Metrics(); n.Failed != 1 || n.Reclaimed != 0 {
+		t.Errorf("%d VMs failed, %d were reclaimed", n.Failed, n.Reclaimed)
+	}
 }
 
 // A node is lost, and the cluster says so: the cache gets other memory, and the pod is deleted

@@ -100,8 +100,9 @@ func testTooFar(t *testing.T, c *kubetest.Cluster) {
 			far = e.InvolvedObject.Name
 		}
 	}
-	if text := w.events(far)["Launched"]; !strings.Contains(text, "pool mixed") {
-		t.Errorf("the terminated pod was launched %q", text)
+	events := w.events(far)
+	if !strings.Contains(events["Launched"], "pool mixed") || !strings.Contains(events["Terminated"], "switches") {
+		t.Errorf("the distant pod's events: %v", events)
 	}
 }
 

@@ -1,6 +1,8 @@
 package kubernetes
 
 import (
+	"cmp"
+	"context"
 	"fmt"
 	"time"
 
@@ -83,7 +85,7 @@ func (a *Allocator) news(p *corev1.Pod, gone bool) (say string, do func(id strin
 		return failed(end(p))
 	case p.Spec.NodeName != "" && a.nodeGone(p.Spec.NodeName):
 		return failed("its node is gone")
-	case p.DeletionTimestamp != nil:
+	case p.DeletionTimestamp != nil, disrupted(p) != nil:
 		return a.reclaimed(p)
 	case p.Spec.NodeName == "":
 		why := "the scheduler has not seen it"
@@ -105,22 +107,35 @@ func (a *Allocator) news(p *corev1.Pod, gone bool) (say string, do func(id strin
 	}
 }
 
-// reclaimed returns the news of a pod that is evicted, preempted or deleted. The end of its
-// grace period is a time of the API server's clock: of a period that has just begun, this
+// reclaimed returns the news of a pod that is evicted, preempted or deleted, or will be. The end
+// of its grace period is a time of the API server's clock: of a period that has just begun, this
 // machine's clock tells the end as well, and the earlier one holds.
 func (a *Allocator) reclaimed(p *corev1.Pod) (say string, do func(id string)) {
-	why := "it was deleted"
-	if c := condition(p, corev1.DisruptionTarget); c != nil {
+	why, grace := "it was deleted", p.Spec.TerminationGracePeriodSeconds
+	var end time.Time
+	if c := disrupted(p); c != nil {
 		why = line(c.Reason + ": " + c.Message)
+		end = c.LastTransitionTime.Add(time.Duration(*cmp.Or(grace, new(int64))) * time.Second)
 	}
-	end := p.DeletionTimestamp.Time
+	if p.DeletionTimestamp != nil {
+		end, grace = p.DeletionTimestamp.Time, p.DeletionGracePeriodSeconds
+	}
 	return "reclaimed: " + why + " until " + end.String(), func(id string) {
-		if g := p.DeletionGracePeriodSeconds; g != nil {
-			end = earlier(end, time.Now().Add(time.Duration(*g)*time.Second))
+		if grace != nil {
+			end = earlier(end, time.Now().Add(time.Duration(*grace)*time.Second))
 		}
 		a.note(p, reclaimed, "its memory is taken back: "+why)
 		a.host.Reclaimed(id, end, describe(p)+": "+why)
 	}
+}
+
+// disrupted returns the condition by which a pod is about to be evicted or preempted, or is; nil:
+// there is none.
+func disrupted(p *corev1.Pod) *corev1.PodCondition {
+	if c := condition(p, corev1.DisruptionTarget); c != nil && c.Status == corev1.ConditionTrue {
+		return c
+	}
+	return nil
 }
 
 func earlier(a, b time.Time) time.Time {
@@ -155,7 +170,12 @@ func (a *Allocator) nodeGone(name string) bool {
 	a.mu.Lock()
 	known := a.nodes[name] != nil
 	a.mu.Unlock()
-	return !known && apierrors.IsNotFound(a.client.core.Get().Resource("nodes").Name(name).Do(a.ctx).Error())
+	if known {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(a.ctx, callTimeout)
+	defer cancel()
+	return apierrors.IsNotFound(a.client.core.Get().Resource("nodes").Name(name).Do(ctx).Error())
 }
 
 // unreached reports whether a pod's node is gone or not ready. Called under mu.
