@@ -4,6 +4,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redykv/redykv/manager/allocator"
 	"github.com/redykv/redykv/manager/plan"
 )
 
@@ -14,6 +15,7 @@ type Metrics struct {
 	Cost     plan.Price // of all caches; of a cache that moves, both old and new VMs
 	WarmCost plan.Price // of VMs in warm pools
 	VMs      []VMCount
+	Named    []VMName // VMs that the allocator names
 
 	// Counters since the start of the manager.
 	Allocated   uint64 // caches
@@ -42,6 +44,13 @@ type VMCount struct {
 	// Machine is where they run, as the allocator says; empty: not known.
 	Machine string
 	VMs     int
+}
+
+// VMName is what the allocator calls a VM, such as a pod.
+type VMName struct {
+	VM   string // id
+	Type string // empty: not of a menu
+	allocator.Place
 }
 
 // Durations is a distribution.
@@ -113,6 +122,9 @@ func (c *state) count(m *Metrics) {
 		at[VMCount{Type: v.Type, Spot: v.Spot, State: v.state(), Machine: v.place.Machine}]++
 		if v.warm {
 			m.WarmCost += v.Price
+		}
+		if v.place.Name != "" {
+			m.Named = append(m.Named, VMName{VM: v.id, Type: v.Type, Place: v.place})
 		}
 	}
 	for k, n := range at {

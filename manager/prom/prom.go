@@ -55,6 +55,7 @@ var (
 	numbers = promtable.New(namespace, nil, families)
 
 	vms    = prometheus.NewDesc(namespace+"vms", "VMs, by type, state and machine.", []string{"type", "spot", "state", "machine"}, nil)
+	named  = prometheus.NewDesc(namespace+"vm_info", "1 for each VM that has a name of the allocator's, such as that of a pod.", []string{"vm", "type", "machine", "name"}, nil)
 	notice = prometheus.NewDesc(namespace+"notice_left_seconds", "Notice that was left when a cache had left its VM.", nil, nil)
 )
 
@@ -67,6 +68,7 @@ func NewCollector(source Source) prometheus.Collector { return collector{source}
 func (collector) Describe(to chan<- *prometheus.Desc) {
 	numbers.Describe(to)
 	to <- vms
+	to <- named
 	to <- notice
 }
 
@@ -76,6 +78,9 @@ func (c collector) Collect(to chan<- prometheus.Metric) {
 	numbers.Collect(to, &m)
 	for _, v := range m.VMs {
 		to <- prometheus.MustNewConstMetric(vms, prometheus.GaugeValue, float64(v.VMs), v.Type, strconv.FormatBool(v.Spot), v.State, v.Machine)
+	}
+	for _, v := range m.Named {
+		to <- prometheus.MustNewConstMetric(named, prometheus.GaugeValue, 1, v.VM, v.Type, v.Machine, v.Name)
 	}
 	buckets := make(map[float64]uint64)
 	for i, bound := range m.NoticeLeft.Bounds {

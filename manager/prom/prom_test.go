@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/redykv/redykv/manager"
+	"github.com/redykv/redykv/manager/allocator"
 	"github.com/redykv/redykv/manager/plan"
 )
 
@@ -20,6 +21,7 @@ func TestCollector(t *testing.T) {
 		Caches: 1, Capacity: 2, Cost: plan.Dollars(0.3), WarmCost: plan.Dollars(0.4), MigrationRate: 5,
 		Allocated: 6, Refused: 7, Reallocated: 8, MovesAsked: 9, Reclaimed: 10, Failed: 11, Suspected: 13, Blinded: 14, Blind: true,
 		VMs: []manager.VMCount{{Type: "small", Spot: true, State: "up", Machine: "node-1", VMs: 12}},
+		Named: []manager.VMName{{VM: "vm-1", Type: "small", Place: allocator.Place{Name: "memory/vm-1", Machine: "node-1"}}},
 		NoticeLeft: manager.Durations{
 			Bounds: []time.Duration{0, time.Second}, Counts: []uint64{1, 2}, Count: 3, Sum: 4 * time.Second,
 		},
@@ -74,6 +76,9 @@ redykv_manager_refusals_total 7
 # HELP redykv_manager_suspicions_total VMs that fell silent while caches had memory there.
 # TYPE redykv_manager_suspicions_total counter
 redykv_manager_suspicions_total 13
+# HELP redykv_manager_vm_info 1 for each VM that has a name of the allocator's, such as that of a pod.
+# TYPE redykv_manager_vm_info gauge
+redykv_manager_vm_info{machine="node-1",name="memory/vm-1",type="small",vm="vm-1"} 1
 # HELP redykv_manager_vms VMs, by type, state and machine.
 # TYPE redykv_manager_vms gauge
 redykv_manager_vms{machine="node-1",spot="true",state="up",type="small"} 12

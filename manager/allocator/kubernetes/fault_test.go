@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"connectrpc.com/connect"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -193,6 +194,27 @@ func testRefused(t *testing.T, c *kubetest.Cluster) {
 	_, err := c.Client.CoreV1().Nodes().Patch(t.Context(), n.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
 	check(t, err)
 	w.checkFails(config, `node refused-node: annotation redykv.io/price "cheap": want 0 to 10000 dollars an hour`)
+}
+
+// Nodes are watched: their offers last when the API server does not list them any more.
+func testWatched(t *testing.T, c *kubetest.Cluster) {
+	w := newWorld(t, c, kubernetes.Pool{Name: "spare"})
+	w.node("node", "spare", "1Gi", nil)
+	w.start()
+	available := func() bool {
+		offers, err := w.client.ListOffers(t.Context(), connect.NewRequest(&managerv1.ListOffersRequest{}))
+		check(t, err)
+		return strings.Contains(offers.Msg.GetOffers()[0].GetNote(), w.name+"-node")
+	}
+	w.granted(&managerv1.AllocateRequest{}) // takes longer than the first list of the watch
+	check(t, c.Client.RbacV1().ClusterRoleBindings().Delete(t.Context(), w.name, metav1.DeleteOptions{}))
+	w.until("nobody may list nodes", func() bool {
+		_, err := w.allocator().Offers(t.Context(), "", "")
+		return err != nil && strings.Contains(err.Error(), "no right to list nodes")
+	})
+	if !available() {
+		t.Error("the node is not offered")
+	}
 }
 
 // A quota that is exhausted.

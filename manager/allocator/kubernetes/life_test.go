@@ -24,7 +24,7 @@ func TestCluster(t *testing.T) {
 		"Disrupted": testDisrupted, "Killed": testKilled, "Lost": testLost, "Vanished": testVanished, "Replaced": testReplaced, "NeverRegisters": testNeverRegisters,
 		"Late": testLate, "KubeletRestarts": testKubeletRestarts,
 		"Offers": testOffers, "TooFar": testTooFar, "Clients": testClients, "Stranded": testStranded, "Names": testNames,
-		"Rights": testRights, "Refused": testRefused, "Quota": testQuota, "Kubeconfig": testKubeconfig,
+		"Rights": testRights, "Watched": testWatched, "Refused": testRefused, "Quota": testQuota, "Kubeconfig": testKubeconfig,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, c) })
 	}

@@ -172,8 +172,12 @@ func testNames(t *testing.T, c *kubetest.Cluster) {
 			t.Errorf("%v printed\n%s\nwant %s", run.args, out, run.want)
 		}
 	}
-	if vms := w.m.Metrics().VMs; len(vms) != 1 || vms[0].Machine != n.Name || vms[0].Type != "spare" {
+	metrics := w.m.Metrics()
+	if vms := metrics.VMs; len(vms) != 1 || vms[0].Machine != n.Name || vms[0].Type != "spare" {
 		t.Errorf("metrics of VMs %v", vms)
+	}
+	if vms := metrics.Named; len(vms) != 1 || vms[0].VM != cache.vm() || vms[0].Name != pod || vms[0].Machine != n.Name || vms[0].Type != "spare" {
+		t.Errorf("metrics of named VMs %v", vms)
 	}
 	check(t, n.Drain(t.Context()))
 	w.until("the reclaim is an event of the cache", func() bool {
