@@ -8,6 +8,7 @@ import (
 	"hash/maphash"
 	"iter"
 	"math"
+	"time"
 
 	"github.com/redykv/redykv/hlog"
 	"github.com/redykv/redykv/kv/internal/index"
@@ -34,6 +35,9 @@ func (st *Store) Scan() iter.Seq2[Record, error] {
 				if err := sc.step(visit); err != nil {
 					return err
 				}
+			}
+			if err := sc.w.Pause(); err != nil {
+				return walkError(err)
 			}
 			if !goOn || !sc.lost {
 				return nil
@@ -66,6 +70,7 @@ type scanner struct {
 	safe  int64 // records below it were read-only when the scan began
 	lost  bool  // compaction has truncated records that the scan had not reached
 	batch traceBatch
+	caller
 
 	// The address of the newest record of keys that have several below end. It saves a trace of
 	// their other records, which would pass all later ones.
@@ -76,6 +81,32 @@ type scanner struct {
 type newestOf struct {
 	key     string
 	address int64
+}
+
+// caller tells whether the caller of an iteration takes long for its records. If so, nothing is
+// read ahead while it has one. Otherwise the next records are read meanwhile, which makes a scan of
+// an SSD a quarter faster.
+type caller struct {
+	since time.Time
+	steps int
+	slow  bool
+}
+
+// callerSteps are the steps between two looks at the clock.
+const callerSteps = 64
+
+// callerTime is the time of callerSteps steps from which a caller is slow.
+var callerTime = time.Second
+
+// isSlow is called at each step.
+func (c *caller) isSlow() bool {
+	if c.steps%callerSteps == 0 {
+		now := time.Now()
+		c.slow = now.Sub(c.since) >= callerTime // at the first step it is not known
+		c.since = now
+	}
+	c.steps++
+	return c.slow
 }
 
 // scanBatch is the number of records that a scan traces together, and so the number of device
@@ -109,8 +140,11 @@ func (sc *scanner) newestAt(key []byte) *newestOf {
 
 // step visits a batch of records. It stops when visit returns false.
 func (sc *scanner) step(visit func(Record) bool) error {
-	// visit may take long, and the session is not used after an error.
-	if err := cmp.Or(sc.trace(), walkError(sc.w.Pause())); err != nil {
+	err := sc.trace()
+	if err != nil || sc.caller.isSlow() {
+		err = cmp.Or(err, walkError(sc.w.Pause()))
+	}
+	if err != nil {
 		return err
 	}
 	// Records below the log's begin may have been moved before the index was asked.
@@ -216,8 +250,11 @@ func (st *Store) ScanLog(from, to int64) iter.Seq2[Record, error] {
 				return err
 			}
 			var paused error
+			var c caller
 			err = s.walk(max(from, 0), end, func(address int64, im hlog.Image) bool {
-				paused = s.walker.Pause() // yield may take long
+				if c.isSlow() {
+					paused = s.walker.Pause()
+				}
 				return paused == nil && yield(Record{
 					Address: address, Key: im.Key, Value: im.Value,
 					Expires: im.Expires, Tombstone: im.Header.Tombstone(),
