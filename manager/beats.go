@@ -12,22 +12,66 @@ import (
 // beatsHandler returns the handler of streams of beats, which make the same calls as the
 // control API.
 func (m *Manager) beatsHandler() *beats.Handler {
-	s := service{m: m}
 	return &beats.Handler{
 		Context: m.ctx, Admit: m.guard.Admit,
-		Heartbeat: func(ctx context.Context, req *managerv1.HeartbeatRequest) (*managerv1.HeartbeatResponse, error) {
-			return beat(ctx, req, s.Heartbeat)
+		Heartbeat: func(ctx context.Context, req *managerv1.HeartbeatRequest) (*managerv1.HeartbeatResponse, func() error, error) {
+			return beat(ctx, m, req, (*leader).heartbeat)
 		},
-		Renew: func(ctx context.Context, req *managerv1.RenewRequest) (*managerv1.RenewResponse, error) {
-			return beat(ctx, req, s.Renew)
+		Renew: func(ctx context.Context, req *managerv1.RenewRequest) (*managerv1.RenewResponse, func() error, error) {
+			return beat(ctx, m, req, (*leader).renew)
 		},
 	}
 }
 
-func beat[Q, A any](ctx context.Context, req *Q, call func(context.Context, *connect.Request[Q]) (*connect.Response[A], error)) (*A, error) {
-	r, err := call(ctx, connect.NewRequest(req))
+// beat serves a heartbeat or a renewal. Its answer holds when wait has returned nil; a nil wait
+// means that it holds at once, as nothing has to be written.
+func beat[Q, A any](ctx context.Context, m *Manager, req *Q, do func(*leader, context.Context, *Q) (*A, *txn, error)) (_ *A, wait func() error, _ error) {
+	l, err := m.join()
+	if err != nil {
+		return nil, nil, err
+	}
+	defer l.work.Done()
+	answer, t, err := do(l, ctx, req)
+	if err != nil || t == nil {
+		return answer, nil, err
+	}
+	return answer, func() error {
+		if err := l.state.writer.wait(t); err != nil {
+			return l.failed(refuse(err, connect.CodeInternal))
+		}
+		return nil
+	}, nil
+}
+
+// unaryBeat serves a heartbeat or a renewal as a call of its own.
+func unaryBeat[Q, A any](ctx context.Context, m *Manager, req *connect.Request[Q], do func(*leader, context.Context, *Q) (*A, *txn, error)) (*connect.Response[A], error) {
+	answer, wait, err := beat(ctx, m, req.Msg, do)
+	if err == nil && wait != nil {
+		err = wait()
+	}
 	if err != nil {
 		return nil, err
 	}
-	return r.Msg, nil
+	return connect.NewResponse(answer), nil
+}
+
+// heartbeat serves Heartbeat.
+func (l *leader) heartbeat(ctx context.Context, req *managerv1.HeartbeatRequest) (*managerv1.HeartbeatResponse, *txn, error) {
+	if _, err := l.registrant(ctx, req.GetVmId()); err != nil {
+		return nil, nil, err
+	}
+	t, err := l.state.heartbeat(req.GetVmId(), req.GetFreeMemory(), l.nextBeat)
+	if err != nil {
+		return nil, nil, refuse(err, connect.CodeInternal)
+	}
+	return l.alive, t, nil
+}
+
+// renew serves Renew.
+func (l *leader) renew(_ context.Context, req *managerv1.RenewRequest) (*managerv1.RenewResponse, *txn, error) {
+	lease, t, err := l.state.renew(req.GetCacheId(), l.term())
+	if err != nil {
+		return nil, nil, refuse(err, connect.CodeInternal)
+	}
+	return &managerv1.RenewResponse{LeaseMs: lease}, t, nil
 }

@@ -534,7 +534,7 @@ func (c *control) silence(d *datadriven.TestData) error {
 	var but []string
 	d.MaybeScanArgs(c.t, "but", &but)
 	for _, id := range but {
-		if err := c.manager.led().state.heartbeat(id, 0, func() time.Time { return now.Add(c.manager.opts.Silence) }); err != nil {
+		if _, err := c.manager.led().state.heartbeat(id, 0, func() time.Time { return now.Add(c.manager.opts.Silence) }); err != nil {
 			return err
 		}
 	}

@@ -33,6 +33,7 @@ type leader struct {
 	earlier *catalogv1.Setting // as an earlier leader stored it
 	keys    keys               // of the reconcilers
 	self    controltoken.Incarnation
+	alive   *managerv1.HeartbeatResponse // to all heartbeats
 	auditor auditor
 	wake    chan struct{} // capacity 1: tells monitor that there may be an earlier deadline
 	better  chan struct{} // capacity 1: tells mover that offers have become better
@@ -177,6 +178,7 @@ func (l *leader) end() {
 func (l *leader) restore(all *contents) error {
 	epoch := max(all.epoch+1<<20, uint64(time.Now().UnixMicro()))
 	l.self = controltoken.Incarnation{Epoch: epoch, ID: rand.Text(), Bound: max(l.opts.Silence, l.opts.Lease)}
+	l.alive = &managerv1.HeartbeatResponse{Incarnation: l.incarnation()}
 	l.state.setting = single{name: settingKey, make: func() ([]byte, error) { return encoded(l.setting()) }}
 	for _, s := range []*single{&l.state.setting, &l.state.learnt} {
 		s.version = all.versions[s.name]
@@ -334,16 +336,24 @@ func (m *Manager) present() (*leader, error) {
 	return m.leader, nil
 }
 
-// enter begins a call that changes something, and leave ends it. The returned context ends
-// with the leader.
-func (m *Manager) enter(ctx context.Context) (_ *leader, _ context.Context, leave func(), err error) {
+// join begins work for the leader, whose work.Done ends it.
+func (m *Manager) join() (*leader, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	l, err := m.present()
+	if err == nil {
+		l.work.Add(1)
+	}
+	return l, err
+}
+
+// enter begins a call that changes something, and leave ends it. The returned context ends
+// with the leader.
+func (m *Manager) enter(ctx context.Context) (_ *leader, _ context.Context, leave func(), err error) {
+	l, err := m.join()
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	l.work.Add(1)
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(l.ctx, func() { cancel(context.Cause(l.ctx)) })
 	return l, ctx, func() {

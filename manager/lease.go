@@ -33,20 +33,22 @@ func (ca *cache) extend(t term) {
 // nextBeat returns the deadline of the next heartbeat of a server that calls now.
 func (l *leader) nextBeat() time.Time { return l.opts.now().Add(l.opts.Silence) }
 
-// renew begins a new lease of a cache, and returns its duration in milliseconds; 0: none.
-func (c *state) renew(id string, t term) (millis int64, err error) {
+// renew begins a new lease of a cache, and returns its duration in milliseconds, 0 for none,
+// and the change that is to be written before the call is answered; nil: none.
+func (c *state) renew(id string, t term) (millis int64, _ *txn, err error) {
 	c.mu.Lock()
-	defer c.end(&err)
+	defer c.mu.Unlock()
 	ca, err := c.known(id)
 	if err != nil {
-		return 0, err
+		return 0, nil, err
 	}
 	if ca.lease != t.lease {
 		c.touch(ca)
 	}
 	c.renewed = t.now()
 	ca.renew(t)
-	return ca.lease.Milliseconds(), nil
+	written, err := c.flush()
+	return ca.lease.Milliseconds(), written, err
 }
 
 // postpone postpones the deadlines of heartbeats and leases by the time for which the

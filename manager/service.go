@@ -40,13 +40,19 @@ func serving[Q, A any](ctx context.Context, m *Manager, req *connect.Request[Q],
 	}
 	defer leave()
 	answer, err := do(l, ctx, req.Msg)
-	switch {
-	case err == nil:
-		return connect.NewResponse(answer), nil
-	case l.ctx.Err() != nil && m.store.Shared() && m.ctx.Err() == nil:
-		return nil, m.notLeader() // the call may be repeated at the next leader
+	if err != nil {
+		return nil, l.failed(err)
 	}
-	return nil, err
+	return connect.NewResponse(answer), nil
+}
+
+// failed returns the error of a call that has failed: if the leader has ended, the call may be
+// repeated at the next one.
+func (l *leader) failed(err error) error {
+	if l.ctx.Err() != nil && l.store.Shared() && l.Manager.ctx.Err() == nil {
+		return l.notLeader()
+	}
+	return err
 }
 
 // Allocate fails with InvalidArgument (a request that can never be met),
@@ -72,13 +78,7 @@ func (s service) Settle(ctx context.Context, req *connect.Request[managerv1.Sett
 
 // Renew fails with NotFound for a cache that is unknown or whose lease has ended.
 func (s service) Renew(ctx context.Context, req *connect.Request[managerv1.RenewRequest]) (*connect.Response[managerv1.RenewResponse], error) {
-	return serving(ctx, s.m, req, func(l *leader, _ context.Context, req *managerv1.RenewRequest) (*managerv1.RenewResponse, error) {
-		lease, err := l.state.renew(req.GetCacheId(), l.term())
-		if err != nil {
-			return nil, refuse(err, connect.CodeInternal)
-		}
-		return &managerv1.RenewResponse{LeaseMs: lease}, nil
-	})
+	return unaryBeat(ctx, s.m, req, (*leader).renew)
 }
 
 // Reclaim fails with InvalidArgument, NotFound for an unknown VM, or PermissionDenied for
@@ -213,15 +213,7 @@ func (s service) Register(ctx context.Context, req *connect.Request[managerv1.Re
 // Heartbeat fails with NotFound for a server that is unknown or has failed, which has to
 // register again; and with PermissionDenied for a VM of another token.
 func (s service) Heartbeat(ctx context.Context, req *connect.Request[managerv1.HeartbeatRequest]) (*connect.Response[managerv1.HeartbeatResponse], error) {
-	return serving(ctx, s.m, req, func(l *leader, ctx context.Context, req *managerv1.HeartbeatRequest) (*managerv1.HeartbeatResponse, error) {
-		if _, err := l.registrant(ctx, req.GetVmId()); err != nil {
-			return nil, err
-		}
-		if err := l.state.heartbeat(req.GetVmId(), req.GetFreeMemory(), l.nextBeat); err != nil {
-			return nil, refuse(err, connect.CodeInternal)
-		}
-		return &managerv1.HeartbeatResponse{Incarnation: l.incarnation()}, nil
-	})
+	return unaryBeat(ctx, s.m, req, (*leader).heartbeat)
 }
 
 // registrant returns the name of the token by which a call speaks for a VM.

@@ -202,7 +202,11 @@ func (s *storm) beat(ctx context.Context, i int) {
 		}
 		s.mu.Unlock()
 		if known {
-			known = l.state.heartbeat(id, v.Free, deadline) == nil
+			written, err := l.state.heartbeat(id, v.Free, deadline)
+			if err == nil && written != nil {
+				err = l.state.writer.wait(written)
+			}
+			known = err == nil
 			continue
 		}
 		known = l.state.register(v, "", deadline()) == nil

@@ -223,13 +223,14 @@ func (v *vm) repeats(info node.VM) bool {
 }
 
 // heartbeat postpones a VM's deadline. deadline is called under mu, as a call may wait for
-// mu. The error is errUnknownVM if no such VM is up.
-func (c *state) heartbeat(id string, free uint64, deadline func() time.Time) (err error) {
+// mu. It returns the change that is to be written before the call is answered; nil: none. The
+// error is errUnknownVM if no such VM is up.
+func (c *state) heartbeat(id string, free uint64, deadline func() time.Time) (*txn, error) {
 	c.mu.Lock()
-	defer c.end(&err)
+	defer c.mu.Unlock()
 	v := c.vms[id]
 	if v == nil || v.ControlURL == "" {
-		return fmt.Errorf("%w %.40q is registered", errUnknownVM, id)
+		return nil, fmt.Errorf("%w %.40q is registered", errUnknownVM, id)
 	}
 	if !v.deadline.IsZero() {
 		c.heard(v, deadline())
@@ -241,7 +242,7 @@ func (c *state) heartbeat(id string, free uint64, deadline func() time.Time) (er
 		c.touch(v)
 		c.list(v)
 	}
-	return nil
+	return c.flush()
 }
 
 // reclaim announces that a VM is taken back, and tells the watchers of its caches. It

@@ -33,25 +33,34 @@ type world struct {
 	client *http.Client
 	refuse atomic.Bool // the token
 	unary  atomic.Int64
+
+	written chan struct{} // closed when the beats of the VM "slow" are answered
 }
 
-func (w *world) heartbeat(_ context.Context, req *managerv1.HeartbeatRequest) (*managerv1.HeartbeatResponse, error) {
+func (w *world) heartbeat(_ context.Context, req *managerv1.HeartbeatRequest) (_ *managerv1.HeartbeatResponse, wait func() error, _ error) {
 	switch req.GetVmId() {
 	case "unknown":
-		return nil, connect.NewError(connect.CodeNotFound, errors.New("no such VM"))
+		return nil, nil, connect.NewError(connect.CodeNotFound, errors.New("no such VM"))
 	case "standby":
-		return nil, connect.NewError(connect.CodeUnavailable, errors.New("another manager leads"))
+		return nil, nil, connect.NewError(connect.CodeUnavailable, errors.New("another manager leads"))
+	case "unwritten":
+		wait = func() error { return connect.NewError(connect.CodeAborted, errors.New("not written")) }
+	case "slow":
+		wait = func() error {
+			<-w.written
+			return nil
+		}
 	}
-	return &managerv1.HeartbeatResponse{Incarnation: &managerv1.Incarnation{Epoch: req.GetFreeMemory(), Id: req.GetVmId()}}, nil
+	return &managerv1.HeartbeatResponse{Incarnation: &managerv1.Incarnation{Epoch: req.GetFreeMemory(), Id: req.GetVmId()}}, wait, nil
 }
 
-func (w *world) renew(context.Context, *managerv1.RenewRequest) (*managerv1.RenewResponse, error) {
-	return &managerv1.RenewResponse{LeaseMs: 30_000}, nil
+func (w *world) renew(context.Context, *managerv1.RenewRequest) (*managerv1.RenewResponse, func() error, error) {
+	return &managerv1.RenewResponse{LeaseMs: 30_000}, nil, nil
 }
 
 func (w *world) Heartbeat(ctx context.Context, req *connect.Request[managerv1.HeartbeatRequest]) (*connect.Response[managerv1.HeartbeatResponse], error) {
 	w.unary.Add(1)
-	r, err := w.heartbeat(ctx, req.Msg)
+	r, _, err := w.heartbeat(ctx, req.Msg)
 	if err != nil {
 		return nil, err
 	}
@@ -63,7 +72,7 @@ var errToken = errors.New("token: unknown")
 func newWorld(t *testing.T, streams, tls bool) *world {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	w := &world{}
+	w := &world{written: make(chan struct{})}
 	h := &beats.Handler{
 		Context: ctx, Heartbeat: w.heartbeat, Renew: w.renew,
 		Admit: func(ctx context.Context, procedure, authorization string) (context.Context, error) {
@@ -134,6 +143,38 @@ func TestStream(t *testing.T) {
 				t.Errorf("a refused beat ends the stream: %v", s.Err())
 			}
 		})
+	}
+}
+
+// An answer that has to wait holds up no other stream, and the later ones of its own follow it.
+func TestWait(t *testing.T) {
+	for _, tls := range []bool{false, true} {
+		w := newWorld(t, true, tls)
+		slow, other := w.dial(t, "good"), w.dial(t, "good")
+		var callers sync.WaitGroup
+		for _, vm := range []string{"slow", "vm", "slow", "unwritten", "vm"} {
+			callers.Go(func() {
+				r, err := slow.Heartbeat(t.Context(), &managerv1.HeartbeatRequest{VmId: vm})
+				var refused *beats.RefusedError
+				if vm == "unwritten" {
+					if !errors.As(err, &refused) || refused.Code != connect.CodeAborted {
+						t.Errorf("tls %v: a beat that was not written: %v, %v", tls, r, err)
+					}
+				} else if err != nil || r.GetIncarnation().GetId() != vm {
+					t.Errorf("tls %v: %s: %v, %v", tls, vm, r, err)
+				}
+			})
+		}
+		for range 10 {
+			if _, err := other.Heartbeat(t.Context(), &managerv1.HeartbeatRequest{VmId: "vm"}); err != nil {
+				t.Errorf("tls %v: another stream: %v", tls, err)
+			}
+		}
+		close(w.written)
+		callers.Wait()
+		if _, err := slow.Heartbeat(t.Context(), &managerv1.HeartbeatRequest{VmId: "vm"}); err != nil {
+			t.Errorf("tls %v: afterwards: %v", tls, err)
+		}
 	}
 }
 

@@ -1,9 +1,9 @@
 package beats
 
 import (
-	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -12,7 +12,8 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
-	"google.golang.org/protobuf/encoding/protodelim"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/api/managerv1/managerv1connect"
@@ -26,12 +27,15 @@ type Handler struct {
 	// Admit returns the context of a call of a procedure, by the value of the header
 	// Authorization, or the error that refuses it.
 	Admit func(ctx context.Context, procedure, authorization string) (context.Context, error)
-	// Heartbeat and Renew serve the calls. Several streams call them at once.
-	Heartbeat func(context.Context, *managerv1.HeartbeatRequest) (*managerv1.HeartbeatResponse, error)
-	Renew     func(context.Context, *managerv1.RenewRequest) (*managerv1.RenewResponse, error)
+	// Heartbeat and Renew serve the calls. They do not block: if an answer has to wait, for
+	// what it tells to be written, they return wait, which waits. One goroutine calls them for
+	// many streams.
+	Heartbeat func(context.Context, *managerv1.HeartbeatRequest) (_ *managerv1.HeartbeatResponse, wait func() error, _ error)
+	Renew     func(context.Context, *managerv1.RenewRequest) (_ *managerv1.RenewResponse, wait func() error, _ error)
 
-	mu      sync.Mutex // guards waited
+	mu      sync.Mutex // guards the rest
 	waited  bool       // no stream begins
+	poller  *poller    // of the streams without TLS; nil: none has begun, or there is none
 	streams sync.WaitGroup
 }
 
@@ -46,12 +50,21 @@ func (h *Handler) Wait() {
 // begin runs a stream, unless Wait was called.
 func (h *Handler) begin(s *served) {
 	h.mu.Lock()
-	defer h.mu.Unlock()
 	if h.waited {
+		h.mu.Unlock()
 		_ = s.conn.Close()
 		return
 	}
-	h.streams.Go(s.run)
+	h.streams.Add(1)
+	defer h.streams.Done()
+	if h.poller == nil {
+		h.poller = newPoller(h)
+	}
+	p := h.poller
+	h.mu.Unlock()
+	if p == nil || !p.take(s) {
+		h.streams.Go(s.run)
+	}
 }
 
 // ServeHTTP begins a stream. It fails with 401 for a caller that may make neither call, and
@@ -62,7 +75,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "want an HTTP/1.1 request that upgrades to "+Protocol, http.StatusUpgradeRequired)
 		return
 	}
-	s := &served{h: h, authorization: r.Header.Get("Authorization")}
+	s := &served{h: h, authorization: r.Header.Get("Authorization"), now: time.Now()}
 	heartbeat, renew := s.admit(managerv1connect.ManagerServiceHeartbeatProcedure, &s.server), s.admit(managerv1connect.ManagerServiceRenewProcedure, &s.client)
 	if heartbeat != nil && renew != nil {
 		http.Error(w, renew.Error(), http.StatusUnauthorized)
@@ -80,22 +93,26 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_ = conn.Close()
 		return
 	}
-	s.conn = conn
-	s.in = bufio.NewReaderSize(io.MultiReader(bytes.NewReader(bytes.Clone(early)), conn), readBuffer)
-	if len(early) == 0 {
-		s.in.Reset(conn)
+	s.conn, s.in = conn, bytes.Clone(early)
+	if _, err := io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: "+Protocol+"\r\n\r\n"); err != nil {
+		_ = conn.Close()
+		return
 	}
 	h.begin(s)
 }
 
-// served is the manager's end of a stream. It belongs to the goroutine of run.
+// served is the manager's end of a stream. It belongs to the goroutine of run, or to the
+// poller, or to the goroutine to which the poller has lent it while an answer waits.
 type served struct {
 	h              *Handler
-	conn           net.Conn
-	in             *bufio.Reader
-	out            []byte
+	conn           net.Conn // of run
+	socket         int      // of the poller
+	in             []byte   // received, and not complete
+	out            []byte   // answers that are to be sent
+	beat           managerv1.Beat
 	authorization  string
 	server, client permit
+	now            time.Time // of the last read
 	deadline       time.Time // of the next read
 }
 
@@ -111,8 +128,8 @@ const recheck = time.Second
 
 // admit checks the stream's token for a procedure, if that is due.
 func (s *served) admit(procedure string, p *permit) error {
-	if now := time.Now(); now.Sub(p.checked) >= recheck {
-		p.checked = now
+	if s.now.Sub(p.checked) >= recheck {
+		p.checked = s.now
 		p.ctx, p.err = s.h.Admit(s.h.Context, procedure, s.authorization)
 	}
 	return p.err
@@ -123,66 +140,113 @@ func (s *served) run() {
 	defer func() { _ = s.conn.Close() }()
 	stop := context.AfterFunc(s.h.Context, func() { _ = s.conn.Close() })
 	defer stop()
-	if _, err := io.WriteString(s.conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: "+Protocol+"\r\n\r\n"); err != nil {
-		return
-	}
-	options := protodelim.UnmarshalOptions{MaxSize: MaxMessage}
-	var beat managerv1.Beat
-	for s.extend() == nil {
-		if err := options.UnmarshalFrom(s.in, &beat); err != nil {
-			return // the peer has gone, or sends something else
-		}
-		answer, err := s.answer(&beat)
-		if err != nil {
-			answer = &managerv1.BeatAnswer{Answer: &managerv1.BeatAnswer_Refused{Refused: uint32(connect.CodeOf(err))}}
-		}
-		if s.out, err = appendMessage(s.out, answer); err != nil {
-			return
-		}
-		if s.in.Buffered() > 0 && len(s.out) < maxHeld {
-			continue // there are more beats of this process: one write answers all
+	buffer := make([]byte, readBuffer)
+	for {
+		s.now = time.Now()
+		if s.serveAll(s.in) != nil {
+			return // the peer sends something else
 		}
 		if _, err := s.conn.Write(s.out); err != nil {
 			return
 		}
 		s.out = s.out[:0]
+		if s.extend() != nil {
+			return
+		}
+		n, err := s.conn.Read(buffer)
+		if err != nil {
+			return // the peer has gone
+		}
+		s.in = append(s.in, buffer[:n]...)
 	}
 }
-
-// maxHeld is the number of bytes of answers from which they are sent at the latest.
-const maxHeld = 4 << 10
 
 // extend postpones the deadline of a stream. Setting the deadline costs as much as serving a
 // beat, so it is done when half of the time has passed.
 func (s *served) extend() error {
-	now := time.Now()
-	if s.deadline.Sub(now) > Silence/2 {
+	if s.deadline.Sub(s.now) > Silence/2 {
 		return nil
 	}
-	s.deadline = now.Add(Silence)
+	s.deadline = s.now.Add(Silence)
 	return s.conn.SetDeadline(s.deadline)
 }
 
-func (s *served) answer(b *managerv1.Beat) (*managerv1.BeatAnswer, error) {
+// serveAll serves the beats of what was received, and waits for their answers.
+func (s *served) serveAll(in []byte) error {
+	for {
+		rest, wait, err := s.serve(in)
+		if err == nil && wait != nil {
+			err = wait()
+		}
+		if err != nil {
+			return err
+		}
+		if wait == nil {
+			s.in = append(s.in[:0], rest...)
+			return nil
+		}
+		in = rest
+	}
+}
+
+// errBeat is the error of a stream that has something else than beats.
+var errBeat = errors.New("not a beat")
+
+// serve serves the beats of what was received, up to one whose answer has to wait. It returns
+// the bytes that are left. wait is to be called before them: it adds the answer.
+func (s *served) serve(in []byte) (rest []byte, wait func() error, err error) {
+	for {
+		size, n := protowire.ConsumeVarint(in)
+		switch {
+		case n < 0 && len(in) < maxVarint:
+			return in, nil, nil
+		case n < 0 || size > MaxMessage:
+			return nil, nil, errBeat
+		case uint64(len(in)-n) < size:
+			return in, nil, nil
+		}
+		message := in[n : n+int(size)]
+		in = in[n+int(size):]
+		if err := proto.Unmarshal(message, &s.beat); err != nil {
+			return nil, nil, err
+		}
+		answer, wait, err := s.answer(&s.beat)
+		if err == nil && wait != nil {
+			return in, func() error { return s.reply(answer, wait()) }, nil
+		}
+		if err := s.reply(answer, err); err != nil {
+			return nil, nil, err
+		}
+	}
+}
+
+// maxVarint is the size of the longest varint.
+const maxVarint = 10
+
+// reply adds an answer to those that are to be sent.
+func (s *served) reply(answer *managerv1.BeatAnswer, refusal error) (err error) {
+	if refusal != nil {
+		answer = &managerv1.BeatAnswer{Answer: &managerv1.BeatAnswer_Refused{Refused: uint32(connect.CodeOf(refusal))}}
+	}
+	s.out, err = appendMessage(s.out, answer)
+	return err
+}
+
+// answer serves one beat. If wait is not nil, it returns why the answer does not hold.
+func (s *served) answer(b *managerv1.Beat) (_ *managerv1.BeatAnswer, wait func() error, _ error) {
 	switch call := b.GetCall().(type) {
 	case *managerv1.Beat_Heartbeat:
 		if err := s.admit(managerv1connect.ManagerServiceHeartbeatProcedure, &s.server); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		r, err := s.h.Heartbeat(s.server.ctx, call.Heartbeat)
-		if err != nil {
-			return nil, err
-		}
-		return &managerv1.BeatAnswer{Answer: &managerv1.BeatAnswer_Heartbeat{Heartbeat: r}}, nil
+		r, wait, err := s.h.Heartbeat(s.server.ctx, call.Heartbeat)
+		return &managerv1.BeatAnswer{Answer: &managerv1.BeatAnswer_Heartbeat{Heartbeat: r}}, wait, err
 	case *managerv1.Beat_Renew:
 		if err := s.admit(managerv1connect.ManagerServiceRenewProcedure, &s.client); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		r, err := s.h.Renew(s.client.ctx, call.Renew)
-		if err != nil {
-			return nil, err
-		}
-		return &managerv1.BeatAnswer{Answer: &managerv1.BeatAnswer_Renew{Renew: r}}, nil
+		r, wait, err := s.h.Renew(s.client.ctx, call.Renew)
+		return &managerv1.BeatAnswer{Answer: &managerv1.BeatAnswer_Renew{Renew: r}}, wait, err
 	}
-	return nil, connect.NewError(connect.CodeUnimplemented, nil)
+	return nil, nil, connect.NewError(connect.CodeUnimplemented, nil)
 }
