@@ -102,9 +102,7 @@ func (ca *cache) over(now time.Time) bool {
 // lease or duration has ended (A33).
 func (l *leader) expire(now time.Time) {
 	lost, blind := l.listen(now)
-	for _, v := range append(l.state.overdue(now), lost...) {
-		l.fail(v.vm.id, v.vm, v.reason)
-	}
+	l.failAll(append(l.state.overdue(now), lost...))
 	l.audit(now)
 	_ = l.state.dropForgotten(now) // the leader ends if the catalog does
 	if blind {
@@ -115,3 +113,7 @@ func (l *leader) expire(now time.Time) {
 		l.opts.Logger.Warn("cache deallocated", "cache", id, "reason", reason)
 	}
 }
+
+// depart is the step of monitor between two of expire: it fails the reclaimed VMs whose
+// deadline has passed.
+func (l *leader) depart(now time.Time) { l.failAll(l.state.overdue(now)) }

@@ -215,9 +215,9 @@ func (m *Manager) shut() bool {
 func (l *leader) monitor() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	for {
+	for checked := time.Now(); ; {
 		asked := time.Now() // before waiting for the state's lock, as calls do
-		wait := l.untilNextCheck()
+		wait, all := l.untilNextCheck(asked.Sub(checked))
 		timer.Reset(wait)
 		due := false
 		select {
@@ -231,23 +231,32 @@ func (l *leader) monitor() {
 			l.opts.Logger.Warn("manager was delayed: heartbeats and leases get more time", "for", late)
 			l.state.postpone(late)
 		}
-		if due {
-			now := l.opts.now()
-			l.work.Go(func() { l.expire(now) }) // it may wait for a server
+		if !due {
+			continue
 		}
+		check := l.depart
+		if all {
+			check, checked = l.expire, time.Now()
+		}
+		now := l.opts.now()
+		l.work.Go(func() { check(now) }) // it may wait for a server
 	}
 }
 
-// untilNextCheck returns the time until the next deadline that monitor has to check.
-func (l *leader) untilNextCheck() time.Duration {
-	wait := l.opts.Heartbeat
+// untilNextCheck returns the time until the next deadline that monitor has to check: that of a
+// reclaimed VM, or of all the rest, which was checked before the time since.
+func (l *leader) untilNextCheck(since time.Duration) (wait time.Duration, all bool) {
+	wait, all = l.opts.Heartbeat, true
 	if l.opts.Lease > 0 {
 		wait = min(wait, l.opts.Lease)
 	}
+	wait -= since
 	if next, ok := l.state.nextLeave(); ok {
-		wait = min(wait, next.Sub(l.opts.now()))
+		if left := next.Sub(l.opts.now()); left < wait {
+			wait, all = left, false
+		}
 	}
-	return max(wait, minCheck)
+	return max(wait, minCheck), all
 }
 
 // minCheck is the minimum of monitor's interval, while a VM takes time to fail.
@@ -265,6 +274,15 @@ func (l *leader) fail(id string, only *vm, reason string) {
 	}
 	l.counts.note(func(n *Metrics) { n.Failed++ })
 	l.opts.Logger.Warn("VM failed", "vm", v.id, "reason", reason)
+}
+
+// failAll is fail for many VMs, which it marks together: they may be all of a rack.
+func (l *leader) failAll(lost []loss) {
+	failed, _ := l.state.failAll(lost) // the leader ends if the catalog does
+	l.counts.note(func(n *Metrics) { n.Failed += uint64(len(failed)) })
+	for _, f := range failed {
+		l.opts.Logger.Warn("VM failed", "vm", f.vm.id, "reason", f.reason)
+	}
 }
 
 // maxReasonLen bounds the reason of a reclaim, in bytes.

@@ -240,6 +240,7 @@ func (c *state) forget(v *vm) {
 	v.gone = true
 	delete(c.orders, v.order)
 	delete(c.warms, v)
+	delete(c.reclaimed, v)
 	if c.vms[v.id] == v {
 		delete(c.vms, v.id)
 		c.list(v)

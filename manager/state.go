@@ -26,15 +26,16 @@ type state struct {
 	writer *writer
 	work   func(key string) // queues a key for the reconcilers
 
-	mu     sync.Mutex     // guards the fields below, VMs, caches and grants
-	vms    map[string]*vm // starting, up and leaving, by id
-	caches map[string]*cache
-	grants map[string]*grant // lent and leaving, by key
-	orders map[uint64]*vm    // all VMs, by order: those of vms, and failed ones with grants
-	warms  map[*vm]struct{}  // those of vms that are of a warm pool
-	asked  map[string]*cache // caches by id of the request
-	pool   *plan.Pool        // usable servers that registered themselves
-	joined uint64            // number of VMs that ever entered
+	mu        sync.Mutex     // guards the fields below, VMs, caches and grants
+	vms       map[string]*vm // starting, up and leaving, by id
+	caches    map[string]*cache
+	grants    map[string]*grant // lent and leaving, by key
+	orders    map[uint64]*vm    // all VMs, by order: those of vms, and failed ones with grants
+	warms     map[*vm]struct{}  // those of vms that are of a warm pool
+	reclaimed map[*vm]struct{}  // those of vms that are taken back
+	asked     map[string]*cache // caches by id of the request
+	pool      *plan.Pool        // usable servers that registered themselves
+	joined    uint64            // number of VMs that ever entered
 
 	// Of the change that is being made: see end.
 	touched []record
@@ -61,7 +62,7 @@ var (
 func newState(w *writer, work func(key string)) *state {
 	return &state{
 		writer: w, work: work, vms: make(map[string]*vm), caches: make(map[string]*cache), grants: make(map[string]*grant),
-		orders: make(map[uint64]*vm), warms: make(map[*vm]struct{}), asked: make(map[string]*cache), pool: plan.NewPool(freshFor),
+		orders: make(map[uint64]*vm), warms: make(map[*vm]struct{}), reclaimed: make(map[*vm]struct{}), asked: make(map[string]*cache), pool: plan.NewPool(freshFor),
 	}
 }
 
@@ -266,6 +267,9 @@ func (l *loader) vm(p *catalogv1.Vm) error {
 		}
 		l.c.vms[v.id] = v
 		l.c.setWarm(v, v.warm)
+		if !v.leaves.IsZero() {
+			l.c.reclaimed[v] = struct{}{}
+		}
 	}
 	if v.ControlURL == "" {
 		v.entered = time.Now()

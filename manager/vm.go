@@ -2,6 +2,7 @@ package manager
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -68,6 +69,9 @@ func (c *state) enter(v *vm) *vm {
 	v.held = make(map[*grant]struct{})
 	c.vms[v.id], c.orders[v.order] = v, v
 	c.setWarm(v, v.warm)
+	if !v.leaves.IsZero() {
+		c.reclaimed[v] = struct{}{}
+	}
 	c.touch(v)
 	c.queue(v.key())
 	return v
@@ -260,6 +264,7 @@ func (c *state) reclaim(id string, deadline time.Time, reason string) (_ time.Ti
 	}
 	reason = strings.ToValidUTF8(reason, "?")
 	v.leaves, v.leaving = deadline, reason
+	c.reclaimed[v] = struct{}{}
 	c.touch(v)
 	c.list(v)
 	c.stirred(v)
@@ -292,11 +297,37 @@ func (c *state) fail(id string, only *vm, reason string) (_ *vm, err error) {
 	return v, nil
 }
 
+// failBatch bounds the VMs that fail under one hold of mu.
+const failBatch = 64
+
+// failAll fails the VMs of losses that have not failed yet, and returns when all that is
+// written.
+func (c *state) failAll(lost []loss) (failed []loss, err error) {
+	var last *txn
+	for part := range slices.Chunk(lost, failBatch) {
+		c.mu.Lock()
+		for _, l := range part {
+			if c.vms[l.vm.id] == l.vm {
+				c.failVM(l.vm, l.reason)
+				failed = append(failed, l)
+			}
+		}
+		t, e := c.flush()
+		c.mu.Unlock()
+		last, err = cmp.Or(t, last), errors.Join(err, e)
+	}
+	if last != nil { // txns are written in order
+		err = errors.Join(err, c.writer.wait(last))
+	}
+	return failed, err
+}
+
 // failVM is called under mu. reason may come from a process and contain anything.
 func (c *state) failVM(v *vm, reason string) {
 	v.failed = strings.ToValidUTF8(reason, "?")
 	delete(c.vms, v.id)
 	delete(c.warms, v)
+	delete(c.reclaimed, v)
 	c.list(v)
 	c.touch(v)
 	c.queue(v.key())
@@ -336,8 +367,8 @@ func (c *state) overdue(now time.Time) []loss {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var all []loss
-	for _, v := range c.vms {
-		if !v.leaves.IsZero() && !now.Before(v.leaves) {
+	for v := range c.reclaimed {
+		if !now.Before(v.leaves) {
 			all = append(all, loss{v, "deadline passed: " + v.leaving})
 		}
 	}
@@ -349,8 +380,8 @@ func (c *state) overdue(now time.Time) []loss {
 func (c *state) nextLeave() (next time.Time, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, v := range c.vms {
-		if !v.leaves.IsZero() && (!ok || v.leaves.Before(next)) {
+	for v := range c.reclaimed {
+		if !ok || v.leaves.Before(next) {
 			next, ok = v.leaves, true
 		}
 	}

@@ -29,15 +29,19 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // world is a manager that serves beats, and unary calls that count.
 type world struct {
 	managerv1connect.UnimplementedManagerServiceHandler
-	server *httptest.Server
-	client *http.Client
-	refuse atomic.Bool // the token
-	unary  atomic.Int64
+	server  *httptest.Server
+	client  *http.Client
+	refuse  atomic.Bool // the token
+	standby atomic.Bool
+	unary   atomic.Int64
 
 	written chan struct{} // closed when the beats of the VM "slow" are answered
 }
 
 func (w *world) heartbeat(_ context.Context, req *managerv1.HeartbeatRequest) (_ *managerv1.HeartbeatResponse, wait func() error, _ error) {
+	if w.standby.Load() {
+		return nil, nil, connect.NewError(connect.CodeUnavailable, errors.New("another manager leads"))
+	}
 	switch req.GetVmId() {
 	case "unknown":
 		return nil, nil, connect.NewError(connect.CodeNotFound, errors.New("no such VM"))
@@ -230,11 +234,55 @@ func TestClient(t *testing.T) {
 		beat("vm", 0, 0)
 		beat("unknown", connect.CodeNotFound, 1)
 		beat("vm", 0, 0)
-		beat("standby", connect.CodeUnavailable, 1) // ends the stream
-		beat("vm", 0, 1)
+		beat("standby", connect.CodeUnavailable, 1) // asks for the leader
+		beat("standby", connect.CodeUnavailable, 0) // there was none a moment ago
+		beat("vm", 0, 0)
 		if dialled != 1 {
 			t.Errorf("streams %v: dialled %d times, want once", streams, dialled)
 		}
+	}
+}
+
+// A stream to a manager that stands by ends when a unary call finds the leader.
+func TestLeaderElsewhere(t *testing.T) {
+	standby, leader := newWorld(t, true, false), newWorld(t, true, false)
+	var streams []*beats.Stream
+	c := beats.NewClient(managerv1connect.NewManagerServiceClient(leader.client, leader.server.URL), func(ctx context.Context) (*beats.Stream, error) {
+		s, err := beats.Dial(ctx, standby.client, standby.server.URL, "good")
+		streams = append(streams, s)
+		return s, err
+	})
+	standby.standby.Store(true)
+	if _, err := c.Heartbeat(t.Context(), connect.NewRequest(&managerv1.HeartbeatRequest{VmId: "vm"})); err != nil {
+		t.Error(err)
+	}
+	if len(streams) != 1 || streams[0].Err() == nil {
+		t.Errorf("%d streams, and the one to the manager that stands by goes on", len(streams))
+	}
+}
+
+// Callers that come while a stream is opened wait for it.
+func TestOpeningIsShared(t *testing.T) {
+	w := newWorld(t, true, false)
+	var dialled atomic.Int64
+	unblock := make(chan struct{})
+	c := beats.NewClient(managerv1connect.NewManagerServiceClient(w.client, w.server.URL), func(ctx context.Context) (*beats.Stream, error) {
+		dialled.Add(1)
+		<-unblock
+		return beats.Dial(ctx, w.client, w.server.URL, "good")
+	})
+	var callers sync.WaitGroup
+	for range 8 {
+		callers.Go(func() {
+			if _, err := c.Heartbeat(t.Context(), connect.NewRequest(&managerv1.HeartbeatRequest{VmId: "vm"})); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	close(unblock)
+	callers.Wait()
+	if dialled.Load() != 1 || w.unary.Load() != 0 {
+		t.Errorf("dialled %d times, %d unary calls, want one stream for all", dialled.Load(), w.unary.Load())
 	}
 }
 

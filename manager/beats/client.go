@@ -19,9 +19,11 @@ type Client struct {
 	managerv1connect.ManagerServiceClient
 	open func(ctx context.Context) (*Stream, error)
 
-	mu     sync.Mutex // guards the rest
-	stream *Stream    // nil: none, or it is being opened
-	next   time.Time  // not to be opened before
+	mu      sync.Mutex    // guards the rest
+	stream  *Stream       // nil: none
+	opening chan struct{} // closed when the stream that is being opened is open or has failed; nil: none is
+	next    time.Time     // no stream is to be opened before
+	ask     time.Time     // no unary call is to ask for the leader before, as there was none
 }
 
 // NewClient returns a client that makes unary calls by unary, and opens streams by open.
@@ -31,9 +33,14 @@ func NewClient(unary managerv1connect.ManagerServiceClient, open func(ctx contex
 
 // Pauses before a stream is opened again: after a failure, and where it is not served.
 const (
-	pauseFailed      = time.Second
+	pauseFailed      = 200 * time.Millisecond
 	pauseUnsupported = 10 * time.Minute
 )
+
+// pauseAsk is the pause before the leader is asked for again by a unary call. A stream to a
+// manager that stands by remains open meanwhile: a refusal there costs the manager a tenth of
+// that call, and thousands of clients come to it while no manager leads.
+const pauseAsk = 2 * time.Second
 
 // Heartbeat calls over the stream, or makes the unary call.
 func (c *Client) Heartbeat(ctx context.Context, req *connect.Request[managerv1.HeartbeatRequest]) (*connect.Response[managerv1.HeartbeatResponse], error) {
@@ -53,47 +60,78 @@ func over[Q, A any](ctx context.Context, c *Client, req *connect.Request[Q],
 ) (*connect.Response[A], error) {
 	half, cancel := clock.HalfOf(ctx)
 	defer cancel()
-	if s := c.opened(half); s != nil {
-		a, err := beat(s, half, req.Msg)
-		if err == nil && a != nil {
-			return connect.NewResponse(a), nil
-		}
-		var refused *RefusedError
-		if errors.As(err, &refused) && refused.Code == connect.CodeUnavailable {
-			s.end(err) // another manager may lead
-		}
+	s := c.opened(half)
+	if s == nil {
+		return unary(ctx, req)
 	}
-	return unary(ctx, req)
+	a, err := beat(s, half, req.Msg)
+	if err == nil && a != nil {
+		return connect.NewResponse(a), nil
+	}
+	var refused *RefusedError
+	if !errors.As(err, &refused) || refused.Code != connect.CodeUnavailable {
+		return unary(ctx, req)
+	}
+	if !c.asks() {
+		return nil, connect.NewError(connect.CodeUnavailable, err)
+	}
+	r, asked := unary(ctx, req)
+	if connect.CodeOf(asked) != connect.CodeUnavailable {
+		s.end(err) // another manager leads
+		c.mu.Lock()
+		c.ask = time.Time{}
+		c.mu.Unlock()
+	}
+	return r, asked
 }
 
-// opened returns the client's stream, which it opens if that is due; nil: there is none. Only
-// one of several callers waits for a stream to open.
+// asks reports whether a call that the manager of the stream refuses, as it stands by, asks
+// for the leader.
+func (c *Client) asks() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	if now.Before(c.ask) {
+		return false
+	}
+	c.ask = now.Add(clock.Jitter(pauseAsk))
+	return true
+}
+
+// opened returns the client's stream, which one of its callers opens if that is due; nil:
+// there is none. The others wait for it: a manager to which thousands of processes come back
+// has less to do for one stream than for a unary call of each caller.
 func (c *Client) opened(ctx context.Context) *Stream {
 	c.mu.Lock()
+	for c.opening != nil {
+		opening := c.opening
+		c.mu.Unlock()
+		select {
+		case <-opening:
+		case <-ctx.Done():
+			return nil
+		}
+		c.mu.Lock()
+	}
+	defer c.mu.Unlock()
 	if c.stream != nil && c.stream.Err() == nil {
-		defer c.mu.Unlock()
 		return c.stream
 	}
 	c.stream = nil
-	now := time.Now()
-	if now.Before(c.next) {
-		c.mu.Unlock()
+	if time.Now().Before(c.next) {
 		return nil
 	}
-	c.next = now.Add(pauseFailed)
+	opening := make(chan struct{})
+	c.opening = opening
 	c.mu.Unlock()
 	s, err := c.open(ctx)
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	var unsupported *UnsupportedError
-	switch {
-	case errors.As(err, &unsupported):
-		c.next = now.Add(pauseUnsupported)
-	case err == nil && c.stream == nil:
-		c.stream = s
-	case err == nil: // it took so long that another caller has opened one
-		s.end(errors.New("not needed"))
-		s = c.stream
+	c.stream, c.opening = s, nil
+	close(opening)
+	pause := clock.Jitter(pauseFailed)
+	if _, unsupported := errors.AsType[*UnsupportedError](err); unsupported {
+		pause = pauseUnsupported
 	}
+	c.next = time.Now().Add(pause)
 	return s
 }
