@@ -110,12 +110,16 @@ func (m *Manager) open() (err error) {
 // maxMessage bounds the bytes of one request.
 const maxMessage = 64 << 10
 
+// minCompressed is the size in bytes from which answers are compressed. To compress a small one
+// costs more than the rest of its call.
+const minCompressed = 16 << 10
+
 // Handler returns a handler of the control API in Connect, gRPC, gRPC-Web and JSON. gRPC
 // needs a server with HTTP/2, as Serve's. JSON with an unknown field is refused.
 func (m *Manager) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle(managerv1connect.NewManagerServiceHandler(service{m: m},
-		connect.WithReadMaxBytes(maxMessage), connect.WithInterceptors(m.guard), strictjson.Option()))
+		connect.WithReadMaxBytes(maxMessage), connect.WithCompressMinBytes(minCompressed), connect.WithInterceptors(m.guard), strictjson.Option()))
 	mux.Handle(beats.Path, m.beats)
 	m.health(mux)
 	return mux

@@ -218,8 +218,7 @@ func (s service) Heartbeat(ctx context.Context, req *connect.Request[managerv1.H
 
 // registrant returns the name of the token by which a call speaks for a VM.
 func (l *leader) registrant(ctx context.Context, id string) (string, error) {
-	launched, owner := l.state.registrantOf(id)
-	return l.guard.Registrant(ctx, id, launched, owner)
+	return l.guard.Registrant(ctx, id, l.state.registrantOf)
 }
 
 // health adds the endpoints for supervisors and load balancers, which need no token: healthz

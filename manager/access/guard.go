@@ -172,15 +172,16 @@ func (g *Guard) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.
 // callerKey is the context key of a call's token.
 type callerKey struct{}
 
-// Registrant returns the name of the token of a call about a VM. launched says that the
-// manager launched the VM; owner is the name of the token that registered it. The error is
-// a [*api.TokenError] if the VM is another token's: a launched VM has its own token, any
-// other VM belongs to the token that registered it.
-func (g *Guard) Registrant(ctx context.Context, id string, launched bool, owner string) (string, error) {
+// Registrant returns the name of the token of a call about a VM. of, which is called where it
+// matters, returns whether the manager launched the VM, and the name of the token that
+// registered it. The error is a [*api.TokenError] if the VM is another token's: a launched VM
+// has its own token, any other VM belongs to the token that registered it.
+func (g *Guard) Registrant(ctx context.Context, id string, of func(id string) (launched bool, owner string)) (string, error) {
 	t, ok := ctx.Value(callerKey{}).(Token)
 	if !ok || slices.Contains(t.Roles, RoleOperator) {
 		return t.Name, nil
 	}
+	launched, owner := of(id)
 	free := !launched && (owner == "" || owner == t.Name || !g.Tokens().named(owner))
 	if t.VM == id || t.VM == "" && free && !g.Tokens().bound(id) {
 		return t.Name, nil
