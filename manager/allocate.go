@@ -169,11 +169,16 @@ func (l *leader) boundCapacity(d demand, err error) error {
 
 // allocated returns the answer of Allocate for a ready cache, when all of it is written.
 func (l *leader) allocated(ca *cache) (*managerv1.AllocateResponse, error) {
-	if err := l.state.written(); err != nil {
-		return nil, err
-	}
 	l.state.mu.Lock()
 	defer l.state.mu.Unlock()
+	if l.state.writer.written.Load() < ca.txn { // another call has changed it meanwhile, or this one is a repetition
+		l.state.mu.Unlock()
+		err := l.state.written()
+		l.state.mu.Lock()
+		if err != nil {
+			return nil, err
+		}
+	}
 	if ca.ended {
 		return nil, fmt.Errorf("cache %s has ended already", ca.id)
 	}

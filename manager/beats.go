@@ -73,5 +73,8 @@ func (l *leader) renew(_ context.Context, req *managerv1.RenewRequest) (*manager
 	if err != nil {
 		return nil, nil, refuse(err, connect.CodeInternal)
 	}
+	if lease == l.renewed.GetLeaseMs() {
+		return l.renewed, t, nil
+	}
 	return &managerv1.RenewResponse{LeaseMs: lease}, t, nil
 }

@@ -36,6 +36,7 @@ type cache struct {
 	log        eventLog
 
 	changes uint64 // number of changes, to detect concurrent ones
+	txn     uint64 // number of the last txn with a change of the cache; 0: it was loaded
 
 	created   time.Time
 	decisions decisions

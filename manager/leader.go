@@ -34,6 +34,7 @@ type leader struct {
 	keys    keys               // of the reconcilers
 	self    controltoken.Incarnation
 	alive   *managerv1.HeartbeatResponse // to all heartbeats
+	renewed *managerv1.RenewResponse     // to renewals by the present lease
 	auditor auditor
 	wake    chan struct{} // capacity 1: tells monitor that there may be an earlier deadline
 	better  chan struct{} // capacity 1: tells mover that offers have become better
@@ -179,6 +180,7 @@ func (l *leader) restore(all *contents) error {
 	epoch := max(all.epoch+1<<20, uint64(time.Now().UnixMicro()))
 	l.self = controltoken.Incarnation{Epoch: epoch, ID: rand.Text(), Bound: max(l.opts.Silence, l.opts.Lease)}
 	l.alive = &managerv1.HeartbeatResponse{Incarnation: l.incarnation()}
+	l.renewed = &managerv1.RenewResponse{LeaseMs: l.term().lease.Milliseconds()}
 	l.state.setting = single{name: settingKey, make: func() ([]byte, error) { return encoded(l.setting()) }}
 	for _, s := range []*single{&l.state.setting, &l.state.learnt} {
 		s.version = all.versions[s.name]

@@ -111,6 +111,9 @@ func (c *state) flush() (*txn, error) {
 		errs = append(errs, err)
 		r.meta().dirty = false
 		t.changes = append(t.changes, change{of: r.meta(), key: r.key(), value: value})
+		if ca, ok := r.(*cache); ok {
+			ca.txn = c.txns
+		}
 	}
 	waits := len(c.touched) > 0
 	c.touched, c.after = nil, nil

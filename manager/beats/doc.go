@@ -5,7 +5,8 @@
 // [Protocol]. Then the client sends managerv1.Beat messages and the manager answers each, in
 // their order, with a managerv1.BeatAnswer. Each message is preceded by its length as a
 // varint (package protodelim) and has at most [MaxMessage] bytes. A beat costs the manager one
-// read and one write, and an idle stream a goroutine with a small buffer.
+// read and one write. On Linux one goroutine serves all streams without TLS; elsewhere, and with
+// TLS, an idle stream costs a goroutine with a small buffer.
 //
 // The unary calls do the same. A [Client] uses them where a stream cannot be opened, and
 // where a beat on a stream is refused, for the error's details.

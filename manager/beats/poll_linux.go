@@ -15,7 +15,7 @@ import (
 
 // A poller serves many streams from one goroutine. If each had its own, half of what a beat
 // costs would be the thread and the goroutine that wake for it. The poller wakes once for all
-// beats of two milliseconds, and an idle stream needs neither a stack nor a buffer. Streams with
+// beats of a few milliseconds, and an idle stream needs neither a stack nor a buffer. Streams with
 // TLS are served by run.
 //
 // A stream that has an answer to wait for is lent to a goroutine: its socket is disarmed until
@@ -33,7 +33,7 @@ type poller struct {
 const (
 	// gather is the pause after some beats were served, in which the next ones arrive. A beat
 	// that comes alone is served at once.
-	gather = 2 * time.Millisecond
+	gather = 4 * time.Millisecond
 	// pollBatch bounds the streams that are served at a time.
 	pollBatch = 256
 	// pollBuffer is the size of the buffer into which a stream's beats are read.

@@ -13,7 +13,6 @@ import (
 
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/encoding/protowire"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/api/managerv1/managerv1connect"
@@ -29,7 +28,8 @@ type Handler struct {
 	Admit func(ctx context.Context, procedure, authorization string) (context.Context, error)
 	// Heartbeat and Renew serve the calls. They do not block: if an answer has to wait, for
 	// what it tells to be written, they return wait, which waits. One goroutine calls them for
-	// many streams.
+	// many streams. They do not keep the request, and do not change an answer later: one that is
+	// returned again is not encoded again.
 	Heartbeat func(context.Context, *managerv1.HeartbeatRequest) (_ *managerv1.HeartbeatResponse, wait func() error, _ error)
 	Renew     func(context.Context, *managerv1.RenewRequest) (_ *managerv1.RenewResponse, wait func() error, _ error)
 
@@ -109,7 +109,8 @@ type served struct {
 	socket         int      // of the poller
 	in             []byte   // received, and not complete
 	out            []byte   // answers that are to be sent
-	beat           managerv1.Beat
+	beat           beat
+	alive, renewed encoded // the last answers of both calls
 	authorization  string
 	server, client permit
 	now            time.Time // of the last read
@@ -207,7 +208,7 @@ func (s *served) serve(in []byte) (rest []byte, wait func() error, err error) {
 		}
 		message := in[n : n+int(size)]
 		in = in[n+int(size):]
-		if err := proto.Unmarshal(message, &s.beat); err != nil {
+		if err := s.beat.decode(message); err != nil {
 			return nil, nil, err
 		}
 		answer, wait, err := s.answer(&s.beat)
@@ -224,29 +225,58 @@ func (s *served) serve(in []byte) (rest []byte, wait func() error, err error) {
 const maxVarint = 10
 
 // reply adds an answer to those that are to be sent.
-func (s *served) reply(answer *managerv1.BeatAnswer, refusal error) (err error) {
-	if refusal != nil {
-		answer = &managerv1.BeatAnswer{Answer: &managerv1.BeatAnswer_Refused{Refused: uint32(connect.CodeOf(refusal))}}
+func (s *served) reply(answer []byte, refusal error) (err error) {
+	if refusal == nil {
+		s.out = append(s.out, answer...)
+		return nil
 	}
-	s.out, err = appendMessage(s.out, answer)
+	s.out, err = appendMessage(s.out, &managerv1.BeatAnswer{Answer: &managerv1.BeatAnswer_Refused{Refused: uint32(connect.CodeOf(refusal))}})
 	return err
 }
 
-// answer serves one beat. If wait is not nil, it returns why the answer does not hold.
-func (s *served) answer(b *managerv1.Beat) (_ *managerv1.BeatAnswer, wait func() error, _ error) {
-	switch call := b.GetCall().(type) {
-	case *managerv1.Beat_Heartbeat:
+// encoded is an answer and its message.
+type encoded struct {
+	answer  any // pointer to the answer
+	message []byte
+}
+
+// of returns the message of an answer.
+func (e *encoded) of(answer any, wrap func() *managerv1.BeatAnswer) (_ []byte, err error) {
+	if e.answer != answer {
+		e.answer = answer
+		e.message, err = appendMessage(nil, wrap())
+	}
+	return e.message, err
+}
+
+// answer serves one beat, and returns the message of its answer. If wait is not nil, it returns
+// why the answer does not hold.
+func (s *served) answer(b *beat) (answer []byte, wait func() error, err error) {
+	switch {
+	case b.heartbeat != nil:
 		if err := s.admit(managerv1connect.ManagerServiceHeartbeatProcedure, &s.server); err != nil {
 			return nil, nil, err
 		}
-		r, wait, err := s.h.Heartbeat(s.server.ctx, call.Heartbeat)
-		return &managerv1.BeatAnswer{Answer: &managerv1.BeatAnswer_Heartbeat{Heartbeat: r}}, wait, err
-	case *managerv1.Beat_Renew:
+		r, wait, err := s.h.Heartbeat(s.server.ctx, b.heartbeat)
+		if err != nil {
+			return nil, nil, err
+		}
+		answer, err = s.alive.of(r, func() *managerv1.BeatAnswer {
+			return &managerv1.BeatAnswer{Answer: &managerv1.BeatAnswer_Heartbeat{Heartbeat: r}}
+		})
+		return answer, wait, err
+	case b.renew != nil:
 		if err := s.admit(managerv1connect.ManagerServiceRenewProcedure, &s.client); err != nil {
 			return nil, nil, err
 		}
-		r, wait, err := s.h.Renew(s.client.ctx, call.Renew)
-		return &managerv1.BeatAnswer{Answer: &managerv1.BeatAnswer_Renew{Renew: r}}, wait, err
+		r, wait, err := s.h.Renew(s.client.ctx, b.renew)
+		if err != nil {
+			return nil, nil, err
+		}
+		answer, err = s.renewed.of(r, func() *managerv1.BeatAnswer {
+			return &managerv1.BeatAnswer{Answer: &managerv1.BeatAnswer_Renew{Renew: r}}
+		})
+		return answer, wait, err
 	}
 	return nil, nil, connect.NewError(connect.CodeUnimplemented, nil)
 }

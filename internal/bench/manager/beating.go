@@ -54,10 +54,8 @@ type beating struct {
 	joined    atomic.Int64
 }
 
-// beatTimeout bounds a beat.
-const beatTimeout = 10 * time.Second
-
-// join lets a player beat until it returns false.
+// join lets a player beat until it returns false. Beats have no deadline, as the timers would
+// cost this process more than the beats, and a manager that ends breaks its connections.
 func (b *beating) join(beat func(ctx context.Context, c *beats.Client) (more bool, err error)) {
 	client := b.clients[int(b.joined.Add(1))%len(b.clients)]
 	b.players.Go(func() {
@@ -68,10 +66,8 @@ func (b *beating) join(beat func(ctx context.Context, c *beats.Client) (more boo
 		defer ticker.Stop()
 		answered := b.round.Load()
 		for {
-			ctx, cancel := context.WithTimeout(b.ctx, beatTimeout)
 			round, began := b.round.Load(), time.Now()
-			more, err := beat(ctx, client)
-			cancel()
+			more, err := beat(b.ctx, client)
 			if !more || b.ctx.Err() != nil {
 				b.joined.Add(-1)
 				return

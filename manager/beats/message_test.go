@@ -1,0 +1,53 @@
+package beats
+
+import (
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/redykv/redykv/internal/api/managerv1"
+)
+
+// FuzzDecode compares beat.decode with proto.Unmarshal, for one beat after another.
+func FuzzDecode(f *testing.F) {
+	for _, m := range []*managerv1.Beat{
+		{},
+		{Call: &managerv1.Beat_Heartbeat{Heartbeat: &managerv1.HeartbeatRequest{VmId: "vm", FreeMemory: 1 << 40}}},
+		{Call: &managerv1.Beat_Heartbeat{Heartbeat: &managerv1.HeartbeatRequest{VmId: "vm"}}},
+		{Call: &managerv1.Beat_Heartbeat{Heartbeat: &managerv1.HeartbeatRequest{FreeMemory: 7}}},
+		{Call: &managerv1.Beat_Heartbeat{Heartbeat: &managerv1.HeartbeatRequest{}}},
+		{Call: &managerv1.Beat_Renew{Renew: &managerv1.RenewRequest{CacheId: "cache"}}},
+		{Call: &managerv1.Beat_Renew{Renew: &managerv1.RenewRequest{}}},
+	} {
+		b, err := proto.Marshal(m)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+		f.Add(append(b, b...))
+	}
+	f.Add([]byte{0x0a, 0x04, 0x0a, 0x02, 0xff, 0xfe})
+	before, err := proto.Marshal(&managerv1.Beat{Call: &managerv1.Beat_Heartbeat{Heartbeat: &managerv1.HeartbeatRequest{VmId: "before", FreeMemory: 9}}})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, message []byte) {
+		var b beat
+		if err := b.decode(before); err != nil {
+			t.Fatal(err)
+		}
+		var want managerv1.Beat
+		failed := proto.Unmarshal(message, &want)
+		if err := b.decode(message); (err == nil) != (failed == nil) {
+			t.Fatalf("%x: %v, want %v", message, err, failed)
+		}
+		if failed != nil {
+			return
+		}
+		if (b.heartbeat == nil) != (want.GetHeartbeat() == nil) || (b.renew == nil) != (want.GetRenew() == nil) ||
+			b.heartbeat.GetVmId() != want.GetHeartbeat().GetVmId() || b.heartbeat.GetFreeMemory() != want.GetHeartbeat().GetFreeMemory() ||
+			b.renew.GetCacheId() != want.GetRenew().GetCacheId() {
+			t.Errorf("%x: %v, %v, want %v", message, b.heartbeat, b.renew, &want)
+		}
+	})
+}
