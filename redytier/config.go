@@ -119,12 +119,13 @@ type Config struct {
 	// Tuning switches optimisations off.
 	Tuning Tuning
 
-	longest   int64                                 // most bytes of one access; smaller in tests
-	network   fabric.Network                        // parsed Net
-	lease     time.Duration                         // from the manager; 0: none
-	suspicion time.Duration                         // how long a suspected server is asked often
-	control   *http.Client                          // calls the servers' control APIs
-	wrap      func(fabric.Provider) fabric.Provider // tests put faults before the transport
+	longest       int64                                 // most bytes of one access; smaller in tests
+	network       fabric.Network                        // parsed Net
+	largestRegion int64                                 // of those chosen by default; 0: DefaultRegionSize
+	lease         time.Duration                         // from the manager; 0: none
+	suspicion     time.Duration                         // how long a suspected server is asked often
+	control       *http.Client                          // calls the servers' control APIs
+	wrap          func(fabric.Provider) fabric.Provider // tests put faults before the transport
 }
 
 // SLO is the service level of reads, writes or both (3.3). Zero fields are unconstrained.
@@ -191,7 +192,7 @@ type Configuration struct {
 
 func (c *Config) ensureDefaults() error {
 	c.Logger = cmp.Or(c.Logger, slog.Default())
-	c.RegionSize = cmp.Or(c.RegionSize, defaultRegionSize(max(c.Capacity, MinRegionSize)))
+	c.RegionSize = cmp.Or(c.RegionSize, min(defaultRegionSize(max(c.Capacity, MinRegionSize)), cmp.Or(c.largestRegion, DefaultRegionSize)))
 	if err := checkCapacity(c.Capacity, c.RegionSize); err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package redytier
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -51,9 +52,21 @@ func NewDevice(cache *Cache) *Device {
 	return d
 }
 
+// deviceRegion is the largest region that Open chooses by default for caches of up to a thousand
+// of them. While a region moves, a log that is written there waits, and soon its writers do: it
+// takes a second to copy this much over a slow network.
+const deviceRegion = 128 << 20
+
+// deviceParallel is Open's default of Migration.Parallel. One copy at a time gets a small part of
+// the processors of a busy machine.
+const deviceParallel = 4
+
 // Open creates a cache and returns a device over it. Closing the device deletes
-// the cache.
+// the cache. By default its regions have at most 128 MiB, or about a thousandth of the cache, and
+// four of them move at a time.
 func Open(ctx context.Context, mgr Manager, cfg Config) (*Device, error) {
+	cfg.largestRegion = max(deviceRegion, defaultRegionSize(cfg.Capacity/256))
+	cfg.Migration.Parallel = cmp.Or(cfg.Migration.Parallel, deviceParallel)
 	cache, err := Create(ctx, mgr, cfg)
 	if err != nil {
 		return nil, err

@@ -327,6 +327,7 @@ type row struct {
 	Before   float64 `json:"before"`  // replies a second
 	Least    float64 `json:"least"`   // share of it, in the slowest second
 	Below    float64 `json:"below_s"` // longest time in which each second was below backShare of it
+	Took     float64 `json:"took_s"`  // what was done: a drain, for instance, until all pods are gone
 	Restored float64 `json:"whole_s"` // time until the store had all of its remote memory again
 	Failed   int64   `json:"failed"`  // requests
 	Wrong    int     `json:"wrong"`   // replies
@@ -352,6 +353,7 @@ func (o *outgrown) event(what string, do func()) {
 	r := row{What: what, Before: rates[len(rates)/2]}
 	failed, replies := o.load.failed.Load(), o.load.replies.Load()
 	do()
+	r.Took = time.Since(begin).Seconds()
 	o.until("the store has its memory again", o.whole)
 	r.Restored = time.Since(begin).Seconds()
 	settled := time.Now()

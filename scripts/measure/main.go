@@ -102,7 +102,7 @@ var parts = []part{
 	}, columns: strings.Fields("catalog phase caches beating cpu rss_bytes beats_per_s beat_p50_ms beat_p999_ms beats_failed registrations_per_s allocations_per_s allocate_p50_ms allocate_p99_ms refused failed told told_s restart_s takeover_s beats_back_s")},
 	{name: "outgrows", commands: []string{
 		"go test ./packaging/kubernetes -count 1 -run TestOutgrows -outgrows.memory 1024 -outgrows.json {json} -timeout 1h",
-	}, columns: strings.Fields("what before=replies_a_second_before least=least_share below_s whole_s failed wrong replies=replies_checked price=dollars_an_hour")},
+	}, columns: strings.Fields("what before=replies_a_second_before least=least_share took_s below_s whole_s failed wrong replies=replies_checked price=dollars_an_hour")},
 	{name: "tcp", columns: strings.Fields("config=c,s,b,q_of_reads kernel=placed_by_the_kernel,_µs apart=a_processor_each,_µs")},
 }
 
