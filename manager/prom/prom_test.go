@@ -20,7 +20,7 @@ func TestCollector(t *testing.T) {
 	c := NewCollector(fixed{
 		Caches: 1, Capacity: 2, Cost: plan.Dollars(0.3), WarmCost: plan.Dollars(0.4), MigrationRate: 5,
 		Allocated: 6, Refused: 7, Reallocated: 8, MovesAsked: 9, Reclaimed: 10, Failed: 11, Suspected: 13, Blinded: 14, Blind: true,
-		VMs: []manager.VMCount{{Type: "small", Spot: true, State: "up", Machine: "node-1", VMs: 12}},
+		VMs:   []manager.VMCount{{Type: "small", Spot: true, State: "up", Machine: "node-1", VMs: 12}},
 		Named: []manager.VMName{{VM: "vm-1", Type: "small", Place: allocator.Place{Name: "memory/vm-1", Machine: "node-1"}}},
 		NoticeLeft: manager.Durations{
 			Bounds: []time.Duration{0, time.Second}, Counts: []uint64{1, 2}, Count: 3, Sum: 4 * time.Second,
