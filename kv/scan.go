@@ -141,7 +141,7 @@ func (sc *scanner) newestAt(key []byte) *newestOf {
 // step visits a batch of records. It stops when visit returns false.
 func (sc *scanner) step(visit func(Record) bool) error {
 	err := sc.trace()
-	if err != nil || sc.caller.isSlow() {
+	if err != nil || sc.isSlow() {
 		err = cmp.Or(err, walkError(sc.w.Pause()))
 	}
 	if err != nil {
