@@ -192,7 +192,7 @@ type Configuration struct {
 
 func (c *Config) ensureDefaults() error {
 	c.Logger = cmp.Or(c.Logger, slog.Default())
-	c.RegionSize = cmp.Or(c.RegionSize, min(defaultRegionSize(max(c.Capacity, MinRegionSize)), cmp.Or(c.largestRegion, DefaultRegionSize)))
+	c.RegionSize = cmp.Or(c.RegionSize, min(defaultRegionSize(c.Capacity), cmp.Or(c.largestRegion, DefaultRegionSize)))
 	if err := checkCapacity(c.Capacity, c.RegionSize); err != nil {
 		return err
 	}
@@ -240,7 +240,7 @@ func (c *Config) allows(configuration Configuration, recordSize int) error {
 // defaultRegionSize is the largest power of two up to DefaultRegionSize that is
 // at most a quarter of the capacity.
 func defaultRegionSize(capacity int64) int64 {
-	size := int64(1) << (bits.Len64(uint64(capacity)) - 3)
+	size := int64(1) << (bits.Len64(uint64(max(capacity, MinRegionSize))) - 3) // ensureDefaults refuses a lower capacity
 	return min(max(size, MinRegionSize), DefaultRegionSize)
 }
 

@@ -70,6 +70,9 @@ func TestConfigIsChecked(t *testing.T) {
 		if _, err := Create(t.Context(), nil, cfg); err == nil {
 			t.Errorf("%s: accepted", name)
 		}
+		if _, err := Open(t.Context(), nil, cfg); err == nil {
+			t.Errorf("%s: accepted for a device", name)
+		}
 	}
 }
 

@@ -52,9 +52,9 @@ func NewDevice(cache *Cache) *Device {
 	return d
 }
 
-// deviceRegion is the largest region that Open chooses by default for caches of up to a thousand
-// of them. While a region moves, a log that is written there waits, and soon its writers do: it
-// takes a second to copy this much over a slow network.
+// deviceRegion is the largest region that Open chooses by default, except for caches of more than
+// a thousand such regions. While a region moves, a log that is written there waits, and soon its
+// writers do: it takes a second to copy this much over a slow network.
 const deviceRegion = 128 << 20
 
 // deviceParallel is Open's default of Migration.Parallel. One copy at a time gets a small part of
