@@ -149,10 +149,7 @@ func (c *Cache) migrate(ctx context.Context, vms []string, voluntary bool) error
 		}
 	}
 	c.moved.took += took
-	dropped := c.dropIdleGrants(ctx)
-	if err = errors.Join(err, dropped); dropped == nil { // else a request may be pending to what the table does not use
-		c.releaseUnused(ctx) // the places of regions that did not arrive
-	}
+	err = errors.Join(err, c.returnUnused(ctx)) // the places of regions that did not arrive, too
 	for _, vm := range vms {
 		for _, span := range t.spans(moved[vm]) {
 			c.watcher.report(t.event(Event{Kind: VMLeft, VM: vm}, span))
@@ -376,7 +373,7 @@ func (c *Cache) dropIdleGrants(ctx context.Context) (err error) {
 	operation := ctx
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), controlTimeout)
 	defer cancel()
-	patient, giveWay := context.WithCancelCause(ctx)
+	ctx, giveWay := context.WithCancelCause(ctx)
 	defer giveWay(nil)
 	defer context.AfterFunc(operation, func() {
 		if cause := context.Cause(operation); errors.Is(cause, errPreempted) {
@@ -391,7 +388,7 @@ func (c *Cache) dropIdleGrants(ctx context.Context) (err error) {
 		}
 	}
 	// Twice: until no session reads there (A42), and until none is connected.
-	if err := c.quiesce(patient); err != nil {
+	if err := c.quiesce(ctx); err != nil {
 		return err
 	}
 	c.removeEndpoints(idle)
@@ -401,7 +398,7 @@ func (c *Cache) dropIdleGrants(ctx context.Context) (err error) {
 			c.leaving = append(c.leaving, e.grant)
 		}
 	}
-	if err := c.quiesce(patient); err != nil {
+	if err := c.quiesce(ctx); err != nil {
 		return err
 	}
 	if err := disconnectAll(ctx, c.leaving); err != nil {

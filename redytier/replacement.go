@@ -93,12 +93,8 @@ func (c *Cache) replaceReported(ctx context.Context, lost *grant) (rest bool, er
 	kept, gone := c.withCopy(places)
 	filled, err := c.populate(ctx, kept, c.copyOf)
 	rest = c.restore(kept[:filled], gone) || rest
-	c.setState(regions, Lost) // of those that were not restored
-	dropped := c.dropIdleGrants(ctx)
-	if dropped == nil {
-		c.releaseUnused(ctx) // the places of those
-	}
-	return rest, errors.Join(err, dropped)
+	c.setState(regions, Lost)                          // of those that were not restored
+	return rest, errors.Join(err, c.returnUnused(ctx)) // the places of those, too
 }
 
 // setState sets the state of regions that do not answer.

@@ -60,13 +60,21 @@ func (c *Cache) reshape(ctx context.Context, capacity int64, slo SLO) error {
 // shrink cuts the table, and returns unused memory when no request to it is pending.
 func (c *Cache) shrink(ctx context.Context, capacity int64) error {
 	c.update(func(t *table) { t.resize(t.need(capacity), capacity) })
-	if err := c.dropIdleGrants(ctx); err != nil {
+	if err := c.returnUnused(ctx); err != nil {
 		// The capacity has changed; the memory is returned next time.
 		c.log.Warn("returning memory after shrinking", "err", err)
-		return nil
 	}
-	c.releaseUnused(ctx)
 	return nil
+}
+
+// returnUnused returns all memory that the table does not use: grants without regions, and then
+// the last regions of others. After an error a request may be pending to these, and they stay.
+func (c *Cache) returnUnused(ctx context.Context) error {
+	err := c.dropIdleGrants(ctx)
+	if err == nil {
+		c.releaseUnused(ctx)
+	}
+	return err
 }
 
 // releaseUnused releases the last regions of grants if the table does not use them, even if

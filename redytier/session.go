@@ -25,9 +25,9 @@ const MaxDepth = 1 << 14
 //
 // A session with pending writes must be polled: a region that moves waits for writes that began
 // before. One with pending reads should be: the memory that a region has left is returned
-// afterwards, and Migrate fails if that takes longer than ten seconds. An idle session need not be polled. It keeps its connections, whose rings use memory of
-// the servers, and sees changes with its next operation. Close a session that is not needed any
-// more.
+// afterwards, and Migrate fails if that takes longer than ten seconds. An idle session need not
+// be polled. It keeps its connections, whose rings use memory of the servers, and sees changes
+// with its next operation. Close a session that is not needed any more.
 type Session struct {
 	cache   *Cache
 	id      uint64        // random, identifies the session to servers
