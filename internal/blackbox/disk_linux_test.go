@@ -10,7 +10,27 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/redykv/redykv/internal/namespaces"
 )
+
+// ownMountsEnv is set in the process that has mounts of its own.
+const ownMountsEnv = "BLACKBOX_OWN_MOUNTS"
+
+// withOwnMounts runs tests in a mount namespace of their own. Otherwise a program that gets
+// a namespace meanwhile, such as a pod in another package's test, has a copy of the disk's
+// mount, and keeps the file system as it was cut off when this process mounts it again. If a
+// namespace is not permitted, neither is a mount, and the tests run as they are.
+func withOwnMounts(tests func() int) (code int) {
+	if os.Getenv(ownMountsEnv) != "" {
+		return tests()
+	}
+	code, err := namespaces.Rerun(unix.CLONE_NEWNS, ownMountsEnv+"=1")
+	if err != nil {
+		return tests()
+	}
+	return code
+}
 
 // disk is an ext4 file system on a loop device, whose power can be cut.
 type disk struct{ image, dir string }

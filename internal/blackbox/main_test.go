@@ -32,11 +32,13 @@ var built string
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	code := m.Run()
-	if built != "" {
-		_ = os.RemoveAll(built) // the system cleans up what is left
-	}
-	os.Exit(code)
+	os.Exit(withOwnMounts(func() int {
+		code := m.Run()
+		if built != "" {
+			_ = os.RemoveAll(built) // the system cleans up what is left
+		}
+		return code
+	}))
 }
 
 // build builds the binary under test unless there is one.

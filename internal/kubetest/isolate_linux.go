@@ -4,11 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
-	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/redykv/redykv/internal/namespaces"
 )
 
 // isolatedEnv is set in the process of Main that has namespaces of its own, to the directory
@@ -32,20 +32,12 @@ func Main(m *testing.M) int {
 		return 1
 	}
 	defer func() { _ = os.Remove(dir) }() // what was mounted on it is gone
-	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
-	cmd.Env = append(os.Environ(), isolatedEnv+"="+dir)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: unix.CLONE_NEWNS | unix.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
-	var exit *exec.ExitError
-	switch err := cmd.Run(); {
-	case err == nil:
-		return 0
-	case errors.As(err, &exit):
-		return max(exit.ExitCode(), 1)
-	default:
+	code, err := namespaces.Rerun(unix.CLONE_NEWNS|unix.CLONE_NEWNET, isolatedEnv+"="+dir)
+	if err != nil {
 		errNotIsolated = err
 		return m.Run()
 	}
+	return code
 }
 
 // isolate prepares the namespaces: a bridge for the networks of pods, and file systems in
