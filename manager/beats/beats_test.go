@@ -261,6 +261,50 @@ func TestLeaderElsewhere(t *testing.T) {
 	}
 }
 
+// Of the beats to a manager that is not there, one asks for another leader, and the others
+// fail at once. The first beat that reaches the manager again goes over a stream.
+func TestAway(t *testing.T) {
+	w := newWorld(t, true, false)
+	var there atomic.Bool
+	dialled, unary := 0, 0
+	client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+		if !there.Load() {
+			return nil, &net.OpError{Op: "dial", Net: network, Err: errors.New("refused")}
+		}
+		return new(net.Dialer).DialContext(ctx, network, address)
+	}}}
+	defer client.CloseIdleConnections()
+	counts := connect.UnaryInterceptorFunc(func(next connect.UnaryFunc) connect.UnaryFunc {
+		return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
+			unary++
+			return next(ctx, req)
+		}
+	})
+	c := beats.NewClient(managerv1connect.NewManagerServiceClient(client, w.server.URL, connect.WithInterceptors(counts)), func(ctx context.Context) (*beats.Stream, error) {
+		dialled++
+		return beats.Dial(ctx, client, w.server.URL, "good")
+	})
+	beat := func() error {
+		_, err := c.Heartbeat(t.Context(), connect.NewRequest(&managerv1.HeartbeatRequest{VmId: "vm"}))
+		return err
+	}
+	for range 10 {
+		if err := beat(); connect.CodeOf(err) != connect.CodeUnavailable {
+			t.Errorf("beat to a manager that is not there: %v, want code %v", err, connect.CodeUnavailable)
+		}
+	}
+	if dialled != 1 || unary != 1 {
+		t.Errorf("10 beats made %d streams and %d unary calls, want 1 of each", dialled, unary)
+	}
+	there.Store(true)
+	for beat() != nil {
+		time.Sleep(time.Millisecond) // until a stream is due
+	}
+	if dialled != 2 || unary != 1 {
+		t.Errorf("%d streams and %d unary calls afterwards, want another stream", dialled, unary)
+	}
+}
+
 // Callers that come while a stream is opened wait for it.
 func TestOpeningIsShared(t *testing.T) {
 	w := newWorld(t, true, false)

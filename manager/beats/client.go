@@ -3,6 +3,7 @@ package beats
 import (
 	"context"
 	"errors"
+	"net"
 	"sync"
 	"time"
 
@@ -22,6 +23,8 @@ type Client struct {
 	mu      sync.Mutex    // guards the rest
 	stream  *Stream       // nil: none
 	opening chan struct{} // closed when the stream that is being opened is open or has failed; nil: none is
+	refused error         // why the manager could not be connected to, when a stream was opened last; nil: it could
+	pause   time.Duration // before a stream is opened again
 	next    time.Time     // no stream is to be opened before
 	ask     time.Time     // no unary call is to ask for the leader before, as there was none
 }
@@ -31,15 +34,18 @@ func NewClient(unary managerv1connect.ManagerServiceClient, open func(ctx contex
 	return &Client{ManagerServiceClient: unary, open: open}
 }
 
-// Pauses before a stream is opened again: after a failure, and where it is not served.
+// Pauses before a stream is opened again: after a failure, after each further one twice as
+// long up to pauseLong, and where it is not served. Who beats once a second tries each time.
 const (
 	pauseFailed      = 200 * time.Millisecond
+	pauseLong        = time.Second
 	pauseUnsupported = 10 * time.Minute
 )
 
-// pauseAsk is the pause before the leader is asked for again by a unary call. A stream to a
-// manager that stands by remains open meanwhile: a refusal there costs the manager a tenth of
-// that call, and thousands of clients come to it while no manager leads.
+// pauseAsk is the pause before the leader is asked for again by a unary call. Meanwhile a
+// stream to a manager that stands by remains open, as a refusal there costs the manager a
+// tenth of that call, and beats to a manager that cannot be connected to fail at once. So a
+// manager that begins to lead is not met by the calls of thousands of clients.
 const pauseAsk = 2 * time.Second
 
 // Heartbeat calls over the stream, or makes the unary call.
@@ -60,33 +66,41 @@ func over[Q, A any](ctx context.Context, c *Client, req *connect.Request[Q],
 ) (*connect.Response[A], error) {
 	half, cancel := clock.HalfOf(ctx)
 	defer cancel()
-	s := c.opened(half)
-	if s == nil {
-		return unary(ctx, req)
+	s, away := c.opened(half)
+	if s != nil {
+		a, err := beat(s, half, req.Msg)
+		if err == nil && a != nil {
+			return connect.NewResponse(a), nil
+		}
+		if refused, ok := errors.AsType[*RefusedError](err); ok && refused.Code == connect.CodeUnavailable {
+			away = err
+		}
 	}
-	a, err := beat(s, half, req.Msg)
-	if err == nil && a != nil {
-		return connect.NewResponse(a), nil
-	}
-	var refused *RefusedError
-	if !errors.As(err, &refused) || refused.Code != connect.CodeUnavailable {
+	if away == nil {
 		return unary(ctx, req)
 	}
 	if !c.asks() {
-		return nil, connect.NewError(connect.CodeUnavailable, err)
+		return nil, connect.NewError(connect.CodeUnavailable, away)
 	}
 	r, asked := unary(ctx, req)
 	if connect.CodeOf(asked) != connect.CodeUnavailable {
-		s.end(err) // another manager leads
-		c.mu.Lock()
-		c.ask = time.Time{}
-		c.mu.Unlock()
+		c.found(s, away)
 	}
 	return r, asked
 }
 
-// asks reports whether a call that the manager of the stream refuses, as it stands by, asks
-// for the leader.
+// found is called when a unary call was answered, while the manager to which s goes, if it is
+// not nil, was away: another one leads.
+func (c *Client) found(s *Stream, away error) {
+	if s != nil {
+		s.end(away)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.refused, c.ask, c.next = nil, time.Time{}, time.Time{}
+}
+
+// asks reports whether a call to a manager that is away, or stands by, asks for the leader.
 func (c *Client) asks() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -98,10 +112,11 @@ func (c *Client) asks() bool {
 	return true
 }
 
-// opened returns the client's stream, which one of its callers opens if that is due; nil:
-// there is none. The others wait for it: a manager to which thousands of processes come back
-// has less to do for one stream than for a unary call of each caller.
-func (c *Client) opened(ctx context.Context) *Stream {
+// opened returns the client's stream, which one of its callers opens if that is due. The
+// others wait for it: a manager to which thousands of processes come back has less to do for
+// one stream than for a unary call of each caller. If there is no stream, away says why the
+// manager cannot be connected to; nil: it serves no stream.
+func (c *Client) opened(ctx context.Context) (s *Stream, away error) {
 	c.mu.Lock()
 	for c.opening != nil {
 		opening := c.opening
@@ -109,29 +124,37 @@ func (c *Client) opened(ctx context.Context) *Stream {
 		select {
 		case <-opening:
 		case <-ctx.Done():
-			return nil
+			return nil, nil
 		}
 		c.mu.Lock()
 	}
 	defer c.mu.Unlock()
 	if c.stream != nil && c.stream.Err() == nil {
-		return c.stream
+		return c.stream, nil
 	}
 	c.stream = nil
 	if time.Now().Before(c.next) {
-		return nil
+		return nil, c.refused
 	}
 	opening := make(chan struct{})
 	c.opening = opening
 	c.mu.Unlock()
 	s, err := c.open(ctx)
 	c.mu.Lock()
-	c.stream, c.opening = s, nil
+	c.stream, c.opening, c.refused = s, nil, nil
 	close(opening)
-	pause := clock.Jitter(pauseFailed)
-	if _, unsupported := errors.AsType[*UnsupportedError](err); unsupported {
-		pause = pauseUnsupported
+	if dial, ok := errors.AsType[*net.OpError](err); ok && dial.Op == "dial" {
+		c.refused = err
 	}
-	c.next = time.Now().Add(pause)
-	return s
+	_, unsupported := errors.AsType[*UnsupportedError](err)
+	switch {
+	case unsupported:
+		c.pause = pauseUnsupported
+	case err == nil:
+		c.pause = pauseFailed
+	default:
+		c.pause = min(max(2*c.pause, pauseFailed), pauseLong)
+	}
+	c.next = time.Now().Add(clock.Jitter(c.pause))
+	return s, c.refused
 }
