@@ -89,7 +89,7 @@ func (c *state) auditDue(now time.Time, every time.Duration) []node.VM {
 	defer c.mu.Unlock()
 	every = max(every, time.Duration(len(c.vms))*time.Second/auditRate)
 	var all []node.VM
-	for _, v := range c.vms {
+	for v := range pieces(c, c.vms) {
 		if !v.launched && v.ControlURL != "" && v.called && !now.Before(v.audited.Add(every)) {
 			v.audited = now
 			all = append(all, v.VM)

@@ -98,7 +98,7 @@ func (c *state) clients() []from {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	all := make(map[from]bool)
-	for _, ca := range c.caches {
+	for ca := range pieces(c, c.caches) {
 		all[ca.demand.from()] = true
 	}
 	return slices.Collect(maps.Keys(all))
@@ -237,7 +237,7 @@ func (c *state) reprice(s supply) []*cache {
 		prices[k], prices[anywhere(k)] = o.Price, o.Price
 		offers[anywhere(k)]++
 	}
-	for _, v := range c.vms {
+	for v := range pieces(c, c.vms) {
 		k := v.kind()
 		price, ok := prices[k]
 		if at := anywhere(k); !ok && offers[at] == 1 { // it is not where it was offered
@@ -248,7 +248,7 @@ func (c *state) reprice(s supply) []*cache {
 		}
 	}
 	var all []*cache
-	for _, ca := range c.caches {
+	for ca := range pieces(c, c.caches) {
 		if ca.demand.from() == s.from {
 			all = append(all, ca)
 		}

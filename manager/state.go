@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"sync"
 	"time"
@@ -63,6 +64,25 @@ func newState(w *writer, work func(key string)) *state {
 	return &state{
 		writer: w, work: work, vms: make(map[string]*vm), caches: make(map[string]*cache), grants: make(map[string]*grant),
 		orders: make(map[uint64]*vm), warms: make(map[*vm]struct{}), reclaimed: make(map[*vm]struct{}), asked: make(map[string]*cache), pool: plan.NewPool(freshFor),
+	}
+}
+
+// pieces iterates over a map of the state under mu, which it releases now and then, so that no
+// call waits for a long loop. What changes meanwhile may be missed. The caller has not touched
+// a record.
+func pieces[V any](c *state, m map[string]V) iter.Seq[V] {
+	const size = 256
+	return func(yield func(V) bool) {
+		n := 0
+		for _, v := range m {
+			if n++; n%size == 0 {
+				c.mu.Unlock()
+				c.mu.Lock()
+			}
+			if !yield(v) {
+				return
+			}
+		}
 	}
 }
 

@@ -40,7 +40,9 @@ lease every second. The phases are:
 
   register  all servers register
   beats     servers, later also clients, do nothing but beat
-  allocate  caches of one region of 1 MiB each are allocated
+  allocate  half of the caches, of one region of 1 MiB each, are allocated by callers that
+            call again at once
+  paced     the other half is allocated at --rate
   churn     further caches are allocated and deallocated
   rack      one VM in five, at most 500, used ones first, ends at once: they refuse connections
             and stop beating, and each VM is reclaimed without notice, as by a platform.
@@ -62,6 +64,7 @@ arrive together.`,
 	flags.IntVar(&f.spec.Clients, "clients", 0, "clients that the caches belong to (default: half as many as caches)")
 	flags.IntVar(&f.spec.Connections, "connections", 0, "connections that carry the beats (default: one for each server and client, at most 4000)")
 	flags.IntVar(&f.spec.Callers, "callers", 64, "goroutines that call at once")
+	flags.Float64Var(&f.spec.Rate, "rate", 400, "allocations a second of the phase paced")
 	flags.StringVar(&f.catalog, "catalog", "memory", "the manager's catalog: memory, pebble in a temporary directory, etcd (started from PATH for the measurement), or a `URL` as of redykv manager --catalog")
 	flags.DurationVar(&f.delay, "delay", 0, "additional time of each write to the catalog, such as 5ms for a slow disk")
 	flags.DurationVar(&f.lease, "lease", 30*time.Second, "lease of the caches")

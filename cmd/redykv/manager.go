@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -209,7 +211,14 @@ func checkTransport(name string) error {
 }
 
 // runManager serves until the command's context ends, and then closes the manager.
+// managerGC is the manager's GOGC unless that is set. Its heap is small, and while garbage is
+// collected calls wait for a processor.
+const managerGC = 400
+
 func runManager(cmd *cobra.Command, f managerFlags) (err error) {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(managerGC)
+	}
 	if f.untilStdin {
 		cmd.SetContext(bench.UntilEnd(cmd.Context(), cmd.InOrStdin()))
 	}

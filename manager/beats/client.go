@@ -48,6 +48,16 @@ const (
 // manager that begins to lead is not met by the calls of thousands of clients.
 const pauseAsk = 2 * time.Second
 
+// Stream returns the open stream; nil: there is none.
+func (c *Client) Stream() *Stream {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stream != nil && c.stream.Err() != nil {
+		return nil
+	}
+	return c.stream
+}
+
 // Heartbeat calls over the stream, or makes the unary call.
 func (c *Client) Heartbeat(ctx context.Context, req *connect.Request[managerv1.HeartbeatRequest]) (*connect.Response[managerv1.HeartbeatResponse], error) {
 	return over(ctx, c, req, (*Stream).Heartbeat, c.ManagerServiceClient.Heartbeat)

@@ -24,8 +24,8 @@ type Stream struct {
 
 	mu      sync.Mutex // guards the rest, and writes to conn
 	out     []byte
-	waiting []chan<- *managerv1.BeatAnswer // for the answers to come, in order
-	err     error                          // why the stream has ended
+	waiting []func(*managerv1.BeatAnswer) // for the answers to come, in order
+	err     error                         // why the stream has ended
 }
 
 // UnsupportedError is the error of Dial where the manager, or a proxy before it, does not
@@ -97,12 +97,10 @@ func (s *Stream) Renew(ctx context.Context, req *managerv1.RenewRequest) (*manag
 
 func (s *Stream) call(ctx context.Context, b *managerv1.Beat) (*managerv1.BeatAnswer, error) {
 	answer := make(chan *managerv1.BeatAnswer, 1)
-	if err := s.send(b, answer); err != nil {
-		return nil, err
-	}
+	s.Send(b, func(a *managerv1.BeatAnswer) { answer <- a })
 	select {
-	case a, ok := <-answer:
-		if !ok {
+	case a := <-answer:
+		if a == nil {
 			return nil, s.Err()
 		}
 		if code, ok := a.GetAnswer().(*managerv1.BeatAnswer_Refused); ok {
@@ -115,25 +113,26 @@ func (s *Stream) call(ctx context.Context, b *managerv1.Beat) (*managerv1.BeatAn
 	}
 }
 
-func (s *Stream) send(b *managerv1.Beat, answer chan<- *managerv1.BeatAnswer) error {
+// Send sends a beat, and calls answered once with the answer, which may be a refusal; or with
+// nil if the stream ends before. It may be called before Send returns, and must not block.
+func (s *Stream) Send(b *managerv1.Beat, answered func(*managerv1.BeatAnswer)) {
 	s.mu.Lock()
-	if s.err != nil {
-		defer s.mu.Unlock()
-		return s.err
+	err := s.err
+	if err == nil {
+		s.out, err = appendMessage(s.out[:0], b)
 	}
-	var err error
-	if s.out, err = appendMessage(s.out[:0], b); err != nil {
+	if err != nil {
 		s.mu.Unlock()
-		return err
+		s.end(err)
+		answered(nil)
+		return
 	}
-	s.waiting = append(s.waiting, answer)
+	s.waiting = append(s.waiting, answered)
 	_, err = s.conn.Write(s.out)
 	s.mu.Unlock()
 	if err != nil {
 		s.end(err)
-		return s.Err()
 	}
-	return nil
 }
 
 // receive passes the answers to the waiting calls until the stream ends.
@@ -152,10 +151,10 @@ func (s *Stream) receive() {
 			s.end(errors.New("an answer that no beat waits for"))
 			return
 		}
-		waiting := s.waiting[0]
+		answered := s.waiting[0]
 		s.waiting = s.waiting[1:]
 		s.mu.Unlock()
-		waiting <- a
+		answered(a)
 	}
 }
 
@@ -163,13 +162,15 @@ func (s *Stream) receive() {
 func (s *Stream) end(cause error) {
 	_ = s.conn.Close() // lets a write that blocks, and holds mu, return
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	if s.err != nil {
+		s.mu.Unlock()
 		return
 	}
 	s.err = fmt.Errorf("stream of beats has ended: %w", cause)
-	for _, w := range s.waiting {
-		close(w)
-	}
+	waiting := s.waiting
 	s.waiting = nil
+	s.mu.Unlock()
+	for _, answered := range waiting {
+		answered(nil)
+	}
 }

@@ -3,6 +3,7 @@ package manager
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -41,78 +42,156 @@ func (l *latencies) millis(percentile float64) float64 {
 	return float64(l.h.ValueAtQuantile(percentile)) / 1e6
 }
 
-// beating is all players that beat. Each beats once a second, at a random time of it.
+// beating is all players that beat. Each beats once a second, at a time of it that is its own.
+// One goroutine sends the beats of all, as so many goroutines would take the processors that
+// the manager needs.
 type beating struct {
-	clients []*beats.Client // one for each connection
-	stop    context.CancelFunc
-	players sync.WaitGroup
 	ctx     context.Context
+	clients []*client // one for each connection
+	running sync.WaitGroup
 
 	latencies atomic.Pointer[latencies] // of the present phase
 	round     atomic.Int64              // begins with each restart of the manager
 	awaited   atomic.Int64              // players without an answer in this round
 	joined    atomic.Int64
+
+	mu    sync.Mutex // guards slots
+	slots [slots][]*player
 }
 
-// join lets a player beat until it returns false. Beats have no deadline, as the timers would
-// cost this process more than the beats, and a manager that ends breaks its connections.
-func (b *beating) join(beat func(ctx context.Context, c *beats.Client) (more bool, err error)) {
-	client := b.clients[int(b.joined.Add(1))%len(b.clients)]
-	b.players.Go(func() {
-		if !clock.Sleep(b.ctx, rand.N(time.Second)) {
-			return
-		}
-		ticker := time.NewTicker(time.Second)
-		defer ticker.Stop()
-		answered := b.round.Load()
-		for {
-			round, began := b.round.Load(), time.Now()
-			more, err := beat(b.ctx, client)
-			if !more || b.ctx.Err() != nil {
-				b.joined.Add(-1)
-				return
-			}
-			b.latencies.Load().add(time.Since(began), err)
-			if err == nil && answered < round {
-				answered = round
-				b.awaited.Add(-1)
-			}
-			select {
-			case <-ticker.C:
-			case <-b.ctx.Done():
-				return
+// slots are the times of a second at which players beat.
+const slots = 1000
+
+// client is a connection that carries beats.
+type client struct {
+	*beats.Client
+	ask atomic.Int64 // time in nanoseconds before which no call asks for the leader
+}
+
+// player is a server, or a client of caches.
+type player struct {
+	client *client
+	next   func() (_ *managerv1.Beat, more bool)                               // nil: no beat is due
+	call   func(ctx context.Context, c *beats.Client, b *managerv1.Beat) error // makes a beat by the client's calls
+
+	busy     atomic.Bool // a beat has no answer yet
+	answered int64       // round of the last answer
+}
+
+// start sends the beats until ctx ends.
+func (b *beating) start(ctx context.Context) {
+	b.ctx = ctx
+	b.running.Go(func() {
+		began := time.Now()
+		for slot := int64(0); clock.Sleep(ctx, time.Second/slots); {
+			for now := int64(time.Since(began) * slots / time.Second); slot < now; slot++ {
+				b.send(&b.slots[slot%slots])
 			}
 		}
 	})
 }
 
+// send sends the beats of a slot.
+func (b *beating) send(slot *[]*player) {
+	b.mu.Lock()
+	players := *slot
+	b.mu.Unlock()
+	var gone []*player
+	for _, p := range players {
+		if p.busy.Load() {
+			continue
+		}
+		beat, more := p.next()
+		if !more {
+			gone = append(gone, p)
+		} else if beat != nil {
+			b.beat(p, beat)
+		}
+	}
+	if gone == nil {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	*slot = slices.DeleteFunc(slices.Clone(*slot), func(p *player) bool { return slices.Contains(gone, p) })
+	b.joined.Add(-int64(len(gone)))
+}
+
+// beat sends one beat: over the stream, or else as a client of the manager does.
+func (b *beating) beat(p *player, beat *managerv1.Beat) {
+	p.busy.Store(true)
+	round, began := b.round.Load(), time.Now()
+	answered := func(err error) {
+		b.latencies.Load().add(time.Since(began), err)
+		if err == nil && p.answered < round {
+			p.answered = round
+			b.awaited.Add(-1)
+		}
+		p.busy.Store(false)
+	}
+	call := func() { b.running.Go(func() { answered(p.call(b.ctx, p.client.Client, beat)) }) }
+	s := p.client.Stream()
+	if s == nil {
+		call()
+		return
+	}
+	s.Send(beat, func(a *managerv1.BeatAnswer) {
+		refused := a.GetRefused()
+		switch now := time.Now(); {
+		case a != nil && refused == 0:
+			answered(nil)
+		case connect.Code(refused) == connect.CodeUnavailable && now.UnixNano() < p.client.ask.Load():
+			answered(connect.NewError(connect.CodeUnavailable, nil))
+		default:
+			p.client.ask.Store(now.Add(time.Second).UnixNano())
+			call()
+		}
+	})
+}
+
+// join adds a player.
+func (b *beating) join(p *player) {
+	p.client = b.clients[int(b.joined.Add(1))%len(b.clients)]
+	p.answered = b.round.Load()
+	slot := &b.slots[rand.N(slots)]
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	*slot = append(slices.Clip(*slot), p)
+}
+
 // joinServer lets a server beat until it is dead.
 func (b *beating) joinServer(v *vm) {
-	b.join(func(ctx context.Context, c *beats.Client) (bool, error) {
-		if v.dead.Load() {
-			return false, nil
-		}
-		_, err := c.Heartbeat(ctx, connect.NewRequest(&managerv1.HeartbeatRequest{VmId: v.id, FreeMemory: v.memory}))
-		if connect.CodeOf(err) == connect.CodeNotFound {
-			_, err = c.Register(ctx, connect.NewRequest(v.registration()))
-		}
-		return true, err
+	beat := &managerv1.Beat{Call: &managerv1.Beat_Heartbeat{Heartbeat: &managerv1.HeartbeatRequest{VmId: v.id, FreeMemory: v.memory}}}
+	b.join(&player{
+		next: func() (*managerv1.Beat, bool) { return beat, !v.dead.Load() },
+		call: func(ctx context.Context, c *beats.Client, b *managerv1.Beat) error {
+			_, err := c.Heartbeat(ctx, connect.NewRequest(b.GetHeartbeat()))
+			if connect.CodeOf(err) == connect.CodeNotFound {
+				_, err = c.Register(ctx, connect.NewRequest(v.registration()))
+			}
+			return err
+		},
 	})
 }
 
 // joinClient lets a client renew the leases of its caches, one each second.
 func (b *beating) joinClient(caches func() []string) {
 	next := 0
-	b.join(func(ctx context.Context, c *beats.Client) (bool, error) {
-		ids := caches()
-		if len(ids) == 0 {
-			return true, nil
-		}
-		next++
-		_, err := c.Renew(ctx, connect.NewRequest(&managerv1.RenewRequest{CacheId: ids[next%len(ids)]}))
-		if connect.CodeOf(err) == connect.CodeNotFound {
-			err = nil // deallocated meanwhile
-		}
-		return true, err
+	b.join(&player{
+		next: func() (*managerv1.Beat, bool) {
+			ids := caches()
+			if len(ids) == 0 {
+				return nil, true
+			}
+			next++
+			return &managerv1.Beat{Call: &managerv1.Beat_Renew{Renew: &managerv1.RenewRequest{CacheId: ids[next%len(ids)]}}}, true
+		},
+		call: func(ctx context.Context, c *beats.Client, b *managerv1.Beat) error {
+			_, err := c.Renew(ctx, connect.NewRequest(b.GetRenew()))
+			if connect.CodeOf(err) == connect.CodeNotFound {
+				return nil // deallocated meanwhile
+			}
+			return err
+		},
 	})
 }

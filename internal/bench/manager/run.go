@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -53,6 +54,10 @@ func Run(ctx context.Context, s Spec, progress bench.Progress) (_ *Report, err e
 	if err := s.Check(); err != nil {
 		return nil, err
 	}
+	// A collection of this process's garbage takes a processor for a tenth of a second, which
+	// all beats would wait for.
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
+	defer debug.SetMemoryLimit(debug.SetMemoryLimit(3 << 30))
 	protocols := new(http.Protocols)
 	protocols.SetUnencryptedHTTP2(true)
 	transport := &http.Transport{Protocols: protocols, DialContext: api.Dialer.DialContext}
@@ -78,7 +83,7 @@ func Run(ctx context.Context, s Spec, progress bench.Progress) (_ *Report, err e
 		return nil, err
 	}
 	defer r.beat(ctx)()
-	for _, phase := range []func(context.Context) error{r.register, r.idle, r.allocate, r.idle, r.churn, r.rack, r.restart, r.takeover} {
+	for _, phase := range []func(context.Context) error{r.register, r.idle, r.allocate, r.paced, r.idle, r.churn, r.rack, r.restart, r.takeover} {
 		if err := phase(ctx); err != nil {
 			return nil, cmp.Or(context.Cause(ctx), err)
 		}
@@ -105,16 +110,17 @@ func (r *run) RoundTrip(req *http.Request) (*http.Response, error) {
 func (r *run) beat(ctx context.Context) (stop func()) {
 	streams := &http.Client{Transport: &http.Transport{DialContext: api.Dialer.DialContext}}
 	b := &r.beating
-	b.ctx, b.stop = context.WithCancel(ctx)
 	b.latencies.Store(newLatencies())
 	for range r.Connections {
-		b.clients = append(b.clients, beats.NewClient(r.mgr, func(ctx context.Context) (*beats.Stream, error) {
+		b.clients = append(b.clients, &client{Client: beats.NewClient(r.mgr, func(ctx context.Context) (*beats.Stream, error) {
 			return beats.Dial(ctx, streams, *r.url.Load(), "")
-		}))
+		})})
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	b.start(ctx)
 	return func() {
-		b.stop()
-		b.players.Wait()
+		cancel()
+		b.running.Wait()
 	}
 }
 
@@ -190,14 +196,14 @@ func (r *run) idle(ctx context.Context) error {
 	})
 }
 
-// allocateOne allocates one cache, and counts in row. The cache is nil if it was refused.
-func (r *run) allocateOne(ctx context.Context, row *Row, l *latencies) (*cache, error) {
-	began := time.Now()
+// allocateOne allocates one cache, and counts in row, from the time at which the call was due.
+// The cache is nil if it was refused.
+func (r *run) allocateOne(ctx context.Context, due time.Time, row *Row, l *latencies) (*cache, error) {
 	a, err := r.mgr.Allocate(ctx, connect.NewRequest(&managerv1.AllocateRequest{
 		Capacity: regionSize, RegionSize: regionSize, Transport: "tcp", RequestId: fmt.Sprintf("%016x%016x", rand.Uint64(), rand.Uint64()),
 		Configuration: &managerv1.Configuration{ClientThreads: 1, BatchSize: 1, QueueDepth: 1},
 	}))
-	l.add(time.Since(began), err)
+	l.add(time.Since(due), err)
 	if err != nil {
 		if connect.CodeOf(err) == connect.CodeResourceExhausted {
 			atomic.AddInt64(&row.Refused, 1)
@@ -219,15 +225,34 @@ func (row *Row) allocated(l *latencies, took time.Duration) {
 	row.AllocateP50Ms, row.AllocateP99Ms = l.millis(50), l.millis(99)
 }
 
+// allocate allocates half of the caches, by callers that call again at once.
 func (r *run) allocate(ctx context.Context) error {
-	return r.measure("allocate", r.Caches, func(row *Row) error {
+	return r.allocateUpTo(ctx, "allocate", (r.Caches+1)/2, func(context.Context, int) time.Time { return time.Now() })
+}
+
+// paced allocates the other caches at a rate. A call's latency counts from the time at which
+// it was due, also if it had to wait for a caller.
+func (r *run) paced(ctx context.Context) error {
+	began := time.Now()
+	return r.allocateUpTo(ctx, "paced", r.Caches, func(ctx context.Context, i int) time.Time {
+		due := began.Add(time.Duration(float64(i) / r.Rate * float64(time.Second)))
+		clock.Sleep(ctx, time.Until(due))
+		return due
+	})
+}
+
+// allocateUpTo is a phase that allocates caches until there are n. The function due waits
+// until its call with a number is due, and returns that time.
+func (r *run) allocateUpTo(ctx context.Context, phase string, n int, due func(ctx context.Context, i int) time.Time) error {
+	first := len(r.caches)
+	return r.measure(phase, n-first, func(row *Row) error {
 		l, began := newLatencies(), time.Now()
-		err := r.each(ctx, r.Caches, func(ctx context.Context, i int) error {
-			c, err := r.allocateOne(ctx, row, l)
+		err := r.each(ctx, n-first, func(ctx context.Context, i int) error {
+			c, err := r.allocateOne(ctx, due(ctx, i), row, l)
 			if c == nil {
 				return err
 			}
-			owner := i % r.Clients
+			owner := (first + i) % r.Clients
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			r.caches = append(r.caches, c)
@@ -253,7 +278,7 @@ func (r *run) churn(ctx context.Context) error {
 		for range r.Callers {
 			callers.Go(func() error {
 				for time.Since(began) < r.Duration {
-					c, err := r.allocateOne(ctx, row, l)
+					c, err := r.allocateOne(ctx, time.Now(), row, l)
 					if err != nil {
 						return err
 					}

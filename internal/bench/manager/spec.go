@@ -12,9 +12,10 @@ import (
 type Spec struct {
 	VMs         int
 	Caches      int
-	Clients     int // processes that the caches belong to; each renews a lease every second
-	Connections int // that carry the beats of VMs and clients
-	Callers     int // that allocate at once
+	Clients     int     // processes that the caches belong to; each renews a lease every second
+	Connections int     // that carry the beats of VMs and clients
+	Callers     int     // that allocate at once
+	Rate        float64 // allocations a second of the phase paced
 	Catalog     string
 	Duration    time.Duration // of each phase without an end of its own
 	// Start starts a manager that listens at an address, 127.0.0.1:0 for a free port.
@@ -36,6 +37,8 @@ func (s *Spec) Check() error {
 		return fmt.Errorf("%d clients: want 1 to %d, the number of caches", s.Clients, s.Caches)
 	case s.Connections < 1 || s.Callers < 1:
 		return fmt.Errorf("%d connections, %d callers: want at least 1 of each", s.Connections, s.Callers)
+	case !(s.Rate >= 1 && s.Rate <= 1e6):
+		return fmt.Errorf("rate of %v: want 1 to 1e6 allocations a second", s.Rate)
 	case s.Duration < 100*time.Millisecond:
 		return fmt.Errorf("duration of %v: want at least 100ms", s.Duration)
 	}
