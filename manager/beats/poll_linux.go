@@ -33,7 +33,7 @@ type poller struct {
 const (
 	// gather is the pause after some beats were served, in which the next ones arrive. A beat
 	// that comes alone is served at once.
-	gather = 4 * time.Millisecond
+	gather = 8 * time.Millisecond
 	// pollBatch bounds the streams that are served at a time.
 	pollBatch = 256
 	// pollBuffer is the size of the buffer into which a stream's beats are read.

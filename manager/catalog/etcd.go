@@ -33,7 +33,7 @@ type EtcdOptions struct {
 	// User and Password are the login. Default: none.
 	User, Password string
 	// LeaseTTL is the time after which a leader that does not answer is replaced, in whole
-	// seconds. Default: 5 s. Minimum: 2 s.
+	// seconds. Default: 5 s. Minimum: 2 s, which take up to 3 s.
 	LeaseTTL time.Duration
 	// Logger receives messages for the operator. Default: slog.Default().
 	Logger *slog.Logger
@@ -43,6 +43,9 @@ const (
 	defaultPrefix   = "/redykv"
 	defaultLeaseTTL = 5 * time.Second
 	minLeaseTTL     = 2 * time.Second // etcd's own minimum with its default timeouts
+	// etcdLate is how much later than a lease ends etcd deletes its keys, at most: it looks for
+	// ended leases twice a second. Leases are shorter by as much.
+	etcdLate = time.Second
 )
 
 func (o *EtcdOptions) ensureDefaults() error {

@@ -49,7 +49,8 @@ func (s *Etcd) stand(ctx context.Context, client *clientv3.Client, url string) (
 	ctx, cancel := s.request(ctx)
 	defer cancel()
 	sent := time.Now()
-	lease, err := client.Grant(ctx, int64(s.o.LeaseTTL/time.Second))
+	ttl := max(s.o.LeaseTTL-etcdLate, minLeaseTTL)
+	lease, err := client.Grant(ctx, int64(ttl/time.Second))
 	if err != nil {
 		return nil, classify(err)
 	}
