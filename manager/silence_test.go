@@ -206,3 +206,55 @@ func TestManyServersAreGone(t *testing.T) {
 		})
 	}
 }
+
+// The manager is told that a node is not ready, as by Kubernetes. A silent VM there has failed
+// only if no cache has memory of it, and the manager is not blind.
+func TestUnreachable(t *testing.T) {
+	l := listen(t, 4)
+	used := l.allocate().GetGrants()[0].GetVm().GetId()
+	c := l.m.led().state
+	unused := ""
+	c.mu.Lock()
+	for id, v := range c.vms {
+		if v.launched = true; id != used {
+			unused = id
+		}
+	}
+	c.mu.Unlock()
+	failed := func(when, id string, want bool) {
+		t.Helper()
+		if v := c.unheard(id); (v != nil) != want {
+			t.Errorf("%s: failed: %v, want %v", when, v != nil, want)
+		}
+	}
+	failed("heard", unused, false)
+	c.mu.Lock()
+	c.vms[used].silent, c.vms[unused].silent = true, true
+	c.mu.Unlock()
+	failed("silent and unused", unused, true)
+	failed("silent and used", used, false)
+	c.mu.Lock()
+	c.blind = true
+	c.mu.Unlock()
+	failed("blind", unused, false)
+}
+
+// Of many servers that fall silent, one in a hundred of all is failed in each check.
+func TestSilenceIsBounded(t *testing.T) {
+	l := listen(t, 0)
+	c := l.m.led().state
+	now := l.clock.read()
+	c.mu.Lock()
+	for i := range 500 {
+		v := &vm{id: fmt.Sprintf("s%d", i), deadline: now.Add(testSilence)}
+		if i < 200 {
+			v.deadline = now.Add(-time.Minute)
+		}
+		c.vms[v.id] = v
+	}
+	c.mu.Unlock()
+	s, err := c.listen(now, time.Hour, testSilence, testLease)
+	if err != nil || s.blind || len(s.lost) != 500/lostShare {
+		t.Errorf("%d of 200 silent servers are failed at once, blind: %v, %v; want %d", len(s.lost), s.blind, err, 500/lostShare)
+	}
+}

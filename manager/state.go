@@ -67,20 +67,20 @@ func newState(w *writer, work func(key string)) *state {
 	}
 }
 
-// pieces iterates over a map of the state under mu, which it releases now and then, so that no
-// call waits for a long loop. What changes meanwhile may be missed. The caller has not touched
-// a record.
+// pieces iterates over a map of the state under mu. It releases mu between some of the values,
+// so that no call waits for a long loop: what is added meanwhile may not be seen. The caller
+// has not touched a record.
 func pieces[V any](c *state, m map[string]V) iter.Seq[V] {
 	const size = 256
 	return func(yield func(V) bool) {
 		n := 0
 		for _, v := range m {
+			if !yield(v) {
+				return
+			}
 			if n++; n%size == 0 {
 				c.mu.Unlock()
 				c.mu.Lock()
-			}
-			if !yield(v) {
-				return
 			}
 		}
 	}

@@ -207,11 +207,13 @@ func (c *state) placed(id string, at allocator.Place) (err error) {
 	return nil
 }
 
-// unheard returns a launched VM whose server has not registered, or sends no heartbeats.
+// unheard returns a launched VM whose server has not registered, or is silent and lends no
+// memory to a cache. A client that has memory there decides itself whether it is lost, as it is
+// told that the server is suspected; and a manager that is blind may be all that is cut off.
 func (c *state) unheard(id string) *vm {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if v := c.vms[id]; v != nil && v.launched && (v.ControlURL == "" || v.silent) {
+	if v := c.vms[id]; v != nil && v.launched && (v.ControlURL == "" || v.silent && v.lent == 0 && !c.blind) {
 		return v
 	}
 	return nil

@@ -210,11 +210,11 @@ func checkTransport(name string) error {
 	return p.Close()
 }
 
-// runManager serves until the command's context ends, and then closes the manager.
-// managerGC is the manager's GOGC unless that is set. Its heap is small, and while garbage is
-// collected calls wait for a processor.
+// managerGC is the manager's GOGC unless that is set. Its live heap is small, and while garbage
+// is collected calls wait for a processor.
 const managerGC = 400
 
+// runManager serves until the command's context ends, and then closes the manager.
 func runManager(cmd *cobra.Command, f managerFlags) (err error) {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(managerGC)

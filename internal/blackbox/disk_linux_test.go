@@ -20,14 +20,18 @@ const ownMountsEnv = "BLACKBOX_OWN_MOUNTS"
 // withOwnMounts runs tests in a mount namespace of their own. Otherwise a program that gets
 // a namespace meanwhile, such as a pod in another package's test, has a copy of the disk's
 // mount, and keeps the file system as it was cut off when this process mounts it again. If a
-// namespace is not permitted, neither is a mount, and the tests run as they are.
+// namespace is not permitted, the tests run as they are: then a mount is not either.
 func withOwnMounts(tests func() int) (code int) {
 	if os.Getenv(ownMountsEnv) != "" {
 		return tests()
 	}
 	code, err := namespaces.Rerun(unix.CLONE_NEWNS, ownMountsEnv+"=1")
-	if err != nil {
+	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENOSYS) {
 		return tests()
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "a mount namespace for the tests:", err)
+		return 1
 	}
 	return code
 }

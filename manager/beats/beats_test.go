@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -261,15 +262,22 @@ func TestLeaderElsewhere(t *testing.T) {
 	}
 }
 
-// Of the beats to a manager that is not there, one asks for another leader, and the others
-// fail at once. The first beat that reaches the manager again goes over a stream.
+// Of the beats to a manager that refuses connections, few are tried, and the others fail at
+// once. When it serves again, the beats go over a stream.
 func TestAway(t *testing.T) {
 	w := newWorld(t, true, false)
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := closed.Close(); err != nil {
+		t.Fatal(err)
+	}
 	var there atomic.Bool
 	dialled, unary := 0, 0
 	client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 		if !there.Load() {
-			return nil, &net.OpError{Op: "dial", Net: network, Err: errors.New("refused")}
+			address = closed.Addr().String()
 		}
 		return new(net.Dialer).DialContext(ctx, network, address)
 	}}}
@@ -288,20 +296,59 @@ func TestAway(t *testing.T) {
 		_, err := c.Heartbeat(t.Context(), connect.NewRequest(&managerv1.HeartbeatRequest{VmId: "vm"}))
 		return err
 	}
-	for range 10 {
+	const many = 100
+	for range many {
 		if err := beat(); connect.CodeOf(err) != connect.CodeUnavailable {
 			t.Errorf("beat to a manager that is not there: %v, want code %v", err, connect.CodeUnavailable)
 		}
 	}
-	if dialled != 1 || unary != 1 {
-		t.Errorf("10 beats made %d streams and %d unary calls, want 1 of each", dialled, unary)
+	if dialled > many/2 || unary > many/2 {
+		t.Errorf("%d beats made %d streams and %d unary calls, want few of each", many, dialled, unary)
 	}
 	there.Store(true)
-	for beat() != nil {
+	for c.Stream() == nil {
+		_ = beat()
 		time.Sleep(time.Millisecond) // until a stream is due
 	}
-	if dialled != 2 || unary != 1 {
-		t.Errorf("%d streams and %d unary calls afterwards, want another stream", dialled, unary)
+	before := unary
+	if err := beat(); err != nil || unary != before {
+		t.Errorf("beat over the stream: %v, and %d unary calls", err, unary-before)
+	}
+	if err := c.Close(); err != nil || c.Stream() != nil {
+		t.Errorf("Close: %v, and the stream is %v", err, c.Stream())
+	}
+}
+
+// A unary call that no manager answers does not end the stream to a manager that stands by.
+func TestNoAnswer(t *testing.T) {
+	standby := newWorld(t, true, false)
+	standby.standby.Store(true)
+	silent := connect.UnaryInterceptorFunc(func(connect.UnaryFunc) connect.UnaryFunc {
+		return func(context.Context, connect.AnyRequest) (connect.AnyResponse, error) {
+			return nil, connect.NewError(connect.CodeDeadlineExceeded, errors.New("no manager answers"))
+		}
+	})
+	c := beats.NewClient(managerv1connect.NewManagerServiceClient(standby.client, standby.server.URL, connect.WithInterceptors(silent)), func(ctx context.Context) (*beats.Stream, error) {
+		return beats.Dial(ctx, standby.client, standby.server.URL, "good")
+	})
+	_, err := c.Heartbeat(t.Context(), connect.NewRequest(&managerv1.HeartbeatRequest{VmId: "vm"}))
+	if connect.CodeOf(err) != connect.CodeDeadlineExceeded {
+		t.Errorf("beat: %v, want code %v", err, connect.CodeDeadlineExceeded)
+	}
+	if c.Stream() == nil {
+		t.Error("the stream to the manager that stands by has ended")
+	}
+}
+
+// A beat that cannot be sent leaves the stream to the others.
+func TestOversized(t *testing.T) {
+	w := newWorld(t, true, false)
+	s := w.dial(t, "good")
+	if _, err := s.Heartbeat(t.Context(), &managerv1.HeartbeatRequest{VmId: strings.Repeat("x", beats.MaxMessage)}); err == nil || s.Err() != nil {
+		t.Errorf("beat: %v, want an error; stream: %v", err, s.Err())
+	}
+	if _, err := s.Heartbeat(t.Context(), &managerv1.HeartbeatRequest{VmId: "vm"}); err != nil {
+		t.Error(err)
 	}
 }
 

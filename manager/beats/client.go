@@ -23,7 +23,7 @@ type Client struct {
 	mu      sync.Mutex    // guards the rest
 	stream  *Stream       // nil: none
 	opening chan struct{} // closed when the stream that is being opened is open or has failed; nil: none is
-	refused error         // why the manager could not be connected to, when a stream was opened last; nil: it could
+	away    error         // the error of connecting to the manager, when a stream was opened last; nil: another or none
 	pause   time.Duration // before a stream is opened again
 	next    time.Time     // no stream is to be opened before
 	ask     time.Time     // no unary call is to ask for the leader before, as there was none
@@ -34,18 +34,19 @@ func NewClient(unary managerv1connect.ManagerServiceClient, open func(ctx contex
 	return &Client{ManagerServiceClient: unary, open: open}
 }
 
-// Pauses before a stream is opened again: after a failure, after each further one twice as
-// long up to pauseLong, and where it is not served. Who beats once a second tries each time.
+// Pauses before a stream is opened again: after the last opening, after each failure in
+// sequence twice as long up to pauseLong, and where streams are not served. A caller that
+// beats once a second finds each pause but the last at its end.
 const (
-	pauseFailed      = 200 * time.Millisecond
+	pauseFirst       = 200 * time.Millisecond
 	pauseLong        = time.Second
 	pauseUnsupported = 10 * time.Minute
 )
 
 // pauseAsk is the pause before the leader is asked for again by a unary call. Meanwhile a
 // stream to a manager that stands by remains open, as a refusal there costs the manager a
-// tenth of that call, and beats to a manager that cannot be connected to fail at once. So a
-// manager that begins to lead is not met by the calls of thousands of clients.
+// tenth of that call, and beats to a manager that refuses connections fail at once. So the
+// calls of thousands of clients do not meet a manager that begins to lead.
 const pauseAsk = 2 * time.Second
 
 // Stream returns the open stream; nil: there is none.
@@ -56,6 +57,15 @@ func (c *Client) Stream() *Stream {
 		return nil
 	}
 	return c.stream
+}
+
+// Close ends the open stream. Calls open another one.
+func (c *Client) Close() error {
+	s := c.Stream()
+	if s == nil {
+		return nil
+	}
+	return s.Close()
 }
 
 // Heartbeat calls over the stream, or makes the unary call.
@@ -69,7 +79,8 @@ func (c *Client) Renew(ctx context.Context, req *connect.Request[managerv1.Renew
 }
 
 // over makes a call over the client's stream, within half of the time that it has. If there is
-// no stream, or the call fails there, it makes the unary call, unless ctx has ended.
+// no stream, or the call fails there, it makes the unary call. If the manager refuses
+// connections, or stands by, it makes the unary call only now and then: see pauseAsk.
 func over[Q, A any](ctx context.Context, c *Client, req *connect.Request[Q],
 	beat func(*Stream, context.Context, *Q) (*A, error),
 	unary func(context.Context, *connect.Request[Q]) (*connect.Response[A], error),
@@ -93,21 +104,21 @@ func over[Q, A any](ctx context.Context, c *Client, req *connect.Request[Q],
 		return nil, connect.NewError(connect.CodeUnavailable, away)
 	}
 	r, asked := unary(ctx, req)
-	if connect.CodeOf(asked) != connect.CodeUnavailable {
+	if asked == nil || connect.IsWireError(asked) && connect.CodeOf(asked) != connect.CodeUnavailable {
 		c.found(s, away)
 	}
 	return r, asked
 }
 
-// found is called when a unary call was answered, while the manager to which s goes, if it is
-// not nil, was away: another one leads.
+// found is called when a manager has answered a unary call. It is another one than that to
+// which s goes, if s is not nil, or it has begun to lead.
 func (c *Client) found(s *Stream, away error) {
 	if s != nil {
 		s.end(away)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.refused, c.ask, c.next = nil, time.Time{}, time.Time{}
+	c.away, c.ask, c.next = nil, time.Time{}, time.Time{}
 }
 
 // asks reports whether a call to a manager that is away, or stands by, asks for the leader.
@@ -144,27 +155,27 @@ func (c *Client) opened(ctx context.Context) (s *Stream, away error) {
 	}
 	c.stream = nil
 	if time.Now().Before(c.next) {
-		return nil, c.refused
+		return nil, c.away
 	}
 	opening := make(chan struct{})
 	c.opening = opening
 	c.mu.Unlock()
 	s, err := c.open(ctx)
 	c.mu.Lock()
-	c.stream, c.opening, c.refused = s, nil, nil
+	c.stream, c.opening, c.away = s, nil, nil
 	close(opening)
 	if dial, ok := errors.AsType[*net.OpError](err); ok && dial.Op == "dial" {
-		c.refused = err
+		c.away = err
 	}
 	_, unsupported := errors.AsType[*UnsupportedError](err)
 	switch {
 	case unsupported:
 		c.pause = pauseUnsupported
 	case err == nil:
-		c.pause = pauseFailed
+		c.pause = pauseFirst
 	default:
-		c.pause = min(max(2*c.pause, pauseFailed), pauseLong)
+		c.pause = min(2*max(c.pause, pauseFirst), pauseLong)
 	}
 	c.next = time.Now().Add(clock.Jitter(c.pause))
-	return s, c.refused
+	return s, c.away
 }

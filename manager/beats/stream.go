@@ -24,8 +24,8 @@ type Stream struct {
 
 	mu      sync.Mutex // guards the rest, and writes to conn
 	out     []byte
-	waiting []func(*managerv1.BeatAnswer) // for the answers to come, in order
-	err     error                         // why the stream has ended
+	waiting []func(*managerv1.BeatAnswer, error) // for the answers to come, in order
+	err     error                                // why the stream has ended
 }
 
 // UnsupportedError is the error of Dial where the manager, or a proxy before it, does not
@@ -96,26 +96,28 @@ func (s *Stream) Renew(ctx context.Context, req *managerv1.RenewRequest) (*manag
 }
 
 func (s *Stream) call(ctx context.Context, b *managerv1.Beat) (*managerv1.BeatAnswer, error) {
-	answer := make(chan *managerv1.BeatAnswer, 1)
-	s.Send(b, func(a *managerv1.BeatAnswer) { answer <- a })
+	type result struct {
+		answer *managerv1.BeatAnswer
+		err    error
+	}
+	answered := make(chan result, 1)
+	s.Send(b, func(a *managerv1.BeatAnswer, err error) { answered <- result{a, err} })
 	select {
-	case a := <-answer:
-		if a == nil {
-			return nil, s.Err()
-		}
-		if code, ok := a.GetAnswer().(*managerv1.BeatAnswer_Refused); ok {
+	case r := <-answered:
+		if code, ok := r.answer.GetAnswer().(*managerv1.BeatAnswer_Refused); ok {
 			return nil, &RefusedError{connect.Code(code.Refused)}
 		}
-		return a, nil
+		return r.answer, r.err
 	case <-ctx.Done():
 		s.end(context.Cause(ctx))
 		return nil, context.Cause(ctx)
 	}
 }
 
-// Send sends a beat, and calls answered once with the answer, which may be a refusal; or with
-// nil if the stream ends before. It may be called before Send returns, and must not block.
-func (s *Stream) Send(b *managerv1.Beat, answered func(*managerv1.BeatAnswer)) {
+// Send sends a beat. It calls answered once, maybe before it returns: with the answer, which may
+// be a refusal, or with an error if the beat could not be sent or the stream has ended. answered
+// must not block, nor close the stream. Send waits while the system takes no more data.
+func (s *Stream) Send(b *managerv1.Beat, answered func(*managerv1.BeatAnswer, error)) {
 	s.mu.Lock()
 	err := s.err
 	if err == nil {
@@ -123,8 +125,7 @@ func (s *Stream) Send(b *managerv1.Beat, answered func(*managerv1.BeatAnswer)) {
 	}
 	if err != nil {
 		s.mu.Unlock()
-		s.end(err)
-		answered(nil)
+		answered(nil, err)
 		return
 	}
 	s.waiting = append(s.waiting, answered)
@@ -154,7 +155,7 @@ func (s *Stream) receive() {
 		answered := s.waiting[0]
 		s.waiting = s.waiting[1:]
 		s.mu.Unlock()
-		answered(a)
+		answered(a, nil)
 	}
 }
 
@@ -167,10 +168,10 @@ func (s *Stream) end(cause error) {
 		return
 	}
 	s.err = fmt.Errorf("stream of beats has ended: %w", cause)
-	waiting := s.waiting
+	err, waiting := s.err, s.waiting
 	s.waiting = nil
 	s.mu.Unlock()
 	for _, answered := range waiting {
-		answered(nil)
+		answered(nil, err)
 	}
 }

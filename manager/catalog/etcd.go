@@ -33,7 +33,8 @@ type EtcdOptions struct {
 	// User and Password are the login. Default: none.
 	User, Password string
 	// LeaseTTL is the time after which a leader that does not answer is replaced, in whole
-	// seconds. Default: 5 s. Minimum: 2 s, which take up to 3 s.
+	// seconds, unless etcd itself has just elected a leader, which renews all leases. Default:
+	// 5 s. Minimum: 2 s, for which it may take 3 s.
 	LeaseTTL time.Duration
 	// Logger receives messages for the operator. Default: slog.Default().
 	Logger *slog.Logger
@@ -43,8 +44,8 @@ const (
 	defaultPrefix   = "/redykv"
 	defaultLeaseTTL = 5 * time.Second
 	minLeaseTTL     = 2 * time.Second // etcd's own minimum with its default timeouts
-	// etcdLate is how much later than a lease ends etcd deletes its keys, at most: it looks for
-	// ended leases twice a second. Leases are shorter by as much.
+	// etcdLate is how much shorter the lease is for which etcd is asked, if that is not below
+	// the minimum: etcd looks for ended leases twice a second, and then deletes their keys.
 	etcdLate = time.Second
 )
 

@@ -11,7 +11,6 @@ import (
 	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2"
-	"github.com/cockroachdb/pebble/v2/bloom"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/redykv/redykv/internal/dirs"
@@ -214,7 +213,6 @@ func (l *pebbleLog) open(dir string, lock *pebble.Lock) (db *pebble.DB, err erro
 		FS:                 vfs.Default, // without a monitor of slow disks, which would outlive a failed Open
 		Lock:               lock,
 	}
-	opts.Levels[0].FilterPolicy = bloom.FilterPolicy(10) // a new key, whose version is asked for, is in no file
 	db, err = pebble.Open(dir, opts)
 	switch {
 	case err == nil && l.error() != nil:

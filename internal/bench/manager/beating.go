@@ -42,13 +42,13 @@ func (l *latencies) millis(percentile float64) float64 {
 	return float64(l.h.ValueAtQuantile(percentile)) / 1e6
 }
 
-// beating is all players that beat. Each beats once a second, at a time of it that is its own.
-// One goroutine sends the beats of all, as so many goroutines would take the processors that
-// the manager needs.
+// beating is all players that beat. Each beats once a second, in a slot of it. One goroutine
+// sends the beats of all: a goroutine each would take the processors that the manager needs.
 type beating struct {
 	ctx     context.Context
-	clients []*client // one for each connection
-	running sync.WaitGroup
+	clients []*client      // one for each connection
+	sending sync.WaitGroup // the goroutine of start
+	calls   sync.WaitGroup
 
 	latencies atomic.Pointer[latencies] // of the present phase
 	round     atomic.Int64              // begins with each restart of the manager
@@ -72,7 +72,7 @@ type client struct {
 type player struct {
 	client *client
 	next   func() (_ *managerv1.Beat, more bool)                               // nil: no beat is due
-	call   func(ctx context.Context, c *beats.Client, b *managerv1.Beat) error // makes a beat by the client's calls
+	call   func(ctx context.Context, c *beats.Client, b *managerv1.Beat) error // makes a beat a call of the client
 
 	busy     atomic.Bool // a beat has no answer yet
 	answered int64       // round of the last answer
@@ -81,18 +81,28 @@ type player struct {
 // start sends the beats until ctx ends.
 func (b *beating) start(ctx context.Context) {
 	b.ctx = ctx
-	b.running.Go(func() {
+	b.sending.Go(func() {
 		began := time.Now()
 		for slot := int64(0); clock.Sleep(ctx, time.Second/slots); {
 			for now := int64(time.Since(began) * slots / time.Second); slot < now; slot++ {
-				b.send(&b.slots[slot%slots])
+				b.send(&b.slots[slot%slots], began.Add(time.Duration(slot)*time.Second/slots))
 			}
 		}
 	})
 }
 
-// send sends the beats of a slot.
-func (b *beating) send(slot *[]*player) {
+// stop waits until nothing is sent, when the context of start has ended.
+func (b *beating) stop() {
+	b.sending.Wait()
+	for _, c := range b.clients {
+		_ = c.Close() // its beats are answered with an error
+	}
+	b.calls.Wait()
+}
+
+// send sends the beats of a slot. A player whose last beat has no answer is late, as a client
+// with one call at a time is.
+func (b *beating) send(slot *[]*player, due time.Time) {
 	b.mu.Lock()
 	players := *slot
 	b.mu.Unlock()
@@ -105,7 +115,7 @@ func (b *beating) send(slot *[]*player) {
 		if !more {
 			gone = append(gone, p)
 		} else if beat != nil {
-			b.beat(p, beat)
+			b.beat(p, beat, due)
 		}
 	}
 	if gone == nil {
@@ -117,28 +127,35 @@ func (b *beating) send(slot *[]*player) {
 	b.joined.Add(-int64(len(gone)))
 }
 
-// beat sends one beat: over the stream, or else as a client of the manager does.
-func (b *beating) beat(p *player, beat *managerv1.Beat) {
+// beat sends one beat: over the stream, or else by a call of the client. Its latency counts
+// from the time at which it was due.
+func (b *beating) beat(p *player, beat *managerv1.Beat, due time.Time) {
 	p.busy.Store(true)
-	round, began := b.round.Load(), time.Now()
+	round := b.round.Load()
 	answered := func(err error) {
-		b.latencies.Load().add(time.Since(began), err)
+		b.latencies.Load().add(time.Since(due), err)
 		if err == nil && p.answered < round {
 			p.answered = round
 			b.awaited.Add(-1)
 		}
 		p.busy.Store(false)
 	}
-	call := func() { b.running.Go(func() { answered(p.call(b.ctx, p.client.Client, beat)) }) }
+	call := func() {
+		if b.ctx.Err() != nil {
+			answered(b.ctx.Err())
+			return
+		}
+		b.calls.Go(func() { answered(p.call(b.ctx, p.client.Client, beat)) })
+	}
 	s := p.client.Stream()
 	if s == nil {
 		call()
 		return
 	}
-	s.Send(beat, func(a *managerv1.BeatAnswer) {
+	s.Send(beat, func(a *managerv1.BeatAnswer, err error) {
 		refused := a.GetRefused()
 		switch now := time.Now(); {
-		case a != nil && refused == 0:
+		case err == nil && refused == 0:
 			answered(nil)
 		case connect.Code(refused) == connect.CodeUnavailable && now.UnixNano() < p.client.ask.Load():
 			answered(connect.NewError(connect.CodeUnavailable, nil))

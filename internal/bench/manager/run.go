@@ -57,7 +57,7 @@ func Run(ctx context.Context, s Spec, progress bench.Progress) (_ *Report, err e
 	// A collection of this process's garbage takes a processor for a tenth of a second, which
 	// all beats would wait for.
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
-	defer debug.SetMemoryLimit(debug.SetMemoryLimit(3 << 30))
+	defer debug.SetMemoryLimit(debug.SetMemoryLimit(min(debug.SetMemoryLimit(-1), 3<<30)))
 	protocols := new(http.Protocols)
 	protocols.SetUnencryptedHTTP2(true)
 	transport := &http.Transport{Protocols: protocols, DialContext: api.Dialer.DialContext}
@@ -120,7 +120,7 @@ func (r *run) beat(ctx context.Context) (stop func()) {
 	b.start(ctx)
 	return func() {
 		cancel()
-		b.running.Wait()
+		b.stop()
 	}
 }
 
@@ -426,12 +426,14 @@ func (r *run) restart(ctx context.Context) error {
 	if !r.Durable || len(r.caches) == 0 {
 		return nil
 	}
-	return r.measure("restart", 0, func(row *Row) (err error) {
+	return r.measure("restart", 0, func(row *Row) error {
 		r.manager.Kill()
 		began := time.Now()
-		if r.manager, err = r.Start(ctx, r.host()); err != nil {
+		again, err := r.Start(ctx, r.host())
+		if err != nil {
 			return err
 		}
+		r.manager = again
 		return r.awaitBack(ctx, began, &row.RestartS, row)
 	})
 }
