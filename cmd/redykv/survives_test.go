@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"net/url"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"connectrpc.com/connect"
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/internal/clock"
 	"github.com/redykv/redykv/manager/access"
 	"github.com/redykv/redykv/redytier"
 )
@@ -107,19 +109,28 @@ func (s *survivor) lives(ctx context.Context, listen string) error {
 	if err := s.cache.Delete(ctx); err != nil {
 		return err
 	}
-	r, err := s.api.Describe(ctx, connect.NewRequest(&managerv1.DescribeRequest{}))
-	if err != nil {
-		return err
-	}
-	for _, v := range r.Msg.GetVms() {
-		if v.GetFreeMemory() != v.GetMemory() {
-			return fmt.Errorf("VM %s still lends memory: %v", v.GetId(), v)
+	return s.returned(ctx)
+}
+
+// returned waits until no VM lends memory: the last manager may not have had a heartbeat that
+// says so. It fails if there are caches.
+func (s *survivor) returned(ctx context.Context) error {
+	for {
+		r, err := s.api.Describe(ctx, connect.NewRequest(&managerv1.DescribeRequest{}))
+		if err != nil {
+			return err
+		}
+		if len(r.Msg.GetCaches()) != 0 {
+			return fmt.Errorf("caches are left: %v", r.Msg.GetCaches())
+		}
+		lends := slices.IndexFunc(r.Msg.GetVms(), func(v *managerv1.Vm) bool { return v.GetFreeMemory() != v.GetMemory() })
+		if lends < 0 {
+			return nil
+		}
+		if !clock.Sleep(ctx, 10*time.Millisecond) {
+			return fmt.Errorf("VM still lends memory: %v", r.Msg.GetVms()[lends])
 		}
 	}
-	if len(r.Msg.GetCaches()) != 0 {
-		return fmt.Errorf("caches are left: %v", r.Msg.GetCaches())
-	}
-	return nil
 }
 
 // through restarts the manager repeatedly while the cache is reshaped and moves away from vm.

@@ -24,7 +24,6 @@ type Client struct {
 	stream  *Stream       // nil: none
 	opening chan struct{} // closed when the stream that is being opened is open or has failed; nil: none is
 	away    error         // the error of connecting to the manager, when a stream was opened last; nil: another or none
-	pause   time.Duration // before a stream is opened again
 	next    time.Time     // no stream is to be opened before
 	ask     time.Time     // no unary call is to ask for the leader before, as there was none
 }
@@ -34,12 +33,9 @@ func NewClient(unary managerv1connect.ManagerServiceClient, open func(ctx contex
 	return &Client{ManagerServiceClient: unary, open: open}
 }
 
-// Pauses before a stream is opened again: after the last opening, after each failure in
-// sequence twice as long up to pauseLong, and where streams are not served. A caller that
-// beats once a second finds each pause but the last at its end.
+// Pauses before a stream is opened again: usually, and where streams are not served.
 const (
-	pauseFirst       = 200 * time.Millisecond
-	pauseLong        = time.Second
+	pauseOpen        = 200 * time.Millisecond
 	pauseUnsupported = 10 * time.Minute
 )
 
@@ -167,15 +163,10 @@ func (c *Client) opened(ctx context.Context) (s *Stream, away error) {
 	if dial, ok := errors.AsType[*net.OpError](err); ok && dial.Op == "dial" {
 		c.away = err
 	}
-	_, unsupported := errors.AsType[*UnsupportedError](err)
-	switch {
-	case unsupported:
-		c.pause = pauseUnsupported
-	case err == nil:
-		c.pause = pauseFirst
-	default:
-		c.pause = min(2*max(c.pause, pauseFirst), pauseLong)
+	pause := pauseOpen
+	if _, unsupported := errors.AsType[*UnsupportedError](err); unsupported {
+		pause = pauseUnsupported
 	}
-	c.next = time.Now().Add(clock.Jitter(c.pause))
+	c.next = time.Now().Add(clock.Jitter(pause))
 	return s, c.away
 }
