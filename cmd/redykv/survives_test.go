@@ -115,6 +115,8 @@ func (s *survivor) lives(ctx context.Context, listen string) error {
 // returned waits until no VM lends memory: the last manager may not have had a heartbeat that
 // says so. It fails if there are caches.
 func (s *survivor) returned(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*scriptTimeout)
+	defer cancel()
 	for {
 		r, err := s.api.Describe(ctx, connect.NewRequest(&managerv1.DescribeRequest{}))
 		if err != nil {
