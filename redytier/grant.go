@@ -5,12 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"sync/atomic"
 	"time"
 
 	"connectrpc.com/connect"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/api/serverv1"
@@ -117,24 +115,14 @@ func (g *grant) accept(m *serverv1.ConnectResponse, regions int) error {
 	return nil
 }
 
-// serversAtOnce bounds the servers that a cache calls at the same time.
-const serversAtOnce = 16
-
 // connectGrants is connectGrant for several grants. If one fails, all are returned.
-func connectGrants(ctx context.Context, cache string, cfg *Config, shares []*managerv1.Grant, c Configuration, of int) ([]*grant, error) {
-	grants, errs := make([]*grant, len(shares)), make([]error, len(shares))
-	var calls errgroup.Group // which a failure does not cancel: a server may have lent its regions already
-	calls.SetLimit(serversAtOnce)
-	for i, share := range shares {
-		calls.Go(func() error {
-			grants[i], errs[i] = connectGrant(ctx, cache, cfg, share, c, of)
-			return nil
-		})
-	}
-	_ = calls.Wait() // the errors are in errs
-	if err := errors.Join(errs...); err != nil {
-		connected := slices.DeleteFunc(grants, func(g *grant) bool { return g == nil })
-		return nil, errors.Join(err, disconnectAll(ctx, connected))
+func connectGrants(ctx context.Context, cache string, cfg *Config, shares []*managerv1.Grant, c Configuration, of int) (grants []*grant, err error) {
+	for _, share := range shares {
+		g, err := connectGrant(ctx, cache, cfg, share, c, of)
+		if err != nil {
+			return nil, errors.Join(err, disconnectAll(ctx, grants))
+		}
+		grants = append(grants, g)
 	}
 	return grants, nil
 }
@@ -175,23 +163,15 @@ func (g *grant) disconnect(ctx context.Context) error {
 }
 
 // disconnectAll returns grants that are not lost, even if ctx has ended.
-func disconnectAll(ctx context.Context, grants []*grant) error {
+func disconnectAll(ctx context.Context, grants []*grant) (err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), controlTimeout)
 	defer cancel()
-	errs := make([]error, len(grants))
-	var calls errgroup.Group
-	calls.SetLimit(serversAtOnce)
-	for i, g := range grants {
-		if g.lost.Load() != nil {
-			continue
+	for _, g := range grants {
+		if g.lost.Load() == nil {
+			err = errors.Join(err, g.disconnect(ctx))
 		}
-		calls.Go(func() error {
-			errs[i] = g.disconnect(ctx)
-			return nil
-		})
 	}
-	_ = calls.Wait() // the errors are in errs
-	return errors.Join(errs...)
+	return err
 }
 
 // configure sets the grant's configuration at the server. A server refuses a checked
