@@ -49,8 +49,13 @@ const pauseAsk = 2 * time.Second
 func (c *Client) Stream() *Stream {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	return c.live()
+}
+
+// live is Stream, called under mu.
+func (c *Client) live() *Stream {
 	if c.stream != nil && c.stream.Err() != nil {
-		return nil
+		c.stream = nil
 	}
 	return c.stream
 }
@@ -146,10 +151,9 @@ func (c *Client) opened(ctx context.Context) (s *Stream, away error) {
 		c.mu.Lock()
 	}
 	defer c.mu.Unlock()
-	if c.stream != nil && c.stream.Err() == nil {
-		return c.stream, nil
+	if s := c.live(); s != nil {
+		return s, nil
 	}
-	c.stream = nil
 	if time.Now().Before(c.next) {
 		return nil, c.away
 	}

@@ -8,8 +8,8 @@
 // read and one write. On Linux one goroutine serves all streams without TLS; elsewhere, and with
 // TLS, an idle stream costs a goroutine with a small buffer.
 //
-// The unary calls do the same. A [Client] uses them where a stream cannot be opened, and
-// where a beat on a stream is refused, for the error's details.
+// The unary calls do the same. A [Client] uses them where streams are not served, where a beat
+// on a stream is refused, for the error's details, and now and then to find the leader.
 package beats
 
 import "time"
