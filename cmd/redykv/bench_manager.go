@@ -26,6 +26,7 @@ type benchManagerFlags struct {
 	catalog  string
 	delay    time.Duration
 	lease    time.Duration
+	tokens   bool
 	jsonPath string
 }
 
@@ -69,6 +70,9 @@ arrive together.`,
 	flags.DurationVar(&f.delay, "delay", 0, "additional time of each write to the catalog, such as 5ms for a slow disk")
 	flags.DurationVar(&f.lease, "lease", 30*time.Second, "lease of the caches")
 	flags.DurationVar(&f.spec.Duration, "duration", 10*time.Second, "time of each phase that has no end of its own")
+	flags.BoolVar(&f.spec.Prices, "prices", false, "each server has a price of its own")
+	flags.BoolVar(&f.spec.Watches, "watches", false, "each cache is watched from its allocation on, as its client does")
+	flags.BoolVar(&f.tokens, "tokens", false, "each connection has a token of its own")
 	flags.StringVar(&f.jsonPath, "json", "", "`file` to write the results to, as JSON lines")
 	return cmd
 }
@@ -125,9 +129,34 @@ func (f *benchManagerFlags) run(cmd *cobra.Command) (err error) {
 		}
 		url += mark + "delay=" + f.delay.String()
 	}
+	var more []string
+	if f.tokens {
+		s.Catalog += " + tokens"
+		file, err := os.CreateTemp("", "redykv-bench-manager-*.tokens")
+		if err != nil {
+			return fmt.Errorf("tokens: %w", err)
+		}
+		defer func() { _ = os.Remove(file.Name()) }()
+		text := s.MakeTokens()
+		if _, err := file.WriteString(text); err != nil {
+			return errors.Join(fmt.Errorf("tokens: %w", err), file.Close())
+		}
+		if err := file.Close(); err != nil {
+			return fmt.Errorf("tokens: %w", err)
+		}
+		more = append(more, "--tokens", file.Name())
+	}
+	if s.Prices {
+		s.Catalog += " + prices"
+	}
+	if s.Watches {
+		s.Catalog += " + watches"
+	}
 	s.Start = func(ctx context.Context, listen string) (*bench.Child, error) {
-		return bench.StartChild(ctx, cmd.ErrOrStderr(), managerReady, "manager", "--until-stdin-ends", "--allocator", "static",
-			"--transport", "tcp", "--listen", listen, "--catalog", url, "--lease", f.lease.String(), "--log-level", "error")
+		return bench.StartChild(ctx, cmd.ErrOrStderr(), managerReady, append([]string{
+			"manager", "--until-stdin-ends", "--allocator", "static",
+			"--transport", "tcp", "--listen", listen, "--catalog", url, "--lease", f.lease.String(), "--log-level", "error",
+		}, more...)...)
 	}
 	return runMeasurement(cmd, f.jsonPath, func(p ycsb.Progress) (measurement, error) {
 		return managerbench.Run(cmd.Context(), *s, p)

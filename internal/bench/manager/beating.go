@@ -168,7 +168,7 @@ func (b *beating) beat(p *player, beat *managerv1.Beat, due time.Time) {
 
 // join adds a player.
 func (b *beating) join(p *player) {
-	p.client = b.clients[int(b.joined.Add(1))%len(b.clients)]
+	b.joined.Add(1)
 	p.answered = b.round.Load()
 	slot := &b.slots[rand.N(slots)]
 	b.mu.Lock()
@@ -176,11 +176,12 @@ func (b *beating) join(p *player) {
 	*slot = append(slices.Clip(*slot), p)
 }
 
-// joinServer lets a server beat until it is dead.
-func (b *beating) joinServer(v *vm) {
+// joinServer lets a server beat over a connection until it is dead.
+func (b *beating) joinServer(v *vm, over *client) {
 	beat := &managerv1.Beat{Call: &managerv1.Beat_Heartbeat{Heartbeat: &managerv1.HeartbeatRequest{VmId: v.id, FreeMemory: v.memory}}}
 	b.join(&player{
-		next: func() (*managerv1.Beat, bool) { return beat, !v.dead.Load() },
+		client: over,
+		next:   func() (*managerv1.Beat, bool) { return beat, !v.dead.Load() },
 		call: func(ctx context.Context, c *beats.Client, b *managerv1.Beat) error {
 			_, err := c.Heartbeat(ctx, connect.NewRequest(b.GetHeartbeat()))
 			if connect.CodeOf(err) == connect.CodeNotFound {
@@ -191,10 +192,11 @@ func (b *beating) joinServer(v *vm) {
 	})
 }
 
-// joinClient lets a client renew the leases of its caches, one each second.
-func (b *beating) joinClient(caches func() []string) {
+// joinClient lets a client renew the leases of its caches, one each second, over a connection.
+func (b *beating) joinClient(over *client, caches func() []string) {
 	next := 0
 	b.join(&player{
+		client: over,
 		next: func() (*managerv1.Beat, bool) {
 			ids := caches()
 			if len(ids) == 0 {

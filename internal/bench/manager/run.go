@@ -37,6 +37,7 @@ type run struct {
 	mgr      managerv1connect.ManagerServiceClient
 	servers  *servers
 	beating  beating
+	watching context.Context // of the watches
 
 	mu     sync.Mutex // guards caches
 	caches []*cache   // that exist
@@ -45,8 +46,9 @@ type run struct {
 
 // cache is one cache of a client.
 type cache struct {
-	id  string
-	vms []string
+	id   string
+	vms  []string
+	told chan struct{} // closed when its watcher was told that a VM has failed, or the watch has ended; nil: it is not watched
 }
 
 // Run measures a manager. progress may be nil.
@@ -66,7 +68,7 @@ func Run(ctx context.Context, s Spec, progress bench.Progress) (_ *Report, err e
 		Spec: s, progress: bench.OrQuiet(progress), calls: transport, owned: make([][]string, s.Clients),
 		report: &Report{Machine: machine.Describe(), Spec: s},
 	}
-	r.mgr = managerv1connect.NewManagerServiceClient(&http.Client{Transport: r}, "http://manager")
+	r.mgr = r.client(-1)
 	if r.servers, err = newServers(ctx, &s); err != nil {
 		return nil, err
 	}
@@ -83,6 +85,9 @@ func Run(ctx context.Context, s Spec, progress bench.Progress) (_ *Report, err e
 		return nil, err
 	}
 	defer r.beat(ctx)()
+	var stop context.CancelFunc
+	r.watching, stop = context.WithCancel(ctx)
+	defer stop()
 	for _, phase := range []func(context.Context) error{r.register, r.idle, r.allocate, r.paced, r.idle, r.churn, r.rack, r.restart, r.takeover} {
 		if err := phase(ctx); err != nil {
 			return nil, cmp.Or(context.Cause(ctx), err)
@@ -100,10 +105,25 @@ func (r *run) leads(m *bench.Child) {
 
 func (r *run) host() string { return strings.TrimPrefix(*r.url.Load(), "http://") }
 
-// RoundTrip sends a call to the present manager.
-func (r *run) RoundTrip(req *http.Request) (*http.Response, error) {
-	req.URL.Host = r.host()
-	return r.calls.RoundTrip(req)
+// client returns a client of the present manager with the token of a connection, as of
+// Spec.token.
+func (r *run) client(connection int) managerv1connect.ManagerServiceClient {
+	return managerv1connect.NewManagerServiceClient(&http.Client{Transport: caller{r, r.token(connection)}}, "http://manager")
+}
+
+// caller sends calls to the present manager.
+type caller struct {
+	*run
+	token string // empty: none
+}
+
+// RoundTrip implements [http.RoundTripper].
+func (c caller) RoundTrip(req *http.Request) (*http.Response, error) {
+	req.URL.Host = c.host()
+	if c.token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	return c.calls.RoundTrip(req)
 }
 
 // beat opens the connections of the players. stop ends the players.
@@ -111,9 +131,9 @@ func (r *run) beat(ctx context.Context) (stop func()) {
 	streams := &http.Client{Transport: &http.Transport{DialContext: api.Dialer.DialContext}}
 	b := &r.beating
 	b.latencies.Store(newLatencies())
-	for range r.Connections {
-		b.clients = append(b.clients, &client{Client: beats.NewClient(r.mgr, func(ctx context.Context) (*beats.Stream, error) {
-			return beats.Dial(ctx, streams, *r.url.Load(), "")
+	for i := range r.Connections {
+		b.clients = append(b.clients, &client{Client: beats.NewClient(r.client(i), func(ctx context.Context) (*beats.Stream, error) {
+			return beats.Dial(ctx, streams, *r.url.Load(), r.token(i))
 		})})
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -175,11 +195,11 @@ func (r *run) register(ctx context.Context) error {
 	return r.measure("register", r.VMs, func(row *Row) error {
 		began := time.Now()
 		err := r.each(ctx, r.VMs, func(ctx context.Context, i int) error {
-			v := r.servers.list[i]
-			if _, err := r.mgr.Register(ctx, connect.NewRequest(v.registration())); err != nil {
+			v, client := r.servers.list[i], r.beating.clients[i%r.Connections]
+			if _, err := client.Register(ctx, connect.NewRequest(v.registration())); err != nil {
 				return err
 			}
-			r.beating.joinServer(v)
+			r.beating.joinServer(v, client)
 			return nil
 		})
 		row.RegistrationsPerS = float64(r.VMs) / time.Since(began).Seconds()
@@ -252,12 +272,17 @@ func (r *run) allocateUpTo(ctx context.Context, phase string, n int, due func(ct
 			if c == nil {
 				return err
 			}
+			if r.Watches {
+				if err := r.watch(c); err != nil {
+					return err
+				}
+			}
 			owner := (first + i) % r.Clients
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			r.caches = append(r.caches, c)
 			if r.owned[owner] = append(r.owned[owner], c.id); len(r.owned[owner]) == 1 {
-				r.beating.joinClient(func() []string {
+				r.beating.joinClient(r.beating.clients[(r.VMs+owner)%r.Connections], func() []string {
 					r.mu.Lock()
 					defer r.mu.Unlock()
 					return r.owned[owner]
@@ -301,6 +326,28 @@ func (r *run) churn(ctx context.Context) error {
 	})
 }
 
+// watch begins to watch a cache, if it is not watched yet.
+func (r *run) watch(c *cache) error {
+	if c.told != nil {
+		return nil
+	}
+	c.told = make(chan struct{})
+	stream, err := r.mgr.Watch(r.watching, connect.NewRequest(&managerv1.WatchRequest{CacheId: c.id}))
+	if err != nil {
+		return fmt.Errorf("watch: %w", err)
+	}
+	go func() { // until the manager or the run ends
+		defer func() { _ = stream.Close() }()
+		defer close(c.told)
+		for stream.Receive() {
+			if stream.Msg().GetKind() == managerv1.WatchResponse_KIND_VM_FAILED {
+				return
+			}
+		}
+	}()
+	return nil
+}
+
 // Of the VMs, one in rackShare is in the rack that ends, at most rackMost.
 const (
 	rackShare = 5
@@ -333,22 +380,10 @@ func (r *run) rack(ctx context.Context) error {
 			struck = append(struck, c)
 		}
 	}
-	watching, cancel := context.WithCancel(ctx)
-	defer cancel()
-	var told sync.WaitGroup
 	for _, c := range struck {
-		stream, err := r.mgr.Watch(watching, connect.NewRequest(&managerv1.WatchRequest{CacheId: c.id}))
-		if err != nil {
-			return fmt.Errorf("watch: %w", err)
+		if err := r.watch(c); err != nil {
+			return err
 		}
-		told.Go(func() {
-			defer func() { _ = stream.Close() }()
-			for stream.Receive() {
-				if stream.Msg().GetKind() == managerv1.WatchResponse_KIND_VM_FAILED {
-					return
-				}
-			}
-		})
 	}
 	remain := r.beating.joined.Load() - int64(len(rack))
 	err := r.measure("rack", len(rack), func(row *Row) error {
@@ -362,17 +397,15 @@ func (r *run) rack(ctx context.Context) error {
 		}); err != nil {
 			return err
 		}
-		all := make(chan struct{})
-		go func() {
-			defer close(all)
-			told.Wait()
-		}()
-		select {
-		case <-all:
-		case <-time.After(time.Minute):
-			return errors.New("some caches were not told in a minute")
-		case <-ctx.Done():
-			return ctx.Err()
+		late := time.After(time.Minute)
+		for _, c := range struck {
+			select {
+			case <-c.told:
+			case <-late:
+				return errors.New("some caches were not told in a minute")
+			case <-ctx.Done():
+				return ctx.Err()
+			}
 		}
 		row.ToldS, row.ToldCount = time.Since(began).Seconds(), len(struck)
 		return nil

@@ -26,6 +26,7 @@ type vm struct {
 	id     string
 	url    string // of its control API
 	memory uint64
+	price  int64 // in millionths of a dollar an hour; 0: none is known
 	dead   atomic.Bool
 }
 
@@ -47,10 +48,13 @@ func newServers(ctx context.Context, s *Spec) (*servers, error) {
 	for i := range s.VMs {
 		id := fmt.Sprintf("played-%05d", i)
 		v := &vm{id: id, url: fmt.Sprintf("http://%v/%s", ln.Addr(), id), memory: memory}
+		if s.Prices {
+			v.price = 100_000 + int64(i)
+		}
 		f.all[id] = v
 		f.list = append(f.list, v)
 	}
-	_, calls := serverv1connect.NewCacheServerServiceHandler(f)
+	_, calls := serverv1connect.NewCacheServerServiceHandler(f, connect.WithCompressMinBytes(1<<10)) // as real servers
 	f.http = &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		id, rest, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 		if v := f.all[id]; v == nil || v.dead.Load() {
@@ -84,7 +88,7 @@ func (*servers) Status(context.Context, *connect.Request[serverv1.StatusRequest]
 func (v *vm) registration() *managerv1.RegisterRequest {
 	return &managerv1.RegisterRequest{
 		Vm: &managerv1.Vm{
-			Id: v.id, ControlUrl: v.url, Transport: "tcp", FabricAddr: "127.0.0.1:1", Memory: v.memory, FreeMemory: v.memory, Healthy: true,
+			Id: v.id, ControlUrl: v.url, Transport: "tcp", FabricAddr: "127.0.0.1:1", Memory: v.memory, FreeMemory: v.memory, Healthy: true, PriceMicros: v.price,
 		},
 		ControlSecret: []byte("secret-of-" + v.id),
 	}

@@ -2,7 +2,9 @@ package manager
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/redykv/redykv/internal/bench"
@@ -18,11 +20,36 @@ type Spec struct {
 	Rate        float64 // allocations a second of the phase paced
 	Catalog     string
 	Duration    time.Duration // of each phase without an end of its own
+	Prices      bool          // each VM has a price of its own; else it has none
+	Watches     bool          // each cache is watched all the time; else only those of the phase rack
+	// Tokens are the secrets of the tokens that the manager knows: the first is an operator's,
+	// and each connection has one with the roles server and client. Empty: it knows none.
+	Tokens []string
 	// Start starts a manager that listens at an address, 127.0.0.1:0 for a free port.
 	Start func(ctx context.Context, listen string) (*bench.Child, error)
 	// Standby says that several managers can use the catalog, which also outlives them;
 	// Durable, that it outlives a manager.
 	Standby, Durable bool
+}
+
+// MakeTokens sets Tokens, and returns the file of tokens for the manager.
+func (s *Spec) MakeTokens() string {
+	s.Tokens = []string{rand.Text()}
+	var file strings.Builder
+	fmt.Fprintf(&file, "operator operator never %s\n", s.Tokens[0])
+	for i := range s.Connections {
+		s.Tokens = append(s.Tokens, rand.Text())
+		fmt.Fprintf(&file, "connection-%d server,client never %s\n", i, s.token(i))
+	}
+	return file.String()
+}
+
+// token returns the token of a connection, from 0, and the operator's for -1.
+func (s *Spec) token(connection int) string {
+	if len(s.Tokens) == 0 {
+		return ""
+	}
+	return s.Tokens[1+connection]
 }
 
 // maxPlayers bounds the VMs, and the caches.
@@ -39,6 +66,8 @@ func (s *Spec) Check() error {
 		return fmt.Errorf("%d connections, %d callers: want at least 1 of each", s.Connections, s.Callers)
 	case !(s.Rate >= 1 && s.Rate <= 1e6):
 		return fmt.Errorf("rate of %v: want 1 to 1e6 allocations a second", s.Rate)
+	case len(s.Tokens) != 0 && len(s.Tokens) != 1+s.Connections:
+		return fmt.Errorf("%d tokens for %d connections: want one more", len(s.Tokens), s.Connections)
 	case s.Duration < 100*time.Millisecond:
 		return fmt.Errorf("duration of %v: want at least 100ms", s.Duration)
 	}
