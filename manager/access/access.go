@@ -14,7 +14,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
-	"sync"
+	"sync/atomic"
 
 	"connectrpc.com/connect"
 
@@ -100,14 +100,13 @@ func (a Credentials) TLS() (*tls.Config, error) {
 // are renewed while programs run. While a file cannot be read, the last configuration is
 // used, at first config.
 func (a Credentials) dialer(config *tls.Config) func(ctx context.Context, network, addr string) (net.Conn, error) {
-	var mu sync.Mutex
+	var last atomic.Pointer[tls.Config]
+	last.Store(config)
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
-		mu.Lock()
 		if now, err := a.TLS(); err == nil {
-			config = now
+			last.Store(now)
 		}
-		d := tls.Dialer{NetDialer: api.Dialer, Config: config}
-		mu.Unlock()
+		d := tls.Dialer{NetDialer: api.Dialer, Config: last.Load()}
 		return d.DialContext(ctx, network, addr)
 	}
 }
