@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"os"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -210,18 +208,12 @@ func checkTransport(name string) error {
 	return p.Close()
 }
 
-// managerGC is the manager's GOGC unless that is set. Its live heap is small, and while garbage
-// is collected calls wait for a processor.
-const managerGC = 400
-
 // runManager serves until the command's context ends, and then closes the manager.
 func runManager(cmd *cobra.Command, f managerFlags) (err error) {
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(managerGC)
-	}
 	if f.untilStdin {
 		cmd.SetContext(bench.UntilEnd(cmd.Context(), cmd.InOrStdin()))
 	}
+	go boundGarbage(cmd.Context())
 	opts, err := f.options(f.log.logger(cmd))
 	if err != nil {
 		return err
