@@ -11,6 +11,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/util/workqueue"
 
 	"github.com/redykv/redykv/internal/fabric/transport"
 	"github.com/redykv/redykv/manager/allocator"
@@ -40,13 +41,14 @@ type Allocator struct {
 	cancel  context.CancelFunc
 	running sync.WaitGroup
 
-	// telling is held while the manager is told of a pod, so that it hears of each pod in
-	// order. Lock order: telling, mu.
-	telling sync.Mutex
+	// due has the names of the pods that are to be reported. Each is reported by one goroutine
+	// at a time, so that the manager hears of a pod in order.
+	due workqueue.TypedInterface[string]
 
 	mu     sync.Mutex // guards the fields below
 	closed bool
 	pods   map[string]*corev1.Pod  // by name, as last seen
+	gone   map[string]*corev1.Pod  // those that were deleted and not reported since, by name
 	nodes  map[string]*corev1.Node // by name
 	told   map[string]string       // what the manager was told of a VM last, by id
 	ending map[string]ending       // VMs that the manager has terminated, by id
@@ -81,7 +83,7 @@ var (
 func New(opts Options) (*Allocator, error) {
 	a := &Allocator{
 		config: opts.Config, transport: cmp.Or(opts.Transport, "tcp"), log: cmp.Or(opts.Logger, slog.Default()),
-		pods: make(map[string]*corev1.Pod), nodes: make(map[string]*corev1.Node),
+		due: workqueue.NewTyped[string](), pods: make(map[string]*corev1.Pod), gone: make(map[string]*corev1.Pod), nodes: make(map[string]*corev1.Node),
 		told: make(map[string]string), ending: make(map[string]ending), far: make(map[route]found),
 	}
 	a.ctx, a.cancel = context.WithCancel(context.Background())
@@ -116,6 +118,9 @@ func (a *Allocator) Attach(h allocator.Host) {
 	a.running.Go(func() { follow(a.ctx, a, a.podKind(), a.setPods, a.setPod) })
 	a.running.Go(func() { follow(a.ctx, a, nodeKind, a.setNodes, a.setNode) })
 	a.running.Go(a.remind)
+	for range reporters {
+		a.running.Go(a.reportDue)
+	}
 }
 
 // Close implements [allocator.Allocator]. Pods go on.
@@ -124,6 +129,7 @@ func (a *Allocator) Close() error {
 	a.closed = true
 	a.mu.Unlock()
 	a.cancel()
+	a.due.ShutDown()
 	a.running.Wait()
 	return nil
 }

@@ -13,10 +13,26 @@ import (
 	"github.com/redykv/redykv/manager/allocator"
 )
 
-// reportAll reports all pods.
+// reporters is the number of pods that are reported at a time. A report may wait for the API
+// server, and for the manager's catalog.
+const reporters = 16
+
+// reportAll queues the reports of all pods.
 func (a *Allocator) reportAll() {
 	for _, p := range a.known() {
-		a.report(p)
+		a.due.Add(p.Name)
+	}
+}
+
+// reportDue reports the pods that are due, until the queue is shut down.
+func (a *Allocator) reportDue() {
+	for {
+		name, ended := a.due.Get()
+		if ended {
+			return
+		}
+		a.report(name)
+		a.due.Done(name)
 	}
 }
 
@@ -30,19 +46,17 @@ func (a *Allocator) known() []*corev1.Pod {
 	return pods
 }
 
-// report tells the manager what has become of a pod, once. p names the pod; what is told is
-// what was seen of it last.
-func (a *Allocator) report(p *corev1.Pod) {
-	a.telling.Lock()
-	defer a.telling.Unlock()
-	id := p.Labels[VMLabel]
+// report tells the manager what has become of a pod, once.
+func (a *Allocator) report(name string) {
 	a.mu.Lock()
-	p, gone := a.latest(p)
-	e, terminated := a.ending[id]
-	a.mu.Unlock()
-	if id == "" {
+	p, gone := a.latest(name)
+	if p == nil || p.Labels[VMLabel] == "" {
+		a.mu.Unlock()
 		return
 	}
+	id := p.Labels[VMLabel]
+	e, terminated := a.ending[id]
+	a.mu.Unlock()
 	if terminated {
 		if e.gone && !gone && p.DeletionTimestamp == nil {
 			a.discard(p, "it was created when its VM had been terminated")
@@ -62,12 +76,14 @@ func (a *Allocator) report(p *corev1.Pod) {
 	}
 }
 
-// latest returns what was seen last of a pod. Called under mu.
-func (a *Allocator) latest(p *corev1.Pod) (_ *corev1.Pod, gone bool) {
-	if now := a.pods[p.Name]; now != nil {
-		return now, false
+// latest returns what was seen last of a pod; nil: it is gone, and was reported. Called under mu.
+func (a *Allocator) latest(name string) (_ *corev1.Pod, gone bool) {
+	former := a.gone[name]
+	delete(a.gone, name)
+	if p := a.pods[name]; p != nil {
+		return p, false
 	}
-	return p, true
+	return former, true
 }
 
 // news returns what there is to tell of a pod, and the call that does.

@@ -65,9 +65,10 @@ func (a *Allocator) setPods(list *corev1.PodList) {
 		a.pods[p.Name] = p
 		delete(old, p.Name)
 	}
+	maps.Copy(a.gone, old)
 	a.mu.Unlock()
-	for _, p := range old {
-		a.report(p)
+	for name := range old {
+		a.due.Add(name)
 	}
 	a.reportAll()
 }
@@ -76,9 +77,10 @@ func (a *Allocator) setPod(p *corev1.Pod, gone bool) {
 	a.mu.Lock()
 	if a.pods[p.Name] = p; gone {
 		delete(a.pods, p.Name)
+		a.gone[p.Name] = p
 	}
 	a.mu.Unlock()
-	a.report(p)
+	a.due.Add(p.Name)
 }
 
 func (a *Allocator) setNodes(list *corev1.NodeList) {
