@@ -49,6 +49,7 @@ type Allocator struct {
 	closed bool
 	pods   map[string]*corev1.Pod  // by name, as last seen
 	gone   map[string]*corev1.Pod  // those that were deleted and not reported since, by name
+	began  map[string]time.Time    // when taking a pod back was seen to begin, by name
 	nodes  map[string]*corev1.Node // by name
 	told   map[string]string       // what the manager was told of a VM last, by id
 	ending map[string]ending       // VMs that the manager has terminated, by id
@@ -84,7 +85,8 @@ func New(opts Options) (*Allocator, error) {
 	a := &Allocator{
 		config: opts.Config, transport: cmp.Or(opts.Transport, "tcp"), log: cmp.Or(opts.Logger, slog.Default()),
 		due: workqueue.NewTyped[string](), pods: make(map[string]*corev1.Pod), gone: make(map[string]*corev1.Pod), nodes: make(map[string]*corev1.Node),
-		told: make(map[string]string), ending: make(map[string]ending), far: make(map[route]found),
+		began: make(map[string]time.Time),
+		told:  make(map[string]string), ending: make(map[string]ending), far: make(map[route]found),
 	}
 	a.ctx, a.cancel = context.WithCancel(context.Background())
 	err := a.config.check()

@@ -123,26 +123,52 @@ func (a *Allocator) news(p *corev1.Pod, gone bool) (say string, do func(id strin
 	}
 }
 
-// reclaimed returns the news of a pod that is evicted, preempted or deleted, or will be. The end
-// of its grace period is a time of the API server's clock: of a period that has just begun, this
-// machine's clock tells the end as well, and the earlier one holds.
+// reclaimed returns the news of a pod that is evicted, preempted or deleted, or will be.
 func (a *Allocator) reclaimed(p *corev1.Pod) (say string, do func(id string)) {
-	why, grace := "it was deleted", p.Spec.TerminationGracePeriodSeconds
-	var end time.Time
+	why, n := "it was deleted", taken(p)
 	if c := disrupted(p); c != nil {
 		why = line(c.Reason + ": " + c.Message)
-		end = c.LastTransitionTime.Add(time.Duration(*cmp.Or(grace, new(int64))) * time.Second)
 	}
-	if p.DeletionTimestamp != nil {
-		end, grace = p.DeletionTimestamp.Time, p.DeletionGracePeriodSeconds
-	}
-	return "reclaimed: " + why + " until " + end.String(), func(id string) {
-		if grace != nil {
-			end = earlier(end, time.Now().Add(time.Duration(*grace)*time.Second))
-		}
+	a.mu.Lock()
+	began := a.began[p.Name]
+	a.mu.Unlock()
+	return "reclaimed: " + why + " until " + n.end.String(), func(id string) {
 		a.note(p, reclaimed, "its memory is taken back: "+why)
-		a.host.Reclaimed(id, end, describe(p)+": "+why)
+		a.host.Reclaimed(id, n.deadline(began, time.Now()), describe(p)+": "+why)
 	}
+}
+
+// notice is how long a pod that is taken back still runs.
+type notice struct {
+	end   time.Time // by the cluster's clock
+	grace time.Duration
+}
+
+// taken returns the notice of a pod; zero: it is not taken back.
+func taken(p *corev1.Pod) notice {
+	seconds := func(n ...*int64) time.Duration { return time.Duration(*cmp.Or(append(n, new(int64))...)) * time.Second }
+	whole := p.Spec.TerminationGracePeriodSeconds
+	if p.DeletionTimestamp != nil {
+		return notice{p.DeletionTimestamp.Time, seconds(p.DeletionGracePeriodSeconds, whole)}
+	}
+	if c := disrupted(p); c != nil {
+		return notice{c.LastTransitionTime.Add(seconds(whole)), seconds(whole)}
+	}
+	return notice{}
+}
+
+// deadline returns when a pod ends by this machine's clock, which may differ from the cluster's.
+// A notice that was seen to begin lasts for the grace period from then, whatever the clocks say.
+// When an earlier one began only the cluster's clock tells, but no more than the grace period is
+// left of it. began is zero if the beginning was not seen.
+func (n notice) deadline(began, now time.Time) time.Time {
+	if !began.IsZero() {
+		return began.Add(n.grace)
+	}
+	if whole := now.Add(n.grace); whole.Before(n.end) {
+		return whole
+	}
+	return n.end
 }
 
 // disrupted returns the condition by which a pod is about to be evicted or preempted, or is; nil:
@@ -152,13 +178,6 @@ func disrupted(p *corev1.Pod) *corev1.PodCondition {
 		return c
 	}
 	return nil
-}
-
-func earlier(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return a
-	}
-	return b
 }
 
 // place returns where a pod is.

@@ -66,6 +66,9 @@ func (a *Allocator) setPods(list *corev1.PodList) {
 		delete(old, p.Name)
 	}
 	maps.Copy(a.gone, old)
+	for name := range old {
+		delete(a.began, name)
+	}
 	a.mu.Unlock()
 	for name := range old {
 		a.due.Add(name)
@@ -75,8 +78,12 @@ func (a *Allocator) setPods(list *corev1.PodList) {
 
 func (a *Allocator) setPod(p *corev1.Pod, gone bool) {
 	a.mu.Lock()
+	if old := a.pods[p.Name]; old != nil && p.UID == old.UID && !taken(p).end.Equal(taken(old).end) {
+		a.began[p.Name] = time.Now()
+	}
 	if a.pods[p.Name] = p; gone {
 		delete(a.pods, p.Name)
+		delete(a.began, p.Name)
 		a.gone[p.Name] = p
 	}
 	a.mu.Unlock()
