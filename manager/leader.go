@@ -222,7 +222,7 @@ func (l *leader) restoreVMs() error {
 		ctx, cancel := context.WithTimeout(l.ctx, l.opts.LaunchTimeout)
 		defer cancel()
 		var err error
-		if running, err = r.Restore(ctx, launched); err != nil {
+		if running, err = r.Restore(ctx, l.self.Epoch, launched); err != nil {
 			return fmt.Errorf("%w: %w", errVMs, err)
 		}
 	}

@@ -136,7 +136,7 @@ func (b *badRestorer) Attach(h allocator.Host) {
 	b.scripted.Attach(h)
 }
 
-func (b *badRestorer) Restore(context.Context, []string) ([]string, error) {
+func (b *badRestorer) Restore(context.Context, uint64, []string) ([]string, error) {
 	return nil, errors.New("no VM can be taken up")
 }
 
@@ -178,7 +178,7 @@ type moody struct {
 	fails atomic.Int64
 }
 
-func (a *moody) Restore(_ context.Context, wanted []string) ([]string, error) {
+func (a *moody) Restore(_ context.Context, _ uint64, wanted []string) ([]string, error) {
 	if a.fails.Add(-1) >= 0 {
 		return nil, errors.New("the cloud is away")
 	}

@@ -127,7 +127,7 @@ func (c *simCloud) MarketChanged() {
 }
 
 // Restore implements [allocator.Restorer]. It repeats the notices of reclaimed VMs.
-func (c *simCloud) Restore(_ context.Context, wanted []string) (running []string, err error) {
+func (c *simCloud) Restore(_ context.Context, _ uint64, wanted []string) (running []string, err error) {
 	known := make(map[string]bool)
 	for _, id := range wanted {
 		known[id] = true

@@ -39,7 +39,7 @@ type vm struct {
 	gone       bool   // it has no record any more
 
 	entered   time.Time       // when it was ordered; zero: it registered itself
-	launching bool            // the allocator has been told
+	launching bool            // the allocator has been told, or has taken it over
 	launchErr error           // of the allocator; nil: none
 	unwanted  error           // why the request that it was launched for was given up; nil: it was not, or that is not known
 	waits     string          // why it does not start yet, as the allocator says; empty: it starts

@@ -128,9 +128,10 @@ func (c *state) idle(o plan.Offer, region, transport string) []*vm {
 	return all
 }
 
-// idle reports whether a VM runs for a warm pool. Called under mu.
+// idle reports whether a VM runs for a warm pool, and this leader's allocator has it: until then
+// a former leader may end it. Called under mu.
 func (v *vm) idle(transport string) bool {
-	return v.warm && v.ControlURL != "" && v.usable() == nil && v.Transport == transport
+	return v.warm && v.launching && v.ControlURL != "" && v.usable() == nil && v.Transport == transport
 }
 
 // withWarm adds the numbers of VMs in warm pools to a supply's offers. Moves may use them; a

@@ -57,9 +57,15 @@ type Restorer interface {
 	Allocator
 	// Restore takes over the VMs that an earlier process launched. It is called when the
 	// manager begins to lead, perhaps again. It returns the VMs of wanted that still run, and
-	// terminates all others.
-	Restore(ctx context.Context, wanted []string) (running []string, err error)
+	// terminates all others. The epoch is higher than that of all earlier leaders. When Restore
+	// has returned, their calls change nothing, also those that are under way in other
+	// processes: Restore, Launch and Terminate of theirs fail with [ErrFenced], or what they
+	// launch is terminated.
+	Restore(ctx context.Context, epoch uint64, wanted []string) (running []string, err error)
 }
+
+// ErrFenced reports a call for a leader whose VMs a later leader has taken over.
+var ErrFenced = errors.New("a later leader has it")
 
 // Bounded is an [Allocator] with a memory limit of all its VMs together.
 type Bounded interface {

@@ -49,7 +49,7 @@ func (a *Allocator) Check(ctx context.Context) error {
 		pod := a.pod(allocator.VMSpec{
 			ID: fmt.Sprintf("vm-check-%d", i), Kind: menu.Kind{Type: p.Name, Spot: p.Spot},
 			Memory: uint64(p.Memory.Value()), Cores: uint32(p.Cores), Transport: a.transport,
-		}, p, "http://manager", false)
+		}, p, 0, "http://manager", false)
 		members, err := p.members(nodes)
 		if err == nil {
 			err = fits(pod, members)

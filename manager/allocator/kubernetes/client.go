@@ -2,6 +2,7 @@ package kubernetes
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"os"
@@ -13,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -53,6 +55,9 @@ func newClient(kubeconfig, namespace string) (*client, error) {
 	if err := authorizationv1.AddToScheme(scheme); err != nil {
 		return nil, err
 	}
+	if err := metav1.AddMetaToScheme(scheme); err != nil {
+		return nil, err
+	}
 	config.QPS, config.Burst, config.ContentType = 200, 400, runtime.ContentTypeJSON
 	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
 	transport, err := rest.HTTPClientFor(config)
@@ -84,15 +89,30 @@ func (c *client) create(ctx context.Context, resource string, o runtime.Object, 
 	return c.core.Post().Namespace(c.namespace).Resource(resource).VersionedParams(opts, c.params).Body(o).Do(ctx).Into(o)
 }
 
-// remove deletes an object of the namespace; grace nil: its own grace period.
-func (c *client) remove(ctx context.Context, resource, name string, grace *int64) error {
-	return c.core.Delete().Namespace(c.namespace).Resource(resource).Name(name).Body(&metav1.DeleteOptions{GracePeriodSeconds: grace}).Do(ctx).Error()
+// metadata reads the metadata of an object of the namespace: secrets are not read.
+func (c *client) metadata(ctx context.Context, resource, name string) (*metav1.PartialObjectMetadata, error) {
+	o := new(metav1.PartialObjectMetadata)
+	err := c.core.Get().Namespace(c.namespace).Resource(resource).Name(name).
+		SetHeader("Accept", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1").Do(ctx).Into(o)
+	return o, err
 }
 
-// removeAll deletes the objects of a kind.
-func (c *client) removeAll(ctx context.Context, k kind) error {
-	return c.core.Delete().Namespace(c.namespace).Resource(k.resource).
-		VersionedParams(&metav1.ListOptions{LabelSelector: k.labels}, c.params).Do(ctx).Error()
+// annotate sets an annotation of an object of the namespace, in the version that was read.
+func (c *client) annotate(ctx context.Context, resource string, o *metav1.PartialObjectMetadata, name, value string) error {
+	patch, err := json.Marshal(metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+		UID: o.UID, ResourceVersion: o.ResourceVersion, Annotations: map[string]string{name: value},
+	}})
+	if err != nil {
+		return err
+	}
+	return c.core.Patch(types.MergePatchType).Namespace(c.namespace).Resource(resource).Name(o.Name).Body(patch).Do(ctx).Error()
+}
+
+// remove deletes an object of the namespace, in the version that was read.
+func (c *client) remove(ctx context.Context, resource string, o *metav1.PartialObjectMetadata, grace int64) error {
+	return c.core.Delete().Namespace(c.namespace).Resource(resource).Name(o.Name).Body(&metav1.DeleteOptions{
+		GracePeriodSeconds: &grace, Preconditions: &metav1.Preconditions{UID: &o.UID, ResourceVersion: &o.ResourceVersion},
+	}).Do(ctx).Error()
 }
 
 // kind are objects of one resource.
@@ -103,8 +123,19 @@ type kind struct {
 }
 
 func (c *client) list(ctx context.Context, k kind, into runtime.Object) error {
+	return c.listing(k).Do(ctx).Into(into)
+}
+
+// listMetadata is list without what the objects contain.
+func (c *client) listMetadata(ctx context.Context, k kind) (*metav1.PartialObjectMetadataList, error) {
+	all := new(metav1.PartialObjectMetadataList)
+	err := c.listing(k).SetHeader("Accept", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1").Do(ctx).Into(all)
+	return all, err
+}
+
+func (c *client) listing(k kind) *rest.Request {
 	return c.core.Get().NamespaceIfScoped(c.namespace, k.namespaced).Resource(k.resource).
-		VersionedParams(&metav1.ListOptions{LabelSelector: k.labels}, c.params).Do(ctx).Into(into)
+		VersionedParams(&metav1.ListOptions{LabelSelector: k.labels}, c.params)
 }
 
 func (c *client) watch(ctx context.Context, k kind, since string) (watch.Interface, error) {

@@ -63,6 +63,7 @@ type Pool struct {
 const (
 	OwnerLabel      = "redykv.io/owner" // of pods and secrets: Config.Owner
 	VMLabel         = "redykv.io/vm"    // of pods and secrets: the VM's id
+	EpochAnnotation = "redykv.io/epoch" // of pods and secrets: the epoch of the leader that has them
 	PoolLabel       = "redykv.io/pool"  // of pods: the pool's name
 	CacheAnnotation = "redykv.io/cache" // of pods: the cache that they were launched for
 	// ClientAnnotation is of pods: the node of that cache's client.

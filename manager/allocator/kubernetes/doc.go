@@ -15,5 +15,5 @@
 //	on a node that is not ready              unreachable: failed if its server is silent as well
 //
 // Pods are found by their labels, so a manager that is restarted, or another one of the same
-// owner, takes them over.
+// owner, takes them over, and writes the epoch of its leader on them (fence.go).
 package kubernetes

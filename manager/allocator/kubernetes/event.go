@@ -25,12 +25,12 @@ const callTimeout = 5 * time.Second
 
 // note creates an event about a pod, in the background. Its name is the same for all managers,
 // so that each reason is stated once.
-func (a *Allocator) note(p *corev1.Pod, why reason, message string) {
+func (a *Allocator) note(p metav1.Object, why reason, message string) {
 	now := metav1.Now()
 	e := &corev1.Event{
-		ObjectMeta: metav1.ObjectMeta{Name: p.Name + "." + strings.ToLower(string(why)), Namespace: p.Namespace, Labels: map[string]string{OwnerLabel: a.config.Owner}},
+		ObjectMeta: metav1.ObjectMeta{Name: p.GetName() + "." + strings.ToLower(string(why)), Namespace: p.GetNamespace(), Labels: map[string]string{OwnerLabel: a.config.Owner}},
 		InvolvedObject: corev1.ObjectReference{
-			Kind: "Pod", APIVersion: "v1", Namespace: p.Namespace, Name: p.Name, UID: p.UID,
+			Kind: "Pod", APIVersion: "v1", Namespace: p.GetNamespace(), Name: p.GetName(), UID: p.GetUID(),
 		},
 		Reason: string(why), Message: strings.ToValidUTF8(message[:min(len(message), maxMessage)], ""), Type: corev1.EventTypeNormal, Source: corev1.EventSource{Component: component},
 		ReportingController: component, FirstTimestamp: now, LastTimestamp: now, Count: 1,
@@ -39,7 +39,7 @@ func (a *Allocator) note(p *corev1.Pod, why reason, message string) {
 		call, cancel := context.WithTimeout(ctx, callTimeout)
 		defer cancel()
 		if err := a.client.create(call, "events", e, false); err != nil && !apierrors.IsAlreadyExists(err) && ctx.Err() == nil {
-			a.log.Warn("no event about a pod", "pod", nameOf(p), "reason", why, "message", message, "err", err)
+			a.log.Warn("no event about a pod", "pod", p.GetNamespace()+"/"+p.GetName(), "reason", why, "message", message, "err", err)
 		}
 	})
 }

@@ -52,19 +52,19 @@ type Allocator struct {
 	began  map[string]time.Time    // when taking a pod back was seen to begin, by name
 	nodes  map[string]*corev1.Node // by name
 	told   map[string]string       // what the manager was told of a VM last, by id
-	ending map[string]ending       // VMs that the manager has terminated, by id
+	epoch  uint64                  // of the leader; 0: there was none yet
+	vms    map[string]standing     // by id
 	far    map[route]found
 }
 
-// ending is a VM that the manager has terminated.
-type ending struct {
-	since time.Time
-	gone  bool // it has no pod any more
-}
+// standing is what a VM is to the leader.
+type standing int
 
-// endingFor is the time for which a terminated VM is remembered. A pod of it that is seen
-// meanwhile was created by a late request, and is deleted.
-const endingFor = 10 * time.Minute
+const (
+	unknown standing = iota
+	held             // the leader has it
+	ending           // its pod is deleted
+)
 
 // route is from a pool to clients on a node.
 type route struct{ pool, client string }
@@ -85,8 +85,7 @@ func New(opts Options) (*Allocator, error) {
 	a := &Allocator{
 		config: opts.Config, transport: cmp.Or(opts.Transport, "tcp"), log: cmp.Or(opts.Logger, slog.Default()),
 		due: workqueue.NewTyped[string](), pods: make(map[string]*corev1.Pod), gone: make(map[string]*corev1.Pod), nodes: make(map[string]*corev1.Node),
-		began: make(map[string]time.Time),
-		told:  make(map[string]string), ending: make(map[string]ending), far: make(map[route]found),
+		began: make(map[string]time.Time), told: make(map[string]string), vms: make(map[string]standing), far: make(map[route]found),
 	}
 	a.ctx, a.cancel = context.WithCancel(context.Background())
 	err := a.config.check()

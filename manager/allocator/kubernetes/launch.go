@@ -1,16 +1,15 @@
 package kubernetes
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/redykv/redykv/internal/clock"
 	"github.com/redykv/redykv/internal/units"
@@ -25,27 +24,34 @@ func (a *Allocator) Launch(ctx context.Context, spec allocator.VMSpec) error {
 	if p == nil {
 		return fmt.Errorf("kubernetes allocator: no pool %q", spec.Kind.Type)
 	}
-	a.mu.Lock()
-	closed := a.closed
-	a.mu.Unlock()
 	url := a.host.URL()
-	switch {
-	case closed:
-		return errClosed
-	case url == "":
+	if url == "" {
 		return errors.New("kubernetes allocator: the manager is not served yet: set its URL")
 	}
-	env := a.host.Credentials(spec.ID).Env()
+	a.mu.Lock()
+	closed, epoch := a.closed, a.epoch
+	if !closed {
+		a.vms[spec.ID] = held
+	}
+	a.mu.Unlock()
+	if closed {
+		return errClosed
+	}
+	env, resource := a.host.Credentials(spec.ID).Env(), "pods"
+	pod := a.pod(spec, p, epoch, url, len(env) > 0)
+	var err error
 	if len(env) > 0 {
-		if err := a.insist(ctx, func() error { return a.client.create(ctx, "secrets", a.secret(spec.ID, env), false) }); err != nil {
-			return a.explain(err, "create", "secrets", spec.Memory)
+		if err = a.create(ctx, "secrets", a.secret(spec.ID, epoch, env)); err != nil {
+			resource = "secrets"
 		}
 	}
-	pod := a.pod(spec, p, url, len(env) > 0)
-	if err := a.insist(ctx, func() error { return a.client.create(ctx, "pods", pod, false) }); err != nil {
+	if err == nil {
+		err = a.create(ctx, "pods", pod)
+	}
+	if err != nil {
 		undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
 		defer cancel()
-		return errors.Join(a.explain(err, "create", "pods", spec.Memory), a.removeSecret(undo, spec.ID))
+		return errors.Join(a.explain(err, "create", resource, spec.Memory), a.Terminate(undo, spec.ID, "its launch has failed"))
 	}
 	why := "for a warm pool"
 	if spec.Cache != "" {
@@ -55,15 +61,13 @@ func (a *Allocator) Launch(ctx context.Context, spec allocator.VMSpec) error {
 	return nil
 }
 
-// insist repeats a call while the API server is not there, until ctx ends. That the object
-// exists already is no error.
+// insist repeats a call while the API server is not there, or has another version of the object,
+// until ctx ends.
 func (a *Allocator) insist(ctx context.Context, call func() error) error {
 	for {
 		err := call()
 		switch {
-		case err == nil, apierrors.IsAlreadyExists(err):
-			return nil
-		case decided(err):
+		case err == nil, decided(err):
 			return err
 		case !clock.Sleep(ctx, 100*time.Millisecond):
 			return fmt.Errorf("API server %s: %w", a.client.host, err)
@@ -71,11 +75,11 @@ func (a *Allocator) insist(ctx context.Context, call func() error) error {
 	}
 }
 
-// decided reports whether an error is the API server's answer, and not one that says that it is
-// busy or not there.
+// decided reports whether an error is final: an answer of the API server that does not say that it
+// is busy or not there, or that it has another version; or ErrFenced.
 func decided(err error) bool {
 	var status apierrors.APIStatus
-	return errors.As(err, &status) && !apierrors.IsServerTimeout(err) && !apierrors.IsTimeout(err) && !apierrors.IsTooManyRequests(err) &&
+	return errors.Is(err, allocator.ErrFenced) || errors.As(err, &status) && !apierrors.IsServerTimeout(err) && !apierrors.IsTimeout(err) && !apierrors.IsTooManyRequests(err) &&
 		!apierrors.IsServiceUnavailable(err) && !apierrors.IsInternalError(err) && !apierrors.IsConflict(err)
 }
 
@@ -88,6 +92,8 @@ func (a *Allocator) explain(err error, verb, resource string, memory uint64) err
 	text := oneLine(err).Error()
 	_, quota, exceeded := strings.Cut(text, "exceeded quota: ")
 	switch {
+	case errors.Is(err, allocator.ErrFenced):
+		return fmt.Errorf("kubernetes allocator: %s %w", resource, err)
 	case apierrors.IsForbidden(err) && exceeded:
 		return &api.CapacityError{What: "quota of namespace " + a.client.namespace + " (" + quota + ")", Asked: memory, Why: text}
 	case apierrors.IsForbidden(err):
@@ -116,101 +122,58 @@ type lineError struct {
 func (e lineError) Error() string { return e.text }
 func (e lineError) Unwrap() error { return e.error }
 
-// Terminate implements [allocator.Allocator]: it deletes the pod, and waits until it is gone. A
-// pod whose node is not reached is deleted without waiting for its kubelet.
+// Terminate implements [allocator.Allocator]: it deletes the pod, waits until it is gone, and
+// deletes its secret. A pod whose node is not reached is deleted without waiting for its kubelet.
 func (a *Allocator) Terminate(ctx context.Context, id, why string) error {
-	name := podName(id)
-	grace := int64(1)
 	a.mu.Lock()
-	a.ending[id] = ending{since: time.Now()}
-	p := a.pods[name]
-	if p != nil && a.unreached(p) {
-		grace = 0
-	}
+	a.vms[id] = ending
+	delete(a.told, id)
+	epoch := a.epoch
 	a.mu.Unlock()
-	if p != nil {
-		a.note(p, terminated, why)
-	}
-	if err := a.client.remove(ctx, "pods", name, &grace); err != nil && !apierrors.IsNotFound(err) {
-		return a.explain(err, "delete", "pods", 0)
-	}
-	for pause := 20 * time.Millisecond; ; pause = min(2*pause, 500*time.Millisecond) {
-		err := a.client.core.Get().Namespace(a.client.namespace).Resource("pods").Name(name).Do(ctx).Error()
-		switch {
-		case apierrors.IsNotFound(err):
-			a.ended(id)
-			return a.removeSecret(ctx, id)
-		case !clock.Sleep(ctx, pause):
-			return fmt.Errorf("kubernetes allocator: pod %s/%s is not gone: %w", a.client.namespace, name, cmp.Or(err, ctx.Err()))
+	name, noted := podName(id), false
+	err := a.remove(ctx, "pods", name, epoch, func(p *metav1.PartialObjectMetadata) int64 {
+		if !noted {
+			noted = true
+			a.note(p, terminated, why)
 		}
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if p := a.pods[name]; p != nil && a.unreached(p) {
+			return 0
+		}
+		return 1
+	})
+	if err == nil && len(a.host.Credentials(id).Env()) > 0 {
+		err = a.removeSecret(ctx, id, epoch)
 	}
-}
-
-// ended notes that a VM has no pod any more, and forgets those that ended long ago.
-func (a *Allocator) ended(id string) {
+	if err != nil {
+		return err
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	delete(a.told, id)
-	a.ending[id] = ending{since: time.Now(), gone: true}
-	for id, e := range a.ending {
-		if e.gone && time.Since(e.since) > endingFor {
-			delete(a.ending, id)
-		}
-	}
-}
-
-// removeSecret removes the credentials of a VM, if it has any.
-func (a *Allocator) removeSecret(ctx context.Context, id string) error {
-	if len(a.host.Credentials(id).Env()) == 0 {
-		return nil
-	}
-	if err := a.client.remove(ctx, "secrets", podName(id), nil); err != nil && !apierrors.IsNotFound(err) {
-		return a.explain(err, "delete", "secrets", 0)
+	if a.vms[id] == ending {
+		delete(a.vms, id) // a pod of it that is seen from now on is a late one
 	}
 	return nil
 }
 
-// Restore implements [allocator.Restorer].
-func (a *Allocator) Restore(ctx context.Context, wanted []string) ([]string, error) {
-	var pods corev1.PodList
-	if err := a.insist(ctx, func() error { return a.client.list(ctx, a.podKind(), &pods) }); err != nil {
-		return nil, a.explain(err, "list", "pods", 0)
-	}
-	var running []string
-	for i := range pods.Items {
-		p := &pods.Items[i]
-		if id := p.Labels[VMLabel]; slices.Contains(wanted, id) && !over(p) {
-			running = append(running, id)
-		} else {
-			a.discard(p, "no cache of the catalog has it")
-		}
-	}
-	rest := kind{resource: "secrets", namespaced: true, labels: a.podKind().labels + "," + VMLabel}
-	if len(running) > 0 {
-		rest.labels += "," + VMLabel + " notin (" + strings.Join(running, ",") + ")"
-	}
-	if err := a.insist(ctx, func() error { return a.client.removeAll(ctx, rest) }); err != nil {
-		return nil, a.explain(err, "deletecollection", "secrets", 0)
-	}
-	a.mu.Lock()
-	clear(a.told) // what was told to an earlier leader
-	a.mu.Unlock()
-	a.reportAll()
-	return running, nil
+// removeSecret removes the credentials of a VM.
+func (a *Allocator) removeSecret(ctx context.Context, id string, epoch uint64) error {
+	return a.remove(ctx, "secrets", podName(id), epoch, func(*metav1.PartialObjectMetadata) int64 { return 0 })
 }
 
-// discard deletes a pod in the background, until it is gone.
-func (a *Allocator) discard(p *corev1.Pod, why string) {
+// discard deletes a pod in the background, until it is gone or a later leader has it.
+func (a *Allocator) discard(p *corev1.Pod) {
 	a.background(func(ctx context.Context) {
 		for pause := 100 * time.Millisecond; ; pause = min(2*pause, 10*time.Second) {
 			try, cancel := context.WithTimeout(ctx, time.Minute)
-			err := a.Terminate(try, p.Labels[VMLabel], why)
+			err := a.Terminate(try, p.Labels[VMLabel], "no cache of the catalog has it")
 			cancel()
 			if err == nil || ctx.Err() != nil {
 				return
 			}
 			a.log.Warn("pod not deleted", "pod", p.Name, "err", err)
-			if !clock.Sleep(ctx, pause) {
+			if errors.Is(err, allocator.ErrFenced) || !clock.Sleep(ctx, pause) {
 				return
 			}
 		}

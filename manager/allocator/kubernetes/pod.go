@@ -17,8 +17,8 @@ import (
 // podName returns the name of a VM's pod and secret.
 func podName(id string) string { return strings.ToLower(id) }
 
-// pod returns the pod of a VM.
-func (a *Allocator) pod(spec allocator.VMSpec, p *Pool, url string, secret bool) *corev1.Pod {
+// pod returns the pod of a VM, for the leader of an epoch.
+func (a *Allocator) pod(spec allocator.VMSpec, p *Pool, epoch uint64, url string, secret bool) *corev1.Pod {
 	t := a.config.Template.DeepCopy()
 	o := &corev1.Pod{ObjectMeta: t.ObjectMeta, Spec: t.Spec}
 	o.Name, o.Namespace = podName(spec.ID), a.client.namespace
@@ -27,7 +27,7 @@ func (a *Allocator) pod(spec allocator.VMSpec, p *Pool, url string, secret bool)
 	}
 	maps.Copy(o.Labels, map[string]string{OwnerLabel: a.config.Owner, VMLabel: spec.ID, PoolLabel: p.Name})
 	client := cmp.Or(spec.Client, a.config.ClientNode)
-	for name, value := range map[string]string{CacheAnnotation: spec.Cache, ClientAnnotation: client} {
+	for name, value := range map[string]string{CacheAnnotation: spec.Cache, ClientAnnotation: client, EpochAnnotation: epochText(epoch)} {
 		if o.Annotations == nil {
 			o.Annotations = make(map[string]string)
 		}
@@ -105,10 +105,14 @@ func (a *Allocator) size(r *corev1.ResourceRequirements, spec allocator.VMSpec) 
 	}
 }
 
-// secret returns the secret with a VM's credentials, environment variables.
-func (a *Allocator) secret(id string, env []string) *corev1.Secret {
+// secret returns the secret with a VM's credentials, environment variables, for the leader of an
+// epoch.
+func (a *Allocator) secret(id string, epoch uint64, env []string) *corev1.Secret {
 	s := &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Name: podName(id), Namespace: a.client.namespace, Labels: map[string]string{OwnerLabel: a.config.Owner, VMLabel: id}},
+		ObjectMeta: metav1.ObjectMeta{
+			Name: podName(id), Namespace: a.client.namespace,
+			Labels: map[string]string{OwnerLabel: a.config.Owner, VMLabel: id}, Annotations: map[string]string{EpochAnnotation: epochText(epoch)},
+		},
 		StringData: make(map[string]string),
 	}
 	for _, v := range env {

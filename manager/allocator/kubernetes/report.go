@@ -46,7 +46,8 @@ func (a *Allocator) known() []*corev1.Pod {
 	return pods
 }
 
-// report tells the manager what has become of a pod, once.
+// report tells the manager what has become of a pod of its leader's, once. A pod that the leader
+// does not have is deleted.
 func (a *Allocator) report(name string) {
 	a.mu.Lock()
 	p, gone := a.latest(name)
@@ -55,18 +56,24 @@ func (a *Allocator) report(name string) {
 		return
 	}
 	id := p.Labels[VMLabel]
-	e, terminated := a.ending[id]
+	is := a.vms[id]
+	stray := is == unknown && !gone && a.epoch > 0 && epochOf(p) <= a.epoch
+	if stray {
+		a.vms[id] = ending
+	}
 	a.mu.Unlock()
-	if terminated {
-		if e.gone && !gone && p.DeletionTimestamp == nil {
-			a.discard(p, "it was created when its VM had been terminated")
-		}
+	if stray {
+		a.discard(p)
+	}
+	if is != held {
 		return
 	}
 	say, do := a.news(p, gone)
 	a.mu.Lock()
-	news := a.told[id] != say
-	if a.told[id] = say; gone {
+	news := a.vms[id] == held && a.told[id] != say
+	if news && !gone {
+		a.told[id] = say
+	} else if gone {
 		delete(a.told, id)
 	}
 	a.mu.Unlock()

@@ -17,10 +17,13 @@ var rights = []Right{
 	{"list", "pods", true},
 	{"watch", "pods", true},
 	{"create", "pods", true},
+	{"patch", "pods", true},
 	{"delete", "pods", true},
+	{"get", "secrets", true},
+	{"list", "secrets", true},
 	{"create", "secrets", true},
+	{"patch", "secrets", true},
 	{"delete", "secrets", true},
-	{"deletecollection", "secrets", true},
 	{"create", "events", true},
 }
 

@@ -58,14 +58,15 @@ func start(t *testing.T) *kubetest.Cluster {
 // kubernetes.Rights there, and no others.
 type world struct {
 	*kubetest.Cluster
-	t       *testing.T
-	name    string // of the namespace, and the prefix of its nodes
-	config  kubernetes.Config
-	options manager.Options // of the next start
-	address string          // of the manager
-	m       *manager.Manager
-	client  access.Client
-	stop    func()
+	t          *testing.T
+	name       string // of the namespace, and the prefix of its nodes
+	config     kubernetes.Config
+	options    manager.Options // of the next start
+	kubeconfig string          // of the manager; empty: its own
+	address    string          // of the manager
+	m          *manager.Manager
+	client     access.Client
+	stop       func()
 }
 
 // newWorld returns the world of a subtest, which runs beside others. Its manager is not started.
@@ -151,7 +152,7 @@ func (w *world) node(name, pool, memory string, labels map[string]string) *kubet
 // allocator returns a new allocator with the manager's rights.
 func (w *world) allocator() *kubernetes.Allocator {
 	w.t.Helper()
-	a, err := kubernetes.New(kubernetes.Options{Config: w.config, Kubeconfig: w.Kubeconfig(w.name, w.name), Logger: slog.New(slog.DiscardHandler)})
+	a, err := kubernetes.New(kubernetes.Options{Config: w.config, Kubeconfig: cmp.Or(w.kubeconfig, w.Kubeconfig(w.name, w.name)), Logger: slog.New(slog.DiscardHandler)})
 	check(w.t, err)
 	return a
 }
@@ -211,11 +212,21 @@ func (w *world) pods() []corev1.Pod {
 // empty waits until there are no pods and no secrets.
 func (w *world) empty() {
 	w.t.Helper()
-	w.until("there are no pods and no secrets", func() bool {
-		secrets, err := w.Client.CoreV1().Secrets(w.name).List(w.t.Context(), metav1.ListOptions{})
-		check(w.t, err)
-		return len(w.pods())+len(secrets.Items) == 0
-	})
+	w.until("there are no pods and no secrets", func() bool { return len(w.objects()) == 0 })
+}
+
+// objects returns the pods and secrets.
+func (w *world) objects() (all []metav1.ObjectMeta) {
+	w.t.Helper()
+	secrets, err := w.Client.CoreV1().Secrets(w.name).List(w.t.Context(), metav1.ListOptions{})
+	check(w.t, err)
+	for _, s := range secrets.Items {
+		all = append(all, s.ObjectMeta)
+	}
+	for _, p := range w.pods() {
+		all = append(all, p.ObjectMeta)
+	}
+	return all
 }
 
 // sleeper creates a pod on a node that asks for memory and processors.

@@ -1,0 +1,104 @@
+package kubernetes
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/redykv/redykv/internal/clock"
+	"github.com/redykv/redykv/manager/allocator"
+)
+
+// A leader whose term has ended may not know it, and a call of it may arrive at any time later.
+// So each pod and each secret has the epoch of its leader in an annotation:
+//
+//   - a leader deletes only what has no higher epoch than its own, and only in the version in
+//     which it read that;
+//   - a new leader writes its epoch on the pods of its VMs before it uses them, so that a call of
+//     a former leader finds a higher epoch or another version;
+//   - a pod of no higher epoch whose VM the leader does not have is deleted whenever it is seen:
+//     a former leader created it late. Ids of VMs are not used again.
+
+// epochOf returns the epoch of an object; 0: it has none that can be read, as before there were
+// epochs.
+func epochOf(o metav1.Object) uint64 {
+	epoch, err := strconv.ParseUint(o.GetAnnotations()[EpochAnnotation], 10, 64)
+	if err != nil {
+		return 0
+	}
+	return epoch
+}
+
+func epochText(epoch uint64) string { return strconv.FormatUint(epoch, 10) }
+
+// fenced reports an object that a later leader than that of an epoch has.
+func fenced(o metav1.Object, epoch uint64) error {
+	if have := epochOf(o); have > epoch {
+		return fmt.Errorf("%s/%s: %w: its epoch is %d, and this leader's is %d", o.GetNamespace(), o.GetName(), allocator.ErrFenced, have, epoch)
+	}
+	return nil
+}
+
+// object is a pod or a secret.
+type object interface {
+	runtime.Object
+	metav1.Object
+}
+
+// create creates an object with its epoch. One that exists already is taken over.
+func (a *Allocator) create(ctx context.Context, resource string, o object) error {
+	err := a.insist(ctx, func() error { return a.client.create(ctx, resource, o, false) })
+	if apierrors.IsAlreadyExists(err) {
+		return a.claim(ctx, resource, o.GetName(), nil, epochOf(o))
+	}
+	return err
+}
+
+// claim writes an epoch on an object, of which seen was read before; nil: nothing.
+func (a *Allocator) claim(ctx context.Context, resource, name string, seen *metav1.PartialObjectMetadata, epoch uint64) error {
+	return a.insist(ctx, func() (err error) {
+		o := seen
+		seen = nil // another version is read if this one is not the last
+		if o == nil {
+			if o, err = a.client.metadata(ctx, resource, name); err != nil {
+				return err
+			}
+		}
+		if err := fenced(o, epoch); err != nil || epochOf(o) == epoch {
+			return err
+		}
+		return a.client.annotate(ctx, resource, o, EpochAnnotation, epochText(epoch))
+	})
+}
+
+// remove deletes an object that no leader after that of an epoch has, and waits until it is gone.
+// grace is called with the object, and returns the grace period in seconds.
+func (a *Allocator) remove(ctx context.Context, resource, name string, epoch uint64, grace func(o *metav1.PartialObjectMetadata) int64) error {
+	for pause := 20 * time.Millisecond; ; pause = min(2*pause, 500*time.Millisecond) {
+		verb := "get"
+		o, err := a.client.metadata(ctx, resource, name)
+		if err == nil {
+			err = fenced(o, epoch)
+		}
+		if err == nil {
+			if g := grace(o); o.DeletionTimestamp == nil || *cmp.Or(o.DeletionGracePeriodSeconds, new(int64)) > g {
+				verb = "delete"
+				err = a.client.remove(ctx, resource, o, g)
+			}
+		}
+		switch {
+		case apierrors.IsNotFound(err):
+			return nil
+		case err != nil && decided(err):
+			return a.explain(err, verb, resource, 0)
+		case !clock.Sleep(ctx, pause):
+			return fmt.Errorf("kubernetes allocator: %s %s/%s is not gone: %w", resource, a.client.namespace, name, cmp.Or(err, ctx.Err()))
+		}
+	}
+}

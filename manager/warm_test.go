@@ -1,0 +1,21 @@
+package manager
+
+import (
+	"testing"
+
+	"github.com/redykv/redykv/manager/node"
+)
+
+// A VM of a warm pool goes to no cache before the leader's allocator has taken it over.
+func TestWarmBeforeTakeover(t *testing.T) {
+	c := newState(nil, func(string) {})
+	v := &vm{id: "vm-a", launched: true, warm: true, VM: node.VM{ControlURL: "http://127.0.0.1:1", Transport: "mem"}}
+	c.vms[v.id] = v
+	if v.idle("mem") {
+		t.Error("a VM that a former leader may end is free for a cache")
+	}
+	c.restored([]string{v.id})
+	if !v.idle("mem") {
+		t.Error("a VM that was taken over is not free for a cache")
+	}
+}
