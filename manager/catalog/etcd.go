@@ -167,7 +167,7 @@ func (s *Etcd) connect() (*clientv3.Client, error) {
 		DialTimeout:          s.o.LeaseTTL / 2,
 		DialKeepAliveTime:    10 * time.Second, // gRPC's minimum
 		DialKeepAliveTimeout: s.o.LeaseTTL / 2,
-		DialOptions:          []grpc.DialOption{grpc.WithConnectParams(reconnects)},
+		DialOptions:          []grpc.DialOption{grpc.WithConnectParams(reconnects), grpc.WithChainUnaryInterceptor(s.bounded)},
 		Logger:               zap.NewNop(),
 	})
 	return s.client, classify(err)
@@ -287,7 +287,7 @@ func (s *Etcd) candidate(ctx context.Context, url string) (_ *etcdTerm, err erro
 	}
 	m := s.mirror.Load()
 	if m == nil {
-		m = newMirror(client, s.o.Prefix, s.o.LeaseTTL/2)
+		m = newMirror(client, s.o.Prefix)
 		s.mirror.Store(m)
 	}
 	mirroring, stop := context.WithCancel(ctx)
@@ -302,7 +302,7 @@ func (s *Etcd) candidate(ctx context.Context, url string) (_ *etcdTerm, err erro
 	if err := m.wait(ctx, func() bool { return m.watching }); err != nil {
 		return nil, err
 	}
-	t, err := s.stand(ctx, client, url)
+	t, err := s.newTerm(ctx, client, url)
 	if err != nil {
 		return nil, err
 	}
@@ -314,11 +314,10 @@ func (s *Etcd) candidate(ctx context.Context, url string) (_ *etcdTerm, err erro
 	}()
 	waiting, cancel := joined(ctx, t.ctx)
 	defer cancel()
-	if err := m.wait(waiting, func() bool { return m.first().key == t.key }); err != nil {
+	if err := t.elect(waiting); err != nil {
 		return nil, cmp.Or(t.overError(), err)
 	}
-	// The mirror has the last change of the earlier leader, because that leader's key was
-	// deleted after it. The next wait is for changes by commits under way at that time.
+	// After begin's change, no earlier leader can make one. A mirror that has it has all of theirs.
 	if err := t.begin(waiting); err != nil {
 		return nil, err
 	}
@@ -328,6 +327,14 @@ func (s *Etcd) candidate(ctx context.Context, url string) (_ *etcdTerm, err erro
 	t.mirror = m
 	t.elected.Store(true)
 	return t, nil
+}
+
+// bounded gives up a request that a member does not answer. If its caller has set no earlier
+// deadline, the client then repeats it, at another member.
+func (s *Etcd) bounded(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	ctx, cancel := s.request(ctx)
+	defer cancel()
+	return invoke(ctx, method, req, reply, conn, opts...)
 }
 
 // request returns a context for one request.

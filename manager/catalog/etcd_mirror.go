@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -16,16 +15,15 @@ import (
 
 // Keys of a catalog in etcd, after the prefix.
 const (
-	leaderPrefix = "leader/"
-	txnKey       = "txn"
+	leaderKey = "leader" // of the election: a candidate's key is leader/LEASE
+	txnKey    = "txn"
 )
 
 // mirror is a copy of all keys of a catalog. A standby keeps it up to date, so that it can
 // take over without reading the catalog.
 type mirror struct {
-	client  *clientv3.Client
-	prefix  string
-	timeout time.Duration // of a request: then another member may answer
+	client *clientv3.Client
+	prefix string
 
 	mu         sync.Mutex // guards the following
 	revision   int64      // the copy has all changes up to this one; 0: it is not loaded
@@ -37,13 +35,12 @@ type mirror struct {
 
 // candidate is a key of the election.
 type candidate struct {
-	key     string
 	url     string
 	created int64 // revision
 }
 
-func newMirror(client *clientv3.Client, prefix string, timeout time.Duration) *mirror {
-	return &mirror{client: client, prefix: prefix, timeout: timeout, changed: make(chan struct{})}
+func newMirror(client *clientv3.Client, prefix string) *mirror {
+	return &mirror{client: client, prefix: prefix, changed: make(chan struct{})}
 }
 
 // run keeps the mirror up to date until ctx ends.
@@ -87,9 +84,7 @@ func (m *mirror) loadOnce(ctx context.Context) error {
 	loaded := &mirror{prefix: m.prefix, records: make(map[string]Record), candidates: make(map[string]candidate)}
 	end := clientv3.GetPrefixRangeEnd(m.prefix)
 	for from := m.prefix; ; {
-		page, cancel := context.WithTimeout(ctx, m.timeout)
-		resp, err := m.client.Get(page, from, clientv3.WithRange(end), clientv3.WithLimit(pageSize), clientv3.WithRev(loaded.revision))
-		cancel()
+		resp, err := m.client.Get(ctx, from, clientv3.WithRange(end), clientv3.WithLimit(pageSize), clientv3.WithRev(loaded.revision))
 		if err != nil {
 			return err
 		}
@@ -146,8 +141,8 @@ func (m *mirror) put(kv *mvccpb.KeyValue) {
 	if record, ok := strings.CutPrefix(key, recordPrefix); ok {
 		m.records[record] = Record{record, kv.Value, kv.Version}
 	}
-	if strings.HasPrefix(key, leaderPrefix) {
-		m.candidates[key] = candidate{string(kv.Key), string(kv.Value), kv.CreateRevision}
+	if strings.HasPrefix(key, leaderKey+"/") {
+		m.candidates[key] = candidate{string(kv.Value), kv.CreateRevision}
 	}
 }
 
@@ -182,20 +177,16 @@ func (m *mirror) wait(ctx context.Context, done func() bool) error {
 	}
 }
 
-// first returns the oldest candidate, the leader. Called under mu.
-func (m *mirror) first() (oldest candidate) {
+// leader returns the oldest candidate.
+func (m *mirror) leader() (oldest candidate) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	for _, c := range m.candidates {
-		if oldest.key == "" || c.created < oldest.created {
+		if oldest.created == 0 || c.created < oldest.created {
 			oldest = c
 		}
 	}
 	return oldest
-}
-
-func (m *mirror) leader() candidate {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.first()
 }
 
 // each calls f for all records. The mirror does not change any more.

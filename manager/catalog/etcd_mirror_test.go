@@ -3,7 +3,6 @@ package catalog
 import (
 	"context"
 	"testing"
-	"time"
 
 	"github.com/redykv/redykv/internal/etcdtest"
 )
@@ -21,7 +20,7 @@ func TestMirrorAfterCompaction(t *testing.T) {
 		}
 		return resp.Header.Revision
 	}
-	m := newMirror(c, "/p/", time.Minute)
+	m := newMirror(c, "/p/")
 	put("/p/record/a", "1")
 	put("/p/record/b", "1")
 	if err := m.load(t.Context()); err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/concurrency"
 )
 
 // etcdTerm is a candidacy, and then a term. It ends when the lease is not renewed in time,
@@ -25,7 +26,7 @@ type etcdTerm struct {
 	url    string
 	lease  clientv3.LeaseID
 	ttl    time.Duration
-	key    string          // of the candidate, with the lease
+	key    string          // of the candidate, with the lease; set by elect, as is rev
 	rev    int64           // revision that created the key
 	ctx    context.Context // ended with the term
 	cancel context.CancelFunc
@@ -44,8 +45,8 @@ type etcdTerm struct {
 // clockStart makes times comparable by the monotonic clock.
 var clockStart = time.Now()
 
-// stand gets a lease and writes the candidate's key.
-func (s *Etcd) stand(ctx context.Context, client *clientv3.Client, url string) (*etcdTerm, error) {
+// newTerm returns a candidacy with a lease, which is renewed from now on.
+func (s *Etcd) newTerm(ctx context.Context, client *clientv3.Client, url string) (*etcdTerm, error) {
 	ctx, cancel := s.request(ctx)
 	defer cancel()
 	sent := time.Now()
@@ -55,20 +56,12 @@ func (s *Etcd) stand(ctx context.Context, client *clientv3.Client, url string) (
 		return nil, classify(err)
 	}
 	t := &etcdTerm{
-		s: s, client: client, url: url, lease: lease.ID, ttl: time.Duration(lease.TTL) * time.Second,
-		key: fmt.Sprintf("%s%x", s.o.Prefix+leaderPrefix, lease.ID), released: make(chan struct{}),
+		s: s, client: client, url: url, lease: lease.ID, ttl: time.Duration(lease.TTL) * time.Second, released: make(chan struct{}),
 	}
 	t.ctx, t.cancel = context.WithCancel(s.ctx)
 	t.renewed(sent)
 	s.term.Store(t)
 	s.work.Go(t.renew)
-	resp, err := client.Put(ctx, t.key, url, clientv3.WithLease(t.lease))
-	if err != nil {
-		t.end()
-		<-t.released
-		return nil, classify(err)
-	}
-	t.rev = resp.Header.Revision
 	return t, nil
 }
 
@@ -134,6 +127,27 @@ func (t *etcdTerm) Resign(ctx context.Context) error {
 	return t.s.revoke(ctx)
 }
 
+// elect writes the candidate's key, and waits until those of all older candidates are gone.
+// It does not notice that the candidate's own key is gone, too; begin does.
+func (t *etcdTerm) elect(ctx context.Context) error {
+	// When ctx ends, Campaign resigns by its client's context. It is ctx, too, so that
+	// Campaign does not wait for a server that hangs. The next Campaign revokes the lease.
+	client := clientv3.NewCtxClient(ctx)
+	client.KV, client.Lease, client.Watcher = t.client.KV, t.client.Lease, t.client.Watcher
+	session, err := concurrency.NewSession(client, concurrency.WithLease(t.lease))
+	if err != nil {
+		return classify(err)
+	}
+	session.Orphan() // renew renews the lease, as a Session does not tell when it sent a renewal
+	e := concurrency.NewElection(session, t.s.o.Prefix+leaderKey)
+	// A member that has lost the others ends the watch, so that it can begin at another one.
+	if err := e.Campaign(clientv3.WithRequireLeader(ctx), t.url); err != nil {
+		return classify(err)
+	}
+	t.key, t.rev = e.Key(), e.Rev()
+	return nil
+}
+
 // begin writes the txn key. From then on no change of an earlier leader is possible.
 func (t *etcdTerm) begin(ctx context.Context) error {
 	ctx, cancel := t.s.request(ctx)
@@ -165,7 +179,7 @@ func (t *etcdTerm) Load(ctx context.Context, each func(Record) error) error {
 	if m == nil {
 		ctx, cancel := joined(ctx, t.ctx)
 		defer cancel()
-		m = newMirror(t.client, t.s.o.Prefix, t.s.o.LeaseTTL/2)
+		m = newMirror(t.client, t.s.o.Prefix)
 		if err := m.load(ctx); err != nil {
 			if t.over() {
 				return ErrNotLeader

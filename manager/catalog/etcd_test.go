@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -155,6 +156,60 @@ func TestEtcdHangs(t *testing.T) {
 	}
 }
 
+// A candidate leaves the queue when its context ends, even if the server hangs.
+func TestEtcdHangsDuringElection(t *testing.T) {
+	server := etcdtest.Start(t, etcdtest.Options{})
+	s, standby := openEtcd(t, server, longLease), openEtcd(t, server, longLease)
+	campaign(t, s)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	left := stand(ctx, standby, "http://standby")
+	awaitCandidates(t, server, 2)
+	server.Pause()
+	defer server.Resume()
+	cancel()
+	select {
+	case e := <-left:
+		if !errors.Is(e.err, context.Canceled) {
+			t.Error(e.err)
+		}
+	case <-time.After(longLease / 3): // the client drops the connection later
+		t.Error("the candidate waits for the server")
+	}
+}
+
+// outcome is that of a Campaign.
+type outcome struct {
+	term catalog.Term
+	err  error
+}
+
+// stand begins a Campaign.
+func stand(ctx context.Context, s catalog.Store, url string) <-chan outcome {
+	c := make(chan outcome, 1)
+	go func() {
+		term, err := s.Campaign(ctx, url)
+		c <- outcome{term, err}
+	}()
+	return c
+}
+
+// awaitCandidates waits until n candidates' keys exist, and returns them, the oldest first.
+func awaitCandidates(t *testing.T, server *etcdtest.Server, n int) []*mvccpb.KeyValue {
+	t.Helper()
+	c := server.Client("", "")
+	defer func() { _ = c.Close() }()
+	for {
+		resp, err := c.Get(t.Context(), "/redykv/leader/", clientv3.WithPrefix(), clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(resp.Kvs) == n {
+			return resp.Kvs
+		}
+	}
+}
+
 func TestEtcdFull(t *testing.T) {
 	server := etcdtest.Start(t, etcdtest.Options{Quota: 8 << 20})
 	term := campaign(t, openEtcd(t, server, longLease))
@@ -275,15 +330,7 @@ func TestEtcdTakeover(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	type election struct {
-		term catalog.Term
-		err  error
-	}
-	elected := make(chan election)
-	go func() {
-		term, err := standby.Campaign(t.Context(), "http://standby")
-		elected <- election{term, err}
-	}()
+	elected := stand(t.Context(), standby, "http://standby")
 	for tick := time.Tick(10 * time.Millisecond); standby.Leader() != "http://leader"; <-tick {
 		if t.Context().Err() != nil {
 			t.Fatal("the standby does not know the leader")
@@ -441,6 +488,13 @@ func TestEtcdMemberHangs(t *testing.T) {
 		repeat(t, term, put("a", v))
 	}
 	way.block()
+	for range 3 { // one member or the other is asked
+		ctx, cancel := context.WithTimeout(t.Context(), 9*time.Second) // gRPC notices nothing before 10 s
+		if err := term.Load(ctx, func(catalog.Record) error { return nil }); err != nil {
+			t.Error(err)
+		}
+		cancel()
+	}
 	for v := int64(4); v < 6; v++ {
 		repeat(t, term, put("a", v))
 	}
