@@ -10,7 +10,6 @@ import (
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.etcd.io/etcd/client/v3/concurrency"
 )
 
 // etcdTerm is a candidacy, and then a term. It ends when the lease is not renewed in time,
@@ -125,27 +124,6 @@ func (t *etcdTerm) Resign(ctx context.Context) error {
 	t.end()
 	<-t.released
 	return t.s.revoke(ctx)
-}
-
-// elect writes the candidate's key, and waits until those of all older candidates are gone.
-// It does not notice that the candidate's own key is gone, too; begin does.
-func (t *etcdTerm) elect(ctx context.Context) error {
-	// When ctx ends, Campaign resigns by its client's context. It is ctx, too, so that
-	// Campaign does not wait for a server that hangs. The next Campaign revokes the lease.
-	client := clientv3.NewCtxClient(ctx)
-	client.KV, client.Lease, client.Watcher = t.client.KV, t.client.Lease, t.client.Watcher
-	session, err := concurrency.NewSession(client, concurrency.WithLease(t.lease))
-	if err != nil {
-		return classify(err)
-	}
-	session.Orphan() // renew renews the lease, as a Session does not tell when it sent a renewal
-	e := concurrency.NewElection(session, t.s.o.Prefix+leaderKey)
-	// A member that has lost the others ends the watch, so that it can begin at another one.
-	if err := e.Campaign(clientv3.WithRequireLeader(ctx), t.url); err != nil {
-		return classify(err)
-	}
-	t.key, t.rev = e.Key(), e.Rev()
-	return nil
 }
 
 // begin writes the txn key. From then on no change of an earlier leader is possible.

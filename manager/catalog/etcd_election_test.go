@@ -1,0 +1,179 @@
+package catalog_test
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/redykv/redykv/internal/etcdtest"
+	"github.com/redykv/redykv/manager/catalog"
+)
+
+// A candidate leaves the queue when its context ends, even if the server hangs.
+func TestEtcdHangsDuringElection(t *testing.T) {
+	server := etcdtest.Start(t, etcdtest.Options{})
+	s, standby := openEtcd(t, server, longLease), openEtcd(t, server, longLease)
+	campaign(t, s)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	left := stand(ctx, standby, "http://standby")
+	awaitCandidates(t, server, 2)
+	server.Pause()
+	defer server.Resume()
+	cancel()
+	select {
+	case e := <-left:
+		if !errors.Is(e.err, context.Canceled) {
+			t.Error(e.err)
+		}
+	case <-time.After(longLease / 3): // the client drops the connection later
+		t.Error("the candidate waits for the server")
+	}
+}
+
+// outcome is that of a Campaign.
+type outcome struct {
+	term catalog.Term
+	err  error
+}
+
+// stand begins a Campaign.
+func stand(ctx context.Context, s catalog.Store, url string) <-chan outcome {
+	c := make(chan outcome, 1)
+	go func() {
+		term, err := s.Campaign(ctx, url)
+		c <- outcome{term, err}
+	}()
+	return c
+}
+
+// awaitCandidates waits until n candidates' keys exist, and returns them, the oldest first.
+func awaitCandidates(t *testing.T, server *etcdtest.Server, n int) []*mvccpb.KeyValue {
+	t.Helper()
+	c := server.Client("", "")
+	defer func() { _ = c.Close() }()
+	for {
+		resp, err := c.Get(t.Context(), "/redykv/leader/", clientv3.WithPrefix(), clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(resp.Kvs) == n {
+			return resp.Kvs
+		}
+	}
+}
+
+// A leader that does not know that its lease has ended changes nothing.
+func TestEtcdLeaseRevoked(t *testing.T) {
+	server := etcdtest.Start(t, etcdtest.Options{})
+	old := campaign(t, openEtcd(t, server, longLease))
+	repeat(t, old, put("a", 0))
+	revokeAll(t, server)
+	term := campaign(t, openEtcd(t, server, longLease))
+	if err := old.Commit(t.Context(), []catalog.Change{put("a", 1)}); !errors.Is(err, catalog.ErrNotLeader) || errors.Is(err, catalog.ErrUnavailable) {
+		t.Errorf("commit of an earlier leader: %v", err)
+	}
+	<-old.Lost()
+	if v := version(t, term, "a"); v != 1 {
+		t.Errorf("version %d, want 1", v)
+	}
+}
+
+func revokeAll(t *testing.T, server *etcdtest.Server) {
+	t.Helper()
+	c := server.Client("", "")
+	defer func() { _ = c.Close() }()
+	leases, err := c.Leases(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range leases.Leases {
+		if _, err := c.Revoke(t.Context(), l.ID); err != nil && !errors.Is(err, rpctypes.ErrLeaseNotFound) {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A standby takes over a large catalog, and knows the leader until then.
+func TestEtcdTakeover(t *testing.T) {
+	server := etcdtest.Start(t, etcdtest.Options{})
+	s, standby := openEtcd(t, server, longLease), openEtcd(t, server, longLease)
+	term := campaign(t, s)
+	const records = 100_000
+	value := []byte(strings.Repeat("v", 300))
+	for from := 0; from < records; from += 100 {
+		changes := make([]catalog.Change, 100)
+		for i := range changes {
+			changes[i] = catalog.Change{Key: fmt.Sprintf("vm/%08d", from+i), Value: value}
+		}
+		if err := term.Commit(t.Context(), changes); err != nil {
+			t.Fatal(err)
+		}
+	}
+	elected := stand(t.Context(), standby, "http://standby")
+	for tick := time.Tick(10 * time.Millisecond); standby.Leader() != "http://leader"; <-tick {
+		if t.Context().Err() != nil {
+			t.Fatal("the standby does not know the leader")
+		}
+	}
+	repeat(t, term, catalog.Change{Key: "vm/00000000", Version: 1}, put("z", 0))
+	from := time.Now()
+	revokeAll(t, server)
+	e := <-elected
+	if e.err != nil {
+		t.Fatal(e.err)
+	}
+	n := 0
+	err := e.term.Load(t.Context(), func(catalog.Record) error { n++; return nil })
+	t.Logf("from the end of the lease to %d records loaded: %v", n, time.Since(from))
+	if n != records || err != nil {
+		t.Errorf("%d records, %v", n, err)
+	}
+}
+
+// A manager waits for a server that it cannot reach, and says why.
+func TestEtcdUnreachable(t *testing.T) {
+	server := etcdtest.Start(t, etcdtest.Options{TLS: true})
+	ctx, cancel := context.WithCancel(t.Context())
+	logged := &firstLog{done: cancel}
+	s, err := catalog.OpenEtcd(catalog.EtcdOptions{
+		Endpoints: []string{server.Address}, TLS: &tls.Config{MinVersion: tls.VersionTLS12}, LeaseTTL: shortLease, Logger: slog.New(logged),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.Close() }()
+	if _, err := s.Campaign(ctx, ""); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	if !strings.Contains(logged.text, "certificate") {
+		t.Errorf("logged: %s", logged.text)
+	}
+}
+
+// firstLog is a log that ends something with its first message.
+type firstLog struct {
+	slog.Handler
+	text string
+	done func()
+}
+
+func (l *firstLog) Enabled(context.Context, slog.Level) bool { return true }
+
+func (l *firstLog) Handle(_ context.Context, r slog.Record) error {
+	r.Attrs(func(a slog.Attr) bool {
+		l.text += a.String()
+		return true
+	})
+	l.done()
+	return nil
+}
