@@ -86,10 +86,11 @@ type Etcd struct {
 	work   sync.WaitGroup
 	term   atomic.Pointer[etcdTerm] // the last term; nil: none
 	mirror atomic.Pointer[mirror]   // of the present Campaign; nil: none
+	stood  bool                     // a Campaign has called replace; owned by the holder of seat
 
 	mu     sync.Mutex         // guards client and stale
 	client *clientv3.Client   // nil: not connected yet
-	stale  []clientv3.LeaseID // leases of earlier terms, to be revoked
+	stale  []clientv3.LeaseID // leases of earlier terms and processes, to be revoked
 }
 
 var (
@@ -215,7 +216,7 @@ func (s *Etcd) checkFormat(ctx context.Context, client *clientv3.Client) error {
 	return classify(err)
 }
 
-// revoke revokes the leases of earlier terms.
+// revoke revokes the stale leases.
 func (s *Etcd) revoke(ctx context.Context) error {
 	ctx, cancel := s.request(ctx)
 	defer cancel()

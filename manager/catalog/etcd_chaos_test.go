@@ -42,7 +42,7 @@ func TestEtcdChaos(t *testing.T) {
 	for i := range 3 {
 		s := openEtcd(t, server, shortLease)
 		rng := rand.New(rand.NewPCG(seed, uint64(i+1)))
-		work.Go(func() { c.run(ctx, s, rng) })
+		work.Go(func() { c.run(ctx, s, fmt.Sprint("http://", i), rng) })
 	}
 	for range *chaosSteps {
 		time.Sleep(time.Duration(rng.IntN(300)) * time.Millisecond)
@@ -83,9 +83,9 @@ type counters struct {
 }
 
 // run leads again and again.
-func (c *counters) run(ctx context.Context, s catalog.Store, rng *rand.Rand) {
+func (c *counters) run(ctx context.Context, s catalog.Store, url string, rng *rand.Rand) {
 	for ctx.Err() == nil {
-		term, err := s.Campaign(ctx, "")
+		term, err := s.Campaign(ctx, url)
 		if err != nil {
 			if ctx.Err() == nil {
 				c.t.Error(err)

@@ -123,9 +123,6 @@ func (s *Etcd) candidate(ctx context.Context, url string) (_ *etcdTerm, err erro
 	if err := s.checkFormat(ctx, client); err != nil {
 		return nil, err
 	}
-	if err := s.revoke(ctx); err != nil {
-		return nil, err
-	}
 	m := s.mirror.Load()
 	if m == nil {
 		m = newMirror(client, s.o.Prefix)
@@ -141,6 +138,10 @@ func (s *Etcd) candidate(ctx context.Context, url string) (_ *etcdTerm, err erro
 
 	// etcd sends changes at once to a watch that began before them, others up to 0.1 s later.
 	if err := m.wait(ctx, func() bool { return m.watching }); err != nil {
+		return nil, err
+	}
+	s.replace(m, url)
+	if err := s.revoke(ctx); err != nil {
 		return nil, err
 	}
 	t, err := s.newTerm(ctx, client, url)
@@ -168,6 +169,22 @@ func (s *Etcd) candidate(ctx context.Context, url string) (_ *etcdTerm, err erro
 	t.mirror = m
 	t.elected.Store(true)
 	return t, nil
+}
+
+// replace makes the leases of candidates with this URL stale in the store's first Campaign:
+// their process has ended, because this one listens at the URL. Later Campaigns wait for such
+// a lease, so that two managers with one URL by mistake do not depose one another for ever.
+func (s *Etcd) replace(m *mirror, url string) {
+	if s.stood {
+		return
+	}
+	s.stood = true
+	if dead := m.leases(url); len(dead) > 0 {
+		s.o.Logger.Info("manager replaces an earlier process at its URL", "url", url)
+		s.mu.Lock()
+		s.stale = append(s.stale, dead...)
+		s.mu.Unlock()
+	}
 }
 
 // elect writes the candidate's key, and waits until those of all older candidates are gone.

@@ -61,10 +61,12 @@ func awaitCandidates(t *testing.T, server *etcdtest.Server, n int) []*mvccpb.Key
 	t.Helper()
 	c := server.Client("", "")
 	defer func() { _ = c.Close() }()
+	ctx, cancel := context.WithTimeout(t.Context(), longLease/2)
+	defer cancel()
 	for {
-		resp, err := c.Get(t.Context(), "/redykv/leader/", clientv3.WithPrefix(), clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend))
+		resp, err := c.Get(ctx, "/redykv/leader/", clientv3.WithPrefix(), clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend))
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("waiting for %d candidates: %v", n, err)
 		}
 		if len(resp.Kvs) == n {
 			return resp.Kvs
@@ -137,6 +139,100 @@ func TestEtcdTakeover(t *testing.T) {
 	t.Logf("from the end of the lease to %d records loaded: %v", n, time.Since(from))
 	if n != records || err != nil {
 		t.Errorf("%d records, %v", n, err)
+	}
+}
+
+// A manager that is restarted at its URL does not wait for the lease of its dead process,
+// which Close leaves.
+func TestEtcdRestart(t *testing.T) {
+	server := etcdtest.Start(t, etcdtest.Options{})
+	ctx, cancel := context.WithTimeout(t.Context(), longLease/2) // no lease ends by itself
+	defer cancel()
+	die := func(s *catalog.Etcd) {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	dead := openEtcd(t, server, longLease)
+	campaign(t, dead)
+	die(dead)
+	s := openEtcd(t, server, longLease)
+	e := <-stand(ctx, s, "http://leader")
+	if e.err != nil {
+		t.Fatal("a restarted leader waits: ", e.err)
+	}
+
+	dead = openEtcd(t, server, longLease)
+	stand(ctx, dead, "http://standby")
+	before := awaitCandidates(t, server, 2)
+	die(dead)
+	standby := stand(ctx, openEtcd(t, server, longLease), "http://standby")
+	for awaitCandidates(t, server, 2)[1].Lease == before[1].Lease {
+		if ctx.Err() != nil {
+			t.Fatal("a restarted standby has not replaced its dead process")
+		}
+	}
+	if err := e.term.Resign(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if e := <-standby; e.err != nil {
+		t.Error("a restarted standby waits: ", e.err)
+	}
+}
+
+// A manager at another URL waits for the lease of a dead leader.
+func TestEtcdRestartElsewhere(t *testing.T) {
+	server := etcdtest.Start(t, etcdtest.Options{})
+	dead := openEtcd(t, server, longLease)
+	campaign(t, dead)
+	if err := dead.Close(); err != nil {
+		t.Error(err)
+	}
+	other := stand(t.Context(), openEtcd(t, server, longLease), "http://other")
+	awaitCandidates(t, server, 2)
+	select {
+	case e := <-other:
+		t.Error("elected before the lease has ended: ", e.err)
+	default:
+	}
+	revokeAll(t, server)
+	if e := <-other; e.err != nil {
+		t.Error(e.err)
+	}
+}
+
+// Of two managers with one URL, each deposes the other at most once.
+func TestEtcdSameURL(t *testing.T) {
+	server := etcdtest.Start(t, etcdtest.Options{})
+	ctx, cancel := context.WithTimeout(t.Context(), longLease/2) // no lease ends by itself
+	defer cancel()
+	stores := [2]*catalog.Etcd{openEtcd(t, server, longLease), openEtcd(t, server, longLease)}
+	var terms [2]catalog.Term
+	for i, s := range stores {
+		e := <-stand(ctx, s, "http://leader")
+		if e.err != nil {
+			t.Fatal(e.err)
+		}
+		terms[i] = e.term
+	}
+	for i := range 3 {
+		deposed, leader := i%2, (i+1)%2
+		if err := terms[deposed].Commit(t.Context(), nil); !errors.Is(err, catalog.ErrNotLeader) {
+			t.Fatalf("commit of a deposed leader: %v", err)
+		}
+		again := stand(ctx, stores[deposed], "http://leader")
+		awaitCandidates(t, server, 2)
+		if err := terms[leader].Commit(t.Context(), nil); err != nil {
+			t.Fatalf("deposed again: %v", err)
+		}
+		if err := terms[leader].Resign(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		e := <-again
+		if e.err != nil {
+			t.Fatal(e.err)
+		}
+		terms[deposed] = e.term
 	}
 }
 

@@ -36,6 +36,7 @@ type mirror struct {
 // candidate is a key of the election.
 type candidate struct {
 	url     string
+	lease   clientv3.LeaseID
 	created int64 // revision
 }
 
@@ -142,7 +143,7 @@ func (m *mirror) put(kv *mvccpb.KeyValue) {
 		m.records[record] = Record{record, kv.Value, kv.Version}
 	}
 	if strings.HasPrefix(key, leaderKey+"/") {
-		m.candidates[key] = candidate{string(kv.Value), kv.CreateRevision}
+		m.candidates[key] = candidate{string(kv.Value), clientv3.LeaseID(kv.Lease), kv.CreateRevision}
 	}
 }
 
@@ -187,6 +188,18 @@ func (m *mirror) leader() (oldest candidate) {
 		}
 	}
 	return oldest
+}
+
+// leases returns those of the candidates with a URL.
+func (m *mirror) leases(url string) (all []clientv3.LeaseID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, c := range m.candidates {
+		if c.url == url {
+			all = append(all, c.lease)
+		}
+	}
+	return all
 }
 
 // each calls f for all records. The mirror does not change any more.

@@ -17,7 +17,8 @@ import (
 // A Store keeps a manager's records. Its methods can be called concurrently.
 type Store interface {
 	// Campaign waits until the caller is the leader. url is that of its control API, which
-	// Leader returns to the others. A Store has at most one term at a time: Campaign waits
+	// Leader returns to the others. No other manager has it: a store in etcd deposes an earlier
+	// process with the same url in its first Campaign. A Store has at most one term at a time: Campaign waits
 	// until the earlier one has ended. It waits also while the store is unavailable or
 	// full. Errors are ctx's, ErrFormat, ErrCorrupt, and others that need an operator.
 	Campaign(ctx context.Context, url string) (Term, error)
