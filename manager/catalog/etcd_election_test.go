@@ -236,6 +236,27 @@ func TestEtcdSameURL(t *testing.T) {
 	}
 }
 
+// The lease that etcd grants is shorter by the time that etcd takes to notice its end.
+func TestEtcdGrantedLease(t *testing.T) {
+	server := etcdtest.Start(t, etcdtest.Options{})
+	c := server.Client("", "")
+	defer func() { _ = c.Close() }()
+	for lease, want := range map[time.Duration]int64{2 * time.Second: 2, 3 * time.Second: 2, 4 * time.Second: 3, 5 * time.Second: 4, time.Minute: 59} {
+		s := openEtcd(t, server, lease)
+		term := campaign(t, s)
+		granted, err := c.TimeToLive(t.Context(), clientv3.LeaseID(awaitCandidates(t, server, 1)[0].Lease))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if granted.GrantedTTL != want {
+			t.Errorf("lease %v: granted %d s, want %d s", lease, granted.GrantedTTL, want)
+		}
+		if err := term.Resign(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // A manager waits for a server that it cannot reach, and says why.
 func TestEtcdUnreachable(t *testing.T) {
 	server := etcdtest.Start(t, etcdtest.Options{TLS: true})
