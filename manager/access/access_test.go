@@ -5,6 +5,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -75,6 +76,15 @@ func TestParseTokens(t *testing.T) {
 	}
 }
 
+// rest waits until no check of the file is under way.
+func (f *TokenFile) rest() {
+	for reading := true; reading; runtime.Gosched() {
+		f.mu.Lock()
+		reading = f.reading
+		f.mu.Unlock()
+	}
+}
+
 // A change of the file takes effect, unless the file cannot be read.
 func TestTokenFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens")
@@ -92,6 +102,8 @@ func TestTokenFile(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	look := func() string {
 		now = now.Add(tokenFileEvery)
+		f.check(now)
+		f.rest()
 		return strings.Join(slices.Sorted(maps.Keys(f.at(now).names)), " ")
 	}
 	if got := look(); got != "app" {

@@ -1,6 +1,7 @@
 package access
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"os"
@@ -9,24 +10,33 @@ import (
 )
 
 // TokenFile is a file of tokens in the format of [ParseTokens]. Changes of the file take
-// effect within a second. Its methods are safe for concurrent use.
+// effect within a second, or as soon as the disk answers. Its methods are safe for concurrent
+// use.
 type TokenFile struct {
 	path string
 	log  *slog.Logger
+	seen os.FileInfo // of the file when it was last read; belongs to the goroutine that reads
 
-	mu     sync.Mutex
-	next   time.Time   // when to check the file again
-	seen   os.FileInfo // of the file when it was last read
-	tokens *TokenSet
+	mu      sync.Mutex      // guards the rest; not held while the file is read
+	next    time.Time       // when to check the file again
+	reading bool            // a goroutine checks the file
+	settled context.Context // ends when that goroutine has ended, or after tokenFilePatience
+	tokens  *TokenSet
 }
 
 // tokenFileEvery is the least time between two checks of the file.
 const tokenFileEvery = time.Second
 
+// tokenFilePatience bounds how long calls wait for a check of the file. Then they use its
+// previous tokens until the disk answers.
+const tokenFilePatience = 100 * time.Millisecond
+
 // OpenTokenFile reads a file of tokens. If a later change cannot be read, it is logged, and
 // the previous tokens stay valid.
 func OpenTokenFile(path string, log *slog.Logger) (*TokenFile, error) {
-	f := &TokenFile{path: path, log: log}
+	settled, cancel := context.WithCancel(context.Background())
+	cancel()
+	f := &TokenFile{path: path, log: log, settled: settled}
 	if err := f.read(); err != nil {
 		return nil, fmt.Errorf("tokens: %w", err)
 	}
@@ -40,19 +50,35 @@ func OpenTokenFile(path string, log *slog.Logger) (*TokenFile, error) {
 func (f *TokenFile) Tokens() *TokenSet { return f.at(time.Now()) }
 
 func (f *TokenFile) at(now time.Time) *TokenSet {
+	<-f.check(now).Done()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if now.Before(f.next) {
-		return f.tokens
-	}
-	f.next = now.Add(tokenFileEvery)
-	if err := f.read(); err != nil {
-		f.log.Error("token file not read: its previous tokens stay valid", "err", err)
-	}
 	return f.tokens
 }
 
-// read reads the file if it has changed. Called under mu, or while f is not shared.
+// check begins a check of the file if that is due. It returns settled of the last check.
+func (f *TokenFile) check(now time.Time) context.Context {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.reading || now.Before(f.next) {
+		return f.settled
+	}
+	f.reading, f.next = true, now.Add(tokenFileEvery)
+	settled, cancel := context.WithTimeout(context.Background(), tokenFilePatience)
+	f.settled = settled
+	go func() {
+		defer cancel()
+		if err := f.read(); err != nil {
+			f.log.Error("token file not read: its previous tokens stay valid", "err", err)
+		}
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.reading = false
+	}()
+	return settled
+}
+
+// read reads the file if it has changed. One goroutine at a time calls it.
 func (f *TokenFile) read() error {
 	now, err := os.Stat(f.path)
 	if err != nil {
@@ -70,6 +96,8 @@ func (f *TokenFile) read() error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", f.path, err)
 	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	f.tokens = NewTokenSet(tokens...)
 	return nil
 }
