@@ -30,7 +30,7 @@ func (c *state) alive(now time.Time) map[menu.Kind]time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	all := make(map[menu.Kind]time.Duration)
-	for _, v := range c.vms {
+	for v := range pieces(c, c.vms) {
 		if v.launched && v.Spot && !v.Started.IsZero() && v.leaves.IsZero() { // as in observe
 			all[v.kind()] += max(0, now.Sub(v.Started))
 		}
