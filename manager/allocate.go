@@ -313,6 +313,7 @@ func refuse(err error, otherwise connect.Code) error {
 	var capacity *api.CapacityError
 	var answer *connect.Error
 	var region *menu.RegionError
+	var start *api.StartError
 	switch {
 	case errors.As(err, &capacity), errors.Is(err, menu.ErrSoldOut), errors.Is(err, errCores):
 		return api.Refuse(connect.CodeResourceExhausted, err)
@@ -324,7 +325,7 @@ func refuse(err error, otherwise connect.Code) error {
 		return api.Refuse(connect.CodeUnavailable, err)
 	case errors.Is(err, allocator.ErrTransport), errors.As(err, &region):
 		return api.Refuse(connect.CodeInvalidArgument, err)
-	case errors.Is(err, errNotWorth), errors.Is(err, errStale), errors.Is(err, errGrant), errors.Is(err, menu.ErrNotSpot):
+	case errors.Is(err, errNotWorth), errors.Is(err, errStale), errors.Is(err, errGrant), errors.Is(err, menu.ErrNotSpot), errors.As(err, &start):
 		return api.Refuse(connect.CodeFailedPrecondition, err)
 	case errors.Is(err, context.Canceled):
 		return api.Refuse(connect.CodeCanceled, err)

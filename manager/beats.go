@@ -60,7 +60,7 @@ func (l *leader) heartbeat(ctx context.Context, req *managerv1.HeartbeatRequest)
 	if _, err := l.registrant(ctx, req.GetVmId()); err != nil {
 		return nil, nil, err
 	}
-	t, err := l.state.heartbeat(req.GetVmId(), req.GetFreeMemory(), l.nextBeat)
+	t, err := l.state.heartbeat(req.GetVmId(), req.GetStart(), req.GetFreeMemory(), l.nextBeat)
 	if err != nil {
 		return nil, nil, refuse(err, connect.CodeInternal)
 	}

@@ -183,7 +183,7 @@ func (c *control) run(d *datadriven.TestData) (string, error) {
 		c.manager.led().expireAt(c.clock.advance(c.duration(d, "by")))
 		return "", nil
 	case "heartbeat":
-		_, err := c.client.Heartbeat(c.ctx, connect.NewRequest(&managerv1.HeartbeatRequest{VmId: c.id(d, "id")}))
+		_, err := c.client.Heartbeat(c.ctx, connect.NewRequest(&managerv1.HeartbeatRequest{VmId: c.id(d, "id"), Start: starts(c.manager, c.id(d, "id"))}))
 		return "", err
 	case "watch":
 		return c.watch(d)
@@ -534,7 +534,7 @@ func (c *control) silence(d *datadriven.TestData) error {
 	var but []string
 	d.MaybeScanArgs(c.t, "but", &but)
 	for _, id := range but {
-		if _, err := c.manager.led().state.heartbeat(id, 0, func() time.Time { return now.Add(c.manager.opts.Silence) }); err != nil {
+		if _, err := c.manager.led().state.heartbeat(id, starts(c.manager, id), 0, func() time.Time { return now.Add(c.manager.opts.Silence) }); err != nil {
 			return err
 		}
 	}

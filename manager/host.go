@@ -27,7 +27,7 @@ func (h host) Failed(id, reason string) {
 func (h host) Reclaimed(id string, deadline time.Time, reason string) {
 	_ = h.leading(func(l *leader) error {
 		l.observe(l.state.up(id), true)
-		_, err := l.reclaim(id, deadline, reason)
+		_, err := l.reclaim(id, 0, deadline, reason)
 		return err
 	})
 }

@@ -80,6 +80,15 @@ func (l *leader) rest(t testing.TB) {
 	}
 }
 
+// starts returns the number of a VM's present incarnation; 0: there is none.
+func starts(m *Manager, id string) uint64 {
+	v := m.led().state.up(id)
+	if v == nil {
+		return 0
+	}
+	return v.Start
+}
+
 // nextChange returns a change number above all earlier ones.
 func nextChange() uint64 { return lastChange.Add(1) }
 

@@ -102,7 +102,7 @@ func TestCallsAfterClose(t *testing.T) {
 	for name, call := range map[string]func() error{
 		"Register": func() error { _, err := api.Register(ctx, vm); return err },
 		"Heartbeat": func() error {
-			_, err := api.Heartbeat(ctx, connect.NewRequest(&managerv1.HeartbeatRequest{VmId: "a"}))
+			_, err := api.Heartbeat(ctx, connect.NewRequest(&managerv1.HeartbeatRequest{VmId: "a", Start: 1}))
 			return err
 		},
 		"Reclaim": func() error {

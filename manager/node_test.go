@@ -178,13 +178,45 @@ func TestRegisterTwice(t *testing.T) {
 		t.Errorf("events %v", events)
 	}
 
-	// A server at the same addresses that has lent nothing is a new incarnation.
+	// Late calls of an earlier incarnation change nothing.
+	former := n.VM()
+	former.Start--
+	_, err = client.Register(testContext(t), connect.NewRequest(&managerv1.RegisterRequest{Vm: former.Proto(true)}))
+	if later, ok := errors.AsType[*api.StartError](err); !ok || later.Present != n.VM().Start || connect.CodeOf(err) != connect.CodeFailedPrecondition {
+		t.Errorf("an earlier incarnation registers: %v", err)
+	}
+	if _, err := client.Heartbeat(testContext(t), connect.NewRequest(&managerv1.HeartbeatRequest{VmId: "node", Start: former.Start})); connect.CodeOf(err) != connect.CodeNotFound {
+		t.Errorf("an earlier incarnation sends a heartbeat: %v", err)
+	}
+	if _, err := client.Reclaim(testContext(t), connect.NewRequest(&managerv1.ReclaimRequest{VmId: "node", Start: former.Start})); connect.CodeOf(err) != connect.CodeNotFound {
+		t.Errorf("an earlier incarnation leaves: %v", err)
+	}
+	if events, _ := m.led().state.eventsAfter(known, 0, time.Now()); len(events) != 0 || m.led().state.up("node").Start != n.VM().Start {
+		t.Errorf("events %v after calls of an earlier incarnation", events)
+	}
+
+	// A later incarnation at the same addresses has none of the memory that was lent.
 	restarted := n.VM()
-	restarted.Free = restarted.Memory
+	restarted.Start++
 	if err := m.led().state.register(restarted, "", time.Time{}); err != nil {
 		t.Fatal(err)
 	}
 	if events, _ := m.led().state.eventsAfter(known, 0, time.Now()); len(events) != 1 {
 		t.Errorf("events %v after a restart", events)
+	}
+}
+
+// A server whose clock was set back while it was down registers nevertheless.
+func TestRegisterWithEarlierClock(t *testing.T) {
+	m, client := serve(t, Options{Transport: "mem"})
+	n := startNode(t, "node")
+	former := n.VM()
+	former.Start += 1 << 40
+	if err := m.led().state.register(former, "", time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+	await(t, announce(t, n, client), "registration")
+	if v := m.led().state.up("node"); v.Start != former.Start+1 || n.VM().Start != v.Start {
+		t.Errorf("number %d is registered, and the server has %d", v.Start, n.VM().Start)
 	}
 }

@@ -42,7 +42,7 @@ func TestReclaimedStays(t *testing.T) {
 		return err == nil
 	}
 	register()
-	if _, err := m.led().reclaim("server", clock.read().Add(time.Hour), "maintenance"); err != nil {
+	if _, err := m.led().reclaim("server", 0, clock.read().Add(time.Hour), "maintenance"); err != nil {
 		t.Fatal(err)
 	}
 	register()

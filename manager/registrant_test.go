@@ -31,7 +31,7 @@ func TestServersSpeakForThemselves(t *testing.T) {
 		return err
 	}
 	beat := func(secret, id string) error {
-		_, err := dialAs(t, m, secret).Heartbeat(ctx, connect.NewRequest(&managerv1.HeartbeatRequest{VmId: id}))
+		_, err := dialAs(t, m, secret).Heartbeat(ctx, connect.NewRequest(&managerv1.HeartbeatRequest{VmId: id, Start: starts(m, id)}))
 		return err
 	}
 	reclaim := func(secret, id string) error {
@@ -130,7 +130,7 @@ func TestWatchEndsWithItsToken(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = stream.Close() }()
-	if _, err := m.led().reclaim(ca.GetGrants()[0].GetVm().GetId(), c.read().Add(2*time.Hour), "soon"); err != nil {
+	if _, err := m.led().reclaim(ca.GetGrants()[0].GetVm().GetId(), 0, c.read().Add(2*time.Hour), "soon"); err != nil {
 		t.Fatal(err)
 	}
 	if !stream.Receive() {

@@ -96,7 +96,7 @@ func (s service) Reclaim(ctx context.Context, req *connect.Request[managerv1.Rec
 			return nil, err
 		}
 		deadline := l.opts.now().Add(time.Duration(ms) * time.Millisecond)
-		deadline, err := l.reclaim(req.GetVmId(), deadline, cmp.Or(reason, "reclaimed"))
+		deadline, err := l.reclaim(req.GetVmId(), req.GetStart(), deadline, cmp.Or(reason, "reclaimed"))
 		if err != nil {
 			return nil, refuse(err, connect.CodeInternal)
 		}
@@ -185,8 +185,9 @@ func (s service) Watch(ctx context.Context, req *connect.Request[managerv1.Watch
 	}
 }
 
-// Register fails with InvalidArgument, AlreadyExists for the id of a launched VM that has
-// registered elsewhere, or PermissionDenied for a VM of another token.
+// Register fails with InvalidArgument, FailedPrecondition where a later incarnation of the
+// server has registered, AlreadyExists for the id of a launched VM that has ended, or
+// PermissionDenied for a VM of another token.
 func (s service) Register(ctx context.Context, req *connect.Request[managerv1.RegisterRequest]) (*connect.Response[managerv1.RegisterResponse], error) {
 	return changing(ctx, s.m, req, func(l *leader, ctx context.Context, req *managerv1.RegisterRequest) (*managerv1.RegisterResponse, error) {
 		info := node.FromProto(req.GetVm())
@@ -210,7 +211,7 @@ func (s service) Register(ctx context.Context, req *connect.Request[managerv1.Re
 	})
 }
 
-// Heartbeat fails with NotFound for a server that is unknown or has failed, which has to
+// Heartbeat fails with NotFound for an incarnation that is unknown or has failed, which has to
 // register again; and with PermissionDenied for a VM of another token.
 func (s service) Heartbeat(ctx context.Context, req *connect.Request[managerv1.HeartbeatRequest]) (*connect.Response[managerv1.HeartbeatResponse], error) {
 	return unaryBeat(ctx, s.m, req, (*leader).heartbeat)

@@ -25,7 +25,7 @@ func TestManagerStandsStill(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := m.led().reclaim("leaves", c.read().Add(30*time.Minute), "told to"); err != nil {
+	if _, err := m.led().reclaim("leaves", 0, c.read().Add(30*time.Minute), "told to"); err != nil {
 		t.Fatal(err)
 	}
 	known := func(want ...string) {

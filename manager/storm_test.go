@@ -56,7 +56,7 @@ type storm struct {
 	used    map[lease]bool              // grants that clients use
 	spent   map[lease]bool              // grants that were taken back
 	address map[string]string           // by server; another one after each restart
-	lives   int                         // number of servers that were started
+	lives   uint64                      // number of servers that were started
 	kills   map[string]int
 }
 
@@ -174,15 +174,18 @@ func (s *storm) has(cache string, g *managerv1.Grant) bool {
 	return ok
 }
 
-// beat is a server: it registers, sends heartbeats, is restarted and falls silent.
+// beat is a server: it registers, sends heartbeats, is restarted and falls silent. Its calls, also
+// those of earlier incarnations, come again.
 func (s *storm) beat(ctx context.Context, i int) {
 	id := fmt.Sprintf("pool-%d", i)
+	start, former := uint64(1), uint64(0)
 	for known := false; clock.Sleep(ctx, time.Second); {
 		switch {
 		case s.chance(300):
 			s.mu.Lock()
 			s.lent[id] = make(map[lease]uint64)
 			s.lives++
+			former, start = start, 1+s.lives
 			s.address[id] = fmt.Sprintf("nowhere:%d", s.lives)
 			s.mu.Unlock()
 			known = false
@@ -195,14 +198,25 @@ func (s *storm) beat(ctx context.Context, i int) {
 		}
 		deadline := func() time.Time { return time.Now().Add(5 * time.Second) }
 		v := testVM(id, stormMemory, 8, "http://servers/"+id)
+		if present := l.state.up(id); former > 0 && present != nil && present.Start == start && s.chance(10) {
+			v.Start = former
+			_ = l.state.register(v, "", deadline())
+			_, err := l.state.heartbeat(id, former, v.Free, deadline)
+			l.state.mu.Lock()
+			if present.failed == startedAgain || err == nil {
+				s.t.Errorf("late calls of server %s, number %d, have an effect on number %d", id, former, start)
+			}
+			l.state.mu.Unlock()
+		}
+		v.Start = start
 		s.mu.Lock()
 		v.FabricAddr = s.address[id]
 		for _, n := range s.lent[id] {
 			v.Free -= n
 		}
 		s.mu.Unlock()
-		if known {
-			written, err := l.state.heartbeat(id, v.Free, deadline)
+		if known && !s.chance(50) {
+			written, err := l.state.heartbeat(id, start, v.Free, deadline)
 			if err == nil && written != nil {
 				err = l.state.writer.wait(written)
 			}

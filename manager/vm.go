@@ -107,37 +107,42 @@ func (v *vm) usable() error {
 // that has failed cannot register again as a server of the pool.
 const launchedPrefix = "vm-"
 
-// register makes a VM usable. A server may repeat its registration if it got no answer. A
-// different server that is up with the same id is an earlier incarnation, and fails.
+// startedAgain is why an incarnation fails when the next one registers.
+const startedAgain = "its server was started again"
+
+// register makes a VM usable. A server repeats its registration if it got no answer. The number
+// of the server's incarnation, info.Start, tells a repetition, a server that was started again,
+// and a late call of one that has ended.
 func (c *state) register(info node.VM, registrant string, deadline time.Time) (err error) {
 	c.mu.Lock()
 	defer c.end(&err)
-	v := c.vms[info.ID]
-	switch {
-	case v == nil && strings.HasPrefix(info.ID, launchedPrefix):
-		return fmt.Errorf("VM %s was launched for a cache that no longer exists", info.ID)
-	case v != nil && v.ControlURL != "" && v.launched:
-		if v.ControlURL != info.ControlURL {
-			return fmt.Errorf("VM %s is registered already, at %s", info.ID, v.ControlURL)
+	v, next := c.vms[info.ID], &vm{id: info.ID}
+	if v != nil && v.ControlURL != "" {
+		switch {
+		case info.Start == v.Start:
+			c.heard(v, deadline)
+			if v.registrant != registrant {
+				v.registrant = registrant
+				c.touch(v)
+			}
+			return nil
+		case info.Start < v.Start:
+			return &api.StartError{VM: v.id, Present: v.Start}
 		}
-		return nil
-	case v != nil && v.ControlURL != "" && v.repeats(info):
-		c.heard(v, deadline)
-		if v.registrant != registrant {
-			v.registrant = registrant
-			c.touch(v)
-		}
-		return nil
-	case v != nil && v.ControlURL != "":
-		c.failVM(v, "its server was started again")
 		// A reclaim also applies to the new server: no memory of it is granted until the
 		// deadline has passed and it has registered again.
-		v = c.enter(&vm{id: info.ID, leaves: v.leaves, leaving: v.leaving})
-	case v == nil:
-		if len(c.vms) >= maxVMs {
-			return &api.CapacityError{What: "catalog: number of VMs", Asked: maxVMs + 1, Available: maxVMs}
-		}
-		v = c.enter(&vm{id: info.ID})
+		next.leaves, next.leaving = v.leaves, v.leaving
+		c.failVM(v, startedAgain)
+		v = nil
+	}
+	switch {
+	case v != nil: // it was launched, and is starting
+	case strings.HasPrefix(info.ID, launchedPrefix):
+		return fmt.Errorf("VM %s was launched for a cache, and has ended", info.ID)
+	case len(c.vms) >= maxVMs:
+		return &api.CapacityError{What: "catalog: number of VMs", Asked: maxVMs + 1, Available: maxVMs}
+	default:
+		v = c.enter(next)
 	}
 	if info.Free < v.reserved {
 		return fmt.Errorf("VM %s lends %v, less than the %v that it was launched for", v.id, units.Size(info.Free), units.Size(v.reserved))
@@ -219,23 +224,14 @@ func (c *state) unheard(id string) *vm {
 	return nil
 }
 
-// repeats reports whether a server that registers is the one that is up. A new process may
-// have the old one's addresses, but it has lent no memory; where memory is granted, this
-// tells the two apart. Called under mu.
-func (v *vm) repeats(info node.VM) bool {
-	unused := info.Free == info.Memory
-	info.Free, info.Started = v.Free, v.Started
-	return info == v.VM && (v.reserved == 0 || !unused)
-}
-
 // heartbeat postpones a VM's deadline. deadline is called under mu, as a call may wait for
 // mu. It returns the change that is to be written before the call is answered; nil: none. The
-// error is errUnknownVM if no such VM is up.
-func (c *state) heartbeat(id string, free uint64, deadline func() time.Time) (*txn, error) {
+// error is errUnknownVM if this incarnation is not up.
+func (c *state) heartbeat(id string, start, free uint64, deadline func() time.Time) (*txn, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	v := c.vms[id]
-	if v == nil || v.ControlURL == "" {
+	if v == nil || v.ControlURL == "" || v.Start != start {
 		return nil, fmt.Errorf("%w %.40q is registered", errUnknownVM, id)
 	}
 	if !v.deadline.IsZero() {
@@ -253,12 +249,12 @@ func (c *state) heartbeat(id string, free uint64, deadline func() time.Time) (*t
 
 // reclaim announces that a VM is taken back, and tells the watchers of its caches. It
 // returns the earliest deadline that was announced, which holds, and whether this is the first.
-// The error is errUnknownVM.
-func (c *state) reclaim(id string, deadline time.Time, reason string) (_ time.Time, first bool, err error) {
+// start is that of the incarnation; 0: any. The error is errUnknownVM.
+func (c *state) reclaim(id string, start uint64, deadline time.Time, reason string) (_ time.Time, first bool, err error) {
 	c.mu.Lock()
 	defer c.end(&err)
 	v := c.vms[id]
-	if v == nil {
+	if v == nil || start != 0 && v.Start != start {
 		return time.Time{}, false, fmt.Errorf("%w %.40q", errUnknownVM, id)
 	}
 	if first = v.leaves.IsZero(); !first && !deadline.Before(v.leaves) {

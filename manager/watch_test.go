@@ -40,7 +40,7 @@ func TestWatchGoesOn(t *testing.T) {
 		t.Helper()
 		for range n {
 			far = far.Add(-time.Second)
-			if _, err := m.led().reclaim("one", far, "soon"); err != nil {
+			if _, err := m.led().reclaim("one", 0, far, "soon"); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -159,7 +159,7 @@ func route(next http.Handler) http.Handler {
 }
 
 func testVM(id string, memory uint64, cores uint32, controlURL string) node.VM {
-	return node.VM{ID: id, ControlURL: controlURL, Transport: "tcp", FabricAddr: "nowhere:1", Memory: memory, Free: memory, Cores: cores}
+	return node.VM{ID: id, Start: 1, ControlURL: controlURL, Transport: "tcp", FabricAddr: "nowhere:1", Memory: memory, Free: memory, Cores: cores}
 }
 
 func newWorld(t *testing.T, workers int) (*world, []*random) {

@@ -122,7 +122,7 @@ func register(args []string) error {
 	if _, err := fmt.Sscan(flags["--memory"], &memory); err != nil {
 		return err
 	}
-	vm := node.VM{ID: flags["--vm-id"], ControlURL: "http://127.0.0.1:1", Transport: flags["--transport"], FabricAddr: "nowhere", Memory: memory, Free: memory}
+	vm := node.VM{ID: flags["--vm-id"], Start: 1, ControlURL: "http://127.0.0.1:1", Transport: flags["--transport"], FabricAddr: "nowhere", Memory: memory, Free: memory}
 	mgr, err := access.DialWith(flags["--manager"], access.FromEnv())
 	if err != nil {
 		return err

@@ -48,6 +48,16 @@ func (e *SLOError) Error() string {
 	return fmt.Sprintf("no configuration has %v: the nearest has %v", asked, nearest)
 }
 
+// StartError reports the registration of a server of which a later incarnation has registered.
+type StartError struct {
+	VM      string // in the manager; empty in a client
+	Present uint64 // number of the later incarnation
+}
+
+func (e *StartError) Error() string {
+	return fmt.Sprintf("VM %s: a later incarnation of the server has registered, number %d", e.VM, e.Present)
+}
+
 // RegionError reports an unknown cloud region, and lists the known ones.
 type RegionError = menu.RegionError
 
@@ -109,6 +119,9 @@ func detailOf(err error) proto.Message {
 	if e, ok := errors.AsType[*RegionError](err); ok {
 		return &managerv1.RegionDetail{Asked: e.Asked, Known: e.Known}
 	}
+	if e, ok := errors.AsType[*StartError](err); ok {
+		return &managerv1.StartDetail{Start: e.Present}
+	}
 	if e, ok := errors.AsType[*TokenError](err); ok {
 		return &managerv1.TokenDetail{
 			Problem: tokenProblems[e.Problem], Name: e.Name, VmId: e.VM, Roles: e.Roles, ExpiredUnixMs: ToMillis(e.Expired),
@@ -152,6 +165,8 @@ func fromDetail(m proto.Message) error {
 		return &SLOError{Asked: d.GetAsked(), Nearest: d.GetNearest(), Configuration: d.GetConfiguration()}
 	case *managerv1.RegionDetail:
 		return &RegionError{Asked: d.GetAsked(), Known: d.GetKnown()}
+	case *managerv1.StartDetail:
+		return &StartError{Present: d.GetStart()}
 	case *managerv1.TokenDetail:
 		return &TokenError{
 			Problem: TokenProblem(max(0, slices.Index(tokenProblems, d.GetProblem()))), Name: d.GetName(), VM: d.GetVmId(),

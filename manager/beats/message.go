@@ -37,6 +37,7 @@ const (
 	beatRenew           = 2
 	heartbeatVMID       = 1
 	heartbeatFreeMemory = 2
+	heartbeatStart      = 3
 	renewCacheID        = 1
 )
 
@@ -69,17 +70,27 @@ func (b *beat) decode(message []byte) error {
 // as does decodeRenew.
 func (b *beat) decodeHeartbeat(call []byte) bool {
 	call, ok := decodeID(call, heartbeatVMID, &b.ofServer.VmId)
-	b.ofServer.FreeMemory = 0
-	if !ok || len(call) == 0 {
-		return ok
+	b.ofServer.FreeMemory, b.ofServer.Start = 0, 0
+	for ok && len(call) > 0 {
+		number, kind, n := protowire.ConsumeTag(call)
+		if n < 0 || kind != protowire.VarintType {
+			return false
+		}
+		value, size := protowire.ConsumeVarint(call[n:])
+		if size < 0 {
+			return false
+		}
+		switch number {
+		case heartbeatFreeMemory:
+			b.ofServer.FreeMemory = value
+		case heartbeatStart:
+			b.ofServer.Start = value
+		default:
+			return false
+		}
+		call = call[n+size:]
 	}
-	number, kind, n := protowire.ConsumeTag(call)
-	if number != heartbeatFreeMemory || kind != protowire.VarintType || n < 0 {
-		return false
-	}
-	free, size := protowire.ConsumeVarint(call[n:])
-	b.ofServer.FreeMemory = free
-	return size > 0 && n+size == len(call)
+	return ok
 }
 
 func (b *beat) decodeRenew(call []byte) bool {

@@ -14,6 +14,8 @@ func FuzzDecode(f *testing.F) {
 		{},
 		{Call: &managerv1.Beat_Heartbeat{Heartbeat: &managerv1.HeartbeatRequest{VmId: "vm", FreeMemory: 1 << 40}}},
 		{Call: &managerv1.Beat_Heartbeat{Heartbeat: &managerv1.HeartbeatRequest{VmId: "vm"}}},
+		{Call: &managerv1.Beat_Heartbeat{Heartbeat: &managerv1.HeartbeatRequest{VmId: "vm", FreeMemory: 1 << 40, Start: 1 << 50}}},
+		{Call: &managerv1.Beat_Heartbeat{Heartbeat: &managerv1.HeartbeatRequest{VmId: "vm", Start: 1}}},
 		{Call: &managerv1.Beat_Heartbeat{Heartbeat: &managerv1.HeartbeatRequest{FreeMemory: 7}}},
 		{Call: &managerv1.Beat_Heartbeat{Heartbeat: &managerv1.HeartbeatRequest{}}},
 		{Call: &managerv1.Beat_Renew{Renew: &managerv1.RenewRequest{CacheId: "cache"}}},
@@ -27,7 +29,7 @@ func FuzzDecode(f *testing.F) {
 		f.Add(append(b, b...))
 	}
 	f.Add([]byte{0x0a, 0x04, 0x0a, 0x02, 0xff, 0xfe})
-	before, err := proto.Marshal(&managerv1.Beat{Call: &managerv1.Beat_Heartbeat{Heartbeat: &managerv1.HeartbeatRequest{VmId: "before", FreeMemory: 9}}})
+	before, err := proto.Marshal(&managerv1.Beat{Call: &managerv1.Beat_Heartbeat{Heartbeat: &managerv1.HeartbeatRequest{VmId: "before", FreeMemory: 9, Start: 8}}})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -46,8 +48,23 @@ func FuzzDecode(f *testing.F) {
 		}
 		if (b.heartbeat == nil) != (want.GetHeartbeat() == nil) || (b.renew == nil) != (want.GetRenew() == nil) ||
 			b.heartbeat.GetVmId() != want.GetHeartbeat().GetVmId() || b.heartbeat.GetFreeMemory() != want.GetHeartbeat().GetFreeMemory() ||
+			b.heartbeat.GetStart() != want.GetHeartbeat().GetStart() ||
 			b.renew.GetCacheId() != want.GetRenew().GetCacheId() {
 			t.Errorf("%x: %v, %v, want %v", message, b.heartbeat, b.renew, &want)
 		}
 	})
+}
+
+func BenchmarkDecode(b *testing.B) {
+	message, err := proto.Marshal(&managerv1.Beat{Call: &managerv1.Beat_Heartbeat{Heartbeat: &managerv1.HeartbeatRequest{VmId: "vm-0123456789", FreeMemory: 1 << 34, Start: 1 << 50}}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	var into beat
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := into.decode(message); err != nil {
+			b.Fatal(err)
+		}
+	}
 }

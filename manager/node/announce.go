@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/redykv/redykv/internal/api/managerv1/managerv1connect"
 	"github.com/redykv/redykv/internal/clock"
 	"github.com/redykv/redykv/internal/controltoken"
+	"github.com/redykv/redykv/manager/api"
 )
 
 // Pauses between a node's attempts to register. The pause doubles from the first to the
@@ -50,13 +52,18 @@ func (n *Node) Announce(ctx context.Context, mgr managerv1connect.ManagerService
 }
 
 // Register registers the node once. It returns the interval of heartbeats that the
-// manager asks for.
+// manager asks for. If the manager refuses the node's number as too low, the next call has a
+// higher one.
 func (n *Node) Register(ctx context.Context, mgr managerv1connect.ManagerServiceClient) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	r, err := mgr.Register(ctx, connect.NewRequest(&managerv1.RegisterRequest{
 		Vm: n.VM().Proto(true), ControlSecret: []byte(n.vm.Secret),
 	}))
+	if later, ok := errors.AsType[*api.StartError](api.Typed(err)); ok {
+		// This process lives, so the other one, of a clock that was ahead, has ended.
+		n.start.Store(max(n.start.Load(), later.Present+1))
+	}
 	if err != nil {
 		return 0, err
 	}
@@ -77,7 +84,7 @@ func (n *Node) beat(ctx context.Context, mgr managerv1connect.ManagerServiceClie
 	for clock.Sleep(ctx, interval) {
 		call, cancel := context.WithTimeout(ctx, min(max(2*interval, time.Second), callTimeout))
 		vm := n.VM()
-		r, err := mgr.Heartbeat(call, connect.NewRequest(&managerv1.HeartbeatRequest{VmId: vm.ID, FreeMemory: vm.Free}))
+		r, err := mgr.Heartbeat(call, connect.NewRequest(&managerv1.HeartbeatRequest{VmId: vm.ID, FreeMemory: vm.Free, Start: vm.Start}))
 		cancel()
 		if connect.CodeOf(err) == connect.CodeNotFound {
 			return

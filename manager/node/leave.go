@@ -47,7 +47,7 @@ func (n *Node) announceLeave(ctx context.Context, mgr managerv1connect.ManagerSe
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	_, err := mgr.Reclaim(ctx, connect.NewRequest(&managerv1.ReclaimRequest{
-		VmId: n.vm.ID, NoticeMs: max(0, time.Until(*deadline).Milliseconds()), Reason: "its server is leaving",
+		VmId: n.vm.ID, NoticeMs: max(0, time.Until(*deadline).Milliseconds()), Reason: "its server is leaving", Start: n.start.Load(),
 	}))
 	return err
 }

@@ -25,7 +25,7 @@ import (
 
 // Options configure a node.
 type Options struct {
-	// ID is the VM's id. A server that is started again needs a new one.
+	// ID is the VM's id. Two servers that run have different ones.
 	ID string
 	// Memory is what the node lends, in bytes.
 	Memory uint64
@@ -66,6 +66,7 @@ type Node struct {
 	server *server.Server
 	http   *http.Server
 	vm     VM
+	start  atomic.Uint64             // vm.Start
 	served chan error                // result of serving the control API
 	leaves atomic.Pointer[time.Time] // deadline of Leave; nil: it was not called
 }
@@ -103,6 +104,7 @@ func Start(opts Options) (_ *Node, err error) {
 		},
 		served: make(chan error, 1),
 	}
+	n.start.Store(uint64(time.Now().UnixMicro()))
 	api.BoundWaiting(n.http, maxWaiting)
 	serve := n.http.Serve
 	if opts.ControlTLS != nil {
@@ -157,6 +159,7 @@ func dialable(what, addr string) error {
 // VM returns the node's properties, with the memory that is free now.
 func (n *Node) VM() VM {
 	vm := n.vm
+	vm.Start = n.start.Load()
 	// Status answers from memory and does not fail.
 	if r, err := n.server.Status(context.Background(), connect.NewRequest(&serverv1.StatusRequest{})); err == nil {
 		vm.Free = r.Msg.GetFreeMemory()

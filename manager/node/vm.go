@@ -17,7 +17,8 @@ import (
 // VM are the properties of a virtual machine with a cache server, as the server or an
 // allocator announces them.
 type VM struct {
-	ID         string // unique; a server that is started again has another one
+	ID         string // unique; a server that is started again may have the same one
+	Start      uint64 // number of the server's incarnation, from 1 on; the later of two has the higher one
 	ControlURL string // the server's control API: http://host:port
 	Transport  string // mem, shm, tcp or verbs
 	FabricAddr string // address at which its fabric listens, in the transport's form
@@ -43,6 +44,7 @@ const (
 	MaxCores    = 1 << 12
 	MaxDistance = 64
 	MaxNotice   = 30 * 24 * time.Hour // of a VM that is reclaimed
+	MaxStart    = 1 << 62
 
 	maxAddrLen = 1024
 )
@@ -53,6 +55,8 @@ func (v VM) Check() error {
 	switch {
 	case v.ID == "" || len(v.ID) > api.MaxIDLen:
 		return fmt.Errorf("VM id %.40q: want 1 to %d bytes", v.ID, api.MaxIDLen)
+	case v.Start < 1 || v.Start > MaxStart:
+		return fmt.Errorf("VM %s: start %d: want the number of the server's incarnation, from 1 to %d", v.ID, v.Start, uint64(MaxStart))
 	case len(v.ControlURL) > maxAddrLen || err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
 		return fmt.Errorf("VM %s: control URL %.80q: want http://host:port", v.ID, v.ControlURL)
 	case v.Transport == "" || len(v.Transport) > api.MaxIDLen:
@@ -89,7 +93,7 @@ func (v VM) Authorize(h http.Header, m controltoken.Incarnation) {
 // FromProto returns the VM of a message, which has no secret.
 func FromProto(p *managerv1.Vm) VM {
 	return VM{
-		ID: p.GetId(), ControlURL: p.GetControlUrl(), Transport: p.GetTransport(), FabricAddr: p.GetFabricAddr(),
+		ID: p.GetId(), Start: p.GetStart(), ControlURL: p.GetControlUrl(), Transport: p.GetTransport(), FabricAddr: p.GetFabricAddr(),
 		Memory: p.GetMemory(), Free: p.GetFreeMemory(), Cores: p.GetCores(),
 		Distance: p.GetDistance(),
 		Type:     p.GetType(), Spot: p.GetSpot(), CloudRegion: p.GetCloudRegion(), Price: plan.Price(p.GetPriceMicros()),
@@ -100,7 +104,7 @@ func FromProto(p *managerv1.Vm) VM {
 // Proto returns the VM as a message, without its secret.
 func (v VM) Proto(healthy bool) *managerv1.Vm {
 	return &managerv1.Vm{
-		Id: v.ID, ControlUrl: v.ControlURL, Transport: v.Transport, FabricAddr: v.FabricAddr,
+		Id: v.ID, Start: v.Start, ControlUrl: v.ControlURL, Transport: v.Transport, FabricAddr: v.FabricAddr,
 		Memory: v.Memory, FreeMemory: v.Free, Cores: v.Cores, Healthy: healthy,
 		Distance: v.Distance,
 		Type:     v.Type, Spot: v.Spot, CloudRegion: v.CloudRegion, PriceMicros: int64(v.Price),

@@ -202,7 +202,7 @@ func (x TokenDetail_Problem) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use TokenDetail_Problem.Descriptor instead.
 func (TokenDetail_Problem) EnumDescriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{48, 0}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{49, 0}
 }
 
 // Slo is the performance that the application needs (3.3, 5.2).
@@ -445,6 +445,7 @@ type Vm struct {
 	// Where a launched VM runs, as its allocator says; empty: not known.
 	Machine       string `protobuf:"bytes,21,opt,name=machine,proto3" json:"machine,omitempty"` // such as a node of Kubernetes
 	Name          string `protobuf:"bytes,22,opt,name=name,proto3" json:"name,omitempty"`       // of the VM there, such as a pod's NAMESPACE/NAME
+	Start         uint64 `protobuf:"varint,23,opt,name=start,proto3" json:"start,omitempty"`    // number of the server's incarnation: see RegisterRequest
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -631,6 +632,13 @@ func (x *Vm) GetName() string {
 		return x.Name
 	}
 	return ""
+}
+
+func (x *Vm) GetStart() uint64 {
+	if x != nil {
+		return x.Start
+	}
+	return 0
 }
 
 type AllocateRequest struct {
@@ -1556,6 +1564,7 @@ type ReclaimRequest struct {
 	VmId          string                 `protobuf:"bytes,1,opt,name=vm_id,json=vmId,proto3" json:"vm_id,omitempty"`
 	NoticeMs      int64                  `protobuf:"varint,2,opt,name=notice_ms,json=noticeMs,proto3" json:"notice_ms,omitempty"`
 	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	Start         uint64                 `protobuf:"varint,4,opt,name=start,proto3" json:"start,omitempty"` // of the server that leaves; 0: whichever there is
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1609,6 +1618,13 @@ func (x *ReclaimRequest) GetReason() string {
 		return x.Reason
 	}
 	return ""
+}
+
+func (x *ReclaimRequest) GetStart() uint64 {
+	if x != nil {
+		return x.Start
+	}
+	return 0
 }
 
 type ReclaimResponse struct {
@@ -2997,7 +3013,12 @@ func (*ChangeMarketResponse) Descriptor() ([]byte, []int) {
 
 type RegisterRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	Vm    *Vm                    `protobuf:"bytes,1,opt,name=vm,proto3" json:"vm,omitempty"`
+	// vm.start, from 1 on, orders the incarnations of a server, which have the same id: it is the
+	// time at which the process started, in microseconds. The same number is a repetition. At a
+	// higher one the earlier incarnation has failed. A lower one is refused with a StartDetail, as
+	// the call may be a late one of a dead process. A server that lives, and whose clock was set
+	// back, then takes the next number.
+	Vm *Vm `protobuf:"bytes,1,opt,name=vm,proto3" json:"vm,omitempty"`
 	// control_secret authenticates the manager to the server's control API, and signs the
 	// tokens of grants.
 	ControlSecret []byte `protobuf:"bytes,2,opt,name=control_secret,json=controlSecret,proto3" json:"control_secret,omitempty"`
@@ -3169,6 +3190,7 @@ type HeartbeatRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	VmId          string                 `protobuf:"bytes,1,opt,name=vm_id,json=vmId,proto3" json:"vm_id,omitempty"`
 	FreeMemory    uint64                 `protobuf:"varint,2,opt,name=free_memory,json=freeMemory,proto3" json:"free_memory,omitempty"`
+	Start         uint64                 `protobuf:"varint,3,opt,name=start,proto3" json:"start,omitempty"` // of the server's registration
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3213,6 +3235,13 @@ func (x *HeartbeatRequest) GetVmId() string {
 func (x *HeartbeatRequest) GetFreeMemory() uint64 {
 	if x != nil {
 		return x.FreeMemory
+	}
+	return 0
+}
+
+func (x *HeartbeatRequest) GetStart() uint64 {
+	if x != nil {
+		return x.Start
 	}
 	return 0
 }
@@ -3491,6 +3520,52 @@ func (x *NotLeaderDetail) GetLeaderUrl() string {
 	return ""
 }
 
+// StartDetail is the detail of FAILED_PRECONDITION from Register: a later incarnation of the
+// server has registered.
+type StartDetail struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Start         uint64                 `protobuf:"varint,1,opt,name=start,proto3" json:"start,omitempty"` // of that incarnation
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StartDetail) Reset() {
+	*x = StartDetail{}
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[45]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StartDetail) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StartDetail) ProtoMessage() {}
+
+func (x *StartDetail) ProtoReflect() protoreflect.Message {
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[45]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StartDetail.ProtoReflect.Descriptor instead.
+func (*StartDetail) Descriptor() ([]byte, []int) {
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{45}
+}
+
+func (x *StartDetail) GetStart() uint64 {
+	if x != nil {
+		return x.Start
+	}
+	return 0
+}
+
 // CapacityDetail is the detail of RESOURCE_EXHAUSTED, and of INVALID_ARGUMENT for a capacity
 // of 0 or above the maximum.
 type CapacityDetail struct {
@@ -3505,7 +3580,7 @@ type CapacityDetail struct {
 
 func (x *CapacityDetail) Reset() {
 	*x = CapacityDetail{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[45]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3517,7 +3592,7 @@ func (x *CapacityDetail) String() string {
 func (*CapacityDetail) ProtoMessage() {}
 
 func (x *CapacityDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[45]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3530,7 +3605,7 @@ func (x *CapacityDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CapacityDetail.ProtoReflect.Descriptor instead.
 func (*CapacityDetail) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{45}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *CapacityDetail) GetWhat() string {
@@ -3573,7 +3648,7 @@ type SloDetail struct {
 
 func (x *SloDetail) Reset() {
 	*x = SloDetail{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[46]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3585,7 +3660,7 @@ func (x *SloDetail) String() string {
 func (*SloDetail) ProtoMessage() {}
 
 func (x *SloDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[46]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3598,7 +3673,7 @@ func (x *SloDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SloDetail.ProtoReflect.Descriptor instead.
 func (*SloDetail) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{46}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *SloDetail) GetAsked() *Slo {
@@ -3633,7 +3708,7 @@ type RegionDetail struct {
 
 func (x *RegionDetail) Reset() {
 	*x = RegionDetail{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[47]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3645,7 +3720,7 @@ func (x *RegionDetail) String() string {
 func (*RegionDetail) ProtoMessage() {}
 
 func (x *RegionDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[47]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3658,7 +3733,7 @@ func (x *RegionDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegionDetail.ProtoReflect.Descriptor instead.
 func (*RegionDetail) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{47}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *RegionDetail) GetAsked() string {
@@ -3689,7 +3764,7 @@ type TokenDetail struct {
 
 func (x *TokenDetail) Reset() {
 	*x = TokenDetail{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[48]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3701,7 +3776,7 @@ func (x *TokenDetail) String() string {
 func (*TokenDetail) ProtoMessage() {}
 
 func (x *TokenDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[48]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3714,7 +3789,7 @@ func (x *TokenDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenDetail.ProtoReflect.Descriptor instead.
 func (*TokenDetail) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{48}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *TokenDetail) GetProblem() TokenDetail_Problem {
@@ -3782,7 +3857,7 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	"\vqueue_depth\x18\x02 \x01(\rR\n" +
 	"queueDepth\x12\x18\n" +
 	"\anetwork\x18\x03 \x01(\tR\anetwork\x12\x18\n" +
-	"\amachine\x18\x04 \x01(\tR\amachine\"\xe9\x04\n" +
+	"\amachine\x18\x04 \x01(\tR\amachine\"\xff\x04\n" +
 	"\x02Vm\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1f\n" +
 	"\vcontrol_url\x18\x02 \x01(\tR\n" +
@@ -3809,7 +3884,8 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	"\tsuspected\x18\x13 \x01(\bR\tsuspected\x12\x17\n" +
 	"\aleft_ms\x18\x14 \x01(\x03R\x06leftMs\x12\x18\n" +
 	"\amachine\x18\x15 \x01(\tR\amachine\x12\x12\n" +
-	"\x04name\x18\x16 \x01(\tR\x04name\"\xc0\x03\n" +
+	"\x04name\x18\x16 \x01(\tR\x04name\x12\x14\n" +
+	"\x05start\x18\x17 \x01(\x04R\x05start\"\xc0\x03\n" +
 	"\x0fAllocateRequest\x12\x1a\n" +
 	"\bcapacity\x18\x01 \x01(\x04R\bcapacity\x12(\n" +
 	"\x03slo\x18\x02 \x01(\v2\x16.redykv.manager.v1.SloR\x03slo\x12)\n" +
@@ -3888,11 +3964,12 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	"\fRenewRequest\x12\x19\n" +
 	"\bcache_id\x18\x01 \x01(\tR\acacheId\"*\n" +
 	"\rRenewResponse\x12\x19\n" +
-	"\blease_ms\x18\x01 \x01(\x03R\aleaseMs\"Z\n" +
+	"\blease_ms\x18\x01 \x01(\x03R\aleaseMs\"p\n" +
 	"\x0eReclaimRequest\x12\x13\n" +
 	"\x05vm_id\x18\x01 \x01(\tR\x04vmId\x12\x1b\n" +
 	"\tnotice_ms\x18\x02 \x01(\x03R\bnoticeMs\x12\x16\n" +
-	"\x06reason\x18\x03 \x01(\tR\x06reason\"T\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x14\n" +
+	"\x05start\x18\x04 \x01(\x04R\x05start\"T\n" +
 	"\x0fReclaimResponse\x12(\n" +
 	"\x10deadline_unix_ms\x18\x01 \x01(\x03R\x0edeadlineUnixMs\x12\x17\n" +
 	"\aleft_ms\x18\x02 \x01(\x03R\x06leftMs\".\n" +
@@ -4021,11 +4098,12 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	"\vIncarnation\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12\x19\n" +
-	"\bbound_ms\x18\x03 \x01(\x03R\aboundMs\"H\n" +
+	"\bbound_ms\x18\x03 \x01(\x03R\aboundMs\"^\n" +
 	"\x10HeartbeatRequest\x12\x13\n" +
 	"\x05vm_id\x18\x01 \x01(\tR\x04vmId\x12\x1f\n" +
 	"\vfree_memory\x18\x02 \x01(\x04R\n" +
-	"freeMemory\"U\n" +
+	"freeMemory\x12\x14\n" +
+	"\x05start\x18\x03 \x01(\x04R\x05start\"U\n" +
 	"\x11HeartbeatResponse\x12@\n" +
 	"\vincarnation\x18\x01 \x01(\v2\x1e.redykv.manager.v1.IncarnationR\vincarnation\"\x8c\x01\n" +
 	"\x04Beat\x12C\n" +
@@ -4040,7 +4118,9 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	"\x06answer\"0\n" +
 	"\x0fNotLeaderDetail\x12\x1d\n" +
 	"\n" +
-	"leader_url\x18\x01 \x01(\tR\tleaderUrl\"j\n" +
+	"leader_url\x18\x01 \x01(\tR\tleaderUrl\"#\n" +
+	"\vStartDetail\x12\x14\n" +
+	"\x05start\x18\x01 \x01(\x04R\x05start\"j\n" +
 	"\x0eCapacityDetail\x12\x12\n" +
 	"\x04what\x18\x01 \x01(\tR\x04what\x12\x14\n" +
 	"\x05asked\x18\x02 \x01(\x04R\x05asked\x12\x1c\n" +
@@ -4100,7 +4180,7 @@ func file_redykv_manager_v1_manager_proto_rawDescGZIP() []byte {
 }
 
 var file_redykv_manager_v1_manager_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_redykv_manager_v1_manager_proto_msgTypes = make([]protoimpl.MessageInfo, 49)
+var file_redykv_manager_v1_manager_proto_msgTypes = make([]protoimpl.MessageInfo, 50)
 var file_redykv_manager_v1_manager_proto_goTypes = []any{
 	(Slo_Operations)(0),           // 0: redykv.manager.v1.Slo.Operations
 	(WatchResponse_Kind)(0),       // 1: redykv.manager.v1.WatchResponse.Kind
@@ -4150,10 +4230,11 @@ var file_redykv_manager_v1_manager_proto_goTypes = []any{
 	(*Beat)(nil),                  // 45: redykv.manager.v1.Beat
 	(*BeatAnswer)(nil),            // 46: redykv.manager.v1.BeatAnswer
 	(*NotLeaderDetail)(nil),       // 47: redykv.manager.v1.NotLeaderDetail
-	(*CapacityDetail)(nil),        // 48: redykv.manager.v1.CapacityDetail
-	(*SloDetail)(nil),             // 49: redykv.manager.v1.SloDetail
-	(*RegionDetail)(nil),          // 50: redykv.manager.v1.RegionDetail
-	(*TokenDetail)(nil),           // 51: redykv.manager.v1.TokenDetail
+	(*StartDetail)(nil),           // 48: redykv.manager.v1.StartDetail
+	(*CapacityDetail)(nil),        // 49: redykv.manager.v1.CapacityDetail
+	(*SloDetail)(nil),             // 50: redykv.manager.v1.SloDetail
+	(*RegionDetail)(nil),          // 51: redykv.manager.v1.RegionDetail
+	(*TokenDetail)(nil),           // 52: redykv.manager.v1.TokenDetail
 }
 var file_redykv_manager_v1_manager_proto_depIdxs = []int32{
 	0,  // 0: redykv.manager.v1.Slo.operations:type_name -> redykv.manager.v1.Slo.Operations
@@ -4255,7 +4336,7 @@ func file_redykv_manager_v1_manager_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_redykv_manager_v1_manager_proto_rawDesc), len(file_redykv_manager_v1_manager_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   49,
+			NumMessages:   50,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

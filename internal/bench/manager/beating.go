@@ -178,7 +178,7 @@ func (b *beating) join(p *player) {
 
 // joinServer lets a server beat over a connection until it is dead.
 func (b *beating) joinServer(v *vm, over *client) {
-	beat := &managerv1.Beat{Call: &managerv1.Beat_Heartbeat{Heartbeat: &managerv1.HeartbeatRequest{VmId: v.id, FreeMemory: v.memory}}}
+	beat := &managerv1.Beat{Call: &managerv1.Beat_Heartbeat{Heartbeat: &managerv1.HeartbeatRequest{VmId: v.id, FreeMemory: v.memory, Start: 1}}}
 	b.join(&player{
 		client: over,
 		next:   func() (*managerv1.Beat, bool) { return beat, !v.dead.Load() },

@@ -88,7 +88,7 @@ func (*servers) Status(context.Context, *connect.Request[serverv1.StatusRequest]
 func (v *vm) registration() *managerv1.RegisterRequest {
 	return &managerv1.RegisterRequest{
 		Vm: &managerv1.Vm{
-			Id: v.id, ControlUrl: v.url, Transport: "tcp", FabricAddr: "127.0.0.1:1", Memory: v.memory, FreeMemory: v.memory, Healthy: true, PriceMicros: v.price,
+			Id: v.id, Start: 1, ControlUrl: v.url, Transport: "tcp", FabricAddr: "127.0.0.1:1", Memory: v.memory, FreeMemory: v.memory, Healthy: true, PriceMicros: v.price,
 		},
 		ControlSecret: []byte("secret-of-" + v.id),
 	}
