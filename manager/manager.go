@@ -296,7 +296,7 @@ const maxReasonLen = 1 << 10
 // its memory is granted, and at the deadline it fails. It returns the earliest deadline
 // that was announced, which holds. start is that of the server's incarnation; 0: any.
 func (l *leader) reclaim(id string, start uint64, deadline time.Time, reason string) (time.Time, error) {
-	deadline, first, err := l.state.reclaim(id, start, deadline, reason)
+	deadline, first, err := l.state.reclaim(id, start, l.opts.now(), deadline, reason)
 	if err != nil || !first {
 		wake(l.wake) // the deadline may be an earlier one
 		return deadline, err

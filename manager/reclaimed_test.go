@@ -49,7 +49,7 @@ func TestReclaimedStays(t *testing.T) {
 	if lent() {
 		t.Error("lent although it is reclaimed")
 	}
-	server.Secret = "another process"
+	server.Start++
 	register()
 	if lent() {
 		t.Error("lent after it was started again")
@@ -74,5 +74,30 @@ func TestReclaimedStays(t *testing.T) {
 	}
 	if err := m.Close(testContext(t)); err != nil {
 		t.Error(err)
+	}
+}
+
+// A leader whose clock is behind that of an earlier one gives a reclaimed VM no more than its
+// notice.
+func TestReclaimByAnotherClock(t *testing.T) {
+	clock := &handClock{now: time.Unix(1_000_000, 0)}
+	store := newCrashStore()
+	m, _ := serve(t, Options{Transport: "tcp", store: store, Moved: true, now: clock.read})
+	if err := m.led().state.register(testVM("server", 1<<20, 0, "http://127.0.0.1:1"), "", time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+	const notice = time.Hour
+	if _, err := m.led().reclaim("server", 0, clock.read().Add(notice), "maintenance"); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		ahead, left time.Duration // of the next leader's clock
+	}{{0, notice}, {20 * time.Minute, notice - 20*time.Minute}, {-24 * time.Hour, notice}} {
+		other := &handClock{now: clock.read().Add(tc.ahead)}
+		next, _ := serve(t, Options{Transport: "tcp", store: store.next(), Moved: true, now: other.read})
+		at, ok := next.led().state.nextLeave()
+		if left := at.Sub(other.read()); !ok || left != tc.left {
+			t.Errorf("a clock that is %v ahead: %v are left, want %v", tc.ahead, left, tc.left)
+		}
 	}
 }

@@ -291,6 +291,11 @@ func (l *loader) vm(p *catalogv1.Vm) error {
 		l.c.vms[v.id] = v
 		l.c.setWarm(v, v.warm)
 		if !v.leaves.IsZero() {
+			// The earlier leader's clock may have been ahead of this one. How much of the
+			// notice has passed between the two leaders, only the clocks tell.
+			if latest := l.now.Add(v.notice); v.notice > 0 && v.leaves.After(latest) {
+				v.leaves = latest
+			}
 			l.c.reclaimed[v] = struct{}{}
 		}
 	}

@@ -55,6 +55,7 @@ type vm struct {
 	silent      bool                // the deadline has passed
 	suspected   bool                // silent, and its caches were notified
 	leaves      time.Time           // when it is taken back; zero: it is not reclaimed
+	notice      time.Duration       // from the reclaim until leaves; 0: it is not known
 	leaving     string              // why it is reclaimed
 	audited     time.Time           // the last audit began
 	strays      map[stray]time.Time // grants that it has and no cache, by first sight
@@ -82,6 +83,7 @@ func vmFrom(p *catalogv1.Vm) *vm {
 	v := &vm{
 		VM: node.FromProto(p.GetVm()), id: p.GetVm().GetId(), order: p.GetOrder(), launched: p.GetLaunched(),
 		memory: p.GetMemory(), leaving: p.GetLeaving(), failed: p.GetFailed(), leaves: api.FromMillis(p.GetLeavesUnixMs()),
+		notice:     time.Duration(p.GetLeavesNoticeMs()) * time.Millisecond,
 		registrant: p.GetRegistrant(), warm: p.GetWarm(), held: make(map[*grant]struct{}),
 	}
 	v.Secret = string(p.GetControlSecret())
@@ -131,7 +133,7 @@ func (c *state) register(info node.VM, registrant string, deadline time.Time) (e
 		}
 		// A reclaim also applies to the new server: no memory of it is granted until the
 		// deadline has passed and it has registered again.
-		next.leaves, next.leaving = v.leaves, v.leaving
+		next.leaves, next.notice, next.leaving = v.leaves, v.notice, v.leaving
 		c.failVM(v, startedAgain)
 		v = nil
 	}
@@ -250,7 +252,7 @@ func (c *state) heartbeat(id string, start, free uint64, deadline func() time.Ti
 // reclaim announces that a VM is taken back, and tells the watchers of its caches. It
 // returns the earliest deadline that was announced, which holds, and whether this is the first.
 // start is that of the incarnation; 0: any. The error is errUnknownVM.
-func (c *state) reclaim(id string, start uint64, deadline time.Time, reason string) (_ time.Time, first bool, err error) {
+func (c *state) reclaim(id string, start uint64, now, deadline time.Time, reason string) (_ time.Time, first bool, err error) {
 	c.mu.Lock()
 	defer c.end(&err)
 	v := c.vms[id]
@@ -261,7 +263,7 @@ func (c *state) reclaim(id string, start uint64, deadline time.Time, reason stri
 		return v.leaves, false, nil
 	}
 	reason = strings.ToValidUTF8(reason, "?")
-	v.leaves, v.leaving = deadline, reason
+	v.leaves, v.notice, v.leaving = deadline, max(time.Millisecond, deadline.Sub(now)), reason
 	c.reclaimed[v] = struct{}{}
 	c.touch(v)
 	c.list(v)

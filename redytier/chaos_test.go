@@ -240,7 +240,7 @@ func chaos(t *testing.T, c *cluster, cfg Config, seed uint64) {
 			vm := c.vms[r.IntN(alive)].Id
 			what = "reclaim " + vm
 			c.events <- &managerv1.WatchResponse{
-				Kind: managerv1.WatchResponse_KIND_VM_RECLAIMED, VmId: vm, DeadlineUnixMs: time.Now().Add(time.Minute).UnixMilli(),
+				Kind: managerv1.WatchResponse_KIND_VM_RECLAIMED, VmId: vm, LeftMs: time.Minute.Milliseconds(),
 			}
 		case 4:
 			var s *Session

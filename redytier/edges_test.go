@@ -250,7 +250,7 @@ func TestTargetIsReclaimed(t *testing.T) {
 			for _, vm := range []string{to, from} {
 				c.events <- &managerv1.WatchResponse{
 					Kind: managerv1.WatchResponse_KIND_VM_RECLAIMED, VmId: vm,
-					DeadlineUnixMs: time.Now().Add(time.Minute).UnixMilli(),
+					LeftMs: time.Minute.Milliseconds(),
 				}
 			}
 			until(t, func() bool { return len(cache.keeper.reclaiming()) == 2 })

@@ -365,7 +365,7 @@ func TestManagerReportsFailure(t *testing.T) {
 		p := newPump(t, cache, 4)
 		defer p.close()
 		for range 2 { // the manager reports at least once
-			c.events <- &managerv1.WatchResponse{Kind: managerv1.WatchResponse_KIND_VM_RECLAIMED, VmId: "vm-0", DeadlineUnixMs: 5000}
+			c.events <- &managerv1.WatchResponse{Kind: managerv1.WatchResponse_KIND_VM_RECLAIMED, VmId: "vm-0", LeftMs: 5000}
 			c.events <- &managerv1.WatchResponse{Kind: managerv1.WatchResponse_KIND_VM_FAILED, VmId: "vm-0", Reason: "power"}
 		}
 		c.events <- &managerv1.WatchResponse{Kind: managerv1.WatchResponse_KIND_VM_FAILED, VmId: "unknown"}

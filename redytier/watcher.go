@@ -311,13 +311,9 @@ func (w *watcher) apply(m *managerv1.WatchResponse) {
 	}
 }
 
-// deadlineOf returns a VM's deadline by the local clock: the manager sends the time that is
-// left. An earlier release sends only the deadline by its own clock.
+// deadlineOf returns a VM's deadline by the local clock, from the time that is left.
 func deadlineOf(m *managerv1.WatchResponse) time.Time {
-	if m.LeftMs > 0 {
-		return time.Now().Add(time.Duration(min(m.LeftMs, maxLeft.Milliseconds())) * time.Millisecond)
-	}
-	return time.UnixMilli(m.DeadlineUnixMs)
+	return time.Now().Add(time.Duration(min(max(0, m.LeftMs), maxLeft.Milliseconds())) * time.Millisecond)
 }
 
 // maxLeft bounds the time left of a notice.

@@ -57,12 +57,12 @@ func TestEventsOnce(t *testing.T) {
 		}
 	}
 	const deadline = 1 << 40
-	leaving := &managerv1.WatchResponse{Sequence: 1, Kind: managerv1.WatchResponse_KIND_VM_RECLAIMED, VmId: "vm-0", DeadlineUnixMs: deadline}
+	leaving := &managerv1.WatchResponse{Sequence: 1, Kind: managerv1.WatchResponse_KIND_VM_RECLAIMED, VmId: "vm-0", DeadlineUnixMs: deadline, LeftMs: 1}
 	hear(leaving, 1)
 	hear(leaving, 1)
 	hear(&managerv1.WatchResponse{
 		Sequence: 7, Kind: managerv1.WatchResponse_KIND_STATE, State: &managerv1.Cache{Grants: []*managerv1.Grant{
-			{Vm: &managerv1.Vm{Id: "vm-0", Healthy: true, Leaving: true, DeadlineUnixMs: deadline}},
+			{Vm: &managerv1.Vm{Id: "vm-0", Healthy: true, Leaving: true, DeadlineUnixMs: deadline, LeftMs: 1}},
 			{Vm: &managerv1.Vm{Id: "vm-1"}},
 			{Vm: &managerv1.Vm{Id: "vm-2", Healthy: true}},
 		}},

@@ -39,8 +39,11 @@ type Vm struct {
 	ControlSecret []byte                 `protobuf:"bytes,9,opt,name=control_secret,json=controlSecret,proto3" json:"control_secret,omitempty"` // of its control API
 	Registrant    string                 `protobuf:"bytes,10,opt,name=registrant,proto3" json:"registrant,omitempty"`                           // name of the token that registered it
 	Warm          bool                   `protobuf:"varint,11,opt,name=warm,proto3" json:"warm,omitempty"`                                      // of a warm pool
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	// leaves_notice_ms is the time from the reclaim until leaves_unix_ms; 0: it is not known. A
+	// leader whose clock differs gives the VM no more than that.
+	LeavesNoticeMs int64 `protobuf:"varint,12,opt,name=leaves_notice_ms,json=leavesNoticeMs,proto3" json:"leaves_notice_ms,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *Vm) Reset() {
@@ -148,6 +151,13 @@ func (x *Vm) GetWarm() bool {
 		return x.Warm
 	}
 	return false
+}
+
+func (x *Vm) GetLeavesNoticeMs() int64 {
+	if x != nil {
+		return x.LeavesNoticeMs
+	}
+	return 0
 }
 
 // Cache is one allocation that has been answered. It consists of the grants that it names,
@@ -874,7 +884,7 @@ var File_redykv_catalog_v1_catalog_proto protoreflect.FileDescriptor
 
 const file_redykv_catalog_v1_catalog_proto_rawDesc = "" +
 	"\n" +
-	"\x1fredykv/catalog/v1/catalog.proto\x12\x11redykv.catalog.v1\x1a\x1fredykv/manager/v1/manager.proto\"\xbe\x02\n" +
+	"\x1fredykv/catalog/v1/catalog.proto\x12\x11redykv.catalog.v1\x1a\x1fredykv/manager/v1/manager.proto\"\xe8\x02\n" +
 	"\x02Vm\x12%\n" +
 	"\x02vm\x18\x01 \x01(\v2\x15.redykv.manager.v1.VmR\x02vm\x12\x14\n" +
 	"\x05order\x18\x02 \x01(\x04R\x05order\x12\x1a\n" +
@@ -889,7 +899,8 @@ const file_redykv_catalog_v1_catalog_proto_rawDesc = "" +
 	"registrant\x18\n" +
 	" \x01(\tR\n" +
 	"registrant\x12\x12\n" +
-	"\x04warm\x18\v \x01(\bR\x04warm\"\x90\x03\n" +
+	"\x04warm\x18\v \x01(\bR\x04warm\x12(\n" +
+	"\x10leaves_notice_ms\x18\f \x01(\x03R\x0eleavesNoticeMs\"\x90\x03\n" +
 	"\x05Cache\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x121\n" +
 	"\x06demand\x18\x02 \x01(\v2\x19.redykv.catalog.v1.DemandR\x06demand\x12/\n" +

@@ -86,7 +86,7 @@ const (
 	// The VM and its regions are lost (3.2): its process ended, it was terminated, its
 	// notice has passed, or its server was started again with other memory.
 	WatchResponse_KIND_VM_FAILED     WatchResponse_Kind = 1
-	WatchResponse_KIND_VM_RECLAIMED  WatchResponse_Kind = 2 // the VM is taken back at deadline_unix_ms (3.2)
+	WatchResponse_KIND_VM_RECLAIMED  WatchResponse_Kind = 2 // the VM is taken back after left_ms (3.2)
 	WatchResponse_KIND_CACHE_DELETED WatchResponse_Kind = 3
 	WatchResponse_KIND_STATE         WatchResponse_Kind = 4 // the cache's present state; replaces all events up to sequence
 	WatchResponse_KIND_VM_DEAR       WatchResponse_Kind = 5 // the cache should leave vm_ids together: others are cheaper, or last longer
@@ -428,7 +428,7 @@ type Vm struct {
 	Healthy        bool                   `protobuf:"varint,8,opt,name=healthy,proto3" json:"healthy,omitempty"`
 	Distance       uint32                 `protobuf:"varint,9,opt,name=distance,proto3" json:"distance,omitempty"`                                      // switches between it and its clients (6.1); 0: not known
 	Leaving        bool                   `protobuf:"varint,10,opt,name=leaving,proto3" json:"leaving,omitempty"`                                       // it is reclaimed; no more of it is granted
-	DeadlineUnixMs int64                  `protobuf:"varint,11,opt,name=deadline_unix_ms,json=deadlineUnixMs,proto3" json:"deadline_unix_ms,omitempty"` // when it is taken back, if it is leaving
+	DeadlineUnixMs int64                  `protobuf:"varint,11,opt,name=deadline_unix_ms,json=deadlineUnixMs,proto3" json:"deadline_unix_ms,omitempty"` // when it is taken back, if it is leaving; for people
 	// Type and price (6.1). A server that registers itself may state its price; for a
 	// launched VM they come from the menu.
 	Type          string `protobuf:"bytes,12,opt,name=type,proto3" json:"type,omitempty"`  // of the menu; empty: none
@@ -439,8 +439,8 @@ type Vm struct {
 	StartedUnixMs int64  `protobuf:"varint,17,opt,name=started_unix_ms,json=startedUnixMs,proto3" json:"started_unix_ms,omitempty"` // when it registered first
 	Warm          bool   `protobuf:"varint,18,opt,name=warm,proto3" json:"warm,omitempty"`                                          // of a warm pool; no cache has it yet
 	Suspected     bool   `protobuf:"varint,19,opt,name=suspected,proto3" json:"suspected,omitempty"`                                // its heartbeats are missing: see KIND_VM_SUSPECTED
-	// left_ms is the time from sending until deadline_unix_ms, for receivers with another
-	// clock; 0: not known. It is at least 1, and set only in Watch's KIND_STATE.
+	// left_ms is the time from sending until it is taken back, if it is leaving, at least 1. It
+	// is set only in Watch's KIND_STATE.
 	LeftMs int64 `protobuf:"varint,20,opt,name=left_ms,json=leftMs,proto3" json:"left_ms,omitempty"`
 	// Where a launched VM runs, as its allocator says; empty: not known.
 	Machine       string `protobuf:"bytes,21,opt,name=machine,proto3" json:"machine,omitempty"` // such as a node of Kubernetes
@@ -2541,12 +2541,12 @@ type WatchResponse struct {
 	Sequence       uint64                 `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
 	Kind           WatchResponse_Kind     `protobuf:"varint,2,opt,name=kind,proto3,enum=redykv.manager.v1.WatchResponse_Kind" json:"kind,omitempty"`
 	VmId           string                 `protobuf:"bytes,3,opt,name=vm_id,json=vmId,proto3" json:"vm_id,omitempty"`
-	DeadlineUnixMs int64                  `protobuf:"varint,4,opt,name=deadline_unix_ms,json=deadlineUnixMs,proto3" json:"deadline_unix_ms,omitempty"`
+	DeadlineUnixMs int64                  `protobuf:"varint,4,opt,name=deadline_unix_ms,json=deadlineUnixMs,proto3" json:"deadline_unix_ms,omitempty"` // for people; programs use left_ms
 	Reason         string                 `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
 	State          *Cache                 `protobuf:"bytes,6,opt,name=state,proto3" json:"state,omitempty"`              // of KIND_STATE, with pending grants
 	VmIds          []string               `protobuf:"bytes,7,rep,name=vm_ids,json=vmIds,proto3" json:"vm_ids,omitempty"` // of KIND_VM_DEAR
-	// left_ms is the time from sending until deadline_unix_ms, for receivers with another
-	// clock; 0: not known. It is at least 1.
+	// left_ms is the time from sending until the VM is taken back, in KIND_VM_RECLAIMED of Watch,
+	// at least 1.
 	LeftMs        int64 `protobuf:"varint,8,opt,name=left_ms,json=leftMs,proto3" json:"left_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
