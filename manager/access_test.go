@@ -52,7 +52,7 @@ func TestTokens(t *testing.T) {
 	m, nobody := serve(t, Options{Allocator: a, Tokens: func() *access.TokenSet { return access.NewTokenSet(testTokens...) }})
 	ctx := testContext(t)
 	allocate := func(c access.Client) error {
-		r, err := c.Allocate(ctx, connect.NewRequest(&managerv1.AllocateRequest{Capacity: 1}))
+		r, err := c.Allocate(ctx, connect.NewRequest(&managerv1.AllocateRequest{RequestId: newRequestID(), Capacity: 1}))
 		if err == nil {
 			_, err = c.Deallocate(ctx, connect.NewRequest(&managerv1.DeallocateRequest{CacheId: r.Msg.GetCacheId()}))
 		}

@@ -64,8 +64,11 @@ func (l *leader) tryAllocate(ctx context.Context, req *managerv1.AllocateRequest
 		return nil, err
 	}
 	ca, r, err := l.state.attach(req.GetRequestId(), sum)
+	if errors.Is(err, errEnded) { // another call has ended it, maybe right now
+		err = cmp.Or(l.state.written(), err)
+	}
 	if err != nil {
-		return nil, err
+		return nil, refuse(err, connect.CodeUnavailable)
 	}
 	if ca == nil {
 		d, s, err := l.prepare(ctx, req)
@@ -79,7 +82,7 @@ func (l *leader) tryAllocate(ctx context.Context, req *managerv1.AllocateRequest
 			return nil, refuse(err, connect.CodeInvalidArgument)
 		}
 	}
-	pending, err := l.await(ctx, ca, r, time.Duration(req.GetWaitMs())*time.Millisecond, req.GetRequestId() != "")
+	pending, err := l.await(ctx, r, time.Duration(req.GetWaitMs())*time.Millisecond)
 	if err != nil {
 		l.opts.Logger.Warn("cache not allocated", "capacity", units.Size(req.GetCapacity()).String(), "err", err)
 		return nil, refuse(l.boundCapacity(ca.demand, err), connect.CodeUnavailable)
@@ -105,7 +108,7 @@ const (
 // requestSum checks a request's id, and returns a hash of the request's other fields but for
 // wait_ms.
 func requestSum(req *managerv1.AllocateRequest) ([]byte, error) {
-	if n := len(req.GetRequestId()); n > 0 && (n < minRequestID || n > maxRequestID) {
+	if n := len(req.GetRequestId()); n < minRequestID || n > maxRequestID {
 		return nil, api.Refuse(connect.CodeInvalidArgument, fmt.Errorf("request_id of %d bytes: want %d to %d", n, minRequestID, maxRequestID))
 	}
 	if ms := req.GetWaitMs(); ms < 0 || ms > maxWait.Milliseconds() {
@@ -122,15 +125,19 @@ func requestSum(req *managerv1.AllocateRequest) ([]byte, error) {
 const maxWait = 24 * time.Hour
 
 // attach returns the cache of an earlier call with the same request, and the request that
-// await waits for; nil: there is none.
+// await waits for; nil: there is none. The error is errEnded for a cache that has ended.
 func (c *state) attach(id string, sum []byte) (*cache, *request, error) {
-	if id == "" {
-		return nil, nil, nil
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	ca := c.asked[id]
+	return c.find(id, sum)
+}
+
+// find is attach, called under mu.
+func (c *state) find(id string, sum []byte) (*cache, *request, error) {
+	ca, p := c.asked[id], c.ended[id]
 	switch {
+	case p != nil:
+		return nil, nil, p.refusal()
 	case ca == nil:
 		return nil, nil, nil
 	case !bytes.Equal(ca.requestSum, sum):
@@ -179,8 +186,8 @@ func (l *leader) allocated(ca *cache) (*managerv1.AllocateResponse, error) {
 			return nil, err
 		}
 	}
-	if ca.ended {
-		return nil, fmt.Errorf("cache %s has ended already", ca.id)
+	if ca.past != nil {
+		return nil, ca.past.refusal()
 	}
 	p := ca.priced(ca.proto())
 	return &managerv1.AllocateResponse{
@@ -242,13 +249,10 @@ func (l *leader) reserveIn(ctx context.Context, d demand, s supply, requestID st
 		d := d
 		d.config, d.distance, d.configs, d.shrinks = p.config, p.distance, nil, false
 		ca := &cache{
-			id: "cache-" + rand.Text(), requestID: requestID, requestSum: sum, demand: d, log: newEventLog(), created: s.now, moved: s.now,
-		}
-		if requestID == "" {
-			ca.requestSum = nil
+			stored: new(stored), id: "cache-" + rand.Text(), requestID: requestID, requestSum: sum, demand: d, log: newEventLog(), created: s.now, moved: s.now,
 		}
 		ca.decisions.of = ca
-		if r, err := l.state.reserveNew(ca, p, within, l.term()); r != nil || err != nil {
+		if ca, r, err := l.state.reserveNew(ca, p, within, l.term()); r != nil || err != nil {
 			return ca, r, err
 		}
 	}
@@ -256,20 +260,20 @@ func (l *leader) reserveIn(ctx context.Context, d demand, s supply, requestID st
 }
 
 // reserveNew reserves the chosen memory for a new cache. It returns nil if it is no longer
-// free.
-func (c *state) reserveNew(ca *cache, p placement, within reach, t term) (r *request, err error) {
+// free, and the present cache if a repetition of the request was faster.
+func (c *state) reserveNew(ca *cache, p placement, within reach, t term) (_ *cache, _ *request, err error) {
 	c.mu.Lock()
 	defer c.end(&err)
-	if !c.stillFree(p, ca.demand) || ca.requestID != "" && c.asked[ca.requestID] != nil {
-		return nil, nil
+	if present, r, err := c.find(ca.requestID, ca.requestSum); present != nil || err != nil {
+		return present, r, err
 	}
-	c.caches[ca.id] = ca
-	if ca.requestID != "" {
-		c.asked[ca.requestID] = ca
+	if !c.stillFree(p, ca.demand) {
+		return nil, nil, nil
 	}
-	r = c.begin(ca, addition{grants: c.reserve(ca, ca.demand, p.parts), decision: p.decision, within: within}, 0, t)
+	c.caches[ca.id], c.asked[ca.requestID] = ca, ca
+	r := c.begin(ca, addition{grants: c.reserve(ca, ca.demand, p.parts), decision: p.decision, within: within}, 0, t)
 	r.waiting++
-	return r, nil
+	return ca, r, nil
 }
 
 // most returns the largest capacity with which a request would succeed now.
@@ -325,7 +329,7 @@ func refuse(err error, otherwise connect.Code) error {
 		return api.Refuse(connect.CodeUnavailable, err)
 	case errors.Is(err, allocator.ErrTransport), errors.As(err, &region):
 		return api.Refuse(connect.CodeInvalidArgument, err)
-	case errors.Is(err, errNotWorth), errors.Is(err, errStale), errors.Is(err, errGrant), errors.Is(err, menu.ErrNotSpot), errors.As(err, &start):
+	case errors.Is(err, errNotWorth), errors.Is(err, errStale), errors.Is(err, errEnded), errors.Is(err, errGrant), errors.Is(err, menu.ErrNotSpot), errors.As(err, &start):
 		return api.Refuse(connect.CodeFailedPrecondition, err)
 	case errors.Is(err, context.Canceled):
 		return api.Refuse(connect.CodeCanceled, err)

@@ -18,9 +18,9 @@ import (
 //
 // Until they are granted, grants belong to request.
 type cache struct {
-	stored
+	*stored
 	id         string
-	requestID  string            // of its Allocate; empty: none
+	requestID  string            // of its Allocate; empty: none, of an earlier release
 	requestSum []byte            // hash of that request
 	demand     demand            // what the cache needs
 	grants     []*grant          // in the order of the cache's addresses
@@ -31,6 +31,7 @@ type cache struct {
 	request    *request          // that waits for VMs; nil: none
 	ready      bool              // Allocate has succeeded; other calls see the cache
 	ended      bool              // it is not in state.caches any more
+	past       *past             // what is kept of it; nil: it has not ended, or was given up before it was ready
 	expires    time.Time         // end of the lease; zero: none
 	lease      time.Duration     // as the client was told; 0: none
 	log        eventLog
@@ -183,11 +184,14 @@ func (c *state) remove(ca *cache) {
 	c.touch(&ca.decisions)
 }
 
-// delete ends a ready cache, tells its watchers the reason, and returns its grants. Called
-// under mu.
-func (c *state) delete(ca *cache, reason string) []*grant {
+// delete ends a cache, tells its watchers the reason, and returns its grants. Called under mu.
+func (c *state) delete(ca *cache, now time.Time, reason string) []*grant {
 	c.giveUp(ca, noCache(ca.id))
 	c.remove(ca)
+	if ca.requestID != "" {
+		ca.past = &past{stored: ca.stored, cache: ca.id, requestID: ca.requestID, at: now}
+		c.remember(ca.past)
+	}
 	c.tell(ca, nil, &managerv1.WatchResponse{Kind: managerv1.WatchResponse_KIND_CACHE_DELETED, Reason: reason})
 	all := ca.all()
 	c.leave(all)
@@ -196,14 +200,14 @@ func (c *state) delete(ca *cache, reason string) []*grant {
 
 // deallocate deletes a cache, also one that is not ready yet. It returns false if there is
 // none.
-func (c *state) deallocate(id, reason string) (grants []*grant, existed bool, err error) {
+func (c *state) deallocate(id string, now time.Time, reason string) (grants []*grant, existed bool, err error) {
 	c.mu.Lock()
 	defer c.end(&err)
 	ca := c.caches[id]
 	if ca == nil {
 		return nil, false, nil
 	}
-	return c.delete(ca, reason), true, nil
+	return c.delete(ca, now, reason), true, nil
 }
 
 // reconcileCache lets a cache's request proceed.
@@ -245,10 +249,10 @@ func (r *request) starting() (all []string) {
 	return all
 }
 
-// await waits for a request, in whose waiting calls this one is counted, until ctx ends or for wait, 0 being
-// without limit. It returns what is pending then. keep says that the request goes on for a
-// while without a waiting call, as the client will repeat it.
-func (l *leader) await(ctx context.Context, ca *cache, r *request, wait time.Duration, keep bool) (pending []string, err error) {
+// await waits for a request, in whose waiting calls this one is counted, until ctx ends or for
+// wait, 0 being without limit. It returns what is pending then. The request goes on for a while
+// without a waiting call, as the client may repeat it.
+func (l *leader) await(ctx context.Context, r *request, wait time.Duration) (pending []string, err error) {
 	var after <-chan time.Time
 	if wait > 0 {
 		timer := time.NewTimer(wait)
@@ -261,7 +265,7 @@ func (l *leader) await(ctx context.Context, ca *cache, r *request, wait time.Dur
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	}
-	pending, err = l.state.leaveRequest(ca, r, l.opts.now(), keep, err)
+	pending, err = l.state.leaveRequest(r, l.opts.now(), err)
 	select {
 	case <-r.done:
 		if err != nil {
@@ -273,7 +277,7 @@ func (l *leader) await(ctx context.Context, ca *cache, r *request, wait time.Dur
 }
 
 // leaveRequest ends a call's wait for a request, with err if ctx has ended.
-func (c *state) leaveRequest(ca *cache, r *request, now time.Time, keep bool, cause error) (pending []string, err error) {
+func (c *state) leaveRequest(r *request, now time.Time, cause error) (pending []string, err error) {
 	c.mu.Lock()
 	defer c.end(&err)
 	r.waiting--
@@ -285,9 +289,6 @@ func (c *state) leaveRequest(ca *cache, r *request, now time.Time, keep bool, ca
 	}
 	if cause == nil {
 		return r.starting(), nil
-	}
-	if !keep && r.waiting == 0 && ca.request == r {
-		c.giveUp(ca, cause)
 	}
 	return nil, cause
 }

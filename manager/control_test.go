@@ -35,7 +35,7 @@ import (
 //	                                               caches have a lease of a minute
 //	server id=NAME memory=SIZE [cores=N]           a server that registers itself
 //	launches OUTCOME...                            outcomes of the next launches
-//	allocate capacity=SIZE [region=SIZE] [s=N c=N b=N q=N] [transport=NAME]
+//	allocate capacity=SIZE [region=SIZE] [s=N c=N b=N q=N] [transport=NAME] [request=ID]
 //	deallocate cache=cN
 //	reallocate cache=cN regions=N [present] [voluntary] [avoid=(ID,…)] [s=N c=N b=N q=N]
 //	settle cache=cN capacity=SIZE [s=N c=N b=N q=N]  and below, a line each: GRANT REGIONS
@@ -272,7 +272,8 @@ func (c *control) server(d *datadriven.TestData) error {
 }
 
 func (c *control) allocate(d *datadriven.TestData) (string, error) {
-	req := &managerv1.AllocateRequest{Capacity: c.size(d, "capacity"), RegionSize: c.size(d, "region")}
+	req := &managerv1.AllocateRequest{RequestId: newRequestID(), Capacity: c.size(d, "capacity"), RegionSize: c.size(d, "region")}
+	d.MaybeScanArgs(c.t, "request", &req.RequestId)
 	d.MaybeScanArgs(c.t, "transport", &req.Transport)
 	d.MaybeScanArgs(c.t, "region-of", &req.CloudRegion)
 	if d.HasArg("duration") {

@@ -258,7 +258,7 @@ func TestLeaseAfterRestart(t *testing.T) {
 			s := newCrashStore()
 			w.opts.store, w.opts.Lease = s, c.told
 			w.start()
-			a, err := service{m: w.m}.Allocate(ctx, connect.NewRequest(&managerv1.AllocateRequest{Capacity: 2 << 20, RegionSize: 1 << 20}))
+			a, err := service{m: w.m}.Allocate(ctx, connect.NewRequest(&managerv1.AllocateRequest{RequestId: newRequestID(), Capacity: 2 << 20, RegionSize: 1 << 20}))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -310,7 +310,7 @@ func TestStoreFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	calls := service{m: m}
-	first, err := calls.Allocate(testContext(t), connect.NewRequest(&managerv1.AllocateRequest{Capacity: 1 << 20}))
+	first, err := calls.Allocate(testContext(t), connect.NewRequest(&managerv1.AllocateRequest{RequestId: newRequestID(), Capacity: 1 << 20}))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -33,7 +33,7 @@ func serveDistances(t *testing.T) (*Manager, access.Client, func(id string, dist
 func TestReallocateNearer(t *testing.T) {
 	m, client, register := serveDistances(t)
 	register("far", 3)
-	cache, err := client.Allocate(testContext(t), connect.NewRequest(&managerv1.AllocateRequest{Capacity: 1 << 20, Slo: slo(20, 0, 64)}))
+	cache, err := client.Allocate(testContext(t), connect.NewRequest(&managerv1.AllocateRequest{RequestId: newRequestID(), Capacity: 1 << 20, Slo: slo(20, 0, 64)}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +66,7 @@ func TestReallocateFarther(t *testing.T) {
 	m, client, register := serveDistances(t)
 	register("near", 1)
 	allocate := func(slo *managerv1.Slo) string {
-		cache, err := client.Allocate(testContext(t), connect.NewRequest(&managerv1.AllocateRequest{Capacity: 1 << 20, Slo: slo}))
+		cache, err := client.Allocate(testContext(t), connect.NewRequest(&managerv1.AllocateRequest{RequestId: newRequestID(), Capacity: 1 << 20, Slo: slo}))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -175,7 +175,7 @@ func TestReturnsNearer(t *testing.T) {
 	events := func(id string) []*managerv1.WatchResponse { return describeOne(t, client, id).GetEvents() }
 
 	register("near", 1, 0)
-	cache, err := client.Allocate(ctx, connect.NewRequest(&managerv1.AllocateRequest{Capacity: 1 << 20, Slo: slo(6, 0, 64), Client: &managerv1.Client{Cores: 2}}))
+	cache, err := client.Allocate(ctx, connect.NewRequest(&managerv1.AllocateRequest{RequestId: newRequestID(), Capacity: 1 << 20, Slo: slo(6, 0, 64), Client: &managerv1.Client{Cores: 2}}))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -70,7 +70,7 @@ func TestBriefVMs(t *testing.T) {
 // allocateSpot allocates a cache of 4 MiB with a duration.
 func allocateSpot(t *testing.T, client access.Client) string {
 	t.Helper()
-	r, err := client.Allocate(testContext(t), connect.NewRequest(&managerv1.AllocateRequest{Capacity: 4 << 20, RegionSize: 1 << 20, DurationSeconds: 3600}))
+	r, err := client.Allocate(testContext(t), connect.NewRequest(&managerv1.AllocateRequest{RequestId: newRequestID(), Capacity: 4 << 20, RegionSize: 1 << 20, DurationSeconds: 3600}))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -106,7 +106,7 @@ func TestElection(t *testing.T) {
 			t.Errorf("renewed at another leader: %v", err)
 		}
 		// What the former leader does now changes nothing.
-		if _, _, err := former.state.deallocate(ca.GetCacheId(), "by a former leader"); !errors.Is(err, errStore) {
+		if _, _, err := former.state.deallocate(ca.GetCacheId(), time.Now(), "by a former leader"); !errors.Is(err, errStore) {
 			t.Errorf("a former leader: %v", err)
 		}
 	}
@@ -151,7 +151,7 @@ func TestEtcdFails(t *testing.T) {
 			allocate := func(wait time.Duration) error {
 				ctx, cancel := context.WithTimeout(context.Background(), wait)
 				defer cancel()
-				_, err := client.Allocate(ctx, connect.NewRequest(&managerv1.AllocateRequest{Capacity: 1 << 20, RegionSize: 1 << 20}))
+				_, err := client.Allocate(ctx, connect.NewRequest(&managerv1.AllocateRequest{RequestId: newRequestID(), Capacity: 1 << 20, RegionSize: 1 << 20}))
 				return err
 			}
 			switch code := connect.CodeOf(allocate(2 * etcdLease)); code {

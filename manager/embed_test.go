@@ -2,6 +2,7 @@ package manager_test
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"log/slog"
 
@@ -26,7 +27,7 @@ func ExampleEmbed() {
 		}
 	}()
 
-	cache, err := mgr.Allocate(ctx, connect.NewRequest(&managerv1.AllocateRequest{Capacity: 3 << 20, RegionSize: 1 << 20}))
+	cache, err := mgr.Allocate(ctx, connect.NewRequest(&managerv1.AllocateRequest{RequestId: rand.Text(), Capacity: 3 << 20, RegionSize: 1 << 20}))
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -82,6 +82,7 @@ func TestRefusalsChangeNothing(t *testing.T) {
 	ctx := testContext(t)
 	id, grant := ca.GetCacheId(), ca.GetGrants()[0].GetId()
 	allocate := func(r *managerv1.AllocateRequest) func() error {
+		r.RequestId = cmp.Or(r.RequestId, newRequestID())
 		return func() error { _, err := client.Allocate(ctx, connect.NewRequest(r)); return err }
 	}
 	reallocate := func(r *managerv1.ReallocateRequest) func() error {
@@ -116,6 +117,11 @@ func TestRefusalsChangeNothing(t *testing.T) {
 		code connect.Code
 		is   func(error) bool
 	}{
+		{"a request without an id", func() error {
+			_, err := client.Allocate(ctx, connect.NewRequest(&managerv1.AllocateRequest{Capacity: 1}))
+			return err
+		}, connect.CodeInvalidArgument, nil},
+		{"a request with a short id", allocate(&managerv1.AllocateRequest{Capacity: 1, RequestId: "one"}), connect.CodeInvalidArgument, nil},
 		{"nothing asked for", allocate(&managerv1.AllocateRequest{}), connect.CodeInvalidArgument, isNothing(2 << 20)},
 		{"nothing asked for in regions", allocate(&managerv1.AllocateRequest{RegionSize: 1 << 20}), connect.CodeInvalidArgument, isNothing(2 << 20)},
 		{"more regions than there can be", allocate(&managerv1.AllocateRequest{Capacity: 1 << 40, RegionSize: 4096}), connect.CodeInvalidArgument, isCapacity},

@@ -37,7 +37,7 @@ func TestJSON(t *testing.T) {
 		}
 		return resp.StatusCode, answer
 	}
-	status, answer := post("Allocate", `{"capacity": "3145728", "regionSize": 1048576, "slo": {"maxLatencyUs": 100, "recordSize": 24}}`)
+	status, answer := post("Allocate", `{"requestId": "a request by hand", "capacity": "3145728", "regionSize": 1048576, "slo": {"maxLatencyUs": 100, "recordSize": 24}}`)
 	id, _ := answer["cacheId"].(string)
 	if status != http.StatusOK || id == "" || answer["regionSize"] != "1048576" {
 		t.Fatalf("Allocate: %d %v", status, answer)
@@ -47,12 +47,12 @@ func TestJSON(t *testing.T) {
 		status       int
 		code         string
 	}{
-		{"Allocate", `{"capacity": 0}`, 400, "invalid_argument"},
+		{"Allocate", `{"requestId": "a request by hand, 2", "capacity": 0}`, 400, "invalid_argument"},
 		{"Allocate", `{"capacity": -1}`, 400, "invalid_argument"},
 		{"Allocate", `{"capacity"`, 400, "invalid_argument"},
 		{"Allocate", `[]`, 400, "invalid_argument"},
-		{"Allocate", `{"capacity": 1, "transport": "` + strings.Repeat("x", maxMessage) + `"}`, 429, "resource_exhausted"},
-		{"Allocate", `{"capacity": 1099511627776}`, 429, "resource_exhausted"},
+		{"Allocate", `{"requestId": "a request by hand, 3", "capacity": 1, "transport": "` + strings.Repeat("x", maxMessage) + `"}`, 429, "resource_exhausted"},
+		{"Allocate", `{"requestId": "a request by hand, 4", "capacity": 1099511627776}`, 429, "resource_exhausted"},
 		{"Deallocate", `{}`, 200, ""},
 		{"Deallocate", `{"cacheId": "` + strings.Repeat("x", 10_000) + `"}`, 200, ""},
 		{"Heartbeat", `{"vmId": "nobody"}`, 404, "not_found"},

@@ -83,7 +83,7 @@ func (c *state) deleteExpired(now time.Time, lease time.Duration, enforce bool) 
 			reasons[id] = fmt.Sprintf("its duration of %v has ended", ca.duration())
 		}
 		if reason, ended := reasons[id]; ended {
-			c.delete(ca, reason)
+			c.delete(ca, now, reason)
 		}
 	}
 	return reasons, nil
@@ -98,13 +98,14 @@ func (ca *cache) over(now time.Time) bool {
 }
 
 // expire is one step of monitor. It fails the reclaimed VMs whose deadline has passed, checks
-// servers for silence, gives up requests that no client repeats, and deletes caches whose
-// lease or duration has ended (A33).
+// servers for silence, gives up requests that no client repeats, forgets what has ended long ago,
+// and deletes caches whose lease or duration has ended (A33).
 func (l *leader) expire(now time.Time) {
 	lost, blind := l.listen(now)
 	l.failAll(append(l.state.overdue(now), lost...))
 	l.audit(now)
 	_ = l.state.dropForgotten(now) // the leader ends if the catalog does
+	_ = l.state.forgetEnded(now)
 	if blind {
 		return
 	}

@@ -2,6 +2,7 @@ package manager
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"log/slog"
 	"net"
@@ -88,6 +89,8 @@ func starts(m *Manager, id string) uint64 {
 	}
 	return v.Start
 }
+
+func newRequestID() string { return rand.Text() }
 
 // nextChange returns a change number above all earlier ones.
 func nextChange() uint64 { return lastChange.Add(1) }
@@ -197,7 +200,7 @@ func (s *scripted) Launch(ctx context.Context, spec allocator.VMSpec) error {
 
 func allocateBytes(t *testing.T, client access.Client, capacity uint64) (*managerv1.AllocateResponse, error) {
 	t.Helper()
-	r, err := client.Allocate(testContext(t), connect.NewRequest(&managerv1.AllocateRequest{Capacity: capacity, RegionSize: 1 << 20}))
+	r, err := client.Allocate(testContext(t), connect.NewRequest(&managerv1.AllocateRequest{RequestId: newRequestID(), Capacity: capacity, RegionSize: 1 << 20}))
 	if err != nil {
 		return nil, err
 	}

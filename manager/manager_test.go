@@ -34,7 +34,7 @@ func TestCloseEndsWatches(t *testing.T) {
 	if err := stream.Close(); err != nil {
 		t.Log(err) // the connection may be gone
 	}
-	if _, err := (service{m: m}).Allocate(testContext(t), connect.NewRequest(&managerv1.AllocateRequest{Capacity: 1})); connect.CodeOf(err) != connect.CodeUnavailable {
+	if _, err := (service{m: m}).Allocate(testContext(t), connect.NewRequest(&managerv1.AllocateRequest{RequestId: newRequestID(), Capacity: 1})); connect.CodeOf(err) != connect.CodeUnavailable {
 		t.Errorf("allocation afterwards: %v", err)
 	}
 	if a.used() != 0 {
@@ -49,7 +49,7 @@ func TestCloseDuringAllocate(t *testing.T) {
 	m, _ := serve(t, Options{Allocator: a, VMMemory: 1 << 20})
 	failed := make(chan error)
 	go func() {
-		_, err := service{m: m}.Allocate(testContext(t), connect.NewRequest(&managerv1.AllocateRequest{Capacity: 2 << 20, RegionSize: 1 << 20}))
+		_, err := service{m: m}.Allocate(testContext(t), connect.NewRequest(&managerv1.AllocateRequest{RequestId: newRequestID(), Capacity: 2 << 20, RegionSize: 1 << 20}))
 		failed <- err
 	}()
 	<-a.silent
@@ -70,7 +70,7 @@ func TestAllocateForNobody(t *testing.T) {
 	m, _ := serve(t, Options{Allocator: a})
 	ctx, leave := context.WithCancel(testContext(t))
 	leave()
-	_, err := service{m: m}.Allocate(ctx, connect.NewRequest(&managerv1.AllocateRequest{Capacity: 1}))
+	_, err := service{m: m}.Allocate(ctx, connect.NewRequest(&managerv1.AllocateRequest{RequestId: newRequestID(), Capacity: 1}))
 	if connect.CodeOf(err) != connect.CodeCanceled {
 		t.Errorf("error %v", err)
 	}
@@ -91,7 +91,7 @@ func TestCallsAfterClose(t *testing.T) {
 	if _, err := api.Register(ctx, vm); err != nil {
 		t.Fatal(err)
 	}
-	ca, err := api.Allocate(ctx, connect.NewRequest(&managerv1.AllocateRequest{Capacity: 1 << 20}))
+	ca, err := api.Allocate(ctx, connect.NewRequest(&managerv1.AllocateRequest{RequestId: newRequestID(), Capacity: 1 << 20}))
 	if err != nil {
 		t.Fatal(err)
 	}

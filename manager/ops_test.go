@@ -42,7 +42,7 @@ func TestAllocateBySLOOfReads(t *testing.T) {
 	} {
 		asked := slo(5, 0, 64)
 		asked.Operations = ops
-		_, err := client.Allocate(testContext(t), connect.NewRequest(&managerv1.AllocateRequest{Capacity: 1 << 20, Slo: asked}))
+		_, err := client.Allocate(testContext(t), connect.NewRequest(&managerv1.AllocateRequest{RequestId: newRequestID(), Capacity: 1 << 20, Slo: asked}))
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("of %v: %v", ops, err)
 		}
@@ -67,7 +67,7 @@ func TestNothingIsPromisedTwice(t *testing.T) {
 	got := 0
 	for range 2 * servers * each {
 		all.Go(func() {
-			_, err := client.Allocate(testContext(t), connect.NewRequest(&managerv1.AllocateRequest{Capacity: 1 << 20, RegionSize: 1 << 20}))
+			_, err := client.Allocate(testContext(t), connect.NewRequest(&managerv1.AllocateRequest{RequestId: newRequestID(), Capacity: 1 << 20, RegionSize: 1 << 20}))
 			mu.Lock()
 			defer mu.Unlock()
 			if err == nil {

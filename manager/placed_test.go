@@ -71,7 +71,7 @@ func TestPlacedTooFar(t *testing.T) {
 			}
 			a := &distant{InProcess: inner}
 			m, client := serve(t, Options{Allocator: a, Models: []*model.Model{testModel(t, "mem")}, SLOMargin: -1})
-			cache, err := client.Allocate(testContext(t), connect.NewRequest(&managerv1.AllocateRequest{Capacity: 1 << 20, RegionSize: 1 << 20, Slo: slo(c.latency, 0, 64)}))
+			cache, err := client.Allocate(testContext(t), connect.NewRequest(&managerv1.AllocateRequest{RequestId: newRequestID(), Capacity: 1 << 20, RegionSize: 1 << 20, Slo: slo(c.latency, 0, 64)}))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -112,7 +112,7 @@ func TestWaitingVM(t *testing.T) {
 	m, client := serve(t, Options{Allocator: a, LaunchTimeout: timeout})
 	failed := make(chan error, 1)
 	go func() {
-		_, err := client.Allocate(testContext(t), connect.NewRequest(&managerv1.AllocateRequest{Capacity: 1 << 20, RegionSize: 1 << 20}))
+		_, err := client.Allocate(testContext(t), connect.NewRequest(&managerv1.AllocateRequest{RequestId: newRequestID(), Capacity: 1 << 20, RegionSize: 1 << 20}))
 		failed <- err
 	}()
 	id := <-a.launches

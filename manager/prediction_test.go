@@ -187,7 +187,7 @@ func TestDurationIsEnforced(t *testing.T) {
 	for _, enforced := range []bool{false, true} {
 		c := &handClock{now: time.Unix(1_000_000, 0)}
 		m, client := serve(t, Options{Allocator: newScripted(t, 64<<20), EnforceDuration: enforced, now: c.read})
-		r, err := client.Allocate(testContext(t), connect.NewRequest(&managerv1.AllocateRequest{Capacity: 1 << 20, DurationSeconds: 60}))
+		r, err := client.Allocate(testContext(t), connect.NewRequest(&managerv1.AllocateRequest{RequestId: newRequestID(), Capacity: 1 << 20, DurationSeconds: 60}))
 		if err != nil {
 			t.Fatal(err)
 		}

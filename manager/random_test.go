@@ -88,7 +88,7 @@ func (r *random) configuration() *managerv1.Configuration {
 }
 
 func (r *random) allocate(ctx context.Context) error {
-	req := &managerv1.AllocateRequest{Capacity: 1 + r.rng.Uint64N(12<<20), RegionSize: randomRegion, Configuration: r.configuration()}
+	req := &managerv1.AllocateRequest{RequestId: newRequestID(), Capacity: 1 + r.rng.Uint64N(12<<20), RegionSize: randomRegion, Configuration: r.configuration()}
 	now := r.world.clock.read() // read before the call, as the lease may begin before others move the clock
 	r1, err := service{m: r.world.m}.Allocate(ctx, connect.NewRequest(req))
 	if err != nil {

@@ -36,7 +36,7 @@ func (l *leader) tryReallocate(ctx context.Context, req *managerv1.ReallocateReq
 	if err != nil {
 		return nil, refuse(err, connect.CodeInvalidArgument)
 	}
-	pending, err := l.await(ctx, ca, r, time.Duration(req.GetWaitMs())*time.Millisecond, true)
+	pending, err := l.await(ctx, r, time.Duration(req.GetWaitMs())*time.Millisecond)
 	if err != nil {
 		l.opts.Logger.Warn("cache not reallocated", "cache", ca.id, "regions", req.GetRegions(), "err", err)
 		return nil, refuse(err, connect.CodeUnavailable)

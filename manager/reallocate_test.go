@@ -56,7 +56,7 @@ func TestFailedReallocateLeavesPools(t *testing.T) {
 	if len(before) != 1 {
 		t.Fatalf("%d VMs are warm", len(before))
 	}
-	r, err := client.Allocate(ctx, connect.NewRequest(&managerv1.AllocateRequest{Capacity: 4 << 20, RegionSize: 1 << 20, CloudRegion: "here"}))
+	r, err := client.Allocate(ctx, connect.NewRequest(&managerv1.AllocateRequest{RequestId: newRequestID(), Capacity: 4 << 20, RegionSize: 1 << 20, CloudRegion: "here"}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +88,7 @@ func TestRegionIsNamedOnRestart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := service{m: m}.Allocate(testContext(t), connect.NewRequest(&managerv1.AllocateRequest{Capacity: 1 << 20}))
+	r, err := service{m: m}.Allocate(testContext(t), connect.NewRequest(&managerv1.AllocateRequest{RequestId: newRequestID(), Capacity: 1 << 20}))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -31,7 +31,7 @@ func TestReclaimedStays(t *testing.T) {
 	}
 	lent := func() bool {
 		t.Helper()
-		r, err := m.led().allocate(testContext(t), &managerv1.AllocateRequest{Capacity: 1 << 20})
+		r, err := m.led().allocate(testContext(t), &managerv1.AllocateRequest{RequestId: newRequestID(), Capacity: 1 << 20})
 		if _, full := errors.AsType[*api.CapacityError](err); err != nil && !full {
 			t.Fatal(err)
 		}

@@ -17,7 +17,7 @@ import (
 // Keys of the catalog's records.
 //
 //	vm/ORDER        catalogv1.Vm: each VM, and each that has failed and has grants
-//	cache/ID        catalogv1.Cache: each cache that was allocated
+//	cache/ID        catalogv1.Cache: each cache that was allocated, and for a while each that has ended
 //	grant/CACHE/ID  catalogv1.Grant: each loan of memory, until its server took it back
 //	decision/CACHE  catalogv1.Decisions
 //	learnt          catalogv1.Learnt
@@ -64,7 +64,10 @@ func (v *vm) encode() ([]byte, error) {
 func (ca *cache) key() string { return cachePrefix + ca.id }
 
 func (ca *cache) encode() ([]byte, error) {
-	if ca.ended {
+	switch {
+	case ca.past != nil:
+		return ca.past.encode()
+	case ca.ended:
 		return nil, nil
 	}
 	return encoded(&catalogv1.Cache{

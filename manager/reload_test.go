@@ -64,7 +64,7 @@ func TestFoundConfigurationsAreReadAgain(t *testing.T) {
 	}
 	allocated := 0
 	for _, mops := range []float64{1, 3.5, 10, 50, 80, 95, 98} {
-		answer, err := client.Allocate(testContext(t), connect.NewRequest(&managerv1.AllocateRequest{Capacity: 1 << 20, Slo: slo(0, mops, 8)}))
+		answer, err := client.Allocate(testContext(t), connect.NewRequest(&managerv1.AllocateRequest{RequestId: newRequestID(), Capacity: 1 << 20, Slo: slo(0, mops, 8)}))
 		if err != nil {
 			if connect.CodeOf(err) != connect.CodeInvalidArgument {
 				t.Errorf("%v: %v", mops, err)
@@ -95,7 +95,7 @@ func TestReload(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	by, err := client.Allocate(testContext(t), connect.NewRequest(&managerv1.AllocateRequest{Capacity: 4096, Client: &managerv1.Client{Cores: 3}}))
+	by, err := client.Allocate(testContext(t), connect.NewRequest(&managerv1.AllocateRequest{RequestId: newRequestID(), Capacity: 4096, Client: &managerv1.Client{Cores: 3}}))
 	if err != nil {
 		t.Fatal(err)
 	}

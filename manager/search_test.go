@@ -91,7 +91,7 @@ func TestAllocateBySLO(t *testing.T) {
 		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			answer, err := client.Allocate(testContext(t), connect.NewRequest(&managerv1.AllocateRequest{Capacity: 1 << 20, Slo: tc.slo, Client: tc.client}))
+			answer, err := client.Allocate(testContext(t), connect.NewRequest(&managerv1.AllocateRequest{RequestId: newRequestID(), Capacity: 1 << 20, Slo: tc.slo, Client: tc.client}))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -108,7 +108,7 @@ func TestImpossibleSLO(t *testing.T) {
 	for _, margin := range []float64{0, 0.1} {
 		m.search.margin = margin
 		for _, impossible := range []*managerv1.Slo{slo(1, 0, 64), slo(0, 1000, 64), slo(4.5, 5, 64), slo(1, 1000, 64)} {
-			_, err := client.Allocate(testContext(t), connect.NewRequest(&managerv1.AllocateRequest{Capacity: 1 << 20, Slo: impossible}))
+			_, err := client.Allocate(testContext(t), connect.NewRequest(&managerv1.AllocateRequest{RequestId: newRequestID(), Capacity: 1 << 20, Slo: impossible}))
 			if connect.CodeOf(err) != connect.CodeInvalidArgument || !strings.Contains(err.Error(), "no configuration has") {
 				t.Fatalf("%v: %v", impossible, err)
 			}
@@ -116,7 +116,7 @@ func TestImpossibleSLO(t *testing.T) {
 			if detail.GetAsked().GetMinThroughputMops() != impossible.GetMinThroughputMops() || detail.GetConfiguration().GetClientThreads() == 0 {
 				t.Errorf("%v: detail %v", impossible, detail)
 			}
-			answer, err := client.Allocate(testContext(t), connect.NewRequest(&managerv1.AllocateRequest{Capacity: 1 << 20, Slo: detail.GetNearest()}))
+			answer, err := client.Allocate(testContext(t), connect.NewRequest(&managerv1.AllocateRequest{RequestId: newRequestID(), Capacity: 1 << 20, Slo: detail.GetNearest()}))
 			if err != nil {
 				t.Errorf("%v is said to be possible instead of %v: %v", detail.GetNearest(), impossible, err)
 				continue
@@ -154,12 +154,12 @@ func TestNoModelForSLO(t *testing.T) {
 		{Slo: slo(0, 1, 64), Client: &managerv1.Client{Network: "77us,1Gbit"}},
 		{Slo: slo(0, 1, 64), Transport: "verbs"},
 	} {
-		req.Capacity = 1 << 20
+		req.Capacity, req.RequestId = 1<<20, newRequestID()
 		if _, err := client.Allocate(testContext(t), connect.NewRequest(req)); connect.CodeOf(err) != connect.CodeFailedPrecondition || !strings.Contains(err.Error(), "no model") {
 			t.Errorf("%v: %v", req, err)
 		}
 	}
-	bad := &managerv1.AllocateRequest{Capacity: 1 << 20, Slo: slo(0, 1, 64), Client: &managerv1.Client{Network: "slow"}}
+	bad := &managerv1.AllocateRequest{RequestId: newRequestID(), Capacity: 1 << 20, Slo: slo(0, 1, 64), Client: &managerv1.Client{Network: "slow"}}
 	if _, err := client.Allocate(testContext(t), connect.NewRequest(bad)); connect.CodeOf(err) != connect.CodeInvalidArgument {
 		t.Errorf("a network that is none: %v", err)
 	}
@@ -169,7 +169,7 @@ func TestNoModelForSLO(t *testing.T) {
 func TestSLOWithoutRecordSize(t *testing.T) {
 	m, client := serveModel(t)
 	allocate := func(slo *managerv1.Slo, config *managerv1.Configuration) (*connect.Response[managerv1.AllocateResponse], error) {
-		return client.Allocate(testContext(t), connect.NewRequest(&managerv1.AllocateRequest{Capacity: 1 << 20, Slo: slo, Configuration: config}))
+		return client.Allocate(testContext(t), connect.NewRequest(&managerv1.AllocateRequest{RequestId: newRequestID(), Capacity: 1 << 20, Slo: slo, Configuration: config}))
 	}
 	refused := func(err error) bool {
 		return connect.CodeOf(err) == connect.CodeInvalidArgument && strings.Contains(err.Error(), "record_size 0: a bound needs the size of the records")
@@ -222,7 +222,7 @@ func TestConfigurationsByDistance(t *testing.T) {
 // whatever the cache has now.
 func TestReallocateBySLO(t *testing.T) {
 	_, client := serveModel(t)
-	made, err := client.Allocate(testContext(t), connect.NewRequest(&managerv1.AllocateRequest{
+	made, err := client.Allocate(testContext(t), connect.NewRequest(&managerv1.AllocateRequest{RequestId: newRequestID(),
 		Capacity: 1 << 20, Slo: slo(0, 0, 8), Configuration: &managerv1.Configuration{ClientThreads: 1, ServerThreads: 1, BatchSize: 512, QueueDepth: 1},
 	}))
 	if err != nil {

@@ -107,7 +107,7 @@ func (s service) Reclaim(ctx context.Context, req *connect.Request[managerv1.Rec
 // Deallocate waits a while for the servers to take the cache's memory back.
 func (s service) Deallocate(ctx context.Context, req *connect.Request[managerv1.DeallocateRequest]) (*connect.Response[managerv1.DeallocateResponse], error) {
 	return changing(ctx, s.m, req, func(l *leader, ctx context.Context, req *managerv1.DeallocateRequest) (*managerv1.DeallocateResponse, error) {
-		grants, existed, err := l.state.deallocate(req.GetCacheId(), "deallocated")
+		grants, existed, err := l.state.deallocate(req.GetCacheId(), l.opts.now(), "deallocated")
 		if err == nil && !existed {
 			err = l.state.written() // a repetition
 		}

@@ -49,7 +49,7 @@ func TestMemoryOfAllTypes(t *testing.T) {
 	refused := func(capacity, want uint64) {
 		t.Helper()
 		before := a.launches.Load()
-		_, err := client.Allocate(ctx, connect.NewRequest(&managerv1.AllocateRequest{Capacity: capacity}))
+		_, err := client.Allocate(ctx, connect.NewRequest(&managerv1.AllocateRequest{RequestId: newRequestID(), Capacity: capacity}))
 		var refusal *connect.Error
 		if !errors.As(err, &refusal) || refusal.Code() != connect.CodeResourceExhausted {
 			t.Fatalf("%d bytes: %v, want it refused", capacity, err)
@@ -68,7 +68,7 @@ func TestMemoryOfAllTypes(t *testing.T) {
 	// Three small VMs and one large one fit; two large ones would have been cheaper.
 	for _, size := range []uint64{0, 8 * mib} {
 		before := a.launches.Load()
-		r, err := client.Allocate(ctx, connect.NewRequest(&managerv1.AllocateRequest{Capacity: 88 * mib, RegionSize: size}))
+		r, err := client.Allocate(ctx, connect.NewRequest(&managerv1.AllocateRequest{RequestId: newRequestID(), Capacity: 88 * mib, RegionSize: size}))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -124,7 +124,7 @@ func (c *simClient) live(ctx context.Context) {
 
 func (c *simClient) allocate(ctx context.Context) bool {
 	c.regions = 1 + c.rng.Uint32N(40)
-	req := &managerv1.AllocateRequest{Capacity: uint64(c.regions) * simRegion, RegionSize: simRegion}
+	req := &managerv1.AllocateRequest{RequestId: newRequestID(), Capacity: uint64(c.regions) * simRegion, RegionSize: simRegion}
 	if c.rng.IntN(4) > 0 {
 		req.DurationSeconds = 3600
 	}

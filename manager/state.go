@@ -35,6 +35,8 @@ type state struct {
 	warms     map[*vm]struct{}  // those of vms that are of a warm pool
 	reclaimed map[*vm]struct{}  // those of vms that are taken back
 	asked     map[string]*cache // caches by id of the request
+	ended     map[string]*past  // ended caches by id of the request
+	past      []*past           // those of ended, in the order of at
 	pool      *plan.Pool        // usable servers that registered themselves
 	joined    uint64            // number of VMs that ever entered
 
@@ -57,13 +59,14 @@ var (
 	errLeaving      = errors.New("is about to leave")
 	errStale        = errors.New("is outdated")
 	errTooFar       = errors.New("is too far away")
+	errEnded        = errors.New("has ended")
 )
 
 // newState returns an empty state of a term.
 func newState(w *writer, work func(key string)) *state {
 	return &state{
 		writer: w, work: work, vms: make(map[string]*vm), caches: make(map[string]*cache), grants: make(map[string]*grant),
-		orders: make(map[uint64]*vm), warms: make(map[*vm]struct{}), reclaimed: make(map[*vm]struct{}), asked: make(map[string]*cache), pool: plan.NewPool(freshFor),
+		orders: make(map[uint64]*vm), warms: make(map[*vm]struct{}), reclaimed: make(map[*vm]struct{}), asked: make(map[string]*cache), ended: make(map[string]*past), pool: plan.NewPool(freshFor),
 	}
 }
 
@@ -244,6 +247,12 @@ func (c *state) load(all *contents, t term, deadline time.Time, base uint64) (er
 		}
 	}
 	for _, p := range all.caches {
+		if p.GetEnded() { // its time begins anew: clocks differ
+			ended := &past{stored: new(stored), cache: p.GetId(), requestID: p.GetRequestId(), at: l.now}
+			ended.version = all.versions[ended.key()]
+			c.remember(ended)
+			continue
+		}
 		ca, err := l.cache(p)
 		if err != nil {
 			return fmt.Errorf("%w: cache %.40q: %w", catalog.ErrCorrupt, p.GetId(), err)
@@ -320,7 +329,7 @@ func (l *loader) grant(p *catalogv1.Grant) error {
 
 func (l *loader) cache(p *catalogv1.Cache) (*cache, error) {
 	ca := &cache{
-		id: p.GetId(), demand: demandFrom(p.GetDemand()), given: p.GetGiven(), ready: true, log: newEventLog(),
+		stored: new(stored), id: p.GetId(), demand: demandFrom(p.GetDemand()), given: p.GetGiven(), ready: true, log: newEventLog(),
 		created: api.FromMillis(p.GetCreatedUnixMs()), change: p.GetSettled(), lease: time.Duration(p.GetLeaseMs()) * time.Millisecond, moved: l.now,
 		requestID: p.GetRequestId(), requestSum: p.GetRequestSum(), last: p.GetLast(),
 	}

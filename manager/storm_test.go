@@ -268,6 +268,11 @@ func (c *stormClient) cache(ctx context.Context, n int) {
 	}
 	id, grants := first.GetCacheId(), first.GetGrants()
 	c.connect(id, grants)
+	if c.rng.IntN(4) == 0 {
+		if again, err := ask(ctx, calls.Allocate, a); err == nil && again.GetCacheId() != id {
+			c.t.Errorf("a repeated Allocate of cache %s gives cache %s", id, again.GetCacheId())
+		}
+	}
 	defer func() {
 		c.leave(id, grants)
 		if c.rng.IntN(4) > 0 || ctx.Err() != nil { // else its lease ends
@@ -275,6 +280,9 @@ func (c *stormClient) cache(ctx context.Context, n int) {
 			defer cancel()
 			if _, err := ask(end, calls.Deallocate, &managerv1.DeallocateRequest{CacheId: id}); err != nil {
 				c.t.Errorf("cache %s is not deallocated: %v", id, err)
+			}
+			if _, err := ask(end, calls.Allocate, a); connect.CodeOf(err) != connect.CodeFailedPrecondition {
+				c.t.Errorf("a late Allocate of cache %s: %v", id, err)
 			}
 		}
 	}()

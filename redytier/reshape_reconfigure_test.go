@@ -1,6 +1,7 @@
 package redytier
 
 import (
+	"crypto/rand"
 	"errors"
 	"testing"
 
@@ -27,7 +28,7 @@ func TestReconfigureThatCannotBeSettled(t *testing.T) {
 	cache := m.create(t, mgr, Config{Capacity: 2 * managedRegion, Configuration: was})
 	// Another cache is granted all other processors, and has not connected yet.
 	other, err := m.Allocate(t.Context(), connect.NewRequest(&managerv1.AllocateRequest{
-		Capacity: managedRegion, RegionSize: managedRegion,
+		RequestId: rand.Text(), Capacity: managedRegion, RegionSize: managedRegion,
 		Configuration: &managerv1.Configuration{ClientThreads: 3, ServerThreads: 3, BatchSize: 2, QueueDepth: 1},
 	}))
 	if err != nil {

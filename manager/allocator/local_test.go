@@ -3,13 +3,12 @@ package allocator_test
 import (
 	"bufio"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"os/exec"
 	"runtime"
@@ -21,7 +20,6 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/redykv/redykv/internal/api/managerv1"
-	"github.com/redykv/redykv/internal/api/managerv1/managerv1connect"
 	"github.com/redykv/redykv/manager"
 	"github.com/redykv/redykv/manager/access"
 	"github.com/redykv/redykv/manager/allocator"
@@ -157,7 +155,7 @@ func parent() error {
 	if err != nil {
 		return err
 	}
-	if _, err := mgr.Allocate(context.Background(), connect.NewRequest(&managerv1.AllocateRequest{Capacity: 1})); err != nil {
+	if _, err := mgr.Allocate(context.Background(), connect.NewRequest(&managerv1.AllocateRequest{RequestId: rand.Text(), Capacity: 1})); err != nil {
 		return err
 	}
 	for _, pid := range a.PIDs() {
@@ -182,7 +180,7 @@ func serveLocal(t *testing.T, part string, opts manager.Options) (*allocator.Loc
 
 func allocateBytes(t *testing.T, client access.Client, capacity uint64) (*managerv1.AllocateResponse, error) {
 	t.Helper()
-	r, err := client.Allocate(testContext(t), connect.NewRequest(&managerv1.AllocateRequest{Capacity: capacity, RegionSize: 1 << 20}))
+	r, err := client.Allocate(testContext(t), connect.NewRequest(&managerv1.AllocateRequest{RequestId: rand.Text(), Capacity: capacity, RegionSize: 1 << 20}))
 	if err != nil {
 		return nil, err
 	}
@@ -273,22 +271,25 @@ func TestLocalProcessIsDeaf(t *testing.T) {
 
 // A client that gives up leaves no process behind.
 func TestLocalCallerGivesUp(t *testing.T) {
-	a, m, _ := serveLocal(t, childIsSilent, manager.Options{})
-	ctx, cancel := context.WithCancel(testContext(t))
-	failed := make(chan string)
+	a, _, client := serveLocal(t, childIsSilent, manager.Options{})
+	id := rand.Text()
+	failed := make(chan error)
 	go func() {
-		call := httptest.NewRequestWithContext(ctx, http.MethodPost, managerv1connect.ManagerServiceAllocateProcedure, strings.NewReader(`{"capacity": 1}`))
-		call.Header.Set("Content-Type", "application/json")
-		answer := httptest.NewRecorder()
-		m.Handler().ServeHTTP(answer, call) // returns when all its work has ended
-		failed <- answer.Body.String()
+		_, err := client.Allocate(testContext(t), connect.NewRequest(&managerv1.AllocateRequest{RequestId: id, Capacity: 1}))
+		failed <- err // when all work of the request has ended
 	}()
 	for len(a.PIDs()) == 0 {
 		runtime.Gosched()
 	}
-	cancel()
-	if answer := <-failed; !strings.Contains(answer, `"canceled"`) {
-		t.Errorf("answer %s", answer)
+	ca, err := client.Allocate(testContext(t), connect.NewRequest(&managerv1.AllocateRequest{RequestId: id, Capacity: 1, WaitMs: 1}))
+	if err != nil || len(ca.Msg.GetPending()) == 0 {
+		t.Fatalf("%v, %v", ca, err)
+	}
+	if _, err := client.Deallocate(testContext(t), connect.NewRequest(&managerv1.DeallocateRequest{CacheId: ca.Msg.GetCacheId()})); err != nil {
+		t.Error(err)
+	}
+	if err := <-failed; connect.CodeOf(err) != connect.CodeNotFound {
+		t.Errorf("error %v", err)
 	}
 	a.CheckEmpty(t)
 }
@@ -299,7 +300,7 @@ func TestLocalRefuses(t *testing.T) {
 	if connect.CodeOf(err) != connect.CodeResourceExhausted || !strings.Contains(err.Error(), "17MiB asked for, 16MiB available") {
 		t.Errorf("too much memory: %v", err)
 	}
-	_, err = client.Allocate(testContext(t), connect.NewRequest(&managerv1.AllocateRequest{Capacity: 1, Transport: "mem"}))
+	_, err = client.Allocate(testContext(t), connect.NewRequest(&managerv1.AllocateRequest{RequestId: rand.Text(), Capacity: 1, Transport: "mem"}))
 	if connect.CodeOf(err) != connect.CodeInvalidArgument || !strings.Contains(err.Error(), "want one of shm, tcp, verbs") {
 		t.Errorf("memory of one process: %v", err)
 	}

@@ -160,7 +160,7 @@ func (x *Vm) GetLeavesNoticeMs() int64 {
 	return 0
 }
 
-// Cache is one allocation that has been answered. It consists of the grants that it names,
+// Cache is one allocation that has been answered, or that has ended. It consists of the grants that it names,
 // with the regions and cores named here; those of the grants' own records may be older.
 type Cache struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -172,9 +172,12 @@ type Cache struct {
 	CreatedUnixMs int64                  `protobuf:"varint,6,opt,name=created_unix_ms,json=createdUnixMs,proto3" json:"created_unix_ms,omitempty"`
 	LeaseMs       int64                  `protobuf:"varint,7,opt,name=lease_ms,json=leaseMs,proto3" json:"lease_ms,omitempty"`          // as the client was told; 0: none, the client does not renew
 	Settled       uint64                 `protobuf:"varint,8,opt,name=settled,proto3" json:"settled,omitempty"`                         // change number of the last Settle
-	RequestId     string                 `protobuf:"bytes,9,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`     // of the Allocate; empty: none
+	RequestId     string                 `protobuf:"bytes,9,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`     // of the Allocate; empty: none, of an earlier release
 	RequestSum    []byte                 `protobuf:"bytes,10,opt,name=request_sum,json=requestSum,proto3" json:"request_sum,omitempty"` // hash of that request
 	Last          *Change                `protobuf:"bytes,11,opt,name=last,proto3" json:"last,omitempty"`                               // the last Reallocate that was answered
+	// ended is set when the cache has ended. Only id and request_id are set besides, by which a
+	// late repetition of the Allocate is refused for some minutes.
+	Ended         bool `protobuf:"varint,12,opt,name=ended,proto3" json:"ended,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -284,6 +287,13 @@ func (x *Cache) GetLast() *Change {
 		return x.Last
 	}
 	return nil
+}
+
+func (x *Cache) GetEnded() bool {
+	if x != nil {
+		return x.Ended
+	}
+	return false
 }
 
 // Held is a grant of a cache.
@@ -900,7 +910,7 @@ const file_redykv_catalog_v1_catalog_proto_rawDesc = "" +
 	" \x01(\tR\n" +
 	"registrant\x12\x12\n" +
 	"\x04warm\x18\v \x01(\bR\x04warm\x12(\n" +
-	"\x10leaves_notice_ms\x18\f \x01(\x03R\x0eleavesNoticeMs\"\x90\x03\n" +
+	"\x10leaves_notice_ms\x18\f \x01(\x03R\x0eleavesNoticeMs\"\xa6\x03\n" +
 	"\x05Cache\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x121\n" +
 	"\x06demand\x18\x02 \x01(\v2\x19.redykv.catalog.v1.DemandR\x06demand\x12/\n" +
@@ -915,7 +925,8 @@ const file_redykv_catalog_v1_catalog_proto_rawDesc = "" +
 	"\vrequest_sum\x18\n" +
 	" \x01(\fR\n" +
 	"requestSum\x12-\n" +
-	"\x04last\x18\v \x01(\v2\x19.redykv.catalog.v1.ChangeR\x04last\"F\n" +
+	"\x04last\x18\v \x01(\v2\x19.redykv.catalog.v1.ChangeR\x04last\x12\x14\n" +
+	"\x05ended\x18\f \x01(\bR\x05ended\"F\n" +
 	"\x04Held\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
 	"\aregions\x18\x02 \x01(\rR\aregions\x12\x14\n" +

@@ -656,7 +656,8 @@ type AllocateRequest struct {
 	SmallerRegions bool `protobuf:"varint,9,opt,name=smaller_regions,json=smallerRegions,proto3" json:"smaller_regions,omitempty"`
 	// request_id identifies the request: 16 to 64 characters, chosen at random by the client.
 	// A repetition with the same fields returns the same cache; another request with the same
-	// id fails with ALREADY_EXISTS. Empty: the call can not be repeated.
+	// id fails with ALREADY_EXISTS. When the cache has ended, a repetition fails with
+	// FAILED_PRECONDITION, for five minutes at least. A request that failed begins anew.
 	RequestId string `protobuf:"bytes,10,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// wait_ms bounds how long the call waits for VMs. 0: until it succeeds or fails.
 	WaitMs        int64 `protobuf:"varint,11,opt,name=wait_ms,json=waitMs,proto3" json:"wait_ms,omitempty"`

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"log/slog"
 	"net"
@@ -66,6 +67,7 @@ type world struct {
 	address    string          // of the manager
 	m          *manager.Manager
 	client     access.Client
+	request    string // id of requests that have none of their own; another one after deallocate
 	stop       func()
 }
 
@@ -73,7 +75,7 @@ type world struct {
 func newWorld(t *testing.T, c *kubetest.Cluster, pools ...kubernetes.Pool) *world {
 	t.Helper()
 	t.Parallel()
-	w := &world{Cluster: c, t: t, name: strings.ToLower(path.Base(t.Name())), address: "127.0.0.1:0"}
+	w := &world{Cluster: c, t: t, name: strings.ToLower(path.Base(t.Name())), address: "127.0.0.1:0", request: rand.Text()}
 	_, err := c.Client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.name}}, metav1.CreateOptions{})
 	check(t, err)
 	for i := range pools {
@@ -267,7 +269,7 @@ func (w *world) events(vm string) map[string]string {
 // allocate calls Allocate, which waits 50 ms.
 func (w *world) allocate(req *managerv1.AllocateRequest) (*managerv1.AllocateResponse, error) {
 	req.Capacity, req.RegionSize = 1<<20, 1<<20
-	req.RequestId, req.WaitMs = cmp.Or(req.RequestId, "0123456789abcdef"), 50
+	req.RequestId, req.WaitMs = cmp.Or(req.RequestId, w.request), 50
 	r, err := w.client.Allocate(w.t.Context(), connect.NewRequest(req))
 	if err != nil {
 		return nil, err
@@ -301,6 +303,7 @@ func (w *world) deallocate(id string) {
 	w.t.Helper()
 	_, err := w.client.Deallocate(w.t.Context(), connect.NewRequest(&managerv1.DeallocateRequest{CacheId: id}))
 	check(w.t, err)
+	w.request = rand.Text()
 }
 
 // cache is a cache of 1 MiB with known contents.
