@@ -30,7 +30,9 @@ func (l *leader) settle(ctx context.Context, req *managerv1.SettleRequest) (*man
 	}
 	dropped, err := l.state.settle(req, l.opts.now())
 	if errors.Is(err, errSettled) {
-		err = l.state.written()
+		if err = l.state.written(); err == nil {
+			return l.settledAs(req.GetCacheId())
+		}
 	}
 	if err != nil {
 		return nil, refuse(err, connect.CodeInvalidArgument)

@@ -83,21 +83,28 @@ type ManagerServiceClient interface {
 	// Allocate allocates a cache (3.2). A failed call changes nothing. VMs may have to be
 	// launched, which may take minutes: the call then waits for wait_ms, and answers with
 	// what is pending. Calling again with the same request_id waits on; a cache that is
-	// pending and no longer asked for is released.
+	// pending and no longer asked for is released. Repetitions are known by request_id: one cache
+	// is allocated for it, and none after that has ended.
 	Allocate(context.Context, *connect.Request[managerv1.AllocateRequest]) (*connect.Response[managerv1.AllocateResponse], error)
 	// Reallocate grants a cache more memory: to grow, to replace VMs, or for another
 	// configuration. The grants that the cache has do not change until Settle. A failed
-	// call changes nothing. It waits and may be repeated as Allocate, with the same change.
+	// call changes nothing. It waits as Allocate does. Repetitions are known by change: the last
+	// one is answered again, an earlier one is refused.
 	Reallocate(context.Context, *connect.Request[managerv1.ReallocateRequest]) (*connect.Response[managerv1.ReallocateResponse], error)
 	// Settle sets the grants of which the cache consists from now on. All its other grants
-	// are released, except those given after the call was made. The call may be repeated.
+	// are released, except those given after the call was made. Repetitions are known by change:
+	// the last one is answered again, an earlier one is refused.
 	Settle(context.Context, *connect.Request[managerv1.SettleRequest]) (*connect.Response[managerv1.SettleResponse], error)
-	// Renew renews a cache's lease. A cache whose lease ends is deallocated.
+	// Renew renews a cache's lease. A cache whose lease ends is deallocated. A late call prolongs
+	// the lease of a cache that lives, and finds no other: ids are not used again.
 	Renew(context.Context, *connect.Request[managerv1.RenewRequest]) (*connect.Response[managerv1.RenewResponse], error)
 	// Reclaim announces that a VM is taken back at a deadline. Its caches are told, no more
-	// of its memory is granted, and at the deadline the VM counts as failed.
+	// of its memory is granted, and at the deadline the VM counts as failed. Of several calls the
+	// earliest deadline holds. A server names its incarnation, so a late call of one that has ended
+	// has no effect.
 	Reclaim(context.Context, *connect.Request[managerv1.ReclaimRequest]) (*connect.Response[managerv1.ReclaimResponse], error)
-	// Deallocate releases all VMs of a cache. It succeeds if there is no such cache.
+	// Deallocate releases all VMs of a cache. It succeeds if there is no such cache, so it may be
+	// repeated: ids are not used again.
 	Deallocate(context.Context, *connect.Request[managerv1.DeallocateRequest]) (*connect.Response[managerv1.DeallocateResponse], error)
 	// Describe lists the caches and VMs that the manager knows.
 	Describe(context.Context, *connect.Request[managerv1.DescribeRequest]) (*connect.Response[managerv1.DescribeResponse], error)
@@ -106,16 +113,21 @@ type ManagerServiceClient interface {
 	// ListModels lists the performance models in which configurations are searched (5.2).
 	ListModels(context.Context, *connect.Request[managerv1.ListModelsRequest]) (*connect.Response[managerv1.ListModelsResponse], error)
 	// Watch streams the events of one cache's VMs until the call ends: each event at least
-	// once, in order (A35).
+	// once, in order (A35). It goes on after the caller's last event, and changes nothing, as do
+	// Describe, DescribeCache, ListModels and ListOffers.
 	Watch(context.Context, *connect.Request[managerv1.WatchRequest]) (*connect.ServerStreamForClient[managerv1.WatchResponse], error)
 	// ListOffers lists the VM types that can be launched now.
 	ListOffers(context.Context, *connect.Request[managerv1.ListOffersRequest]) (*connect.Response[managerv1.ListOffersResponse], error)
-	// ChangeMarket changes the offers of a simulated market, or ends one of its VMs.
+	// ChangeMarket changes the offers of a simulated market, or ends one of its VMs. It names the
+	// resulting values, so a repetition has no further effect; of different calls the one that
+	// arrives last holds.
 	ChangeMarket(context.Context, *connect.Request[managerv1.ChangeMarketRequest]) (*connect.Response[managerv1.ChangeMarketResponse], error)
-	// Register announces a cache server that is ready to lend memory.
+	// Register announces a cache server that is ready to lend memory. Repetitions are known by
+	// vm.start; a call of an incarnation before the present one is refused.
 	Register(context.Context, *connect.Request[managerv1.RegisterRequest]) (*connect.Response[managerv1.RegisterResponse], error)
 	// Heartbeat reports that a registered server runs. A server without heartbeats is
-	// suspected; if no cache has a grant there, it counts as failed.
+	// suspected; if no cache has a grant there, it counts as failed. A call of another incarnation
+	// than the present one is NOT_FOUND.
 	Heartbeat(context.Context, *connect.Request[managerv1.HeartbeatRequest]) (*connect.Response[managerv1.HeartbeatResponse], error)
 }
 
@@ -310,21 +322,28 @@ type ManagerServiceHandler interface {
 	// Allocate allocates a cache (3.2). A failed call changes nothing. VMs may have to be
 	// launched, which may take minutes: the call then waits for wait_ms, and answers with
 	// what is pending. Calling again with the same request_id waits on; a cache that is
-	// pending and no longer asked for is released.
+	// pending and no longer asked for is released. Repetitions are known by request_id: one cache
+	// is allocated for it, and none after that has ended.
 	Allocate(context.Context, *connect.Request[managerv1.AllocateRequest]) (*connect.Response[managerv1.AllocateResponse], error)
 	// Reallocate grants a cache more memory: to grow, to replace VMs, or for another
 	// configuration. The grants that the cache has do not change until Settle. A failed
-	// call changes nothing. It waits and may be repeated as Allocate, with the same change.
+	// call changes nothing. It waits as Allocate does. Repetitions are known by change: the last
+	// one is answered again, an earlier one is refused.
 	Reallocate(context.Context, *connect.Request[managerv1.ReallocateRequest]) (*connect.Response[managerv1.ReallocateResponse], error)
 	// Settle sets the grants of which the cache consists from now on. All its other grants
-	// are released, except those given after the call was made. The call may be repeated.
+	// are released, except those given after the call was made. Repetitions are known by change:
+	// the last one is answered again, an earlier one is refused.
 	Settle(context.Context, *connect.Request[managerv1.SettleRequest]) (*connect.Response[managerv1.SettleResponse], error)
-	// Renew renews a cache's lease. A cache whose lease ends is deallocated.
+	// Renew renews a cache's lease. A cache whose lease ends is deallocated. A late call prolongs
+	// the lease of a cache that lives, and finds no other: ids are not used again.
 	Renew(context.Context, *connect.Request[managerv1.RenewRequest]) (*connect.Response[managerv1.RenewResponse], error)
 	// Reclaim announces that a VM is taken back at a deadline. Its caches are told, no more
-	// of its memory is granted, and at the deadline the VM counts as failed.
+	// of its memory is granted, and at the deadline the VM counts as failed. Of several calls the
+	// earliest deadline holds. A server names its incarnation, so a late call of one that has ended
+	// has no effect.
 	Reclaim(context.Context, *connect.Request[managerv1.ReclaimRequest]) (*connect.Response[managerv1.ReclaimResponse], error)
-	// Deallocate releases all VMs of a cache. It succeeds if there is no such cache.
+	// Deallocate releases all VMs of a cache. It succeeds if there is no such cache, so it may be
+	// repeated: ids are not used again.
 	Deallocate(context.Context, *connect.Request[managerv1.DeallocateRequest]) (*connect.Response[managerv1.DeallocateResponse], error)
 	// Describe lists the caches and VMs that the manager knows.
 	Describe(context.Context, *connect.Request[managerv1.DescribeRequest]) (*connect.Response[managerv1.DescribeResponse], error)
@@ -333,16 +352,21 @@ type ManagerServiceHandler interface {
 	// ListModels lists the performance models in which configurations are searched (5.2).
 	ListModels(context.Context, *connect.Request[managerv1.ListModelsRequest]) (*connect.Response[managerv1.ListModelsResponse], error)
 	// Watch streams the events of one cache's VMs until the call ends: each event at least
-	// once, in order (A35).
+	// once, in order (A35). It goes on after the caller's last event, and changes nothing, as do
+	// Describe, DescribeCache, ListModels and ListOffers.
 	Watch(context.Context, *connect.Request[managerv1.WatchRequest], *connect.ServerStream[managerv1.WatchResponse]) error
 	// ListOffers lists the VM types that can be launched now.
 	ListOffers(context.Context, *connect.Request[managerv1.ListOffersRequest]) (*connect.Response[managerv1.ListOffersResponse], error)
-	// ChangeMarket changes the offers of a simulated market, or ends one of its VMs.
+	// ChangeMarket changes the offers of a simulated market, or ends one of its VMs. It names the
+	// resulting values, so a repetition has no further effect; of different calls the one that
+	// arrives last holds.
 	ChangeMarket(context.Context, *connect.Request[managerv1.ChangeMarketRequest]) (*connect.Response[managerv1.ChangeMarketResponse], error)
-	// Register announces a cache server that is ready to lend memory.
+	// Register announces a cache server that is ready to lend memory. Repetitions are known by
+	// vm.start; a call of an incarnation before the present one is refused.
 	Register(context.Context, *connect.Request[managerv1.RegisterRequest]) (*connect.Response[managerv1.RegisterResponse], error)
 	// Heartbeat reports that a registered server runs. A server without heartbeats is
-	// suspected; if no cache has a grant there, it counts as failed.
+	// suspected; if no cache has a grant there, it counts as failed. A call of another incarnation
+	// than the present one is NOT_FOUND.
 	Heartbeat(context.Context, *connect.Request[managerv1.HeartbeatRequest]) (*connect.Response[managerv1.HeartbeatResponse], error)
 }
 

@@ -57,21 +57,26 @@ const (
 // CacheServerServiceClient is a client for the redykv.server.v1.CacheServerService service.
 type CacheServerServiceClient interface {
 	// Connect lends the regions of a grant and returns a token for each region (4.2). A
-	// failed call lends nothing.
+	// failed call lends nothing. A grant is lent once: a repetition is ALREADY_EXISTS, and after
+	// Disconnect NOT_FOUND. A client that got no answer has the grant taken back by its token.
 	Connect(context.Context, *connect.Request[serverv1.ConnectRequest]) (*connect.Response[serverv1.ConnectResponse], error)
-	// Disconnect takes back a grant, or all grants of a cache.
+	// Disconnect takes back a grant, or all grants of a cache. A repetition is NOT_FOUND: grants are
+	// not lent again.
 	Disconnect(context.Context, *connect.Request[serverv1.DisconnectRequest]) (*connect.Response[serverv1.DisconnectResponse], error)
-	// Release takes back the last regions of a grant; the others stay lent.
+	// Release takes back the last regions of a grant; the others stay lent. It names how many stay,
+	// so a repetition, or a late call that would keep more, has no effect.
 	Release(context.Context, *connect.Request[serverv1.ReleaseRequest]) (*connect.Response[serverv1.ReleaseResponse], error)
 	// Configure changes the number of a grant's server threads, and the limits of queue
 	// pairs that are dialled afterwards. Open queue pairs do not change. A failed call
-	// changes nothing.
+	// changes nothing. It names the resulting values, so a repetition has no effect; of different
+	// calls the one that arrives last holds.
 	Configure(context.Context, *connect.Request[serverv1.ConfigureRequest]) (*connect.Response[serverv1.ConfigureResponse], error)
 	// Pull copies regions of another server into regions of a grant, by one-sided reads
-	// (6.2), and streams its progress. It ends with the call.
+	// (6.2), and streams its progress. It ends with the call. A repetition copies again, which is
+	// right as long as the source does not change.
 	Pull(context.Context, *connect.Request[serverv1.PullRequest]) (*connect.ServerStreamForClient[serverv1.PullResponse], error)
 	// Status lists the grants. A client that has no connection keeps its grant by it
-	// (Terms.keep_ms).
+	// (Terms.keep_ms). It changes nothing else.
 	Status(context.Context, *connect.Request[serverv1.StatusRequest]) (*connect.Response[serverv1.StatusResponse], error)
 }
 
@@ -169,21 +174,26 @@ func (c *cacheServerServiceClient) Status(ctx context.Context, req *connect.Requ
 // service.
 type CacheServerServiceHandler interface {
 	// Connect lends the regions of a grant and returns a token for each region (4.2). A
-	// failed call lends nothing.
+	// failed call lends nothing. A grant is lent once: a repetition is ALREADY_EXISTS, and after
+	// Disconnect NOT_FOUND. A client that got no answer has the grant taken back by its token.
 	Connect(context.Context, *connect.Request[serverv1.ConnectRequest]) (*connect.Response[serverv1.ConnectResponse], error)
-	// Disconnect takes back a grant, or all grants of a cache.
+	// Disconnect takes back a grant, or all grants of a cache. A repetition is NOT_FOUND: grants are
+	// not lent again.
 	Disconnect(context.Context, *connect.Request[serverv1.DisconnectRequest]) (*connect.Response[serverv1.DisconnectResponse], error)
-	// Release takes back the last regions of a grant; the others stay lent.
+	// Release takes back the last regions of a grant; the others stay lent. It names how many stay,
+	// so a repetition, or a late call that would keep more, has no effect.
 	Release(context.Context, *connect.Request[serverv1.ReleaseRequest]) (*connect.Response[serverv1.ReleaseResponse], error)
 	// Configure changes the number of a grant's server threads, and the limits of queue
 	// pairs that are dialled afterwards. Open queue pairs do not change. A failed call
-	// changes nothing.
+	// changes nothing. It names the resulting values, so a repetition has no effect; of different
+	// calls the one that arrives last holds.
 	Configure(context.Context, *connect.Request[serverv1.ConfigureRequest]) (*connect.Response[serverv1.ConfigureResponse], error)
 	// Pull copies regions of another server into regions of a grant, by one-sided reads
-	// (6.2), and streams its progress. It ends with the call.
+	// (6.2), and streams its progress. It ends with the call. A repetition copies again, which is
+	// right as long as the source does not change.
 	Pull(context.Context, *connect.Request[serverv1.PullRequest], *connect.ServerStream[serverv1.PullResponse]) error
 	// Status lists the grants. A client that has no connection keeps its grant by it
-	// (Terms.keep_ms).
+	// (Terms.keep_ms). It changes nothing else.
 	Status(context.Context, *connect.Request[serverv1.StatusRequest]) (*connect.Response[serverv1.StatusResponse], error)
 }
 
