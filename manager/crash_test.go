@@ -49,6 +49,7 @@ func (s *crashStore) Campaign(context.Context, string) (catalog.Term, error) {
 
 func (s *crashStore) Leader() string { return "" }
 func (s *crashStore) Shared() bool   { return false }
+func (s *crashStore) Trouble() error { return nil }
 func (s *crashStore) Close() error   { return nil }
 
 // crashTerm is a term of a crashStore.

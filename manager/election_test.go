@@ -176,6 +176,43 @@ func TestEtcdFails(t *testing.T) {
 	}
 }
 
+// While etcd is away, the leader and the standby say so, with its address and the reason.
+func TestErrorNamesEtcd(t *testing.T) {
+	server := etcdtest.Start(t, etcdtest.Options{})
+	managers, client := candidates(t, server, 2)
+	awaitAgreement(t, managers)
+	describe := func(c access.Client) error {
+		_, err := c.Describe(testContext(t), connect.NewRequest(&managerv1.DescribeRequest{}))
+		return err
+	}
+	server.Kill()
+	for _, m := range managers {
+		says := func(err error) bool {
+			return connect.CodeOf(err) == connect.CodeUnavailable && strings.Contains(err.Error(), "etcd "+server.Address) &&
+				strings.Contains(err.Error(), "connection refused") && !strings.Contains(err.Error(), "\n")
+		}
+		one, err := access.Dial(m.URL()), error(nil)
+		for ctx := testContext(t); !says(err); err = describe(one) {
+			if !clock.Sleep(ctx, 10*time.Millisecond) {
+				t.Fatalf("a call without etcd: %v", err)
+			}
+		}
+		t.Log(err)
+	}
+	server.Run()
+	awaitAgreement(t, managers)
+	if err := describe(client); err != nil {
+		t.Error(err)
+	}
+	for _, m := range managers {
+		for ctx := testContext(t); m.store.Trouble() != nil; {
+			if !clock.Sleep(ctx, 10*time.Millisecond) {
+				t.Fatal("etcd is back: ", m.store.Trouble())
+			}
+		}
+	}
+}
+
 // Launched servers call all managers, so that they follow the leader.
 func TestLaunchedServersCallAllManagers(t *testing.T) {
 	a := newScripted(t, 1<<20)

@@ -311,7 +311,11 @@ func (l *leader) incarnation() *managerv1.Incarnation {
 
 // notLeader is the error of calls of a manager that does not lead.
 func (m *Manager) notLeader() error {
-	err := connect.NewError(connect.CodeUnavailable, errors.New("this manager stands by"))
+	reason := errors.New("this manager stands by")
+	if bad := m.store.Trouble(); bad != nil {
+		reason = fmt.Errorf("%w: %w", reason, bad)
+	}
+	err := connect.NewError(connect.CodeUnavailable, reason)
 	if d, e := connect.NewErrorDetail(&managerv1.NotLeaderDetail{LeaderUrl: m.store.Leader()}); e == nil {
 		err.AddDetail(d)
 	}

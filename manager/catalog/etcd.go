@@ -86,7 +86,9 @@ type Etcd struct {
 	work   sync.WaitGroup
 	term   atomic.Pointer[etcdTerm] // the last term; nil: none
 	mirror atomic.Pointer[mirror]   // of the present Campaign; nil: none
-	stood  bool                     // a Campaign has called replace; owned by the holder of seat
+	// trouble is set by failed renewals and Campaigns, and cleared by successful ones.
+	trouble atomic.Pointer[trouble]
+	stood   bool // a Campaign has called replace; owned by the holder of seat
 
 	mu     sync.Mutex         // guards client and stale
 	client *clientv3.Client   // nil: not connected yet
@@ -132,6 +134,34 @@ func (s *Etcd) Leader() string {
 		return m.leader().url
 	}
 	return ""
+}
+
+// trouble is a time during which etcd fails.
+type trouble struct {
+	since time.Time
+	err   error // the last one
+}
+
+func (s *Etcd) Trouble() error {
+	bad := s.trouble.Load()
+	if bad == nil {
+		return nil
+	}
+	return fmt.Errorf("%w (for %v)", s.named(bad.err), time.Since(bad.since).Round(time.Second))
+}
+
+// fails notes an error for Trouble.
+func (s *Etcd) fails(err error) {
+	bad := &trouble{time.Now(), err}
+	if earlier := s.trouble.Load(); earlier != nil {
+		bad.since = earlier.since
+	}
+	s.trouble.Store(bad)
+}
+
+// named returns an error with the addresses of etcd.
+func (s *Etcd) named(err error) error {
+	return fmt.Errorf("etcd %s: %w", strings.Join(s.o.Endpoints, ","), err)
 }
 
 func (s *Etcd) Shared() bool { return true }

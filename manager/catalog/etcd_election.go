@@ -40,7 +40,7 @@ func (s *Etcd) Campaign(ctx context.Context, url string) (Term, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	return nil, fmt.Errorf("etcd %s: %w", strings.Join(s.o.Endpoints, ","), err)
+	return nil, s.named(err)
 }
 
 // joined returns a context that ends with either of two.
@@ -72,9 +72,12 @@ func (s *Etcd) campaign(ctx context.Context, url string) (*etcdTerm, error) {
 		if errors.Is(err, ErrUnavailable) {
 			err = cmp.Or(s.unreachable(ctx), err)
 		}
-		if !errors.Is(err, ErrNotLeader) && err.Error() != logged {
-			logged = err.Error()
-			s.o.Logger.Warn("election of a leader waits for etcd", "err", err)
+		if !errors.Is(err, ErrNotLeader) {
+			s.fails(err)
+			if err.Error() != logged {
+				logged = err.Error()
+				s.o.Logger.Warn("election of a leader waits for etcd", "err", err)
+			}
 		}
 		if !sleep(ctx, pause) {
 			return nil, context.Cause(ctx)
@@ -87,7 +90,7 @@ func (s *Etcd) campaign(ctx context.Context, url string) (*etcdTerm, error) {
 func (s *Etcd) unreachable(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.o.LeaseTTL)
 	defer cancel()
-	var errs []error
+	var reasons []string
 	for _, e := range s.o.Endpoints {
 		var conn net.Conn
 		var err error
@@ -100,9 +103,9 @@ func (s *Etcd) unreachable(ctx context.Context) error {
 			_ = conn.Close()
 			return nil
 		}
-		errs = append(errs, err)
+		reasons = append(reasons, err.Error())
 	}
-	return errors.Join(errs...)
+	return fmt.Errorf("%w: %s", ErrUnavailable, strings.Join(reasons, "; "))
 }
 
 func sleep(ctx context.Context, d time.Duration) bool {

@@ -59,6 +59,7 @@ func (s *Etcd) newTerm(ctx context.Context, client *clientv3.Client, url string)
 	}
 	t.ctx, t.cancel = context.WithCancel(s.ctx)
 	t.renewed(sent)
+	s.trouble.Store(nil)
 	s.term.Store(t)
 	s.work.Go(t.renew)
 	return t, nil
@@ -82,11 +83,14 @@ func (t *etcdTerm) renew() {
 		ctx, cancel := context.WithTimeout(t.ctx, min(t.ttl/3, t.left()))
 		_, err := t.client.KeepAliveOnce(ctx, t.lease)
 		cancel()
-		if errors.Is(err, rpctypes.ErrLeaseNotFound) {
+		switch {
+		case errors.Is(err, rpctypes.ErrLeaseNotFound):
 			return
-		}
-		if err == nil {
+		case err == nil:
 			t.renewed(sent)
+			t.s.trouble.Store(nil)
+		case t.ctx.Err() == nil:
+			t.s.fails(classify(err))
 		}
 	}
 }
@@ -238,7 +242,7 @@ func (t *etcdTerm) try(ctx context.Context, changes []Change) error {
 	}
 	resp, err := t.client.Txn(ctx).If(compare...).Then(write...).Else(read...).Commit()
 	if err != nil {
-		return classify(err)
+		return t.s.named(classify(err))
 	}
 	if resp.Succeeded {
 		t.number++

@@ -93,6 +93,8 @@ func TestEtcdAway(t *testing.T) {
 	server.Kill()
 	if err := impatient(t, term, put("a", 1)); !errors.Is(err, catalog.ErrUnavailable) || errors.Is(err, catalog.ErrNotLeader) {
 		t.Errorf("commit without etcd: %v", err)
+	} else if !strings.Contains(err.Error(), "etcd "+server.Address) {
+		t.Errorf("an error without etcd's address: %v", err)
 	}
 	if err := impatient(t, term, put("b", 0)); err == nil || errors.Is(err, catalog.ErrUnavailable) {
 		t.Errorf("another commit before the outcome of the first is known: %v", err)

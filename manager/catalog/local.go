@@ -95,6 +95,9 @@ func (s *local) Leader() string {
 	return ""
 }
 
+// Trouble returns nil: a backend that has failed ends Campaign and Commit.
+func (s *local) Trouble() error { return nil }
+
 func (s *local) Shared() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -26,6 +26,9 @@ type Store interface {
 	// none is known: a store in etcd observes the leader during Campaign and its own term.
 	// Leader does not wait.
 	Leader() string
+	// Trouble returns, in one line, why the store cannot be used and for how long. It is nil
+	// if the store can be used, as far as is known. Trouble does not wait.
+	Trouble() error
 	// Shared reports whether several managers can use the store, of which one leads. Only
 	// one can have any other store open.
 	Shared() bool
