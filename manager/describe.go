@@ -97,3 +97,19 @@ func protos(grants []*grant, pending bool) []*managerv1.Grant {
 	}
 	return all
 }
+
+// describedVMs lists VMs that are up, and failed ones of which caches have grants, by age.
+// Called under mu.
+func (c *state) describedVMs() (all []*managerv1.Vm) {
+	var vms []*vm
+	for _, v := range c.orders {
+		if v.ControlURL != "" && (v.failed == "" || v.lent > 0) {
+			vms = append(vms, v)
+		}
+	}
+	slices.SortFunc(vms, func(a, b *vm) int { return cmp.Compare(a.order, b.order) })
+	for _, v := range vms {
+		all = append(all, v.proto())
+	}
+	return all
+}

@@ -1,16 +1,13 @@
 package manager
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"iter"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/redykv/redykv/internal/api/catalogv1"
-	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/manager/api"
 	"github.com/redykv/redykv/manager/catalog"
 	"github.com/redykv/redykv/manager/plan"
@@ -388,20 +385,4 @@ func usable(grants []*grant) error {
 		}
 	}
 	return nil
-}
-
-// describedVMs lists VMs that are up, and failed ones of which caches have grants, by age.
-// Called under mu.
-func (c *state) describedVMs() (all []*managerv1.Vm) {
-	var vms []*vm
-	for _, v := range c.orders {
-		if v.ControlURL != "" && (v.failed == "" || v.lent > 0) {
-			vms = append(vms, v)
-		}
-	}
-	slices.SortFunc(vms, func(a, b *vm) int { return cmp.Compare(a.order, b.order) })
-	for _, v := range vms {
-		all = append(all, v.proto())
-	}
-	return all
 }
