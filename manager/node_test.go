@@ -145,7 +145,7 @@ func TestAnnounceRefused(t *testing.T) {
 }
 
 // A node that got no answer to its registration registers again; its caches keep their
-// grants.
+// grants, whether their clients have connected or not.
 func TestRegisterTwice(t *testing.T) {
 	m, client := serve(t, Options{Transport: "mem"})
 	n := startNode(t, "node")
@@ -161,6 +161,7 @@ func TestRegisterTwice(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	register()
 	server := serverv1connect.NewCacheServerServiceClient(api.HTTPClient, n.VM().ControlURL)
 	grant := ca.GetGrants()[0]
 	lend := &serverv1.ConnectRequest{
