@@ -22,11 +22,15 @@ import (
 	"github.com/redykv/redykv/manager/api"
 )
 
-// TestMain makes the test binary a cache server if TestTLS starts it as one. Otherwise it
-// runs the tests and checks that no goroutine outlives them.
+// TestMain makes the test binary what childEnv says, if a test starts it so. Otherwise it runs
+// the tests and checks that no goroutine outlives them.
 func TestMain(m *testing.M) {
-	if os.Getenv(childEnv) != "" {
-		if err := register(os.Args[1:]); err != nil {
+	if role := os.Getenv(childEnv); role != "" {
+		run := register
+		if role == managerChild {
+			run = manage
+		}
+		if err := run(os.Args[1:]); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -68,13 +72,7 @@ func (l *leader) rest(t testing.TB) {
 		defer l.auditor.mu.Unlock()
 	}
 	audited()
-	// A step may have queued others, which come with its change.
-	idle := func() bool {
-		_ = l.state.written() // the catalog may have failed
-		done := l.keys.counts.done.Load()
-		return l.keys.counts.idle() && l.state.written() == nil && l.keys.counts.idle() && l.keys.counts.done.Load() == done
-	}
-	for ctx := testContext(t); l.ctx.Err() == nil && !idle(); {
+	for ctx := testContext(t); l.ctx.Err() == nil && !l.idle(); {
 		if !clock.Sleep(ctx, time.Millisecond) {
 			t.Fatal("the reconcilers do not come to rest")
 		}
@@ -91,6 +89,14 @@ func starts(m *Manager, id string) uint64 {
 }
 
 func newRequestID() string { return rand.Text() }
+
+// idle reports whether the reconcilers have nothing to do. A step may have queued others, which
+// come with its change.
+func (l *leader) idle() bool {
+	_ = l.state.written() // the catalog may have failed
+	done := l.keys.counts.done.Load()
+	return l.keys.counts.idle() && l.state.written() == nil && l.keys.counts.idle() && l.keys.counts.done.Load() == done
+}
 
 // nextChange returns a change number above all earlier ones.
 func nextChange() uint64 { return lastChange.Add(1) }

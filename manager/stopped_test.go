@@ -21,80 +21,42 @@ import (
 	"github.com/redykv/redykv/manager/node"
 )
 
-// stopper stops a leader at one of its steps, a commit or a word to a server, as if its
-// process were stopped there beyond its lease: another manager leads, and the step, or what
-// follows it, is made when the process goes on.
+// stopper stops a leader at one of its steps as if its process were stopped there beyond its
+// lease: another manager leads, and the step, or what follows it, is made when the process
+// goes on.
 type stopper struct {
-	catalog.Store
+	injector
 
-	t       *testing.T
-	servers http.RoundTripper
-	after   bool          // it is stopped after the step, not before
-	stop    chan struct{} // closed when the leader is stopped
-	goOn    chan struct{} // closed when it goes on
-	done    chan struct{} // closed when the step has been made
-
-	mu   sync.Mutex
-	left int // steps until the stop; -1: it has begun, none: there is none
-	term catalog.Term
+	t     *testing.T
+	after bool          // it is stopped after the step, not before
+	stop  chan struct{} // closed when the leader is stopped
+	goOn  chan struct{} // closed when it goes on
+	done  chan struct{} // closed when the step has been made
 }
 
-const none = -2
-
-func (s *stopper) Campaign(ctx context.Context, url string) (catalog.Term, error) {
-	t, err := s.Store.Campaign(ctx, url)
-	if err != nil {
-		return nil, err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.term = t
-	return stoppedTerm{t, s}, nil
+func newStopper(t *testing.T, store catalog.Store, after bool) *stopper {
+	s := &stopper{t: t, after: after, stop: make(chan struct{}), goOn: make(chan struct{}), done: make(chan struct{})}
+	s.injector = injector{Store: store, servers: api.HTTPClient.Transport, at: s.halt, left: none}
+	return s
 }
 
-type stoppedTerm struct {
-	catalog.Term
-	of *stopper
-}
-
-func (t stoppedTerm) Commit(ctx context.Context, changes []catalog.Change) (err error) {
-	t.of.step(func() { err = t.Term.Commit(ctx, changes) })
-	return err
-}
-
-// RoundTrip makes a call of a server.
-func (s *stopper) RoundTrip(req *http.Request) (r *http.Response, err error) {
-	req = req.WithContext(context.WithoutCancel(req.Context()))
-	stopped := s.step(func() { r, err = s.servers.RoundTrip(req) }) //nolint:bodyclose // it is returned
-	if stopped && !s.after && (err != nil || r.StatusCode != http.StatusBadRequest) {
-		s.t.Errorf("a server answers a leader that was stopped: %v, %v", r, err)
-	}
-	return r, err
-}
-
-// step makes a step. It reports whether the leader was stopped there.
-func (s *stopper) step(do func()) bool {
-	s.mu.Lock()
-	stops, term := s.left == 0, s.term
-	if s.left >= 0 {
-		s.left--
-	}
-	s.mu.Unlock()
-	if !stops {
-		do()
-		return false
-	}
+// halt makes the step at which the leader is stopped.
+func (s *stopper) halt(do func() error) {
 	if s.after {
-		do()
+		_ = do() // the caller has its error
 	}
+	s.mu.Lock()
+	term := s.term
+	s.mu.Unlock()
 	close(s.stop) // first, as calls fail when the term has ended
 	_ = term.Resign(context.Background())
 	<-s.goOn
 	if !s.after {
-		do()
+		if err := outdated(do()); err != nil {
+			s.t.Error(err)
+		}
 	}
 	close(s.done)
-	return true
 }
 
 // disarm makes that no later step stops the leader. It waits for a stop that has begun.
@@ -150,12 +112,10 @@ type pair struct {
 // whether there was one.
 func stoppedLife(t *testing.T, k int, after, soon bool) bool {
 	store := catalog.NewMemory()
-	s := &stopper{
-		Store: store.Join(), t: t, after: after, stop: make(chan struct{}), goOn: make(chan struct{}), done: make(chan struct{}), left: none,
-	}
+	s := newStopper(t, store.Join(), after)
 	p := &pair{stopper: s, soon: soon}
 	real := api.HTTPClient
-	s.servers, api.HTTPClient = real.Transport, &http.Client{Transport: s}
+	api.HTTPClient = &http.Client{Transport: s}
 	p.first, _ = serve(t, Options{Transport: "mem", store: s, Lease: time.Hour})
 	api.HTTPClient = real
 	awaitLeader(t, []*Manager{p.first})
@@ -165,9 +125,7 @@ func stoppedLife(t *testing.T, k int, after, soon bool) bool {
 	}
 	p.register(p.first)
 	p.first.led().rest(t)
-	s.mu.Lock()
-	s.left = k
-	s.mu.Unlock()
+	s.choose(k)
 	p.live()
 	return p.stopped()
 }
@@ -251,23 +209,25 @@ func (p *pair) resume() {
 func (p *pair) rest(m *Manager) *leader {
 	p.t.Helper()
 	l := m.led()
-	leaves := func() bool {
-		l.state.mu.Lock()
-		defer l.state.mu.Unlock()
-		for _, g := range l.state.grants {
-			if g.phase == leaving {
-				return true
-			}
-		}
-		return false
-	}
-	for ctx := testContext(p.t); leaves(); {
+	for ctx := testContext(p.t); l.state.takesBack(); {
 		if !clock.Sleep(ctx, time.Millisecond) {
 			p.t.Fatal("grants are not taken back")
 		}
 	}
 	l.rest(p.t)
 	return l
+}
+
+// takesBack reports whether grants are being taken back.
+func (c *state) takesBack() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, g := range c.grants {
+		if g.phase == leaving {
+			return true
+		}
+	}
+	return false
 }
 
 // all returns all that the leader, the catalog and the servers have.
@@ -295,7 +255,7 @@ func (p *pair) live() {
 	const size = 1 << 20
 	first := tell(p, service.Allocate, &managerv1.AllocateRequest{Capacity: 2 * size, RegionSize: size, RequestId: "a cache whose leader is stopped"})
 	id, grants, change := first.GetCacheId(), first.GetGrants(), uint64(0)
-	p.connect(grants)
+	connectAll(p.t, grants)
 	move := func() {
 		p.t.Helper()
 		change++
@@ -303,7 +263,7 @@ func (p *pair) live() {
 			CacheId: id, Change: change, Regions: 2, AvoidVms: []string{grants[0].GetVm().GetId()},
 		})
 		grants = more.GetGrants()
-		p.connect(grants)
+		connectAll(p.t, grants)
 		change++
 		req := &managerv1.SettleRequest{CacheId: id, Change: change, Capacity: 2 * size}
 		for _, g := range grants {
@@ -341,16 +301,16 @@ func (p *pair) live() {
 	}
 }
 
-// connect does what a client does with new grants.
-func (p *pair) connect(grants []*managerv1.Grant) {
-	p.t.Helper()
+// connectAll does what a client does with new grants.
+func connectAll(t *testing.T, grants []*managerv1.Grant) {
+	t.Helper()
 	for _, g := range grants {
 		server := serverv1connect.NewCacheServerServiceClient(api.HTTPClient, g.GetVm().GetControlUrl())
-		_, err := server.Connect(testContext(p.t), connect.NewRequest(&serverv1.ConnectRequest{
+		_, err := server.Connect(testContext(t), connect.NewRequest(&serverv1.ConnectRequest{
 			Terms: g.GetTerms(), Token: g.GetToken(), Configuration: &managerv1.Configuration{ClientThreads: 1, BatchSize: 1, QueueDepth: 1},
 		}))
 		if err != nil {
-			p.t.Fatal(err)
+			t.Fatal(err)
 		}
 	}
 }
