@@ -85,6 +85,12 @@ type Config struct {
 	// not call Delete. Lost memory without a copy is not replaced before OnEvent has
 	// returned for the event DataLost.
 	OnEvent func(Event)
+	// Progress, if set, is called about once a second while Create, or a later change of the
+	// cache, waits for VMs to start. pending says what is waited for, why and for how long, a
+	// line each; after the last VM, or an error, it is nil. Calls do not overlap. They are made
+	// by the goroutine that waits: Create's caller or one of the cache. It goes on when
+	// Progress returns. Default: what is pending is logged.
+	Progress func(pending []string)
 
 	// File, if set, is read when the cache is created: its prefix of Capacity bytes
 	// is what the cache holds first; beyond its end the cache holds zeros (R2).

@@ -81,27 +81,28 @@ func createNow(ctx context.Context, mgr Manager, cfg Config, smaller bool) (*Cac
 	return c, nil
 }
 
-// allocateWait bounds one call that waits for VMs. It is repeated, and each answer says what
-// is pending.
-const allocateWait = 10 * time.Second
-
 // allocate calls Allocate until the manager has the VMs, which may take minutes, or ctx ends.
 // A cache that is still pending then is released.
 func allocate(ctx context.Context, mgr Manager, cfg *Config, req *managerv1.AllocateRequest) (*managerv1.AllocateResponse, error) {
-	req.RequestId, req.WaitMs = rand.Text(), allocateWait.Milliseconds()
-	pending := ""
-	for {
+	req.RequestId = rand.Text()
+	w := cfg.wait()
+	defer w.end()
+	for pending := ""; ; {
+		req.WaitMs = w.call.Milliseconds()
 		answer, err := mgr.Allocate(ctx, connect.NewRequest(req))
 		if err == nil {
 			if len(answer.Msg.Pending) == 0 {
 				return answer.Msg, nil
 			}
 			pending = answer.Msg.CacheId
-			cfg.Logger.Info("the cache waits for VMs", "cache", pending, "pending", answer.Msg.Pending)
+			w.goesOn(cfg.Logger.With("cache", pending), answer.Msg.Pending)
 			err = context.Cause(ctx)
 		}
 		if err == nil {
 			continue
+		}
+		if pending == "" && ctx.Err() != nil {
+			pending = pendingCache(ctx, mgr, req)
 		}
 		if pending != "" {
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), controlTimeout)
@@ -110,6 +111,20 @@ func allocate(ctx context.Context, mgr Manager, cfg *Config, req *managerv1.Allo
 		}
 		return nil, err
 	}
+}
+
+// pendingCache asks for the cache of a request whose ctx has ended before the manager has
+// answered. It is empty if the manager does not answer; the manager then releases the cache
+// after a while.
+func pendingCache(ctx context.Context, mgr Manager, req *managerv1.AllocateRequest) string {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), minCall)
+	defer cancel()
+	req.WaitMs = 1
+	answer, err := mgr.Allocate(ctx, connect.NewRequest(req))
+	if err != nil {
+		return ""
+	}
+	return answer.Msg.CacheId
 }
 
 // abandon deletes a cache that was not returned to the caller.

@@ -177,16 +177,18 @@ func (c *Cache) reallocate(ctx context.Context, req *managerv1.ReallocateRequest
 	}
 	c.change++
 	req.Change = c.change
-	req.WaitMs = allocateWait.Milliseconds()
+	w := c.cfg.wait()
+	defer w.end()
 	var answer *connect.Response[managerv1.ReallocateResponse]
 	for {
+		req.WaitMs = w.call.Milliseconds()
 		if answer, err = c.mgr.Reallocate(ctx, connect.NewRequest(req)); err != nil {
 			return nil, configuration, fmt.Errorf("reallocate: %w", err)
 		}
 		if len(answer.Msg.Pending) == 0 {
 			break
 		}
-		c.log.Info("the cache waits for VMs", "pending", answer.Msg.Pending)
+		w.goesOn(c.log, answer.Msg.Pending)
 	}
 	configuration = configurationOf(answer.Msg.Configuration)
 	if answer.Msg.Configuration == nil {
