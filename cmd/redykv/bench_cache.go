@@ -151,6 +151,7 @@ func (f *benchCacheFlags) measure(cmd *cobra.Command, progress ycsb.Progress) (r
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, end()) }()
+	f.spec.Pending = newPending(cmd.ErrOrStderr())
 	return cachebench.Run(cmd.Context(), mgr, raw, f.spec, log, progress)
 }
 

@@ -95,6 +95,7 @@ func (f *benchMigrateFlags) run(cmd *cobra.Command) error {
 		if err != nil {
 			return nil, err
 		}
+		s.Pending = newPending(cmd.ErrOrStderr())
 		rows, err := cachebench.RunMigrations(cmd.Context(), mgr, *s, log)
 		return measuredRows[cachebench.MigrateRow]{migrateColumns(), rows}, errors.Join(err, end())
 	})

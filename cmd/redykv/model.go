@@ -153,7 +153,7 @@ func (f *modelBuildFlags) run(cmd *cobra.Command) (err error) {
 			return err
 		}
 	}
-	f.spec.Log = f.log.logger(cmd)
+	f.spec.Log, f.spec.Pending = f.log.logger(cmd), newPending(cmd.ErrOrStderr())
 	mgr, end, err := startCacheManager(cmd, f.connect, cachebench.Servers{Transport: f.spec.Transport, Apart: f.spec.Apart}, manager.EmbedOptions{Logger: f.spec.Log})
 	if err != nil {
 		return err

@@ -1,8 +1,11 @@
 package main
 
 import (
+	"fmt"
 	"io"
 	"os"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/schollz/progressbar/v3"
@@ -28,6 +31,47 @@ func isTerminal(w io.Writer) bool {
 func newBar(w io.Writer, total int64, more ...progressbar.Option) *progressbar.ProgressBar {
 	return progressbar.NewOptions64(total, append(more, progressbar.OptionSetWriter(w),
 		progressbar.OptionSetWidth(30), progressbar.OptionClearOnFinish())...)
+}
+
+// newPending returns a redytier.Config.Progress that draws what is pending on w, cut to one
+// line, if that is a terminal, otherwise nil: then it is logged.
+func newPending(w io.Writer) func(pending []string) {
+	if !isTerminal(w) {
+		return nil
+	}
+	var mu sync.Mutex // guards bar: a measurement may have several caches
+	bar := newBar(w, -1, progressbar.OptionSetSpinnerChangeInterval(0), progressbar.OptionSetElapsedTime(false))
+	return func(pending []string) {
+		mu.Lock()
+		defer mu.Unlock()
+		if len(pending) == 0 {
+			_ = bar.Clear()
+			return
+		}
+		bar.Describe(oneLine(pending, columns(w)-len("-   ")-1))
+	}
+}
+
+// oneLine returns the first of several lines, cut to a width, and the number of the others.
+func oneLine(lines []string, width int) string {
+	line, more := lines[0], ""
+	if n := len(lines) - 1; n > 0 {
+		more = fmt.Sprintf(", and %d more", n)
+	}
+	if room := max(0, width-len(more)); len(line) > room {
+		line = strings.ToValidUTF8(line[:room], "")
+	}
+	return line + more
+}
+
+// columns returns the width of a terminal.
+func columns(w io.Writer) int {
+	if f, ok := w.(*os.File); ok {
+		if width, _, err := term.GetSize(int(f.Fd())); err == nil && width > 0 {
+			return width
+		}
+	}
+	return 80
 }
 
 // barProgress draws one bar per stage.

@@ -25,6 +25,7 @@ type LiveSpec struct {
 	Mode     Mode             // of the threads
 	Idle     fabricbench.Idle // what an idle thread does
 	Log      *slog.Logger
+	Pending  func([]string) // redytier.Config.Progress
 }
 
 // Live is a cache that is measured in one configuration after another (figure 9). It
@@ -38,7 +39,7 @@ type Live struct {
 func OpenLive(ctx context.Context, mgr redytier.Manager, spec LiveSpec) (*Live, error) {
 	c, err := redytier.Create(ctx, mgr, redytier.Config{
 		Capacity: spec.Capacity, SLO: spec.SLO, Configuration: spec.Configuration,
-		Transport: spec.Transport, Net: spec.Net, Logger: spec.Log,
+		Transport: spec.Transport, Net: spec.Net, Logger: spec.Log, Progress: spec.Pending,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("cachebench: %w", err)

@@ -32,7 +32,8 @@ type MigrateSpec struct {
 	Moving     int
 	Migrations []redytier.Migration
 	Rounds     int
-	Lasts      time.Duration // of the load before the migration, after it, and after the plain copy
+	Lasts      time.Duration  // of the load before the migration, after it, and after the plain copy
+	Pending    func([]string) // redytier.Config.Progress
 }
 
 // Check returns an error if the spec makes no sense.
@@ -179,7 +180,7 @@ func RunMigrations(ctx context.Context, mgr redytier.Manager, spec MigrateSpec, 
 // migrate moves one cache several times.
 func (s *MigrateSpec) migrate(ctx context.Context, mgr redytier.Manager, m redytier.Migration, yard *yardstick, log *slog.Logger) (rows []MigrateRow, err error) {
 	c, err := redytier.Create(ctx, mgr, redytier.Config{
-		Capacity: s.Capacity, RegionSize: s.RegionSize, Transport: s.Transport, Net: s.Net, Migration: m, Logger: log,
+		Capacity: s.Capacity, RegionSize: s.RegionSize, Transport: s.Transport, Net: s.Net, Migration: m, Logger: log, Progress: s.Pending,
 		Configuration: redytier.Configuration{ClientThreads: 1, BatchSize: 1, QueueDepth: s.Depth},
 	})
 	if err != nil {

@@ -99,7 +99,7 @@ type caches struct {
 func (b *caches) open(ctx context.Context, mgr redytier.Manager, config redytier.Configuration, tuning redytier.Tuning) ([]cell, error) {
 	s := b.spec
 	c, err := redytier.Create(ctx, mgr, redytier.Config{
-		Capacity: s.Capacity, Configuration: config, Transport: s.Transport, Net: s.Net, Tuning: tuning, Logger: b.log,
+		Capacity: s.Capacity, Configuration: config, Transport: s.Transport, Net: s.Net, Tuning: tuning, Logger: b.log, Progress: s.Pending,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("cachebench: %w", err)

@@ -66,6 +66,7 @@ type Spec struct {
 	Capacity int64            // of each cache; there is one for each variant
 	Idle     fabricbench.Idle // what an idle thread does
 	Duration time.Duration    // of each cell
+	Pending  func([]string)   // redytier.Config.Progress
 }
 
 // Variant is a configuration with a tuning.

@@ -24,6 +24,7 @@ type Setup struct {
 	Idle     fabricbench.Idle
 	Repeats  int // the second fastest counts: of three, the median (A22)
 	Log      *slog.Logger
+	Pending  func([]string) // redytier.Config.Progress
 }
 
 // measuring is one round of measuring a cache.
@@ -74,7 +75,7 @@ func checkRecord(size int) error {
 // live describes a cache behind a network, without configuration or SLO.
 func (m measuring) live(net string) cachebench.LiveSpec {
 	return cachebench.LiveSpec{
-		Transport: m.Transport, Net: net, Capacity: m.Capacity, Mode: cachebench.Session, Idle: m.Idle, Log: m.Log,
+		Transport: m.Transport, Net: net, Capacity: m.Capacity, Mode: cachebench.Session, Idle: m.Idle, Log: m.Log, Pending: m.Pending,
 	}
 }
 
