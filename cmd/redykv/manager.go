@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"slices"
 	"strings"
 	"time"
@@ -79,10 +78,12 @@ cheapest VMs that meet their needs, and move when others become cheaper.
 With --allocator kubernetes it starts cache servers as pods, as the file of
 --kubernetes says. redykv manager check finds what would keep them from starting.
 
-With --state the manager keeps its records in a directory. A manager that is
-restarted with the same directory and address continues where the last one ended:
-caches keep their memory meanwhile, and the cache servers of the local allocator
-keep running. At another address it refuses to start, as they would not find it.
+The manager keeps its records in a directory, by default one for each --listen
+address, below $XDG_STATE_HOME or ~/.local/state; a port of 0 is another one each
+time, so the records are in memory then. A manager that is restarted at the same
+address continues where the last one ended, and caches keep their memory meanwhile.
+With a --state directory the cache servers of the local allocator keep running, too.
+At another address it refuses to start, as clients and servers would not find it.
 
 With --catalog etcd://HOST:2379,HOST:2379/PREFIX the records are in etcd, and
 several managers can use them: one leads, the others stand by. Servers and clients
@@ -112,9 +113,9 @@ then need a token: redykv's commands take it from $` + access.TokenEnv + ` or
 	flags.DurationVar(&f.silence, "silence", 0, "time without a heartbeat after which a server is suspected, or removed if it has no cache (default: 5 heartbeats)")
 	flags.DurationVar(&f.lease, "lease", 30*time.Second, "time after which a cache is deallocated if its client does not renew it; 0: never")
 	flags.BoolVar(&f.enforce, "enforce-duration", false, "deallocate caches when the duration that their clients requested ends (default: keep them)")
-	flags.StringVar(&f.state, "state", "", "`DIRECTORY` for the manager's records (default: none; a restart forgets all caches)")
+	flags.StringVar(&f.state, "state", "", "`DIRECTORY` for the manager's records, with which local servers outlive it (default: $XDG_STATE_HOME/redykv/manager/HOST-PORT, and local servers end with it)")
 	flags.StringVar(&f.catalog, "catalog", "", "`URL` of the manager's records instead of --state: etcd://[USER:PASSWORD@]HOST:2379,…/PREFIX, pebble:DIRECTORY, or memory:")
-	flags.BoolVar(&f.moved, "moved", false, "use a --state whose manager was at another address: servers and clients that call the old address are lost (default: refuse)")
+	flags.BoolVar(&f.moved, "moved", false, "use records whose manager was at another address: servers and clients that call the old address are lost (default: refuse)")
 	f.tls.add(flags)
 	flags.StringVar(&f.metrics, "metrics", "", "HTTP address to serve /metrics for Prometheus on (default: off)")
 	f.menu.add(flags)
@@ -154,8 +155,8 @@ func (f managerFlags) options(log *slog.Logger) (manager.Options, error) {
 		return opts, usagef("--tls-cert requires --transport tcp with --allocator local")
 	case f.state != "" && f.catalog != "":
 		return opts, usagef("--state and --catalog: want one of them")
-	case f.moved && f.state == "" && !strings.HasPrefix(f.catalog, "pebble:"):
-		return opts, usagef("--moved requires --state, or a --catalog in a directory")
+	case f.moved && !f.inDirectory():
+		return opts, usagef("--moved requires records in a directory")
 	case f.rate < 0:
 		return opts, usagef("--migration-rate %v: want 0 or more bytes a second", f.rate)
 	case f.heartbeat < time.Millisecond || f.silence != 0 && f.silence < f.heartbeat:
@@ -166,6 +167,11 @@ func (f managerFlags) options(log *slog.Logger) (manager.Options, error) {
 	if err := cmp.Or(checkMargin(f.margin), checkListen("--listen", f.listen), checkOptional("--metrics", f.metrics),
 		checkURL("--advertise", f.advertise), checkURLs("--managers", f.managers), f.guard.check(f.listen)); err != nil {
 		return opts, err
+	}
+	if f.catalog != "" {
+		if err := catalog.Check(f.catalog, catalog.FromEnv()); err != nil {
+			return opts, usageError{err}
+		}
 	}
 	if err := f.guard.apply(&opts, f.allocator == "local", log); err != nil {
 		return opts, err
@@ -218,25 +224,18 @@ func runManager(cmd *cobra.Command, f managerFlags) (err error) {
 	if err != nil {
 		return err
 	}
-	m, err := manager.New(opts)
+	m, ln, err := f.open(cmd.Context(), &opts)
 	if err != nil {
-		if errors.Is(err, catalog.ErrURL) {
-			err = usageError{err}
-		}
-		if opts.Allocator != nil {
-			err = errors.Join(err, opts.Allocator.Close())
-		}
 		return err
+	}
+	if opts.State != "" {
+		opts.Logger.Info("records are kept", "directory", opts.State)
 	}
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(cmd.Context()), closeTimeout)
 		defer cancel()
 		err = errors.Join(err, m.Close(ctx))
 	}()
-	ln, err := new(net.ListenConfig).Listen(cmd.Context(), "tcp", f.listen)
-	if err != nil {
-		return err
-	}
 	metrics, err := listenHTTP(cmd.Context(), f.metrics, opts.Logger)
 	if err != nil {
 		return errors.Join(err, ln.Close())

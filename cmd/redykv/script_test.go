@@ -95,6 +95,7 @@ func scripts(dir string) testscript.Params {
 			env.Values[processesKey{}] = make(processes)
 			env.Values[notifyKey{}] = new(notifySocket)
 			env.Values[relaysKey{}] = make(map[string]*relay)
+			env.Setenv("HOME", filepath.Join(env.WorkDir, "home")) // for the managers' records
 			return nil
 		},
 		Condition: func(cond string) (bool, error) {

@@ -71,6 +71,14 @@ func Open(catalogURL string, o Options) (Store, error) {
 	return s, nil
 }
 
+// Check returns an ErrURL if Open would refuse the URL, and opens nothing.
+func Check(catalogURL string, o Options) error {
+	if _, err := parse(catalogURL, o); err != nil {
+		return fmt.Errorf("%w: %w", ErrURL, err)
+	}
+	return nil
+}
+
 // location is a parsed catalog URL.
 type location struct {
 	Options

@@ -37,6 +37,9 @@ func TestOpenRefuses(t *testing.T) {
 		if s != nil || !errors.Is(err, ErrURL) || strings.Contains(err.Error(), "\n") || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%s: %v, %v", u, s, err)
 		}
+		if check := Check(u, Options{}); check == nil || err == nil || check.Error() != err.Error() {
+			t.Errorf("%s: Check: %v", u, check)
+		}
 	}
 }
 
