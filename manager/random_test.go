@@ -92,7 +92,7 @@ func (r *random) allocate(ctx context.Context) error {
 	now := r.world.clock.read() // read before the call, as the lease may begin before others move the clock
 	r1, err := service{m: r.world.m}.Allocate(ctx, connect.NewRequest(req))
 	if err != nil {
-		return only(err, connect.CodeUnavailable)
+		return only(err, connect.CodeUnavailable, connect.CodeFailedPrecondition) // its lease may end before the answer, as others move the clock
 	}
 	answer := r1.Msg
 	var regions uint64
