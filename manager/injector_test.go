@@ -93,5 +93,5 @@ func outdated(err error) error {
 	if errors.Is(err, catalog.ErrNotLeader) || errors.Is(err, errDisobeyed) {
 		return nil
 	}
-	return fmt.Errorf("a step of a former leader is not refused: %v", err)
+	return fmt.Errorf("a step of a former leader is not refused: %w", err)
 }
