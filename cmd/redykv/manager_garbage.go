@@ -12,11 +12,11 @@ import (
 
 // A manager's live heap is small, and calls wait for a processor while garbage is collected.
 // So it keeps up to four times as much garbage as Go's default, but then no more than
-// garbageMost, so that a manager of 20,000 caches takes less than 1 GiB.
+// garbageMost, so that a manager of 20,000 watched caches takes less than 1 GiB.
 const (
 	garbagePercent = 400 // as GOGC
 	garbageLeast   = 100 // Go's default
-	garbageMost    = 512 << 20
+	garbageMost    = 256 << 20
 )
 
 // gcPercent returns the GOGC for a heap with so many live bytes.
