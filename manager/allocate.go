@@ -64,11 +64,8 @@ func (l *leader) tryAllocate(ctx context.Context, req *managerv1.AllocateRequest
 		return nil, err
 	}
 	ca, r, err := l.state.attach(req.GetRequestId(), sum)
-	if errors.Is(err, errEnded) { // another call has ended it, maybe right now
-		err = cmp.Or(l.state.written(), err)
-	}
 	if err != nil {
-		return nil, refuse(err, connect.CodeUnavailable)
+		return nil, refuse(l.sure(err), connect.CodeUnavailable)
 	}
 	if ca == nil {
 		d, s, err := l.prepare(ctx, req)
@@ -79,7 +76,8 @@ func (l *leader) tryAllocate(ctx context.Context, req *managerv1.AllocateRequest
 			return nil, err
 		}
 		if ca, r, err = l.reserve(ctx, d, s, req.GetRequestId(), sum); err != nil {
-			return nil, refuse(err, connect.CodeInvalidArgument)
+			l.abandon(r, err)
+			return nil, refuse(l.sure(err), connect.CodeInvalidArgument)
 		}
 	}
 	pending, err := l.await(ctx, r, time.Duration(req.GetWaitMs())*time.Millisecond)
@@ -97,6 +95,15 @@ func (l *leader) tryAllocate(ctx context.Context, req *managerv1.AllocateRequest
 	l.opts.Logger.Info("cache allocated", "cache", ca.id, "capacity", units.Size(req.GetCapacity()).String(),
 		"vms", len(answer.GetGrants()), "duration_seconds", req.GetDurationSeconds())
 	return answer, nil
+}
+
+// sure returns the error of a call when what it says is written: another call may have ended
+// the cache right now.
+func (l *leader) sure(err error) error {
+	if errors.Is(err, errEnded) {
+		return cmp.Or(l.state.written(), err)
+	}
+	return err
 }
 
 // Bounds of a request's id.

@@ -276,6 +276,14 @@ func (l *leader) await(ctx context.Context, r *request, wait time.Duration) (pen
 	return pending, err
 }
 
+// abandon ends a call of which the request, if it is not nil, could not be written in time. The
+// request may be written later, and then waits for a repetition of the call.
+func (l *leader) abandon(r *request, cause error) {
+	if r != nil {
+		_, _ = l.state.leaveRequest(r, l.opts.now(), cause) // cause is the call's error
+	}
+}
+
 // leaveRequest ends a call's wait for a request, with err if ctx has ended.
 func (c *state) leaveRequest(r *request, now time.Time, cause error) (pending []string, err error) {
 	c.mu.Lock()

@@ -46,22 +46,32 @@ func (c *state) remember(p *past) {
 const endedFor = 5 * time.Minute
 
 // Forgetting ended caches is put off by at most endedMore, until as many are due as one
-// transaction deletes. One call forgets at most endedBatch, as mu is held.
+// transaction deletes. Of more than endedMost the oldest are forgotten earlier. mu is held
+// for endedBatch.
 const (
 	endedMore  = time.Minute
+	endedMost  = 100_000
 	endedBatch = 16 * catalog.MaxChanges
 )
 
 // forgetEnded forgets the caches that have ended long ago.
 func (c *state) forgetEnded(now time.Time) (err error) {
+	for more := true; more && err == nil; {
+		more, err = c.forgetSome(now)
+	}
+	return err
+}
+
+// forgetSome forgets at most endedBatch ended caches. It reports whether more may be due.
+func (c *state) forgetSome(now time.Time) (more bool, err error) {
 	c.mu.Lock()
 	defer c.end(&err)
 	due := 0
-	for due < min(len(c.past), endedBatch) && now.Sub(c.past[due].at) > endedFor {
+	for due < min(len(c.past), endedBatch) && (now.Sub(c.past[due].at) > endedFor || len(c.past)-due > endedMost) {
 		due++
 	}
 	if due == 0 || due < catalog.MaxChanges && now.Sub(c.past[0].at) <= endedFor+endedMore {
-		return nil
+		return false, nil
 	}
 	for _, p := range c.past[:due] {
 		p.forgotten = true
@@ -69,5 +79,5 @@ func (c *state) forgetEnded(now time.Time) (err error) {
 		c.touch(p)
 	}
 	c.past = c.past[due:]
-	return nil
+	return due == endedBatch, nil
 }

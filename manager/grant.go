@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"connectrpc.com/connect"
@@ -50,13 +51,22 @@ const (
 
 func (g *grant) bytes() uint64 { return uint64(g.regions) * g.regionSize }
 
+// grantID returns the id of the grant of a number, of those that its cache was ever given.
+func grantID(number uint64) string { return "g" + strconv.FormatUint(number, 10) }
+
+// number returns the number of a grant; 0: it has none.
+func (g *grant) number() uint64 {
+	n, _ := strconv.ParseUint(strings.TrimPrefix(g.id, "g"), 10, 64)
+	return n
+}
+
 // reserve reserves the memory of parts for a cache. Called under mu.
 func (c *state) reserve(ca *cache, d demand, parts []part) []*grant {
 	var grants []*grant
 	for _, p := range parts {
 		ca.given++
 		g := &grant{
-			id: "g" + strconv.FormatUint(ca.given, 10), cache: ca.id, vm: p.vm, launch: p.vm == nil,
+			id: grantID(ca.given), cache: ca.id, vm: p.vm, launch: p.vm == nil,
 			regions: p.regions, regionSize: d.regionSize, cores: p.cores, freed: make(chan struct{}),
 		}
 		if g.launch {

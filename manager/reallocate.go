@@ -34,6 +34,7 @@ func (l *leader) tryReallocate(ctx context.Context, req *managerv1.ReallocateReq
 		ca, r, err = l.reserveFor(ctx, req)
 	}
 	if err != nil {
+		l.abandon(r, err)
 		return nil, refuse(err, connect.CodeInvalidArgument)
 	}
 	pending, err := l.await(ctx, r, time.Duration(req.GetWaitMs())*time.Millisecond)

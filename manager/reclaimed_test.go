@@ -90,6 +90,18 @@ func TestReclaimByAnotherClock(t *testing.T) {
 	if _, err := m.led().reclaim("server", 0, clock.read().Add(notice), "maintenance"); err != nil {
 		t.Fatal(err)
 	}
+	// A leader with a slow clock, and the next one of the same clock when half of the notice has passed.
+	slow := &handClock{now: clock.read().Add(-24 * time.Hour)}
+	later := store.next()
+	for i, want := range []time.Duration{notice, notice / 2} {
+		next, _ := serve(t, Options{Transport: "tcp", store: later, Moved: true, now: slow.read})
+		at, ok := next.led().state.nextLeave()
+		if left := at.Sub(slow.read()); !ok || left != want {
+			t.Errorf("leader %d with a slow clock: %v are left, want %v", i, left, want)
+		}
+		slow.advance(notice / 2)
+		later = later.next()
+	}
 	for _, tc := range []struct {
 		ahead, left time.Duration // of the next leader's clock
 	}{{0, notice}, {20 * time.Minute, notice - 20*time.Minute}, {-24 * time.Hour, notice}} {

@@ -262,10 +262,16 @@ func (c *state) load(all *contents, t term, deadline time.Time, base uint64) (er
 		v.held[g] = struct{}{}
 		v.reserved += g.bytes()
 		v.threads += g.cores
-		if g.phase == leaving {
-			c.queue(g.key())
-		} else {
+		if g.phase != leaving {
 			v.lent++
+			continue
+		}
+		c.queue(g.key())
+		// A leader may have ended between the records of a grant and of its cache. The cache
+		// gives no other grant that id.
+		if ca, number := c.caches[g.cache], g.number(); ca != nil && ca.given < number {
+			ca.given = number
+			c.touch(ca)
 		}
 	}
 	for _, v := range c.orders {
@@ -301,6 +307,7 @@ func (l *loader) vm(p *catalogv1.Vm) error {
 			// notice has passed between the two leaders, only the clocks tell.
 			if latest := l.now.Add(v.notice); v.notice > 0 && v.leaves.After(latest) {
 				v.leaves = latest
+				l.c.touch(v) // so that the next leader does not begin the notice anew
 			}
 			l.c.reclaimed[v] = struct{}{}
 		}

@@ -13,6 +13,7 @@ import (
 
 	"connectrpc.com/connect"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/redykv/redykv/internal/api/catalogv1"
 	"github.com/redykv/redykv/internal/api/managerv1"
@@ -257,7 +258,15 @@ func (p *twins) resume(m *process) {
 func (p *twins) all() string {
 	var all strings.Builder
 	for _, r := range p.read("") {
-		if !strings.HasPrefix(r.Key, "leader/") { // a candidacy changes nothing
+		ended := false // an ended cache is forgotten at any time
+		if strings.HasPrefix(r.Key, "record/"+cachePrefix) {
+			var ca catalogv1.Cache
+			if err := proto.Unmarshal(r.Value, &ca); err != nil {
+				p.t.Fatal(err)
+			}
+			ended = ca.GetEnded()
+		}
+		if !ended && !strings.HasPrefix(r.Key, "leader/") { // a candidacy changes nothing
 			fmt.Fprintf(&all, "%s %d %x\n", r.Key, r.Version, r.Value)
 		}
 	}
@@ -287,7 +296,7 @@ func (p *twins) lent() map[loan]uint64 {
 	all := make(map[loan]uint64)
 	for _, s := range p.servers {
 		v := s.VM()
-		i := insist(p, access.Client.Heartbeat, &managerv1.HeartbeatRequest{VmId: v.ID, FreeMemory: v.Free}).GetIncarnation()
+		i := insist(p, access.Client.Heartbeat, &managerv1.HeartbeatRequest{VmId: v.ID, Start: v.Start, FreeMemory: v.Free}).GetIncarnation()
 		l := &leader{Manager: &Manager{servers: api.HTTPClient}, self: controltoken.Incarnation{Epoch: i.GetEpoch(), ID: i.GetId()}}
 		grants, err := l.grantsOf(v)
 		if err != nil {
@@ -321,7 +330,9 @@ func (p *twins) check(caches ...string) {
 	}
 	var known []string
 	for _, ca := range all.caches {
-		known = append(known, ca.GetId())
+		if !ca.GetEnded() {
+			known = append(known, ca.GetId())
+		}
 	}
 	slices.Sort(known)
 	slices.Sort(caches)

@@ -89,7 +89,8 @@ type Config struct {
 	// cache, waits for VMs to start. pending says what is waited for, why and for how long, a
 	// line each; after the last VM, or an error, it is nil. Calls do not overlap. They are made
 	// by the goroutine that waits: Create's caller or one of the cache. It goes on when
-	// Progress returns. Default: what is pending is logged.
+	// Progress returns, which must not call methods of the cache that change it. Default: what
+	// is pending is logged.
 	Progress func(pending []string)
 
 	// File, if set, is read when the cache is created: its prefix of Capacity bytes

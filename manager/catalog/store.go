@@ -103,7 +103,7 @@ var (
 // records.
 const (
 	formatKey    = "format"
-	formatValue  = "redykv manager catalog 2"
+	formatValue  = "redykv manager catalog 3"
 	recordPrefix = "record/"
 	recordsEnd   = "record0" // the first key after those with the prefix
 )
