@@ -111,7 +111,7 @@ then need a token: redykv's commands take it from $` + access.TokenEnv + ` or
 	flags.Var(&f.cpus, "cpus", "processors that local servers run on, such as 1 or 4-7,12; Linux only (default: those of the manager)")
 	flags.DurationVar(&f.heartbeat, "heartbeat", time.Second, "interval at which servers report to the manager")
 	flags.DurationVar(&f.silence, "silence", 0, "time without a heartbeat after which a server is suspected, or removed if it has no cache (default: 5 heartbeats)")
-	flags.DurationVar(&f.lease, "lease", 30*time.Second, "time after which a cache is deallocated if its client does not renew it; 0: never")
+	flags.DurationVar(&f.lease, "lease", 30*time.Second, "time after which a cache is deallocated if its client does not renew it; 0: never, not even one whose client has ended before the answer")
 	flags.BoolVar(&f.enforce, "enforce-duration", false, "deallocate caches when the duration that their clients requested ends (default: keep them)")
 	flags.StringVar(&f.state, "state", "", "`DIRECTORY` for the manager's records, with which local servers outlive it (default: $XDG_STATE_HOME/redykv/manager/HOST-PORT, and local servers end with it)")
 	flags.StringVar(&f.catalog, "catalog", "", "`URL` of the manager's records instead of --state: etcd://[USER:PASSWORD@]HOST:2379,…/PREFIX, pebble:DIRECTORY, or memory:")

@@ -101,7 +101,8 @@ type ManagerServiceClient interface {
 	// Reclaim announces that a VM is taken back at a deadline. Its caches are told, no more
 	// of its memory is granted, and at the deadline the VM counts as failed. Of several calls the
 	// earliest deadline holds. A server names its incarnation, so a late call of one that has ended
-	// has no effect.
+	// has no effect. An operator's call that comes after the deadline takes back a VM that has
+	// registered again.
 	Reclaim(context.Context, *connect.Request[managerv1.ReclaimRequest]) (*connect.Response[managerv1.ReclaimResponse], error)
 	// Deallocate releases all VMs of a cache. It succeeds if there is no such cache, so it may be
 	// repeated: ids are not used again.
@@ -123,7 +124,8 @@ type ManagerServiceClient interface {
 	// arrives last holds.
 	ChangeMarket(context.Context, *connect.Request[managerv1.ChangeMarketRequest]) (*connect.Response[managerv1.ChangeMarketResponse], error)
 	// Register announces a cache server that is ready to lend memory. Repetitions are known by
-	// vm.start; a call of an incarnation before the present one is refused.
+	// vm.start; a call of an incarnation before the present one is refused. If there is none any
+	// more, as it has failed, a late call adds a server that falls silent again.
 	Register(context.Context, *connect.Request[managerv1.RegisterRequest]) (*connect.Response[managerv1.RegisterResponse], error)
 	// Heartbeat reports that a registered server runs. A server without heartbeats is
 	// suspected; if no cache has a grant there, it counts as failed. A call of another incarnation
@@ -340,7 +342,8 @@ type ManagerServiceHandler interface {
 	// Reclaim announces that a VM is taken back at a deadline. Its caches are told, no more
 	// of its memory is granted, and at the deadline the VM counts as failed. Of several calls the
 	// earliest deadline holds. A server names its incarnation, so a late call of one that has ended
-	// has no effect.
+	// has no effect. An operator's call that comes after the deadline takes back a VM that has
+	// registered again.
 	Reclaim(context.Context, *connect.Request[managerv1.ReclaimRequest]) (*connect.Response[managerv1.ReclaimResponse], error)
 	// Deallocate releases all VMs of a cache. It succeeds if there is no such cache, so it may be
 	// repeated: ids are not used again.
@@ -362,7 +365,8 @@ type ManagerServiceHandler interface {
 	// arrives last holds.
 	ChangeMarket(context.Context, *connect.Request[managerv1.ChangeMarketRequest]) (*connect.Response[managerv1.ChangeMarketResponse], error)
 	// Register announces a cache server that is ready to lend memory. Repetitions are known by
-	// vm.start; a call of an incarnation before the present one is refused.
+	// vm.start; a call of an incarnation before the present one is refused. If there is none any
+	// more, as it has failed, a late call adds a server that falls silent again.
 	Register(context.Context, *connect.Request[managerv1.RegisterRequest]) (*connect.Response[managerv1.RegisterResponse], error)
 	// Heartbeat reports that a registered server runs. A server without heartbeats is
 	// suspected; if no cache has a grant there, it counts as failed. A call of another incarnation
