@@ -36,6 +36,7 @@ type grant struct {
 
 	signed    atomic.Pointer[managerv1.Grant]    // as last received from the manager: terms and token
 	regions   atomic.Uint32                      // lent; fewer than tokens after a release
+	change    atomic.Uint64                      // number of the last Configure call
 	unsettled atomic.Int32                       // failed connections that the server may not have ended yet
 	checking  atomic.Pointer[context.CancelFunc] // ends the check of a suspected server; nil: none is suspected
 
@@ -175,12 +176,13 @@ func disconnectAll(ctx context.Context, grants []*grant) (err error) {
 }
 
 // configure sets the grant's configuration at the server. A server refuses a checked
-// configuration only for lack of processors.
+// configuration only for lack of processors. The caller holds the turn, so calls are made in
+// the order of their numbers.
 func (g *grant) configure(ctx context.Context, c Configuration) error {
 	signed := g.signed.Load()
 	_, err := g.control().Configure(ctx, connect.NewRequest(&serverv1.ConfigureRequest{
 		CacheId: g.cache, Grant: g.id, Ticket: g.ticket[:], Configuration: g.ringed(c).proto(),
-		Terms: signed.GetTerms(), Token: signed.GetToken(),
+		Terms: signed.GetTerms(), Token: signed.GetToken(), Change: g.change.Add(1),
 	}))
 	switch connect.CodeOf(err) {
 	case connect.CodeInvalidArgument, connect.CodeResourceExhausted:

@@ -254,9 +254,9 @@ func (s *Server) statusOf(grants ...*grant) *serverv1.StatusResponse {
 // Release takes back the regions of a grant from number keep on (R71). When it returns,
 // their tokens are revoked, requests to them in message rings are answered with
 // StatusNoRegion, pulls into them have ended and the memory is free. The others stay lent.
-func (s *Server) Release(_ context.Context, req *connect.Request[serverv1.ReleaseRequest]) (*connect.Response[serverv1.ReleaseResponse], error) {
+func (s *Server) Release(ctx context.Context, req *connect.Request[serverv1.ReleaseRequest]) (*connect.Response[serverv1.ReleaseResponse], error) {
 	m := req.Msg
-	err := s.change(grantID{m.CacheId, m.Grant}, m.Ticket, func(g *grant) error {
+	err := s.change(ctx, grantID{m.CacheId, m.Grant}, m.Ticket, func(g *grant) error {
 		freed, err := g.retain(int(min(m.Keep, math.MaxInt32)))
 		s.mu.Lock()
 		g.bytes -= freed
@@ -280,14 +280,29 @@ func (s *Server) Release(_ context.Context, req *connect.Request[serverv1.Releas
 // threads as asked for, with its connections spread over them, and new connections may use
 // the new batch size and queue depth. Open connections keep their rings; they end if no
 // server thread is left. If cores do not suffice, the error is ResourceExhausted and nothing
-// has changed.
-func (s *Server) Configure(_ context.Context, req *connect.Request[serverv1.ConfigureRequest]) (*connect.Response[serverv1.ConfigureResponse], error) {
+// has changed. A repetition of the last change has no effect; an earlier change is
+// FailedPrecondition.
+func (s *Server) Configure(ctx context.Context, req *connect.Request[serverv1.ConfigureRequest]) (*connect.Response[serverv1.ConfigureResponse], error) {
 	m := req.Msg
+	if m.Change == 0 {
+		return nil, connect.NewError(connect.CodeInvalidArgument, errors.New("change 0: want the number of the client's Configure call for this grant, from 1 on"))
+	}
 	if err := s.checkConfiguration(m.Configuration); err != nil {
 		return nil, connect.NewError(connect.CodeInvalidArgument, err)
 	}
-	err := s.change(grantID{m.CacheId, m.Grant}, m.Ticket, func(g *grant) error {
-		return s.configure(g, m)
+	err := s.change(ctx, grantID{m.CacheId, m.Grant}, m.Ticket, func(g *grant) error {
+		switch {
+		case m.Change < g.configured:
+			return connect.NewError(connect.CodeFailedPrecondition,
+				fmt.Errorf("%v: change %d is outdated: the last one is %d", g.id, m.Change, g.configured))
+		case m.Change == g.configured:
+			return nil
+		}
+		if err := s.configure(g, m); err != nil {
+			return err
+		}
+		g.configured = m.Change
+		return nil
 	})
 	if err != nil {
 		return nil, err
@@ -333,14 +348,17 @@ func (s *Server) configure(g *grant, m *serverv1.ConfigureRequest) error {
 }
 
 // change calls f with a grant that stays lent until f returns. Changes of one grant are
-// serialized.
-func (s *Server) change(id grantID, ticket []byte, f func(*grant) error) error {
+// serialized; a caller that gives up before its turn changes nothing.
+func (s *Server) change(ctx context.Context, id grantID, ticket []byte, f func(*grant) error) error {
 	g, err := s.find(id, ticket)
 	if err != nil {
 		return err
 	}
 	g.changing.Lock()
 	defer g.changing.Unlock()
+	if err := ctx.Err(); err != nil {
+		return connect.NewError(connect.CodeCanceled, fmt.Errorf("%v: the caller gave up: %w", id, err))
+	}
 	g.mu.Lock()
 	open := g.open
 	g.mu.Unlock()

@@ -50,9 +50,10 @@ type grant struct {
 	running sync.WaitGroup
 
 	// changing serializes changes of regions and threads. It is locked before any other.
-	changing sync.Mutex
-	memory   atomic.Pointer[memory]    // what server threads access, each inside its gate
-	threads  atomic.Pointer[[]*thread] // those that connections turn to
+	changing   sync.Mutex
+	configured uint64                    // number of the last change by Configure; guarded by changing
+	memory     atomic.Pointer[memory]    // what server threads access, each inside its gate
+	threads    atomic.Pointer[[]*thread] // those that connections turn to
 
 	mu          sync.Mutex // guards the fields below
 	open        bool

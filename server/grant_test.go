@@ -188,8 +188,10 @@ func TestRelease(t *testing.T) {
 func TestConfigureLive(t *testing.T) {
 	s, client := newServer(t, Options{Memory: 4 * regionSize, Cores: 3})
 	answer := lend(t, client, "cache", "", 1)
+	var change uint64
 	configure := func(c *managerv1.Configuration) error {
-		_, err := client.Configure(t.Context(), connect.NewRequest(&serverv1.ConfigureRequest{CacheId: "cache", Ticket: answer.Ticket, Configuration: c}))
+		change++
+		_, err := client.Configure(t.Context(), connect.NewRequest(&serverv1.ConfigureRequest{CacheId: "cache", Ticket: answer.Ticket, Configuration: c, Change: change}))
 		return err
 	}
 	var peers sync.WaitGroup
@@ -291,7 +293,8 @@ func TestCallsRace(t *testing.T) {
 		r := rand.New(rand.NewPCG(uint64(i), 1))
 		callers.Go(func() {
 			for range rounds {
-				cache := fmt.Sprint("cache", max(0, called.Add(1)/30-int64(r.IntN(4)/3)))
+				call := called.Add(1)
+				cache := fmt.Sprint("cache", max(0, call/30-int64(r.IntN(4)/3)))
 				grant := []string{"a", "b"}[r.IntN(2)]
 				ctx, cancel := context.WithCancel(t.Context())
 				var err error
@@ -309,7 +312,7 @@ func TestCallsRace(t *testing.T) {
 				case 4:
 					_, err = s.Configure(ctx, connect.NewRequest(&serverv1.ConfigureRequest{
 						CacheId: cache, Grant: grant, Ticket: ticketOf(s, grantID{cache, grant}),
-						Configuration: configuration(uint32(r.IntN(3)), 1+uint32(r.IntN(2))*3),
+						Configuration: configuration(uint32(r.IntN(3)), 1+uint32(r.IntN(2))*3), Change: uint64(call),
 					}))
 				case 5:
 					err = pullOnce(ctx, s, client, grantID{cache, grant}, source)

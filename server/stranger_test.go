@@ -65,7 +65,7 @@ func calls(ctx context.Context, client serverv1connect.CacheServerServiceClient,
 		},
 		"Configure": func(c credentials) error {
 			req := connect.NewRequest(&serverv1.ConfigureRequest{
-				CacheId: c.terms.GetCacheId(), Grant: c.terms.GetGrant(), Ticket: c.ticket, Configuration: configuration(2, 4),
+				CacheId: c.terms.GetCacheId(), Grant: c.terms.GetGrant(), Ticket: c.ticket, Configuration: configuration(2, 4), Change: 1,
 			})
 			header(req, c)
 			_, err := client.Configure(ctx, req)
@@ -330,9 +330,11 @@ func TestTermsBind(t *testing.T) {
 	if got := leases(t, s); len(got) != 1 || got[0].Regions != 2 || got[0].Bytes != 2*regionSize {
 		t.Errorf("lent: %v", got)
 	}
+	var change uint64
 	configure := func(threads uint32, shown *managerv1.Terms, token string) error {
+		change++
 		_, err := client.Configure(t.Context(), connect.NewRequest(&serverv1.ConfigureRequest{
-			CacheId: "cache", Grant: "g1", Ticket: held.Ticket, Configuration: configuration(threads, 4), Terms: shown, Token: token,
+			CacheId: "cache", Grant: "g1", Ticket: held.Ticket, Configuration: configuration(threads, 4), Terms: shown, Token: token, Change: change,
 		}))
 		leases(t, s)
 		return err

@@ -380,8 +380,12 @@ type ConfigureRequest struct {
 	Configuration *managerv1.Configuration `protobuf:"bytes,4,opt,name=configuration,proto3" json:"configuration,omitempty"`
 	// terms and their token raise the maximum of server threads to that of the terms. Empty:
 	// it stays.
-	Terms         *managerv1.Terms `protobuf:"bytes,5,opt,name=terms,proto3" json:"terms,omitempty"`
-	Token         string           `protobuf:"bytes,6,opt,name=token,proto3" json:"token,omitempty"`
+	Terms *managerv1.Terms `protobuf:"bytes,5,opt,name=terms,proto3" json:"terms,omitempty"`
+	Token string           `protobuf:"bytes,6,opt,name=token,proto3" json:"token,omitempty"`
+	// change numbers the client's Configure calls for one grant, from 1 on. A call with the
+	// number of the last one that succeeded is a repetition: it succeeds and has no effect. One
+	// with a lower number is FAILED_PRECONDITION; 0 is INVALID_ARGUMENT.
+	Change        uint64 `protobuf:"varint,7,opt,name=change,proto3" json:"change,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -456,6 +460,13 @@ func (x *ConfigureRequest) GetToken() string {
 		return x.Token
 	}
 	return ""
+}
+
+func (x *ConfigureRequest) GetChange() uint64 {
+	if x != nil {
+		return x.Change
+	}
+	return 0
 }
 
 type ConfigureResponse struct {
@@ -940,14 +951,15 @@ const file_redykv_server_v1_server_proto_rawDesc = "" +
 	"\x05grant\x18\x02 \x01(\tR\x05grant\x12\x16\n" +
 	"\x06ticket\x18\x03 \x01(\fR\x06ticket\x12\x12\n" +
 	"\x04keep\x18\x04 \x01(\rR\x04keep\"\x11\n" +
-	"\x0fReleaseResponse\"\xe9\x01\n" +
+	"\x0fReleaseResponse\"\x81\x02\n" +
 	"\x10ConfigureRequest\x12\x19\n" +
 	"\bcache_id\x18\x01 \x01(\tR\acacheId\x12\x14\n" +
 	"\x05grant\x18\x02 \x01(\tR\x05grant\x12\x16\n" +
 	"\x06ticket\x18\x03 \x01(\fR\x06ticket\x12F\n" +
 	"\rconfiguration\x18\x04 \x01(\v2 .redykv.manager.v1.ConfigurationR\rconfiguration\x12.\n" +
 	"\x05terms\x18\x05 \x01(\v2\x18.redykv.manager.v1.TermsR\x05terms\x12\x14\n" +
-	"\x05token\x18\x06 \x01(\tR\x05token\"\x13\n" +
+	"\x05token\x18\x06 \x01(\tR\x05token\x12\x16\n" +
+	"\x06change\x18\a \x01(\x04R\x06change\"\x13\n" +
 	"\x11ConfigureResponse\"\x90\x02\n" +
 	"\vPullRequest\x12\x19\n" +
 	"\bcache_id\x18\x01 \x01(\tR\acacheId\x12\x14\n" +

@@ -68,8 +68,8 @@ type CacheServerServiceClient interface {
 	Release(context.Context, *connect.Request[serverv1.ReleaseRequest]) (*connect.Response[serverv1.ReleaseResponse], error)
 	// Configure changes the number of a grant's server threads, and the limits of queue
 	// pairs that are dialled afterwards. Open queue pairs do not change. A failed call
-	// changes nothing. It names the resulting values, so a repetition has no effect; of different
-	// calls the one that arrives last holds.
+	// changes nothing. Calls are numbered, so a repetition has no effect, and a late call does not
+	// undo a later one.
 	Configure(context.Context, *connect.Request[serverv1.ConfigureRequest]) (*connect.Response[serverv1.ConfigureResponse], error)
 	// Pull copies regions of another server into regions of a grant, by one-sided reads
 	// (6.2), and streams its progress. It ends with the call. A repetition copies again, which is
@@ -185,8 +185,8 @@ type CacheServerServiceHandler interface {
 	Release(context.Context, *connect.Request[serverv1.ReleaseRequest]) (*connect.Response[serverv1.ReleaseResponse], error)
 	// Configure changes the number of a grant's server threads, and the limits of queue
 	// pairs that are dialled afterwards. Open queue pairs do not change. A failed call
-	// changes nothing. It names the resulting values, so a repetition has no effect; of different
-	// calls the one that arrives last holds.
+	// changes nothing. Calls are numbered, so a repetition has no effect, and a late call does not
+	// undo a later one.
 	Configure(context.Context, *connect.Request[serverv1.ConfigureRequest]) (*connect.Response[serverv1.ConfigureResponse], error)
 	// Pull copies regions of another server into regions of a grant, by one-sided reads
 	// (6.2), and streams its progress. It ends with the call. A repetition copies again, which is
