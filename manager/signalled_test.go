@@ -43,10 +43,6 @@ var operations = []struct {
 		s.settle()
 	}},
 	{"Deallocate", (*stint).deallocate},
-	{"end of the reclaim", func(s *stint) {
-		insist(s.twins, access.Client.Reclaim, &managerv1.ReclaimRequest{VmId: s.reclaim})
-		s.awaitServers() // it registers again
-	}},
 }
 
 // stintRegions are those of a cache, in MiB.
@@ -116,6 +112,8 @@ func (p *twins) run(w signalled) (done, led bool) {
 			p.resume(leader)
 		}
 	}
+	insist(p, access.Client.Reclaim, &managerv1.ReclaimRequest{VmId: s.reclaim}) // it registers again
+	p.awaitServers()
 	p.rest()
 	p.check()
 	return done, led
