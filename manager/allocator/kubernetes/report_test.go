@@ -1,10 +1,12 @@
 package kubernetes
 
 import (
+	"context"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -26,9 +28,9 @@ func (s slow) Failed(id, _ string) {
 	<-s.other
 }
 
-// A report that waits holds up no report of another pod.
-func TestReportsWaitForNoOthers(t *testing.T) {
-	t.Parallel()
+// apart returns an allocator that reaches no API server. Tests call it as its watches would.
+func apart(t *testing.T) *Allocator {
+	t.Helper()
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
 	const nowhere = "{clusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}], contexts: [{name: c, context: {cluster: c}}], current-context: c}"
 	if err := os.WriteFile(kubeconfig, []byte(nowhere), 0o600); err != nil {
@@ -41,6 +43,13 @@ func TestReportsWaitForNoOthers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return a
+}
+
+// A report that waits holds up no report of another pod.
+func TestReportsWaitForNoOthers(t *testing.T) {
+	t.Parallel()
+	a := apart(t)
 	host := slow{other: make(chan struct{})}
 	a.begin(1, []string{"vm-a", "vm-b"})
 	a.Attach(host)
@@ -49,7 +58,13 @@ func TestReportsWaitForNoOthers(t *testing.T) {
 			ObjectMeta: metav1.ObjectMeta{Name: id, Labels: map[string]string{VMLabel: id}}, Status: corev1.PodStatus{Phase: corev1.PodFailed},
 		}, false)
 	}
-	<-host.other
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	select {
+	case <-host.other:
+	case <-ctx.Done():
+		t.Fatal("the report of vm-b waits for that of vm-a")
+	}
 	if err := a.Close(); err != nil {
 		t.Error(err)
 	}
