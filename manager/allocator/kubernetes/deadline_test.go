@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // The time left to a pod is not above its notice, and not below it where the notice has just
@@ -52,5 +53,34 @@ func TestDeadline(t *testing.T) {
 	}
 	if n := taken(new(corev1.Pod)); n != (notice{}) {
 		t.Errorf("a pod that stays has the notice %v", n)
+	}
+}
+
+// A notice that a list shows after a gap of the watch was not seen to begin, unless it is that which
+// was seen before.
+func TestNoticeAfterGap(t *testing.T) {
+	t.Parallel()
+	end := time.Unix(1e9, 0)
+	pod := func(uid types.UID, end time.Time) *corev1.Pod {
+		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "vm-a", UID: uid, DeletionTimestamp: new(metav1.NewTime(end))}}
+	}
+	for name, c := range map[string]struct {
+		listed *corev1.Pod
+		seen   bool
+	}{
+		"same notice":    {pod("1", end), true},
+		"another notice": {pod("1", end.Add(time.Second)), false},
+		"another pod":    {pod("2", end), false},
+	} {
+		a := apart(t)
+		a.setPod(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "vm-a", UID: "1"}}, false)
+		a.setPod(pod("1", end), false)
+		a.setPods(&corev1.PodList{Items: []corev1.Pod{*c.listed}})
+		if seen := !a.began["vm-a"].IsZero(); seen != c.seen {
+			t.Errorf("%s: its beginning was seen: %v, want %v", name, seen, c.seen)
+		}
+		if err := a.Close(); err != nil {
+			t.Error(err)
+		}
 	}
 }

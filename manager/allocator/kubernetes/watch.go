@@ -63,6 +63,9 @@ func (a *Allocator) setPods(list *corev1.PodList) {
 	for i := range list.Items {
 		p := &list.Items[i]
 		a.pods[p.Name] = p
+		if o := old[p.Name]; o != nil && (o.UID != p.UID || !taken(o).end.Equal(taken(p).end)) {
+			delete(a.began, p.Name) // the beginning of the new notice was not seen
+		}
 		delete(old, p.Name)
 	}
 	maps.Copy(a.gone, old)
