@@ -89,6 +89,12 @@ func (c *client) create(ctx context.Context, resource string, o runtime.Object, 
 	return c.core.Post().Namespace(c.namespace).Resource(resource).VersionedParams(opts, c.params).Body(o).Do(ctx).Into(o)
 }
 
+// pod reads a pod.
+func (c *client) pod(ctx context.Context, name string) (*corev1.Pod, error) {
+	p := new(corev1.Pod)
+	return p, c.core.Get().Namespace(c.namespace).Resource("pods").Name(name).Do(ctx).Into(p)
+}
+
 // metadata reads the metadata of an object of the namespace: secrets are not read.
 func (c *client) metadata(ctx context.Context, resource, name string) (*metav1.PartialObjectMetadata, error) {
 	o := new(metav1.PartialObjectMetadata)

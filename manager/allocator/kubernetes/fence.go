@@ -3,13 +3,14 @@ package kubernetes
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/redykv/redykv/internal/clock"
 	"github.com/redykv/redykv/manager/allocator"
@@ -23,7 +24,8 @@ import (
 //   - a new leader writes its epoch on the pods of its VMs before it uses them, so that a call of
 //     a former leader finds a higher epoch or another version;
 //   - a pod of no higher epoch whose VM the leader does not have is deleted whenever it is seen:
-//     a former leader created it late. Ids of VMs are not used again.
+//     a former leader created it late. If the leader launches that VM meanwhile, the deletion
+//     stops. Ids of VMs are not used again.
 
 // epochOf returns the epoch of an object; 0: it has none that can be read, as before there were
 // epochs.
@@ -45,20 +47,51 @@ func fenced(o metav1.Object, epoch uint64) error {
 	return nil
 }
 
-// object is a pod or a secret.
-type object interface {
-	runtime.Object
-	metav1.Object
+// createSecret creates a secret with its epoch. One that exists already is taken over.
+func (a *Allocator) createSecret(ctx context.Context, s *corev1.Secret) error {
+	for {
+		err := a.insist(ctx, func() error { return a.client.create(ctx, "secrets", s, false) })
+		if !apierrors.IsAlreadyExists(err) {
+			return err
+		}
+		if err := a.claim(ctx, "secrets", s.Name, nil, epochOf(s)); !apierrors.IsNotFound(err) {
+			return err
+		}
+	}
 }
 
-// create creates an object with its epoch. One that exists already is taken over.
-func (a *Allocator) create(ctx context.Context, resource string, o object) error {
-	err := a.insist(ctx, func() error { return a.client.create(ctx, resource, o, false) })
-	if apierrors.IsAlreadyExists(err) {
-		return a.claim(ctx, resource, o.GetName(), nil, epochOf(o))
-	}
-	return err
+// createPod creates a pod with its epoch. One that exists already is taken over, or deleted first
+// if it has ended or is being deleted. The UID is that of the pod that there is then.
+func (a *Allocator) createPod(ctx context.Context, pod *corev1.Pod) error {
+	epoch := epochOf(pod)
+	return a.insist(ctx, func() error {
+		err := a.client.create(ctx, "pods", pod, false)
+		if !apierrors.IsAlreadyExists(err) {
+			return err
+		}
+		old, err := a.client.pod(ctx, pod.Name)
+		if err == nil {
+			err = fenced(old, epoch)
+		}
+		switch {
+		case err != nil:
+		case over(old) || old.DeletionTimestamp != nil:
+			if err = a.remove(ctx, "pods", pod.Name, epoch, func(*metav1.PartialObjectMetadata) (int64, error) { return a.grace(pod.Name), nil }); err == nil {
+				return errGone
+			}
+		case epochOf(old) != epoch:
+			err = a.client.annotate(ctx, "pods", &metav1.PartialObjectMetadata{ObjectMeta: old.ObjectMeta}, EpochAnnotation, epochText(epoch))
+		}
+		if apierrors.IsNotFound(err) {
+			return errGone
+		}
+		pod.UID = old.UID
+		return err
+	})
 }
+
+// errGone makes createPod try again: the pod that was in its way is gone.
+var errGone = errors.New("the former pod is gone")
 
 // claim writes an epoch on an object, of which seen was read before; nil: nothing.
 func (a *Allocator) claim(ctx context.Context, resource, name string, seen *metav1.PartialObjectMetadata, epoch uint64) error {
@@ -78,19 +111,22 @@ func (a *Allocator) claim(ctx context.Context, resource, name string, seen *meta
 }
 
 // remove deletes an object that no leader after that of an epoch has, and waits until it is gone.
-// grace is called with the object, and returns the grace period in seconds.
-func (a *Allocator) remove(ctx context.Context, resource, name string, epoch uint64, grace func(o *metav1.PartialObjectMetadata) int64) error {
+// grace is called with each version that is read, and returns the grace period in seconds, or why
+// that version is not deleted.
+func (a *Allocator) remove(ctx context.Context, resource, name string, epoch uint64, grace func(o *metav1.PartialObjectMetadata) (int64, error)) error {
 	for pause := 20 * time.Millisecond; ; pause = min(2*pause, 500*time.Millisecond) {
 		verb := "get"
 		o, err := a.client.metadata(ctx, resource, name)
 		if err == nil {
 			err = fenced(o, epoch)
 		}
+		var g int64
 		if err == nil {
-			if g := grace(o); o.DeletionTimestamp == nil || *cmp.Or(o.DeletionGracePeriodSeconds, new(int64)) > g {
-				verb = "delete"
-				err = a.client.remove(ctx, resource, o, g)
-			}
+			g, err = grace(o)
+		}
+		if err == nil && (o.DeletionTimestamp == nil || *cmp.Or(o.DeletionGracePeriodSeconds, new(int64)) > g) {
+			verb = "delete"
+			err = a.client.remove(ctx, resource, o, g)
 		}
 		switch {
 		case apierrors.IsNotFound(err):

@@ -6,6 +6,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -18,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -193,4 +195,116 @@ func testLateDeletion(t *testing.T, c *kubetest.Cluster) {
 		t.Errorf("the late deletion: %v", err)
 	}
 	w.epochs(2, "vm-a")
+}
+
+// attentive is an audience that notes what it hears of VMs.
+type attentive struct {
+	audience
+	heard chan<- string
+}
+
+func (h attentive) Failed(id, reason string)                   { h.heard <- id + " failed: " + reason }
+func (h attentive) Reclaimed(id string, _ time.Time, _ string) { h.heard <- id + " is reclaimed" }
+func (h attentive) Waiting(id, _ string)                       { h.heard <- id + " waits" }
+
+// lines has what is written to it.
+type lines chan string
+
+func (l lines) Write(text []byte) (int, error) {
+	l <- string(text)
+	return len(text), nil
+}
+
+// again is a leader that launches vm-a again, of which it deletes a stray pod: the deletion is held
+// up until goOn is closed.
+type again struct {
+	*world
+	next  *kubernetes.Allocator
+	goOn  chan struct{}
+	held  <-chan struct{}
+	heard chan string
+	log   lines
+}
+
+// launchAgain begins the term of such a leader, which finds no pod of vm-a that runs.
+func (w *world) launchAgain() *again {
+	w.t.Helper()
+	g := &again{world: w, goOn: make(chan struct{}), heard: make(chan string, 100), log: make(lines, 100)}
+	w.kubeconfig, g.held = w.through(g.goOn)
+	w.log = slog.New(slog.NewTextHandler(g.log, nil))
+	g.next = w.allocator()
+	g.next.Attach(attentive{heard: g.heard})
+	w.t.Cleanup(func() { check(w.t, g.next.Close()) })
+	running, err := g.next.Restore(w.t.Context(), 2, []string{"vm-a"})
+	if check(w.t, err); len(running) > 0 {
+		w.t.Errorf("running %v", running)
+	}
+	return g
+}
+
+// await waits until the deletion of the stray is held up, and forgets what was heard of the stray
+// before: Restore may hear of its end.
+func (g *again) await() {
+	<-g.held
+	for len(g.heard) > 0 {
+		<-g.heard
+	}
+}
+
+// spared checks that the deletion of the stray spares the launch, of which the leader hears, and of
+// nothing else.
+func (g *again) spared() {
+	g.t.Helper()
+	g.until("the deletion is given up", func() bool {
+		select {
+		case line := <-g.log:
+			return strings.Contains(line, "pod not deleted")
+		default:
+			return false
+		}
+	})
+	g.until("the leader hears of its pod", func() bool { return len(g.heard) > 0 })
+	if got := <-g.heard; got != "vm-a waits" {
+		g.t.Error("the leader heard: " + got)
+	}
+	g.epochs(2, "vm-a")
+}
+
+// The pod of a VM that is not up has ended while there was no leader. The next one launches the VM
+// in a new pod.
+func testEndedLaunchedAgain(t *testing.T, c *kubetest.Cluster) {
+	w := newWorld(t, c, kubernetes.Pool{Name: "spare"}) // without nodes
+	check(t, w.leader(1).Launch(t.Context(), spare("vm-a")))
+	pod := w.pods()[0]
+	pod.Status.Phase = corev1.PodFailed
+	_, err := c.Client.CoreV1().Pods(w.name).UpdateStatus(t.Context(), &pod, metav1.UpdateOptions{})
+	check(t, err)
+	g := w.launchAgain()
+	g.await()
+	launched := make(chan error, 1)
+	go func() { launched <- g.next.Launch(t.Context(), spare("vm-a")) }()
+	select {
+	case <-g.held: // by Launch
+	case err := <-launched:
+		t.Fatalf("the ended pod is taken over: %v", err)
+	}
+	close(g.goOn)
+	check(t, <-launched)
+	g.spared()
+	if now := w.pods()[0]; now.UID == pod.UID {
+		t.Error("the ended pod is still there")
+	}
+}
+
+// The pod of a VM that is not up is created late by a former leader. The next one takes it over
+// while it is about to delete it.
+func testLateLaunchedAgain(t *testing.T, c *kubetest.Cluster) {
+	w := newWorld(t, c, kubernetes.Pool{Name: "spare"})
+	former := w.leader(1)
+	g := w.launchAgain()
+	check(t, former.Launch(t.Context(), spare("vm-a")))
+	g.await()
+	check(t, g.next.Launch(t.Context(), spare("vm-a")))
+	close(g.goOn)
+	g.spared()
 }

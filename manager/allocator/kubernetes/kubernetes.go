@@ -11,6 +11,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 
 	"github.com/redykv/redykv/internal/fabric/transport"
@@ -53,17 +54,27 @@ type Allocator struct {
 	nodes  map[string]*corev1.Node // by name
 	told   map[string]string       // what the manager was told of a VM last, by id
 	epoch  uint64                  // of the leader; 0: there was none yet
-	vms    map[string]standing     // by id
+	vms    map[string]vm           // by id
 	far    map[route]found
 }
+
+// vm is what the leader knows of a VM.
+type vm struct {
+	is  standing
+	pod types.UID // of one that is held; empty: any of its name
+}
+
+// has reports whether a pod is that of a VM that is held.
+func (v vm) has(p *corev1.Pod) bool { return v.is == held && (v.pod == "" || v.pod == p.UID) }
 
 // standing is what a VM is to the leader.
 type standing int
 
 const (
-	unknown standing = iota
-	held             // the leader has it
-	ending           // its pod is deleted
+	unknown   standing = iota
+	launching          // Launch creates its pod; a pod of its name that is seen may be an earlier one
+	held               // the leader has it
+	ending             // its pod is deleted
 )
 
 // route is from a pool to clients on a node.
@@ -85,7 +96,7 @@ func New(opts Options) (*Allocator, error) {
 	a := &Allocator{
 		config: opts.Config, transport: cmp.Or(opts.Transport, "tcp"), log: cmp.Or(opts.Logger, slog.Default()),
 		due: workqueue.NewTyped[string](), pods: make(map[string]*corev1.Pod), gone: make(map[string]*corev1.Pod), nodes: make(map[string]*corev1.Node),
-		began: make(map[string]time.Time), told: make(map[string]string), vms: make(map[string]standing), far: make(map[route]found),
+		began: make(map[string]time.Time), told: make(map[string]string), vms: make(map[string]vm), far: make(map[route]found),
 	}
 	a.ctx, a.cancel = context.WithCancel(context.Background())
 	err := a.config.check()

@@ -31,7 +31,8 @@ func (a *Allocator) Launch(ctx context.Context, spec allocator.VMSpec) error {
 	a.mu.Lock()
 	closed, epoch := a.closed, a.epoch
 	if !closed {
-		a.vms[spec.ID] = held
+		a.vms[spec.ID] = vm{is: launching}
+		delete(a.told, spec.ID) // of a former pod
 	}
 	a.mu.Unlock()
 	if closed {
@@ -41,18 +42,24 @@ func (a *Allocator) Launch(ctx context.Context, spec allocator.VMSpec) error {
 	pod := a.pod(spec, p, epoch, url, len(env) > 0)
 	var err error
 	if len(env) > 0 {
-		if err = a.create(ctx, "secrets", a.secret(spec.ID, epoch, env)); err != nil {
+		if err = a.createSecret(ctx, a.secret(spec.ID, epoch, env)); err != nil {
 			resource = "secrets"
 		}
 	}
 	if err == nil {
-		err = a.create(ctx, "pods", pod)
+		err = a.createPod(ctx, pod)
 	}
 	if err != nil {
 		undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
 		defer cancel()
 		return errors.Join(a.explain(err, "create", resource, spec.Memory), a.Terminate(undo, spec.ID, "its launch has failed"))
 	}
+	a.mu.Lock()
+	if a.vms[spec.ID].is == launching {
+		a.vms[spec.ID] = vm{is: held, pod: pod.UID}
+	}
+	a.mu.Unlock()
+	a.due.Add(pod.Name) // what was seen of it already
 	why := "for a warm pool"
 	if spec.Cache != "" {
 		why = "for " + spec.Cache
@@ -126,22 +133,27 @@ func (e lineError) Unwrap() error { return e.error }
 // deletes its secret. A pod whose node is not reached is deleted without waiting for its kubelet.
 func (a *Allocator) Terminate(ctx context.Context, id, why string) error {
 	a.mu.Lock()
-	a.vms[id] = ending
+	a.vms[id] = vm{is: ending}
 	delete(a.told, id)
+	a.mu.Unlock()
+	return a.finish(ctx, id, why)
+}
+
+// finish deletes a VM's pod and then its secret, unless the VM is launched again meanwhile.
+func (a *Allocator) finish(ctx context.Context, id, why string) error {
+	a.mu.Lock()
 	epoch := a.epoch
 	a.mu.Unlock()
 	name, noted := podName(id), false
-	err := a.remove(ctx, "pods", name, epoch, func(p *metav1.PartialObjectMetadata) int64 {
+	err := a.remove(ctx, "pods", name, epoch, func(p *metav1.PartialObjectMetadata) (int64, error) {
+		if err := a.mayEnd(id); err != nil {
+			return 0, err
+		}
 		if !noted {
 			noted = true
 			a.note(p, terminated, why)
 		}
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		if p := a.pods[name]; p != nil && a.unreached(p) {
-			return 0
-		}
-		return 1
+		return a.grace(name), nil
 	})
 	if err == nil && len(a.host.Credentials(id).Env()) > 0 {
 		err = a.removeSecret(ctx, id, epoch)
@@ -151,23 +163,45 @@ func (a *Allocator) Terminate(ctx context.Context, id, why string) error {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.vms[id] == ending {
+	if a.vms[id].is == ending {
 		delete(a.vms, id) // a pod of it that is seen from now on is a late one
 	}
 	return nil
 }
 
-// removeSecret removes the credentials of a VM.
-func (a *Allocator) removeSecret(ctx context.Context, id string, epoch uint64) error {
-	return a.remove(ctx, "secrets", podName(id), epoch, func(*metav1.PartialObjectMetadata) int64 { return 0 })
+// mayEnd returns an error if the leader launches a VM or has it. It is asked for each version that
+// is deleted: Launch first changes the standing and then the version, so one of the two is seen.
+func (a *Allocator) mayEnd(id string) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if is := a.vms[id].is; is == launching || is == held {
+		return fmt.Errorf("of VM %s: %w", id, allocator.ErrFenced)
+	}
+	return nil
 }
 
-// discard deletes a pod in the background, until it is gone or a later leader has it.
+// grace returns the seconds that a pod has to end: none if its node is not reached.
+func (a *Allocator) grace(name string) int64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if p := a.pods[name]; p != nil && a.unreached(p) {
+		return 0
+	}
+	return 1
+}
+
+// removeSecret removes the credentials of a VM.
+func (a *Allocator) removeSecret(ctx context.Context, id string, epoch uint64) error {
+	return a.remove(ctx, "secrets", podName(id), epoch, func(*metav1.PartialObjectMetadata) (int64, error) { return 0, a.mayEnd(id) })
+}
+
+// discard deletes a pod in the background, until it is gone, or its VM is launched or a later
+// leader has it. Only report marks the VM: Launch may have it since then.
 func (a *Allocator) discard(p *corev1.Pod) {
 	a.background(func(ctx context.Context) {
 		for pause := 100 * time.Millisecond; ; pause = min(2*pause, 10*time.Second) {
 			try, cancel := context.WithTimeout(ctx, time.Minute)
-			err := a.Terminate(try, p.Labels[VMLabel], "no cache of the catalog has it")
+			err := a.finish(try, p.Labels[VMLabel], "no cache of the catalog has it")
 			cancel()
 			if err == nil || ctx.Err() != nil {
 				return

@@ -22,7 +22,7 @@ func TestCluster(t *testing.T) {
 	for name, test := range map[string]func(*testing.T, *kubetest.Cluster){
 		"Room": testRoom, "GivenUp": testGivenUp, "Preempted": testPreempted, "Drained": testDrained,
 		"Disrupted": testDisrupted, "Killed": testKilled, "Lost": testLost, "Vanished": testVanished, "Replaced": testReplaced, "NeverRegisters": testNeverRegisters,
-		"Late": testLate, "Fenced": testFenced, "TakesOver": testTakesOver, "LateDeletion": testLateDeletion, "KubeletRestarts": testKubeletRestarts,
+		"Late": testLate, "Fenced": testFenced, "TakesOver": testTakesOver, "LateDeletion": testLateDeletion, "EndedLaunchedAgain": testEndedLaunchedAgain, "LateLaunchedAgain": testLateLaunchedAgain, "KubeletRestarts": testKubeletRestarts,
 		"Offers": testOffers, "TooFar": testTooFar, "Clients": testClients, "Stranded": testStranded, "Names": testNames,
 		"Rights": testRights, "Watched": testWatched, "Refused": testRefused, "Quota": testQuota, "Kubeconfig": testKubeconfig,
 	} {

@@ -56,21 +56,24 @@ func (a *Allocator) report(name string) {
 		return
 	}
 	id := p.Labels[VMLabel]
-	is := a.vms[id]
-	stray := is == unknown && !gone && a.epoch > 0 && epochOf(p) <= a.epoch
+	v := a.vms[id]
+	stray := v.is == unknown && !gone && a.epoch > 0 && epochOf(p) <= a.epoch
 	if stray {
-		a.vms[id] = ending
+		a.vms[id] = vm{is: ending}
+	}
+	if v.is == launching && gone {
+		a.gone[name] = p // reported when its UID can be compared
 	}
 	a.mu.Unlock()
 	if stray {
 		a.discard(p)
 	}
-	if is != held {
+	if !v.has(p) {
 		return
 	}
 	say, do := a.news(p, gone)
 	a.mu.Lock()
-	news := a.vms[id] == held && a.told[id] != say
+	news := a.vms[id] == v && a.told[id] != say
 	if news && !gone {
 		a.told[id] = say
 	} else if gone {
@@ -235,9 +238,9 @@ func (a *Allocator) remind() {
 	for clock.Sleep(a.ctx, remindEvery) {
 		for _, p := range a.known() {
 			a.mu.Lock()
-			n := a.nodes[p.Spec.NodeName]
+			n, v := a.nodes[p.Spec.NodeName], a.vms[p.Labels[VMLabel]]
 			a.mu.Unlock()
-			if n != nil && !ready(n) {
+			if n != nil && !ready(n) && v.has(p) {
 				a.host.Unreachable(p.Labels[VMLabel], describe(p)+": the node is not ready")
 			}
 		}

@@ -53,7 +53,7 @@ func (a *Allocator) begin(epoch uint64, wanted []string) {
 	clear(a.told) // what was told to an earlier leader
 	clear(a.vms)
 	for _, id := range wanted {
-		a.vms[id] = held
+		a.vms[id] = vm{is: held}
 	}
 }
 
@@ -66,9 +66,13 @@ func (a *Allocator) keep(pods []corev1.Pod) map[string]*corev1.Pod {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for id, is := range a.vms {
-		if p := listed[id]; is == held && (p == nil || over(p)) {
+	for id, v := range a.vms {
+		switch p := listed[id]; {
+		case v.is != held:
+		case p == nil || over(p):
 			delete(a.vms, id)
+		default:
+			a.vms[id] = vm{is: held, pod: p.UID}
 		}
 	}
 	return listed
@@ -78,7 +82,7 @@ func (a *Allocator) keep(pods []corev1.Pod) map[string]*corev1.Pod {
 func (a *Allocator) has(id string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.vms[id] == held
+	return a.vms[id].is == held
 }
 
 // takeOver writes an epoch on a pod, and before that on its secret if it may need that still. It

@@ -64,6 +64,7 @@ type world struct {
 	config     kubernetes.Config
 	options    manager.Options // of the next start
 	kubeconfig string          // of the manager; empty: its own
+	log        *slog.Logger    // of the next allocator
 	address    string          // of the manager
 	m          *manager.Manager
 	client     access.Client
@@ -75,7 +76,7 @@ type world struct {
 func newWorld(t *testing.T, c *kubetest.Cluster, pools ...kubernetes.Pool) *world {
 	t.Helper()
 	t.Parallel()
-	w := &world{Cluster: c, t: t, name: strings.ToLower(path.Base(t.Name())), address: "127.0.0.1:0", request: rand.Text()}
+	w := &world{Cluster: c, t: t, name: strings.ToLower(path.Base(t.Name())), address: "127.0.0.1:0", log: slog.New(slog.DiscardHandler), request: rand.Text()}
 	_, err := c.Client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.name}}, metav1.CreateOptions{})
 	check(t, err)
 	for i := range pools {
@@ -154,7 +155,7 @@ func (w *world) node(name, pool, memory string, labels map[string]string) *kubet
 // allocator returns a new allocator with the manager's rights.
 func (w *world) allocator() *kubernetes.Allocator {
 	w.t.Helper()
-	a, err := kubernetes.New(kubernetes.Options{Config: w.config, Kubeconfig: cmp.Or(w.kubeconfig, w.Kubeconfig(w.name, w.name)), Logger: slog.New(slog.DiscardHandler)})
+	a, err := kubernetes.New(kubernetes.Options{Config: w.config, Kubeconfig: cmp.Or(w.kubeconfig, w.Kubeconfig(w.name, w.name)), Logger: w.log})
 	check(w.t, err)
 	return a
 }
