@@ -1,6 +1,7 @@
 package access
 
 import (
+	"context"
 	"log/slog"
 	"maps"
 	"os"
@@ -122,5 +123,43 @@ func TestTokenFile(t *testing.T) {
 	}
 	if got := look(); got != "admin app" {
 		t.Errorf("tokens of %s without a file", got)
+	}
+}
+
+// During a check of the file, calls with known tokens go on, unless the last check is old.
+func TestTokensDuringCheck(t *testing.T) {
+	now := time.Unix(1_000_000, 0)
+	f := &TokenFile{}
+	// during returns a Guard at a time during a check, which will find one token.
+	during := func(at time.Time, before, found string) (*Guard, context.Context, func()) {
+		sets := [2]*TokenSet{NewTokenSet(Token{Secret: before}), NewTokenSet(Token{Secret: found})}
+		for _, s := range sets {
+			s.file = f
+		}
+		settled, end := context.WithTimeout(t.Context(), time.Minute)
+		f.reading, f.checked, f.settled, f.tokens = true, now, settled, sets[0]
+		g := &Guard{Tokens: func() *TokenSet { return f.at(at) }}
+		g.SetLaunchKey("key")
+		return g, settled, func() {
+			f.mu.Lock()
+			f.tokens = sets[1]
+			f.mu.Unlock()
+			end()
+		}
+	}
+	g, settled, end := during(now.Add(tokenFileEvery), "old", "new")
+	for _, secret := range []string{"old", g.LaunchedToken("vm")} {
+		if _, ok := g.find(secret); !ok || settled.Err() != nil {
+			t.Errorf("%s: known %v, the check has ended: %v", secret, ok, settled.Err())
+		}
+	}
+	go end()
+	if _, ok := g.find("new"); !ok {
+		t.Error("a new token does not wait for the check")
+	}
+	g, _, end = during(now.Add(tokenFileAge), "old", "new")
+	go end()
+	if _, ok := g.find("old"); ok {
+		t.Error("a removed token is good after a pause without calls")
 	}
 }

@@ -98,14 +98,15 @@ func names(roles []Role) []string {
 	return all
 }
 
-// find returns the token of a secret.
+// find returns the token of a secret. Only an unknown one waits for a check of the file.
 func (g *Guard) find(secret string) (Token, bool) {
-	if t, ok := g.Tokens().find(secret); ok {
+	set := g.Tokens()
+	if t, ok := set.find(secret); ok {
 		return t, true
 	}
 	vm, _, ok := strings.Cut(secret, launchedMark)
 	if !ok || g.key() == "" || !hmac.Equal([]byte(secret), []byte(g.LaunchedToken(vm))) {
-		return Token{}, false
+		return set.latest().find(secret)
 	}
 	return Token{Name: "of launched VM " + vm, Roles: []Role{RoleServer}, Secret: secret, VM: vm}, true
 }

@@ -61,6 +61,7 @@ type TokenSet struct {
 	// hash of what a caller sends, from which nothing follows about the secrets.
 	secrets    map[[sha256.Size]byte]Token
 	names, vms map[string]bool
+	file       *TokenFile // which the set was read from; nil: none
 }
 
 // NewTokenSet returns the set of tokens, whose secrets differ.
@@ -79,6 +80,14 @@ func NewTokenSet(tokens ...Token) *TokenSet {
 func (s *TokenSet) find(secret string) (Token, bool) {
 	t, ok := s.secrets[sha256.Sum256([]byte(secret))]
 	return t, ok
+}
+
+// latest returns the set after a check of the set's file that is under way.
+func (s *TokenSet) latest() *TokenSet {
+	if s.file == nil {
+		return s
+	}
+	return s.file.latest()
 }
 
 // named reports whether a token of that name exists.

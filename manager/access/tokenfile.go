@@ -9,23 +9,27 @@ import (
 	"time"
 )
 
-// TokenFile is a file of tokens in the format of [ParseTokens]. Changes of the file take
-// effect within a second, or as soon as the disk answers. Its methods are safe for concurrent
-// use.
+// TokenFile is a file of tokens in the format of [ParseTokens]. A new token is known after a
+// second, and a removed one is refused after two, or as soon as the disk answers. Its methods
+// are safe for concurrent use.
 type TokenFile struct {
 	path string
 	log  *slog.Logger
 	seen os.FileInfo // of the file when it was last read; belongs to the goroutine that reads
 
 	mu      sync.Mutex      // guards the rest; not held while the file is read
-	next    time.Time       // when to check the file again
+	checked time.Time       // when the last finished check of the file began
 	reading bool            // a goroutine checks the file
 	settled context.Context // ends when that goroutine has ended, or after tokenFilePatience
 	tokens  *TokenSet
 }
 
-// tokenFileEvery is the least time between two checks of the file.
+// tokenFileEvery is the least time between the beginnings of two checks of the file.
 const tokenFileEvery = time.Second
+
+// tokenFileAge is the age of a check at which calls wait for the next one. They do so only
+// after a pause without calls.
+const tokenFileAge = 2 * tokenFileEvery
 
 // tokenFilePatience bounds how long calls wait for a check of the file. Then they use its
 // previous tokens until the disk answers.
@@ -50,20 +54,35 @@ func OpenTokenFile(path string, log *slog.Logger) (*TokenFile, error) {
 func (f *TokenFile) Tokens() *TokenSet { return f.at(time.Now()) }
 
 func (f *TokenFile) at(now time.Time) *TokenSet {
-	<-f.check(now).Done()
+	f.check(now)
+	f.mu.Lock()
+	tokens, old := f.tokens, now.Sub(f.checked) >= tokenFileAge
+	f.mu.Unlock()
+	if old {
+		return f.latest()
+	}
+	return tokens
+}
+
+// latest returns the tokens after the check that is under way.
+func (f *TokenFile) latest() *TokenSet {
+	f.mu.Lock()
+	settled := f.settled
+	f.mu.Unlock()
+	<-settled.Done()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.tokens
 }
 
-// check begins a check of the file if that is due. It returns settled of the last check.
-func (f *TokenFile) check(now time.Time) context.Context {
+// check begins a check of the file if that is due.
+func (f *TokenFile) check(now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.reading || now.Before(f.next) {
-		return f.settled
+	if f.reading || now.Sub(f.checked) < tokenFileEvery {
+		return
 	}
-	f.reading, f.next = true, now.Add(tokenFileEvery)
+	f.reading = true
 	settled, cancel := context.WithTimeout(context.Background(), tokenFilePatience)
 	f.settled = settled
 	go func() {
@@ -73,9 +92,8 @@ func (f *TokenFile) check(now time.Time) context.Context {
 		}
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		f.reading = false
+		f.reading, f.checked = false, now
 	}()
-	return settled
 }
 
 // read reads the file if it has changed. One goroutine at a time calls it.
@@ -99,5 +117,6 @@ func (f *TokenFile) read() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.tokens = NewTokenSet(tokens...)
+	f.tokens.file = f
 	return nil
 }
