@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -251,17 +252,17 @@ func (s *Etcd) revoke(ctx context.Context) error {
 	ctx, cancel := s.request(ctx)
 	defer cancel()
 	s.mu.Lock()
-	client, stale := s.client, s.stale
+	client, stale := s.client, slices.Clone(s.stale)
 	s.mu.Unlock()
 	if client == nil {
 		return nil
 	}
-	for i, lease := range stale {
+	for _, lease := range stale {
 		if _, err := client.Revoke(ctx, lease); err != nil && !errors.Is(err, rpctypes.ErrLeaseNotFound) {
 			return classify(err)
 		}
 		s.mu.Lock()
-		s.stale = append([]clientv3.LeaseID(nil), stale[i+1:]...)
+		s.stale = slices.DeleteFunc(s.stale, func(l clientv3.LeaseID) bool { return l == lease })
 		s.mu.Unlock()
 	}
 	return nil

@@ -1,0 +1,66 @@
+package catalog
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"testing"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/redykv/redykv/internal/etcdtest"
+)
+
+// A lease that becomes stale while others are revoked is revoked the next time.
+func TestStaleDuringRevoke(t *testing.T) {
+	server := etcdtest.Start(t, etcdtest.Options{})
+	s, err := OpenEtcd(EtcdOptions{Endpoints: []string{server.Address}, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.Close() }()
+	client, err := s.connect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var leases [3]clientv3.LeaseID
+	for i := range leases {
+		lease, err := client.Grant(t.Context(), 60)
+		if err != nil {
+			t.Fatal(err)
+		}
+		leases[i] = lease.ID
+	}
+	s.stale = slices.Clone(leases[:2])
+	client.Lease = &meanwhile{client.Lease, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.stale = append(s.stale, leases[2])
+	}}
+	for _, want := range []int{1, 0} {
+		if err := s.revoke(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		left, err := client.Leases(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(left.Leases) != want || len(s.stale) != want {
+			t.Errorf("leases %v, of which %v are stale, want %d", left.Leases, s.stale, want)
+		}
+	}
+}
+
+// meanwhile calls do before the first Revoke.
+type meanwhile struct {
+	clientv3.Lease
+	do func()
+}
+
+func (m *meanwhile) Revoke(ctx context.Context, id clientv3.LeaseID) (*clientv3.LeaseRevokeResponse, error) {
+	if m.do != nil {
+		m.do()
+		m.do = nil
+	}
+	return m.Lease.Revoke(ctx, id)
+}
