@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"time"
 
@@ -90,21 +91,29 @@ func (s *Etcd) campaign(ctx context.Context, url string) (*etcdTerm, error) {
 func (s *Etcd) unreachable(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.o.LeaseTTL)
 	defer cancel()
-	var reasons []string
+	dial := new(net.Dialer).DialContext
+	if s.o.TLS != nil {
+		dial = (&tls.Dialer{Config: s.o.TLS}).DialContext
+	}
+	outcomes := make(chan error, len(s.o.Endpoints))
 	for _, e := range s.o.Endpoints {
-		var conn net.Conn
-		var err error
-		if s.o.TLS != nil {
-			conn, err = (&tls.Dialer{Config: s.o.TLS}).DialContext(ctx, "tcp", e)
-		} else {
-			conn, err = new(net.Dialer).DialContext(ctx, "tcp", e)
-		}
+		s.work.Go(func() {
+			conn, err := dial(ctx, "tcp", e)
+			if err == nil {
+				_ = conn.Close()
+			}
+			outcomes <- err
+		})
+	}
+	var reasons []string
+	for range s.o.Endpoints {
+		err := <-outcomes
 		if err == nil {
-			_ = conn.Close()
 			return nil
 		}
 		reasons = append(reasons, err.Error())
 	}
+	slices.Sort(reasons) // the same reasons are logged once
 	return fmt.Errorf("%w: %s", ErrUnavailable, strings.Join(reasons, "; "))
 }
 

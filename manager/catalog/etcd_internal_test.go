@@ -2,13 +2,16 @@ package catalog
 
 import (
 	"context"
+	"crypto/tls"
 	"log/slog"
+	"net"
 	"slices"
 	"testing"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/redykv/redykv/internal/etcdtest"
+	"github.com/redykv/redykv/internal/fabric/fabrictest"
 )
 
 // A lease that becomes stale while others are revoked is revoked the next time.
@@ -63,4 +66,42 @@ func (m *meanwhile) Revoke(ctx context.Context, id clientv3.LeaseID) (*clientv3.
 		m.do = nil
 	}
 	return m.Lease.Revoke(ctx, id)
+}
+
+// A member that does not answer does not hide that another one does.
+func TestUnreachableTriesAllMembers(t *testing.T) {
+	config := fabrictest.TLS(t)
+	listen := func() net.Listener {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = l.Close() })
+		return l
+	}
+	silent, member := listen(), listen()
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		conn, err := member.Accept()
+		if err != nil {
+			return
+		}
+		_ = tls.Server(conn, config).HandshakeContext(t.Context())
+		_ = conn.Close()
+	}()
+	s, err := OpenEtcd(EtcdOptions{
+		Endpoints: []string{silent.Addr().String(), member.Addr().String()}, TLS: config, LeaseTTL: minLeaseTTL,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.unreachable(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	_ = member.Close()
+	<-served
 }
