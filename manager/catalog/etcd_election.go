@@ -184,15 +184,16 @@ func (s *Etcd) candidate(ctx context.Context, url string) (_ *etcdTerm, err erro
 }
 
 // replace makes the leases of candidates with this URL stale in the store's first Campaign:
-// their process has ended, because this one listens at the URL. Later Campaigns wait for such
-// a lease, so that two managers with one URL by mistake do not depose one another for ever.
+// their process has ended, because this one listens at the URL. Managers on two hosts have one
+// URL by mistake if it is a loopback address. So later Campaigns wait for such a lease, and the
+// two do not depose one another for ever.
 func (s *Etcd) replace(m *mirror, url string) {
-	if s.stood {
+	if s.stood || url == "" {
 		return
 	}
 	s.stood = true
 	if dead := m.leases(url); len(dead) > 0 {
-		s.o.Logger.Info("manager replaces an earlier process at its URL", "url", url)
+		s.o.Logger.Warn("manager replaces the earlier process at its URL, which no other manager may have", "url", url)
 		s.mu.Lock()
 		s.stale = append(s.stale, dead...)
 		s.mu.Unlock()

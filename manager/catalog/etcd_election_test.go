@@ -236,6 +236,22 @@ func TestEtcdSameURL(t *testing.T) {
 	}
 }
 
+// A manager without a URL deposes no other.
+func TestEtcdNoURL(t *testing.T) {
+	server := etcdtest.Start(t, etcdtest.Options{})
+	ctx, cancel := context.WithTimeout(t.Context(), longLease/2) // no lease ends by itself
+	defer cancel()
+	e := <-stand(ctx, openEtcd(t, server, longLease), "")
+	if e.err != nil {
+		t.Fatal(e.err)
+	}
+	stand(ctx, openEtcd(t, server, longLease), "")
+	awaitCandidates(t, server, 2)
+	if err := e.term.Commit(ctx, nil); err != nil {
+		t.Error(err)
+	}
+}
+
 // The lease that etcd grants is shorter by the time that etcd takes to notice its end.
 func TestEtcdGrantedLease(t *testing.T) {
 	server := etcdtest.Start(t, etcdtest.Options{})
