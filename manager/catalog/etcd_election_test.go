@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -121,11 +122,14 @@ func TestEtcdTakeover(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	elected := stand(t.Context(), standby, "http://standby")
-	for tick := time.Tick(10 * time.Millisecond); standby.Leader() != "http://leader"; <-tick {
-		if t.Context().Err() != nil {
+	ctx, cancel := context.WithTimeout(t.Context(), longLease)
+	defer cancel()
+	elected := stand(ctx, standby, "http://standby")
+	for standby.Leader() != "http://leader" {
+		if ctx.Err() != nil {
 			t.Fatal("the standby does not know the leader")
 		}
+		runtime.Gosched()
 	}
 	repeat(t, term, catalog.Change{Key: "vm/00000000", Version: 1}, put("z", 0))
 	from := time.Now()
@@ -188,7 +192,9 @@ func TestEtcdRestartElsewhere(t *testing.T) {
 	if err := dead.Close(); err != nil {
 		t.Error(err)
 	}
-	other := stand(t.Context(), openEtcd(t, server, longLease), "http://other")
+	ctx, cancel := context.WithTimeout(t.Context(), longLease/2) // no lease ends by itself
+	defer cancel()
+	other := stand(ctx, openEtcd(t, server, longLease), "http://other")
 	awaitCandidates(t, server, 2)
 	select {
 	case e := <-other:
