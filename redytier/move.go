@@ -136,22 +136,31 @@ func (c *Cache) migrate(ctx context.Context, vms []string, voluntary bool) error
 	if err != nil {
 		return err
 	}
-	places := assignTo(regions, endpoints)
+	return c.leave(ctx, assignTo(regions, endpoints))
+}
+
+// leave moves regions to new places, returns all unused memory, and reports the VMs that the
+// regions have left. The caller holds the turn.
+func (c *Cache) leave(ctx context.Context, places []place) error {
+	t := c.table.Load()
 	begin := time.Now()
-	err = c.move(ctx, places, (*table).replace)
+	err := c.move(ctx, places, (*table).replace)
 	took := time.Since(begin)
 	moved := make(map[string][]int) // by the VM that they left
 	now := c.table.Load()
 	for _, p := range places {
-		if from := t.regions[p.region].endpoint; now.regions[p.region].endpoint == p.endpoint { // else it did not move, or is lost
-			moved[from.grant.vm] = append(moved[from.grant.vm], p.region)
-			c.moved.bytes += uint64(t.regionSize())
+		if now.regions[p.region].endpoint != p.endpoint {
+			continue // it did not move, or is lost
 		}
+		if from := t.regions[p.region].endpoint.grant.vm; from != p.endpoint.grant.vm {
+			moved[from] = append(moved[from], p.region)
+		}
+		c.moved.bytes += uint64(t.regionSize())
 	}
 	c.moved.took += took
 	err = errors.Join(err, c.returnUnused(ctx)) // the places of regions that did not arrive, too
-	for _, vm := range vms {
-		for _, span := range t.spans(moved[vm]) {
+	for vm, regions := range moved {
+		for _, span := range t.spans(regions) {
 			c.watcher.report(t.event(Event{Kind: VMLeft, VM: vm}, span))
 		}
 	}
@@ -435,7 +444,7 @@ func (c *Cache) settleAs(ctx context.Context, configuration Configuration) error
 		MovedBytes: c.moved.bytes, MovedMs: c.moved.took.Milliseconds(),
 		Change: c.change,
 	}
-	grants := t.grants()
+	grants := slices.DeleteFunc(t.grants(), func(g *grant) bool { return g.cache != req.CacheId }) // of a former id
 	for _, g := range grants {
 		req.Grants = append(req.Grants, &managerv1.SettledGrant{Id: g.id, Regions: g.regions.Load()})
 	}

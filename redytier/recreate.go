@@ -21,8 +21,8 @@ import (
 // state. A cache that had no memory when it was created (Config.Late) gets its first memory
 // in the same way.
 //
-// All memory that the cache had is lost. The keeper then allocates all of it under a new id.
-// Sessions, addresses and configuration stay.
+// When some of its memory is lost, the keeper allocates all of it under a new id. Regions that
+// still answer move there with their bytes. Sessions, addresses and configuration stay.
 
 var (
 	errForgotten = errors.New("the manager does not know the cache")
@@ -52,8 +52,8 @@ func (c *Cache) gone() bool {
 }
 
 // forgotten notes that the manager does not know the cache by an id. A device's cache loses
-// all of its memory at once, since the log has the next tier. Another cache uses what still
-// answers, and is allocated again when nothing does.
+// all of its memory at once, since the log has the next tier. Another cache uses its memory
+// until some of it is lost.
 func (c *Cache) forgotten(id string) {
 	c.mu.Lock()
 	if id != c.known.id || c.known.gone {
@@ -151,12 +151,13 @@ func (c *Cache) startWatching(id string, lease time.Duration) {
 	c.background.Go(func() { c.watcher.renew(c.ctx, id, lease) })
 }
 
-// disconnectFormer returns the grants of former ids to their servers: a manager that lost
-// its state does not know them. Servers that do not answer are asked again at the next
-// attempt.
+// disconnectFormer returns the grants of former ids without regions to their servers: a
+// manager that lost its state does not know them. Servers that do not answer are asked again
+// at the next attempt.
 func (c *Cache) disconnectFormer(ctx context.Context) {
+	used := c.table.Load().grants()
 	c.mu.Lock()
-	former := slices.Clone(c.known.former)
+	former := slices.DeleteFunc(slices.Clone(c.known.former), func(g *grant) bool { return slices.Contains(used, g) })
 	c.mu.Unlock()
 	var asking sync.WaitGroup
 	for _, g := range former {

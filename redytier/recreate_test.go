@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/http"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -99,8 +100,8 @@ func TestForgottenCacheIsMadeAgain(t *testing.T) {
 	m.nothingLeft(t)
 }
 
-// A cache that is not under a device continues to use memory that answers after the manager
-// has forgotten it, and is allocated again when none does.
+// A cache that is not under a device continues to use its memory after the manager has
+// forgotten it, and is allocated again when memory is lost.
 func TestForgottenCacheGoesOn(t *testing.T) {
 	m := manage(t, 0, 0)
 	m.announce(t, managedRegions)
@@ -121,6 +122,75 @@ func TestForgottenCacheGoesOn(t *testing.T) {
 	content(t, cache)
 	m.forget(t, old) // this manager still knew the former id
 	m.agree(t, cache)
+}
+
+// A cache that the manager has forgotten loses one of its two VMs, and is allocated again. The
+// other VM's regions move there with their bytes. The second of them cannot be copied at first,
+// or dies with its VM.
+func TestForgottenCacheKeepsWhatAnswers(t *testing.T) {
+	for _, dies := range []bool{false, true} {
+		m := manage(t, 2, 0)
+		way := &stuck{begun: make(chan struct{}), pointless: make(chan struct{})}
+		cache := m.create(t, m, Config{Transport: "mem", control: &http.Client{Transport: way}})
+		write := func(b byte) []byte {
+			t.Helper()
+			all, called := bytes.Repeat([]byte{b}, int(cache.Capacity())), make(chan error, 1)
+			if err := cache.Write(t.Context(), all, 0, func(_ int, err error) { called <- err }); err != nil {
+				t.Fatal(err)
+			}
+			if err := <-called; err != nil {
+				t.Fatal(err)
+			}
+			return all
+		}
+		expect := func(kind EventKind, from, to int64) Event {
+			t.Helper()
+			e := m.expect(t, kind)
+			if e.From != from*managedRegion || e.To != to*managedRegion {
+				t.Errorf("%+v, want regions %d to %d", e, from, to)
+			}
+			return e
+		}
+		want := write(0xaa)
+		old, killed, stays := cache.ID(), cache.Regions()[0].VM, cache.Regions()[2].VM
+		cache.forgotten(old)
+		m.vms.Kill(killed)
+		expect(DataLost, 0, 2)
+		clear(want[:2*managedRegion])
+		if e := expect(Restored, 0, 2); !e.DataLost {
+			t.Errorf("%+v", e)
+		}
+		<-way.begun
+		if dies {
+			m.vms.Kill(stays)
+			expect(VMLost, 3, 4)
+			clear(want[3*managedRegion:])
+		}
+		close(way.pointless)
+		if e := expect(VMLeft, 2, 3); e.VM != stays {
+			t.Errorf("%+v", e)
+		}
+		if dies {
+			expect(Restored, 3, 4)
+		} else {
+			expect(VMLeft, 3, 4)
+		}
+		if cache.ID() == old {
+			t.Error("the cache has its former id")
+		}
+		if !bytes.Equal(content(t, cache), want) {
+			t.Error("the cache has other bytes than before, or than zeros where they were lost")
+		}
+		if want = write(0xbb); !bytes.Equal(content(t, cache), want) {
+			t.Error("the cache has other bytes than were written")
+		}
+		m.forget(t, old) // this manager still knew the former id
+		m.agree(t, cache)
+		if err := cache.Delete(t.Context()); err != nil {
+			t.Error(err)
+		}
+		m.nothingLeft(t)
+	}
 }
 
 // With Late a cache is created although no memory is available, and gets memory later.

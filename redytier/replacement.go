@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/redykv/redykv/internal/api/managerv1"
 )
@@ -58,43 +59,48 @@ func (c *Cache) reportDataLoss(ctx context.Context) error {
 }
 
 // replaceReported replaces the lost regions that have a copy, or whose loss was reported.
-// rest says that others are left. The caller holds the turn.
+// rest says that others are left. If the manager has forgotten the cache, all of it is
+// allocated again, and the regions that still answer move there. The caller holds the turn.
 func (c *Cache) replaceReported(ctx context.Context, lost *grant) (rest bool, err error) {
-	t := c.table.Load()
-	var regions []int
-	for _, i := range t.lost() {
-		if r := &t.regions[i]; r.lossReported || c.hasCopy(r) {
+	t, forgotten, id := c.table.Load(), c.gone(), c.ID()
+	var regions, former []int // to replace; that answer, in grants that the manager does not know
+	for i := range t.regions {
+		switch r := &t.regions[i]; {
+		case r.endpoint != nil:
+			if forgotten || r.endpoint.grant.cache != id {
+				former = append(former, i)
+			}
+		case r.lossReported || c.hasCopy(r):
 			regions = append(regions, i)
-		} else {
+		default:
 			rest = true
 		}
 	}
-	if len(regions) == 0 {
-		return rest, c.dropIdleGrants(ctx)
-	}
 	var endpoints []*endpoint
 	switch {
-	case !c.gone():
+	case len(regions) == 0 && (forgotten || len(former) == 0):
+		return rest, c.dropIdleGrants(ctx)
+	case !forgotten:
 		endpoints, _, err = c.reallocate(ctx, &managerv1.ReallocateRequest{
-			CacheId: c.ID(), Regions: uint32(len(regions)), AvoidVms: []string{lost.vm}, Client: c.cfg.client(),
+			CacheId: id, Regions: uint32(len(regions) + len(former)), AvoidVms: []string{lost.vm}, Client: c.cfg.client(),
 		})
 	case rest:
 		return rest, nil
-	case len(regions) < len(t.regions):
-		err = fmt.Errorf("%w: %d of its regions still answer", errForgotten, len(t.regions)-len(regions))
+	case len(former) > 0 && c.observing() != nil: // forgotten is about to lose them
+		err = fmt.Errorf("%w: %d of its regions still answer", errForgotten, len(former))
 	default:
 		endpoints, err = c.recreate(ctx)
 	}
 	if err != nil {
 		return rest, err
 	}
-	places := assignTo(regions, endpoints)
+	places := assignTo(append(slices.Clip(regions), former...), endpoints)
 	c.setState(regions, Recovering)
-	kept, gone := c.withCopy(places)
+	kept, gone := c.withCopy(places[:len(regions)])
 	filled, err := c.populate(ctx, kept, c.copyOf)
 	rest = c.restore(kept[:filled], gone) || rest
-	c.setState(regions, Lost)                          // of those that were not restored
-	return rest, errors.Join(err, c.returnUnused(ctx)) // the places of those, too
+	c.setState(regions, Lost) // of those that were not restored
+	return rest, errors.Join(err, c.leave(ctx, places[len(regions):]))
 }
 
 // setState sets the state of regions that do not answer.

@@ -30,9 +30,9 @@ const (
 	// Config.Recover provided; else zeros, and DataLost is set (A46).
 	Restored
 	// CacheDeleted: the manager has deallocated the cache, or was restarted without its
-	// state. Memory that still answers is used until it is lost, but a device's cache
-	// loses all of it at once. The cache is then allocated again as soon as possible, and
-	// Restored follows.
+	// state. The cache's memory is used until some of it is lost, but a device's cache
+	// loses all of it at once. The cache is then allocated again as soon as possible:
+	// regions that still answer move, with VMLeft, and Restored follows for the others.
 	CacheDeleted
 	// DataLost: there is no copy of the bytes at lost addresses. They will be zeros, but
 	// answer with ErrRegionUnavailable until OnEvent has returned (A46).
