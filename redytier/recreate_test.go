@@ -170,6 +170,9 @@ func TestForgottenCacheKeepsWhatAnswers(t *testing.T) {
 		if e := expect(VMLeft, 2, 3); e.VM != stays {
 			t.Errorf("%+v", e)
 		}
+		if cache.unsettled.Load() {
+			t.Error("the manager was not told where the cache is, or did not agree")
+		}
 		if dies {
 			expect(Restored, 3, 4)
 		} else {
