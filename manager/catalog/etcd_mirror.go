@@ -62,8 +62,9 @@ func (m *mirror) loaded() bool {
 	return m.revision > 0
 }
 
-// pageSize is the number of keys that load reads at a time.
-const pageSize = 1000
+// pageSize is the number of keys that load reads at a time. For each page etcd counts all keys
+// that are left.
+const pageSize = 10_000
 
 // load reads all keys at one revision. It begins again if etcd forgets the revision or is
 // away.
