@@ -74,7 +74,7 @@ func testPreempted(t *testing.T, c *kubetest.Cluster) {
 	cache.moved(vm)
 	cache.survived()
 	w.until("the pod is gone", func() bool { return len(w.pods()) == 1 })
-	for reason, want := range map[string]string{"Reclaimed": "PreemptionByScheduler", "Terminated": "PreemptionByScheduler", "Launched": cache.ID()} {
+	for reason, want := range map[string]string{"Reclaimed": "PreemptionByScheduler", "Launched": cache.ID()} {
 		w.until("an event "+reason, func() bool { return strings.Contains(w.events(vm)[reason], want) })
 	}
 	if n := w.m.Metrics(); n.Reclaimed != 1 || n.NoticeLeft.Count != 1 {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -73,7 +74,8 @@ func (a *Allocator) report(name string) {
 	}
 	say, do := a.news(p, gone)
 	a.mu.Lock()
-	news := a.vms[id] == v && a.told[id] != say
+	told := a.told[id]
+	news := a.vms[id] == v && told != say
 	if news && !gone {
 		a.told[id] = say
 	} else if gone {
@@ -82,6 +84,12 @@ func (a *Allocator) report(name string) {
 	a.mu.Unlock()
 	if news {
 		a.log.Info("pod", "vm", id, "pod", nameOf(p), "node", p.Spec.NodeName, "state", say)
+		// Of versions that were seen in quick succession only the last is reported: an end says
+		// that the pod was taken back.
+		if (gone || over(p)) && taken(p) != (notice{}) && !strings.HasPrefix(told, "reclaimed: ") && !strings.HasPrefix(told, "failed: ") {
+			_, before := a.reclaimed(p)
+			before(id)
+		}
 		do(id)
 	}
 }
