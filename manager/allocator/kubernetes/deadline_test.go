@@ -24,6 +24,7 @@ func TestDeadline(t *testing.T) {
 	}{
 		{name: "has just begun", seen: true, left: grace},
 		{name: "began earlier", age: 20 * time.Second, seen: true, left: 40 * time.Second},
+		{name: "has just begun, clock is ahead by less than the cluster's times tell", ahead: 900 * time.Millisecond, seen: true, left: grace - 900*time.Millisecond},
 		{name: "has just begun, clock is an hour ahead", ahead: time.Hour, seen: true, left: grace},
 		{name: "has just begun, clock is an hour behind", ahead: -time.Hour, seen: true, left: grace},
 		{name: "began earlier, clock is an hour ahead", ahead: time.Hour, age: 20 * time.Second, seen: true, left: 40 * time.Second},

@@ -275,10 +275,13 @@ func (g *again) spared() {
 func testEndedLaunchedAgain(t *testing.T, c *kubetest.Cluster) {
 	w := newWorld(t, c, kubernetes.Pool{Name: "spare"}) // without nodes
 	check(t, w.leader(1).Launch(t.Context(), spare("vm-a")))
-	pod := w.pods()[0]
-	pod.Status.Phase = corev1.PodFailed
-	_, err := c.Client.CoreV1().Pods(w.name).UpdateStatus(t.Context(), &pod, metav1.UpdateOptions{})
-	check(t, err)
+	var pod corev1.Pod
+	w.until("the pod has ended", func() bool { // unless the scheduler changes it meanwhile
+		pod = w.pods()[0]
+		pod.Status.Phase = corev1.PodFailed
+		_, err := c.Client.CoreV1().Pods(w.name).UpdateStatus(t.Context(), &pod, metav1.UpdateOptions{})
+		return err == nil
+	})
 	g := w.launchAgain()
 	g.await()
 	launched := make(chan error, 1)

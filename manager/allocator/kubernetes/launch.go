@@ -141,10 +141,10 @@ func (a *Allocator) Terminate(ctx context.Context, id, why string) error {
 
 // finish deletes a VM's pod and then its secret, unless the VM is launched again meanwhile.
 func (a *Allocator) finish(ctx context.Context, id, why string) error {
-	a.mu.Lock()
-	epoch := a.epoch
-	a.mu.Unlock()
 	name, noted := podName(id), false
+	a.mu.Lock()
+	epoch, seen := a.epoch, a.pods[name]
+	a.mu.Unlock()
 	err := a.remove(ctx, "pods", name, epoch, func(p *metav1.PartialObjectMetadata) (int64, error) {
 		if err := a.mayEnd(id); err != nil {
 			return 0, err
@@ -155,6 +155,9 @@ func (a *Allocator) finish(ctx context.Context, id, why string) error {
 		}
 		return a.grace(name), nil
 	})
+	if err == nil && !noted && seen != nil && fenced(seen, epoch) == nil {
+		a.note(seen, terminated, why) // it ended by itself just before
+	}
 	if err == nil && len(a.host.Credentials(id).Env()) > 0 {
 		err = a.removeSecret(ctx, id, epoch)
 	}

@@ -74,7 +74,7 @@ func testPreempted(t *testing.T, c *kubetest.Cluster) {
 	cache.moved(vm)
 	cache.survived()
 	w.until("the pod is gone", func() bool { return len(w.pods()) == 1 })
-	for reason, want := range map[string]string{"Reclaimed": "PreemptionByScheduler", "Launched": cache.ID()} {
+	for reason, want := range map[string]string{"Reclaimed": "PreemptionByScheduler", "Terminated": "PreemptionByScheduler", "Launched": cache.ID()} {
 		w.until("an event "+reason, func() bool { return strings.Contains(w.events(vm)[reason], want) })
 	}
 	if n := w.m.Metrics(); n.Reclaimed != 1 || n.NoticeLeft.Count != 1 {
@@ -239,7 +239,6 @@ func testNeverRegisters(t *testing.T, c *kubetest.Cluster) {
 	failed("--client-timeout 0s")
 	w.stop()
 	w.config.Template.Spec.Containers[0].Image, w.config.Template.Spec.Containers[0].Args = "sh", nil
-	c.Programs["sh"] = []string{"sh", "-c", "exec sleep 600"}
 	w.options.LaunchTimeout = time.Second
 	w.start()
 	failed("has not registered")

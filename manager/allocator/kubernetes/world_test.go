@@ -46,6 +46,7 @@ func start(t *testing.T) *kubetest.Cluster {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	c.Programs["redykv"], c.Programs["sleep"] = []string{program}, []string{"sleep"}
+	c.Programs["sh"] = []string{"sh", "-c", "exec sleep 600"}
 	for name, value := range map[string]int32{"spot": -10, "urgent": 1000} {
 		_, err := c.Client.SchedulingV1().PriorityClasses().Create(t.Context(), &schedulingv1.PriorityClass{
 			ObjectMeta: metav1.ObjectMeta{Name: name}, Value: value,
