@@ -20,7 +20,7 @@ import (
 type cache struct {
 	*stored
 	id         string
-	requestID  string            // of its Allocate; empty: none, of an earlier release
+	requestID  string            // of its Allocate
 	requestSum []byte            // hash of that request
 	demand     demand            // what the cache needs
 	grants     []*grant          // in the order of the cache's addresses
@@ -188,10 +188,8 @@ func (c *state) remove(ca *cache) {
 func (c *state) delete(ca *cache, now time.Time, reason string) []*grant {
 	c.giveUp(ca, noCache(ca.id))
 	c.remove(ca)
-	if ca.requestID != "" {
-		ca.past = &past{stored: ca.stored, cache: ca.id, requestID: ca.requestID, at: now}
-		c.remember(ca.past)
-	}
+	ca.past = &past{stored: ca.stored, cache: ca.id, requestID: ca.requestID, at: now}
+	c.remember(ca.past)
 	c.tell(ca, nil, &managerv1.WatchResponse{Kind: managerv1.WatchResponse_KIND_CACHE_DELETED, Reason: reason})
 	all := ca.all()
 	c.leave(all)

@@ -305,7 +305,7 @@ func (l *loader) vm(p *catalogv1.Vm) error {
 		if !v.leaves.IsZero() {
 			// The earlier leader's clock may have been ahead of this one. How much of the
 			// notice has passed between the two leaders, only the clocks tell.
-			if latest := l.now.Add(v.notice); v.notice > 0 && v.leaves.After(latest) {
+			if latest := l.now.Add(v.notice); v.leaves.After(latest) {
 				v.leaves = latest
 				l.c.touch(v) // so that the next leader does not begin the notice anew
 			}
@@ -351,9 +351,7 @@ func (l *loader) cache(p *catalogv1.Cache) (*cache, error) {
 	ca.decisions = decisions{of: ca, p: l.decisions[ca.id]}
 	ca.decisions.version = l.versions[ca.decisions.key()]
 	l.c.caches[ca.id] = ca
-	if ca.requestID != "" {
-		l.c.asked[ca.requestID] = ca
-	}
+	l.c.asked[ca.requestID] = ca
 	return ca, nil
 }
 

@@ -55,7 +55,7 @@ type vm struct {
 	silent      bool                // the deadline has passed
 	suspected   bool                // silent, and its caches were notified
 	leaves      time.Time           // when it is taken back; zero: it is not reclaimed
-	notice      time.Duration       // from the reclaim until leaves; 0: it is not known
+	notice      time.Duration       // from the reclaim until leaves
 	leaving     string              // why it is reclaimed
 	audited     time.Time           // the last audit began
 	strays      map[stray]time.Time // grants that it has and no cache, by first sight
