@@ -79,6 +79,32 @@ type Device interface {
 	Close() error
 }
 
+// Committer is a Device on which a small commit costs less than Sync and WriteMeta.
+type Committer interface {
+	// Commit is Sync followed by WriteMeta: it makes every write completed before the call
+	// durable, and stores a small named object. After a crash that has the new object, those
+	// writes are there. After an error it may have either object.
+	Commit(name string, data []byte) error
+	// CommitWith is Commit for a log of which src, the end from addr on, is still being written:
+	// src is durable afterwards, too. The log below addr has been written. Address and length are
+	// multiples of Alignment, and zeros follow the log's end. Commits are in the order of their
+	// logs' ends. CommitWith returns false if the device does not take it: then a Commit after
+	// the write has ended does the same. Until src is written, Sync and WriteMeta may fail with
+	// ErrTransient.
+	CommitWith(src []byte, addr int64, name string, data []byte) (done bool, err error)
+}
+
+// Commit is [Committer].Commit, for any device.
+func Commit(d Device, name string, data []byte) error {
+	if c, ok := d.(Committer); ok {
+		return c.Commit(name, data)
+	}
+	if err := d.Sync(); err != nil {
+		return err
+	}
+	return d.WriteMeta(name, data)
+}
+
 // Queue is one goroutine's reads and writes on a device. Operations start at
 // Submit at the latest and complete in any order. Each completes once; a write on several
 // tiers has up to two events, see [Event]. Nothing is allocated per operation.

@@ -30,8 +30,9 @@ type TieredOptions struct {
 	// RefillRate is the largest number of bytes a second that are copied back to a tier
 	// that lacks some and has room for them: after a restart all that fits, after the
 	// loss of a machine what was there. They are read from the tiers behind it, the newest
-	// first, in pieces of 64 KiB, with pauses at least as long as the copying. Default
-	// DefaultRefillRate; negative: nothing is copied.
+	// first, with up to 4 MiB of buffers. Copying uses what the tiers and the processors have
+	// left: it aims at reads of the log keeping 0.95 of their throughput. 0: no limit;
+	// negative: nothing is copied.
 	RefillRate int64
 	// Backlog is the number of bytes that a tier beyond the commit point may be behind:
 	// given to it by one queue, and not stored yet. Up to that it delays no write. Default
@@ -144,7 +145,6 @@ func NewTiered(tiers ...Device) *Tiered { return NewTieredWith(TieredOptions{}, 
 // NewTieredWith is NewTiered with options.
 func NewTieredWith(opts TieredOptions, tiers ...Device) *Tiered {
 	opts.RetryAfter = cmp.Or(opts.RetryAfter, time.Second)
-	opts.RefillRate = cmp.Or(opts.RefillRate, DefaultRefillRate)
 	opts.Backlog = cmp.Or(opts.Backlog, DefaultBacklog)
 	opts.CloseWait = cmp.Or(opts.CloseWait, DefaultCloseWait)
 	opts.Logger = cmp.Or(opts.Logger, slog.Default())
@@ -186,7 +186,7 @@ func NewTieredWith(opts TieredOptions, tiers ...Device) *Tiered {
 	if t.err == nil {
 		t.store = t.last().dev
 	}
-	t.refills = len(tiers) > 1 && opts.RefillRate > 0
+	t.refills = len(tiers) > 1 && opts.RefillRate >= 0
 	return t
 }
 
@@ -306,14 +306,7 @@ func (t *Tiered) Sync() error {
 		return t.err
 	}
 	last := t.last()
-	for _, tr := range t.tiers[:t.commit] {
-		if tr.refiller != nil || tr.out() {
-			continue // volatile, or not read after a restart
-		}
-		if err := tr.dev.Sync(); err != nil {
-			t.fail(tr, fmt.Errorf("sync: %w", err))
-		}
-	}
+	t.syncFront()
 	for _, tr := range t.tiers[t.commit:] {
 		if !tr.out() {
 			err := t.syncTier(tr)
@@ -335,6 +328,74 @@ func (t *Tiered) Sync() error {
 		}
 	}
 	return t.storeFloors()
+}
+
+// syncFront syncs the tiers before the commit point.
+func (t *Tiered) syncFront() {
+	for _, tr := range t.tiers[:t.commit] {
+		if tr.refiller != nil || tr.out() {
+			continue // volatile, or not read after a restart
+		}
+		if err := tr.dev.Sync(); err != nil {
+			t.fail(tr, fmt.Errorf("sync: %w", err))
+		}
+	}
+}
+
+// Commit implements Committer. It costs what it costs on the last tier if that is the commit
+// point, unless the tiers' floors have to be stored as well.
+func (t *Tiered) Commit(name string, data []byte) error {
+	if t.err != nil {
+		return t.err
+	}
+	if !t.frontSynced() {
+		if err := t.Sync(); err != nil {
+			return err
+		}
+		return t.WriteMeta(name, data)
+	}
+	return t.committed(Commit(t.last().dev, name, data))
+}
+
+// CommitWith implements Committer.
+func (t *Tiered) CommitWith(src []byte, addr int64, name string, data []byte) (done bool, err error) {
+	if t.err != nil {
+		return true, t.err
+	}
+	last, ok := t.last().dev.(Committer)
+	for _, tr := range t.tiers[:t.last().index] {
+		// A persistent tier must not be without what is committed, after a restart.
+		ok = ok && tr.refiller != nil
+	}
+	if !ok || !t.frontSynced() {
+		return false, nil
+	}
+	done, err = last.CommitWith(src, addr, name, data)
+	return done, t.committed(err)
+}
+
+// frontSynced syncs the tiers before the last one. It reports whether a commit on that one is
+// all that remains: else the last tier is not the commit point, or floors have to be stored.
+func (t *Tiered) frontSynced() bool {
+	if t.commit < t.last().index {
+		return false
+	}
+	t.syncFront()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return !t.dirty && !t.behind
+}
+
+// committed returns the error of a commit on the last tier.
+func (t *Tiered) committed(err error) error {
+	if err == nil {
+		return nil
+	}
+	last := t.last()
+	if !errors.Is(err, errors.ErrUnsupported) { // which means that it keeps no metadata
+		t.fail(last, fmt.Errorf("commit: %w", err))
+	}
+	return fmt.Errorf("device: tier %s: commit: %w", last.name, err)
 }
 
 // DefaultCloseWait is the default of TieredOptions.CloseWait.

@@ -3,6 +3,7 @@ package device_test
 import (
 	"bytes"
 	"errors"
+	"math"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -81,18 +82,15 @@ func (q *busyQueue) Poll(done []device.Completion) int {
 	return n
 }
 
-// A refill does not exceed its rate, and reaches it on idle tiers. On busy tiers, where a
-// piece takes long, it pauses for as long after each piece: it uses at most half of their
-// time, with one small piece pending at a time. Other operations continue during the pause.
+// A refill does not exceed its rate, and reaches it. Other operations continue while it rests.
 func TestRefillRate(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	const (
-		size     = 4 << 20
-		capacity = 2<<20 + 100<<10
+		size     = 1 << 20
+		capacity = 1<<19 + 100<<10
 		piece    = 64 << 10
 		share    = 10 * time.Millisecond // duration of a piece at the refill's rate
 		rate     = piece * int64(time.Second/share)
-		slow     = 7 * share
 	)
 	c := &handClock{armed: make(chan alarm, 1), now: time.Unix(0, 0)}
 	last := &busy{Device: device.NewMemory(), clock: c}
@@ -111,37 +109,37 @@ func TestRefillRate(t *testing.T) {
 	}
 	b = newBench(t, d)
 	filled := func() int64 { return int64(d.Metrics()[0].Refilled) }
-	var elapsed, asked time.Duration // time since the first piece began, and the part in which tiers worked for the refill
+	var elapsed time.Duration // since the first piece began
 	before := int64(0)
 	for pieces := 1; d.Metrics()[0].Missing > 0; pieces++ {
-		a := <-c.armed // a piece was copied, and the pause has begun
+		a := <-c.armed // a piece was copied, and the rest has begun
 		copied := filled() - before
 		if copied <= 0 || copied > piece {
 			t.Fatalf("%d bytes in one piece", copied)
 		}
 		took := time.Duration(last.takes.Load())
-		want := max(time.Duration(float64(copied)/float64(rate)*float64(time.Second))-took, took)
+		want := time.Duration(float64(copied)/float64(rate)*float64(time.Second)) - took
 		if a.after != want {
 			t.Fatalf("piece %d of %d bytes took %v, and the refill rests for %v, not %v", pieces, copied, took, a.after, want)
 		}
-		asked += took
 		elapsed += took + a.after
-		if before += copied; before > int64(elapsed.Seconds()*float64(rate)) {
+		if before += copied; before > int64(math.Ceil(elapsed.Seconds()*float64(rate))) {
 			t.Fatalf("%d bytes in %v, at %d a second", before, elapsed, rate)
 		}
-		// Reads do not wait for the pause.
-		b.wantRead("0123", 0, 1)
+		if pieces%16 == 0 { // so few that the tiers are idle
+			b.wantRead("0123", 0, 1) // does not wait for the rest's end
+		}
 		if filled() != before {
 			t.Fatal("it did not rest")
 		}
-		last.takes.Store(int64([]time.Duration{0, share / 4, slow}[pieces%3]))
+		last.takes.Store(int64([]time.Duration{0, share / 4, share / 2}[pieces%3]))
 		if d.Metrics()[0].Missing > 0 {
 			c.pass(a.after)
 			a.call()
 		}
 	}
-	if filled() != capacity || asked == 0 || asked > elapsed/2 {
-		t.Errorf("%d bytes, %v at work in %v", filled(), asked, elapsed)
+	if filled() != capacity {
+		t.Errorf("%d bytes were copied", filled())
 	}
 	if last.most.Load() != 1 || last.largest.Load() > piece {
 		t.Errorf("%d reads at a time, of up to %d bytes", last.most.Load(), last.largest.Load())

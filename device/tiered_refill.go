@@ -2,9 +2,8 @@ package device
 
 import (
 	"context"
-	"errors"
 	"math"
-	"slices"
+	"runtime"
 	"sync/atomic"
 	"time"
 
@@ -12,20 +11,20 @@ import (
 )
 
 const (
-	// refillPiece is the number of bytes copied at once: small enough not to delay a read
-	// behind it noticeably.
-	refillPiece = 64 << 10
-	// While nothing can be refilled, or refilling fails, refill tries again after a delay
-	// that doubles from firstRefillDelay to lastRefillDelay.
+	// A piece that is copied beside reads is small, so that it does not delay a read behind it
+	// noticeably. On idle tiers large pieces cost less processor time.
+	refillPiece      = 64 << 10
+	largeRefillPiece = 256 << 10
+	// While nothing can be refilled, refill tries again after a delay that doubles from
+	// firstRefillDelay to lastRefillDelay, as does the delay after which a piece that failed
+	// is tried again.
 	firstRefillDelay = time.Millisecond
 	lastRefillDelay  = time.Second
 )
 
-// DefaultRefillRate is the default of TieredOptions.RefillRate, in bytes a second.
-const DefaultRefillRate = 64 << 20
-
-// refill fills the holes of one tier from the tiers behind it, on its own goroutine, one
-// piece at a time: the newest first, because those are read most and stay longest.
+// refill fills the holes of one tier from the tiers behind it, on its own goroutine, several
+// pieces at a time: the newest first, because those are read most and stay longest. It works and
+// rests in turns, see refillPace.
 //
 // What it reads is what the tier would have been given. A piece is copied only if no write
 // to it was pending at some moment after its ticket was taken: a write that ended before
@@ -35,17 +34,20 @@ type refill struct {
 	tier  *tier
 	dev   fillable
 	clock clock.Clock
+	small int // size of a piece beside reads
+	large int // and on idle tiers
 
 	// The fields below belong to the goroutine.
-	source  *tieredQueue // of the tiers behind; not in Tiered.queues, whose reads are counted
-	queue   RefillQueue
-	pending bool // an abandoned operation is pending on queue
-	buf     []byte
-	below   int64     // address of the last failure: only holes below it are tried,
-	until   time.Time // until then
-	delay   time.Duration
-	began   time.Time // of the first piece since nothing was missing; zero: none yet
-	filled  int64     // bytes since began
+	copier *refillCopier // nil: not needed yet
+	pace   refillPace
+	seen   reading       // where pace's account ends
+	crowds int           // turns, up to the last one, in which goroutines waited for a processor
+	below  int64         // address of a failure: only holes below it are tried,
+	until  time.Time     // until then
+	retry  time.Duration // what until is after the last failure
+	delay  time.Duration // of the next attempt if nothing can be copied
+	began  time.Time     // of the first piece since nothing was missing; zero: none yet
+	filled int64         // bytes since began
 
 	pieces, bytes atomic.Uint64
 
@@ -53,9 +55,16 @@ type refill struct {
 	ended  chan struct{}
 }
 
+// reading is the number of reads that the tiers have answered by a time.
+type reading struct {
+	at    time.Time
+	reads uint64
+}
+
 func newRefill(t *Tiered, tr *tier, dev fillable) *refill {
 	return &refill{
-		t: t, tier: tr, dev: dev, clock: clock.Real(), below: math.MaxInt64, delay: firstRefillDelay, ended: make(chan struct{}),
+		t: t, tier: tr, dev: dev, clock: clock.Real(), small: refillPiece, large: largeRefillPiece, pace: newRefillPace(),
+		below: math.MaxInt64, retry: firstRefillDelay, delay: firstRefillDelay, ended: make(chan struct{}),
 	}
 }
 
@@ -96,66 +105,187 @@ func (r *refill) stop() {
 
 func (r *refill) run(ctx context.Context) {
 	defer r.close()
-	for {
+	for ctx.Err() == nil {
 		pause, ready := r.step(ctx)
+		if pause == 0 {
+			continue
+		}
 		due := make(chan struct{})
 		timer := r.clock.AfterFunc(pause, func() { close(due) })
 		select {
 		case <-due:
 		case <-ready:
-			r.below, r.delay = math.MaxInt64, firstRefillDelay
+			r.below, r.retry, r.delay = math.MaxInt64, firstRefillDelay, firstRefillDelay
 		case <-ctx.Done():
 		}
-		if timer.Stop(); ctx.Err() != nil {
-			return
-		}
+		timer.Stop()
+		_, took, reads := r.account()
+		r.pace.rested(took, reads)
 	}
 }
 
 // forEver is a pause that only a token of HoleReady ends.
 const forEver = 365 * 24 * time.Hour
 
-// step copies one piece, if there is one. It returns how long to wait before the next, and a
-// channel that ends the wait, or nil.
+// step does a turn of work. It returns how long to wait before the next, and a channel that ends
+// the wait, or nil.
 func (r *refill) step(ctx context.Context) (time.Duration, <-chan struct{}) {
-	began := r.clock.Now()
+	began, _, _ := r.account()
 	if began.After(r.until) {
 		r.below = math.MaxInt64
 	}
-	hole := r.next()
-	if hole.From == hole.To {
-		if r.dev.Missing() == 0 {
-			r.logRefilled(began)
-			r.delay = firstRefillDelay
-			return forEver, r.dev.HoleReady()
-		}
-		return r.later(), r.dev.HoleReady()
+	if r.copier == nil {
+		r.copier = newRefillCopier(r.t)
 	}
-	if err := r.copy(ctx, hole); err != nil {
-		r.below, r.until = hole.From, began.Add(lastRefillDelay)
+	w, err := r.work(ctx, began, r.pace.work())
+	if err == nil && w.started == 0 && w.copied == 0 && w.failed == noAddress && r.copier.inFlight() == 0 {
+		return r.nothing(began)
+	}
+	if r.crowds++; !w.crowded {
+		r.crowds = 0
+	}
+	rest := r.settle(&w, began)
+	if err == nil && (rest > 0 || r.t.opts.RefillRate > 0) && r.copier.inFlight() > 0 {
+		err = r.drain(ctx, &w)
+		rest = r.settle(&w, began)
+	}
+	if w.copied > 0 {
+		r.delay = firstRefillDelay
+	}
+	if err != nil || w.copied == 0 && r.copier.inFlight() == 0 {
 		return r.later(), nil
 	}
-	r.delay = firstRefillDelay
-	n := hole.To - hole.From
-	r.pieces.Add(1)
-	r.bytes.Add(uint64(n))
-	if r.filled += n; r.began.IsZero() {
-		r.began = began
-	}
-	// Copying takes at most half of the time: if a busy tier makes a piece slow, the
-	// pause is as long.
-	took := r.clock.Now().Sub(began)
-	share := time.Duration(float64(n) / float64(r.t.opts.RefillRate) * float64(time.Second))
-	return max(share-took, took), nil
+	return rest, nil
 }
 
-// logRefilled logs that nothing is missing, if something was copied.
-func (r *refill) logRefilled(now time.Time) {
+// turn is a turn of work.
+type turn struct {
+	outcome
+	started int64 // bytes
+	crowded bool  // goroutines waited for a processor
+}
+
+// settle accounts for a turn that has begun at a time, and returns the rest after it.
+func (r *refill) settle(w *turn, began time.Time) time.Duration {
+	now, took, reads := r.account()
+	r.pace.worked(took, reads, r.crowds >= crowdedTurns || r.t.isWritten())
+	rest := r.pace.rest(now.Sub(began))
+	if rate := r.t.opts.RefillRate; rate > 0 {
+		share := time.Duration(float64(w.copied) / float64(rate) * float64(time.Second))
+		rest = max(rest, share-now.Sub(began))
+	}
+	return rest
+}
+
+// account returns the present time, the time since the last call, and the reads that tiers
+// answered meanwhile.
+func (r *refill) account() (now time.Time, took time.Duration, reads uint64) {
+	last := r.seen
+	r.seen = reading{r.clock.Now(), r.t.answered()}
+	if last.at.IsZero() {
+		return r.seen.at, 0, 0
+	}
+	return r.seen.at, r.seen.at.Sub(last.at), r.seen.reads - last.reads
+}
+
+const (
+	// crowded is the time to come back from runtime.Gosched that shows that other goroutines
+	// need the processors. The workers of a tier need less for a piece.
+	crowded = 500 * time.Microsecond
+	// crowdedTurns is the number of such turns, one after the other, that a refill yields to.
+	// In a single one the kernel may have taken the processor.
+	crowdedTurns = 3
+)
+
+// work copies pieces for some time.
+func (r *refill) work(ctx context.Context, began time.Time, lasts time.Duration) (w turn, err error) {
+	w.failed = noAddress
+	size, limit := r.pieceSize()
+	for now := began; now.Sub(began) < lasts && ctx.Err() == nil; {
+		for r.copier.inFlight() < r.pace.depth && w.started < limit {
+			hole := r.next(size)
+			if hole.From == hole.To {
+				break
+			}
+			if err := r.copy(hole, size, now); err != nil {
+				return w, err
+			}
+			w.started += hole.To - hole.From
+		}
+		if r.copier.inFlight() == 0 {
+			break
+		}
+		if err := r.advance(ctx, &w, now); err != nil {
+			return w, err
+		}
+		// Whoever is runnable runs before the next pieces.
+		now = r.clock.Now()
+		runtime.Gosched()
+		from := now
+		now = r.clock.Now()
+		w.crowded = w.crowded || now.Sub(from) >= crowded
+	}
+	return w, nil
+}
+
+// drain waits for the pieces in flight.
+func (r *refill) drain(ctx context.Context, w *turn) error {
+	for r.copier.inFlight() > 0 {
+		if err := r.advance(ctx, w, r.clock.Now()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// copy begins to copy a hole.
+func (r *refill) copy(hole Hole, size int, now time.Time) error {
+	err := r.copier.open(r)
+	if err == nil {
+		err = r.copier.start(hole, size, r.t.Alignment())
+	}
+	if err != nil {
+		r.failed(hole.From, now)
+	} else if r.began.IsZero() {
+		r.began = now
+	}
+	return err
+}
+
+// advance takes the pieces in flight further.
+func (r *refill) advance(ctx context.Context, w *turn, now time.Time) error {
+	o, err := r.copier.advance(ctx)
+	r.pieces.Add(uint64(o.pieces))
+	r.bytes.Add(uint64(o.copied))
+	r.filled += o.copied
+	w.copied += o.copied
+	if o.failed != noAddress {
+		w.failed = min(w.failed, o.failed)
+		r.failed(o.failed, now)
+	}
+	return err
+}
+
+// failed notes that a piece could not be copied.
+func (r *refill) failed(at int64, now time.Time) {
+	if now.After(r.until) {
+		r.retry = min(2*r.retry, lastRefillDelay)
+	}
+	r.below, r.until = min(r.below, at), now.Add(r.retry)
+}
+
+// nothing returns how to wait for holes when there was none.
+func (r *refill) nothing(now time.Time) (time.Duration, <-chan struct{}) {
+	if r.dev.Missing() > 0 {
+		return r.later(), r.dev.HoleReady()
+	}
 	if r.filled > 0 {
-		r.t.opts.Logger.Info("tier was refilled",
-			"tier", r.tier.name, "bytes", r.filled, "took", now.Sub(r.began))
+		r.t.opts.Logger.Info("tier was refilled", "tier", r.tier.name, "bytes", r.filled, "took", now.Sub(r.began))
 	}
 	r.began, r.filled = time.Time{}, 0
+	r.retry, r.delay = firstRefillDelay, firstRefillDelay
+	r.copier.release()
+	return forEver, r.dev.HoleReady()
 }
 
 // later returns the next delay.
@@ -165,8 +295,8 @@ func (r *refill) later() time.Duration {
 	return d
 }
 
-// next returns the piece to copy, or none.
-func (r *refill) next() Hole {
+// next returns a piece to copy, of at most size bytes, or none.
+func (r *refill) next(size int) Hole {
 	if r.tier.out() {
 		return Hole{}
 	}
@@ -176,80 +306,40 @@ func (r *refill) next() Hole {
 			return Hole{} // no tier holds what lies there; it will be tried again
 		}
 	}
-	hole := r.dev.Hole(min(r.below, r.t.settled()), r.piece())
+	limit := min(r.below, r.t.settled())
+	hole := r.dev.Hole(limit, size)
+	if low, overlaps := r.copier.lowest(hole); overlaps {
+		if hole = r.dev.Hole(min(limit, low), size); hole.To > low {
+			return Hole{} // only the part above can be filled
+		}
+	}
 	if hole.To > r.t.settled() {
 		return Hole{} // a write has begun between the two calls
 	}
 	return hole
 }
 
-// copy reads a hole's bytes and fills it.
-func (r *refill) copy(ctx context.Context, hole Hole) error {
-	if err := r.open(); err != nil {
-		return err
+// pieceSize returns the number of bytes that are copied at once, at least a block, and the bytes
+// that may be started in one turn.
+func (r *refill) pieceSize() (size int, limit int64) {
+	size, limit = r.large, math.MaxInt64
+	if rate := r.t.opts.RefillRate; rate > 0 {
+		limit = max(rate/int64(time.Second/rateSlice), 1)
 	}
-	piece := r.buf[:hole.To-hole.From]
-	if err := Finish(ctx, r.source, r.source.Read(piece, hole.From, 0)); err != nil {
-		return err
+	if r.pace.share < 1 || limit < int64(r.large) {
+		size = r.small
 	}
-	err := Finish(ctx, r.queue, r.queue.Refill(piece, hole, 0))
-	r.pending = ctx.Err() != nil && err != nil
-	return err
+	return max(size, r.t.Alignment()), limit
 }
 
-// piece is the number of bytes that are copied at once, at least a block.
-func (r *refill) piece() int { return max(refillPiece, r.t.Alignment()) }
+// rateSlice is the time of which a turn may use up TieredOptions.RefillRate.
+const rateSlice = 10 * time.Millisecond
 
-// open makes the queues that are not open yet.
-func (r *refill) open() error {
-	if r.source == nil {
-		r.source = newTieredQueue(r.t, 1)
-		r.buf = AlignedBuffer(r.piece(), r.t.Alignment())
-	}
-	for i := r.tier.index + 1; i < len(r.t.tiers); i++ {
-		if r.t.tiers[i].out() {
-			continue
-		}
-		if err := r.source.open(i); err != nil && i == len(r.t.tiers)-1 {
-			return err
-		}
-	}
-	if r.queue != nil {
-		return nil
-	}
-	var err error
-	r.queue, err = r.dev.NewRefillQueue(1)
-	return err
-}
-
-// close closes the queues. It waits for pending operations of the last tier. Those of
-// another tier, which may be stuck, are left to end later.
+// close closes the queues, see refillCopier.close.
 func (r *refill) close() {
-	last := len(r.t.tiers) - 1
 	var left []func()
-	end := func(i int, q Queue, pending bool) {
-		tr := r.t.tiers[i]
-		do := func() {
-			if err := q.Close(); err != nil && !tr.out() {
-				r.t.opts.Logger.Warn("closing a queue of a refill failed", "tier", r.tier.name, "from", tr.name, "err", err)
-			}
-		}
-		if !pending || i == last {
-			do()
-			return
-		}
-		r.t.leave(tr)
-		left = append(left, func() { do(); r.t.left(tr) })
-	}
-	if r.source != nil {
-		for i, q := range r.source.queues {
-			if q != nil {
-				end(i, q, r.source.pending[i] > 0)
-			}
-		}
-	}
-	if r.queue != nil {
-		end(r.tier.index, r.queue, r.pending)
+	if r.copier != nil {
+		left = r.copier.close(r.t, r.tier)
 	}
 	close(r.ended)
 	for _, do := range left {
@@ -257,50 +347,15 @@ func (r *refill) close() {
 	}
 }
 
-// settled is the address below which no tier has a pending write.
-func (t *Tiered) settled() int64 {
+// answered returns the number of reads that the tiers have answered, in all queues.
+func (t *Tiered) answered() (n uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.lowestPending()
-}
-
-// lowestPending is the lowest address of a pending write, at most the tail. The caller holds mu.
-func (t *Tiered) lowestPending() int64 {
-	low := t.tail
-	for _, addr := range t.writing {
-		low = min(low, addr)
+	for i, tr := range t.tiers {
+		n += tr.retired.hits.Load()
+		for q := range t.queues {
+			n += q.counters[i].hits.Load()
+		}
 	}
-	return low
-}
-
-// ended removes a write from the pending ones.
-func (t *Tiered) ended(addr int64) {
-	if !t.keepsWriting() {
-		return
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if i := slices.Index(t.writing, addr); i >= 0 {
-		last := len(t.writing) - 1
-		t.writing[i] = t.writing[last]
-		t.writing = t.writing[:last]
-	}
-}
-
-// lost reports, given the result of a Refiller's Sync, whether the tier may have lost a
-// write that is still pending on the last tier.
-func (t *Tiered) lost(tr *tier, err error) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	switch {
-	case errors.Is(err, ErrNotHeld):
-		tr.doubt = true
-	case err != nil:
-		return false
-	}
-	doubt := tr.doubt
-	if t.last().writes.Load() == 0 {
-		tr.doubt = false
-	}
-	return doubt
+	return n
 }

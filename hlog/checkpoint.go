@@ -6,7 +6,6 @@ import (
 	"math"
 	"unsafe"
 
-	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/internal/mem"
 )
 
@@ -18,22 +17,52 @@ func (l *Log) ShiftReadOnly() int64 {
 	tail := l.Tail()
 	l.readOnly.raise(tail)
 	l.safeReadOnly.raise(tail)
-	l.wake()
+	if l.Block(tail) > l.committed.load() { // else nothing is due until Write wants it
+		l.wake()
+	}
 	return tail
 }
 
-// Persist returns when everything below target, which is read-only, is durable on the device.
-func (l *Log) Persist(ctx context.Context, target int64) error {
-	l.mu.Lock()
-	err := l.await(ctx, func() bool { return l.committed.load() >= target })
-	l.mu.Unlock()
-	if err == nil {
-		err = device.Retry(ctx, l.dev.Sync)
+// Write returns when everything below target, which is read-only, is on the device, where the
+// next Sync or Commit makes it durable.
+func (l *Log) Write(ctx context.Context, target int64) error {
+	if l.wanted.raise(target) {
+		l.wake()
 	}
-	if err != nil {
-		return fmt.Errorf("hlog: committing up to %d: %w", target, err)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.await(ctx, func() bool { return l.committed.load() >= target }); err != nil {
+		return fmt.Errorf("hlog: writing up to %d: %w", target, err)
 	}
 	return nil
+}
+
+// Unwritten returns the blocks of the log that are not on the device yet, up to target, which is
+// read-only, with zeros after it, and their address; none if the device has all of it. The result
+// is in buf, which is aligned, and not ok if they do not fit there, or if the log cannot be
+// written.
+func (l *Log) Unwritten(target int64, buf []byte) (blocks []byte, addr int64, ok bool) {
+	l.mu.Lock()
+	failure := l.failure()
+	l.mu.Unlock()
+	committed := l.committed.load()
+	addr = l.Block(committed)
+	if committed >= target {
+		return buf[:0], addr, failure == nil
+	}
+	end := l.Block(target + l.alignment - 1)
+	if failure != nil || end-addr > int64(cap(buf)) {
+		return nil, 0, false
+	}
+	blocks = buf[:0]
+	for at := addr; at < target; at = addr + int64(len(blocks)) {
+		blocks = l.AppendHeld(blocks, at, target)
+	}
+	blocks = buf[:end-addr]
+	clear(blocks[target-addr:])
+	// They may have been written and evicted meanwhile, and their frames used again.
+	mem.LoadFence()
+	return blocks, addr, l.head.load() <= max(addr, FirstAddress)
 }
 
 // Hold keeps in memory what the device may not have stored yet, and returns the address where
@@ -49,7 +78,8 @@ func (l *Log) Hold() int64 {
 }
 
 // AppendHeld appends the memory from addr to the end of its page, or to end if that comes
-// first. The caller holds it, and ensures that nothing but a seal changes in it.
+// first. The caller holds it, or checks afterwards that head has not passed it, and ensures that
+// nothing but a seal changes in it.
 func (l *Log) AppendHeld(dst []byte, addr, end int64) []byte {
 	size := min(l.rest(addr), end-addr)
 	return mem.AppendOut(dst, unsafe.Add(l.base, addr&l.ringMask), int(size))

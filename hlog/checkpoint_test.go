@@ -4,11 +4,23 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"testing"
 
 	"github.com/redykv/redykv/device"
 )
+
+// Persist returns when everything below target, which is read-only, is durable on the device.
+func (l *Log) Persist(ctx context.Context, target int64) error {
+	if err := l.Write(ctx, target); err != nil {
+		return err
+	}
+	if err := device.Retry(ctx, l.dev.Sync); err != nil {
+		return fmt.Errorf("hlog: committing up to %d: %w", target, err)
+	}
+	return nil
+}
 
 // held returns the memory between two addresses.
 func held(l *Log, from, to int64) (b []byte) {
@@ -77,5 +89,42 @@ func TestPersistEndsWithItsContext(t *testing.T) {
 	table.Exclusive(func() { tail = l.ShiftReadOnly() })
 	if err := l.Persist(context.Background(), tail); err != nil || l.SafeReadOnly() != tail {
 		t.Errorf("Persist: %v, read-only up to %d of %d", err, l.SafeReadOnly(), tail)
+	}
+}
+
+// inBlocks is a memory device that is accessed in blocks, like a disk.
+type inBlocks struct{ *device.Memory }
+
+func (inBlocks) Alignment() int { return 64 }
+
+// TestWriteWantsTheLastBlock makes a log read-only inside a block. What is before the block is
+// written by itself, its start when Write wants it.
+func TestWriteWantsTheLastBlock(t *testing.T) {
+	l, table := openLog(t, inBlocks{device.NewMemory()}, FirstAddress, FirstAddress)
+	handle := table.Register()
+	const record = 24 // bytes; another one must not fill the block, which would then be written
+	for inside := int64(0); inside < record || inside >= 64-record || l.Block(l.Tail()) < 3*64; inside = l.Tail() - l.Block(l.Tail()) {
+		if _, err := add(l, handle, 1, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var tail int64
+	table.Exclusive(func() { tail = l.ShiftReadOnly() })
+	whole := l.Block(tail)
+	for _, target := range []int64{whole, whole, tail, tail} {
+		if err := l.Write(t.Context(), target); err != nil || l.Committed() != target {
+			t.Fatalf("Write(%d): %v, the device has the log up to %d", target, err, l.Committed())
+		}
+	}
+	buf := device.AlignedBuffer(256, 64)
+	if blocks, addr, ok := l.Unwritten(tail, buf); len(blocks) > 0 || addr != whole || !ok {
+		t.Errorf("%d bytes at %d, %v", len(blocks), addr, ok)
+	}
+	if _, err := add(l, handle, 2, 0); err != nil {
+		t.Fatal(err)
+	}
+	table.Exclusive(func() { tail = l.ShiftReadOnly() })
+	if blocks, addr, ok := l.Unwritten(tail, buf); len(blocks) == 0 || addr != whole || !ok {
+		t.Errorf("%d bytes at %d, %v", len(blocks), addr, ok)
 	}
 }

@@ -123,19 +123,28 @@ func (f *flusher) settle() bool {
 	return f.safeReadOnly.raise(f.readOnlyNext)
 }
 
-// issue writes what is safely read-only, in pieces that do not cross pages. A commit may end
-// inside a block of the device. Then only the start of the block may be written, because the
-// rest is still being updated: the start is copied and written, and the whole block is
-// written again with what follows. The two writes must not overtake each other, so nothing
-// is issued until the first has ended.
+// due returns the end of what is to be written. What is read-only may end inside a block, after
+// a commit: then the block is written when it is full, unless Write wants its start before.
+func (f *flusher) due() int64 {
+	end := f.safeReadOnly.load()
+	if wanted := f.wanted.load(); wanted <= f.issued || wanted <= f.Block(end) {
+		return f.Block(end)
+	}
+	return end
+}
+
+// issue writes what is due, in pieces that do not cross pages. Of a block that is not full only
+// the start may be written, because the rest is still being updated: the start is copied and
+// written, and the whole block is written again with what follows. The two writes must not
+// overtake each other, so nothing is issued until the first has ended.
 func (f *flusher) issue() bool {
 	worked := false
-	for !f.failed && f.issued < f.safeReadOnly.load() && f.next-f.first < flushDepth {
+	for due := f.due(); !f.failed && f.issued < due && f.next-f.first < flushDepth; {
 		if f.partial && f.first != f.next {
 			break
 		}
 		start := f.issued &^ (f.alignment - 1)
-		end := min(f.issued+f.rest(f.issued), f.safeReadOnly.load())
+		end := min(f.issued+f.rest(f.issued), due)
 		aligned := end &^ (f.alignment - 1)
 		var src []byte
 		if aligned > start {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"slices"
 	"testing"
 
 	"github.com/redykv/redykv/device"
@@ -45,7 +46,7 @@ func put(t *testing.T, dev device.Device, b []byte, addr int64) {
 }
 
 // FuzzPages opens a log of any bytes. A scan accepts it or reports corruption. In an accepted
-// log a walk from any address finds the same records.
+// log a walk from any address, and Inspect, find the same records.
 func FuzzPages(f *testing.F) {
 	for _, layout := range []Layout{FixedLayout(8, 8), VariableLayout()} {
 		for _, pages := range []int{1, 3, 9} {
@@ -89,18 +90,28 @@ func FuzzPages(f *testing.F) {
 			expires    int64
 		}
 		var all []found
-		_, err = l.Scan(FirstAddress, tail, func(addr int64, im Image) error {
+		l.scanRun = testPage
+		_, err = l.Scan(FirstAddress, tail, visitEach(func(addr int64, im Image) error {
 			if addr < FirstAddress || addr+int64(len(im.Key)+len(im.Value)) > tail {
 				t.Errorf("record of %d+%d bytes at %d of a log up to %d", len(im.Key), len(im.Value), addr, tail)
 			}
 			all = append(all, found{addr, string(im.Key), string(im.Value), im.Expires})
 			return nil
-		})
+		}), nil)
+		slices.SortFunc(all, func(a, b found) int { return int(a.address - b.address) })
 		if err != nil {
 			if !errors.Is(err, ErrCorrupt) {
 				t.Errorf("scan: %v", err)
 			}
 			return
+		}
+		var inspected []found
+		whole := true
+		Inspect(bytes.NewReader(append(make([]byte, FirstAddress), b...)), layout, testPage, FirstAddress, tail, func(addr int64, im Image) {
+			inspected = append(inspected, found{addr, string(im.Key), string(im.Value), im.Expires})
+		}, func(int64, int64, error) { whole = false }) // it checks links that are not followed in memory, too
+		if whole && !slices.Equal(all, inspected) {
+			t.Errorf("the scan finds %d records, Inspect %d", len(all), len(inspected))
 		}
 		w := l.NewWalker(table.Register())
 		if err := w.Walk(int64(from), tail); err != nil {

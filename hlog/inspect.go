@@ -14,16 +14,22 @@ const linkWindow = 64 << 30
 func Inspect(src io.ReaderAt, layout Layout, pageSize int, begin, tail int64,
 	visit func(addr int64, im Image), problem func(addr, until int64, err error)) {
 	l := &Log{layout: layout, pageSize: pageSize}
-	starts := newStarts(max(begin, tail-linkWindow), tail)
+	starts := newStarts(max(begin, tail-linkWindow), tail, pageSize)
 	page := make([]byte, pageSize)
 	for at := begin; at < tail; {
 		end := min(at+l.rest(at), tail)
 		good := at // below it are records
 		_, err := src.ReadAt(page[:end-at], at)
 		if err == nil {
-			err = l.walk(page[:end-at], at, starts, func(addr int64, im Image) error {
-				good = addr
-				visit(addr, im)
+			err = l.walkPage(page[:end-at], at, func(addr int64, im Image) error {
+				if err := starts.check(addr, im.Header); err != nil {
+					return err
+				}
+				starts.add(addr)
+				if !im.Header.Invalid() {
+					good = addr
+					visit(addr, im)
+				}
 				return nil
 			})
 		}

@@ -46,6 +46,10 @@ type Config struct {
 
 	// Begin and Tail are the begin and the end of the log on the device; both 0 for a new log.
 	Begin, Tail int64
+
+	// Loading, unless it is nil, is called when Open has read so many more bytes into memory, of
+	// all that it reads.
+	Loading func(bytes, all int64)
 }
 
 // Log is a hybrid log. Allocate, At and the markers are for sessions inside an
@@ -71,6 +75,7 @@ type Log struct {
 	safeHead     marker
 	readOnly     marker
 	safeReadOnly marker
+	wanted       marker // Write waits for the log below it: see due
 	committed    marker // below it the device's commit point has the log
 	released     marker // below it every tier has the log, and memory may be evicted
 	settled      marker // below it every record is complete in memory
@@ -81,6 +86,7 @@ type Log struct {
 	closed   bool
 	held     int64 // memory from this address on is not evicted: see Hold
 
+	scanRun int64                              // see Scan; tests lower it
 	kick    chan struct{}                      // wakes the flusher; holds one token
 	parked  atomic.Pointer[context.CancelFunc] // set while it waits for a write: see wake
 	stopped chan struct{}                      // closed when the flusher has ended
@@ -92,7 +98,7 @@ type Log struct {
 // Open opens a log on a device that has been started at cfg.Tail.
 func Open(cfg Config) (*Log, error) {
 	if cfg.PageSize == 0 {
-		cfg.PageSize = max(defaultPageSize(cfg.Memory, cfg.Device.Alignment()), cfg.Layout.smallestPage())
+		cfg.PageSize = max(DefaultPageSize(cfg.Memory, cfg.Device.Alignment()), cfg.Layout.smallestPage())
 	}
 	cfg.MutableFraction = cmp.Or(cfg.MutableFraction, 0.9)
 	if cfg.Tail == 0 {
@@ -135,6 +141,7 @@ func Open(cfg Config) (*Log, error) {
 		logger:    cfg.Logger,
 		listener:  cfg.Listener,
 		held:      math.MaxInt64,
+		scanRun:   int64(max(scanRun, cfg.PageSize)),
 		kick:      make(chan struct{}, 1),
 		stopped:   make(chan struct{}),
 	}
@@ -142,7 +149,7 @@ func Open(cfg Config) (*Log, error) {
 	l.progress = sync.NewCond(&l.mu)
 	queue, err := cfg.Device.NewQueue(flushDepth)
 	if err == nil {
-		err = l.load(queue, cfg.Begin, cfg.Tail)
+		err = l.load(queue, cfg.Begin, cfg.Tail, cfg.Loading)
 		if err != nil {
 			err = errors.Join(err, queue.Close())
 		}
@@ -158,9 +165,9 @@ func Open(cfg Config) (*Log, error) {
 	return l, nil
 }
 
-// defaultPageSize returns the largest page size with which memory holds at least 32 pages,
+// DefaultPageSize returns the largest page size with which memory holds at least 32 pages,
 // within bounds.
-func defaultPageSize(memory int64, alignment int) int {
+func DefaultPageSize(memory int64, alignment int) int {
 	size := 64 << 10
 	for size < MaxPageSize && int64(size)*64 <= memory {
 		size *= 2
@@ -173,7 +180,7 @@ func defaultPageSize(memory int64, alignment int) int {
 
 // load sets the markers and reads the newest pages into memory, as many as leave room for
 // writing.
-func (l *Log) load(queue device.Queue, begin, tail int64) error {
+func (l *Log) load(queue device.Queue, begin, tail int64, loading func(bytes, all int64)) error {
 	page := tail >> l.pageBits
 	l.begin.raise(begin)
 	first := max(page-(l.frames.Load()-MinFrames+1), begin>>l.pageBits)
@@ -188,22 +195,47 @@ func (l *Log) load(queue device.Queue, begin, tail int64) error {
 	// The block in which the log begins may be written again, with the bytes before the
 	// log's begin that the device still answers.
 	at := min(head, max(head&^(l.alignment-1), l.dev.Begin()))
-	for at < tail && tail > FirstAddress {
-		end := min(at+l.rest(at), tail)
-		if err := readSync(queue, l.frame(at, int(end-at)), at); err != nil {
-			return err
-		}
-		at = end
+	if tail == FirstAddress {
+		return nil
 	}
-	return nil
+	all := tail - at
+	return l.fetch(queue, at, tail, func(bytes int64) {
+		if loading != nil {
+			loading(bytes, all)
+		}
+	})
 }
 
-// readSync reads through a queue without other pending operations.
-func readSync(queue device.Queue, dst []byte, addr int64) error {
-	if err := device.Finish(context.Background(), queue, queue.Read(dst, addr, 0)); err != nil {
-		return fmt.Errorf("reading %d bytes at %d: %w", len(dst), addr, err)
+// fetch reads a part of the log into its frames, through a queue of flushDepth without other
+// pending operations, which the caller closes. It calls read for the bytes of each read that ends.
+func (l *Log) fetch(queue device.Queue, at, end int64, read func(bytes int64)) (err error) {
+	var done [flushDepth]device.Completion
+	for pending := 0; at < end || pending > 0; {
+		for ; at < end && pending < flushDepth; pending++ {
+			n := min(l.rest(at), lastPiece, end-at)
+			if err := queue.Read(l.frame(at, int(n)), at, uint64(at)); err != nil {
+				return fmt.Errorf("reading at %d: %w", at, err)
+			}
+			at += n
+		}
+		if err := queue.Submit(); err != nil {
+			return err
+		}
+		if err := queue.Wait(context.Background()); err != nil {
+			return err
+		}
+		n := queue.Poll(done[:])
+		pending -= n
+		for _, c := range done[:n] {
+			if c.Err == nil {
+				read(int64(c.N))
+				continue
+			}
+			err = cmp.Or(err, fmt.Errorf("reading at %d: %w", c.Tag, c.Err))
+			end = at // no more reads
+		}
 	}
-	return nil
+	return err
 }
 
 // At returns the record at addr, which is between Head and Tail as read in the caller's epoch.

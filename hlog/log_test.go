@@ -6,7 +6,10 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"sync"
 	"testing"
+
+	"go.uber.org/goleak"
 
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/internal/epoch"
@@ -101,24 +104,50 @@ func TestPageThatTheLastTierMissesIsNotEvicted(t *testing.T) {
 	}
 }
 
+// visitEach returns what makes the visitors of a Scan: visit is called by one goroutine at a time.
+func visitEach(visit func(addr int64, im Image) error) func() Visitor {
+	mu := new(sync.Mutex)
+	return func() Visitor { return eachVisitor{mu, visit} }
+}
+
+type eachVisitor struct {
+	mu    *sync.Mutex
+	visit func(addr int64, im Image) error
+}
+
+func (v eachVisitor) Visit(addr int64, im Image) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.visit(addr, im)
+}
+
+func (eachVisitor) End() error { return nil }
+
 // TestScanFindsDamage changes bytes of a committed log. Recovery must not follow invalid
 // links, nor take a hole for an empty page.
 func TestScanFindsDamage(t *testing.T) {
+	const few, many = testPage / 24 * 3 / 2, 20 * testPage / 24 // records: in memory, and beyond
 	for name, tc := range map[string]struct {
-		at   int64
-		word uint64
+		records uint64
+		at      int64
+		word    uint64
 	}{
-		"link to itself":         {FirstAddress + 24, uint64(NewHeader(FirstAddress+24, false))},
-		"link ahead":             {FirstAddress, uint64(NewHeader(FirstAddress+24, false))},
-		"link into a record":     {FirstAddress + 24, uint64(NewHeader(FirstAddress+8, false))},
-		"hole at a page's start": {testPage, 0},
-		"hole before the tail":   {testPage + 24, 0},
+		"link to itself":         {few, FirstAddress + 24, uint64(NewHeader(FirstAddress+24, false))},
+		"link ahead":             {few, FirstAddress, uint64(NewHeader(FirstAddress+24, false))},
+		"link into a record":     {few, FirstAddress + 24, uint64(NewHeader(FirstAddress+8, false))},
+		"hole at a page's start": {few, testPage, 0},
+		"hole before the tail":   {few, testPage + 24, 0},
+		"cold link to itself":    {many, FirstAddress + 24, uint64(NewHeader(FirstAddress+24, false))},
+		"cold link ahead":        {many, 5 * testPage, uint64(NewHeader(5*testPage+24, false))},
+		"cold hole":              {many, 3 * testPage, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
+			others := goleak.IgnoreCurrent()
+			t.Cleanup(func() { goleak.VerifyNone(t, others) }) // when the logs are closed
 			dev := device.NewMemory()
 			l, table := openLog(t, dev, FirstAddress, FirstAddress)
 			handle := table.Register()
-			for n := range uint64(testPage / 24 * 3 / 2) {
+			for n := range tc.records {
 				if _, err := add(l, handle, n, 0); err != nil {
 					t.Fatal(err)
 				}
@@ -130,7 +159,8 @@ func TestScanFindsDamage(t *testing.T) {
 			}
 			put(t, dev, binary.LittleEndian.AppendUint64(nil, tc.word), tc.at)
 			again, _ := openLog(t, dev, FirstAddress, tail)
-			if _, err := again.Scan(FirstAddress, tail, func(int64, Image) error { return nil }); !errors.Is(err, ErrCorrupt) {
+			again.scanRun = testPage
+			if _, err := again.Scan(FirstAddress, tail, visitEach(func(int64, Image) error { return nil }), nil); !errors.Is(err, ErrCorrupt) {
 				t.Errorf("Scan: %v", err)
 			}
 		})

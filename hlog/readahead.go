@@ -17,6 +17,7 @@ type readAhead struct {
 	first  uint64       // pieces[i%2]; i is the read's tag
 	next   uint64
 	issued int64 // the end of the last piece
+	least  int   // size of the first piece, at most
 	size   int   // of the next piece, at most
 	used   bool  // the walker uses pieces[first]
 }
@@ -130,7 +131,7 @@ func (r *readAhead) stop() error {
 	if err := r.await(); err != nil {
 		return err
 	}
-	r.first, r.issued, r.used, r.size = r.next, 0, false, firstPiece
+	r.first, r.issued, r.used, r.size = r.next, 0, false, r.least
 	return nil
 }
 

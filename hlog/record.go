@@ -76,13 +76,13 @@ func (l Layout) Key(r Record) []byte {
 // PrefetchRest prefetches the bytes [from, to) of the record, up to its end. Its first two
 // words are in the cache.
 func (l Layout) PrefetchRest(r Record, from, to int) {
-	if n := int(l.extent(r)); n > from {
+	if n := int(l.Extent(r)); n > from {
 		mem.PrefetchLines(unsafe.Add(r.p, from), min(n, to)-from)
 	}
 }
 
-// extent is the size of the record in the log, which never changes.
-func (l Layout) extent(r Record) int64 {
+// Extent is the size of the record in the log, which never changes.
+func (l Layout) Extent(r Record) int64 {
 	if l.Fixed() {
 		return int64(l.Size(l.keySize, l.valueSize, r.Header().Expires()))
 	}

@@ -14,9 +14,12 @@ import (
 // number is compared when a page is opened and when one is evicted.
 
 // mutable is the number of pages that are updated in place. The caller holds mu.
-func (l *Log) mutable() int64 {
-	frames := l.frames.Load()
-	return min(max(int64(float64(frames)*l.fraction), 1), frames-MinFrames+1)
+func (l *Log) mutable() int64 { return MutablePages(l.frames.Load(), l.fraction) }
+
+// MutablePages returns the number of pages that are updated in place, of those in memory, for
+// that Config.MutableFraction.
+func MutablePages(resident int64, fraction float64) int64 {
+	return min(max(int64(float64(resident)*fraction), 1), resident-MinFrames+1)
 }
 
 // Resize changes the bytes of the log that may be in memory, while sessions use it. If it

@@ -1,54 +1,149 @@
 package hlog
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"runtime"
+	"sync/atomic"
 
-	"github.com/redykv/redykv/internal/mem"
+	"golang.org/x/sync/errgroup"
 )
 
 // ErrCorrupt means that the log holds bytes that no record can be.
 var ErrCorrupt = errors.New("hlog: corrupt log")
 
-// Scan calls visit for every record between two addresses, oldest first, except those that
-// never became reachable. A record begins at from, which is not above Head, so that all of
-// memory is checked. It is for recovery: the log must not be used meanwhile. The image is
-// valid during the call.
+// Visitor takes records from one goroutine of [Log.Scan].
+type Visitor interface {
+	// Visit takes a record. The image is valid during the call.
+	Visit(addr int64, im Image) error
+	// End is called at last, also after an error.
+	End() error
+}
+
+const (
+	// scanRun is the number of bytes that a goroutine of Scan takes at a time, at least a page.
+	scanRun = 8 << 20
+	// maxScanners bounds the goroutines of a Scan, each of which opens a queue.
+	maxScanners = 16
+)
+
+// Scan visits every record between two addresses, except those that never became reachable, from
+// several goroutines, in any order. Each has a visitor of its own, and calls visitor for it. A record
+// begins at from. All of memory is checked, also the part below from, whose records are not visited.
+// It is for recovery: the log must not be used meanwhile. read, unless it is nil, is called with the
+// number of bytes that were read, from any goroutine.
 //
 // It returns an error for what would mislead a session that follows links in memory: a link
 // that does not lead to an older record, or a hole. It cannot check the bytes of keys and
-// values. It returns the addresses to which links may lead.
-func (l *Log) Scan(from, tail int64, visit func(addr int64, im Image) error) (starts Starts, err error) {
-	queue, err := l.dev.NewQueue(1)
-	if err != nil {
-		return starts, fmt.Errorf("hlog: scan: %w", err)
+// values. It returns the addresses to which links may lead, and the first error.
+func (l *Log) Scan(from, tail int64, visitor func() Visitor, read func(bytes int64)) (starts Starts, err error) {
+	head := min(l.Head(), tail)
+	starts = newStarts(head, tail, l.pageSize)
+	if read == nil {
+		read = func(int64) {}
 	}
-	defer func() { err = errors.Join(err, queue.Close()) }()
-	buffer, err := mem.Alloc(l.pageSize)
-	if err != nil {
-		return starts, fmt.Errorf("hlog: scan: %w", err)
-	}
-	defer func() { err = errors.Join(err, mem.Free(buffer)) }()
-	starts = newStarts(l.Head(), tail)
-	for at := from; at < tail; {
-		end := min(at+l.rest(at), tail)
-		page := buffer[:end-at]
-		if at >= l.Head() {
-			page = l.frame(at, int(end-at))
-		} else if err := readSync(queue, page, at); err != nil {
-			return starts, fmt.Errorf("hlog: scan: %w", err)
+	cold, hot := l.runs(min(from, head), head), l.runs(head, tail)
+	err = l.atOnce(tail-min(from, head), func(stop func() bool) error {
+		v := visitor()
+		err := l.scanCold(cold, v, stop, read)
+		for at, end := hot(); err == nil && at < end && !stop(); at, end = hot() {
+			err = l.walk(at, end, func(addr int64, im Image) error {
+				starts.add(addr)
+				if addr < from || im.Header.Invalid() {
+					return nil
+				}
+				return v.Visit(addr, im)
+			})
+			read(max(end-max(at, from), 0))
 		}
-		if err := l.walk(page, at, starts, visit); err != nil {
-			return starts, err
-		}
-		at = end
+		return cmp.Or(err, v.End())
+	})
+	if err != nil {
+		return starts, err
 	}
-	return starts, nil
+	// All records in memory are known now.
+	hot = l.runs(head, tail)
+	err = l.atOnce(tail-head, func(stop func() bool) error {
+		for at, end := hot(); at < end && !stop(); at, end = hot() {
+			err := l.walk(at, end, func(addr int64, im Image) error { return starts.check(addr, im.Header) })
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return starts, err
 }
 
-// walk visits the records of one page, or of its used part, at addr.
-func (l *Log) walk(page []byte, addr int64, starts Starts, visit func(int64, Image) error) error {
+// atOnce calls work from as many goroutines as there are processors, and runs in so many bytes. It
+// returns the first error; stop reports whether there is one.
+func (l *Log) atOnce(bytes int64, work func(stop func() bool) error) error {
+	var group errgroup.Group
+	var failed atomic.Bool
+	for range min(int64(runtime.GOMAXPROCS(0)), maxScanners, bytes/l.scanRun+1) {
+		group.Go(func() error {
+			err := work(failed.Load)
+			if err != nil {
+				failed.Store(true)
+			}
+			return err
+		})
+	}
+	return group.Wait()
+}
+
+// runs returns a function for several goroutines, which divides a part of the log into runs. They
+// end where pages do. The last one is empty.
+func (l *Log) runs(from, to int64) (next func() (at, end int64)) {
+	var taken atomic.Int64
+	return func() (int64, int64) {
+		at := from&^(l.scanRun-1) + (taken.Add(1)-1)*l.scanRun
+		return min(max(at, from), to), min(at+l.scanRun, to)
+	}
+}
+
+// scanCold visits the records of runs on the device.
+func (l *Log) scanCold(runs func() (at, end int64), v Visitor, stop func() bool, read func(int64)) (err error) {
+	w := l.NewWalker(nil)
+	w.ahead.least = lastPiece // all of a run is read
+	defer func() { err = errors.Join(err, w.Close()) }()
+	for at, end := runs(); at < end && !stop(); at, end = runs() {
+		if err := w.walkFrom(at, end); err != nil {
+			return err
+		}
+		for {
+			found, err := w.Next()
+			if err != nil {
+				return err
+			}
+			if !found {
+				break
+			}
+			if err := v.Visit(w.Record()); err != nil {
+				return err
+			}
+		}
+		read(end - at)
+	}
+	return nil
+}
+
+// walk calls visit for the records of a run in memory. The run begins with a record.
+func (l *Log) walk(at, end int64, visit func(addr int64, im Image) error) error {
+	for at < end {
+		next := min(at+l.rest(at), end)
+		if err := l.walkPage(l.frame(at, int(next-at)), at, visit); err != nil {
+			return err
+		}
+		at = next
+	}
+	return nil
+}
+
+// walkPage calls visit for the records of one page, or of its used part, at addr.
+func (l *Log) walkPage(page []byte, addr int64, visit func(addr int64, im Image) error) error {
 	whole := (addr+int64(len(page)))&int64(l.pageSize-1) == 0
 	for at := 0; len(page)-at >= headerSize; {
 		if h := Header(binary.LittleEndian.Uint64(page[at:])); whole && l.unused(addr+int64(at), h) {
@@ -58,14 +153,8 @@ func (l *Log) walk(page []byte, addr int64, starts Starts, visit func(int64, Ima
 		if err = l.judgeImage(addr+int64(at), im.Header, need, int64(len(page)-at), err); err != nil {
 			return err
 		}
-		if previous := im.Header.Previous(); !starts.May(previous) {
-			return damage(addr+int64(at), "its link leads to %d, where no older record begins", previous)
-		}
-		starts.add(addr + int64(at))
-		if !im.Header.Invalid() {
-			if err := visit(addr+int64(at), im); err != nil {
-				return err
-			}
+		if err := visit(addr+int64(at), im); err != nil {
+			return err
 		}
 		at += need
 	}
@@ -115,22 +204,32 @@ func (l *Log) unused(addr int64, h Header) bool {
 // sessions follow links to them without further checks.
 type Starts struct {
 	head int64
+	base int64 // of the bits: the page of head begins there, so that no word belongs to two pages
 	bits []uint64
 }
 
-func newStarts(head, tail int64) Starts {
-	return Starts{head, make([]uint64, (tail-head)/(8*64)+1)}
+func newStarts(head, tail int64, pageSize int) Starts {
+	base := head &^ int64(pageSize-1)
+	return Starts{head, base, make([]uint64, (tail-base)/(8*64)+1)}
 }
 
 func (s Starts) add(addr int64) {
-	if n := (addr - s.head) / 8; addr >= s.head {
+	if n := (addr - s.base) / 8; addr >= s.head {
 		s.bits[n/64] |= 1 << (n % 64)
 	}
+}
+
+// check returns an error if a record at addr has a link that may not be followed.
+func (s Starts) check(addr int64, h Header) error {
+	if previous := h.Previous(); !s.May(previous) {
+		return damage(addr, "its link leads to %d, where no older record begins", previous)
+	}
+	return nil
 }
 
 // May reports whether a link may lead to addr, which is below the tail: to a record in memory
 // that was added, or to the device, where it is checked when it is read.
 func (s Starts) May(addr int64) bool {
-	n := (addr - s.head) / 8
+	n := (addr - s.base) / 8
 	return addr < s.head || addr%8 == 0 && s.bits[n/64]&(1<<(n%64)) != 0
 }

@@ -49,9 +49,10 @@ const (
 	batchBytes   = 32 << 10
 )
 
-// NewWalker returns a walker without a range.
+// NewWalker returns a walker without a range. The handle is for records in memory; it may be nil if
+// there are none in any range.
 func (l *Log) NewWalker(handle *epoch.Handle) *Walker {
-	return &Walker{log: l, handle: handle, ahead: readAhead{log: l, size: firstPiece}}
+	return &Walker{log: l, handle: handle, ahead: readAhead{log: l, least: firstPiece, size: firstPiece}}
 }
 
 // Settle waits until every record below the present tail is complete, and returns that tail.
@@ -87,6 +88,13 @@ func (w *Walker) Walk(from, to int64) error {
 		w.joined = nil
 	}
 	return w.ahead.stop()
+}
+
+// walkFrom is Walk from an address where a record begins, or a page: nothing before it is read.
+func (w *Walker) walkFrom(from, to int64) error {
+	err := w.Walk(from, to)
+	w.at = from
+	return err
 }
 
 // Pause waits for the reads ahead and keeps what they read. A caller that may not go on for long
@@ -164,7 +172,7 @@ func (w *Walker) copyBatch() error {
 			w.at += w.log.rest(w.at)
 			continue
 		}
-		size := w.log.layout.extent(r)
+		size := w.log.layout.Extent(r)
 		if err := w.log.judge(w.at, h, size, w.log.rest(w.at)); err != nil {
 			return err
 		}
@@ -215,7 +223,9 @@ func (w *Walker) fill(n int) error {
 		}
 		had := len(w.joined)
 		w.window, w.inside = nil, false
-		piece, err := w.ahead.take(w.at+int64(had), w.log.Head())
+		// What begins before end may extend to the end of the page.
+		limit := min(w.log.Head(), (w.end+int64(w.log.pageSize)-1)&^int64(w.log.pageSize-1))
+		piece, err := w.ahead.take(w.at+int64(had), limit)
 		switch {
 		case err != nil:
 			return err

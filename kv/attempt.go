@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"time"
 
 	"github.com/redykv/redykv/hlog"
 	"github.com/redykv/redykv/kv/internal/index"
@@ -37,7 +38,7 @@ type coldRecord struct {
 // operation back.
 func (s *Session) begin(op *Op, hash uint64, keep int, stream bool) bool {
 	op.Err = s.check(op)
-	for op.Err == nil && s.pendingRMWs[hashByte(hash)] > 0 { // a pending operation may be on the same key, and comes first
+	for op.Err == nil && s.mustWait(hash) {
 		op.Err = s.await(s.ctx)
 	}
 	if op.Err != nil {
@@ -66,9 +67,6 @@ func (s *Session) begin(op *Op, hash uint64, keep int, stream bool) bool {
 // the session does not wait for them.
 const doorbellEvery = 32
 
-// hashByte returns the index of a hash in Session.pendingRMWs.
-func hashByte(hash uint64) byte { return byte(hash >> 40) }
-
 var errNoOp = errors.New("kv: the Op is nil")
 
 // check returns the reason why op cannot be executed, or nil.
@@ -94,6 +92,10 @@ func (s *Session) check(op *Op) error {
 	}
 	return s.checkSizes(len(op.Key), value)
 }
+
+// CheckSize returns the error, ErrBadSize, of an operation with a key and a value of these sizes in
+// bytes, or nil.
+func (s *Session) CheckSize(key, value int) error { return s.checkSizes(key, value) }
 
 // checkSizes returns the reason why no record can have a key and a value of these sizes, or
 // nil.
@@ -149,7 +151,11 @@ func (s *Session) attempt(op *Op, hash uint64, keep int, p *pendingOp) (where co
 				}
 			}
 			tries++
-			runtime.Gosched()
+			if outcome == keyLocked && tries > patience {
+				time.Sleep(lockNap) // the holder probably waits for a device, or runs for long
+			} else {
+				runtime.Gosched()
+			}
 		}
 		if err != nil {
 			op.Err = err
@@ -180,7 +186,7 @@ func (s *Session) try(op *Op, hash uint64, keep int, p *pendingOp) (result outco
 	s.enter()
 	defer s.leaveAnyhow()                // deferred, since the user's code may panic
 	if s.view.guarded && op.trace == 0 { // the operations of trace.go change no key's value
-		stripe, claim, err, ok := s.pass(op.Kind, hash)
+		stripe, claim, err, ok := s.pass(op.Kind, op.Key, hash)
 		if !ok {
 			s.unsealWithin() // the holder of the key's lock must not wait for this session
 			return keyLocked, where
@@ -233,11 +239,11 @@ func (s *Session) tryAt(op *Op, at index.Place, e index.Entry, keep int) (outcom
 	case OpRead:
 		return s.tryRead(op, e, keep)
 	case OpUpsert:
-		if !s.counting {
+		if !s.countsKey(op.Key) {
 			return s.tryUpsert(op, at, e), coldRecord{}
 		}
 	case OpDelete:
-		if !s.counting {
+		if !s.countsKey(op.Key) {
 			return s.tryDelete(op, at, e), coldRecord{}
 		}
 	case OpRMW, OpInsert:
@@ -289,7 +295,7 @@ func (s *Session) tryRead(op *Op, e index.Entry, keep int) (outcome, coldRecord)
 func (s *Session) tryUpsert(op *Op, at index.Place, e index.Entry) outcome {
 	for {
 		r, found := s.lookupMutable(op.Key, e.Address())
-		if found && s.storeInPlace(r, op.Value, op.Expires) {
+		if found && s.storeInPlace(r, op.Key, op.Value, op.Expires) {
 			return complete
 		}
 		if found && r.Header().Locked() {

@@ -100,6 +100,7 @@ func (st *Store) startAutomatic() {
 		st.checkpointEvery(p)
 	}
 	st.autoCompactor.start(st)
+	st.startEvictor()
 }
 
 // checkpointEvery makes automatic checkpoints. An error is logged and counted, and the next
@@ -243,28 +244,36 @@ func (a *autoCompactor) catchUp() {
 // compactIfDue compacts a part of the log if one is due and compaction is not paused. It
 // reports whether it did; then more may be due.
 func (a *autoCompactor) compactIfDue() (again bool) {
+	a.hold(func(ctx context.Context) {
+		behind, err := a.due()
+		due := behind > 0
+		if err == nil && due {
+			err = a.run(ctx, behind)
+		}
+		if err != nil && ctx.Err() == nil {
+			a.st.opts.Logger.Error("automatic compaction", "err", err)
+			a.st.failed("automatic compaction", err)
+		}
+		again = due && err == nil
+	})
+	return again
+}
+
+// hold calls f with the token, unless another run has it or runs are paused. pause ends ctx.
+func (a *autoCompactor) hold(f func(ctx context.Context)) {
 	select {
 	case <-a.token:
 	default:
-		return false
+		return
 	}
 	defer func() { a.token <- struct{}{} }()
 	ctx, cancel := context.WithCancel(a.st.automatic.ctx)
 	defer cancel()
 	a.cancel.Store(&cancel)
 	if a.pausing.Load() { // pause may have loaded cancel before it was stored
-		return false
+		return
 	}
-	behind, err := a.due()
-	due := behind > 0
-	if err == nil && due {
-		err = a.run(ctx, behind)
-	}
-	if err != nil && ctx.Err() == nil {
-		a.st.opts.Logger.Error("automatic compaction", "err", err)
-		a.st.failed("automatic compaction", err)
-	}
-	return due && err == nil
+	f(ctx)
 }
 
 // due returns the factor, at least 1, by which the log exceeds the limits of the options, or 0
@@ -337,6 +346,9 @@ func (st *Store) deadShare(from, until int64) (share float64, err error) {
 				n++
 				return n < sampleRecords
 			}); err != nil {
+				return err
+			}
+			if _, err := b.dropOrphans(s, new(orphans)); err != nil {
 				return err
 			}
 			if err := b.run(s); err != nil {

@@ -180,7 +180,13 @@ func (st *Store) save(ctx context.Context, c *manifest.Checkpoint, m *manifest.M
 	if err := st.exclusive(ctx, func() { st.foldOver(&c.State) }); err != nil {
 		return nil, err
 	}
-	return nil, st.log.Persist(ctx, c.Tail)
+	if err := st.log.Write(ctx, c.Tail); err != nil {
+		return nil, err
+	}
+	if err := st.retry(ctx, st.dev.Sync); err != nil {
+		return nil, fmt.Errorf("syncing the log up to %d: %w", c.Tail, err)
+	}
+	return nil, nil
 }
 
 // recordCheckpoint writes the manifest with a checkpoint. From then on the checkpoint exists.
@@ -295,6 +301,42 @@ func (st *Store) copyIndex(ctx context.Context, c *manifest.Checkpoint) error {
 	return nil
 }
 
+// replayCost is what reading a record into the index costs an opening, in bytes that a disk could
+// read meanwhile: about 100 ns.
+const replayCost = 100
+
+// leaveIndex writes a copy of the index for the next Open if that saves time: the log in memory is
+// read in any case, and what the copy lacks is read into the index. It commits again, since a commit
+// names its copy. The caller is in the phase Closed, and has committed: without the copy Open only
+// takes longer.
+func (st *Store) leaveIndex() {
+	m := st.recorded()
+	from := st.log.Begin()
+	if m.Index != nil {
+		from = max(from, m.Index.Start)
+	}
+	record := 128 // a guess, where lengths vary
+	if l := st.log.Layout(); l.Fixed() {
+		record = l.Size(st.opts.KeySize, st.opts.ValueSize, false)
+	}
+	tail := st.log.Tail()
+	if max(st.log.Head()-from, (tail-from)/int64(record)*replayCost) <= st.index.Load().Bytes() {
+		return
+	}
+	var c manifest.Checkpoint
+	err := st.copyIndex(context.Background(), &c)
+	if err == nil {
+		err = st.record(context.Background(), func(m *manifest.Manifest) { m.Index = c.Index })
+	}
+	if err == nil {
+		err = st.commit(context.Background())
+	}
+	if err != nil && !errors.Is(err, errors.ErrUnsupported) { // which means that the device keeps nothing
+		st.opts.Logger.Warn("the next opening of the store takes longer: no copy of the index was left", "err", err)
+		st.failed("leaving a copy of the index", err)
+	}
+}
+
 // minBlock is the block size of incremental snapshots, in bytes. A device with a larger
 // alignment has larger blocks.
 const minBlock = 4096
@@ -350,7 +392,7 @@ func (st *Store) snapshot(ctx context.Context, c *manifest.Checkpoint, m *manife
 		return nil, w.Abort(err)
 	}
 	c.Bytes += w.Bytes()
-	if err := device.Retry(ctx, st.dev.Sync); err != nil { // the log below Flushed
+	if err := st.retry(ctx, st.dev.Sync); err != nil { // the log below Flushed
 		return nil, fmt.Errorf("syncing the log up to %d: %w", c.Flushed, err)
 	}
 	return hashes, nil

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/hlog"
@@ -24,7 +25,7 @@ import (
 //
 // Lock order, outermost first:
 //
-//	Store.closing, Store.sizing, the machine's phases, Store.wholes, Store.transactions,
+//	Store.closing, Store.sizing, the machine's phases, Store.transactions, Store.wholes,
 //	locks.mu, Store.resizing, the epoch's gate, Store.mu, checkpointer.mu
 //
 // No lock is taken while checkpointer.mu is held, and nothing waits for the device while it
@@ -44,6 +45,12 @@ type checkpointer struct {
 
 	cleared atomic.Int64 // begin of the log after a Clear whose space has not been freed on the device; or 0
 	blocks  *blockHashes // of the last snapshot, or nil; owned by the checkpoint in progress
+
+	barrier atomic.Uint64 // number of the last commit that had its barrier
+
+	// Owned by the commit in progress.
+	end  []byte        // for the end of the log, or nil
+	took time.Duration // how long the last commit took
 }
 
 // begin begins an action of the checkpointer, which st.end ends. It returns ErrClosed if the
@@ -82,6 +89,13 @@ func (st *Store) step(a phase.Action) {
 // other changes. After an error the device may have either manifest, so no file that the new
 // one names is removed before the next change. On a volatile device nothing is written.
 func (st *Store) record(ctx context.Context, change func(m *manifest.Manifest)) error {
+	return st.recordBy(ctx, st.dev.WriteMeta, change, true)
+}
+
+// recordBy is record with a function in place of the device's WriteMeta, whose ErrUnsupported
+// tells that the device is volatile. Other functions do more, and only the device's being known
+// as volatile excuses their error.
+func (st *Store) recordBy(ctx context.Context, store func(name string, data []byte) error, change func(m *manifest.Manifest), tells bool) error {
 	k := &st.checkpointer
 	k.mu.Lock()
 	m, written, volatile, uncertain := k.manifest, k.written, k.volatile, k.uncertain
@@ -90,22 +104,35 @@ func (st *Store) record(ctx context.Context, change func(m *manifest.Manifest)) 
 	change(&m)
 	m.Sequence = max(m.Sequence, k.sequence.Load())
 	st.noteIndexBits(&m)
+	excused := false // the error is that of a volatile device
 	data, err := m.Encode()
 	// An equal manifest is not written, so a store can be opened on a full disk.
 	if err == nil && (uncertain || !bytes.Equal(data, written)) {
-		err = device.Retry(ctx, func() error { return st.dev.WriteMeta(manifest.Name, data) })
-		volatile = errors.Is(err, errors.ErrUnsupported)
+		err = st.retry(ctx, func() error { return store(manifest.Name, data) })
+		excused = errors.Is(err, errors.ErrUnsupported) && (volatile || tells)
 	}
 
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.volatile = volatile
-	k.uncertain = err != nil && !volatile
+	k.volatile = volatile || excused
+	k.uncertain = err != nil && !excused
 	if k.uncertain {
 		return fmt.Errorf("writing the manifest %q: %w", manifest.Name, err)
 	}
 	k.manifest, k.written = m, data
 	return nil
+}
+
+// retry is [device.Retry] for what makes the log or the manifest durable. The device may need the
+// log's end for it, which a small commit has not waited for.
+func (st *Store) retry(ctx context.Context, do func() error) error {
+	return device.Retry(ctx, func() error {
+		err := do()
+		if errors.Is(err, device.ErrTransient) && st.log != nil {
+			err = errors.Join(err, st.log.Write(ctx, st.recorded().Commit.Tail))
+		}
+		return err
+	})
 }
 
 // noteIndexBits records the size of the index in the manifest, if the index has been made.
@@ -223,7 +250,7 @@ func (st *Store) truncate(ctx context.Context, begin int64) error {
 
 // freeCleared frees the space of a Clear on the device, if a commit contains the Clear. While a
 // checkpoint is in progress it does nothing, and a later commit frees it.
-func (st *Store) freeCleared() {
+func (st *Store) freeCleared(ctx context.Context) {
 	k := &st.checkpointer
 	cleared := k.cleared.Load()
 	if cleared == 0 || !k.machine.TryBegin(phase.Collect) {
@@ -231,6 +258,10 @@ func (st *Store) freeCleared() {
 	}
 	defer st.end(phase.Collect)
 	if m := st.recorded(); m.Commit.Begin < cleared {
+		return
+	}
+	// A commit may have been sooner than the writes below it, which end before they are dropped.
+	if st.log.Write(ctx, cleared) != nil {
 		return
 	}
 	st.collect()

@@ -4,10 +4,13 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"runtime"
 	"slices"
 	"sync"
+	"time"
 	"unicode/utf8"
 
+	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/kv/internal/manifest"
 	"github.com/redykv/redykv/kv/internal/phase"
 )
@@ -22,6 +25,11 @@ func (st *Store) Commit(ctx context.Context) error {
 	if err := st.mayWait(); err != nil {
 		return fmt.Errorf("kv: commit: %w", err)
 	}
+	return st.joinCommit(ctx)
+}
+
+// joinCommit is Commit for a goroutine that may wait.
+func (st *Store) joinCommit(ctx context.Context) error {
 	for {
 		group, leads := st.checkpointer.machine.Join()
 		if leads {
@@ -37,13 +45,48 @@ func (st *Store) Commit(ctx context.Context) error {
 	}
 }
 
+// WaitForCommit returns when LastCommit has reached a number that NextCommit of this Store returned.
+// A writer that needs its writes to be durable takes the number after them. If the commit in
+// progress has that number, WaitForCommit waits for it. Otherwise, or if that one fails, it makes a
+// commit as [Store.Commit] does, shared with all that wait at the same time, and returns its error.
+// If ctx ends first, it returns the error of ctx.
+func (st *Store) WaitForCommit(ctx context.Context, number uint64) error {
+	if number <= st.LastCommit() {
+		return nil
+	}
+	if err := st.mayWait(); err != nil {
+		return fmt.Errorf("kv: commit: %w", err)
+	}
+	k := &st.checkpointer
+	if g := k.machine.Follow(); g != nil && number <= k.barrier.Load() {
+		if ended, _, err := g.Wait(ctx); !ended {
+			return fmt.Errorf("kv: commit: waiting for it: %w", err)
+		}
+		if number <= st.LastCommit() {
+			return nil
+		}
+	}
+	err := st.joinCommit(ctx)
+	if number <= st.LastCommit() { // a checkpoint, or Close, has it
+		return nil
+	}
+	return err
+}
+
+// WaitForCommit returns when all operations of the session that have ended are durable: those whose
+// calls have returned, or that Poll has returned. Sessions that wait at the same time share one
+// commit, see [Store.WaitForCommit].
+func (s *Session) WaitForCommit(ctx context.Context) error {
+	return s.store.WaitForCommit(ctx, s.store.NextCommit())
+}
+
 // commitFor commits for all calls of a group. If it ends by this call's context or a panic,
 // the other calls try again.
 func (st *Store) commitFor(ctx context.Context, group *phase.Group) (err error) {
 	again := true
 	defer func() { st.checkpointer.machine.Finish(group, err, again) }()
 	if err = st.commitNext(ctx); err == nil {
-		st.freeCleared()
+		st.freeCleared(ctx)
 	}
 	again = err != nil && ctx.Err() != nil
 	return err
@@ -55,7 +98,28 @@ func (st *Store) commitNext(ctx context.Context) error {
 		return err
 	}
 	defer st.end(phase.Commit)
+	st.gather()
+	began := time.Now()
+	defer func() { st.checkpointer.took = time.Since(began) }()
 	return st.commit(ctx)
+}
+
+// gathering is the longest wait for callers that may share a commit. gatheringYields bounds it on a
+// machine without other work, and where a test's clock stands still.
+const (
+	gathering       = 500 * time.Microsecond
+	gatheringYields = 2000
+)
+
+// gather waits a moment for the callers that were there when the last commit ended. Those that it
+// served are told then, and come back with their next writes: without the wait, a commit of one
+// caller and a commit of all others would take turns. The caller is the commit in progress.
+func (st *Store) gather() {
+	k := &st.checkpointer
+	end := time.Now().Add(min(k.took/4, gathering))
+	for yields := 0; k.machine.Missing() && yields < gatheringYields && time.Now().Before(end); yields++ {
+		runtime.Gosched()
+	}
 }
 
 // commit makes the current state durable. The caller is in the phase Gathering, Removing or
@@ -80,22 +144,38 @@ func (st *Store) commit(ctx context.Context) (err error) {
 	err = st.exclusive(ctx, func() {
 		st.step(phase.Flush)
 		st.foldOver(&s)
+		k.barrier.Store(s.Sequence)
 	})
 	if err != nil {
 		return err
 	}
 
 	if !st.holds(&s) { // else the device already has the state
-		// 2. Write the log up to the state's tail, and sync the device.
-		if err := st.log.Persist(ctx, s.Tail); err != nil {
-			return err
+		// 2. Write the log up to the state's tail, unless that is so little that the device
+		// can take it with the manifest.
+		blocks, addr, small := st.unwritten(s.Tail)
+		if !small {
+			if err := st.log.Write(ctx, s.Tail); err != nil {
+				return err
+			}
 		}
 
-		// 3. Write the manifest. From here on Open recovers the state.
+		// 3. Make it durable, and the manifest after it. From here on Open recovers the state.
 		if err := k.machine.Advance(ctx, phase.Record); err != nil {
 			return err
 		}
-		if err := st.record(ctx, func(m *manifest.Manifest) { m.SetCommit(&s) }); err != nil {
+		err := st.recordBy(ctx, func(name string, data []byte) error {
+			if small {
+				if done, err := st.dev.(device.Committer).CommitWith(blocks, addr, name, data); done {
+					return err
+				}
+				if err := st.log.Write(ctx, s.Tail); err != nil {
+					return err
+				}
+			}
+			return device.Commit(st.dev, name, data)
+		}, func(m *manifest.Manifest) { m.SetCommit(&s) }, false)
+		if err != nil {
 			return err
 		}
 	}
@@ -106,11 +186,30 @@ func (st *Store) commit(ctx context.Context) (err error) {
 	return nil
 }
 
+// smallCommit is the largest end of the log, in bytes, that a commit does not wait for.
+const smallCommit = 64 << 10
+
+// unwritten returns the end of the log that is not on the device, if it is small and the device
+// can take it with a commit. The caller is the commit in progress.
+func (st *Store) unwritten(tail int64) (blocks []byte, addr int64, small bool) {
+	if _, ok := st.dev.(device.Committer); !ok {
+		return nil, 0, false
+	}
+	k := &st.checkpointer
+	if k.end == nil {
+		k.end = device.AlignedBuffer(smallCommit, st.dev.Alignment())
+	}
+	return st.log.Unwritten(tail, k.end)
+}
+
 // foldOver takes the state of the store, and makes the log read-only up to its tail. The
 // caller is in a barrier.
 func (st *Store) foldOver(s *manifest.State) {
 	st.takeState(s)
-	st.log.ShiftReadOnly()
+	tail := st.log.ShiftReadOnly()
+	if sampler := st.sampling.sampler.Load(); sampler != nil {
+		sampler.Commit(tail)
+	}
 }
 
 // takeState takes the state of the store. The caller is in a barrier. The state's number is
@@ -225,6 +324,7 @@ func (s *Session) commitPoint() CommitPoint {
 // (Atomically) and whole batches (DoWhole) end before it. f must take microseconds, since all
 // sessions wait for it. If ctx ends first, exclusive returns an error and f is not run.
 func (st *Store) exclusive(ctx context.Context, f func()) error {
+	// In the order of a session that calls Atomically within Whole.
 	if err := lock(ctx, &st.wholes); err != nil {
 		return fmt.Errorf("waiting for whole batches to end: %w", err)
 	}

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/redykv/redykv/device"
 )
 
@@ -16,9 +18,11 @@ import (
 type countedDevice struct {
 	*device.Memory
 	writes, syncs, manifests atomic.Int64
+	end                      atomic.Int64                  // of the last write that was begun
 	hold                     atomic.Pointer[chan struct{}] // closed to unblock syncs
 	held                     chan struct{}                 // receives one value per blocked sync
 	failing                  atomic.Bool                   // manifests cannot be written
+	slow                     time.Duration                 // of a sync
 }
 
 func newCountedDevice() *countedDevice {
@@ -37,6 +41,7 @@ func (d *countedDevice) holdSyncs() (release func()) {
 
 func (d *countedDevice) Sync() error {
 	d.syncs.Add(1)
+	time.Sleep(d.slow)
 	if c := d.hold.Load(); c != nil {
 		d.held <- struct{}{}
 		<-*c
@@ -64,6 +69,7 @@ type countedQueue struct {
 
 func (q *countedQueue) Write(src []byte, addr int64, tag uint64) error {
 	q.d.writes.Add(1)
+	q.d.end.Store(addr + int64(len(src)))
 	return q.Queue.Write(src, addr, tag)
 }
 
@@ -140,6 +146,148 @@ func TestWaitingCommitsShare(t *testing.T) {
 			t.Errorf("key %d: %d", n, got)
 		}
 	}
+	closeAll(t, st)
+}
+
+// TestWaitForCommit: what the commit in progress has needs that one only, and what came later the
+// next one. What is durable waits for nothing.
+func TestWaitForCommit(t *testing.T) {
+	disk := newCountedDevice()
+	st := open(t, small(disk, 8, 8))
+	put := func(n uint64) (number uint64) {
+		t.Helper()
+		if err := st.Upsert(t.Context(), key8(n), key8(n)); err != nil {
+			t.Fatal(err)
+		}
+		return st.NextCommit()
+	}
+	barriers := st.Metrics().Barriers.Count
+	first := put(1)
+	release := disk.holdSyncs()
+	type end struct {
+		number uint64
+		err    error
+	}
+	ends := make(chan end)
+	wait := func(ctx context.Context, number uint64) { ends <- end{number, st.WaitForCommit(ctx, number)} }
+	go wait(t.Context(), first)
+	<-disk.held // its barrier is over
+	second := put(2)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := st.WaitForCommit(ended, first); !errors.Is(err, context.Canceled) {
+		t.Errorf("one that gave up: %v", err)
+	}
+	go wait(t.Context(), first)
+	for n := range 3 {
+		go wait(t.Context(), second)
+		eventually(t, "it waits for the next one", func() bool { return st.checkpointer.machine.Gathered() == n+1 })
+	}
+	release()
+	for range 5 {
+		if e := <-ends; e.err != nil || st.LastCommit() < e.number {
+			t.Errorf("after commit %d one that waits for %d ends: %v", st.LastCommit(), e.number, e.err)
+		}
+	}
+	if err := st.WaitForCommit(t.Context(), second); err != nil {
+		t.Error(err)
+	}
+	if n := st.Metrics().Barriers.Count - barriers; n != 2 {
+		t.Errorf("%d barriers, want 2", n)
+	}
+	closeAll(t, st)
+}
+
+// owing is a device in blocks that takes the log's end with a commit. Until that is written, it
+// cannot sync.
+type owing struct {
+	*countedDevice
+	owes atomic.Int64
+}
+
+func (d *owing) Alignment() int { return 4096 }
+
+func (d *owing) Commit(name string, data []byte) error {
+	return errors.Join(d.Sync(), d.WriteMeta(name, data))
+}
+
+func (d *owing) CommitWith(src []byte, addr int64, name string, data []byte) (bool, error) {
+	d.owes.Store(addr + int64(len(src)))
+	return true, d.countedDevice.WriteMeta(name, data)
+}
+
+func (d *owing) may() error {
+	if d.end.Load() < d.owes.Load() {
+		return fmt.Errorf("the end of the log: %w", device.ErrTransient)
+	}
+	return nil
+}
+
+func (d *owing) Sync() error {
+	if err := d.may(); err != nil {
+		return err
+	}
+	return d.countedDevice.Sync()
+}
+
+func (d *owing) WriteMeta(name string, data []byte) error {
+	if err := d.may(); err != nil {
+		return err
+	}
+	return d.countedDevice.WriteMeta(name, data)
+}
+
+// TestCheckpointsOfADeviceThatOwes: what a commit left to the device is written for a checkpoint
+// that cannot do without.
+func TestCheckpointsOfADeviceThatOwes(t *testing.T) {
+	for _, kind := range []CheckpointKind{Snapshot, FoldOver, Index} {
+		t.Run(kind.String(), func(t *testing.T) {
+			disk := &owing{countedDevice: newCountedDevice()}
+			opts := small(disk, 8, 8)
+			opts.PageSize, opts.Memory = 4096, 64<<10
+			st := open(t, opts)
+			for n := range uint64(3) {
+				if err := st.Upsert(t.Context(), key8(n), key8(n)); err != nil {
+					t.Fatal(err)
+				}
+				if err := st.Commit(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if disk.may() == nil {
+				t.Fatal("the device owes nothing")
+			}
+			mustCheckpoint(t, st, CheckpointOptions{Kind: kind})
+			closeAll(t, st)
+		})
+	}
+}
+
+// TestCommitsGather has callers commit again and again. A commit waits for those that the last one
+// served, so all share each commit. Otherwise one caller and all others would take turns.
+func TestCommitsGather(t *testing.T) {
+	const callers, each = 8, 20
+	disk := newCountedDevice()
+	disk.slow = 2 * time.Millisecond
+	st := open(t, small(disk, 8, 8))
+	eventually(t, "they share commits", func() bool {
+		before := st.Metrics().Barriers.Count
+		var group errgroup.Group
+		for caller := range uint64(callers) {
+			group.Go(func() error {
+				for n := range uint64(each) {
+					if err := errors.Join(st.Upsert(t.Context(), key8(caller), key8(n)), st.Commit(t.Context())); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+		}
+		if err := group.Wait(); err != nil {
+			t.Fatal(err)
+		}
+		return st.Metrics().Barriers.Count-before < each*7/5
+	})
 	closeAll(t, st)
 }
 

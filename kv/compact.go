@@ -77,7 +77,9 @@ type CompactionInfo struct {
 	// copied to the tail.
 	Records, Copied          uint64
 	RecordBytes, CopiedBytes int64
-	Duration                 time.Duration
+	// Orphans is the number of inner records that Options.Orphans dropped, old versions included.
+	Orphans  uint64
+	Duration time.Duration
 }
 
 // Reclaimed returns the number of bytes by which the compaction shortened the log.
@@ -101,7 +103,7 @@ const portion = 64 << 20
 // see no change. If ctx ends, or after another error, the portions before it are done.
 // Compactions run one at a time.
 //
-// Expired records and tombstones are not copied: all older records of their keys are dropped,
+// Expired records, tombstones and orphans (Options.Orphans) are not copied: all older records of their keys are dropped,
 // too.
 func (st *Store) Compact(ctx context.Context, opts CompactOptions) (CompactionInfo, error) {
 	if err := opts.ensureDefaults(); err != nil {
@@ -141,6 +143,7 @@ type compactor struct {
 	info  CompactionInfo
 	pace  pace
 	batch traceBatch
+	orphans
 }
 
 // until returns the end of the region according to the options. It is the start of a page,
@@ -214,6 +217,11 @@ func (c *compactor) copy(ctx context.Context, from, to int64, choose func(int64,
 
 // move runs the batch.
 func (c *compactor) move() error {
+	dropped, err := c.batch.dropOrphans(c.s, &c.orphans)
+	if err != nil {
+		return err
+	}
+	c.info.Orphans += uint64(dropped)
 	if err := c.batch.run(c.s); err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package kv
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"sync"
@@ -73,12 +74,17 @@ func openStallable(t *testing.T, size int) (*Store, *stallable) {
 	t.Helper()
 	dev := &stallable{Device: device.NewMemory()}
 	st := open(t, small(dev, size, size))
+	fillStallable(t, st)
+	return st, dev
+}
+
+func fillStallable(t *testing.T, st *Store) {
+	t.Helper()
 	for n := range uint64(stallKeys) {
 		if err := st.Upsert(context.Background(), key8(n), key8(n)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	return st, dev
 }
 
 // soon returns a context that ends in a moment.
@@ -95,6 +101,63 @@ func unchanged(t *testing.T, s *Session) {
 		if value, err := s.Read(key8(n), nil); err != nil || !bytes.Equal(value, key8(n)) {
 			t.Fatalf("key %d: %x, %v", n, value, err)
 		}
+	}
+}
+
+// TestPendingOperationsOfOtherKeys checks that read-modify-writes that wait for the device do not
+// make those of other keys wait, and that one of the same key comes after them.
+func TestPendingOperationsOfOtherKeys(t *testing.T) {
+	dev := &stallable{Device: device.NewMemory()}
+	opts := small(dev, 8, 8)
+	opts.QueueDepth = DefaultQueueDepth
+	st := open(t, opts)
+	fillStallable(t, st)
+	s := st.NewSession()
+	defer closeAll(t, s, st)
+	add := func(old uint64, _ bool) (uint64, Verdict) { return old + 1000, Put }
+	ops := make([]Op, DefaultQueueDepth)
+	for i := range ops {
+		ops[i] = Op{Kind: OpRMW, Key: key8(uint64(i)), ModifyWord: add}
+	}
+	last := &ops[len(ops)-1]
+	*last = Op{Kind: OpRead, Key: key8(0)}
+	done := make([]*Op, len(ops))
+	dev.stall()
+	s.SetContext(soon(t)) // whatever waits for the device now, fails
+	for i := range ops[:len(ops)-1] {
+		if err := s.Submit(&ops[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n := s.Poll(done)
+	for _, op := range done[:n] {
+		if op.Err != nil {
+			t.Fatalf("key %x: %v", op.Key, op.Err)
+		}
+	}
+	if n > len(ops)/2 {
+		t.Fatalf("%d of %d operations needed no device", n, len(ops))
+	}
+	dev.resume()
+	s.SetContext(t.Context())
+	if err := s.Submit(last); err != nil {
+		t.Fatal(err)
+	}
+	for n < len(ops) {
+		more := s.Poll(done)
+		for _, op := range done[:more] {
+			if op.Err != nil {
+				t.Errorf("key %x: %v", op.Key, op.Err)
+			}
+		}
+		if n += more; more == 0 {
+			if err := s.Wait(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if want := binary.LittleEndian.Uint64(key8(0)) + 1000; binary.LittleEndian.Uint64(last.Value) != want {
+		t.Errorf("a read after a read-modify-write of its key: %x, want %x", last.Value, want)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/redykv/redykv/internal/mem"
+	"github.com/redykv/redykv/kv/internal/keycount"
 	"github.com/redykv/redykv/kv/internal/manifest"
 )
 
@@ -56,101 +57,195 @@ func (c *counts) addTo(m *Metrics) {
 }
 
 // With Options.CountKeys a session counts a change of a key when it takes effect, inside its
-// epoch. So in a barrier the number of keys agrees with the log, and a commit stores it.
+// epoch. So in a barrier the number of keys agrees with the log, and a commit stores it. A session
+// has a number for each class of keys, and the store's number of a class is their sum.
+
+// classCounts are numbers of keys by class.
+type classCounts [keycount.Classes]int64
 
 // KeyCount returns the number of keys, and the number of those that expire, without a scan. It
 // is exact except for keys that have expired within the last second. After the store was
 // opened again, a key may be counted after it has expired, for up to a thirty-second of the
 // time that it had left at the last commit. ok is false without Options.CountKeys.
 func (st *Store) KeyCount() (all, expiring int64, ok bool) {
-	if st.keyCounter == nil {
+	if st.keyCounters == nil {
 		return 0, 0, false
 	}
-	gone, timed := st.keyCounter.Expired(st.now())
-	return st.keysCounted() - gone, timed, true
+	for class, counter := range st.keyCounters.All() {
+		a, e := st.countOf(class, counter)
+		all, expiring = all+a, expiring+e
+	}
+	return all, expiring, true
 }
 
-// keysCounted returns the sum of the sessions' counts.
-func (st *Store) keysCounted() int64 {
+// KeyCountOf is KeyCount for the keys of one class. ok is false without Options.KeyClass.
+func (st *Store) KeyCountOf(class uint8) (all, expiring int64, ok bool) {
+	if st.opts.KeyClass == nil {
+		return 0, 0, false
+	}
+	if counter := st.keyCounters.Get(class); counter != nil {
+		all, expiring = st.countOf(class, counter)
+	}
+	return all, expiring, true
+}
+
+// ExpiredKeys returns the number of keys that have expired since the store was opened, as exactly as
+// KeyCount. ok is false without Options.CountKeys.
+func (st *Store) ExpiredKeys() (n int64, ok bool) {
+	if st.keyCounters == nil {
+		return 0, false
+	}
+	for _, counter := range st.keyCounters.All() {
+		n += counter.Ended(st.now())
+	}
+	return n, true
+}
+
+func (st *Store) countOf(class uint8, counter *keycount.Counter) (all, expiring int64) {
+	gone, timed := counter.Expired(st.now())
+	return st.keysCounted(class) - gone, timed
+}
+
+// keysCounted returns the sum of the sessions' counts of a class.
+func (st *Store) keysCounted(class uint8) int64 {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	return st.keysCountedLocked()
+	return st.keysCountedLocked(class)
 }
 
 // keysCountedLocked is keysCounted for callers that hold mu.
-func (st *Store) keysCountedLocked() int64 {
-	n := st.keysPast
+func (st *Store) keysCountedLocked(class uint8) int64 {
+	n := st.keysPast[class]
 	for s := range st.sessions {
-		n += s.keys.loadSigned()
+		n += s.keys[class].loadSigned()
 	}
 	return n
 }
 
-// takeCount fills in the count of a state, in its barrier.
-func (st *Store) takeCount(s *manifest.State) {
-	if st.keyCounter != nil {
-		s.Count = st.keyCounter.State(st.keysCounted(), st.now())
+// forgetKeys counts no keys any more. The caller holds mu in a barrier.
+func (st *Store) forgetKeys() {
+	if st.keyCounters == nil {
+		return
+	}
+	for class, counter := range st.keyCounters.All() {
+		st.keysPast[class] -= st.keysCountedLocked(class)
+		counter.Clear()
 	}
 }
 
-// beginKeyCounter continues from the count of the recovered state. If the state has none,
-// since the store did not count, it counts the keys by a scan.
-func (st *Store) beginKeyCounter(s *manifest.State) error {
-	if st.keyCounter == nil {
-		return nil
+// classOf returns the class of a key.
+func (st *Store) classOf(key []byte) uint8 {
+	if st.opts.KeyClass == nil {
+		return 0
 	}
-	if s.Count != nil || s.Tail == s.Begin {
-		if s.Count != nil {
-			st.keysPast = s.Count.Keys
-			st.keyCounter.Restore(s.Count)
+	return st.opts.KeyClass(key)
+}
+
+// takeCount fills in the count of a state, in its barrier.
+func (st *Store) takeCount(s *manifest.State) {
+	if st.keyCounters == nil {
+		return
+	}
+	s.Count = &manifest.KeyCount{Since: st.keyCounters.Since, Classified: st.opts.KeyClass != nil}
+	for class, counter := range st.keyCounters.All() {
+		switch k := counter.State(st.keysCounted(class), st.now()); {
+		case class == 0:
+			s.Count.ClassCount = k
+		case k.Keys != 0:
+			if s.Count.Others == nil {
+				s.Count.Others = make(map[uint8]manifest.ClassCount)
+			}
+			s.Count.Others[class] = k
+		}
+	}
+}
+
+// beginKeyCounters continues from the count of the recovered state. It counts the keys by a scan
+// if the state has no count, since the store did not count, or none by class that is wanted.
+func (st *Store) beginKeyCounters(s *manifest.State) error {
+	switch classified := st.opts.KeyClass != nil; {
+	case st.keyCounters == nil, s.Tail == s.Begin:
+		return nil
+	case s.Count != nil && (s.Count.Classified || !classified):
+		st.keyCounters.Since = s.Count.Since
+		st.continueCount(0, s.Count.ClassCount)
+		for class, k := range s.Count.Others {
+			if !classified {
+				class = 0
+			}
+			st.continueCount(class, k)
 		}
 		return nil
 	}
+	return st.countByScan()
+}
+
+// continueCount adds the keys that an earlier process counted.
+func (st *Store) continueCount(class uint8, k manifest.ClassCount) {
+	st.keysPast[class] += k.Keys
+	st.keyCounters.Of(class).Restore(k)
+}
+
+// countByScan counts the keys of a store that is not in use yet.
+func (st *Store) countByScan() error {
 	began := time.Now()
-	// The clock is stopped, so that the scan finds the keys of one moment. The store is not in
-	// use yet.
+	// The clock is stopped, so that the scan finds the keys of one moment.
 	clock, now := st.now, st.now()
 	st.now = func() int64 { return now }
 	defer func() { st.now = clock }()
-	st.keyCounter.Since = now
+	st.keyCounters.Since = now
+	keys := 0
 	for r, err := range st.Scan() {
 		if err != nil {
 			return err
 		}
-		st.keysPast++
+		class := st.classOf(r.Key)
+		counter := st.keyCounters.Of(class)
+		st.keysPast[class]++
 		if r.Expires != 0 {
-			st.keyCounter.Add(r.Expires, 1)
+			counter.Add(r.Expires, 1)
 		}
+		keys++
 	}
-	st.opts.Logger.Info("the store's keys were counted", "keys", st.keysPast, "took", time.Since(began))
+	st.opts.Logger.Info("the store's keys were counted", "keys", keys, "took", time.Since(began))
 	return nil
 }
 
 // recount counts a change of a key that takes effect. there is set if the key had a record; was
 // is that record's expiry, which may have passed. verdict and expires describe its new record.
-func (s *Session) recount(there bool, was int64, verdict Verdict, expires int64) {
+func (s *Session) recount(key []byte, there bool, was int64, verdict Verdict, expires int64) {
 	if !s.counting {
 		return
 	}
-	if was != 0 && was <= s.store.keyCounter.Since {
+	counters := s.store.keyCounters
+	if was != 0 && was <= counters.Since {
 		there, was = false, 0
 	}
-	switch is := verdict == Put; {
-	case is && !there:
-		s.keys.add(1)
-	case there && !is:
-		s.keys.add(-1)
-	}
-	if verdict != Put {
+	is := verdict == Put
+	if !is {
 		expires = 0
+	}
+	if is == there && was == expires {
+		return
+	}
+	if s.inner(key) {
+		return
+	}
+	class := s.store.classOf(key)
+	counter := counters.Of(class) // also for a class of keys that do not expire: see All
+	switch {
+	case is && !there:
+		s.keys[class].add(1)
+	case there && !is:
+		s.keys[class].add(-1)
 	}
 	if was == expires {
 		return
 	}
 	if was != 0 {
-		s.store.keyCounter.Add(was, -1)
+		counter.Add(was, -1)
 	}
 	if expires != 0 {
-		s.store.keyCounter.Add(expires, 1)
+		counter.Add(expires, 1)
 	}
 }

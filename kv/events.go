@@ -32,6 +32,13 @@ type EventListener struct {
 	// may pass, and again when a write succeeds. The store's Logger logs it as well.
 	FlushWait func(FlushWaitInfo)
 
+	// Recovering runs on goroutines of Open, one at a time, after each part that was read of the
+	// copy of the index and of the log that fits in memory, which are one thing, and then of the log
+	// that is replayed.
+	// Snapshots, and the rehearsal of Options.Recover, are not counted. The store's Logger logs it
+	// every few seconds.
+	Recovering func(RecoveringInfo)
+
 	// Recovered runs on Open's goroutine, at its end.
 	Recovered func(RecoveryInfo)
 
@@ -95,6 +102,16 @@ type EvictInfo struct{ From, Until int64 } // addresses
 
 func (i EvictInfo) String() string {
 	return fmt.Sprintf("evicted %v of log from %d until %d", units.Size(i.Until-i.From), i.From, i.Until)
+}
+
+// RecoveringInfo describes how far the opening of a store is.
+type RecoveringInfo struct {
+	What        string // "log that fits in memory", with the copy of the index before it if there is one; "log"
+	Read, Bytes int64  // so far, and in all: of the index without overflow buckets
+}
+
+func (i RecoveringInfo) String() string {
+	return fmt.Sprintf("opening: %v of %v of the %s read", units.Size(i.Read), units.Size(i.Bytes), i.What)
 }
 
 // RecoveryInfo describes how a store was opened.
@@ -206,7 +223,7 @@ func failure(err error) string {
 
 // LogEvents returns a listener that logs a line for every event: Flushed and Evicted at level
 // debug, failures at level error unless the caller ended the work, the others at level info.
-// It leaves out FlushWait, TierChanged and BackgroundError, which the store logs itself.
+// It leaves out FlushWait, Recovering, TierChanged and BackgroundError, which the store logs itself.
 func LogEvents(logger *slog.Logger) EventListener {
 	return EventListener{
 		Flushed:          logAt[FlushInfo](logger, slog.LevelDebug),
@@ -261,6 +278,7 @@ func Tee(listeners ...EventListener) EventListener {
 		join(&all.Flushed, l.Flushed)
 		join(&all.Evicted, l.Evicted)
 		join(&all.FlushWait, l.FlushWait)
+		join(&all.Recovering, l.Recovering)
 		join(&all.Recovered, l.Recovered)
 		join(&all.CheckpointBegin, l.CheckpointBegin)
 		join(&all.CheckpointEnd, l.CheckpointEnd)

@@ -80,11 +80,12 @@ func TestListenersAreWhole(t *testing.T) {
 
 	var b bytes.Buffer
 	logged := LogEvents(slog.New(slog.NewTextHandler(&b, &slog.HandlerOptions{Level: slog.LevelDebug})))
-	if logged.FlushWait != nil || logged.TierChanged != nil || logged.BackgroundError != nil {
+	if logged.FlushWait != nil || logged.Recovering != nil || logged.TierChanged != nil || logged.BackgroundError != nil {
 		t.Error("the logger would be told twice")
 	}
-	const others = 3 // that LogEvents leaves out
-	logged.FlushWait, logged.TierChanged, logged.BackgroundError = func(FlushWaitInfo) {}, func(device.TierEvent) {}, func(BackgroundErrorInfo) {}
+	const others = 4 // that LogEvents leaves out
+	logged.FlushWait, logged.Recovering = func(FlushWaitInfo) {}, func(RecoveringInfo) {}
+	logged.TierChanged, logged.BackgroundError = func(device.TierEvent) {}, func(BackgroundErrorInfo) {}
 	call(logged)
 	if lines := strings.Count(b.String(), "\n"); lines != events-others {
 		t.Errorf("%d lines for %d events:\n%s", lines, events-others, b.String())

@@ -224,6 +224,32 @@ func ExampleStore_ScanFrom() {
 	// c: value of c
 }
 
+// A write is durable before it is confirmed.
+func ExampleSession_WaitForCommit() {
+	dir, err := os.MkdirTemp("", "redykv")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	store, err := kv.OpenDir(dir, kv.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	s := store.NewSession()
+	if err := s.Upsert([]byte("order 17"), []byte("two lamps")); err != nil {
+		log.Fatal(err)
+	}
+	number := store.NextCommit()
+	if err := s.WaitForCommit(context.Background()); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("confirmed:", store.LastCommit() >= number)
+	if err := errors.Join(s.Close(), store.Close()); err != nil {
+		log.Fatal(err)
+	}
+	// Output: confirmed: true
+}
+
 // A store in a directory is opened, written, read and closed.
 func ExampleOpenDir() {
 	dir, err := os.MkdirTemp("", "redykv")

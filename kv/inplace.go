@@ -41,7 +41,7 @@ func (s *Session) lookupMutable(key []byte, from int64) (r hlog.Record, found bo
 
 // storeInPlace replaces the value and the expiry of a mutable record, and reports whether it
 // did.
-func (s *Session) storeInPlace(r hlog.Record, value []byte, expires int64) bool {
+func (s *Session) storeInPlace(r hlog.Record, key, value []byte, expires int64) bool {
 	if s.layout.LockFree(r.Header()) {
 		return expires == 0 && s.layout.StoreWord(r, valueWord(value))
 	}
@@ -59,7 +59,7 @@ func (s *Session) storeInPlace(r hlog.Record, value []byte, expires int64) bool 
 	}
 	r.Unlock(h)
 	if s.counting {
-		s.recount(true, was, Put, expires)
+		s.recount(key, true, was, Put, expires)
 	}
 	return true
 }

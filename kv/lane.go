@@ -80,6 +80,9 @@ func (s *Session) advance() {
 	}()
 	s.scanBehind(s.scanned)
 	s.hashLane(s.filling)
+	if s.view.sampled != 0 {
+		s.sampleLane(s.filling)
+	}
 	s.finish(s.scanned)
 	s.scan(s.filling)
 	s.filling, s.scanned = s.scanned, s.filling
@@ -255,7 +258,7 @@ func (s *Session) moveUp(l, behind *lane) {
 // finishAt executes one operation inside finish's epoch, given the place of its entry.
 func (s *Session) finishAt(op *Op, hash uint64, at index.Place, stream bool) {
 	e := at.Load()
-	if !e.Moved() && s.pendingRMWs[hashByte(hash)] == 0 && s.check(op) == nil {
+	if !e.Moved() && !s.mustWait(hash) && s.check(op) == nil {
 		outcome, where := needsRecord, coldRecord{e, e.Address(), s.log.Begin()}
 		if op.Kind != OpRead || where.address >= s.view.head || where.address < where.begin {
 			outcome, where = s.tryAt(op, at, e, 0)

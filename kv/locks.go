@@ -18,6 +18,10 @@ import (
 // changed one that was locked for reading.
 var ErrNotLocked = errors.New("kv: the key is not locked")
 
+// ErrKeyBusy means that an operation would have to wait for a session that has called
+// [Session.RefuseWaiters].
+var ErrKeyBusy = errors.New("kv: the key is locked for long")
+
 // A key is locked by locking the stripe of its hash. While there are no lockers, operations
 // ignore stripes. The first locker sets guarded and waits until every session has entered a
 // later epoch. From then on every operation goes the general way and holds the stripe of its
@@ -34,11 +38,11 @@ var ErrNotLocked = errors.New("kv: the key is not locked")
 
 // stripe is one word:
 //
-//	63      62         61..40        39..20         19..0
-//	wanted  exclusive  shared locks  changes going  reads going on
+//	63      62         61       60..40        39..20         19..0
+//	wanted  exclusive  refuses  shared locks  changes going  reads going on
 //
 // A locker that has to wait sets wanted, so that later operations do not starve it. The next
-// locker to get the stripe clears it.
+// locker to get the stripe clears it. While refuses is set, nothing waits for the stripe.
 type stripe struct{ v atomic.Uint64 }
 
 const (
@@ -46,7 +50,8 @@ const (
 
 	stripeReads     = 1<<20 - 1
 	stripeChanges   = stripeReads << 20
-	stripeShared    = (1<<22 - 1) << 40
+	stripeShared    = (1<<21 - 1) << 40
+	stripeRefuses   = 1 << 61
 	stripeExclusive = 1 << 62
 	stripeWanted    = 1 << 63
 )
@@ -84,6 +89,9 @@ func (s *stripe) lock(ctx context.Context, c claim, mayWait func() error) error 
 			if s.v.CompareAndSwap(old, old&^stripeWanted+c.adds) {
 				return nil
 			}
+		case old&stripeRefuses != 0:
+			s.v.And(^uint64(stripeWanted)) // other waiting lockers see the same
+			return ErrKeyBusy
 		case waits == patience:
 			if err := mayWait(); err != nil {
 				s.v.And(^uint64(stripeWanted)) // other waiting lockers set it again
@@ -201,6 +209,7 @@ func (s *Session) lock(ctx context.Context, keys [][]byte, c claim) error {
 		}
 	}
 	s.holds = c
+	s.mayNote()
 	mem.StoreRelease(&s.holder, goroutine.Self()|1)
 	return nil
 }
@@ -209,7 +218,53 @@ func (s *Session) unlock() {
 	mem.StoreRelease(&s.holder, 0)
 	c := s.holds
 	s.holds = claim{}
+	if s.refuses {
+		s.refuses = false
+		for _, n := range s.stripes {
+			s.store.locks.stripes[n].v.And(^uint64(stripeRefuses))
+		}
+	}
 	s.release(c)
+}
+
+// LockMore locks more keys within Atomically or ReadAtomically, until its end. The keys' order may
+// differ from that in which other sessions lock theirs, so two sessions may wait for each other:
+// then LockMore returns an error when ctx ends, and some of the keys may be locked. Once it has
+// returned nil, do may use them.
+func (s *Session) LockMore(ctx context.Context, keys [][]byte) error {
+	if s.holds.adds == 0 {
+		return fmt.Errorf("%w: LockMore outside Atomically", ErrNotLocked)
+	}
+	mayWait := s.store.inModifier // the session's own locks are no reason not to wait
+	for _, key := range keys {
+		n := stripeOf(s.hash(key))
+		at, found := slices.BinarySearch(s.stripes, n)
+		if found {
+			continue
+		}
+		stripe := &s.store.locks.stripes[n]
+		if err := stripe.lock(ctx, s.holds, mayWait); err != nil {
+			return err
+		}
+		if s.refuses {
+			stripe.v.Or(stripeRefuses)
+		}
+		s.stripes = slices.Insert(s.stripes, at, n)
+	}
+	return nil
+}
+
+// RefuseWaiters is called within Atomically or ReadAtomically when that takes long. From now on,
+// operations and lockers that would have to wait for its end fail with ErrKeyBusy, and those that
+// wait already do so too.
+func (s *Session) RefuseWaiters() {
+	if s.holds.adds == 0 || s.refuses {
+		return
+	}
+	s.refuses = true
+	for _, n := range s.stripes {
+		s.store.locks.stripes[n].v.Or(stripeRefuses)
+	}
 }
 
 // release releases the stripes that lock took.
@@ -284,8 +339,9 @@ func (st *Store) unguard() {
 
 // pass takes the stripe of a key before an operation of a guarded session is attempted. The
 // caller releases at, unless it is nil. A session that holds locks takes no stripe, but must
-// have locked the key. ok is false if the stripe is held otherwise.
-func (s *Session) pass(kind OpKind, hash uint64) (at *stripe, c claim, err error, ok bool) {
+// have locked the key. Inner records have no stripe. ok is false if the operation has to wait for the
+// stripe.
+func (s *Session) pass(kind OpKind, key []byte, hash uint64) (at *stripe, c claim, err error, ok bool) {
 	c = toRead
 	if kind.changes() {
 		c = toChange
@@ -295,10 +351,19 @@ func (s *Session) pass(kind OpKind, hash uint64) (at *stripe, c claim, err error
 			return nil, claim{}, err, true
 		}
 	}
+	if s.inner(key) {
+		return nil, claim{}, nil, true
+	}
 	n := stripeOf(hash)
 	if s.holds.adds == 0 {
 		at = &s.store.locks.stripes[n]
-		return at, c, nil, at.try(c)
+		switch {
+		case at.try(c):
+			return at, c, nil, true
+		case at.v.Load()&stripeRefuses != 0:
+			return nil, claim{}, ErrKeyBusy, true
+		}
+		return nil, claim{}, nil, false
 	}
 	if _, found := slices.BinarySearch(s.stripes, n); !found {
 		err = ErrNotLocked

@@ -27,7 +27,9 @@ type Metrics struct {
 	Commits     CommitMetrics
 	Checkpoints CheckpointMetrics
 	Compaction  CompactionMetrics
+	Eviction    EvictionMetrics
 	Barriers    BarrierMetrics
+	Sampling    SamplingMetrics // all 0 while accesses are not sampled
 	// BackgroundErrors counts errors without a waiting caller. They are reported to the Logger
 	// and the EventListener.
 	BackgroundErrors uint64
@@ -122,6 +124,30 @@ type CompactionMetrics struct {
 	ReclaimedBytes             int64 // by moving the log's begin
 }
 
+// SamplingMetrics describes the sampling of accesses: see [Store.SetSampling].
+type SamplingMetrics struct {
+	Accesses uint64  // that were passed to the sampler since it began
+	Keys     int64   // that are followed
+	Rate     float64 // share of all keys that are followed, at most
+}
+
+// EvictionMetrics describes evictions (Options.Eviction).
+type EvictionMetrics struct {
+	Portions  uint64 // parts of the log that were dropped
+	Keys      uint64 // that were dropped with them
+	Bytes     int64  // by which the log's begin moved
+	Kept      uint64 // records that were copied to the tail instead
+	KeptBytes int64
+}
+
+func (m *EvictionMetrics) add(i *EvictionMetrics) {
+	m.Portions += i.Portions
+	m.Keys += i.Keys
+	m.Bytes += i.Bytes
+	m.Kept += i.Kept
+	m.KeptBytes += i.KeptBytes
+}
+
 // BarrierMetrics describes barriers, made for commits and checkpoints, and how long they
 // stopped the operations of all sessions.
 type BarrierMetrics struct {
@@ -146,6 +172,9 @@ func (st *Store) Metrics() Metrics {
 		m.ReadCache.Added, m.ReadCache.Evicted = c.Added, c.Evicted
 	}
 	st.addIndexTo(&m)
+	if sampler := st.sampling.sampler.Load(); sampler != nil {
+		m.Sampling = SamplingMetrics(sampler.Stats())
+	}
 	recorded := st.recorded()
 	m.Checkpoints.Kept = int64(len(recorded.Checkpoints))
 	m.Checkpoints.PinnedBytes = recorded.Pinned(recorded.Begin())
@@ -223,8 +252,12 @@ func (m Metrics) String() string {
 	t.checkpoints(&m)
 	t.row("compaction", "runs", m.Compaction.Runs, "read", m.Compaction.ReadRecords, "bytes", units.Size(m.Compaction.ReadBytes),
 		"copied", m.Compaction.CopiedRecords, "bytes", units.Size(m.Compaction.CopiedBytes), "reclaimed", units.Size(m.Compaction.ReclaimedBytes))
+	t.row("eviction", "portions", m.Eviction.Portions, "bytes", units.Size(m.Eviction.Bytes), "keys", m.Eviction.Keys, "kept", m.Eviction.Kept, "bytes", units.Size(m.Eviction.KeptBytes))
 	t.row("barriers", "count", m.Barriers.Count, "last", short(m.Barriers.Last), "longest", short(m.Barriers.Max),
 		"all", short(m.Barriers.Sum), "errors", m.BackgroundErrors)
+	if m.Sampling != (SamplingMetrics{}) {
+		t.row("sampling", "accesses", m.Sampling.Accesses, "keys", m.Sampling.Keys, "rate", m.Sampling.Rate)
+	}
 	for i := range m.Device.Tiers {
 		t.tier(&m, i)
 	}

@@ -37,6 +37,7 @@ func TestMetricsTable(t *testing.T) {
 		Compaction: CompactionMetrics{
 			Runs: 4, ReadRecords: 1_000_000, CopiedRecords: 123_456, ReadBytes: 64 << 20, CopiedBytes: 7 << 20, ReclaimedBytes: 64 << 20,
 		},
+		Eviction:         EvictionMetrics{Portions: 9, Keys: 54_321, Bytes: 9 << 20, Kept: 1_234, KeptBytes: 3 << 20},
 		Barriers:         BarrierMetrics{Count: 100, Last: 12345 * time.Nanosecond, Max: 1234567 * time.Nanosecond, Sum: 5 * time.Second},
 		BackgroundErrors: 1,
 		Device: DeviceMetrics{Reads: 46_000_000, Tiers: []device.TierMetrics{

@@ -215,6 +215,10 @@ func (p *player) alone(step modelStep) error {
 		if step.argument%5 == 0 {
 			p.opts.CountKeys = !p.opts.CountKeys
 		}
+		p.opts.KeyClass = nil
+		if p.opts.CountKeys && step.argument%3 != 0 {
+			p.opts.KeyClass = modelClass
+		}
 	}
 	switch step.action {
 	case "crash":

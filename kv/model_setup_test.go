@@ -67,7 +67,9 @@ func newModelSetup(seed uint64) modelSetup {
 		o.hash = func([]byte) uint64 { return 42 }
 		m.keys = min(m.keys, 40)
 	}
-	o.CountKeys = rng.IntN(2) == 0
+	if o.CountKeys = rng.IntN(2) == 0; o.CountKeys {
+		o.KeyClass = modelClass
+	}
 	m.keys += uint64(m.sessions) - m.keys%uint64(m.sessions) // the same number for each
 	return m
 }

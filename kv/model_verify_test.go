@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+
+	"github.com/redykv/redykv/kv/internal/keycount"
 )
 
 // verify compares the whole store with the model, by single reads, a batch and a scan.
@@ -40,25 +42,56 @@ func (p *player) verify() error {
 	return p.iterate(nil)
 }
 
-// countKeys compares the number of keys. Unless settled is set, the count may include keys
-// that expired lately.
+// countKeys compares the number of keys, and of those of each class. Unless settled is set, the
+// count may include keys that expired lately.
 func (p *player) countKeys(settled bool) error {
-	if p.st.keyCounter == nil {
+	if p.st.keyCounters == nil {
 		return nil
 	}
-	var want, timed int64
+	var all keyNumbers
+	var classes [keycount.Classes]keyNumbers
 	live, now := p.total(), p.clock.Load()
 	for n := range live {
 		if c, found := live.get(n, now); found {
-			want++
-			if c.expires != 0 {
-				timed++
-			}
+			all.add(c)
+			classes[modelClass(p.rules.key(n))].add(c)
 		}
 	}
-	all, expiring, _ := p.st.KeyCount()
-	if all < want || expiring < timed || all-want != expiring-timed || settled && all != want {
-		return fmt.Errorf("%d keys, %d of them with an expiry; want %d and %d", all, expiring, want, timed)
+	counted, expiring, _ := p.st.KeyCount()
+	if err := all.check(counted, expiring, settled); err != nil {
+		return err
+	}
+	for class := range classes {
+		counted, expiring, ok := p.st.KeyCountOf(uint8(class))
+		if ok != (p.st.opts.KeyClass != nil) {
+			return fmt.Errorf("keys are counted by class: %v", ok)
+		}
+		if !ok {
+			break
+		}
+		if err := classes[class].check(counted, expiring, settled); err != nil {
+			return fmt.Errorf("class %d: %w", class, err)
+		}
+	}
+	return nil
+}
+
+// modelClass is the KeyClass of stores that are compared with a model.
+func modelClass(key []byte) uint8 { return key[0] % 5 * 50 }
+
+// keyNumbers are a number of keys, and how many of them expire.
+type keyNumbers struct{ all, expiring int64 }
+
+func (k *keyNumbers) add(c modelCell) {
+	if k.all++; c.expires != 0 {
+		k.expiring++
+	}
+}
+
+// check compares the numbers with those that a store counted.
+func (k *keyNumbers) check(all, expiring int64, settled bool) error {
+	if all < k.all || expiring < k.expiring || all-k.all != expiring-k.expiring || settled && all != k.all {
+		return fmt.Errorf("%d keys, %d of them with an expiry; want %d and %d", all, expiring, k.all, k.expiring)
 	}
 	return nil
 }

@@ -1,8 +1,9 @@
 package kv
 
 import (
-	"cmp"
 	"errors"
+	"slices"
+	"sync"
 	"sync/atomic"
 
 	"github.com/redykv/redykv/internal/mem"
@@ -24,7 +25,7 @@ var (
 //
 //   - The session's own calls look at this note and fail.
 //   - Calls of other sessions look only when they have to wait, so that the check costs
-//     nothing otherwise: they look for their own goroutine in the notes of all sessions.
+//     nothing otherwise: they look for their own goroutine in the notes of sessions.
 //   - An operation that is retried many times, because its Modifier writes the key through
 //     another session, does not wait. It makes the operations of all sessions go the general
 //     way, where they look: see suspect.
@@ -36,7 +37,47 @@ var (
 // record, the Modifier is called again on the general way.
 
 // enterUserCode notes that this goroutine runs the user's code until leaveUserCode.
-func (s *Session) enterUserCode() { mem.StoreRelease(&s.inUserCode, goroutine.Self()|1) }
+func (s *Session) enterUserCode() {
+	s.mayNote()
+	mem.StoreRelease(&s.inUserCode, goroutine.Self()|1)
+}
+
+// notingSessions are the sessions of a store that have made a note. The others have nothing to look
+// for, and there may be thousands: each durable write looks.
+type notingSessions struct {
+	mu  sync.Mutex                 // held by who changes all
+	all atomic.Pointer[[]*Session] // not changed, but replaced
+}
+
+// mayNote adds the session before its first note.
+func (s *Session) mayNote() {
+	if !s.notes {
+		s.notes = true
+		s.store.noting.replace(func(all []*Session) []*Session { return append(slices.Clone(all), s) })
+	}
+}
+
+func (n *notingSessions) remove(s *Session) {
+	if s.notes {
+		n.replace(func(all []*Session) []*Session {
+			return slices.DeleteFunc(slices.Clone(all), func(other *Session) bool { return other == s })
+		})
+	}
+}
+
+func (n *notingSessions) replace(change func(all []*Session) []*Session) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	all := change(n.list())
+	n.all.Store(&all)
+}
+
+func (n *notingSessions) list() []*Session {
+	if all := n.all.Load(); all != nil {
+		return *all
+	}
+	return nil
+}
 
 func (s *Session) leaveUserCode() { mem.StoreRelease(&s.inUserCode, 0) }
 
@@ -59,12 +100,36 @@ const impatience = 1 << 10
 
 // inModifier returns an error if this goroutine is within a Modifier of the store.
 func (st *Store) inModifier() error {
-	return st.noted(ErrInModifier, func(s *Session) *uint64 { return &s.inUserCode })
+	if st.noted(func(s *Session) *uint64 { return &s.inUserCode }) {
+		return ErrInModifier
+	}
+	return nil
 }
 
-// mayWait returns an error if this goroutine must not wait for other sessions.
+// mayWait returns an error if this goroutine must not wait for other sessions: it is within a
+// Modifier of the store, or holds locks.
 func (st *Store) mayWait() error {
-	return cmp.Or(st.inModifier(), st.noted(ErrHoldsLocks, func(s *Session) *uint64 { return &s.holder }))
+	if err := st.inModifier(); err != nil {
+		return err
+	}
+	if st.noted(func(s *Session) *uint64 { return &s.holder }) {
+		return ErrHoldsLocks
+	}
+	return nil
+}
+
+// noted reports whether a session has noted this goroutine.
+func (st *Store) noted(note func(*Session) *uint64) bool {
+	self := goroutine.Self()
+	if self == 0 {
+		return false
+	}
+	for _, s := range st.noting.list() {
+		if atomic.LoadUint64(note(s)) == self|1 {
+			return true
+		}
+	}
+	return false
 }
 
 // mayTry returns an error if an operation with this outcome must not be retried.
@@ -73,30 +138,6 @@ func (st *Store) mayTry(o outcome) error {
 		return st.mayWait()
 	}
 	return st.inModifier()
-}
-
-// noted returns err if one of the sessions has noted this goroutine.
-func (st *Store) noted(err error, note func(*Session) *uint64) error {
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	if st.notes(note) {
-		return err
-	}
-	return nil
-}
-
-// notes reports whether one of the sessions has noted this goroutine. The caller holds mu.
-func (st *Store) notes(note func(*Session) *uint64) bool {
-	self := goroutine.Self()
-	if self == 0 {
-		return false
-	}
-	for s := range st.sessions {
-		if atomic.LoadUint64(note(s)) == self|1 {
-			return true
-		}
-	}
-	return false
 }
 
 // suspect makes the operations of all sessions check whether they are called from within a

@@ -130,7 +130,10 @@ type Op struct {
 
 // Update is the argument of a Modifier: a record and its replacement.
 type Update struct {
-	Found   bool
+	Found bool
+	// Expired is set if the key has a record that has expired. Then Found is false. After the
+	// verdict Put or Remove it has none any more.
+	Expired bool
 	Old     []byte // the current value, nil if there is no record; it must not be kept or written to
 	New     []byte // empty at first: the Modifier appends the new value
 	Expires int64  // when the record expires, as in Op; also the expiry of the new value unless changed
@@ -265,8 +268,18 @@ func (s *Session) Do(ctx context.Context, ops []Op) error {
 // commit may contain an operation and lack an earlier one of the batch that was pending (see
 // [CommitPoint]). Other sessions see the changes of the batch one by one, as with Do.
 func (s *Session) DoWhole(ctx context.Context, ops []Op) error {
-	if len(ops) == 1 || s.holds.adds != 0 || !change(ops) {
-		return s.Do(ctx, ops) // one operation is atomic, and so is a batch within Atomically
+	if len(ops) == 1 || !change(ops) {
+		return s.Do(ctx, ops) // one operation is atomic
+	}
+	return s.Whole(ctx, func() error { return s.Do(ctx, ops) })
+}
+
+// Whole calls do, whose changes by this session every commit and checkpoint contains whole or not
+// at all, as with [Session.DoWhole]. do may call DoWhole, Whole and [Session.Atomically], and must
+// not commit, checkpoint or close the store.
+func (s *Session) Whole(ctx context.Context, do func() error) error {
+	if s.whole || s.holds.adds != 0 {
+		return do() // a part of a whole, or of a transaction
 	}
 	if err := s.refusal(); err != nil {
 		return err
@@ -274,8 +287,12 @@ func (s *Session) DoWhole(ctx context.Context, ops []Op) error {
 	if err := s.store.share(ctx, &s.store.wholes); err != nil {
 		return err
 	}
-	defer s.store.wholes.RUnlock()
-	return s.Do(ctx, ops)
+	s.whole = true
+	defer func() {
+		s.whole = false
+		s.store.wholes.RUnlock()
+	}()
+	return do()
 }
 
 // change reports whether any of the operations may change a record.

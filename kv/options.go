@@ -53,6 +53,28 @@ type Options struct {
 	// store that was last used without CountKeys.
 	CountKeys bool
 
+	// KeyClass returns the class of a key, for a store that counts the keys of each class: see
+	// [Store.KeyCountOf]. It depends on nothing but the key, and must be the same function
+	// whenever the store is opened. It is called while an operation takes effect, concurrently,
+	// and must not use the store. Open scans a store that was last used with CountKeys but
+	// without KeyClass. Default: all keys have class 0.
+	KeyClass func(key []byte) uint8
+
+	// Inner reports whether a key is that of an inner record: one that belongs to another key, of
+	// which alone the program's users know. Inner records are not counted, scans pass over them,
+	// and they are guarded by the lock of the key that they belong to (see inner.go for all of it).
+	// Inner depends on nothing but the key, must be the same function whenever the store is opened,
+	// is called concurrently, and must not use the store. Default: there are none.
+	Inner func(key []byte) bool
+
+	// Orphans finds inner records that belong to nothing any more, so that compaction drops them. It
+	// sets orphan[i] if keys[i] is that of an orphan. An orphan must remain one: no later operation
+	// may need it or write its key. Orphans is called for records that may also be old
+	// versions. It may read records, by batches of the session, and must neither change any nor
+	// keep the keys. If it returns an error, compaction ends with that error. Orphans needs Inner.
+	// Default: no inner record is an orphan.
+	Orphans func(s *Session, keys [][]byte, orphan []bool) error
+
 	// PageSize is the unit of flushing and eviction in bytes: a power of two, at least 512,
 	// that holds the largest record and 64 bytes more. It is fixed when the store is made.
 	// Default for a new store: chosen from Memory, 4 KiB to 32 MiB, and no less than records of
@@ -79,6 +101,14 @@ type Options struct {
 	// Compaction configures automatic compaction. Default: only [Store.Compact] compacts.
 	Compaction AutoCompaction
 
+	// SampleAccesses makes the store follow a part of its keys, to predict its hit shares with
+	// other sizes of memory: see [Store.MissRatioCurve]. It takes at most 8 MiB, and
+	// operations on the followed keys take longer. See also [Store.SetSampling].
+	SampleAccesses bool
+
+	// Eviction makes the store a cache of a limited size. Default: nothing is evicted.
+	Eviction Eviction
+
 	// Logger receives messages for an operator. Default: slog.Default().
 	Logger *slog.Logger
 
@@ -96,6 +126,12 @@ type Options struct {
 	indexBits int
 	// stepRecords is the maximum number of records that a step of a scan examines.
 	stepRecords int
+	// samplingRate is the largest share of the keys that are sampled, and witnessEvery the number
+	// of operations for a witness; 0: the defaults. If stillSampling is set, sessions get no new
+	// views for their witnesses.
+	samplingRate  float64
+	witnessEvery  int
+	stillSampling bool
 	// now replaces the clock, in milliseconds of Unix time, in tests of expiry.
 	now func() int64
 }
@@ -130,9 +166,16 @@ func (o *Options) ensureDefaults() error {
 	if err := o.Compaction.ensureDefaults(); err != nil {
 		return err
 	}
+	if err := o.Eviction.check(o.Memory); err != nil {
+		return err
+	}
 	switch {
 	case o.KeySize < 0 || o.ValueSize < 0 || (o.KeySize == 0) != (o.ValueSize == 0):
 		return fmt.Errorf("kv: Options.KeySize %d with ValueSize %d: want both positive, or both 0", o.KeySize, o.ValueSize)
+	case o.KeyClass != nil && !o.CountKeys:
+		return fmt.Errorf("kv: Options.KeyClass without CountKeys")
+	case o.Orphans != nil && o.Inner == nil:
+		return fmt.Errorf("kv: Options.Orphans without Inner")
 	case o.KeySize > hlog.MaxPageSize || o.ValueSize > hlog.MaxPageSize:
 		return fmt.Errorf("kv: Options.KeySize %d with ValueSize %d: records must fit pages of %d bytes", o.KeySize, o.ValueSize, hlog.MaxPageSize)
 	case o.Records < 0 || o.Records > hlog.MaxAddress/8:

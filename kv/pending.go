@@ -24,6 +24,8 @@ type pendingOp struct {
 	whole  []byte        // the memory that buf is a part of
 	stream bool          // Poll hands the operation back
 	serial atomic.Uint64 // the number of an ordered operation until it has taken effect; else 0
+	// earlier is the next one in an ordered operation's class: see order.go.
+	earlier uint32
 }
 
 // keepBuffer is the size of the largest buffer that is kept for the next operation: a
@@ -56,8 +58,7 @@ func (s *Session) issue(op *Op, hash uint64, keep int, stream bool, where coldRe
 	}
 	s.counts.ops[op.Kind].inc()
 	if s.ordered(op.Kind) {
-		s.pendingRMWs[hashByte(hash)]++
-		s.allPendingRMWs++
+		s.order(n)
 		p.serial.Store(s.begun())
 	}
 	return n
@@ -170,7 +171,7 @@ func (s *Session) completeRead(c *device.Completion) {
 		return
 	}
 	// examine may issue the operation's next read, which changes these.
-	kind, address, buf := p.op.Kind, p.at.address, p.buf
+	kind, address, buf, hash := p.op.Kind, p.at.address, p.buf, p.hash
 	size, next := s.examine(n, buf, int(c.Tier))
 	switch {
 	case size > len(buf):
@@ -178,6 +179,9 @@ func (s *Session) completeRead(c *device.Completion) {
 		return
 	case size > 0:
 		s.counts.deviceReads.inc()
+		if hash < s.view.sampled && kind == OpRead && !next {
+			s.sampleSize(hash, size)
+		}
 		if s.cache != nil && kind == OpRead { // the record that an RMW has replaced will not be read again
 			s.cache.Add(address, buf[:size])
 		}
@@ -320,7 +324,7 @@ func (s *Session) tryReplace(p *pendingOp, im hlog.Image, found bool) outcome {
 	s.enter()
 	defer s.leaveAnyhow()
 	if s.view.guarded {
-		stripe, claim, err, ok := s.pass(p.op.Kind, p.hash)
+		stripe, claim, err, ok := s.pass(p.op.Kind, p.op.Key, p.hash)
 		if !ok || err != nil {
 			return retry
 		}
@@ -333,7 +337,7 @@ func (s *Session) tryReplace(p *pendingOp, im hlog.Image, found bool) outcome {
 		p.op.Err = err
 		return complete
 	}
-	if place.None() || e != p.at.entry || e.Address() < s.log.Begin() { // see Clear
+	if place.None() || e != p.at.entry || p.at.address < s.log.Begin() { // see Clear and Eviction
 		return retry
 	}
 	result := s.replace(p.op, place, e, im.Value, im.Expires, found)
@@ -353,8 +357,7 @@ func (s *Session) completePending(n uint32, err error, tier int) {
 	case p.op.Kind == OpRead:
 		s.counts.readsTier[min(tier, MaxTiers-1)].inc()
 	case s.ordered(p.op.Kind):
-		s.pendingRMWs[hashByte(p.hash)]--
-		s.allPendingRMWs--
+		s.unorder(n)
 		p.serial.Store(0)
 	}
 	if p.stream {
@@ -388,8 +391,7 @@ func (s *Session) abandonBatch(err error) {
 		}
 		p.op.Err = err
 		if s.ordered(p.op.Kind) {
-			s.pendingRMWs[hashByte(p.hash)]--
-			s.allPendingRMWs--
+			s.unorder(uint32(i))
 			p.serial.Store(0)
 		}
 		p.op = &s.abandoned

@@ -180,7 +180,11 @@ func (s *Session) run(op *Op, keep int) error {
 		return op.Err
 	}
 	s.flush()
-	if !s.begin(op, s.hash(op.Key), keep, false) {
+	hash := s.hash(op.Key)
+	if hash < s.view.sampled {
+		s.samplePlain(op, hash)
+	}
+	if !s.begin(op, hash, keep, false) {
 		if err := s.awaitBatch(); err != nil {
 			return err
 		}
@@ -231,7 +235,7 @@ func (s *Session) findDirect(key []byte, lowest int64, ahead int) (r hlog.Record
 		return r, false
 	}
 	hash := s.hash(key)
-	if s.handle.Reenter(v.direct) {
+	if hash >= v.sampled && s.handle.Reenter(v.direct) {
 		if a := v.newest(hash, ahead); a >= lowest {
 			if r = v.record(a); s.layout.KeyEqual(r, key) {
 				return r, true
@@ -266,7 +270,7 @@ func (s *Session) upsertDirect(key, value []byte) bool {
 	if !ok {
 		return false
 	}
-	if ok = s.storeInPlace(r, value, 0); ok {
+	if ok = s.storeInPlace(r, key, value, 0); ok {
 		s.counts.ops[OpUpsert].inc()
 	}
 	s.leave()

@@ -81,6 +81,11 @@ GLOBL entryTag<>(SB), RODATA|NOPTR, $8
 	TESTQ CX, (AX)       \
 	JNE absent
 
+// UNSAMPLED goes to absent if the hash in BX belongs to a key whose accesses are sampled.
+#define UNSAMPLED(absent)                        \
+	CMPQ BX, (Session_view+view_sampled)(R8) \
+	JCS absent
+
 // The bits of a header with which a value is not read: tombstone and expires; and with
 // which it is not updated in place: these, sealed and locked.
 #define UNREADABLE 0x2800000000000000
@@ -100,6 +105,7 @@ GLOBL entryTag<>(SB), RODATA|NOPTR, $8
 	MOVQ dst_base+32(FP), DI    \
 	MOVQ (SI), SI               \
 	HASH(Session_view)          \
+	UNSAMPLED(absent)           \
 	FIND(absent)                \
 	RECORD(view_headUp, absent) \
 	HEADER(UNREADABLE, absent)  \
@@ -121,6 +127,7 @@ GLOBL entryTag<>(SB), RODATA|NOPTR, $8
 	MOVQ (SI), SI                   \
 	MOVQ (DI), DI                   \
 	HASH(Session_view)              \
+	UNSAMPLED(absent)               \
 	FIND(absent)                    \
 	RECORD(view_readOnlyUp, absent) \
 	HEADER(UNWRITABLE, absent)      \
@@ -153,6 +160,7 @@ GLOBL entryTag<>(SB), RODATA|NOPTR, $8
 	MOVQ key+8(FP), SI               \
 	MOVQ (SI), SI                    \
 	HASH(Session_view)               \
+	UNSAMPLED(absent)                \
 	FIND(absent)                     \
 	RECORD(view_readOnlyUp, absent)  \
 	HEADER(UNWRITABLE, absent)       \
@@ -178,6 +186,7 @@ GLOBL entryTag<>(SB), RODATA|NOPTR, $8
 	MOVQ key_base+8(FP), SI         \
 	MOVQ (SI), SI                   \
 	HASH(Session_view)              \
+	UNSAMPLED(absent)               \
 	FIND(absent)                    \
 	RECORD(view_readOnlyUp, absent) \
 	HEADER(UNWRITABLE, absent)      \

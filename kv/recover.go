@@ -8,10 +8,12 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/hlog"
+	"github.com/redykv/redykv/internal/units"
 	"github.com/redykv/redykv/kv/internal/index"
 	"github.com/redykv/redykv/kv/internal/manifest"
 	"github.com/redykv/redykv/kv/internal/restore"
@@ -24,8 +26,8 @@ import (
 //     nothing has changed on the device that any state needs
 //  3. remove newer states from the manifest, since the log will overwrite them
 //  4. start the device, and write the snapshots' bytes back to their addresses
-//  5. load the copy of the index, if there is a good one
-//  6. open the log, and read it from the address where the copy was begun, or whole
+//  5. load the copy of the index, if there is a good one, and open the log
+//  6. read the log from the address where the copy was begun, or whole
 //  7. make a checkpoint whose snapshots were restored the last commit
 //
 // After a crash or a failure at any point the manifest allows the same recovery again.
@@ -222,9 +224,6 @@ func (r *recovery) start() error {
 // load does steps 5 and 6. After an error it has freed everything.
 func (r *recovery) load() error {
 	st := r.st
-	if err := r.loadIndex(); err != nil {
-		return err
-	}
 	opts := &st.opts
 	layout := hlog.VariableLayout()
 	if opts.KeySize > 0 {
@@ -232,24 +231,37 @@ func (r *recovery) load() error {
 	}
 	forLog, forCache := opts.shares(opts.Memory)
 	most, _ := opts.shares(opts.MaxMemory)
+	read := r.reading("log that fits in memory", 0)
+	if c := r.state.Index; c != nil {
+		read = r.reading("copy of the index, and of the log that fits in memory", int64(index.BucketSize)<<c.Bits)
+	}
+	// Both at once: each takes memory for the first time, while a disk waits.
+	indexed := make(chan error, 1)
+	go func() { indexed <- r.loadIndex(read) }()
 	var err error
 	st.log, err = hlog.Open(hlog.Config{
 		Device: st.dev, Epoch: st.epoch, Layout: layout,
 		Logger: opts.Logger, Listener: st.logListener(),
 		Memory: forLog, MaxMemory: most, PageSize: opts.PageSize, MutableFraction: opts.MutableFraction,
-		Begin: r.state.Begin, Tail: r.state.Tail,
+		Begin: r.state.Begin, Tail: r.state.Tail, Loading: read.log(),
 	})
 	if errors.Is(err, ErrCorrupt) {
 		err = r.advise(err)
 	}
-	if err != nil {
+	loaded := <-indexed
+	switch {
+	case err != nil && loaded != nil:
+		return fmt.Errorf("kv: %w", errors.Join(err, loaded))
+	case err != nil:
 		return errors.Join(fmt.Errorf("kv: %w", err), st.index.Load().Free())
+	case loaded != nil:
+		return errors.Join(loaded, st.log.Close())
 	}
 	if st.cache, err = openCache(forCache, layout, opts); err != nil {
 		return errors.Join(fmt.Errorf("kv: %w", err), st.log.Close(), st.index.Load().Free())
 	}
 	if err = r.replay(); err == nil {
-		err = st.beginKeyCounter(&r.state)
+		err = st.beginKeyCounters(&r.state)
 	}
 	if err != nil {
 		return errors.Join(fmt.Errorf("kv: opening the store: %w", err), st.unload())
@@ -258,7 +270,7 @@ func (r *recovery) load() error {
 }
 
 // loadIndex makes the store's table, from the copy if there is one.
-func (r *recovery) loadIndex() error {
+func (r *recovery) loadIndex(read *reading) error {
 	st, c := r.st, r.state.Index
 	switch {
 	case c == nil:
@@ -267,7 +279,7 @@ func (r *recovery) loadIndex() error {
 	case c.Bits-c.TagShift > maxGrown:
 		r.warn("object %q, a copy of the index, has grown too often: it is not used", c.Object)
 	default:
-		t, err := index.Load(st.dev, c, r.state.Tail, st.crowd())
+		t, err := index.Load(st.dev, c, r.state.Tail, st.crowd(), read.add)
 		if err == nil {
 			r.report.Index = c.Object
 			st.index.Store(t)
@@ -281,6 +293,51 @@ func (r *recovery) loadIndex() error {
 // maxGrown is the maximum number of times an index may have doubled for its copy to be loaded:
 // each time shortens its tags.
 const maxGrown = index.TagBits / 2
+
+// logProgressEvery is the time between two log lines of an opening that takes long.
+const logProgressEvery = 5 * time.Second
+
+// reading reports how much was read of something. Goroutines may share it.
+type reading struct {
+	st     *Store
+	mu     sync.Mutex // guards the fields below, and makes one call of the listener at a time
+	info   RecoveringInfo
+	logged time.Time
+}
+
+// reading is for so many bytes of something.
+func (r *recovery) reading(what string, all int64) *reading {
+	return &reading{st: r.st, info: RecoveringInfo{What: what, Bytes: all}, logged: time.Now()}
+}
+
+// add reports that so many more bytes were read.
+func (r *reading) add(bytes int64) { r.report(bytes, 0) }
+
+// log returns a function that reports what was read of a log, whose size it is told with each
+// part.
+func (r *reading) log() func(bytes, all int64) {
+	known := false
+	return func(bytes, all int64) {
+		if known {
+			all = 0
+		}
+		known = true
+		r.report(bytes, all)
+	}
+}
+
+// report adds what was read, and what there is to read.
+func (r *reading) report(bytes, all int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.info.Bytes += all
+	r.info.Read = min(r.info.Read+bytes, r.info.Bytes)
+	r.st.opts.Events.Recovering(r.info)
+	if now := time.Now(); now.Sub(r.logged) >= logProgressEvery {
+		r.logged = now
+		r.st.opts.Logger.Info("the store is being opened", "what", r.info.What, "read", units.Size(r.info.Read), "of", units.Size(r.info.Bytes))
+	}
+}
 
 // makeIndex makes an empty index. Its chains may differ from those of the copy, which must not
 // be used for records that are appended from now on.
@@ -303,11 +360,10 @@ func (r *recovery) replay() error {
 	}
 	r.report.ScannedFrom = r.state.Begin
 	if r.report.Index != "" {
-		// The part in memory is read in any case: see hlog.Log.Scan.
-		r.report.ScannedFrom = max(min(r.state.Index.Start, st.log.Head()), r.state.Begin)
+		r.report.ScannedFrom = max(r.state.Index.Start, r.state.Begin)
 	}
 	starts, err := r.scan()
-	if err == nil && r.report.Index != "" && !st.index.Load().EntriesFrom(st.log.Head(), starts.May) {
+	if err == nil && r.report.Index != "" && !st.index.Load().AllFrom(st.log.Head(), starts.May) {
 		r.warn("object %q, a copy of the index, leads to addresses without a record: it is not used", r.report.Index)
 		r.report.Index, r.report.ScannedFrom = "", r.state.Begin
 		copied := st.index.Load()
@@ -323,11 +379,9 @@ func (r *recovery) replay() error {
 
 func (r *recovery) scan() (hlog.Starts, error) {
 	st := r.st
-	r.report.Records = 0
-	starts, err := st.log.Scan(r.report.ScannedFrom, r.state.Tail, func(address int64, im hlog.Image) error {
-		r.report.Records++
-		return st.replay(st.hash(im.Key), address)
-	})
+	all := replay{st: st}
+	starts, err := st.log.Scan(r.report.ScannedFrom, r.state.Tail, func() hlog.Visitor { return &replayer{replay: &all} }, r.reading("log", r.state.Tail-r.report.ScannedFrom).add)
+	r.report.Records = all.records.Load()
 	if errors.Is(err, hlog.ErrCorrupt) {
 		err = fmt.Errorf("%w: %w", ErrCorrupt, err)
 	}

@@ -1,7 +1,9 @@
 package kv
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -149,4 +151,71 @@ func TestCheckpointsBesideCompaction(t *testing.T) {
 			closeAll(t, g.st)
 		})
 	}
+}
+
+// A store that is closed leaves a copy of its index if the next Open would read much of the log
+// otherwise, and only then.
+func TestCloseLeavesIndex(t *testing.T) {
+	disk := device.NewMemory()
+	opts := small(disk, 8, 8)
+	lives := []struct {
+		name   string
+		writes uint64 // of 32 bytes in the log; the memory holds 4 KiB
+		fails  bool   // objects cannot be written
+		copied bool   // by Close
+	}{
+		{"all in memory", 100, false, false},
+		{"far beyond memory, but no object can be written", 20_000, true, false},
+		{"nothing new, but there is no copy", 0, false, true},
+		{"nothing new", 0, false, false},
+		{"little new", 20, false, false},
+		{"much new", 20_000, false, true},
+	}
+	n, object, since := uint64(0), "", uint64(0) // since: writes that the copy lacks
+	for _, life := range lives {
+		opts.Device = disk
+		if life.fails {
+			opts.Device = objectless{disk}
+		}
+		st := open(t, opts)
+		if r := st.Recovery(); r.Index != object || object != "" && r.ScannedFrom == r.Begin {
+			t.Errorf("%s: opened with the copy %q, want %q; read from %d, the log begins at %d", life.name, r.Index, object, r.ScannedFrom, r.Begin)
+		} else if object != "" && r.Records != int64(since) {
+			t.Errorf("%s: %d records were read into the index, of %d that its copy lacks", life.name, r.Records, since)
+		}
+		for range life.writes {
+			if err := st.Upsert(context.Background(), key8(n%500), key8(n)); err != nil {
+				t.Fatal(err)
+			}
+			n++
+		}
+		for k := n - min(n, 500); k < n; k++ {
+			if got, err := st.Read(context.Background(), key8(k%500), nil); err != nil || !bytes.Equal(got, key8(k)) {
+				t.Fatalf("%s: key %d: %x, %v", life.name, k%500, got, err)
+			}
+		}
+		closeAll(t, st)
+		disk = disk.Reopen()
+		names, err := disk.ListObjects()
+		if err != nil || len(names) > 1 {
+			t.Fatalf("%s: objects %q, %v", life.name, names, err)
+		}
+		before := object
+		if len(names) == 1 {
+			object = names[0]
+		}
+		if since += life.writes; life.copied {
+			since = 0
+		}
+		if (object != before) != life.copied {
+			t.Errorf("%s: the copy was %q, is %q", life.name, before, object)
+		}
+	}
+}
+
+// objectless is a device that cannot write objects.
+type objectless struct{ *device.Memory }
+
+func (objectless) CreateObject(string) (device.ObjectWriter, error) {
+	return nil, errors.New("no objects today")
 }

@@ -27,7 +27,8 @@ type RecoveryReport struct {
 	Snapshots []string
 	Restored  int64
 	// Index is the object from which the index was loaded, or "" if there was no usable one.
-	// The log was read from ScannedFrom on; Records is the number of records found there.
+	// The log was read into the index from ScannedFrom on; Records is the number of records found
+	// there. The part in memory was read and checked in any case.
 	Index       string
 	ScannedFrom int64
 	Records     int64

@@ -132,21 +132,6 @@ func (st *Store) indexBits() int {
 	return t.Bits()
 }
 
-// replay inserts a record that recovery found at address. The newest record of a chain wins,
-// in any order of calls. No session uses the store yet.
-func (st *Store) replay(hash uint64, address int64) error {
-	for {
-		t := st.index.Load()
-		if t.ShouldGrow() && st.growCrowded() {
-			continue
-		}
-		s, e, err := t.FindOrInsert(hash)
-		if err != nil || e.Address() >= address || s.CompareAndSwap(e, e.WithAddress(address)) {
-			return err
-		}
-	}
-}
-
 // shares divides memory, less the share of the device, between the log and the read cache.
 func (o *Options) shares(memory int64) (forLog, forCache int64) {
 	if memory == 0 {

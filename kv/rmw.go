@@ -36,7 +36,7 @@ func (s *Session) modify(op *Op, at index.Place, e index.Entry, r hlog.Record, a
 	if op.InPlace != nil && op.Kind == OpRMW && !immutable && s.updateInPlace(op, r) {
 		return complete
 	}
-	if op.Kind == OpUpsert && !immutable && s.storeInPlace(r, op.Value, op.Expires) {
+	if op.Kind == OpUpsert && !immutable && s.storeInPlace(r, op.Key, op.Value, op.Expires) {
 		return complete
 	}
 	old, h, expires, ok := s.look(op, r, immutable)
@@ -67,12 +67,12 @@ func (s *Session) modify(op *Op, at index.Place, e index.Entry, r hlog.Record, a
 	}
 	if verdict == Remove {
 		r.UnlockBuried(h)
-		s.recount(true, expires, verdict, 0)
+		s.recount(op.Key, true, expires, verdict, 0)
 		return complete
 	}
 	if !h.Exhausted() && s.layout.Store(r, s.fresh, s.update.Expires) {
 		r.Unlock(h)
-		s.recount(true, expires, verdict, s.update.Expires)
+		s.recount(op.Key, true, expires, verdict, s.update.Expires)
 		return complete
 	}
 	// The value does not fit, or the record has no versions left: seal the record, so that no
@@ -86,7 +86,7 @@ func (s *Session) modify(op *Op, at index.Place, e index.Entry, r hlog.Record, a
 		r.UnlockUnchanged(h)
 		return result
 	}
-	s.recount(true, expires, verdict, s.update.Expires)
+	s.recount(op.Key, true, expires, verdict, s.update.Expires)
 	return complete
 }
 
@@ -118,7 +118,7 @@ func (s *Session) replace(op *Op, at index.Place, e index.Entry, old []byte, exp
 		return retry
 	}
 	if result == complete {
-		s.recount(found || expires != 0, expires, verdict, ends)
+		s.recount(op.Key, found || expires != 0, expires, verdict, ends)
 	}
 	return result
 }
@@ -126,7 +126,8 @@ func (s *Session) replace(op *Op, at index.Place, e index.Entry, old []byte, exp
 // compute returns the operation's verdict on a record, with the new value in s.fresh and the
 // new expiry in s.update.
 func (s *Session) compute(op *Op, old []byte, expires int64, found bool) (verdict Verdict, err error) {
-	counted := s.counting && !found && expires != 0 // an expired record may still be counted
+	lapsed := !found && expires != 0
+	counted := s.counting && lapsed // an expired record may still be counted
 	if !found {
 		old, expires = nil, 0
 	}
@@ -144,7 +145,7 @@ func (s *Session) compute(op *Op, old []byte, expires int64, found bool) (verdic
 		}
 		return Remove, nil
 	}
-	*s.update = Update{Found: found, Old: old, New: s.fresh[:0], Expires: expires}
+	*s.update = Update{Found: found, Expired: lapsed, Old: old, New: s.fresh[:0], Expires: expires}
 	s.allowDirect(false)
 	s.enterUserCode()
 	if op.ModifyWord == nil {
@@ -159,7 +160,7 @@ func (s *Session) compute(op *Op, old []byte, expires int64, found bool) (verdic
 		return Keep, err
 	case verdict > Remove:
 		return Keep, fmt.Errorf("kv: unknown verdict %d", verdict)
-	case verdict == Remove && !found && !counted:
+	case verdict == Remove && !found && !lapsed:
 		return Keep, nil
 	case verdict != Put:
 		return verdict, nil
@@ -241,7 +242,7 @@ func (s *Session) modifyLockFree(op *Op, at index.Place, e index.Entry, r hlog.R
 	if verdict == Remove {
 		r.BurySealed()
 		s.sealing = sealing{}
-		s.recount(true, 0, verdict, 0)
+		s.recount(op.Key, true, 0, verdict, 0)
 		return complete
 	}
 	result, ok := s.appendRecord(at, e, op.Key, s.fresh, s.update.Expires, false)
@@ -250,7 +251,7 @@ func (s *Session) modifyLockFree(op *Op, at index.Place, e index.Entry, r hlog.R
 	}
 	if result == complete {
 		s.sealing = sealing{} // the old record stays sealed
-		s.recount(true, 0, verdict, s.update.Expires)
+		s.recount(op.Key, true, 0, verdict, s.update.Expires)
 	}
 	return result
 }

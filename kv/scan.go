@@ -18,7 +18,7 @@ import (
 // whole scan is found, with a value that it had meanwhile. It is found once, or twice if
 // compaction truncates a part of the log that the scan has not reached. A key that exists only
 // for a part of the scan may be found. A key that was deleted before the scan began is not
-// found. An error ends the iteration.
+// found. Inner records (Options.Inner) are not found. An error ends the iteration.
 func (st *Store) Scan() iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
 		err := st.withAny(func(s *Session) error {
@@ -173,7 +173,7 @@ func (sc *scanner) trace() error {
 		}
 		ended = !found
 		address, im := sc.w.Record()
-		if !found || im.Header.Tombstone() {
+		if !found || im.Header.Tombstone() || sc.s.inner(im.Key) {
 			continue
 		}
 		if known := sc.newestAt(im.Key); known.address > address && known.key == string(im.Key) {

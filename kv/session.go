@@ -13,6 +13,7 @@ import (
 	"github.com/redykv/redykv/internal/mem"
 	"github.com/redykv/redykv/internal/readcache"
 	"github.com/redykv/redykv/kv/internal/goroutine"
+	"github.com/redykv/redykv/kv/internal/keycount"
 )
 
 // Session is one goroutine's access to a store. It is used by one goroutine at a time and
@@ -34,6 +35,7 @@ type Session struct {
 	view       view     // the store's state as of the session's last epoch
 	words      bool     // keys and values have 8 bytes: see inplace.go
 	inAssembly bool     // plain calls are in assembly: words is set, and entering an epoch needs no fence
+	refuses    bool     // RefuseWaiters was called for stripes
 	holds      claim    // how Atomically holds stripes; zero outside Atomically
 	stripes    []uint32 // stripes held, in ascending order
 	// counts stand near the start of the session, which starts a page: a load waits for an older
@@ -42,8 +44,8 @@ type Session struct {
 	// quarter slower.
 	counts counts
 
-	counting bool    // keys are counted: see counts.go
-	keys     counter // keys added by this session, less keys removed
+	counting bool                       // keys are counted: see counts.go
+	keys     *[keycount.Classes]counter // keys added by this session, less keys removed, by class; nil if not counting
 
 	name   string      // "" if it has no commit point
 	before CommitPoint // commit point of earlier sessions of this name
@@ -64,8 +66,10 @@ type Session struct {
 	traces    []trace          // of a batch of opNewest, opMove or opLink
 	unusable  error            // the reason why the session takes no more operations: see Err
 	holder    uint64           // the goroutine inside Atomically, or 0
+	whole     bool             // inside Whole
 
 	inUserCode uint64 // the goroutine inside the user's code within an operation, or 0: see nested.go
+	notes      bool   // it has made a note, here, in holder or in user
 
 	ctx     context.Context // bounds waiting: see SetContext
 	plain   Op              // for plain calls
@@ -79,6 +83,9 @@ type Session struct {
 
 	sealing sealing // for the operation that is being attempted
 
+	witnesses float64 // accesses that are still to be passed to the sampler, whatever their key
+	witnessed uint64  // operations at the last view, of which witnesses are a part
+
 	lanes    [2]lane
 	filling  *lane  // being filled with operations
 	scanned  *lane  // its operations' records have been prefetched
@@ -87,8 +94,8 @@ type Session struct {
 
 	pending        []pendingOp // by the tag of their read
 	free           []uint32    // indices of unused entries of pending
-	pendingRMWs    [256]uint16 // number of pending ordered operations, by hashByte
-	allPendingRMWs int         // their sum
+	ordering       []uint32    // pending ordered operations: see order.go
+	allPendingRMWs int         // their number
 	abandoned      Op          // stands for the operations of abandonBatch
 	numAbandoned   int         // pending entries of such operations
 	batch          int         // pending operations of a batch or plain call
@@ -124,15 +131,19 @@ func (st *Store) makeSession() *Session {
 		layout:    layout,
 		keySize:   st.opts.KeySize,
 		valueSize: st.opts.ValueSize,
-		words:     vectors && st.opts.KeySize == 8 && st.opts.ValueSize == 8 && st.opts.hash == nil && st.keyCounter == nil,
-		counting:  st.keyCounter != nil,
+		words:     vectors && st.opts.KeySize == 8 && st.opts.ValueSize == 8 && st.opts.hash == nil && st.keyCounters == nil,
+		counting:  st.keyCounters != nil,
 		record:    layout.Size(st.opts.KeySize, st.opts.ValueSize, false),
 		hash:      st.hash,
 		zeros:     make([]byte, st.opts.ValueSize),
 		fresh:     make([]byte, 0, max(8, st.opts.ValueSize)),
 		pending:   make([]pendingOp, st.opts.QueueDepth),
 		free:      make([]uint32, 0, st.opts.QueueDepth),
+		ordering:  make([]uint32, orderingClasses(st.opts.QueueDepth)),
 		polled:    opRing{ops: make([]*Op, st.opts.QueueDepth)},
+	}
+	if s.counting {
+		s.keys = new([keycount.Classes]counter)
 	}
 	switch {
 	case !layout.Fixed():
@@ -243,6 +254,7 @@ func (s *Session) enter() {
 func (s *Session) enterAnew() {
 	s.view.epoch = s.handle.Enter()
 	s.view.look(s.store)
+	s.lookSampling()
 }
 
 func (s *Session) leave() { s.handle.Leave() }
@@ -289,7 +301,7 @@ func (st *Store) with(ctx context.Context, use func(*Session) error) error {
 	var s *Session
 	st.mu.Lock()
 	switch {
-	case p.lent == maxLent && st.notes(func(s *Session) *uint64 { return &s.user }):
+	case p.lent == maxLent && st.noted(func(s *Session) *uint64 { return &s.user }):
 		st.mu.Unlock()
 		return st.withAny(use)
 	case p.lent == maxLent:
@@ -307,6 +319,7 @@ func (st *Store) with(ctx context.Context, use func(*Session) error) error {
 		s = st.takeIdle()
 	}
 	s.ctx = ctx
+	s.mayNote()
 	mem.StoreRelease(&s.user, goroutine.Self()|1)
 	defer st.passOn(s)
 	return use(s)

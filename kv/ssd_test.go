@@ -191,3 +191,46 @@ func writeUntilKilled(t *testing.T, dir string) {
 		}
 	}
 }
+
+// TestCloseLeavesNoJournal: however a store was committed, its closed directory has plain files.
+func TestCloseLeavesNoJournal(t *testing.T) {
+	dir := t.TempDir()
+	st := openSSD(t, dir, options(100))
+	s, err := st.NewNamedSession("reader")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := context.Background()
+	key, value := make([]byte, 8), make([]byte, 8)
+	for n := range uint64(200) { // more than a block of the log
+		binary.LittleEndian.PutUint64(key, n)
+		if err := errors.Join(s.Upsert(key, value), st.Commit(ctx)); err != nil {
+			t.Fatal(err)
+		}
+		// Commits of the session's number alone: the log has not grown.
+		for range 3 {
+			if _, err := s.Read(key, value[:0]); err != nil {
+				t.Fatal(err)
+			}
+			if err := st.Commit(ctx); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if _, err := os.Stat(filepath.Join(dir, "JOURNAL")); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(s.Close(), st.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "JOURNAL")); !errors.Is(err, os.ErrNotExist) {
+		t.Fatalf("the journal after Close: %v", err)
+	}
+	st = openSSD(t, dir, options(100))
+	if n, err := st.Read(ctx, key, nil); err != nil || len(n) != 8 {
+		t.Fatal(n, err)
+	}
+	if err := st.Close(); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -39,10 +39,10 @@ type Store struct {
 	locks        locks
 	suspects     atomic.Int32 // operations that are retried many times: see suspect
 	transactions sync.RWMutex // held by lockers of keys for reading, and by barriers exclusively
-	wholes       sync.RWMutex // the same for DoWhole; locked before transactions
+	wholes       sync.RWMutex // the same for DoWhole; locked after transactions
 
-	keyCounter *keycount.Counter // nil if keys are not counted
-	sweeps     sweeps            // unfinished sweeps of scans in steps
+	keyCounters *keycount.Counters // nil if keys are not counted
+	sweeps      sweeps             // unfinished sweeps of scans in steps
 
 	closing      sync.Mutex // serializes Close
 	sizing       sync.Mutex // serializes SetMemory
@@ -55,15 +55,17 @@ type Store struct {
 	automatic    automatic
 
 	autoCompactor autoCompactor
+	sampling      sampling
 
 	mu       sync.Mutex
 	closed   bool
 	sessions map[*Session]struct{}
+	noting   notingSessions         // part of sessions
 	pool     pool                   // idle sessions of the store's own; part of sessions
 	named    map[string]*Session    // sessions with a name; part of sessions
 	ended    map[string]CommitPoint // commit points of named sessions at their last close
 	past     Metrics                // counts of closed sessions and of what has no session
-	keysPast int64                  // keys added, less removed, by closed sessions and earlier processes
+	keysPast classCounts            // keys added, less removed, by closed sessions and earlier processes
 }
 
 // Open opens the store on the device, or makes a new one there. It recovers what the last
@@ -86,6 +88,9 @@ func Open(opts Options) (*Store, error) {
 	st.release = release
 	st.opts.Events.Recovered(RecoveryInfo{st.recovered})
 	st.startAutomatic()
+	if opts.SampleAccesses {
+		st.startSampling()
+	}
 	return st, nil
 }
 
@@ -130,7 +135,7 @@ func newStore(opts Options) *Store {
 		st.now = func() int64 { return time.Now().UnixMilli() }
 	}
 	if opts.CountKeys {
-		st.keyCounter = keycount.New()
+		st.keyCounters = new(keycount.Counters)
 	}
 	st.growing.Store(true) // until it is open
 	return st
@@ -142,9 +147,11 @@ func (st *Store) isClosed() bool {
 	return st.closed
 }
 
-// Close commits and closes the store and its device. All sessions must have been closed
-// before; otherwise Close returns an error and changes nothing. After any other error the
-// store is closed, and writes since the last commit are lost.
+// Close commits and closes the store and its device. If the next Open would read the log for longer
+// than a copy of the index, Close then writes one, as a checkpoint of kind [Index] does;
+// it may be killed meanwhile. All sessions must have been closed before; otherwise Close returns an
+// error and changes nothing. After any other error the store is closed, and writes since the last
+// commit are lost.
 func (st *Store) Close() error {
 	if err := st.mayWait(); err != nil {
 		return fmt.Errorf("kv: closing the store: %w", err)
@@ -171,6 +178,9 @@ func (st *Store) Close() error {
 	st.mu.Unlock()
 	// Nothing begins from here on; what has begun ends.
 	st.automatic.stop()
+	st.sampling.switching.Lock() // a later SetSampling finds the store closed
+	st.stopSampling()
+	st.sampling.switching.Unlock()
 	st.sizing.Lock()
 	defer st.sizing.Unlock()
 	if err := st.begin(context.Background(), phase.Close, "closing the store"); err != nil {
@@ -181,8 +191,17 @@ func (st *Store) Close() error {
 	for _, s := range idle {
 		errs = append(errs, s.Close())
 	}
-	errs = append(errs, st.commit(context.Background()))
-	st.collect() // objects of the state before the commit
+	err := st.commit(context.Background())
+	errs = append(errs, err)
+	if err == nil {
+		st.leaveIndex()
+	}
+	if err == nil {
+		// A small commit does not wait for the writes to the log, and the log drops what it has
+		// not begun to write.
+		errs = append(errs, st.log.Write(context.Background(), st.log.Tail()))
+	}
+	st.collect() // objects of the states before
 	errs = append(errs, st.log.Close(), st.freeMemory())
 	if err := st.dev.Close(); err != nil {
 		errs = append(errs, fmt.Errorf("kv: closing the device: %w", err))
@@ -258,12 +277,17 @@ func (st *Store) removeSession(s *Session) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	delete(st.sessions, s)
+	st.noting.remove(s)
 	if s.name != "" {
 		delete(st.named, s.name)
 		st.ended[s.name] = s.commitPoint()
 	}
 	s.counts.addTo(&st.past)
-	st.keysPast += s.keys.loadSigned()
+	if st.keyCounters != nil {
+		for class := range st.keyCounters.All() {
+			st.keysPast[class] += s.keys[class].loadSigned()
+		}
+	}
 }
 
 // OpenDir opens the store in a directory, and creates the directory if there is none.
@@ -320,10 +344,7 @@ func (st *Store) Clear(ctx context.Context) error {
 			return
 		}
 		st.checkpointer.cleared.Store(st.log.Empty())
-		if st.keyCounter != nil {
-			st.keysPast -= st.keysCountedLocked()
-			st.keyCounter.Clear()
-		}
+		st.forgetKeys()
 		if fresh == nil {
 			return
 		}

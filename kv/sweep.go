@@ -158,7 +158,7 @@ func (w *sweep) follow(most int, visit func(Record) bool) (n int, goOn bool, err
 
 // look calls visit for a record if it is live and the newest of its key.
 func (w *sweep) look(op *Op, at link, h hlog.Header, visit func(Record) bool) (goOn bool, err error) {
-	if w.s.hash(op.Key)&at.mask != at.class {
+	if w.s.hash(op.Key)&at.mask != at.class || w.s.inner(op.Key) {
 		return true, nil
 	}
 	if _, seen := w.seen[string(op.Key)]; seen {
@@ -276,7 +276,7 @@ func (k *sweeps) take(at Cursor, s *Session) *sweep {
 // compaction.
 //
 // A step examines a bounded number of records. It may find fewer than count, or none, if many
-// of them are old.
+// of them are old or inner records (Options.Inner), which it passes over.
 //
 // A scan may be abandoned. It may be continued after the store was closed and opened, or by
 // two callers. If visit returns false, the step ends, and the next step finds the records of

@@ -25,6 +25,7 @@ type trace struct {
 	early  bool  // Value and Expires may be from before the source was read-only
 	newer  bool  // Value and Expires are from the key's newest record, at or above below
 	newest int64 // the key's newest record under below, if that is not the source
+	head   int64 // the newest address of the chain that was followed
 
 	header hlog.Header // result of opLink
 }
@@ -43,7 +44,7 @@ func (s *Session) tryTrace(op *Op, at index.Place, e index.Entry) (outcome, cold
 		op.Err = ErrNotFound
 		return complete, coldRecord{}
 	}
-	p.newer = false
+	p.newer, p.head = false, e.Address()
 	next := e.Address()
 	for next >= p.lowest {
 		if next < s.view.head {

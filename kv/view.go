@@ -36,6 +36,7 @@ type view struct {
 	tagUp              uint64
 	headUp, readOnlyUp uint64
 	direct             uint64
+	sampled            uint64 // accesses to keys with a lower hash are sampled, see sampling.go; 0: none
 
 	index   *index.Table
 	guarded bool // keys may be locked: operations go the general way and take stripes, see locks.go
@@ -61,7 +62,8 @@ func (v *view) look(st *Store) {
 	v.tag = uint64(t.TagShift()) | tagBits<<8
 	v.tagUp = addressBits - uint64(t.TagShift())
 	v.frames, v.ringMask = log.Frames, log.RingMask
-	v.head, v.readOnly = log.Head, max(log.ReadOnly, st.snapshotTail)
+	// Below the begin there is nothing, although it may still be in memory after an eviction.
+	v.head, v.readOnly = max(log.Head, st.log.Begin()), max(log.ReadOnly, st.snapshotTail)
 	v.headUp, v.readOnlyUp = uint64(v.head)<<(64-addressBits), uint64(v.readOnly)<<(64-addressBits)
 	v.guarded = st.locks.guarded.Load()
 }

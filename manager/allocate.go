@@ -75,6 +75,7 @@ func (l *leader) tryAllocate(ctx context.Context, req *managerv1.AllocateRequest
 		if err != nil {
 			return nil, err
 		}
+		d.linger, d.inOrder = l.grantedLinger(req.GetLingerMs()), req.GetInOrder()
 		if ca, r, err = l.reserve(ctx, d, s, req.GetRequestId(), sum); err != nil {
 			l.abandon(r, err)
 			return nil, refuse(l.sure(err), connect.CodeInvalidArgument)
@@ -115,17 +116,27 @@ const (
 // requestSum checks a request's id, and returns a hash of the request's other fields but for
 // wait_ms.
 func requestSum(req *managerv1.AllocateRequest) ([]byte, error) {
-	if n := len(req.GetRequestId()); n < minRequestID || n > maxRequestID {
-		return nil, api.Refuse(connect.CodeInvalidArgument, fmt.Errorf("request_id of %d bytes: want %d to %d", n, minRequestID, maxRequestID))
+	if err := checkRequestID(req.GetRequestId()); err != nil {
+		return nil, api.Refuse(connect.CodeInvalidArgument, err)
 	}
 	if ms := req.GetWaitMs(); ms < 0 || ms > maxWait.Milliseconds() {
 		return nil, api.Refuse(connect.CodeInvalidArgument, fmt.Errorf("wait_ms %d: want 0 to %d", ms, maxWait.Milliseconds()))
+	}
+	if err := checkLinger(req.GetLingerMs()); err != nil {
+		return nil, api.Refuse(connect.CodeInvalidArgument, err)
 	}
 	req = proto.CloneOf(req)
 	req.RequestId, req.WaitMs = "", 0
 	text, err := proto.MarshalOptions{Deterministic: true}.Marshal(req)
 	sum := sha256.Sum256(text)
 	return sum[:], err
+}
+
+func checkRequestID(id string) error {
+	if n := len(id); n < minRequestID || n > maxRequestID {
+		return fmt.Errorf("request_id of %d bytes: want %d to %d", n, minRequestID, maxRequestID)
+	}
+	return nil
 }
 
 // maxWait bounds wait_ms.
@@ -199,7 +210,7 @@ func (l *leader) allocated(ca *cache) (*managerv1.AllocateResponse, error) {
 	p := ca.priced(ca.proto())
 	return &managerv1.AllocateResponse{
 		CacheId: p.Id, Grants: l.withTokens(ca, p.Grants, ca.grants), Configuration: p.Configuration, RegionSize: p.RegionSize,
-		LeaseMs: ca.lease.Milliseconds(),
+		LeaseMs: ca.lease.Milliseconds(), LingerMs: ca.linger.Milliseconds(),
 	}, nil
 }
 
@@ -248,22 +259,33 @@ func (l *leader) reserve(ctx context.Context, d demand, s supply, requestID stri
 // has got it, and a new plan is made.
 func (l *leader) reserveIn(ctx context.Context, d demand, s supply, requestID string, sum []byte) (*cache, *request, error) {
 	for ctx.Err() == nil {
-		p, err := l.state.place(d, nil, nil, l.state.look(d, s))
+		p, err := l.state.place(d, l.state.named(d.on), nil, l.state.look(d, s))
 		if err != nil {
 			return nil, nil, err
 		}
 		within := reachOf(d.configs, p.config)
 		d := d
-		d.config, d.distance, d.configs, d.shrinks = p.config, p.distance, nil, false
+		d.config, d.distance, d.configs, d.shrinks, d.on = p.config, p.distance, nil, false, ""
 		ca := &cache{
 			stored: new(stored), id: "cache-" + rand.Text(), requestID: requestID, requestSum: sum, demand: d, log: newEventLog(), created: s.now, moved: s.now,
 		}
+		ca.linger, ca.inOrder = d.linger, d.inOrder
 		ca.decisions.of = ca
 		if ca, r, err := l.state.reserveNew(ca, p, within, l.term()); r != nil || err != nil {
 			return ca, r, err
 		}
 	}
 	return nil, nil, context.Cause(ctx)
+}
+
+// named returns the VM of that id, if it is up.
+func (c *state) named(id string) []*vm {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if v := c.vms[id]; v != nil && v.ControlURL != "" {
+		return []*vm{v}
+	}
+	return nil
 }
 
 // reserveNew reserves the chosen memory for a new cache. It returns nil if it is no longer
@@ -325,6 +347,7 @@ func refuse(err error, otherwise connect.Code) error {
 	var answer *connect.Error
 	var region *menu.RegionError
 	var start *api.StartError
+	var holder *api.HolderError
 	switch {
 	case errors.As(err, &capacity), errors.Is(err, menu.ErrSoldOut), errors.Is(err, errCores):
 		return api.Refuse(connect.CodeResourceExhausted, err)
@@ -336,7 +359,7 @@ func refuse(err error, otherwise connect.Code) error {
 		return api.Refuse(connect.CodeUnavailable, err)
 	case errors.Is(err, allocator.ErrTransport), errors.As(err, &region):
 		return api.Refuse(connect.CodeInvalidArgument, err)
-	case errors.Is(err, errNotWorth), errors.Is(err, errStale), errors.Is(err, errEnded), errors.Is(err, errGrant), errors.Is(err, menu.ErrNotSpot), errors.As(err, &start):
+	case errors.As(err, &holder), errors.Is(err, errNotWorth), errors.Is(err, errStale), errors.Is(err, errEnded), errors.Is(err, errGrant), errors.Is(err, menu.ErrNotSpot), errors.As(err, &start):
 		return api.Refuse(connect.CodeFailedPrecondition, err)
 	case errors.Is(err, context.Canceled):
 		return api.Refuse(connect.CodeCanceled, err)

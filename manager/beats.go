@@ -2,10 +2,12 @@ package manager
 
 import (
 	"context"
+	"fmt"
 
 	"connectrpc.com/connect"
 
 	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/manager/api"
 	"github.com/redykv/redykv/manager/beats"
 )
 
@@ -67,11 +69,35 @@ func (l *leader) heartbeat(ctx context.Context, req *managerv1.HeartbeatRequest)
 	return l.alive, t, nil
 }
 
+// note counts and logs what windows have led to.
+func (l *leader) note(j judgement) {
+	l.counts.note(func(n *Metrics) {
+		n.WindowsJudged += j.judged
+		n.WindowsMissed += j.missed
+	})
+	for _, e := range j.turns {
+		log := l.opts.Logger.Info
+		if e.GetKind() == managerv1.WatchResponse_KIND_SLO_BROKEN {
+			log = l.opts.Logger.Warn
+		}
+		log(e.GetReason())
+	}
+}
+
 // renew serves Renew.
 func (l *leader) renew(_ context.Context, req *managerv1.RenewRequest) (*managerv1.RenewResponse, *txn, error) {
-	lease, t, err := l.state.renew(req.GetCacheId(), l.term())
+	if err := checkWindows(req.GetWindows()); err != nil {
+		return nil, nil, api.Refuse(connect.CodeInvalidArgument, fmt.Errorf("cache %.40q: %w", req.GetCacheId(), err))
+	}
+	lease, j, t, err := l.state.renew(req.GetCacheId(), req.GetHolder(), req.GetWindows(), l.term())
 	if err != nil {
 		return nil, nil, refuse(err, connect.CodeInternal)
+	}
+	if j.judged > 0 {
+		l.note(j)
+	}
+	if j.due {
+		wake(l.breach)
 	}
 	if lease == l.renewed.GetLeaseMs() {
 		return l.renewed, t, nil

@@ -34,6 +34,13 @@ type cache struct {
 	past       *past             // what is kept of it; nil: it has not ended, or was given up before it was ready
 	expires    time.Time         // end of the lease; zero: none
 	lease      time.Duration     // as the client was told; 0: none
+	linger     time.Duration     // for which it is kept after its lease
+	lingers    time.Time         // when it is deallocated, as its lease has ended; zero: it has not
+	holder     uint64            // number of its client: see holder.go
+	attachID   string            // of the Attach of that client; empty: it allocated the cache
+	inOrder    bool              // its first grants hold its regions in order
+	places     []*managerv1.Places
+	moving     *catalogv1.Moving // immutable; nil: the places are those of all regions
 	log        eventLog
 
 	changes uint64 // number of changes, to detect concurrent ones
@@ -44,6 +51,9 @@ type cache struct {
 	moved     time.Time // when its VMs last changed
 	move      *move     // that the cache was asked to make; nil: none
 	known     knownReach
+
+	measurements measurements
+	keeping      keeping
 }
 
 // request is an Allocate or a Reallocate of a cache that waits for VMs to be up. Guarded by
@@ -64,7 +74,8 @@ type addition struct {
 	decision *managerv1.Decision // nil: nothing had to be chosen
 	client   *managerv1.Client   // of the request; nil: not known
 	whole    bool                // they replace all the cache's grants
-	within   reach               // where launched VMs have to be; nil: anywhere
+	moves    *managerv1.RegionRuns
+	within   reach // where launched VMs have to be; nil: anywhere
 }
 
 // begin makes a request for reserved grants. It is granted at once if their VMs are up.
@@ -115,12 +126,16 @@ func (c *state) proceed(ca *cache, t term) {
 	if r.change > 0 {
 		ca.pending = append(ca.pending, r.grants...)
 		ca.last = &catalogv1.Change{Number: r.change, Configuration: r.config, Whole: r.whole}
+		ca.moves(r.change, r.moves, r.whole)
 		ca.decide("reallocate", r.decision)
 		if r.client != nil {
 			ca.demand.client = r.client
 		}
 	} else {
 		ca.grants, ca.ready = r.grants, true
+		if ca.inOrder {
+			ca.places = inOrder(ca.grants)
+		}
 		if far := farthestOf(r.grants); far > 0 {
 			ca.demand.distance = far // launched VMs may be at another distance than planned
 		}
@@ -197,13 +212,18 @@ func (c *state) delete(ca *cache, now time.Time, reason string) []*grant {
 }
 
 // deallocate deletes a cache, also one that is not ready yet. It returns false if there is
-// none.
-func (c *state) deallocate(id string, now time.Time, reason string) (grants []*grant, existed bool, err error) {
+// none. holder is that of the call; nil: an operator's.
+func (c *state) deallocate(id string, holder *uint64, now time.Time, reason string) (grants []*grant, existed bool, err error) {
 	c.mu.Lock()
 	defer c.end(&err)
 	ca := c.caches[id]
 	if ca == nil {
 		return nil, false, nil
+	}
+	if holder != nil {
+		if err := ca.checkHolder(*holder); err != nil {
+			return nil, false, err
+		}
 	}
 	return c.delete(ca, now, reason), true, nil
 }

@@ -199,21 +199,21 @@ func (r *random) recover(ctx context.Context) error {
 // start from what is stored.
 func TestRandomCrashes(t *testing.T) {
 	w, rs := newWorld(t, 1)
-	ctx := testContext(t)
 	r := rs[0]
 	s := newCrashStore()
 	w.opts.store = s
-	if err := w.m.Close(ctx); err != nil {
+	if err := w.m.Close(testContext(t)); err != nil {
 		t.Fatal(err)
 	}
 	w.start()
 	crashes := 0
 	for i := range 4000 {
+		ctx := testContext(t)
 		if r.rng.IntN(10) == 0 {
 			s.arm(1+r.rng.IntN(4), r.rng.IntN(2) == 0)
 		}
 		err := r.step(ctx)
-		w.l.rest(t)
+		w.rest(t)
 		if s.hasCrashed() || r.rng.IntN(20) == 0 {
 			if s.hasCrashed() {
 				crashes++

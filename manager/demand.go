@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -57,6 +58,12 @@ type demand struct {
 	cloudRegion string // of its client; empty: there are none
 
 	client *managerv1.Client // for the search of configurations; nil: not known
+
+	chosen bool // config was found for the SLO, and not named by the client
+
+	linger  time.Duration // of a new cache
+	on      string        // of a new cache: a VM whose memory is used first; empty: any
+	inOrder bool          // of a new cache: see AllocateRequest
 }
 
 // decide checks a request and returns its demand. Without a requested configuration, the
@@ -65,7 +72,7 @@ func decide(req *managerv1.AllocateRequest, transport string) (demand, error) {
 	d := demand{
 		capacity: req.GetCapacity(), slo: req.GetSlo(), config: req.GetConfiguration(), transport: cmp.Or(req.GetTransport(), transport),
 		duration: req.GetDurationSeconds(), cloudRegion: req.GetCloudRegion(), client: req.GetClient(),
-		shrinks: req.GetRegionSize() == 0 || req.GetSmallerRegions(),
+		shrinks: req.GetRegionSize() == 0 || req.GetSmallerRegions(), on: req.GetVmId(),
 	}
 	var err error
 	if d.regionSize, d.regions, err = regionsFor(req.GetCapacity(), req.GetRegionSize()); err != nil {
@@ -88,6 +95,9 @@ func decide(req *managerv1.AllocateRequest, transport string) (demand, error) {
 	}
 	if len(d.client.GetMachine()) > api.MaxIDLen {
 		return d, fmt.Errorf("client: machine %.40q: want at most %d bytes", d.client.GetMachine(), api.MaxIDLen)
+	}
+	if len(d.on) > api.MaxIDLen {
+		return d, fmt.Errorf("vm_id %.40q: no such VM", d.on)
 	}
 	if len(d.transport) > api.MaxIDLen {
 		return d, fmt.Errorf("transport %.40q: no such transport", d.transport)
@@ -112,7 +122,7 @@ func (d demand) sizes() []demand {
 // found sets the configurations that were found for the demand's SLO; nil changes nothing.
 func (d *demand) found(configs map[int]*managerv1.Configuration) {
 	if len(configs) > 0 {
-		d.configs, d.config = configs, nearest(configs)
+		d.configs, d.config, d.chosen = configs, nearest(configs), true
 	}
 }
 

@@ -105,7 +105,7 @@ func FuzzPlace(f *testing.F) {
 		if err != nil {
 			return
 		}
-		c := newState(newWriter(nil, nil, nil), nil)
+		c := newState(newWriter(nil, nil, nil, nil), nil)
 		server := func(id, transport string, free uint64, cores uint32) *vm {
 			v := &vm{id: id, memory: free, VM: node.VM{Transport: transport, Memory: node.MaxMemory, Cores: cores, ControlURL: "http://x"}}
 			c.enter(v)

@@ -42,6 +42,38 @@ func (c *state) describeCache(id string) (*managerv1.DescribeCacheResponse, erro
 	return r, nil
 }
 
+// perform adds to described caches what they are predicted to give, and what they give.
+func (l *leader) perform(caches ...*managerv1.Cache) {
+	for i, d := range l.state.perform(caches, l.opts.now()) {
+		caches[i].Predicted = l.search.predict(d)
+	}
+}
+
+// perform adds to described caches what they give, and returns what they need. A cache that has
+// ended needs nothing.
+func (c *state) perform(caches []*managerv1.Cache, now time.Time) []demand {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	demands := make([]demand, len(caches))
+	for i, p := range caches {
+		if ca := c.caches[p.GetId()]; ca != nil {
+			p.Measured, p.SloBroken = ca.measurements.latest(now), ca.measurements.broken
+			demands[i] = ca.demand
+		}
+	}
+	return demands
+}
+
+// windows returns the windows of a cache that are kept.
+func (c *state) windows(id string, now time.Time) []*managerv1.Window {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if ca := c.caches[id]; ca != nil {
+		return ca.measurements.all(now)
+	}
+	return nil
+}
+
 // proto returns the VM as a message; its free memory is the memory not granted. Called
 // under mu.
 func (v *vm) proto() *managerv1.Vm {
@@ -60,6 +92,7 @@ func (ca *cache) proto() *managerv1.Cache {
 	return &managerv1.Cache{
 		Id: ca.id, Capacity: ca.demand.capacity, Slo: ca.demand.slo,
 		Configuration: ca.demand.config, RegionSize: ca.demand.regionSize, Grants: protos(ca.grants, false),
+		LingerMs: ca.linger.Milliseconds(), LingersUnixMs: api.ToMillis(ca.lingers), Holder: ca.holder,
 	}
 }
 
@@ -77,12 +110,12 @@ const leastKeep = time.Minute
 func (l *leader) withTokens(ca *cache, all []*managerv1.Grant, grants []*grant) []*managerv1.Grant {
 	keep := time.Duration(0)
 	if ca.lease > 0 {
-		keep = max(2*ca.lease, leastKeep)
+		keep = max(2*ca.lease, leastKeep) + ca.linger
 	}
 	for i, g := range grants {
 		all[i].Terms = &managerv1.Terms{
 			CacheId: g.cache, Grant: g.id, VmId: g.vm.id, Regions: g.regions, RegionSize: g.regionSize, Cores: g.cores,
-			Epoch: l.self.Epoch, KeepMs: keep.Milliseconds(),
+			Epoch: l.self.Epoch, KeepMs: keep.Milliseconds(), Holder: ca.holder,
 		}
 		all[i].Token = g.vm.Token(all[i].Terms)
 	}

@@ -35,19 +35,22 @@
 //	demand, search, reach              what a request asks for, and its configuration
 //	place, supply                      the choice of VMs
 //	allocate, reallocate, settle       the calls that change grants
+//	holder, places, linger             who uses a cache, where its regions are, how long it is kept
 //	reconcile, keys                    the steps that are repeated until they are done
 //	events, describe, decision         what clients are told
-//	lease, silence, savings, warm,     the control loops
-//	audit
+//	lease, slo, silence, savings,      the control loops
+//	warm, audit
 //	prediction, rate, price, metrics   what is learnt, and what is counted
 //
 // Caveats:
 //   - An SLO is a prediction: the configuration is the cheapest one that package model
-//     finds, unless the request names one. Whether it is met is not measured. An SLO
-//     without bounds gets [DefaultConfiguration].
+//     finds, unless the request names one. Whether it is met is measured by the cache's client, and
+//     a broken SLO is an event; nothing is changed because of it. An SLO without bounds gets
+//     [DefaultConfiguration].
 //   - A duration is a hint. A cache is not deallocated at its end, unless
 //     [Options].EnforceDuration is set. A cache whose client does not renew its lease
-//     ([Options].Lease) is deallocated.
+//     ([Options].Lease) is deallocated, when it has lingered for the time that the client asked
+//     for, at most [Options].MaxLinger. Its memory is paid for meanwhile.
 //   - Without [Options].State or Catalog the records are in memory. Such a manager knows no
 //     caches after a restart; their clients continue to read and write, and servers register
 //     again. With them, a restarted manager restores its caches. allocator.LocalOptions.State lets launched

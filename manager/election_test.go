@@ -106,7 +106,7 @@ func TestElection(t *testing.T) {
 			t.Errorf("renewed at another leader: %v", err)
 		}
 		// What the former leader does now changes nothing.
-		if _, _, err := former.state.deallocate(ca.GetCacheId(), time.Now(), "by a former leader"); !errors.Is(err, errStore) {
+		if _, _, err := former.state.deallocate(ca.GetCacheId(), nil, time.Now(), "by a former leader"); !errors.Is(err, errStore) {
 			t.Errorf("a former leader: %v", err)
 		}
 	}

@@ -40,7 +40,7 @@ func TestEndedIsKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	id := ca.Msg.GetCacheId()
-	if _, _, err := m.led().state.deallocate(id, time.Now(), "deallocated"); err != nil {
+	if _, _, err := m.led().state.deallocate(id, nil, time.Now(), "deallocated"); err != nil {
 		t.Fatal(err)
 	}
 	store = store.next()
@@ -113,7 +113,7 @@ func TestForgetEnded(t *testing.T) {
 			s.mu.Lock()
 			s.caches[ca.id] = ca
 			s.mu.Unlock()
-			if _, _, err := s.deallocate(ca.id, at, "deallocated"); err != nil {
+			if _, _, err := s.deallocate(ca.id, nil, at, "deallocated"); err != nil {
 				t.Fatal(err)
 			}
 		}

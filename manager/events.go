@@ -48,9 +48,14 @@ func (c *state) tell(ca *cache, v *vm, e *managerv1.WatchResponse) {
 	c.then(func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		close(l.changed)
-		l.changed = make(chan struct{})
+		l.wake()
 	})
+}
+
+// wake makes watchers look again. Called under mu.
+func (l *eventLog) wake() {
+	close(l.changed)
+	l.changed = make(chan struct{})
 }
 
 // complete reports whether after(sequence) returns all later events.
@@ -79,12 +84,18 @@ func (l *eventLog) remove(ended func(event) bool) { l.events = slices.DeleteFunc
 
 // eventsAfter returns the events of a cache with numbers above sequence, or one event with
 // the cache's state if not all of them are kept, and a channel that is closed when there are
-// more. LeftMs of events is relative to now.
-func (c *state) eventsAfter(ca *cache, sequence uint64, now time.Time) ([]*managerv1.WatchResponse, <-chan struct{}) {
+// more. LeftMs of events is relative to now. The error is that of a client that does not hold
+// the cache any more; a nil holder is no client.
+func (c *state) eventsAfter(ca *cache, holder *uint64, sequence uint64, now time.Time) ([]*managerv1.WatchResponse, <-chan struct{}, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if holder != nil {
+		if err := ca.checkHolder(*holder); err != nil {
+			return nil, nil, err
+		}
+	}
 	if ca.log.complete(sequence) || ca.ended { // a deleted cache's last event is enough
-		return ca.log.after(sequence, c.writer.written.Load(), now), ca.log.changed
+		return ca.log.after(sequence, c.writer.written.Load(), now), ca.log.changed, nil
 	}
 	state := ca.whole()
 	for i, g := range ca.all() {
@@ -92,5 +103,5 @@ func (c *state) eventsAfter(ca *cache, sequence uint64, now time.Time) ([]*manag
 	}
 	return []*managerv1.WatchResponse{{
 		Kind: managerv1.WatchResponse_KIND_STATE, Sequence: ca.log.last, State: state,
-	}}, ca.log.changed
+	}}, ca.log.changed, nil
 }

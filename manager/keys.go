@@ -28,39 +28,47 @@ func newKeys() keys {
 	)}
 }
 
-// keyCounts counts keys. It implements [workqueue.MetricsProvider].
+// keyCounts counts keys. It implements [workqueue.MetricsProvider]. It uses the queue's metrics of
+// added and finished keys. Those of waiting and of handed-out keys change one after the other, so
+// that for a moment a key is in neither.
 type keyCounts struct {
-	waiting, taken, done, retries counter
+	pending atomic.Int64 // keys that wait or are worked on
+	done    atomic.Int64 // steps that have ended
 }
 
-// counter is a metric of the queue: a gauge, a counter, or the number of observations.
-type counter struct{ atomic.Int64 }
+// added is the number of keys that were added, but for those that waited already.
+type added struct{ *keyCounts }
 
-func (c *counter) Inc()            { c.Add(1) }
-func (c *counter) Dec()            { c.Add(-1) }
-func (c *counter) Observe(float64) { c.Add(1) }
+func (a added) Inc() { a.pending.Add(1) }
+
+// worked observes the durations of steps.
+type worked struct{ *keyCounts }
+
+func (w worked) Observe(float64) {
+	w.done.Add(1) // before idle can be true
+	w.pending.Add(-1)
+}
 
 // unused is a metric that is not kept.
 type unused struct{}
 
-func (unused) Inc()        {}
-func (unused) Set(float64) {}
+func (unused) Inc()            {}
+func (unused) Dec()            {}
+func (unused) Set(float64)     {}
+func (unused) Observe(float64) {}
 
-func (c *keyCounts) NewDepthMetric(string) workqueue.GaugeMetric            { return &c.waiting }
-func (c *keyCounts) NewAddsMetric(string) workqueue.CounterMetric           { return unused{} }
-func (c *keyCounts) NewLatencyMetric(string) workqueue.HistogramMetric      { return &c.taken }
-func (c *keyCounts) NewWorkDurationMetric(string) workqueue.HistogramMetric { return &c.done }
+func (c *keyCounts) NewDepthMetric(string) workqueue.GaugeMetric            { return unused{} }
+func (c *keyCounts) NewAddsMetric(string) workqueue.CounterMetric           { return added{c} }
+func (c *keyCounts) NewLatencyMetric(string) workqueue.HistogramMetric      { return unused{} }
+func (c *keyCounts) NewWorkDurationMetric(string) workqueue.HistogramMetric { return worked{c} }
 func (c *keyCounts) NewUnfinishedWorkSecondsMetric(string) workqueue.SettableGaugeMetric {
 	return unused{}
 }
 func (c *keyCounts) NewLongestRunningProcessorSecondsMetric(string) workqueue.SettableGaugeMetric {
 	return unused{}
 }
-func (c *keyCounts) NewRetriesMetric(string) workqueue.CounterMetric { return &c.retries }
+func (c *keyCounts) NewRetriesMetric(string) workqueue.CounterMetric { return unused{} }
 
 // idle reports whether no key waits or is worked on. A key whose step is repeated later does
 // not count.
-func (c *keyCounts) idle() bool {
-	done := c.done.Load()
-	return c.waiting.Load() == 0 && c.taken.Load() == done
-}
+func (c *keyCounts) idle() bool { return c.pending.Load() == 0 }

@@ -39,6 +39,7 @@ type leader struct {
 	wake    chan struct{} // capacity 1: tells monitor that there may be an earlier deadline
 	better  chan struct{} // capacity 1: tells mover that offers have become better
 	taken   chan struct{} // capacity 1: tells warmer that a pool may lack a VM
+	breach  chan struct{} // capacity 1: tells keeper that there are caches to consider
 
 	ctx    context.Context // ends with the term
 	cancel context.CancelCauseFunc
@@ -118,10 +119,11 @@ func (m *Manager) run(l *leader) {
 // begin begins to lead with what the catalog has: caches begin a new lease, servers have to
 // send a heartbeat within Silence, and launched VMs that do not run any more fail.
 func (m *Manager) begin(t catalog.Term) (_ *leader, err error) {
-	l := &leader{Manager: m, office: t, keys: newKeys(), wake: make(chan struct{}, 1), better: make(chan struct{}, 1), taken: make(chan struct{}, 1)}
+	l := &leader{Manager: m, office: t, keys: newKeys(), wake: make(chan struct{}, 1), better: make(chan struct{}, 1), taken: make(chan struct{}, 1), breach: make(chan struct{}, 1)}
 	l.ctx, l.cancel = context.WithCancelCause(m.ctx)
-	w := newWriter(t, l.cancel, m.opts.Logger.Warn)
+	w := newWriter(t, m.counts.commits.add, l.cancel, m.opts.Logger.Warn)
 	l.state = newState(w, l.keys.Add)
+	l.state.watch = m.opts.SLOWatch
 	l.state.learnt = single{name: learntKey, make: func() ([]byte, error) { return encoded(m.learnt()) }}
 	l.work.Add(1) // of begin itself
 	writing, stop := context.WithCancelCause(context.WithoutCancel(m.ctx))
@@ -161,6 +163,12 @@ func (m *Manager) begin(t catalog.Term) (_ *leader, err error) {
 	}
 	if l.opts.Allocator != nil && len(l.opts.Warm) > 0 {
 		l.work.Go(l.warmer)
+	}
+	if l.opts.Calibrate != nil {
+		l.work.Go(l.calibrator)
+	}
+	if l.opts.SLOWatch == Correct && !l.opts.byHand {
+		l.work.Go(l.keeper)
 	}
 	l.work.Done()
 	return l, nil

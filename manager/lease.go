@@ -3,6 +3,8 @@ package manager
 import (
 	"fmt"
 	"time"
+
+	"github.com/redykv/redykv/internal/api/managerv1"
 )
 
 // term is a new lease: its duration, 0 for none, and the clock for its start.
@@ -33,22 +35,25 @@ func (ca *cache) extend(t term) {
 // nextBeat returns the deadline of the next heartbeat of a server that calls now.
 func (l *leader) nextBeat() time.Time { return l.opts.now().Add(l.opts.Silence) }
 
-// renew begins a new lease of a cache, and returns its duration in milliseconds, 0 for none,
-// and the change that is to be written before the call is answered; nil: none.
-func (c *state) renew(id string, t term) (millis int64, _ *txn, err error) {
+// renew begins a new lease of a cache, and judges what its client has measured. It returns the
+// lease's duration in milliseconds, 0 for none, and the change that is to be written before the
+// call is answered; nil: none.
+func (c *state) renew(id string, holder uint64, windows []*managerv1.Window, t term) (millis int64, j judgement, _ *txn, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	ca, err := c.known(id)
+	ca, err := c.held(id, holder)
 	if err != nil {
-		return 0, nil, err
+		return 0, j, nil, err
 	}
-	if ca.lease != t.lease {
+	j = c.measured(ca, windows, t.now())
+	if ca.lease != t.lease || !ca.lingers.IsZero() {
+		ca.lingers = time.Time{}
 		c.touch(ca)
 	}
 	c.renewed = t.now()
 	ca.renew(t)
 	written, err := c.flush()
-	return ca.lease.Milliseconds(), written, err
+	return ca.lease.Milliseconds(), j, written, err
 }
 
 // postpone postpones the deadlines of heartbeats and leases by the time for which the
@@ -65,10 +70,13 @@ func (c *state) postpone(d time.Duration) {
 		if !ca.expires.IsZero() {
 			ca.expires = ca.expires.Add(d)
 		}
+		if !ca.lingers.IsZero() {
+			ca.lingers = ca.lingers.Add(d)
+		}
 	}
 }
 
-// deleteExpired deletes the caches whose lease ended before now, and, if durations are
+// deleteExpired deletes the caches whose lease ended before now and that have lingered, and, if durations are
 // enforced, those whose duration has ended (A29). It returns the reasons by cache.
 func (c *state) deleteExpired(now time.Time, lease time.Duration, enforce bool) (reasons map[string]string, err error) {
 	c.mu.Lock()
@@ -77,8 +85,8 @@ func (c *state) deleteExpired(now time.Time, lease time.Duration, enforce bool) 
 	for id, ca := range c.caches {
 		switch {
 		case !ca.ready:
-		case !ca.expires.IsZero() && ca.expires.Before(now):
-			reasons[id] = fmt.Sprintf("lease expired: not renewed for %v", max(ca.lease, lease))
+		case !ca.expires.IsZero() && ca.expires.Before(now) && !c.lets(ca, now):
+			reasons[id] = fmt.Sprintf("lease expired: not renewed for %v", max(ca.lease, lease)+ca.linger)
 		case enforce && ca.over(now):
 			reasons[id] = fmt.Sprintf("its duration of %v has ended", ca.duration())
 		}
@@ -110,6 +118,7 @@ func (l *leader) expire(now time.Time) {
 		return
 	}
 	reasons, _ := l.state.deleteExpired(now, l.opts.Lease, l.opts.EnforceDuration)
+	l.counts.note(func(n *Metrics) { n.Expired += uint64(len(reasons)) })
 	for id, reason := range reasons {
 		l.opts.Logger.Warn("cache deallocated", "cache", id, "reason", reason)
 	}

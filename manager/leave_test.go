@@ -209,7 +209,7 @@ func TestLeaseExpires(t *testing.T) {
 		t.Errorf("a lease of %d ms", ca.GetLeaseMs())
 	}
 	for known, ok := m.led().state.watched(ca.GetCacheId()); ok; {
-		events, more := m.led().state.eventsAfter(known, 0, time.Now())
+		events, more, _ := m.led().state.eventsAfter(known, nil, 0, time.Now())
 		if len(events) == 0 {
 			await(t, more, "end of the lease")
 			continue

@@ -52,8 +52,10 @@ func (m *Manager) led() *leader {
 	return m.leader
 }
 
-// expireAt and auditAt are steps of monitor. A leader that has ended does nothing.
+// expireAt, departAt and auditAt are steps of monitor. A leader that has ended does nothing.
 func (l *leader) expireAt(now time.Time) { l.during(func() { l.expire(now) }) }
+
+func (l *leader) departAt(now time.Time) { l.during(func() { l.depart(now) }) }
 
 func (l *leader) auditAt(now time.Time) { l.during(func() { l.audit(now) }) }
 

@@ -33,7 +33,7 @@ type Manager struct {
 	beats   *beats.Handler
 	serving chan struct{} // closed by Serve
 	rate    rate          // at which memory leaves a VM
-	counts  counts
+	counts  *counts
 
 	ctx     context.Context // ends at Close, or when the catalog cannot be used
 	cancel  context.CancelCauseFunc
@@ -63,6 +63,7 @@ func New(opts Options) (_ *Manager, err error) {
 	}
 	m := &Manager{
 		opts: opts, store: opts.store, durable: opts.durable(), search: search, url: opts.URL, rate: rate{bytes: opts.MigrationRate}, serving: make(chan struct{}),
+		counts: newCounts(),
 	}
 	m.ctx, m.cancel = context.WithCancelCause(context.Background())
 	m.servers = api.HTTPClient
@@ -119,10 +120,19 @@ const minCompressed = 16 << 10
 func (m *Manager) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle(managerv1connect.NewManagerServiceHandler(service{m: m},
-		connect.WithReadMaxBytes(maxMessage), connect.WithCompressMinBytes(minCompressed), connect.WithInterceptors(m.guard), strictjson.Option()))
+		connect.WithReadMaxBytes(maxMessage), connect.WithCompressMinBytes(minCompressed), connect.WithInterceptors(connect.UnaryInterceptorFunc(m.counts.calls.measure), m.guard), strictjson.Option()))
 	mux.Handle(beats.Path, m.beats)
 	m.health(mux)
+	if m.opts.Pages != nil {
+		m.opts.Pages(mux, m.operator)
+	}
 	return mux
+}
+
+// operator returns the error of a request that may not make all calls.
+func (m *Manager) operator(r *http.Request) error {
+	_, err := m.guard.Admit(r.Context(), managerv1connect.ManagerServiceDescribeProcedure, r.Header.Get("Authorization"))
+	return err
 }
 
 // Serve serves the control API at ln until Close, and then returns nil. It returns an

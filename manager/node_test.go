@@ -175,7 +175,7 @@ func TestRegisterTwice(t *testing.T) {
 	if !ok {
 		t.Fatal("the cache is gone")
 	}
-	if events, _ := m.led().state.eventsAfter(known, 0, time.Now()); len(events) != 0 {
+	if events, _, _ := m.led().state.eventsAfter(known, nil, 0, time.Now()); len(events) != 0 {
 		t.Errorf("events %v", events)
 	}
 
@@ -192,7 +192,7 @@ func TestRegisterTwice(t *testing.T) {
 	if _, err := client.Reclaim(testContext(t), connect.NewRequest(&managerv1.ReclaimRequest{VmId: "node", Start: former.Start})); connect.CodeOf(err) != connect.CodeNotFound {
 		t.Errorf("an earlier incarnation leaves: %v", err)
 	}
-	if events, _ := m.led().state.eventsAfter(known, 0, time.Now()); len(events) != 0 || m.led().state.up("node").Start != n.VM().Start {
+	if events, _, _ := m.led().state.eventsAfter(known, nil, 0, time.Now()); len(events) != 0 || m.led().state.up("node").Start != n.VM().Start {
 		t.Errorf("events %v after calls of an earlier incarnation", events)
 	}
 
@@ -202,7 +202,7 @@ func TestRegisterTwice(t *testing.T) {
 	if err := m.led().state.register(restarted, "", time.Time{}); err != nil {
 		t.Fatal(err)
 	}
-	if events, _ := m.led().state.eventsAfter(known, 0, time.Now()); len(events) != 1 {
+	if events, _, _ := m.led().state.eventsAfter(known, nil, 0, time.Now()); len(events) != 1 {
 		t.Errorf("events %v after a restart", events)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"strings"
 	"time"
 
@@ -82,6 +83,10 @@ type Options struct {
 	// Lease is the time after which a cache is deallocated unless its client renews it;
 	// negative: caches need no renewal. Default: 30 s.
 	Lease time.Duration
+	// MaxLinger is the maximum time for which a cache is kept after its lease has ended, for
+	// another client to take it up; clients ask for less or nothing. Negative: none. Default: one
+	// day; at most 29 days.
+	MaxLinger time.Duration
 	// EnforceDuration deallocates caches at the end of their duration. Default: the
 	// duration only affects the choice of VMs.
 	EnforceDuration bool
@@ -91,11 +96,23 @@ type Options struct {
 	// SLOMargin is the part of each of an SLO's bounds by which a predicted performance has
 	// to be better; negative: none. Default: DefaultSLOMargin.
 	SLOMargin float64
+	// Calibrate measures servers of a kind of machine for which there is no model. Default: none are
+	// measured.
+	Calibrate Calibrator
+	// SLOWatch says what is done with what clients measure. Default: Correct.
+	SLOWatch SLOWatch
+	// SLOChanges is the maximum of changes an hour that a cache is asked to make for its SLO.
+	// Default: DefaultSLOChanges.
+	SLOChanges int
+	// Pages, if set, adds pages for people to the manager's address. operator returns the error of
+	// a request without an operator's token.
+	Pages func(mux *http.ServeMux, operator func(*http.Request) error)
 	// Logger receives messages for the operator. Default: slog.Default().
 	Logger *slog.Logger
 
-	now   func() time.Time // for tests
-	store catalog.Store    // for tests, instead of State
+	now    func() time.Time // for tests
+	store  catalog.Store    // for tests, instead of State
+	byHand bool             // tests call keepDue
 }
 
 // openCatalog opens the catalog.
@@ -134,9 +151,15 @@ func (o *Options) ensureDefaults() error {
 	if o.SLOMargin = max(0, cmp.Or(o.SLOMargin, DefaultSLOMargin)); !(o.SLOMargin <= MaxSLOMargin) {
 		return fmt.Errorf("manager: SLO margin %v: want at most %v", o.SLOMargin, MaxSLOMargin)
 	}
+	if o.SLOChanges = cmp.Or(o.SLOChanges, DefaultSLOChanges); o.SLOChanges < 0 || o.SLOWatch < Correct || o.SLOWatch > Ignore {
+		return fmt.Errorf("manager: SLO watch %d, %d changes an hour: want a mode, and 1 change or more", o.SLOWatch, o.SLOChanges)
+	}
 	o.Heartbeat = cmp.Or(o.Heartbeat, time.Second)
 	o.Silence = cmp.Or(o.Silence, 5*o.Heartbeat)
 	o.Lease = cmp.Or(o.Lease, 30*time.Second)
+	if o.MaxLinger = max(0, cmp.Or(o.MaxLinger, DefaultMaxLinger)); o.MaxLinger > MostLinger {
+		return fmt.Errorf("manager: max linger %v: want at most %v", o.MaxLinger, MostLinger)
+	}
 	if o.now == nil {
 		o.now = time.Now
 	}

@@ -14,7 +14,7 @@ import (
 )
 
 // maxVMsPerCache bounds the VMs of one request.
-const maxVMsPerCache = 256
+const maxVMsPerCache = 1024
 
 // maxGrantsPerCache bounds a cache's grants with pending ones: all VMs of the largest cache
 // can be replaced at once.

@@ -44,6 +44,7 @@ func (l *leader) remember() { _ = l.state.put(&l.state.learnt) }
 // learnt returns the measurements to store.
 func (m *Manager) learnt() *catalogv1.Learnt {
 	p := &catalogv1.Learnt{BytesPerSecond: m.rate.learnt()}
+	p.Calibrations, p.Corrections = m.search.learnt()
 	if l, ok := m.opts.Predictor.(allocator.Learner); ok {
 		for _, life := range l.Lives() {
 			p.Lives = append(p.Lives, &catalogv1.Lives{
@@ -60,6 +61,7 @@ func (m *Manager) relearn(p *catalogv1.Learnt) {
 	if bytes := p.GetBytesPerSecond(); bytes > 0 && bytes <= node.MaxMemory {
 		m.rate.set(bytes, true)
 	}
+	m.search.relearn(p, m.opts.now())
 	if l, ok := m.opts.Predictor.(allocator.Learner); ok {
 		var all []allocator.Life
 		for _, life := range p.GetLives() {

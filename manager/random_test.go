@@ -295,9 +295,8 @@ func (r *random) compare(h *holding) error {
 // Random operations and failures, with a check after each.
 func TestRandomControl(t *testing.T) {
 	w, rs := newWorld(t, 1)
-	ctx := testContext(t)
 	for i := range 4000 {
-		if err := rs[0].step(ctx); err != nil {
+		if err := rs[0].step(testContext(t)); err != nil {
 			t.Fatalf("step %d: %v", i, err)
 		}
 		if w.check(t); t.Failed() {

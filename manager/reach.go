@@ -15,12 +15,13 @@ type knownReach struct {
 	slo    *managerv1.Slo
 	config *managerv1.Configuration
 	client *managerv1.Client
+	models *predictions
 	within reach
 }
 
-// of reports whether it is the reach of a demand.
-func (k knownReach) of(d demand) bool {
-	return k.slo == d.slo && k.config == d.config && k.client == d.client
+// of reports whether it is the reach of a demand, by some models.
+func (k knownReach) of(d demand, models *predictions) bool {
+	return k.slo == d.slo && k.config == d.config && k.client == d.client && k.models == models
 }
 
 // reachOf returns the distances for which a configuration was found.

@@ -29,7 +29,7 @@ func (l *leader) tryReallocate(ctx context.Context, req *managerv1.ReallocateReq
 	if ms := req.GetWaitMs(); ms < 0 || ms > maxWait.Milliseconds() {
 		return nil, api.Refuse(connect.CodeInvalidArgument, fmt.Errorf("wait_ms %d: want 0 to %d", ms, maxWait.Milliseconds()))
 	}
-	ca, r, err := l.state.attachChange(req.GetCacheId(), req.GetChange())
+	ca, r, err := l.state.attachChange(req.GetCacheId(), req.GetHolder(), req.GetChange())
 	if err == nil && r == nil {
 		ca, r, err = l.reserveFor(ctx, req)
 	}
@@ -60,10 +60,10 @@ var errNoChange = errors.New("change 0: want the number of the client's change o
 
 // attachChange returns the request of an earlier Reallocate of the same number; nil: there is
 // none. The error is errUnknownCache, or errStale for an outdated number.
-func (c *state) attachChange(id string, number uint64) (*cache, *request, error) {
+func (c *state) attachChange(id string, holder, number uint64) (*cache, *request, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	ca, err := c.known(id)
+	ca, err := c.held(id, holder)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -205,9 +205,9 @@ type want struct {
 func (c *state) want(req *managerv1.ReallocateRequest, configs map[int]*managerv1.Configuration, s supply) (w want, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	ca, err := c.known(req.GetCacheId())
+	ca, err := c.held(req.GetCacheId(), req.GetHolder())
 	if err == nil {
-		err = ca.checkCurrent(req.GetChange())
+		err = errors.Join(ca.checkCurrent(req.GetChange()), checkRuns(req.GetMoves()))
 	}
 	if err != nil {
 		return w, err
@@ -343,6 +343,7 @@ func (c *state) reserveMore(req *managerv1.ReallocateRequest, w want, p placemen
 	}
 	more := addition{
 		grants: c.reserve(ca, d, p.parts), config: p.config, decision: p.decision, client: req.GetClient(), whole: whole, within: within,
+		moves: req.GetMoves(),
 	}
 	r = c.begin(ca, more, req.GetChange(), t)
 	r.waiting++

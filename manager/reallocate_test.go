@@ -3,6 +3,7 @@ package manager
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -131,13 +132,19 @@ func TestPendingSharesAreBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	more := &managerv1.ReallocateRequest{Change: nextChange(), CacheId: ca.GetCacheId(), Regions: 1}
-	for range maxGrantsPerCache - 1 {
+	for i := range maxGrantsPerCache - 1 { // VMs with room for one region each
+		if err := m.led().state.register(testVM(fmt.Sprint("small", i), 1<<20, 0, "http://127.0.0.1:1"), "", time.Time{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	more := &managerv1.ReallocateRequest{CacheId: ca.GetCacheId(), AvoidVms: []string{"a"}}
+	for _, more.Regions = range []uint32{maxVMsPerCache, maxVMsPerCache - 1} {
 		more.Change = nextChange()
 		if _, err := m.led().reallocate(ctx, more); err != nil {
 			t.Fatal(err)
 		}
 	}
+	more.Regions, more.AvoidVms = 1, nil
 	more.Change = nextChange()
 	_, err = m.led().reallocate(ctx, more)
 	if _, ok := errors.AsType[*api.CapacityError](err); !ok || connect.CodeOf(err) != connect.CodeResourceExhausted {

@@ -100,6 +100,10 @@ func (l *leader) reconcileVM(ctx context.Context, order uint64) error {
 		}
 		l.keys.AddAfter(v.key(), l.opts.LaunchTimeout) // it is to register before that
 	case vmTerminate:
+		// That no cache has the VM may not be written yet: the step may be one that was put off.
+		if err := l.state.written(); err != nil {
+			return err
+		}
 		l.observe(v, false)
 		if l.opts.Allocator != nil { // there may be none if the catalog is that of a manager that had one
 			ctx, cancel := context.WithTimeout(ctx, terminateTimeout)

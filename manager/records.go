@@ -74,6 +74,8 @@ func (ca *cache) encode() ([]byte, error) {
 		Id: ca.id, Demand: ca.demand.stored(), Grants: heldOf(ca.grants), Pending: heldOf(ca.pending),
 		Given: ca.given, CreatedUnixMs: api.ToMillis(ca.created), LeaseMs: ca.lease.Milliseconds(), Settled: ca.change,
 		RequestId: ca.requestID, RequestSum: ca.requestSum, Last: ca.last,
+		LingerMs: ca.linger.Milliseconds(), LingersUnixMs: api.ToMillis(ca.lingers), Holder: ca.holder, AttachId: ca.attachID,
+		Places: ca.places, Moving: ca.moving,
 	})
 }
 
@@ -128,6 +130,7 @@ func (d demand) stored() *catalogv1.Demand {
 		Capacity: d.capacity, RegionSize: d.regionSize, Regions: d.regions, Per: d.per,
 		Slo: d.slo, Configuration: d.config, Transport: d.transport,
 		DurationSeconds: d.duration, Distance: d.distance, CloudRegion: d.cloudRegion, Client: d.client,
+		Chosen: d.chosen,
 	}
 }
 
@@ -136,6 +139,7 @@ func demandFrom(p *catalogv1.Demand) demand {
 		capacity: p.GetCapacity(), regionSize: p.GetRegionSize(), regions: p.GetRegions(), per: p.GetPer(),
 		slo: p.GetSlo(), config: p.GetConfiguration(), transport: p.GetTransport(),
 		duration: p.GetDurationSeconds(), distance: p.GetDistance(), cloudRegion: p.GetCloudRegion(), client: p.GetClient(),
+		chosen: p.GetChosen(),
 	}
 }
 

@@ -123,6 +123,7 @@ func (l *leader) consider(s supply) (all []moveRequest, err error) {
 			worked = 0
 		}
 		began := time.Now()
+		models := l.search.now.Load() // before the search, which may use later ones
 		v, ok := l.state.view(ca, s, l.opts.Economy)
 		if !ok {
 			continue
@@ -130,8 +131,8 @@ func (l *leader) consider(s supply) (all []moveRequest, err error) {
 		switch {
 		case !bounded(v.d.slo):
 			v.known = knownReach{}
-		case !v.known.of(v.d):
-			v.known = knownReach{v.d.slo, v.d.config, v.d.client, l.reachFor(v.d)}
+		case !v.known.of(v.d, models):
+			v.known = knownReach{v.d.slo, v.d.config, v.d.client, models, l.reachFor(v.d)}
 		}
 		r, err := l.state.advise(ca, v, v.better(l.state, l.opts.Economy, v.known.within), l.opts.Economy)
 		if err != nil {

@@ -8,10 +8,12 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"connectrpc.com/connect"
 
+	"github.com/redykv/redykv/internal/api/catalogv1"
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/fabric"
 	"github.com/redykv/redykv/internal/redywire"
@@ -27,13 +29,31 @@ const DefaultSLOMargin = 0.1
 // MaxSLOMargin is the maximum of Options.SLOMargin.
 const MaxSLOMargin = 0.9
 
-// searcher finds configurations for SLOs (5.2).
+// searcher finds configurations for SLOs (5.2) in models: those of the options, those that come with
+// the program, scaled by calibrations (calibrate.go), and both corrected by what caches give
+// (correct.go).
 type searcher struct {
+	own, others []*model.Model // of the options, and of the program
+	margin      float64
+	foreign     bool // no model was measured on a machine like this
+	warn        func(msg string, args ...any)
+	once        sync.Once // of the warning
+	now         atomic.Pointer[predictions]
+
+	mu           sync.Mutex // guards the fields below, and the change of now
+	calibrations []*catalogv1.Calibration
+	corrections  map[model.Place][]heldObservation
+	asked        map[network]bool // over which caches have asked for an SLO
+	built        time.Time        // when the predictions were made
+}
+
+// network is a transport with a network as clients model it.
+type network struct{ transport, name string }
+
+// predictions are the models that are searched. They are immutable.
+type predictions struct {
+	base    *model.Library // without corrections
 	library *model.Library
-	margin  float64
-	foreign bool // no model was measured on a machine like this
-	warn    func(msg string, args ...any)
-	once    sync.Once // of the warning
 }
 
 // newSearcher returns a searcher of the options' models, and those that come with the program.
@@ -48,17 +68,35 @@ func newSearcher(opts *Options) (*searcher, error) {
 			return nil, fmt.Errorf("manager: %w", err)
 		}
 	}
-	models := append(slices.Clone(opts.Models), model.Shipped()...)
-	library, err := model.NewLibrary(models...)
-	if err != nil {
+	host := model.ThisHost()
+	s := &searcher{
+		own: opts.Models, others: model.Shipped(), margin: opts.SLOMargin, warn: opts.Logger.Warn,
+		corrections: make(map[model.Place][]heldObservation), asked: make(map[network]bool),
+	}
+	s.foreign = !slices.ContainsFunc(slices.Concat(s.own, s.others), func(m *model.Model) bool { return m.Provenance.Host.Same(host) })
+	if err := s.rebuild(time.Time{}); err != nil {
 		return nil, fmt.Errorf("manager: %w", err)
 	}
-	host := model.ThisHost()
-	return &searcher{
-		library: library, margin: opts.SLOMargin, warn: opts.Logger.Warn,
-		foreign: !slices.ContainsFunc(models, func(m *model.Model) bool { return m.Provenance.Host.Same(host) }),
-	}, nil
+	return s, nil
 }
+
+// rebuild makes the predictions from models, calibrations and the corrections that hold. Called
+// under mu, or before the searcher is used.
+func (s *searcher) rebuild(now time.Time) error {
+	base, err := model.NewLibrary(slices.Concat(s.own, s.calibrated(), s.others)...)
+	if err != nil {
+		return err
+	}
+	library, err := base.Corrected(s.scalings(now))
+	if err == nil {
+		s.now.Store(&predictions{base, library})
+		s.built = now
+	}
+	return err
+}
+
+// library returns the models that are searched now.
+func (s *searcher) library() *model.Library { return s.now.Load().library }
 
 // checkComplete reports a model without a complete measurement, and logs the incomplete
 // measurements of others, which are not searched.
@@ -91,6 +129,11 @@ func bounded(slo *managerv1.Slo) bool {
 // search returns the configurations that meet an SLO by network distance (R25), or nil for an
 // SLO without bounds. A configuration for all distances is at 0. The error is the call's.
 func (s *searcher) search(slo *managerv1.Slo, transport string, client *managerv1.Client) (map[int]*managerv1.Configuration, error) {
+	return s.searchWith(s.margin, slo, transport, client)
+}
+
+// searchWith is search with a margin of its own.
+func (s *searcher) searchWith(margin float64, slo *managerv1.Slo, transport string, client *managerv1.Client) (map[int]*managerv1.Configuration, error) {
 	if !bounded(slo) {
 		return nil, nil
 	}
@@ -100,22 +143,22 @@ func (s *searcher) search(slo *managerv1.Slo, transport string, client *managerv
 	if slo.GetRecordSize() == 0 {
 		return nil, api.Refuse(connect.CodeInvalidArgument, errNoRecordSize)
 	}
-	network, err := fabric.ParseNetwork(cmp.Or(client.GetNetwork(), model.NoNetwork))
+	at, err := fabric.ParseNetwork(cmp.Or(client.GetNetwork(), model.NoNetwork))
 	if err != nil {
 		return nil, api.Refuse(connect.CodeInvalidArgument, fmt.Errorf("client: %w", err))
 	}
-	if s.foreign {
+	if s.ask(network{transport, at.At(1).String()}) && s.foreign {
 		s.once.Do(func() {
 			s.warn("no performance model was measured on a machine like this: predictions come from models of other machines; see redykv model build", "machine", model.ThisHost().String())
 		})
 	}
-	found, err := s.library.Search(model.Query{
+	found, err := s.library().Search(model.Query{
 		Ops:        opsOf(slo),
 		SLO:        model.SLO{LatencyUs: slo.GetMaxLatencyUs(), Mops: slo.GetMinThroughputMops()},
-		Margin:     s.margin,
+		Margin:     margin,
 		RecordSize: int(slo.GetRecordSize()),
 		Transport:  transport,
-		Network:    func(distance int) string { return network.At(distance).String() },
+		Network:    func(distance int) string { return at.At(distance).String() },
 		// A model may have been measured beyond a cache's bounds.
 		ClientCores: int(min(cmp.Or(client.GetCores(), redywire.MaxClientThreads), redywire.MaxClientThreads)),
 		QueueDepth:  int(min(cmp.Or(client.GetQueueDepth(), redywire.MaxQueueDepth), redywire.MaxQueueDepth)),
@@ -131,6 +174,35 @@ func (s *searcher) search(slo *managerv1.Slo, transport string, client *managerv
 		}
 	}
 	return configs, nil
+}
+
+// predict returns what the configuration of a cache is predicted to give for the operations and the
+// record size of its SLO; nil: no model says.
+func (s *searcher) predict(d demand) *managerv1.Performance {
+	p, known := predictIn(s.library(), d)
+	if !known {
+		return nil
+	}
+	return &managerv1.Performance{LatencyUs: p.LatencyUs, ThroughputMops: p.Mops}
+}
+
+// predictIn predicts what a cache's configuration gives by some models; false: they do not say.
+func predictIn(models *model.Library, d demand) (model.Performance, bool) {
+	at, err := fabric.ParseNetwork(cmp.Or(d.client.GetNetwork(), model.NoNetwork))
+	if err != nil || d.config == nil || d.slo.GetRecordSize() == 0 {
+		return model.Performance{}, false
+	}
+	return models.Predict(model.Query{
+		Ops: opsOf(d.slo), RecordSize: int(d.slo.GetRecordSize()), Transport: d.transport,
+		Network: func(distance int) string { return at.At(distance).String() },
+	}, int(max(1, d.distance)), model.Config(planConfig(d.config)))
+}
+
+// placeOf returns where corrections for a demand apply.
+func placeOf(d demand) model.Place {
+	at, _ := fabric.ParseNetwork(cmp.Or(d.client.GetNetwork(), model.NoNetwork)) // search has refused others
+	distance := int(max(1, d.distance))
+	return model.Place{Transport: d.transport, Network: at.At(distance).String(), Distance: distance}
 }
 
 // opsOf returns the operations to which an SLO applies.
@@ -188,13 +260,24 @@ func refuseSLO(asked *managerv1.Slo, err error) error {
 // models lists the models that are searched.
 func (s *searcher) models() []*managerv1.Model {
 	var all []*managerv1.Model
-	for _, m := range s.library.Models() {
-		p := m.Provenance
+	add := func(p model.Provenance, note string) {
 		all = append(all, &managerv1.Model{
 			Name:       fmt.Sprintf("%s, network %s", p.Transport, p.Network),
 			Transport:  p.Transport,
 			Provenance: fmt.Sprintf("%s, %s, by revision %s", p.On(), p.Date.Format("2006-01-02"), p.Revision),
+			Note:       note,
 		})
 	}
-	return all
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, m := range s.own {
+		add(m.Provenance, "")
+	}
+	for _, c := range s.calibrations {
+		add(provenanceOf(c), s.foundBy(c))
+	}
+	for _, m := range s.others {
+		add(m.Provenance, "")
+	}
+	return append(all, s.corrected()...)
 }

@@ -76,7 +76,14 @@ func (s service) Settle(ctx context.Context, req *connect.Request[managerv1.Sett
 	return changing(ctx, s.m, req, (*leader).settle)
 }
 
-// Renew fails with NotFound for a cache that is unknown or whose lease has ended.
+// Attach fails with NotFound for a cache that is unknown or has ended, FailedPrecondition for
+// another holder than the present one, or InvalidArgument.
+func (s service) Attach(ctx context.Context, req *connect.Request[managerv1.AttachRequest]) (*connect.Response[managerv1.AttachResponse], error) {
+	return changing(ctx, s.m, req, (*leader).takeUp)
+}
+
+// Renew fails with NotFound for a cache that is unknown or whose lease has ended, or
+// FailedPrecondition if another client holds it, as do Reallocate, Settle, Deallocate and Watch.
 func (s service) Renew(ctx context.Context, req *connect.Request[managerv1.RenewRequest]) (*connect.Response[managerv1.RenewResponse], error) {
 	return unaryBeat(ctx, s.m, req, (*leader).renew)
 }
@@ -107,7 +114,7 @@ func (s service) Reclaim(ctx context.Context, req *connect.Request[managerv1.Rec
 // Deallocate waits a while for the servers to take the cache's memory back.
 func (s service) Deallocate(ctx context.Context, req *connect.Request[managerv1.DeallocateRequest]) (*connect.Response[managerv1.DeallocateResponse], error) {
 	return changing(ctx, s.m, req, func(l *leader, ctx context.Context, req *managerv1.DeallocateRequest) (*managerv1.DeallocateResponse, error) {
-		grants, existed, err := l.state.deallocate(req.GetCacheId(), l.opts.now(), "deallocated")
+		grants, existed, err := l.state.deallocate(req.GetCacheId(), req.Holder, l.opts.now(), "deallocated")
 		if err == nil && !existed {
 			err = l.state.written() // a repetition
 		}
@@ -125,7 +132,9 @@ func (s service) Deallocate(ctx context.Context, req *connect.Request[managerv1.
 // Describe does not fail.
 func (s service) Describe(ctx context.Context, req *connect.Request[managerv1.DescribeRequest]) (*connect.Response[managerv1.DescribeResponse], error) {
 	return serving(ctx, s.m, req, func(l *leader, _ context.Context, _ *managerv1.DescribeRequest) (*managerv1.DescribeResponse, error) {
-		return l.state.describe(), nil
+		answer := l.state.describe()
+		l.perform(answer.GetCaches()...)
+		return answer, nil
 	})
 }
 
@@ -136,6 +145,8 @@ func (s service) DescribeCache(ctx context.Context, req *connect.Request[manager
 		if err != nil {
 			return nil, refuse(err, connect.CodeNotFound)
 		}
+		l.perform(answer.GetCache())
+		answer.Windows = l.state.windows(req.GetCacheId(), l.opts.now())
 		answer.DurationEnforced = l.opts.EnforceDuration && answer.GetCache().GetDurationSeconds() > 0
 		return answer, nil
 	})
@@ -162,7 +173,10 @@ func (s service) Watch(ctx context.Context, req *connect.Request[managerv1.Watch
 		return err
 	}
 	for sent := req.Msg.GetAfterSequence(); ; {
-		events, changed := l.state.eventsAfter(ca, sent, l.opts.now())
+		events, changed, err := l.state.eventsAfter(ca, req.Msg.Holder, sent, l.opts.now())
+		if err != nil {
+			return refuse(err, connect.CodeInternal)
+		}
 		for _, e := range events {
 			if err := stream.Send(e); err != nil {
 				return err

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/units"
@@ -68,7 +69,7 @@ func (l *leader) noticeLeft(dropped []*grant) {
 		l.state.mu.Unlock()
 		if !leaves.IsZero() && !failed && !seen[s.vm] {
 			seen[s.vm] = true
-			l.counts.note(func(n *Metrics) { n.left(leaves.Sub(now)) })
+			l.counts.notices.add(leaves.Sub(now))
 		}
 	}
 }
@@ -79,7 +80,7 @@ func (l *leader) noticeLeft(dropped []*grant) {
 func (c *state) settle(req *managerv1.SettleRequest, at time.Time) (_ []*grant, err error) {
 	c.mu.Lock()
 	defer c.end(&err)
-	ca, err := c.known(req.GetCacheId())
+	ca, err := c.held(req.GetCacheId(), req.GetHolder())
 	if err != nil {
 		return nil, err
 	}
@@ -102,7 +103,7 @@ func (c *state) settle(req *managerv1.SettleRequest, at time.Time) (_ []*grant, 
 			now[i].cores = d.coresFor(now[i].regions)
 		}
 	}
-	if err := enoughCores(now); err != nil {
+	if err := errors.Join(enoughCores(now), checkPlaces(req.GetPlaces(), now, d.regions)); err != nil {
 		return nil, err
 	}
 	c.touch(ca)
@@ -112,8 +113,16 @@ func (c *state) settle(req *managerv1.SettleRequest, at time.Time) (_ []*grant, 
 	if far := farthest(now); far > 0 || d.config != ca.demand.config {
 		d.distance = far
 	}
+	if d.slo != ca.demand.slo && !proto.Equal(d.slo, ca.demand.slo) || d.config != ca.demand.config {
+		ca.measurements.restart(at)
+	}
+	reconfigured := d.config != ca.demand.config
 	ca.demand, ca.grants, ca.pending = d, nil, later
+	if reconfigured {
+		c.settledWith(ca, d.config)
+	}
 	ca.change = req.GetChange()
+	ca.settledPlaces(req.GetPlaces())
 	for _, s := range now {
 		ca.grants = append(ca.grants, s.grant)
 	}
@@ -122,6 +131,10 @@ func (c *state) settle(req *managerv1.SettleRequest, at time.Time) (_ []*grant, 
 	}
 	if ca.move != nil && !slices.ContainsFunc(ca.grants, func(s *grant) bool { return slices.Contains(ca.move.vms, s.vm.id) }) {
 		ca.move = nil
+		if ca.keeping.moving { // it has left slow VMs
+			ca.keeping.moving = false
+			ca.measurements.restart(at)
+		}
 	}
 	c.leave(dropped)
 	ca.log.remove(func(e event) bool { return e.vm != nil && !ca.holds(e.vm) })

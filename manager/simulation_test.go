@@ -179,7 +179,7 @@ func (c *simClient) keep(ctx context.Context) bool {
 		if !ok {
 			continue
 		}
-		events, _ := l.state.eventsAfter(ca, heard, time.Now())
+		events, _, _ := l.state.eventsAfter(ca, nil, heard, time.Now())
 		for _, e := range events {
 			heard = e.GetSequence()
 			c.hear(ctx, e)

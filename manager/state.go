@@ -27,15 +27,16 @@ type state struct {
 	mu        sync.Mutex     // guards the fields below, VMs, caches and grants
 	vms       map[string]*vm // starting, up and leaving, by id
 	caches    map[string]*cache
-	grants    map[string]*grant // lent and leaving, by key
-	orders    map[uint64]*vm    // all VMs, by order: those of vms, and failed ones with grants
-	warms     map[*vm]struct{}  // those of vms that are of a warm pool
-	reclaimed map[*vm]struct{}  // those of vms that are taken back
-	asked     map[string]*cache // caches by id of the request
-	ended     map[string]*past  // ended caches by id of the request
-	past      []*past           // those of ended, in the order of at
-	pool      *plan.Pool        // usable servers that registered themselves
-	joined    uint64            // number of VMs that ever entered
+	grants    map[string]*grant   // lent and leaving, by key
+	orders    map[uint64]*vm      // all VMs, by order: those of vms, and failed ones with grants
+	warms     map[*vm]struct{}    // those of vms that are of a warm pool
+	reclaimed map[*vm]struct{}    // those of vms that are taken back
+	asked     map[string]*cache   // caches by id of the request
+	ended     map[string]*past    // ended caches by id of the request
+	past      []*past             // those of ended, in the order of at
+	due       map[*cache]struct{} // that the keeper has to consider
+	pool      *plan.Pool          // usable servers that registered themselves
+	joined    uint64              // number of VMs that ever entered
 
 	// Of the change that is being made: see end.
 	touched []record
@@ -44,6 +45,7 @@ type state struct {
 
 	setting single
 	learnt  single
+	watch   SLOWatch
 
 	blind      bool      // see silence.go
 	blindSince time.Time // start of blindness, or the last check that found no calls for a term
@@ -63,7 +65,7 @@ var (
 func newState(w *writer, work func(key string)) *state {
 	return &state{
 		writer: w, work: work, vms: make(map[string]*vm), caches: make(map[string]*cache), grants: make(map[string]*grant),
-		orders: make(map[uint64]*vm), warms: make(map[*vm]struct{}), reclaimed: make(map[*vm]struct{}), asked: make(map[string]*cache), ended: make(map[string]*past), pool: plan.NewPool(freshFor),
+		orders: make(map[uint64]*vm), warms: make(map[*vm]struct{}), reclaimed: make(map[*vm]struct{}), asked: make(map[string]*cache), ended: make(map[string]*past), due: make(map[*cache]struct{}), pool: plan.NewPool(freshFor),
 	}
 }
 
@@ -255,7 +257,11 @@ func (c *state) load(all *contents, t term, deadline time.Time, base uint64) (er
 			return fmt.Errorf("%w: cache %.40q: %w", catalog.ErrCorrupt, p.GetId(), err)
 		}
 		ca.log.last, ca.log.dropped = base, base
-		ca.extend(t)
+		if ca.lingers.IsZero() { // else its client has had its lease
+			ca.extend(t)
+		} else {
+			ca.expires = l.now
+		}
 	}
 	for _, g := range c.grants {
 		v := g.vm
@@ -336,7 +342,10 @@ func (l *loader) cache(p *catalogv1.Cache) (*cache, error) {
 		stored: new(stored), id: p.GetId(), demand: demandFrom(p.GetDemand()), given: p.GetGiven(), ready: true, log: newEventLog(),
 		created: api.FromMillis(p.GetCreatedUnixMs()), change: p.GetSettled(), lease: time.Duration(p.GetLeaseMs()) * time.Millisecond, moved: l.now,
 		requestID: p.GetRequestId(), requestSum: p.GetRequestSum(), last: p.GetLast(),
+		linger: time.Duration(p.GetLingerMs()) * time.Millisecond, holder: p.GetHolder(), attachID: p.GetAttachId(),
+		places: p.GetPlaces(), moving: p.GetMoving(),
 	}
+	ca.lingers = l.lingers(ca, p.GetLingersUnixMs())
 	if err := ca.demand.checkStored(); err != nil {
 		return nil, err
 	}

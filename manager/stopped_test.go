@@ -274,9 +274,14 @@ func (p *pair) live() {
 	move()
 	tell(p, service.Reclaim, &managerv1.ReclaimRequest{VmId: grants[0].GetVm().GetId(), NoticeMs: time.Hour.Milliseconds()})
 	move()
-	if l := p.leads().led(); l != nil {
+	m := p.leads()
+	if l := m.led(); l != nil {
 		gone := grants[0].GetVm().GetId()
-		p.calls.Go(func() { l.fail(gone, nil, "its machine is gone") })
+		if m == p.first { // it may be stopped there
+			p.calls.Go(func() { l.fail(gone, nil, "its machine is gone") })
+		} else {
+			l.fail(gone, nil, "its machine is gone")
+		}
 	}
 	move()
 	if !p.soon && p.stopped() {

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -266,7 +267,7 @@ func (c *stormClient) cache(ctx context.Context, n int) {
 	if err != nil {
 		return
 	}
-	id, grants := first.GetCacheId(), first.GetGrants()
+	id, grants, holder := first.GetCacheId(), first.GetGrants(), uint64(0)
 	c.connect(id, grants)
 	if c.rng.IntN(4) == 0 {
 		if again, err := ask(ctx, calls.Allocate, a); err == nil && again.GetCacheId() != id {
@@ -278,7 +279,7 @@ func (c *stormClient) cache(ctx context.Context, n int) {
 		if c.rng.IntN(4) > 0 || ctx.Err() != nil { // else its lease ends
 			end, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 			defer cancel()
-			if _, err := ask(end, calls.Deallocate, &managerv1.DeallocateRequest{CacheId: id}); err != nil {
+			if _, err := ask(end, calls.Deallocate, &managerv1.DeallocateRequest{CacheId: id, Holder: &holder}); err != nil {
 				c.t.Errorf("cache %s is not deallocated: %v", id, err)
 			}
 			if _, err := ask(end, calls.Allocate, a); connect.CodeOf(err) != connect.CodeFailedPrecondition {
@@ -291,9 +292,16 @@ func (c *stormClient) cache(ctx context.Context, n int) {
 		if !clock.Sleep(ctx, upTo(c.rng, 4*time.Second)) {
 			return
 		}
-		if _, err := ask(ctx, calls.Renew, &managerv1.RenewRequest{CacheId: id}); connect.CodeOf(err) == connect.CodeNotFound {
+		if _, err := ask(ctx, calls.Renew, &managerv1.RenewRequest{CacheId: id, Holder: holder}); connect.CodeOf(err) == connect.CodeNotFound {
 			c.t.Errorf("cache %s is forgotten", id)
 			return
+		}
+		if c.rng.IntN(4) == 0 {
+			a := c.takeUp(ctx, id, holder, grants)
+			if a == nil {
+				return
+			}
+			holder, change = a.GetHolder(), max(change, a.GetChange()+1)
 		}
 		leaves := c.rng.IntN(len(grants)) // a lost grant, or any
 		for i, g := range grants {
@@ -303,7 +311,7 @@ func (c *stormClient) cache(ctx context.Context, n int) {
 		}
 		one, cancel := context.WithTimeout(ctx, 5*time.Second)
 		more, err := ask(one, calls.Reallocate, &managerv1.ReallocateRequest{
-			CacheId: id, Change: change, Regions: grants[leaves].GetRegions(), AvoidVms: []string{grants[leaves].GetVm().GetId()},
+			CacheId: id, Change: change, Holder: holder, Regions: grants[leaves].GetRegions(), AvoidVms: []string{grants[leaves].GetVm().GetId()},
 		})
 		cancel()
 		if err != nil {
@@ -315,7 +323,7 @@ func (c *stormClient) cache(ctx context.Context, n int) {
 		}
 		c.leave(id, grants[leaves:leaves+1])
 		grants = append(append(append([]*managerv1.Grant{}, grants[:leaves]...), grants[leaves+1:]...), more.GetGrants()...)
-		req := &managerv1.SettleRequest{CacheId: id, Change: change + 1, Capacity: a.Capacity}
+		req := &managerv1.SettleRequest{CacheId: id, Change: change + 1, Holder: holder, Capacity: a.Capacity}
 		for _, g := range grants {
 			req.Grants = append(req.Grants, &managerv1.SettledGrant{Id: g.GetId(), Regions: g.GetRegions()})
 		}
@@ -327,6 +335,31 @@ func (c *stormClient) cache(ctx context.Context, n int) {
 		}
 		late = req
 	}
+}
+
+// takeUp makes the next client the holder of a cache, by a call that may come twice. Late calls of
+// the former one are refused. It returns nil if the storm has ended.
+func (c *stormClient) takeUp(ctx context.Context, id string, holder uint64, grants []*managerv1.Grant) (a *managerv1.AttachResponse) {
+	calls := service{m: c.m}
+	req := &managerv1.AttachRequest{CacheId: id, RequestId: fmt.Sprintf("holder %d of %s", holder+1, id), Holder: holder}
+	for range 1 + c.rng.IntN(2) {
+		var err error
+		if a, err = ask(ctx, calls.Attach, req); err != nil {
+			if ctx.Err() == nil {
+				c.t.Errorf("cache %s is not taken up: %v", id, err)
+			}
+			return nil
+		}
+	}
+	same := func(g, o *managerv1.Grant) bool { return g.GetId() == o.GetId() }
+	if a.GetHolder() != holder+1 || !slices.EqualFunc(a.GetGrants(), grants, same) {
+		c.t.Errorf("cache %s: holder %d has %v, its former one had %v", id, a.GetHolder(), a.GetGrants(), grants)
+	}
+	_, err := ask(ctx, calls.Renew, &managerv1.RenewRequest{CacheId: id, Holder: holder})
+	if connect.CodeOf(err) != connect.CodeFailedPrecondition && ctx.Err() == nil {
+		c.t.Errorf("cache %s: a renewal of its former holder: %v", id, err)
+	}
+	return a
 }
 
 // chaos kills leaders, makes commits fail, and reclaims servers.

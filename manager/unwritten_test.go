@@ -80,3 +80,61 @@ func TestUnwrittenRequestEnds(t *testing.T) {
 		}
 	})
 }
+
+// terminating is a scripted allocator that notes the VMs that it terminates.
+type terminating struct {
+	*scripted
+	ended chan string // buffered
+}
+
+func (a terminating) Terminate(_ context.Context, id, _ string) error {
+	a.ended <- id
+	return nil
+}
+
+// A VM is not terminated before it is written that its cache has ended: another leader may begin
+// meanwhile, for which the cache goes on. The VM's step is one that was put off until it had to be
+// registered.
+func TestUnwrittenEndTerminatesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := catalogtest.NewFaulty(catalog.NewMemory())
+		a := terminating{newScripted(t, 64<<20), make(chan string, 10)}
+		a.expect("silent")
+		m, err := New(Options{store: store, Allocator: a, LaunchTimeout: time.Minute, Lease: -1, Logger: quiet()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = m.Close(context.Background()) }()
+		go func() {
+			<-a.silent
+			id := m.led().state.launchedIDs()[0]
+			if err := a.host.Register(testVM(id, 1<<20, 1, "http://127.0.0.1:1")); err != nil {
+				t.Error(err)
+			}
+		}()
+		calls := service{m: m}
+		allocated, err := calls.Allocate(t.Context(), connect.NewRequest(&managerv1.AllocateRequest{
+			RequestId: newRequestID(), Capacity: 1 << 20, RegionSize: 1 << 20,
+		}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		store.At(store.Commits(), 1000, catalogtest.Full)
+		if _, err := calls.Deallocate(t.Context(), connect.NewRequest(&managerv1.DeallocateRequest{
+			CacheId: allocated.Msg.GetCacheId(),
+		})); connect.CodeOf(err) != connect.CodeUnavailable {
+			t.Fatalf("Deallocate on a full catalog: %v", err)
+		}
+		time.Sleep(2 * time.Minute)
+		select {
+		case id := <-a.ended:
+			t.Errorf("VM %s is terminated, and the catalog has its cache", id)
+		default:
+		}
+		store.At(store.Commits(), 1000, 0)
+		time.Sleep(time.Minute)
+		if caches, vms := m.led().state.size(); caches+vms != 0 || len(a.ended) == 0 {
+			t.Errorf("%d caches and %d VMs are left, %d VMs were terminated", caches, vms, len(a.ended))
+		}
+	})
+}

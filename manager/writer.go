@@ -53,7 +53,8 @@ type txn struct {
 // writer writes txns in order.
 type writer struct {
 	term   catalog.Term
-	failed func(error) // the term has ended
+	took   func(time.Duration) // of a commit
+	failed func(error)         // the term has ended
 	warn   func(msg string, args ...any)
 
 	mu     sync.Mutex
@@ -74,8 +75,8 @@ type trouble struct {
 // errStore is the error of a change that could not be stored.
 var errStore = errors.New("catalog not written")
 
-func newWriter(t catalog.Term, failed func(error), warn func(string, ...any)) *writer {
-	return &writer{term: t, failed: failed, warn: warn, next: make(chan struct{}, 1)}
+func newWriter(t catalog.Term, took func(time.Duration), failed func(error), warn func(string, ...any)) *writer {
+	return &writer{term: t, took: took, failed: failed, warn: warn, next: make(chan struct{}, 1)}
 }
 
 // add queues a txn. Called under state.mu, which orders txns.
@@ -250,8 +251,10 @@ func (w *writer) commit(ctx context.Context, changes []change) error {
 		}
 	}
 	for pause := firstPause; len(write) > 0; pause = min(2*pause, maxPause) {
+		began := time.Now()
 		err := w.term.Commit(ctx, write)
 		if err == nil {
+			w.took(time.Since(began))
 			if bad := w.trouble.Swap(nil); bad != nil {
 				w.warn("catalog is written again", "after", time.Since(bad.since))
 			}

@@ -15,6 +15,8 @@ type batchRing interface {
 	drop()
 	// close makes every later push return pushClosed. Any goroutine.
 	close()
+	// empty reports that no call is in the ring, and none is being pushed. The consumer only.
+	empty() bool
 	// drained reports that the ring is closed and empty. The consumer only.
 	drained() bool
 }
@@ -101,6 +103,8 @@ func (r *freeRing) drop() {
 
 func (r *freeRing) close() { r.tail.Or(ringClosed) }
 
+func (r *freeRing) empty() bool { return r.tail.Load()&^ringClosed == r.head }
+
 func (r *freeRing) drained() bool { return r.tail.Load() == r.head|ringClosed }
 
 // lockedRing is a batchRing with a lock, the paper's comparison for the lock-free one (R50).
@@ -148,6 +152,12 @@ func (r *lockedRing) close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.closed = true
+}
+
+func (r *lockedRing) empty() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.head == r.tail
 }
 
 func (r *lockedRing) drained() bool {

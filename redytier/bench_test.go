@@ -136,7 +136,7 @@ func BenchmarkReadsBesideHeldWrites(b *testing.B) {
 			c := newCluster(b, "mem", 1, 1<<21)
 			cache := c.create(b, Config{Capacity: 1 << 21, RegionSize: 1 << 20, Configuration: oneSided})
 			setGate := func(g gate) {
-				cache.update(func(t *table) { t.regions[0].gate = g })
+				cache.update(func(t *table) { t.regions.edit(0).gate = g })
 			}
 			setGate(holdWrites)
 			s := newSession(b, cache, held+1)

@@ -32,35 +32,36 @@ type Cache struct {
 	epochs      *epoch.Table // of sessions with pending operations
 	writeEpochs *epoch.Table // of sessions with pending writes
 	deleted     atomic.Bool
+	taken       atomic.Bool // another client has taken the cache up: see taken.go
 
-	// Used by changes of the cache: see table_change.go and turn.go.
-	tableMu    sync.Mutex  // guards changes of table
-	turn       turn        // held by the running control operation
-	slo        SLO         // guarded by the turn
-	leaving    []*grant    // grants without regions, to be returned; guarded by the turn
-	change     uint64      // number of the last Reallocate or Settle; guarded by the turn
-	moved      moveStats   // since the last Settle; guarded by the turn
-	unsettled  atomic.Bool // the manager does not know the current table
-	moves      moves
-	background goroutines
-	beat       atomic.Uint64 // of the clock for servers' answers: see liveness.go
+	// The running task owns the fields from slo to moved: see controller.go and task.go.
+	controller    *controller
+	slo           SLO
+	leaving       []*grant    // grants without regions, to be returned
+	misconfigured bool        // servers may have another configuration
+	change        uint64      // number of the last Reallocate or Settle
+	moved         moveStats   // since the last Settle
+	unsettled     atomic.Bool // memory is not returned, or the manager does not know the table
+	background    goroutines
+	beat          atomic.Uint64 // of the clock for servers' answers: see liveness.go
 
 	watcher *watcher
-	keeper  *keeper
+	windows windows  // that the manager gets
 	clients *clients // execute Read and Write
 	panics  atomic.Uint64
 
-	mu        sync.Mutex                       // guards the fields below, up to ended
-	known     identity                         // see recreate.go
-	provider  fabric.Provider                  // set once, before the first endpoint
-	endpoints []*endpoint                      // of new sessions: the table's, and those to be added
-	ports     map[fabric.Model]fabric.Provider // provider behind network models
-	sessions  map[*Session]struct{}            // open sessions
-	past      Metrics                          // counters of closed sessions
-	ended     bool                             // the last session closes the provider
+	mu          sync.Mutex                       // guards the fields below, up to ended
+	known       identity                         // see recreate.go
+	provider    fabric.Provider                  // set once, before the first endpoint
+	endpoints   []*endpoint                      // of new sessions: the table's, and those to be added
+	ports       map[fabric.Model]fabric.Provider // provider behind network models
+	sessions    map[*Session]struct{}            // open sessions
+	past        Metrics                          // counters of closed sessions
+	pastFigures [2]figures                       // of closed sessions
+	ended       bool                             // the last session closes the provider
 
-	deleting sync.Mutex // serializes Delete, guards released
-	released bool       // deallocated at the manager
+	deleting sync.Mutex // serializes Delete and Detach, guards released
+	released bool       // deallocated at the manager, or left to another client
 }
 
 // observer is notified of what happens to the cache's memory. It must not block or call the
@@ -85,9 +86,9 @@ func (c *Cache) observing() observer {
 
 // newCache returns a cache that owns provider and grants, which have exactly the regions
 // of the capacity.
-func newCache(mgr Manager, id string, cfg Config, configuration Configuration, grants []*grant, provider fabric.Provider) (*Cache, error) {
+func newCache(ctx context.Context, mgr Manager, id string, cfg Config, configuration Configuration, grants []*grant, provider fabric.Provider) (*Cache, error) {
 	c := &Cache{
-		known: identity{id: id, gone: id == ""}, mgr: mgr, cfg: cfg, slo: cfg.SLO, provider: provider, created: time.Now(),
+		known: identity{id: id, linger: cfg.lingers, gone: id == ""}, mgr: mgr, cfg: cfg, slo: cfg.SLO, provider: provider, created: time.Now(),
 		log:    cfg.Logger.With("component", "redytier"),
 		epochs: epoch.New(), writeEpochs: epoch.New(),
 		ports:    map[fabric.Model]fabric.Provider{},
@@ -99,21 +100,28 @@ func newCache(mgr Manager, id string, cfg Config, configuration Configuration, g
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	t := newTable(cfg.Capacity, cfg.RegionSize, configuration)
 	for _, g := range grants {
-		e := newEndpoint(g, configuration)
-		t.endpoints = append(t.endpoints, e)
-		for i := range g.tokens {
-			t.regions = append(t.regions, region{endpoint: e, index: uint32(i)})
-		}
+		t.endpoints = append(t.endpoints, newEndpoint(g, configuration))
 	}
-	t.per = len(t.regions)
+	places := assign(t.need(cfg.Capacity), t.endpoints)
+	t.regions.resize(len(places))
+	for _, p := range places {
+		t.regions.edit(p.region).put(p)
+	}
+	t.per = t.regions.len()
 	c.endpoints = slices.Clone(t.endpoints)
 	t.epoch, t.writeEpoch = c.epochs.Current(), c.writeEpochs.Current()
 	c.table.Store(t)
-	c.keeper, c.watcher = &keeper{cache: c}, newWatcher(c)
-	var err error
-	if c.clients, err = newClients(c); err != nil {
+	c.watcher = newWatcher(c)
+	c.windows.began = c.created
+	c.controller = startController(c)
+	err := c.reach(ctx, t.endpoints)
+	if err == nil {
+		c.clients, err = newClients(c)
+	}
+	if err != nil {
 		c.cancel()
 		c.background.end()
+		c.controller.stop()
 		return nil, errors.Join(err, c.closeProvider())
 	}
 	c.watcher.running.Go(func() { c.watcher.deliver(cfg.OnEvent) })
@@ -121,6 +129,8 @@ func newCache(mgr Manager, id string, cfg Config, configuration Configuration, g
 		c.startWatching(id, cfg.lease)
 	}
 	c.background.Go(c.beats)
+	c.background.Go(c.keepGrants)
+	c.background.Go(c.measure)
 	return c, nil
 }
 
@@ -158,15 +168,18 @@ func (c *Cache) Transport() string {
 	return c.provider.Name()
 }
 
-// Err returns nil while the whole cache answers; otherwise ErrDeleted, or
+// Err returns nil while the whole cache answers; otherwise ErrDeleted, ErrTaken, or
 // ErrRegionUnavailable with the first lost VM that is not replaced yet.
 func (c *Cache) Err() error {
 	if c.deleted.Load() {
 		return ErrDeleted
 	}
+	if c.taken.Load() {
+		return ErrTaken
+	}
 	t := c.table.Load()
 	if lost := t.lost(); len(lost) > 0 {
-		return *t.regions[lost[0]].cause
+		return *t.regions.at(lost[0]).cause
 	}
 	return nil
 }
@@ -183,6 +196,23 @@ func (c *Cache) retire() error {
 	return nil
 }
 
+// end ends everything that the cache does in this process, but for sessions, which their owners
+// close. The caller holds deleting.
+func (c *Cache) end() {
+	if c.deleted.Swap(true) {
+		return
+	}
+	c.cancel()
+	c.changed()
+	err := c.clients.stop()
+	c.watcher.stop()
+	c.background.end()
+	c.controller.stop()
+	if err = errors.Join(err, c.retire()); err != nil {
+		c.log.Warn("closing the client threads", "err", err)
+	}
+}
+
 // Delete releases the cache's memory and VMs (R7). Pending and later requests end with
 // ErrDeleted; sessions must still be closed by their owners. If the manager does not answer,
 // the servers are told instead, an error is returned, and Delete may be called again. It
@@ -193,24 +223,17 @@ func (c *Cache) Delete(ctx context.Context) error {
 	if c.released {
 		return ErrDeleted
 	}
-	if !c.deleted.Swap(true) {
-		c.cancel()
-		c.changed()
-		err := c.clients.stop()
-		c.watcher.stop()
-		c.keeper.tasks.end()
-		c.background.end()
-		_ = c.turn.acquire(context.Background(), &claim{}, true) // waits for the running operation; no other begins
-		if err = errors.Join(err, c.retire()); err != nil {
-			c.log.Warn("closing the client threads", "err", err)
-		}
-	}
-	id := c.ID()
+	c.end()
+	id, holder := c.held()
 	if id == "" { // it was never allocated
 		c.released = true
 		return nil
 	}
-	err := deallocate(ctx, c.mgr, id)
+	err := deallocate(ctx, c.mgr, id, holder)
+	if _, taken := holderOf(err); taken {
+		c.released = true
+		return fmt.Errorf("redytier: delete cache %s: %w: %w", id, ErrTaken, err)
+	}
 	if err != nil {
 		// Servers can take their memory back without the manager.
 		if lost := disconnectAll(ctx, c.table.Load().grants()); lost != nil {
@@ -220,9 +243,14 @@ func (c *Cache) Delete(ctx context.Context) error {
 	if err != nil && connect.CodeOf(err) != connect.CodeNotFound {
 		return fmt.Errorf("redytier: delete cache %s: %w", id, err)
 	}
+	c.release()
+	return nil
+}
+
+// release notes that the cache has ended. The caller holds deleting.
+func (c *Cache) release() {
 	c.released = true
 	if c.cfg.FabricTLS != nil {
 		c.cfg.control.CloseIdleConnections()
 	}
-	return nil
 }

@@ -236,7 +236,7 @@ func chaos(t *testing.T, c *cluster, cfg Config, seed uint64) {
 		case 2: // added bytes belong to no worker
 			capacity, slo := cfg.Capacity+r.Int64N(50_000), SLO{RecordSize: r.IntN(2)}
 			what, err = fmt.Sprintf("reshape to %d, %+v", capacity, slo), cache.Reshape(t.Context(), capacity, slo)
-		case 3: // the keeper leaves the VM during the next operations
+		case 3: // the controller leaves the VM during the next operations
 			vm := c.vms[r.IntN(alive)].Id
 			what = "reclaim " + vm
 			c.events <- &managerv1.WatchResponse{

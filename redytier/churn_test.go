@@ -51,8 +51,8 @@ func TestSessionChurn(t *testing.T) {
 						t.Fatal(err)
 					}
 					if i%4 != 0 { // every fourth session stays unused
-						buf := make([]byte, 100)
-						err = errors.Join(s.Write(buf, 0, 1), s.Read(buf, 1<<15, 2), s.Submit())
+						src, dst := make([]byte, 100), make([]byte, 100)
+						err = errors.Join(s.Write(src, 0, 1), s.Read(dst, 1<<15, 2), s.Submit())
 					}
 					if i%4 == 1 { // otherwise the requests are pending at Close
 						err = errors.Join(err, s.Wait(t.Context()))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 )
 
 // Callback receives a request's result: bytes read or written, or an error. It runs on a
@@ -22,10 +23,14 @@ type call struct {
 // Client is an application thread's handle for the callback API (A3). Requests of one handle
 // on overlapping bytes execute in the order of the calls that returned nil, also across a
 // Reconfigure; there is no order between handles. Handles are assigned to the cache's client
-// threads round-robin (A5). A handle is safe for concurrent use and need not be closed.
+// threads round-robin (A5). On many VMs, where a thread's connections would be too many, each
+// VM is served by some of the threads, and a handle uses one of them for each VM; a request to
+// several VMs is split, and its parts execute at the same time. A handle is safe for concurrent
+// use and need not be closed.
 type Client struct {
-	clients *clients
-	number  uint32
+	clients   *clients
+	number    uint32
+	splitting sync.Mutex // held while a call is split: see trySplit
 }
 
 // NewClient returns a new handle.
@@ -74,7 +79,8 @@ func (c *Cache) TryWrite(src []byte, addr int64, cb Callback) error {
 	return c.clients.own.TryWrite(src, addr, cb)
 }
 
-// try checks a call and pushes it to the handle's thread, which it returns.
+// try checks a call and pushes it to the handle's thread for its address. It returns the thread,
+// or another one that has no room.
 func (k *Client) try(c call) (*clientThread, error) {
 	cache := k.clients.cache
 	if c.cb == nil {
@@ -84,16 +90,22 @@ func (k *Client) try(c call) (*clientThread, error) {
 		return nil, fmt.Errorf("%w: %d bytes at %d of %d", ErrOutOfRange, n, c.addr, capacity)
 	}
 	for {
-		threads := *k.clients.threadSet.Load()
-		t := threads[k.number%uint32(len(threads))]
+		set := k.clients.threadSet.Load()
+		t := set.thread(k.number, c.addr)
 		if cache.deleted.Load() {
 			return t, ErrDeleted
 		}
-		switch t.ring.push(c) {
+		var result pushed
+		switch {
+		case set.spans(&c):
+			t, result = k.trySplit(set, c)
+		case set.routing != nil && t.overflow.some.Load():
+			result = pushFull
+		default:
+			result = t.push(c)
+		}
+		switch result {
 		case pushOK:
-			if t.parked.Load() {
-				t.wakeUp()
-			}
 			return t, nil
 		case pushFull:
 			return t, ErrBusy

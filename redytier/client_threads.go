@@ -3,6 +3,7 @@ package redytier
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"runtime/debug"
 	"sync"
@@ -29,10 +30,14 @@ type clients struct {
 
 	mu      sync.Mutex // guards stopped and changes of threadSet
 	stopped bool
+	splits  sync.RWMutex // read: calls are being split; write: rings are being closed
 }
 
 // threadSet is the set of threads of one configuration.
-type threadSet []*clientThread
+type threadSet struct {
+	threads []*clientThread
+	routing *routing // nil: every thread serves all VMs
+}
 
 func newClients(c *Cache) (*clients, error) {
 	pins, err := affinity.Near(affinity.Mode(c.cfg.Tuning.Pinning))
@@ -45,7 +50,7 @@ func newClients(c *Cache) (*clients, error) {
 	if err != nil {
 		return nil, err
 	}
-	k.threadSet.Store(&first)
+	k.threadSet.Store(first)
 	first.start()
 	return k, nil
 }
@@ -54,29 +59,137 @@ func (k *clients) handle() *Client { return &Client{clients: k, number: k.next.A
 
 // newThreads makes a set of threads, with a session each, that do not run yet. The caller
 // passes the set to replace, or calls discard.
-func (k *clients) newThreads(c Configuration) (threadSet, error) {
-	var threads threadSet
+func (k *clients) newThreads(c Configuration) (*threadSet, error) {
+	set := &threadSet{routing: newRouting(k.cache, c.ClientThreads)}
 	for range c.ClientThreads {
 		s, err := k.cache.NewSession(min(c.BatchSize*c.QueueDepth, MaxDepth))
 		if err != nil {
-			return nil, errors.Join(err, threads.discard())
+			return nil, errors.Join(err, set.discard())
 		}
-		threads = append(threads, newClientThread(k, s))
+		set.threads = append(set.threads, newClientThread(k, s))
 	}
-	return threads, nil
+	k.plan(set)
+	return set, nil
 }
 
-// replace makes a set the current one. It waits for callbacks of the former set.
-func (k *clients) replace(next threadSet) error {
+// plan notes that the sessions of a set will need the connections and regions of the current one,
+// so that they get them when endpoints are added and regions move.
+func (k *clients) plan(next *threadSet) {
+	now := k.threadSet.Load()
+	if now == nil {
+		return
+	}
+	c := k.cache
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for region, r := range c.table.Load().regions.all() {
+		connected, used := false, false
+		for _, t := range now.threads {
+			if l := t.session.links[r.endpoint]; l != nil {
+				_, uses := l.uses[r.index]
+				connected, used = true, used || uses
+			}
+		}
+		for i, t := range next.threads {
+			if !connected || !next.serves(i, int64(region)) {
+				continue
+			}
+			if l := t.session.link(r.endpoint); used {
+				l.uses[r.index] = use{region, planned}
+			}
+		}
+	}
+}
+
+// accompany makes a place that a session of the application uses usable for a client thread, so
+// that readsWell can read there, unless a thread can read at that endpoint already. It tries once,
+// and does not block.
+func (k *clients) accompany(s *Session, p place) {
+	c := k.cache
+	set, t := k.threadSet.Load(), c.table.Load()
+	own := set.thread(k.own.number, int64(p.region)<<t.shift).session
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, o := range set.threads {
+		l := o.session.links[p.endpoint]
+		if o.session == s || l != nil && (l.working || l.trying || l.reads(p.endpoint, t)) {
+			return
+		}
+	}
+	l := own.link(p.endpoint)
+	l.trying = true
+	c.background.Go(func() {
+		if err := c.prepare(c.ctx, own, p.endpoint, []place{p}, reconnectTimeout); err != nil {
+			c.log.Info("no connection of a client thread", "vm", p.endpoint.grant.vm, "err", err)
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		l.trying = false
+	})
+}
+
+// reads reports whether the session can read a region of an endpoint at once. It is called under
+// Cache.mu.
+func (l *link) reads(e *endpoint, t *table) bool {
+	if e.ringed() {
+		return l.conn != nil
+	}
+	for index, u := range l.uses {
+		if u.stage == usable && u.region < t.regions.len() {
+			if r := t.regions.at(u.region); r.endpoint == e && r.index == index {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// reader returns a handle whose thread has a connection to a region of a grant, and the region's
+// number, or nil. It prefers a region that the thread has imported.
+func (k *clients) reader(g *grant) (reader *Client, region int) {
+	c := k.cache
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	set, t := k.threadSet.Load(), c.table.Load()
+	for _, n := range t.on(g) {
+		r := t.regions.at(n)
+		for i := range set.threads {
+			l := set.thread(uint32(i), int64(n)<<t.shift).session.links[r.endpoint]
+			if l == nil || l.conn == nil {
+				continue
+			}
+			ready := r.endpoint.ringed() || l.uses[r.index].stage == usable
+			if ready || reader == nil {
+				reader, region = &Client{clients: k, number: uint32(i)}, n
+			}
+			if ready {
+				return reader, region
+			}
+		}
+	}
+	return reader, region
+}
+
+// replace makes a set the current one, and waits for the callbacks of the former set. If ctx
+// ends before, the new set still starts after the last of them.
+func (k *clients) replace(ctx context.Context, next *threadSet) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.stopped {
 		return errors.Join(ErrDeleted, next.discard())
 	}
-	before := k.threadSet.Swap(&next)
-	err := before.end()
-	next.start()
-	return err
+	before := k.threadSet.Swap(next)
+	ended := make(chan error, 1)
+	go func() {
+		ended <- before.end()
+		next.start()
+	}()
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("callbacks of the former client threads: %w", context.Cause(ctx))
+	}
 }
 
 // stop ends the threads. Their calls end with ErrDeleted first, since the cache is deleted.
@@ -87,37 +200,44 @@ func (k *clients) stop() error {
 	return k.threadSet.Load().end()
 }
 
-func (w threadSet) start() {
-	for _, t := range w {
+func (w *threadSet) start() {
+	for _, t := range w.threads {
 		go t.run()
 	}
 }
 
 // end waits until the threads have executed their calls. Calls to lost memory fail: it cannot
-// be replaced while the caller holds the turn.
-func (w threadSet) end() error {
-	held := false
-	for _, t := range w {
+// be replaced while the caller's task runs.
+func (w *threadSet) end() error {
+	held, k := false, w.threads[0].clients
+	for _, t := range w.threads {
 		held = t.session.waits.Swap(false) || held
 	}
 	if held {
-		w[0].clients.cache.changed()
+		k.cache.changed()
 	}
-	for _, t := range w {
+	k.splits.Lock()
+	for _, t := range w.threads {
 		t.ring.close()
+	}
+	k.splits.Unlock()
+	var err error
+	for _, t := range w.threads {
 		t.wakeUp()
 	}
-	var err error
-	for _, t := range w {
+	for _, t := range w.threads {
 		err = errors.Join(err, <-t.ended)
 	}
 	return err
 }
 
 // discard ends a set that never ran.
-func (w threadSet) discard() error {
+func (w *threadSet) discard() error {
+	if w == nil {
+		return nil
+	}
 	var err error
-	for _, t := range w {
+	for _, t := range w.threads {
 		err = errors.Join(err, t.session.Close())
 	}
 	return err
@@ -131,14 +251,15 @@ const (
 // clientThread is a goroutine behind the callback API. It moves calls from its batch ring to
 // its session, which has at most b·q pending operations, and calls back.
 type clientThread struct {
-	clients *clients
-	session *Session
-	ring    batchRing
-	pending []call   // by tag
-	free    []uint64 // tags not in use
-	done    [pollBatch]device.Completion
-	ended   chan error // holds how the thread ended
-	spins   int        // rounds without work before it parks with calls pending
+	clients  *clients
+	session  *Session
+	ring     batchRing
+	overflow overflow // of the ring: see trySplit
+	pending  []call   // by tag
+	free     []uint64 // tags not in use
+	done     [pollBatch]device.Completion
+	ended    chan error // holds how the thread ended
+	spins    int        // rounds without work before it parks with calls pending
 
 	// A producer that finds parked set after its push wakes the thread; the thread checks
 	// the ring again after it has set parked. One of the two sees the other.
@@ -163,12 +284,27 @@ func newClientThread(k *clients, s *Session) *clientThread {
 	return t
 }
 
+// push adds a call to the ring and wakes the thread.
+func (t *clientThread) push(c call) pushed {
+	result := t.ring.push(c)
+	if result == pushOK && t.parked.Load() {
+		t.wakeUp()
+	}
+	return result
+}
+
+// next returns the oldest call that waits, or nil, and whether it is in the overflow.
+func (t *clientThread) next() (c *call, over bool) {
+	if c := t.ring.peek(); c != nil || !t.overflow.some.Load() || !t.ring.empty() {
+		return c, false
+	}
+	return t.overflow.peek(), true
+}
+
 // wakeUp ends the thread's current or next sleep.
 func (t *clientThread) wakeUp() {
 	offer(t.wake)
-	t.clients.cache.mu.Lock()
 	t.session.wake()
-	t.clients.cache.mu.Unlock()
 }
 
 func offer(token chan struct{}) {
@@ -201,18 +337,24 @@ func (t *clientThread) run() {
 }
 
 // finished reports whether all calls are executed and none can follow.
-func (t *clientThread) finished() bool { return t.session.pending == 0 && t.ring.drained() }
+func (t *clientThread) finished() bool {
+	return t.session.pending == 0 && t.ring.drained() && !t.overflow.some.Load()
+}
 
 // step starts waiting calls, submits them, delivers completions, and reports whether there
 // was work.
 func (t *clientThread) step() bool {
 	taken := 0
 	for len(t.free) > 0 {
-		c := t.ring.peek()
+		c, over := t.next()
 		if c == nil || !t.begin(c) {
 			break
 		}
-		t.ring.drop()
+		if over {
+			t.overflow.drop()
+		} else {
+			t.ring.drop()
+		}
 		taken++
 	}
 	if taken > 0 {
@@ -263,11 +405,12 @@ func (t *clientThread) callBack(cb Callback, n int, err error) {
 	cb(n, err)
 }
 
-// park sleeps until there is a call or a completion, or the cache changes.
+// park sleeps until there is a call that the session accepts or a completion, or the cache
+// changes.
 func (t *clientThread) park() {
 	t.parked.Store(true)
 	defer t.parked.Store(false)
-	if t.ring.peek() != nil && len(t.free) > 0 || t.ring.drained() {
+	if c, _ := t.next(); c != nil && len(t.free) > 0 && !t.session.stopped || t.finished() {
 		return
 	}
 	if t.session.pending > 0 {

@@ -76,13 +76,13 @@ func TestClientsAcrossReconfigure(t *testing.T) {
 			if err := cache.Reconfigure(t.Context(), configuration); err != nil {
 				t.Fatal(err)
 			}
-			if n := len(*cache.clients.threadSet.Load()); n != configuration.ClientThreads {
+			if n := len(cache.clients.threadSet.Load().threads); n != configuration.ClientThreads {
 				t.Errorf("%d client threads, want %d", n, configuration.ClientThreads)
 			}
 		}
 		stop.Store(true)
 		threads.Wait()
-		if n, want := cache.Metrics().Sessions, len(*cache.clients.threadSet.Load()); n != want {
+		if n, want := cache.Metrics().Sessions, len(cache.clients.threadSet.Load().threads); n != want {
 			t.Errorf("%d sessions are left, want %d", n, want)
 		}
 	}
@@ -146,7 +146,7 @@ func TestManyClientThreads(t *testing.T) {
 	many := Configuration{ClientThreads: 30, ServerThreads: 1, BatchSize: 4, QueueDepth: 2}
 	cache := c.create(t, Config{Capacity: 100_000, Configuration: many})
 	for range many.ClientThreads {
-		newSession(t, cache, 4)
+		newPump(t, cache, 4).connect()
 	}
 	many.QueueDepth = 4
 	if err := cache.Reconfigure(t.Context(), many); err != nil {
@@ -172,7 +172,7 @@ func TestMailBeforeTheTable(t *testing.T) {
 	sessions := slices.Collect(maps.Keys(cache.sessions))
 	cache.mu.Unlock()
 	for _, s := range sessions {
-		if err := cache.deliver(t.Context(), s, endpoint); err != nil {
+		if err := cache.prepare(t.Context(), s, endpoint, nil, controlTimeout); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -180,8 +180,8 @@ func TestMailBeforeTheTable(t *testing.T) {
 	w.pending.Wait()
 	cache.update(func(t *table) {
 		t.endpoints = append(t.endpoints, endpoint)
-		for i := range t.regions {
-			t.regions[i].endpoint = endpoint
+		for i := range t.regions.len() {
+			t.regions.edit(i).endpoint = endpoint
 		}
 	})
 	w.round(0)

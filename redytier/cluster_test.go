@@ -266,6 +266,15 @@ func (c *cluster) nothingLeft(t testing.TB) {
 	}
 }
 
+// syncCall makes a call of the callback API and waits for it.
+func syncCall(t testing.TB, call func(context.Context, []byte, int64, Callback) error, buf []byte, addr int64) error {
+	ended := make(chan error, 1)
+	if err := call(t.Context(), buf, addr, func(_ int, err error) { ended <- err }); err != nil {
+		return err
+	}
+	return <-ended
+}
+
 // until polls until a condition holds.
 func until(t testing.TB, so func() bool) {
 	t.Helper()

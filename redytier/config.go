@@ -76,8 +76,10 @@ type Config struct {
 	// long a server may be silent while regions are copied, and during Create. Default: 3 s.
 	ServerTimeout time.Duration
 	// Net is a network to model on top of the transport: "none", "rdma" (2.9 us
-	// round trip, 100 Gbit/s), "2.9us,100Gbit", or a model for each distance in
-	// switches, "1:2.9us,100Gbit;3:4us,100Gbit". Empty: none.
+	// round trip, 100 Gbit/s, and the adapter of the Redy paper), "2.9us,100Gbit", or a model for each distance in
+	// switches, "1:2.9us,100Gbit;3:4us,100Gbit". Options bound writes that are sent inline,
+	// the outstanding reads of a connection, and the messages a second of all of them:
+	// "2.9us,100Gbit,inline=172,reads=16,messages=200M". Empty: none.
 	Net string
 	// Logger receives messages for operators. Default: slog.Default().
 	Logger *slog.Logger
@@ -121,8 +123,32 @@ type Config struct {
 	// manager has memory (Restored). Its regions are never smaller than RegionSize. Errors
 	// that are not temporary, such as a refused token, are still returned.
 	Late bool
+	// Linger is how long the manager keeps the cache, whose memory is paid for meanwhile, after
+	// this client has ended without Delete and its lease as well, so that another client can take
+	// it up. In whole milliseconds. The manager grants no more than its maximum: see
+	// [Cache.Linger]. Default: 0, a cache ends with its lease.
+	Linger time.Duration
+	// Attach makes Create and Open take up a cache that exists instead of allocating one. The
+	// former client is fenced out: when they return, none of its accesses changes the memory any
+	// more. The cache keeps its capacity, which must be Capacity unless that is 0, and what
+	// RegionSize, SLO, Configuration, Duration, CloudRegion, Transport and File say otherwise. Its
+	// regions hold what they held, except those that are lost: their server has ended or does not
+	// answer, or the former client ended while they moved. These are replaced as after any loss.
+	//
+	// The error is ErrNoCache if there is no such cache. It is ErrTaken if a third client has taken
+	// the cache up meanwhile. After another error the cache may have been taken from the former
+	// client; Create may be called again. Late does not apply. Default: a new cache.
+	Attach *Identity
+	// Companion, if set, and if Linger is, is where Open keeps what a later process needs to take
+	// the cache up, and checks what an earlier one has kept. See [Companion]. A part in 2000 of the
+	// capacity then describes the rest. Without Linger, Open deletes the cache that an earlier
+	// process has left. Create ignores it.
+	Companion Companion
 	// Migration says how regions move between VMs.
 	Migration Migration
+	// Window is the time over which the cache measures what it gives, for the manager's judgement of
+	// the SLO, in whole milliseconds. Default: 5 s.
+	Window time.Duration
 	// Tuning switches optimisations off.
 	Tuning Tuning
 
@@ -130,9 +156,18 @@ type Config struct {
 	network       fabric.Network                        // parsed Net
 	largestRegion int64                                 // of those chosen by default; 0: DefaultRegionSize
 	lease         time.Duration                         // from the manager; 0: none
+	lingers       time.Duration                         // from the manager
 	suspicion     time.Duration                         // how long a suspected server is asked often
+	threadConns   int                                   // maxThreadConns, except in tests
 	control       *http.Client                          // calls the servers' control APIs
 	wrap          func(fabric.Provider) fabric.Provider // tests put faults before the transport
+}
+
+// Behind returns the configuration of a cache whose connections pass through what wrap returns, such
+// as a network that a measurement changes.
+func (c Config) Behind(wrap func(fabric.Provider) fabric.Provider) Config {
+	c.wrap = wrap
+	return c
 }
 
 // SLO is the service level of reads, writes or both (3.3). Zero fields are unconstrained.
@@ -197,6 +232,9 @@ type Configuration struct {
 	QueueDepth    int // q: pending batches of a connection; with b = 1 pending requests of a client thread
 }
 
+// Check returns an error if Create refuses the configuration before it asks the manager.
+func (c Config) Check() error { return c.ensureDefaults() }
+
 func (c *Config) ensureDefaults() error {
 	c.Logger = cmp.Or(c.Logger, slog.Default())
 	c.RegionSize = cmp.Or(c.RegionSize, min(defaultRegionSize(c.Capacity), cmp.Or(c.largestRegion, DefaultRegionSize)))
@@ -204,6 +242,10 @@ func (c *Config) ensureDefaults() error {
 		return err
 	}
 	c.longest = cmp.Or(c.longest, maxAccess)
+	if c.Window = cmp.Or(c.Window, windowLength); c.Window < leastWindow || c.Window > mostWindow {
+		return fmt.Errorf("redytier: window of %v: want %v to %v", c.Window, leastWindow, mostWindow)
+	}
+	c.threadConns = cmp.Or(c.threadConns, maxThreadConns)
 	switch {
 	case c.control != nil: // set by a test
 	case c.FabricTLS != nil:
@@ -225,6 +267,8 @@ func (c *Config) ensureDefaults() error {
 		return fmt.Errorf("redytier: Config.Cores %d, want 0 or more", c.Cores)
 	case c.ServerTimeout < 0:
 		return fmt.Errorf("redytier: Config.ServerTimeout %v, want 0 or more", c.ServerTimeout)
+	case c.Linger < 0:
+		return fmt.Errorf("redytier: Config.Linger %v, want 0 or more", c.Linger)
 	case c.Duration < 0 || c.Migration.Parallel < 0 || c.Migration.BytesPerSecond < 0:
 		return fmt.Errorf("redytier: Config.Duration %v, Migration %+v: want nothing negative", c.Duration, c.Migration)
 	}

@@ -19,15 +19,14 @@ type conn struct {
 	endpoint *endpoint
 	qp       fabric.QueuePair
 	early    fabric.Prefetcher // qp without a ring, if it can prefetch
-	remotes  []fabric.Remote   // of the grant's regions; without a ring
+	remotes  []fabric.Remote   // of the grant's regions, zero until imported; without a ring
 	ring     *ring
-	err      error // cause of the connection's end
-	dirty    bool  // requests wait for the doorbell
+	err      error  // cause of the connection's end
+	dirty    bool   // requests wait for the doorbell
+	listed   bool   // in Session.busy
+	mark     uint64 // issued() at the session's last refresh
 
-	// leaving says that the endpoint was removed: the connection is closed when no request
-	// is pending. mark is issued() at the session's last refresh.
-	leaving bool
-	mark    uint64
+	importing chan struct{} // holds a token while a goroutine of the cache imports a region
 
 	// generation is the number of the session's connections to the grant that had failed
 	// when this one was dialled. A server that accepts a connection has ended those of
@@ -39,7 +38,6 @@ type conn struct {
 	// of completions. Requests are settled by it, so that each ends once however the
 	// connection ends.
 	onesided fifo[onesided]
-	done     [pollBatch]fabric.Completion
 }
 
 // request is one access to one region.
@@ -139,7 +137,9 @@ func (c *conn) enqueue(op uint32, mirror, write bool, buf []byte, remote *fabric
 	}
 	if err == nil {
 		c.onesided.push(onesided{op: op, mirror: mirror, n: len(buf)})
-		c.dirty = true
+		if !c.dirty {
+			c.soil()
+		}
 	}
 	return err
 }
@@ -155,20 +155,48 @@ func (c *conn) issueRing(r request) bool {
 
 // waits sends the waiting requests if they fill a batch, or with the next doorbell.
 func (c *conn) waits() {
-	c.dirty = true
+	if !c.dirty {
+		c.soil()
+	}
 	if c.ring.waiting.len() >= c.ring.batch {
 		c.send()
 	}
 }
 
-// finish settles n bytes of an operation. A failed write to a mirror loses the mirror, but
-// does not fail the operation.
+// soil notes that requests wait for the doorbell.
+func (c *conn) soil() {
+	c.dirty = true
+	if !c.listed {
+		c.listed = true
+		c.session.busy = append(c.session.busy, c)
+	}
+}
+
+// finish settles n bytes of an operation.
 func (c *conn) finish(op uint32, mirror bool, n int, err error) {
-	if mirror && err != nil {
-		c.session.cache.lose(c.endpoint.grant, err)
-		err = nil
+	if err != nil && c.endpoint != nil { // else the region is lost
+		err = c.afterFailure(op, mirror, err)
 	}
 	c.session.finish(op, n, err)
+}
+
+// afterFailure returns the error of an operation after a request has failed. A failed write to a
+// mirror loses the mirror, but does not fail the operation. After another failed write the mirror is
+// dropped: it may have the bytes, and would show them when it takes the region's place.
+func (c *conn) afterFailure(op uint32, mirror bool, err error) error {
+	cache, g := c.session.cache, c.endpoint.grant
+	switch {
+	case !mirror && c.session.ops[op].write:
+		cache.dropMirrorsOf(g)
+	case !mirror:
+	case errors.Is(err, ErrNoRoom) || isLocal(err):
+		cache.dropMirrors(g)
+		return nil
+	default:
+		cache.lose(g, err)
+		return nil
+	}
+	return err
 }
 
 // prefetch is called before the submits of other connections.
@@ -222,7 +250,8 @@ func (c *conn) poll() bool {
 	if !c.busy() {
 		return false
 	}
-	n := c.qp.Poll(c.done[:])
+	done := &c.session.completion
+	n := c.qp.Poll(done[:])
 	if n == 0 {
 		if err := c.qp.Err(); err != nil {
 			c.fail(err)
@@ -235,9 +264,9 @@ func (c *conn) poll() bool {
 		return false
 	}
 	if c.ring != nil {
-		c.takeRing(c.done[:n])
+		c.takeRing(done[:n])
 	} else {
-		c.takeOneSided(c.done[:n])
+		c.takeOneSided(done[:n])
 	}
 	return true
 }
@@ -309,6 +338,7 @@ func (c *conn) fail(cause error) {
 	if c.ring != nil {
 		c.ring.abandon(c)
 	}
+	c.session.recheck(c)
 	if c.session.waits.Load() {
 		for i := range c.session.queues {
 			if q := &c.session.queues[i]; q.conn == c {

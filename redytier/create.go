@@ -1,20 +1,24 @@
 package redytier
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"connectrpc.com/connect"
 
 	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/internal/clock"
 	"github.com/redykv/redykv/internal/fabric"
 )
 
 // controlTimeout bounds work that has no context of a caller, such as undoing a failed
-// Create, dialling for a new session and closing one, and connecting to a server.
+// Create, dialling for a new session and closing one, and connecting to a server, and the waits
+// for a silent manager that do not end an operation, as in [Open].
 const controlTimeout = 10 * time.Second
 
 // Manager is the part of the manager's control API that a cache uses. The generated client
@@ -23,6 +27,7 @@ type Manager interface {
 	Allocate(context.Context, *connect.Request[managerv1.AllocateRequest]) (*connect.Response[managerv1.AllocateResponse], error)
 	Reallocate(context.Context, *connect.Request[managerv1.ReallocateRequest]) (*connect.Response[managerv1.ReallocateResponse], error)
 	Settle(context.Context, *connect.Request[managerv1.SettleRequest]) (*connect.Response[managerv1.SettleResponse], error)
+	Attach(context.Context, *connect.Request[managerv1.AttachRequest]) (*connect.Response[managerv1.AttachResponse], error)
 	Renew(context.Context, *connect.Request[managerv1.RenewRequest]) (*connect.Response[managerv1.RenewResponse], error)
 	Deallocate(context.Context, *connect.Request[managerv1.DeallocateRequest]) (*connect.Response[managerv1.DeallocateResponse], error)
 	Watch(context.Context, *connect.Request[managerv1.WatchRequest]) (*connect.ServerStreamForClient[managerv1.WatchResponse], error)
@@ -30,8 +35,12 @@ type Manager interface {
 
 // Create makes a cache on VMs that the manager chooses. It returns when their servers have
 // lent all regions (R36) and the regions hold the prefix of Config.File, if that is set (R2).
-// If anything fails, everything is undone (R3). The caller deletes the cache.
+// If anything fails, everything is undone (R3). With Config.Attach it takes up a cache that
+// exists. The caller deletes the cache, or leaves it to the next client with Detach.
 func Create(ctx context.Context, mgr Manager, cfg Config) (*Cache, error) {
+	if cfg.Attach != nil {
+		return attach(ctx, mgr, cfg)
+	}
 	smaller := cfg.RegionSize == 0
 	if err := cfg.ensureDefaults(); err != nil {
 		return nil, err
@@ -61,6 +70,8 @@ func createNow(ctx context.Context, mgr Manager, cfg Config, smaller bool) (*Cac
 		Transport:       cfg.Transport,
 		CloudRegion:     cfg.CloudRegion,
 		Client:          cfg.client(),
+		LingerMs:        cfg.Linger.Milliseconds(),
+		InOrder:         true,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("redytier: allocate: %w", err)
@@ -68,10 +79,10 @@ func createNow(ctx context.Context, mgr Manager, cfg Config, smaller bool) (*Cac
 	c, err := create(ctx, mgr, cfg, answer)
 	if err != nil {
 		// The VMs are released even if ctx has ended.
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), controlTimeout)
+		ctx, cancel := finishing(ctx)
 		defer cancel()
 		return nil, fmt.Errorf("redytier: create cache %s: %w", answer.CacheId,
-			errors.Join(err, deallocate(ctx, mgr, answer.CacheId)))
+			errors.Join(err, deallocate(ctx, mgr, answer.CacheId, 0)))
 	}
 	if cfg.File != "" {
 		if err := c.populateAll(ctx); err != nil {
@@ -89,7 +100,9 @@ func allocate(ctx context.Context, mgr Manager, cfg *Config, req *managerv1.Allo
 	defer w.end()
 	for pending := ""; ; {
 		req.WaitMs = w.call.Milliseconds()
-		answer, err := mgr.Allocate(ctx, connect.NewRequest(req))
+		call, cancel := context.WithTimeout(ctx, w.call+controlTimeout)
+		answer, err := mgr.Allocate(call, connect.NewRequest(req))
+		cancel()
 		if err == nil {
 			if len(answer.Msg.Pending) == 0 {
 				return answer.Msg, nil
@@ -101,23 +114,25 @@ func allocate(ctx context.Context, mgr Manager, cfg *Config, req *managerv1.Allo
 		if err == nil {
 			continue
 		}
-		if pending == "" && ctx.Err() != nil {
+		if pending == "" && (ctx.Err() != nil || errors.Is(err, context.DeadlineExceeded)) {
 			pending = pendingCache(ctx, mgr, req)
 		}
 		if pending != "" {
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), controlTimeout)
+			ctx, cancel := finishing(ctx)
 			defer cancel()
-			err = errors.Join(err, deallocate(ctx, mgr, pending))
+			err = errors.Join(err, deallocate(ctx, mgr, pending, 0))
 		}
 		return nil, err
 	}
 }
 
-// pendingCache asks for the cache of a request whose ctx has ended before the manager has
+// pendingCache asks for the cache of a request whose time has ended before the manager has
 // answered. It is empty if the manager does not answer; the manager then releases the cache
 // after a while.
 func pendingCache(ctx context.Context, mgr Manager, req *managerv1.AllocateRequest) string {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), minCall)
+	ctx, end := finishing(ctx)
+	defer end()
+	ctx, cancel := context.WithTimeout(ctx, minCall)
 	defer cancel()
 	req.WaitMs = 1
 	answer, err := mgr.Allocate(ctx, connect.NewRequest(req))
@@ -129,7 +144,7 @@ func pendingCache(ctx context.Context, mgr Manager, req *managerv1.AllocateReque
 
 // abandon deletes a cache that was not returned to the caller.
 func (c *Cache) abandon(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), controlTimeout)
+	ctx, cancel := finishing(ctx)
 	defer cancel()
 	return c.Delete(ctx)
 }
@@ -149,20 +164,17 @@ func create(ctx context.Context, mgr Manager, cfg Config, m *managerv1.AllocateR
 	if err := errors.Join(cfg.allows(configuration, cfg.SLO.RecordSize), checkGrants(m.Grants, need)); err != nil {
 		return nil, err
 	}
-	cfg.lease = time.Duration(m.LeaseMs) * time.Millisecond
-	grants, err := connectGrants(ctx, m.CacheId, &cfg, m.Grants, configuration, need)
+	cfg.lease, cfg.lingers = time.Duration(m.LeaseMs)*time.Millisecond, time.Duration(m.LingerMs)*time.Millisecond
+	grants, err := connectRenewing(ctx, mgr, m.CacheId, cfg.lease, &cfg, m.Grants, configuration, need)
 	if err != nil {
 		return nil, err
 	}
 	var c *Cache
 	name, err := transportOf(grants, "")
-	if err == nil && cfg.lease > 0 {
-		err = stillThere(ctx, mgr, m.CacheId)
-	}
 	if err == nil {
 		var provider fabric.Provider
 		if provider, err = cfg.open(name); err == nil {
-			c, err = newCache(mgr, m.CacheId, cfg, configuration, grants, provider)
+			c, err = newCache(ctx, mgr, m.CacheId, cfg, configuration, grants, provider)
 		}
 	}
 	if err != nil {
@@ -171,11 +183,53 @@ func create(ctx context.Context, mgr Manager, cfg Config, m *managerv1.AllocateR
 	return c, nil
 }
 
-// stillThere fails if a cache's lease ended while its servers were asked for regions. The
-// manager took back the grants that existed then; servers that lent regions afterwards would
-// keep them lent.
-func stillThere(ctx context.Context, mgr Manager, cache string) error {
-	_, err := mgr.Renew(ctx, connect.NewRequest(&managerv1.RenewRequest{CacheId: cache}))
+// connectRenewing is connectGrants for a cache whose lease is not renewed yet.
+func connectRenewing(ctx context.Context, mgr Manager, cache string, lease time.Duration, cfg *Config, shares []*managerv1.Grant, c Configuration, of int) (grants []*grant, err error) {
+	err = whileRenewed(ctx, mgr, &managerv1.RenewRequest{CacheId: cache}, lease, func(ctx context.Context) (err error) {
+		grants, err = connectGrants(ctx, cache, cfg, shares, c, of)
+		return err
+	})
+	if err != nil {
+		return nil, errors.Join(err, disconnectAll(ctx, grants))
+	}
+	return grants, nil
+}
+
+// whileRenewed calls f, which asks all servers of a cache for memory, and renews the cache's lease
+// meanwhile. It fails, and ends f, if the lease ends.
+func whileRenewed(ctx context.Context, mgr Manager, req *managerv1.RenewRequest, lease time.Duration, f func(ctx context.Context) error) error {
+	if lease <= 0 {
+		return f(ctx)
+	}
+	asking, end := context.WithCancel(ctx)
+	var renewing sync.WaitGroup
+	var ended error
+	renewing.Go(func() {
+		for clock.Sleep(asking, lease/8) {
+			if ended = stillThere(asking, mgr, req); ended != nil {
+				end()
+			}
+		}
+	})
+	err := f(asking)
+	end()
+	renewing.Wait()
+	if err == nil && ended == nil {
+		ended = stillThere(ctx, mgr, req)
+	}
+	return cmp.Or(ended, err)
+}
+
+// stillThere renews a cache's lease, and fails if it ended while its servers were asked for
+// regions. The manager took back the grants that existed then; servers that lent regions
+// afterwards would keep them lent. The error is ErrTaken if another client has taken the cache up.
+func stillThere(ctx context.Context, mgr Manager, req *managerv1.RenewRequest) error {
+	ctx, cancel := context.WithTimeout(ctx, controlTimeout)
+	defer cancel()
+	_, err := mgr.Renew(ctx, connect.NewRequest(req))
+	if _, taken := holderOf(err); taken {
+		return fmt.Errorf("%w: %w", ErrTaken, err)
+	}
 	if connect.CodeOf(err) != connect.CodeNotFound {
 		return nil // if the manager does not answer, the watcher asks again
 	}
@@ -208,8 +262,8 @@ func transportOf(grants []*grant, name string) (string, error) {
 	return name, nil
 }
 
-func deallocate(ctx context.Context, mgr Manager, cache string) error {
-	_, err := mgr.Deallocate(ctx, connect.NewRequest(&managerv1.DeallocateRequest{CacheId: cache}))
+func deallocate(ctx context.Context, mgr Manager, cache string, holder uint64) error {
+	_, err := mgr.Deallocate(ctx, connect.NewRequest(&managerv1.DeallocateRequest{CacheId: cache, Holder: &holder}))
 	if err != nil {
 		return fmt.Errorf("deallocate: %w", err)
 	}

@@ -1,16 +1,11 @@
 package redytier
 
 import (
-	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"sync/atomic"
 
-	"connectrpc.com/connect"
-
 	"github.com/redykv/redykv/device"
-	"github.com/redykv/redykv/internal/fabric"
 )
 
 // maxLog bounds log addresses, which are 48 bits wide.
@@ -33,7 +28,8 @@ type Device struct {
 	cache       *Cache
 	unavailable func() spans // the cache's addresses without memory
 	segments    *segments
-	owned       bool // Close deletes the cache
+	owned       bool    // Close deletes the cache, or detaches from it
+	pieces      *pieces // nil: the cache is not taken up by another process
 
 	// The device answers from begin to end, except for holes; top is the end of all
 	// requested writes. They only increase. begin passes a segment before top reaches the
@@ -45,35 +41,21 @@ type Device struct {
 
 // NewDevice returns a device over a cache, which must have no other use and keeps its capacity
 // and SLO ([ErrFixed]). Closing the device does not delete the cache.
-func NewDevice(cache *Cache) *Device {
-	d := &Device{cache: cache, unavailable: cache.unavailable, segments: newSegments(cache.Capacity())}
+func NewDevice(cache *Cache) *Device { return newDevice(cache, nil) }
+
+// newDevice is NewDevice with a companion, if the cache may be taken up by another process.
+func newDevice(cache *Cache, kept Companion) *Device {
+	d := &Device{cache: cache, unavailable: cache.unavailable}
 	d.holes.ready = make(chan struct{}, 1)
+	if kept == nil {
+		d.segments = newSegments(cache.Capacity())
+	} else {
+		ring, shift, table := layout(cache.Capacity())
+		d.segments = ring
+		d.pieces = newPieces(d, shift, table, kept)
+	}
 	cache.observe(d)
 	return d
-}
-
-// deviceRegion is the largest region that Open chooses by default, except for caches of more than
-// a thousand such regions. While a region moves, a log that is written there waits, and soon its
-// writers do: it takes a second to copy this much over a slow network.
-const deviceRegion = 128 << 20
-
-// deviceParallel is Open's default of Migration.Parallel. One copy at a time gets a small part of
-// the processors of a busy machine.
-const deviceParallel = 4
-
-// Open creates a cache and returns a device over it. Closing the device deletes
-// the cache. By default its regions have at most 128 MiB, or about a thousandth of the cache, and
-// four of them move at a time.
-func Open(ctx context.Context, mgr Manager, cfg Config) (*Device, error) {
-	cfg.largestRegion = max(deviceRegion, defaultRegionSize(cfg.Capacity/256))
-	cfg.Migration.Parallel = cmp.Or(cfg.Migration.Parallel, deviceParallel)
-	cache, err := Create(ctx, mgr, cfg)
-	if err != nil {
-		return nil, err
-	}
-	d := NewDevice(cache)
-	d.owned = true
-	return d, nil
 }
 
 // Parts implements device.Composite: the cache has one device.
@@ -98,10 +80,38 @@ func (d *Device) Start(tail int64) error {
 		return fmt.Errorf("redytier: start at %d: %w", tail, ErrDeleted)
 	}
 	d.reach(tail)
+	used := false
+	if p := d.pieces; p != nil {
+		var err error
+		if used, err = p.startAt(tail); err != nil {
+			return err
+		}
+		defer offer(p.wake)
+	}
 	raise(&d.end, tail)
-	d.addHole(span{0, tail})
+	d.startHoles(tail, used)
 	offer(d.holes.ready)
 	return nil
+}
+
+// startHoles makes a hole of the log below tail. If the ring was used by earlier lives, its
+// whole pieces are unchecked instead.
+func (d *Device) startHoles(tail int64, used bool) {
+	h := &d.holes
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	begin := d.begin.Load()
+	h.add(span{0, tail}, begin)
+	if !used {
+		return
+	}
+	shift := d.pieces.shift
+	if first, end := begin>>shift, tail>>shift; first < end {
+		next := *h.current()
+		next.spans = next.spans.cut(span{first << shift, end << shift})
+		next.unchecked = newUnchecked(shift, first, end)
+		h.set.Store(&next)
+	}
 }
 
 // reach makes room for the log up to top.
@@ -120,30 +130,11 @@ func (d *Device) NewRefillQueue(depth int) (device.RefillQueue, error) {
 	if d.closed.Load() {
 		return nil, device.ErrClosed
 	}
-	s, err := d.newSession(depth)
+	s, err := d.cache.newSession(depth, d.segments.size)
 	if err != nil {
 		return nil, err
 	}
 	return newDeviceQueue(d, s, depth), nil
-}
-
-// newSession makes a session. If a VM cannot be connected to, newSession first determines
-// whether it is lost: a session needs no connection to a lost VM.
-func (d *Device) newSession(depth int) (*Session, error) {
-	c, late := d.cache, 0
-	for failed := 0; ; {
-		s, err := c.newSession(depth, d.segments.size)
-		var missing *unreachable
-		if !errors.As(err, &missing) || errors.Is(err, fabric.ErrRejected) || c.deleted.Load() {
-			return s, err
-		}
-		g := missing.grant
-		if cause := c.probe(c.ctx, g); cause != nil && c.ctx.Err() == nil && !c.inconclusive(g, cause, &late) {
-			c.lose(g, cause)
-		} else if failed++; failed == maxLate {
-			return nil, err
-		}
-	}
 }
 
 // Alignment implements device.Device: any bytes can be written.
@@ -182,25 +173,6 @@ func (d *Device) WriteMeta(name string, _ []byte) error {
 // ReadMeta implements device.Device.
 func (d *Device) ReadMeta(name string) ([]byte, error) {
 	return nil, fmt.Errorf("redytier: %w: %q", device.ErrNoMeta, name)
-}
-
-// Close implements device.Device. It is no error if the manager does not answer: the servers
-// have been told, and the cache's lease ends.
-func (d *Device) Close() error {
-	if d.closed.Swap(true) || !d.owned {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), controlTimeout)
-	defer cancel()
-	err := d.cache.Delete(ctx)
-	switch {
-	case errors.Is(err, ErrDeleted):
-		return nil
-	case connect.CodeOf(err) == connect.CodeUnavailable:
-		d.cache.log.Warn("the manager does not answer: it keeps the cache until its lease ends, if it has one", "err", err)
-		return nil
-	}
-	return err
 }
 
 // raise increases a marker to v if it is lower.

@@ -36,8 +36,9 @@ type holes struct {
 
 // holeSet is one state of the holes. It is never changed.
 type holeSet struct {
-	spans spans
-	added uint64 // number of spans ever added
+	spans     spans
+	unchecked *unchecked // pieces that are holes, too, until they are checked; nil: none
+	added     uint64     // number of spans ever added
 	// recent holds the last additions, each at its number modulo recentHoles.
 	recent [recentHoles]span
 }
@@ -48,7 +49,7 @@ func (h *holes) look(x span) (added uint64, hole bool) {
 	if set == nil {
 		return 0, false
 	}
-	return set.added, set.spans.overlap(x)
+	return set.added, set.spans.overlap(x) || set.unchecked != nil && set.unchecked.overlap(x)
 }
 
 // since reports whether a hole that overlaps x was added after the first added ones.
@@ -76,13 +77,18 @@ func (h *holes) current() *holeSet {
 	return new(holeSet)
 }
 
-// add makes a hole of x, and forgets those below begin. The caller holds mu.
+// add makes a hole of x and the unchecked pieces there, and forgets those below begin. The
+// caller holds mu.
 func (h *holes) add(x span, begin int64) {
-	x.from = max(x.from, begin)
-	if x.from >= x.to {
+	if x.from = max(x.from, begin); x.from >= x.to {
 		return
 	}
 	next := *h.current()
+	u := next.unchecked
+	if u != nil {
+		x = u.widened(x)
+		x.from = max(x.from, begin)
+	}
 	if len(next.spans) == 0 {
 		offer(h.ready) // the first one; while there are some, refills look for more
 	}
@@ -93,6 +99,22 @@ func (h *holes) add(x span, begin int64) {
 		next.spans = next.spans.add(span{next.spans[0].to, next.spans[1].from})
 	}
 	h.set.Store(&next)
+	if u == nil {
+		return
+	}
+	// Not before: a reader that has loaded the earlier set finds the pieces unchecked, or learns
+	// by since that they are holes.
+	u.take(x)
+	h.forgetChecked()
+}
+
+// forgetChecked forgets the unchecked pieces if there are none left. The caller holds mu.
+func (h *holes) forgetChecked() {
+	if set := h.current(); set.unchecked != nil && set.unchecked.left == 0 {
+		next := *set
+		next.unchecked = nil
+		h.set.Store(&next)
+	}
 }
 
 // fill begins a fill of x unless another one overlaps it. The caller holds mu.

@@ -82,6 +82,9 @@ func (q *deviceQueue) Read(dst []byte, addr int64, tag uint64) error {
 	}
 	added, hole := q.d.holes.look(span{addr, addr + int64(len(dst))})
 	if hole {
+		if p := q.d.pieces; p != nil {
+			p.ask(span{addr, addr + int64(len(dst))})
+		}
 		return errHole
 	}
 	i, err := q.freeOp()
@@ -107,6 +110,11 @@ func (q *deviceQueue) Write(src []byte, addr int64, tag uint64) error {
 	if err != nil {
 		return err
 	}
+	if p := q.d.pieces; p != nil {
+		if err := p.admit(addr); err != nil {
+			return err
+		}
+	}
 	o := deviceOp{tag: tag, addr: addr, n: len(src), kind: opWrite}
 	q.reserve(&o)
 	stored := o.span()
@@ -128,6 +136,9 @@ func (q *deviceQueue) Write(src []byte, addr int64, tag uint64) error {
 func (q *deviceQueue) write(i uint32, src []byte, o deviceOp) error {
 	if err := q.s.Write(src, q.place(o.held), uint64(i)); err != nil {
 		return q.notStored(&o, err)
+	}
+	if p := q.d.pieces; p != nil {
+		p.record(src, &o)
 	}
 	q.ops[i] = o
 	q.free = q.free[:len(q.free)-1]

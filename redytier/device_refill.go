@@ -30,6 +30,9 @@ func (d *Device) lost(at span) {
 func (d *Device) restored(at span) {
 	d.lost(at)
 	offer(d.holes.ready)
+	if d.pieces != nil {
+		offer(d.pieces.wake) // the cache may have another identity
+	}
 }
 
 // unavailable returns the addresses without memory.
@@ -93,7 +96,8 @@ func (d *Device) Hole(below int64, n int) device.Hole {
 func (d *Device) Missing() int64 {
 	d.holes.mu.Lock()
 	defer d.holes.mu.Unlock()
-	return d.holes.current().spans.cut(span{0, d.begin.Load()}).size()
+	set, begin := d.holes.current(), d.begin.Load()
+	return set.spans.cut(span{0, begin}).size() + set.unchecked.missing(begin)
 }
 
 // HoleReady implements device.Refiller.

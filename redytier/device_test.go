@@ -39,11 +39,30 @@ func (c *cluster) open(t testing.TB, capacity int64, configuration Configuration
 	return d
 }
 
+// connected is a device whose queues have their connections and regions. The tests write many
+// times the ring at once: writes that still waited for them would be lapped by later ones, which
+// are then holes.
+type connected struct{ *Device }
+
+func (d connected) NewQueue(depth int) (device.Queue, error) {
+	q, err := d.Device.NewQueue(depth)
+	if err != nil {
+		return nil, err
+	}
+	c, s := d.cache, q.(*deviceQueue).s.(*Session)
+	for i, r := range c.table.Load().regions.all() {
+		if err := c.prepare(c.ctx, s, r.endpoint, []place{{i, r.endpoint, r.index}}, controlTimeout); err != nil {
+			return nil, errors.Join(err, q.Close())
+		}
+	}
+	return q, nil
+}
+
 func TestDeviceConformance(t *testing.T) {
 	for _, capacity := range []int64{300_000, 2 << 20} { // of the 1 MiB that the tests write
 		t.Run(fmt.Sprintf("capacity=%d", capacity), func(t *testing.T) {
 			forDevices(t, 2, 2<<20, func(t *testing.T, c *cluster, configuration Configuration) {
-				devicetest.Run(t, func(t *testing.T) device.Device { return c.open(t, capacity, configuration) })
+				devicetest.Run(t, func(t *testing.T) device.Device { return connected{c.open(t, capacity, configuration)} })
 				c.nothingLeft(t)
 			})
 		})
@@ -112,8 +131,12 @@ func TestDeviceWrapsAround(t *testing.T) {
 					n := 8 * (1 + r.IntN(64))
 					addr := start + page*i + 8*r.Int64N((page-int64(n))/8+1)
 					finish(t, q, func() error { return q.Read(buf[:n], addr, 1) }, func(c device.Completion) {
-						if errors.Is(c.Err, device.ErrNotHeld) && (addr < d.Begin() || d.Missing() > 0) {
-							return
+						// A writer a lap ahead makes a hole of the bytes before it raises Begin.
+						for tries := 0; errors.Is(c.Err, device.ErrNotHeld) && tries < 1000; tries++ {
+							if addr < d.Begin() || d.Missing() > 0 {
+								return
+							}
+							runtime.Gosched()
 						}
 						if c.Err != nil {
 							t.Errorf("read at %d: %v", addr, c.Err)

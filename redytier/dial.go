@@ -1,19 +1,20 @@
 package redytier
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
+	"time"
 
 	"github.com/redykv/redykv/internal/clock"
 	"github.com/redykv/redykv/internal/fabric"
 	"github.com/redykv/redykv/internal/redywire"
 )
 
-// NewSession returns a session for up to depth pending operations, connected to every VM of
-// the cache. Requests to lost VMs fail.
+// NewSession returns a session for up to depth pending operations. It connects to nothing: the
+// session's requests do.
 func (c *Cache) NewSession(depth int) (*Session, error) {
 	return c.newSession(depth, 0)
 }
@@ -25,38 +26,26 @@ func (c *Cache) newSession(depth int, wrap int64) (*Session, error) {
 		return nil, fmt.Errorf("redytier: session depth %d, want 1 to %d", depth, MaxDepth)
 	}
 	s := &Session{
-		cache: c, id: rand.Uint64(), wrap: wrap, longest: c.cfg.longest, woken: make(chan struct{}, 1),
+		cache: c, id: rand.Uint64(), wrap: wrap, longest: c.cfg.longest, bed: bed{woken: make(chan struct{}, 1)},
 		ops: make([]op, depth), errs: make([]error, depth), free: make([]uint32, depth),
-		ready: newFIFO[uint32](depth), generations: map[*grant]uint32{},
+		ready: newFIFO[uint32](depth), conns: map[*endpoint]*conn{}, links: map[*endpoint]*link{}, generations: map[*grant]uint32{},
+		timing: newTiming(),
 	}
+	s.unopened = &conn{session: s}
 	s.waits.Store(c.cfg.WaitForLost && wrap == 0) // a log has the next tier instead
 	for i := range s.free {
 		s.free[i] = uint32(depth - 1 - i)
 	}
-	// Deleting and registering exclude each other, so that the provider stays open for a
-	// session that is being set up.
+	// Deleting and registering exclude each other, so that the provider stays open for the
+	// session.
 	c.mu.Lock()
-	if c.deleted.Load() {
+	if c.deleted.Load() || c.taken.Load() {
 		c.mu.Unlock()
-		return nil, ErrDeleted
+		return nil, cmp.Or(c.Err(), ErrDeleted)
 	}
 	s.handle, s.writes = c.epochs.Register(), c.writeEpochs.Register()
 	c.sessions[s] = struct{}{}
-	endpoints := slices.Clone(c.endpoints)
 	c.mu.Unlock()
-
-	ctx, cancel := clock.WithAwakeTimeout(context.Background(), controlTimeout, context.DeadlineExceeded)
-	defer cancel()
-	for _, e := range endpoints {
-		conn, err := s.dial(ctx, e, 0)
-		if err != nil && e.grant.lost.Load() == nil && c.hasEndpoint(e) { // not removed meanwhile
-			s.closed = true
-			return nil, errors.Join(&unreachable{e.grant, fmt.Errorf("redytier: new session of cache %s: %w", c.ID(), err)}, c.removeSession(s))
-		}
-		if err == nil {
-			s.setConns(append(s.conns, conn))
-		}
-	}
 	s.handle.Enter()
 	s.refresh()
 	s.drained()
@@ -64,26 +53,17 @@ func (c *Cache) newSession(depth int, wrap int64) (*Session, error) {
 	return s, nil
 }
 
-// unreachable is the error of a new session that has no connection to a grant.
-type unreachable struct {
-	grant *grant
-	error
-}
-
-func (e *unreachable) Unwrap() error { return e.error }
-
-// dial makes a connection of a generation for the session. Any goroutine may call it.
-func (s *Session) dial(ctx context.Context, e *endpoint, generation uint32) (*conn, error) {
-	ctx, cancel := clock.WithAwakeTimeout(ctx, controlTimeout, context.DeadlineExceeded)
-	defer cancel()
-	c := &conn{session: s, endpoint: e, generation: generation}
-	if err := c.dial(ctx, len(s.ops)); err != nil {
+// dial makes a connection of a generation for the session, over which no region is imported yet.
+// The server has to answer within a time. Any goroutine may call it.
+func (s *Session) dial(ctx context.Context, e *endpoint, generation uint32, answer time.Duration) (*conn, error) {
+	c := &conn{session: s, endpoint: e, generation: generation, importing: make(chan struct{}, 1)}
+	if err := c.dial(ctx, len(s.ops), answer); err != nil {
 		return nil, errors.Join(fmt.Errorf("VM %s at %s: %w", e.grant.vm, e.grant.fabricAddr, err), c.close())
 	}
 	return c, nil
 }
 
-func (c *conn) dial(ctx context.Context, depth int) error {
+func (c *conn) dial(ctx context.Context, depth int, answer time.Duration) error {
 	cache, g := c.session.cache, c.endpoint.grant
 	hello := redywire.Hello{
 		Ticket: g.ticket, Batch: c.endpoint.batch, Depth: c.endpoint.depth,
@@ -102,17 +82,19 @@ func (c *conn) dial(ctx context.Context, depth int) error {
 	} else {
 		c.onesided = newFIFO[onesided](room)
 	}
-	qp, err := cache.dial(ctx, g, hello, room)
+	soon, cancel := clock.WithAwakeTimeout(ctx, answer, context.DeadlineExceeded)
+	defer cancel()
+	qp, err := cache.dial(soon, g, hello, room)
 	if err != nil {
 		return err
 	}
 	c.qp = qp
 	if c.ring != nil {
-		return c.importRing(ctx)
+		return c.importRing(soon)
 	}
 	c.early, _ = qp.(fabric.Prefetcher)
-	c.remotes, err = importRegions(ctx, qp, g, cache.RegionSize())
-	return err
+	c.remotes = make([]fabric.Remote, len(g.tokens))
+	return nil
 }
 
 // dial connects to a grant's server.
@@ -124,25 +106,19 @@ func (c *Cache) dial(ctx context.Context, g *grant, hello redywire.Hello, depth 
 	return qp, err
 }
 
-// importRegions imports the regions of a grant over qp.
-func importRegions(ctx context.Context, qp fabric.QueuePair, g *grant, size int64) (remotes []fabric.Remote, err error) {
-	for i, token := range g.tokens {
-		if i >= int(g.regions.Load()) {
-			break
-		}
-		r, err := qp.Import(ctx, token)
-		if err != nil {
-			if i >= int(g.regions.Load()) {
-				break // released meanwhile
-			}
-			return nil, fmt.Errorf("region %d: %w", i, err)
-		}
-		if r.Size < size {
-			return nil, fmt.Errorf("region %d has %d bytes, want %d", i, r.Size, size)
-		}
-		remotes = append(remotes, r)
+// importRegion imports a region of a grant over qp. Its time does not depend on how many others
+// are imported.
+func importRegion(ctx context.Context, qp fabric.QueuePair, g *grant, i int, size int64) (fabric.Remote, error) {
+	ctx, cancel := clock.WithAwakeTimeout(ctx, controlTimeout, context.DeadlineExceeded)
+	defer cancel()
+	r, err := qp.Import(ctx, g.tokens[i])
+	if err != nil {
+		return r, fmt.Errorf("region %d: %w", i, err)
 	}
-	return remotes, nil
+	if r.Size < size {
+		return r, fmt.Errorf("region %d has %d bytes, want %d", i, r.Size, size)
+	}
+	return r, nil
 }
 
 func (c *conn) importRing(ctx context.Context) error {
@@ -159,11 +135,15 @@ func (c *conn) importRing(ctx context.Context) error {
 	return nil
 }
 
-// remoteOf returns the handle of a region for one-sided operations; connections with rings
-// name regions by number.
+// remoteOf returns the handle of a region for one-sided operations, or zero if it is not imported;
+// connections with rings name regions by number.
 func (c *conn) remoteOf(index uint32) fabric.Remote {
 	if int(index) < len(c.remotes) {
 		return c.remotes[index]
 	}
 	return fabric.Remote{}
 }
+
+// reaches reports whether requests to a region with this handle can be issued: the connection is
+// open and the region imported, or they fail.
+func (c *conn) reaches(r fabric.Remote) bool { return r.Size > 0 || c.ring != nil || c.err != nil }

@@ -26,6 +26,8 @@
 //     The new memory holds what [Config].Recover or File provide. Otherwise it is zeros, and
 //     is used only after [Config].OnEvent has returned for the event [DataLost].
 //     [RegionInfo].Epoch counts losses.
+//   - A cache can outlive its client ([Config].Linger, [Cache.Detach]), and another client takes it
+//     up ([Config].Attach). The former one gets [ErrTaken] then, if it still runs.
 //   - A session with pending requests must be polled: a region that moves waits for them.
 //   - A buffer belongs to the cache until its request has ended.
 //   - Requests of one session, or one handle, on overlapping bytes are ordered; others only

@@ -141,6 +141,57 @@ func TestMigrate(t *testing.T) {
 	})
 }
 
+// The first region of each grant moves, as by a move that ends half way, while sessions use the
+// cache. Another region moves to its place, and the servers have the rest of the memory back.
+func TestGapsClose(t *testing.T) {
+	forAll(t, func(t *testing.T, c *cluster, cfg Config) {
+		if len(c.vms) < 2 {
+			return // no other VM
+		}
+		cache := c.create(t, cfg)
+		regions := len(cache.Regions())
+		during(t, cache, int(cfg.Capacity), func() {
+			gaps := 0
+			err := cache.perform(t.Context(), true, func(ctx context.Context) error {
+				table := cache.table.Load()
+				for _, g := range table.grants() {
+					regions := table.on(g)[:1]
+					endpoints, _, err := cache.reallocate(ctx, &managerv1.ReallocateRequest{
+						CacheId: cache.ID(), Regions: 1, AvoidVms: []string{g.vm}, Moves: runsOf(regions),
+					})
+					if err == nil {
+						err = cache.leave(ctx, assignTo(regions, endpoints))
+					}
+					if err != nil {
+						return err
+					}
+				}
+				within, leave := cache.table.Load().closeGaps()
+				if gaps = len(within); len(leave) > 0 {
+					t.Errorf("regions %d would leave their grants", leave)
+				}
+				return nil
+			})
+			if err != nil || gaps == 0 {
+				t.Fatalf("%d gaps, %v", gaps, err)
+			}
+			until(t, func() bool {
+				c.mu.Lock()
+				defer c.mu.Unlock()
+				lent := 0
+				for _, g := range c.settled.Grants {
+					lent += int(g.Regions)
+				}
+				return lent == regions
+			})
+		})
+		if err := cache.Delete(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		c.nothingLeft(t)
+	})
+}
+
 // A region moves, and takes writes again, while a session does not poll its reads: its owner may
 // wait for such a write. The memory that the region left is not returned before they are polled.
 func TestMigrateWithReadsPending(t *testing.T) {

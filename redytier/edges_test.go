@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -50,8 +51,8 @@ func TestDeleteWhileRequestsWait(t *testing.T) {
 	c := newCluster(t, "mem", 1, 1<<20)
 	cache := c.create(t, Config{Capacity: 1 << 16, RegionSize: 1 << 15, Configuration: oneSided, StrictOrder: true})
 	cache.update(func(t *table) {
-		for i := range t.regions {
-			t.regions[i].gate = holdWrites
+		for i := range t.regions.len() {
+			t.regions.edit(i).gate = holdWrites
 		}
 	})
 	p := newPump(t, cache, 4)
@@ -78,11 +79,14 @@ func TestSessionOpensWhileAVMIsLeft(t *testing.T) {
 	c := newCluster(t, "mem", 2, 1<<20)
 	hook := &dialHook{}
 	cache := c.create(t, Config{Capacity: 1 << 16, RegionSize: 1 << 14, Configuration: oneSided, wrap: hook.wrap})
-	leave := func() {
+	var leaving sync.WaitGroup // the dial, and with it the migration, may end after the reads
+	leaving.Add(1)
+	leave := sync.OnceFunc(func() {
+		defer leaving.Done()
 		if err := cache.Migrate(t.Context(), "vm-0"); err != nil {
 			t.Error(err)
 		}
-	}
+	})
 	hook.before.Store(&leave)
 	p := newPump(t, cache, 4)
 	p.do(false, make([]byte, 1<<16), 0, func(c device.Completion) {
@@ -91,6 +95,7 @@ func TestSessionOpensWhileAVMIsLeft(t *testing.T) {
 		}
 	})
 	p.drain()
+	leaving.Wait()
 	p.close()
 }
 
@@ -99,7 +104,7 @@ func TestIdleSessionsHoldFewConnections(t *testing.T) {
 	c := newCluster(t, "mem", 1, 1<<20)
 	configuration := Configuration{ClientThreads: 1, ServerThreads: 1, BatchSize: 4, QueueDepth: 2}
 	cache := c.create(t, Config{Capacity: 1 << 16, RegionSize: 1 << 14, Configuration: configuration})
-	newSession(t, cache, 4)
+	newPump(t, cache, 4).connect()
 	for i := range 20 {
 		configuration.QueueDepth = 1 + i%4
 		if err := cache.Reconfigure(t.Context(), configuration); err != nil {
@@ -172,7 +177,7 @@ func TestReshapeMeetsALoss(t *testing.T) {
 		cache := c.create(t, Config{Capacity: 60_000, RegionSize: 1 << 14, Configuration: oneSided})
 		c.refuse = func(*managerv1.ReallocateRequest) error {
 			c.refuse = nil
-			last := cache.table.Load().regions[3].endpoint
+			last := cache.table.Load().regions.at(3).endpoint
 			cache.lose(last.grant, errors.New("gone"))
 			return nil
 		}
@@ -197,7 +202,7 @@ func TestReshapeMeetsALoss(t *testing.T) {
 		hook.after.Store(&lose)
 		err := cache.Reshape(t.Context(), 1<<17, SLO{})
 		until(t, func() bool { return cache.Err() == nil })
-		for i, r := range cache.table.Load().regions {
+		for i, r := range cache.table.Load().regions.all() {
 			if r.endpoint.grant.lost.Load() != nil {
 				t.Errorf("Reshape: %v; region %d is on a VM that is lost", err, i)
 			}
@@ -213,7 +218,7 @@ func TestMirrorIsFull(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := cache.move(t.Context(), assign(16, endpoints), (*table).mirrored); err != nil {
+	if err := cache.move(t.Context(), assign(16, endpoints), true); err != nil {
 		t.Fatal(err)
 	}
 	p := newPump(t, cache, 5)
@@ -253,7 +258,7 @@ func TestTargetIsReclaimed(t *testing.T) {
 					LeftMs: time.Minute.Milliseconds(),
 				}
 			}
-			until(t, func() bool { return len(cache.keeper.reclaiming()) == 2 })
+			until(t, func() bool { return len(cache.controller.reclaiming()) == 2 })
 		}
 		first := atomic.Bool{}
 		first.Store(true)
@@ -279,7 +284,7 @@ func TestTargetIsReclaimed(t *testing.T) {
 		if landed {
 			until(t, func() bool { return left[1].Load() >= 1<<16+1<<18 }) // including its first regions
 		}
-		until(t, func() bool { return len(cache.keeper.reclaiming()) == 2 })
+		until(t, func() bool { return len(cache.controller.reclaiming()) == 2 })
 		if err := cache.Migrate(t.Context(), third); err == nil {
 			t.Errorf("the cache moves to a VM that is reclaimed: %+v", cache.Regions())
 		}
@@ -293,7 +298,7 @@ func TestSourceIsLost(t *testing.T) {
 	cache := c.create(t, Config{
 		Capacity: 1 << 16, RegionSize: 1 << 16, Configuration: oneSided, OnEvent: func(e Event) { events <- e },
 	})
-	source := cache.table.Load().regions[0].endpoint.grant
+	source := cache.table.Load().regions.at(0).endpoint.grant
 	c.refuse = func(*managerv1.ReallocateRequest) error {
 		c.refuse = nil
 		cache.lose(source, errors.New("gone"))
@@ -338,7 +343,7 @@ func TestReshapeFailsWithAFile(t *testing.T) {
 		if err := <-failed; err == nil || cache.Capacity() != 60_000 {
 			t.Fatalf("Reshape: %v; capacity %d", err, cache.Capacity())
 		}
-		cache.lose(cache.table.Load().regions[0].endpoint.grant, errors.New("gone"))
+		cache.lose(cache.table.Load().regions.at(0).endpoint.grant, errors.New("gone"))
 		for _, want := range []EventKind{VMLost, Restored} {
 			if e := <-events; e.Kind != want || e.DataLost {
 				t.Errorf("moves: %v: %+v, want %v with all data", moves, e, want)
@@ -376,7 +381,7 @@ func TestRefuseBusy(t *testing.T) {
 				t.Errorf("%v, want ErrBusy", err)
 			}
 		}
-		cache.lose(cache.table.Load().regions[0].endpoint.grant, errors.New("gone"))
+		cache.lose(cache.table.Load().regions.at(0).endpoint.grant, errors.New("gone"))
 		return nil
 	}
 	if err := cache.Migrate(t.Context(), vm); err != nil {
@@ -387,7 +392,7 @@ func TestRefuseBusy(t *testing.T) {
 			break
 		}
 	}
-	until(t, func() bool { // the keeper releases the turn
+	until(t, func() bool { // the task that replaces memory ends
 		err := cache.Reshape(t.Context(), 1<<15, SLO{})
 		if err != nil && !errors.Is(err, ErrBusy) {
 			t.Fatal(err)
@@ -409,7 +414,7 @@ func TestShrinkUnderRequests(t *testing.T) {
 	for _, configuration := range configurations {
 		c := newCluster(t, "mem", 1, 1<<20)
 		cache := c.create(t, Config{Capacity: 1 << 16, RegionSize: 4 << 10, Configuration: configuration})
-		cache.update(func(t *table) { t.regions[12].gate = holdWrites })
+		cache.update(func(t *table) { t.regions.edit(12).gate = holdWrites })
 		const end = 1 << 14
 		type request struct {
 			at, n int64
@@ -418,6 +423,7 @@ func TestShrinkUnderRequests(t *testing.T) {
 		ended := map[*pump]int{}
 		start := func(requests ...request) *pump {
 			p := newPump(t, cache, len(requests))
+			p.useAll()
 			for _, r := range requests {
 				p.do(true, bytes.Repeat([]byte{1}, int(r.n)), r.at, func(c device.Completion) {
 					ended[p]++
@@ -440,7 +446,7 @@ func TestShrinkUnderRequests(t *testing.T) {
 		shrunk := make(chan error, 1)
 		go func() { shrunk <- cache.Reshape(context.Background(), end, SLO{}) }()
 		until(t, func() bool { return cache.Capacity() == end })
-		if lent := cache.table.Load().regions[0].endpoint.grant.regions.Load(); lent != 16 {
+		if lent := cache.table.Load().regions.at(0).endpoint.grant.regions.Load(); lent != 16 {
 			t.Errorf("%+v: %d regions are lent while requests are pending", configuration, lent)
 		}
 		for _, p := range []*pump{flying, held, stopped} {
@@ -453,7 +459,7 @@ func TestShrinkUnderRequests(t *testing.T) {
 		if err := <-shrunk; err != nil {
 			t.Error(err)
 		}
-		if lent := cache.table.Load().regions[0].endpoint.grant.regions.Load(); lent != 4 {
+		if lent := cache.table.Load().regions.at(0).endpoint.grant.regions.Load(); lent != 4 {
 			t.Errorf("%+v: %d regions are lent", configuration, lent)
 		}
 		buf := make([]byte, end)

@@ -12,8 +12,15 @@ var (
 	ErrBusy = errors.New("redytier: busy")
 	// ErrDeleted: the cache was deleted.
 	ErrDeleted = errors.New("redytier: cache deleted")
-	// ErrNoRoom: a server has no room for another connection or its rings. It may have room
-	// later; sessions that lose a connection try again by themselves.
+	// ErrNoCache: the cache that is to be taken up does not exist: its time has ended, it was
+	// deleted, or another manager is asked. A new one has to be created.
+	ErrNoCache = errors.New("redytier: no such cache")
+	// ErrTaken: another client has taken the cache up. This client's requests had no effect
+	// since; of those that ended with an error before, the outcome is unknown.
+	ErrTaken = errors.New("redytier: another client has taken the cache up")
+	// ErrNoRoom: a server has no room for another connection or its rings. Requests that need
+	// the connection end with it, and with ErrRegionUnavailable. The session tries again by
+	// itself.
 	ErrNoRoom = errors.New("redytier: no room for a connection")
 	// ErrCores: a VM has too few processors for the server threads; the error says how many
 	// it has.

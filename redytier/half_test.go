@@ -101,7 +101,7 @@ func TestHalfARegionIsNotUsed(t *testing.T) {
 	for name, kind := range kindsOfMoves {
 		t.Run(name, func(t *testing.T) {
 			c, cache, content, release := movable(t, kind.all, 1<<18)
-			source := cache.table.Load().regions[0].endpoint.grant
+			source := cache.table.Load().regions.at(0).endpoint.grant
 			moved := make(chan error, 1)
 			go func() { moved <- kind.move(t.Context(), cache, source.vm) }()
 			until(t, func() bool { return cache.Regions()[0].State == Copying })
@@ -129,7 +129,7 @@ func TestSourceDiesWhileItMoves(t *testing.T) {
 			for seed := range *halves {
 				r := rand.New(rand.NewPCG(uint64(seed), 5))
 				c, cache, content, release := movable(t, kind.all, 1<<20<<r.IntN(6))
-				source := cache.table.Load().regions[0].endpoint.grant
+				source := cache.table.Load().regions.at(0).endpoint.grant
 				moved := make(chan error, 1)
 				go func() { moved <- kind.move(t.Context(), cache, source.vm) }()
 				until(t, func() bool { return cache.Regions()[0].State != Stable || cache.Regions()[0].VM != source.vm })

@@ -3,6 +3,7 @@ package redytier
 import (
 	"context"
 	"errors"
+	"net"
 	"slices"
 	"sync"
 	"syscall"
@@ -12,79 +13,11 @@ import (
 
 	"github.com/redykv/redykv/internal/api/serverv1"
 	"github.com/redykv/redykv/internal/clock"
+	"github.com/redykv/redykv/internal/fabric"
 )
 
 // This file decides whether a server is lost after a connection to it has failed, or if the
 // manager suspects it.
-
-// connFailed reacts to a failed connection: if the server still answers, the session gets a
-// new connection, otherwise the server's memory is lost. The session's goroutine calls it; it
-// does not block.
-func (c *Cache) connFailed(failed *conn, cause error) {
-	s, g := failed.session, failed.endpoint.grant
-	endpoints := []*endpoint{failed.endpoint}
-	c.mu.Lock()
-	var stale []*conn
-	if failed.generation == s.generations[g] {
-		s.generations[g]++
-		stale = s.takeUnused(func(e *endpoint) bool { return e.grant == g })
-	}
-	c.mu.Unlock()
-	for _, conn := range stale {
-		endpoints = append(endpoints, conn.endpoint)
-	}
-	c.closeUnused(stale)
-	for _, e := range endpoints {
-		s.unsettled.Add(1)
-		g.unsettled.Add(1)
-		settled := sync.OnceFunc(func() {
-			g.unsettled.Add(-1)
-			s.unsettled.Done()
-		})
-		if !c.background.Go(func() { c.reconnect(s, e, cause, settled) }) {
-			settled()
-		}
-	}
-}
-
-// reconnect replaces a session's failed connection if the session still needs it, or marks
-// the grant as lost. It tries again if the failure is inconclusive. It calls settled as soon
-// as failed requests can have no effect any more.
-func (c *Cache) reconnect(s *Session, e *endpoint, cause error, settled func()) {
-	defer settled()
-	late := 0
-	for wait := firstPause; e.grant.lost.Load() == nil && c.needsConn(s, e); wait = min(2*wait, longPause) {
-		ctx, cancel := clock.WithAwakeTimeout(c.ctx, reconnectTimeout, context.DeadlineExceeded)
-		err := c.deliver(ctx, s, e)
-		cancel()
-		switch {
-		case err == nil:
-			c.log.Info("reconnected", "vm", e.grant.vm, "after", cause)
-			c.changed()
-			return
-		case c.ctx.Err() != nil || !c.hasEndpoint(e):
-			return
-		case !c.inconclusive(e.grant, err, &late) && !c.readsWell(c.ctx, e.grant):
-			c.lose(e.grant, errors.Join(cause, err))
-			return
-		}
-		if errors.Is(err, ErrNoRoom) {
-			settled() // the server was asked, and has ended the earlier connections
-		}
-		c.log.Warn("reconnecting", "vm", e.grant.vm, "after", cause, "again in", wait, "err", err)
-		if !clock.Sleep(c.ctx, wait) {
-			return
-		}
-	}
-}
-
-// needsConn reports whether a session needs a connection to an endpoint.
-func (c *Cache) needsConn(s *Session, e *endpoint) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	_, open := c.sessions[s]
-	return open && slices.Contains(c.endpoints, e)
-}
 
 // reconnectTimeout bounds a server's answer when a session connects to it again, while this
 // process runs. A slower server is lost.
@@ -94,32 +27,31 @@ const reconnectTimeout = 2 * time.Second
 // API, but no connection request, is lost.
 const maxLate = 4
 
-// inconclusive reports whether a failure to connect does not mean that the server is lost:
-// the server has no room, this process lacks local resources, or time ran out although the
-// server answers its control API. late counts failures of the last kind.
-func (c *Cache) inconclusive(g *grant, err error, late *int) bool {
-	if errors.Is(err, ErrNoRoom) || isLocal(err) {
+// inconclusive reports whether a failure to connect or to import does not mean that the server is
+// lost: the server has no room or lacks resources, this machine lacks resources or has no network,
+// or time ran out although the server answers its control API. late counts failures of the last kind.
+func (c *Cache) inconclusive(ctx context.Context, g *grant, err error, late *int) bool {
+	if errors.Is(err, ErrNoRoom) || errors.Is(err, fabric.ErrExhausted) || isLocal(err) {
 		return true
 	}
 	if !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) {
 		return false
 	}
 	*late++
-	return *late < maxLate && g.checkAlive(c.ctx) == nil
+	return *late < maxLate && g.checkAlive(ctx) == nil
 }
 
 // readsWell reports whether a client thread reads a grant's memory over the connection that it
 // has: a server that accepts no other connection may lend on.
 func (c *Cache) readsWell(ctx context.Context, g *grant) bool {
-	t := c.table.Load()
-	on := t.on(g)
-	if len(on) == 0 {
+	k, region := c.clients.reader(g)
+	if k == nil {
 		return false
 	}
 	ctx, cancel := clock.WithAwakeTimeout(ctx, c.cfg.ServerTimeout, context.DeadlineExceeded)
 	defer cancel()
 	read := make(chan error, 1)
-	if err := c.Read(ctx, make([]byte, 1), t.span(on[0]).from, func(_ int, err error) { read <- err }); err != nil {
+	if err := k.Read(ctx, make([]byte, 1), c.table.Load().span(region).from, func(_ int, err error) { read <- err }); err != nil {
 		return false
 	}
 	select {
@@ -133,9 +65,15 @@ func (c *Cache) readsWell(ctx context.Context, g *grant) bool {
 // errLocal marks failures in this process.
 var errLocal = errors.New("redytier: out of local resources")
 
-// isLocal reports whether an error is a lack of local resources.
+// isLocal reports whether an error is a lack of local resources, or of this machine's network.
 func isLocal(err error) bool {
-	own := []error{errLocal, syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.ENOBUFS, syscall.EADDRNOTAVAIL}
+	own := []error{
+		errLocal, syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.ENOBUFS, syscall.EADDRNOTAVAIL,
+		syscall.ENETDOWN, syscall.ENETUNREACH,
+	}
+	if unresolved := (*net.DNSError)(nil); errors.As(err, &unresolved) {
+		return !unresolved.IsNotFound
+	}
 	return slices.ContainsFunc(own, func(e error) bool { return errors.Is(err, e) })
 }
 
@@ -189,7 +127,7 @@ func (c *Cache) check(ctx context.Context, g *grant, reason error) {
 			return
 		case err == nil:
 			late = 0
-		case !c.inconclusive(g, err, &late) && !c.readsWell(ctx, g) && ctx.Err() == nil:
+		case !c.inconclusive(ctx, g, err, &late) && !c.readsWell(ctx, g) && ctx.Err() == nil:
 			c.lose(g, errors.Join(reason, err))
 			return
 		}
@@ -235,15 +173,7 @@ func (c *Cache) beats() {
 			return
 		}
 		c.beat.Add(1)
-		c.mu.Lock()
-		for s := range c.sessions {
-			for _, conn := range s.conns {
-				if conn.ring != nil && conn.qp != nil {
-					conn.qp.Wake()
-				}
-			}
-		}
-		c.mu.Unlock()
+		c.wakeSessions()
 	}
 }
 

@@ -275,6 +275,9 @@ func TestRefusedProbe(t *testing.T) {
 		Capacity: 1 << 16, RegionSize: 1 << 16, Configuration: configurations[0], ServerTimeout: time.Hour,
 		wrap: p.wrap, OnEvent: func(e Event) { events <- e },
 	})
+	if err := syncCall(t, cache.Write, make([]byte, 1), 0); err != nil {
+		t.Fatal(err)
+	}
 	g := cache.table.Load().grants()[0]
 	failed := func() int {
 		p.mu.Lock()

@@ -31,7 +31,7 @@ func TestZerosWaitForTheApplication(t *testing.T) {
 			}
 		},
 	})
-	first := cache.table.Load().regions[0].endpoint.grant
+	first := cache.table.Load().regions.at(0).endpoint.grant
 	cache.lose(first, errors.New("gone"))
 	for _, want := range []EventKind{VMLost, DataLost} {
 		if e := <-events; e.Kind != want || e.Epoch != 1 || e.From != 0 || e.To != 2*size {
@@ -59,9 +59,9 @@ func TestZerosWaitForTheApplication(t *testing.T) {
 	read(nil)
 	// Regions of different epochs have separate events.
 	cache.update(func(t *table) { // gives adjacent regions different epochs
-		t.regions[1].epoch = 7
+		t.regions.edit(1).epoch = 7
 	})
-	cache.lose(cache.table.Load().regions[0].endpoint.grant, errors.New("gone"))
+	cache.lose(cache.table.Load().regions.at(0).endpoint.grant, errors.New("gone"))
 	for i, epoch := range []uint64{2, 8} {
 		if e := <-events; e.Kind != VMLost || e.Epoch != epoch || e.From != int64(i)*size {
 			t.Errorf("%+v", e)
@@ -95,7 +95,7 @@ func TestWaitForLost(t *testing.T) {
 			},
 		})
 		lose := func() {
-			cache.lose(cache.table.Load().regions[0].endpoint.grant, errors.New("gone"))
+			cache.lose(cache.table.Load().regions.at(0).endpoint.grant, errors.New("gone"))
 			<-told
 		}
 		p := newPump(t, cache, 4)
@@ -201,7 +201,7 @@ func TestGrownZerosAreNotTheFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	cache.lose(cache.table.Load().regions[0].endpoint.grant, errors.New("gone"))
+	cache.lose(cache.table.Load().regions.at(0).endpoint.grant, errors.New("gone"))
 	if e := <-events; e.Kind != VMLost {
 		t.Errorf("%+v", e)
 	}

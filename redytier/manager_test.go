@@ -188,12 +188,13 @@ func (m *managed) nothingLeft(t *testing.T) {
 }
 
 // agree compares the manager's record of the cache with the cache, after the running
-// operation: it tells the manager at its end.
+// task and the duty that tidies: they tell the manager at their end.
 func (m *managed) agree(t *testing.T, cache *Cache) {
 	t.Helper()
-	if err := cache.inTurn(t.Context(), urgency{}, true, func(context.Context) error { return nil }); err != nil {
+	if err := cache.perform(t.Context(), true, func(context.Context) error { return nil }); err != nil {
 		t.Fatal(err)
 	}
+	until(t, func() bool { return !cache.unsettled.Load() })
 	caches := m.known(t).GetCaches()
 	if len(caches) != 1 {
 		t.Fatalf("caches %v", caches)
@@ -337,16 +338,16 @@ func TestReclaimedTooSoon(t *testing.T) {
 	m.agree(t, cache)
 }
 
-// stuck is a transport to servers on which the second pull does not begin, and fails when
-// pointless is closed.
+// stuck is a transport to servers on which the copy of the second region does not begin, and fails
+// when pointless is closed. Each copy is a second pull, after one that prepares it.
 type stuck struct {
 	pulls     atomic.Int32
-	begun     chan struct{} // closed at the second pull
+	begun     chan struct{} // closed at that copy
 	pointless chan struct{}
 }
 
 func (s *stuck) RoundTrip(req *http.Request) (*http.Response, error) {
-	if strings.HasSuffix(req.URL.Path, serverv1connect.CacheServerServicePullProcedure) && s.pulls.Add(1) == 2 {
+	if strings.HasSuffix(req.URL.Path, serverv1connect.CacheServerServicePullProcedure) && s.pulls.Add(1) == 4 {
 		close(s.begun)
 		select {
 		case <-s.pointless:

@@ -2,6 +2,7 @@ package redytier
 
 import (
 	"sync/atomic"
+	"time"
 
 	"github.com/redykv/redykv/internal/mem"
 )
@@ -15,7 +16,14 @@ type Metrics struct {
 	Batches                 uint64 // request batches sent through message rings
 	Panics                  uint64 // callbacks that panicked (A7)
 	Sessions                int    // open
-	Regions, LostRegions    int
+	QueuePairs              int    // open connections of sessions to servers
+	// Tables is the number of region tables that were published, and TableTime the sum of the
+	// times until the last session that was used meanwhile had them. The present table is
+	// counted when the next one is published.
+	Tables               uint64
+	TableTime            time.Duration
+	PopulateTime         time.Duration // that Create took to copy Config.File; 0 without one
+	Regions, LostRegions int
 }
 
 // counters are the counters of one session, written by its owner once per Poll.
@@ -80,9 +88,14 @@ func (c *Cache) Metrics() Metrics {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	m := c.past
-	m.Regions, m.LostRegions = len(t.regions), lost
+	m.Regions, m.LostRegions = t.regions.len(), lost
 	m.Sessions, m.Panics = len(c.sessions), c.panics.Load()
 	for s := range c.sessions {
+		for _, l := range s.links {
+			if l.conn != nil {
+				m.QueuePairs++
+			}
+		}
 		s.counts.addTo(&m)
 	}
 	return m

@@ -141,16 +141,17 @@ func TestFailedWriteDoesNotLandLate(t *testing.T) {
 					net := &slowNet{catch: early[:8]}
 					cache := c.create(t, Config{Capacity: 1 << 16, RegionSize: 1 << 16, Configuration: configuration, wrap: net.wrap})
 					p := newPump(t, cache, 8)
+					p.connect()
 					failed := false
 					p.do(true, early, at, func(c device.Completion) { failed = c.Err != nil })
 					if err := p.s.Submit(); err != nil {
 						t.Fatal(err)
 					}
-					before, changed := cache.table.Load().regions[0], make(chan error, 1)
+					before, changed := cache.table.Load().regions.at(0), make(chan error, 1)
 					go func() { changed <- then(t, cache) }()
 					if name != "reconnect" { // the change waits for the session
 						until(t, func() bool {
-							r := cache.table.Load().regions[0]
+							r := cache.table.Load().regions.at(0)
 							return r.endpoint != before.endpoint || r.gate != before.gate
 						})
 					}
@@ -205,21 +206,28 @@ func TestReconnectIsRefused(t *testing.T) {
 			return faulty
 		},
 	})
-	p := newPump(t, cache, 4) // the other connection is the client thread's
-	if s, err := cache.NewSession(4); !errors.Is(err, ErrNoRoom) {
-		t.Fatalf("another session: %v, %v", s, err)
+	if err := syncCall(t, cache.Write, []byte("x"), 100); err != nil {
+		t.Fatal(err)
 	}
+	p := newPump(t, cache, 4) // the other connection is the client thread's
 	p.insist([]byte("before"), 0)
-	var other *Session
+	third := newPump(t, cache, 4)
+	third.do(false, make([]byte, 8), 0, func(c device.Completion) {
+		if !errors.Is(c.Err, ErrNoRoom) || !errors.Is(c.Err, ErrRegionUnavailable) {
+			t.Errorf("another session: %+v", c)
+		}
+	})
+	third.drain()
+	third.close()
+	other := newSession(t, cache, 1)
 	refused := make(chan struct{})
 	after := func() { close(refused) }
 	take := func() { // takes the failed connection's room before the session asks for it
 		until(t, func() bool {
-			s, err := cache.NewSession(1)
+			err := cache.prepare(t.Context(), other, cache.table.Load().endpoints[0], nil, controlTimeout)
 			if err != nil && !errors.Is(err, ErrNoRoom) {
 				t.Error(err)
 			}
-			other = s
 			return err == nil
 		})
 		hook.after.Store(&after)

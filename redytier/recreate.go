@@ -21,7 +21,7 @@ import (
 // state. A cache that had no memory when it was created (Config.Late) gets its first memory
 // in the same way.
 //
-// When some of its memory is lost, the keeper allocates all of it under a new id. Regions that
+// When some of its memory is lost, the controller allocates all of it under a new id. Regions that
 // still answer move there with their bytes. Sessions, addresses and configuration stay.
 
 var (
@@ -32,8 +32,10 @@ var (
 // identity is the manager's view of the cache, guarded by Cache.mu.
 type identity struct {
 	id     string
-	gone   bool     // the manager does not know it
-	former []*grant // of former ids, which servers may still lend
+	holder uint64        // number of this client, for the manager
+	linger time.Duration // as granted
+	gone   bool          // the manager does not know it
+	former []*grant      // of former ids, which servers may still lend
 }
 
 // ID is the manager's name for the cache. It changes when the cache is allocated again
@@ -72,13 +74,15 @@ func (c *Cache) forgotten(id string) {
 	if c.observing() == nil {
 		return
 	}
-	for _, g := range former {
-		c.lose(g, errForgotten)
-	}
+	c.controller.do(func() {
+		for _, g := range former {
+			c.controller.lose(g, errForgotten, unavailable(g, errForgotten))
+		}
+	})
 }
 
 // recreate allocates the whole cache under a new id, and connects every session. If it
-// fails, nothing stays allocated. The caller holds the turn.
+// fails, nothing stays allocated.
 func (c *Cache) recreate(ctx context.Context) (_ []*endpoint, err error) {
 	t := c.table.Load()
 	wanted := t.configuration
@@ -93,7 +97,7 @@ func (c *Cache) recreate(ctx context.Context) (_ []*endpoint, err error) {
 	m, err := allocate(ctx, c.mgr, &c.cfg, &managerv1.AllocateRequest{
 		Capacity: uint64(t.capacity), Slo: c.slo.proto(), DurationSeconds: int64(duration / time.Second),
 		Configuration: wanted.proto(), RegionSize: uint64(t.regionSize()), Transport: c.Transport(),
-		CloudRegion: c.cfg.CloudRegion, Client: c.cfg.client(),
+		CloudRegion: c.cfg.CloudRegion, Client: c.cfg.client(), LingerMs: c.cfg.Linger.Milliseconds(),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("allocate: %w", err)
@@ -101,19 +105,20 @@ func (c *Cache) recreate(ctx context.Context) (_ []*endpoint, err error) {
 	var grants []*grant
 	defer func() {
 		if err != nil {
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), controlTimeout)
+			ctx, cancel := finishing(ctx)
 			defer cancel()
-			err = errors.Join(err, disconnectAll(ctx, grants), deallocate(ctx, c.mgr, m.CacheId))
+			err = errors.Join(err, disconnectAll(ctx, grants), deallocate(ctx, c.mgr, m.CacheId, 0))
 		}
 	}()
 	configuration := configurationOf(m.Configuration)
-	if err := errors.Join(c.cfg.allows(configuration, c.slo.RecordSize), checkGrants(m.Grants, len(t.regions))); err != nil {
+	if err := errors.Join(c.cfg.allows(configuration, c.slo.RecordSize), checkGrants(m.Grants, t.regions.len())); err != nil {
 		return nil, err
 	}
 	if m.CacheId == "" || m.RegionSize != uint64(t.regionSize()) {
 		return nil, fmt.Errorf("the manager answers with cache %q and region size %d, want %d", m.CacheId, m.RegionSize, t.regionSize())
 	}
-	if grants, err = connectGrants(ctx, m.CacheId, &c.cfg, m.Grants, configuration, len(t.regions)); err != nil {
+	lease := time.Duration(m.LeaseMs) * time.Millisecond
+	if grants, err = connectRenewing(ctx, c.mgr, m.CacheId, lease, &c.cfg, m.Grants, configuration, t.regions.len()); err != nil {
 		return nil, err
 	}
 	name, err := transportOf(grants, c.Transport())
@@ -130,16 +135,16 @@ func (c *Cache) recreate(ctx context.Context) (_ []*endpoint, err error) {
 	if err := c.addEndpoints(ctx, endpoints); err != nil {
 		return nil, err
 	}
-	c.update(func(t *table) { t.configuration, t.per = configuration, len(t.regions) })
+	c.update(func(t *table) { t.configuration, t.per = configuration, t.regions.len() })
 	c.mu.Lock()
-	c.known = identity{id: m.CacheId}
+	c.known = identity{id: m.CacheId, linger: time.Duration(m.LingerMs) * time.Millisecond}
 	c.mu.Unlock()
 	c.log.Info("the cache is allocated again", "id", m.CacheId, "capacity", t.capacity)
-	c.startWatching(m.CacheId, time.Duration(m.LeaseMs)*time.Millisecond)
-	reclaimed := c.keeper.reclaiming()
+	c.startWatching(m.CacheId, lease)
+	reclaimed := c.controller.reclaiming()
 	for _, s := range m.Grants { // a new manager may not know earlier notices
 		if deadline, ok := reclaimed[s.GetVm().GetId()]; ok {
-			c.keeper.reclaimed(s.GetVm().GetId(), deadline)
+			c.controller.do(func() { c.controller.duties.reclaimed(s.GetVm().GetId(), deadline) })
 		}
 	}
 	return endpoints, nil
@@ -147,8 +152,9 @@ func (c *Cache) recreate(ctx context.Context) (_ []*endpoint, err error) {
 
 // startWatching follows the manager's events for a cache id, and renews its lease.
 func (c *Cache) startWatching(id string, lease time.Duration) {
-	c.background.Go(func() { c.watcher.watch(c.ctx, id) })
-	c.background.Go(func() { c.watcher.renew(c.ctx, id, lease) })
+	holder := c.holder()
+	c.background.Go(func() { c.watcher.watch(c.ctx, id, holder) })
+	c.background.Go(func() { c.watcher.renew(c.ctx, id, holder, lease) })
 }
 
 // disconnectFormer returns the grants of former ids without regions to their servers: a
@@ -219,10 +225,7 @@ func (e serverError) Unwrap() error { return e.error }
 // manager does not answer, VMs lack memory or do not answer, or another process answers at a
 // VM's address before the manager knows.
 func isTemporary(err error) bool {
-	var certificate *tls.CertificateVerificationError
-	var alert tls.AlertError
-	var plain tls.RecordHeaderError
-	if errors.As(err, &certificate) || errors.As(err, &alert) || errors.As(err, &plain) {
+	if isDistrust(err) {
 		return false
 	}
 	switch connect.CodeOf(err) {
@@ -234,23 +237,32 @@ func isTemporary(err error) bool {
 	return true
 }
 
+// isDistrust reports whether one side of a connection does not trust the other, or only one side
+// has TLS.
+func isDistrust(err error) bool {
+	var certificate *tls.CertificateVerificationError
+	var alert tls.AlertError
+	var plain tls.RecordHeaderError
+	return errors.As(err, &certificate) || errors.As(err, &alert) || errors.As(err, &plain)
+}
+
 // createLate returns a cache without memory.
 func createLate(mgr Manager, cfg Config, cause error) (*Cache, error) {
-	c, err := newCache(mgr, "", cfg, Configuration{ClientThreads: 1, BatchSize: 1, QueueDepth: 1}, nil, nil)
+	c, err := newCache(context.Background(), mgr, "", cfg, Configuration{ClientThreads: 1, BatchSize: 1, QueueDepth: 1}, nil, nil)
 	if err != nil {
 		return nil, err
 	}
 	none := fmt.Errorf("%w: %w: %w", ErrRegionUnavailable, errNoMemory, cause)
 	c.update(func(t *table) {
-		t.regions = make([]region, t.need(t.capacity))
-		for i := range t.regions {
-			t.regions[i] = region{cause: &none, state: Lost, lossReported: cfg.File == "" && cfg.Recover == nil}
+		t.regions.resize(t.need(t.capacity))
+		for i := range t.regions.len() {
+			*t.regions.edit(i) = region{cause: &none, state: Lost, lossReported: cfg.File == "" && cfg.Recover == nil}
 			if cfg.File != "" {
-				t.regions[i].origin = new(origin)
+				t.regions.edit(i).origin = new(origin)
 			}
 		}
 	})
 	c.log.Warn("the cache has no memory yet: it is allocated as soon as possible", "err", cause)
-	c.keeper.lost(&grant{})
+	c.controller.do(func() { c.controller.duties.lost("") })
 	return c, nil
 }

@@ -205,7 +205,7 @@ func TestLateCache(t *testing.T) {
 	if err := cache.Err(); !errors.Is(err, ErrRegionUnavailable) || connect.CodeOf(err) != connect.CodeUnavailable || cache.ID() != "" {
 		t.Errorf("cache %q without memory: %v", cache.ID(), err)
 	}
-	for range 3 { // the keeper tries again
+	for range 3 { // the controller tries again
 		<-mgr.asked
 	}
 	mgr.refuses.Store(false)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -17,13 +18,9 @@ import (
 // and their completion. Every read returns the log's bytes or ErrNotHeld. At the end all holes
 // can be filled.
 func TestDeviceAgainstModel(t *testing.T) {
-	seeds := 200
-	if testing.Short() {
-		seeds = 50
-	}
-	for seed := range seeds {
+	for seed := range ringSeeds() {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			m := newRingModel(t, uint64(seed))
+			m := newRingModel(t, uint64(seed), false)
 			for range 1500 {
 				m.step()
 			}
@@ -32,10 +29,17 @@ func TestDeviceAgainstModel(t *testing.T) {
 	}
 }
 
+func ringSeeds() int {
+	if testing.Short() {
+		return 50
+	}
+	return 200
+}
+
 const (
-	ringPage   = 512 // bytes of one write of the log
 	ringRegion = 3 << 10
 	ringSize   = 16 << 10
+	ringLog    = 200 << 10
 )
 
 // ringModel is the state of one run.
@@ -45,6 +49,9 @@ type ringModel struct {
 	memory *ringMemory
 	d      *Device
 	queues []*deviceQueue
+	page   int        // bytes of one write of the log
+	losses int        // how rare they are
+	lives  *ringLives // nil: the device does not outlive its process
 
 	log    []byte // the final contents of every address
 	behind []byte // the contents of the next tier: writes that have ended
@@ -67,31 +74,52 @@ type ringOp struct {
 	first, all bool // of a page: its first write, and a complete one
 }
 
-func newRingModel(t *testing.T, seed uint64) *ringModel {
-	m := &ringModel{
-		t: t, r: rand.New(rand.NewPCG(seed, 12)), half: map[int]bool{}, pending: map[uint64]*ringOp{},
-	}
+func newRingModel(t *testing.T, seed uint64, outlives bool) *ringModel {
+	m := &ringModel{t: t, r: rand.New(rand.NewPCG(seed, 12)), page: 512, losses: 1}
 	m.memory = &ringMemory{r: m.r, bytes: make([]byte, ringSize), cuts: 3 + m.r.IntN(60)}
-	m.log = make([]byte, 400*ringPage)
-	for i := range m.log {
-		m.log[i] = byte(1 + m.r.IntN(255))
-	}
+	m.log = make([]byte, ringLog)
 	m.behind = make([]byte, len(m.log))
-	m.d = &Device{cache: new(Cache), unavailable: m.memory.unavailable, segments: newSegments(ringSize)}
-	m.d.holes.ready = make(chan struct{}, 1)
-	m.next = m.r.IntN(50)
-	copy(m.behind, m.log[:m.next*ringPage])
-	if err := m.d.Start(int64(m.next * ringPage)); err != nil {
-		t.Fatal(err)
+	if outlives {
+		m.lives, m.page, m.losses = new(ringLives), 64<<m.r.IntN(4), 10<<m.r.IntN(10)
+		m.memory.cuts *= 10
 	}
-	for range 1 + m.r.IntN(3) {
-		depth := 1 + m.r.IntN(8)
-		m.queues = append(m.queues, newDeviceQueue(m.d, &ringSession{memory: m.memory, depth: depth}, depth))
-	}
+	m.open(int64(m.r.IntN(50) * m.page))
 	return m
 }
 
+// open opens a device over the memory, for a log that ends at tail. What follows there is
+// another log than before.
+func (m *ringModel) open(tail int64) {
+	for i := range m.log[tail:] {
+		m.log[tail+int64(i)] = byte(1 + m.r.IntN(255))
+	}
+	copy(m.behind, m.log[:tail])
+	m.next, m.ticket, m.half, m.pending, m.queues = int(tail)/m.page, nil, map[int]bool{}, map[uint64]*ringOp{}, nil
+	m.d = &Device{cache: &Cache{log: slog.New(slog.DiscardHandler)}, unavailable: m.memory.unavailable, segments: newSegments(ringSize)}
+	m.d.holes.ready = make(chan struct{}, 1)
+	if m.lives != nil {
+		m.lives.attach(m)
+	}
+	if err := m.d.Start(tail); err != nil {
+		m.t.Fatal(err)
+	}
+	for range 1 + m.r.IntN(3) {
+		depth := 1 + m.r.IntN(8)
+		m.queues = append(m.queues, newDeviceQueue(m.d, m.session(depth), depth))
+	}
+}
+
+func (m *ringModel) session(depth int) *ringSession {
+	s := &ringSession{memory: m.memory, depth: depth, wrap: m.d.segments.size}
+	m.memory.sessions = append(m.memory.sessions, s)
+	return s
+}
+
 func (m *ringModel) step() {
+	if m.lives != nil && m.r.IntN(3) == 0 {
+		m.lives.step(m)
+		return
+	}
 	q := m.queues[m.r.IntN(len(m.queues))]
 	switch k := m.r.IntN(100); {
 	case k < 20:
@@ -102,12 +130,12 @@ func (m *ringModel) step() {
 		m.askForHole()
 	case k < 55:
 		m.refill(q)
-	case k < 72:
+	case k < 72 && m.r.IntN(m.losses) == 0:
 		m.lose()
 	case k < 75:
 		m.restore()
 	case k < 76 && m.r.IntN(4) == 0:
-		begin := m.d.Begin() + m.r.Int64N(2*ringPage)
+		begin := m.d.Begin() + m.r.Int64N(int64(2*m.page))
 		if err := m.d.Truncate(min(begin, m.settled())); err != nil {
 			m.t.Fatal(err)
 		}
@@ -124,7 +152,7 @@ func (m *ringModel) settled() int64 {
 			page = min(page, op.page)
 		}
 	}
-	return int64(page * ringPage)
+	return int64(page * m.page)
 }
 
 func (m *ringModel) write(q *deviceQueue) {
@@ -133,13 +161,13 @@ func (m *ringModel) write(q *deviceQueue) {
 		op.page, op.first, op.all = page, false, true
 		break
 	}
-	if op.page*ringPage >= len(m.log) {
+	if op.page*m.page >= len(m.log) {
 		return
 	}
-	op.addr = int64(op.page * ringPage)
-	op.buf = slices.Clone(m.log[op.addr:][:ringPage])
+	op.addr = int64(op.page * m.page)
+	op.buf = slices.Clone(m.log[op.addr:][:m.page])
 	if !op.all {
-		clear(op.buf[ringPage/2:])
+		clear(op.buf[m.page/2:])
 	}
 	if m.do(op, func() error { return q.Write(op.buf, op.addr, m.tag) }) {
 		if op.first {
@@ -150,14 +178,14 @@ func (m *ringModel) write(q *deviceQueue) {
 }
 
 func (m *ringModel) read(q *deviceQueue) {
-	end, begin := m.settled(), max(0, m.d.Begin()-ringPage)
+	end, begin := m.settled(), max(0, m.d.Begin()-int64(m.page))
 	if end <= begin {
 		return
 	}
 	op := &ringOp{addr: begin + m.r.Int64N(end-begin)}
-	n := 1 + m.r.Int64N(min(end-op.addr, 3*ringPage))
+	n := 1 + m.r.Int64N(min(end-op.addr, int64(3*m.page)))
 	for page := range m.half { // the second half is not written yet
-		if at := int64(page*ringPage + ringPage/2); at < op.addr+n && op.addr < at+ringPage/2 {
+		if at := int64(page*m.page + m.page/2); at < op.addr+n && op.addr < at+int64(m.page/2) {
 			return
 		}
 	}
@@ -167,7 +195,7 @@ func (m *ringModel) read(q *deviceQueue) {
 }
 
 func (m *ringModel) askForHole() {
-	hole := m.d.Hole(m.settled(), 1+m.r.IntN(2*ringPage))
+	hole := m.d.Hole(m.settled(), 1+m.r.IntN(2*m.page))
 	m.ticket = nil
 	if hole.From < hole.To {
 		m.ticket, m.piece = &hole, slices.Clone(m.behind[hole.From:hole.To])
@@ -220,7 +248,7 @@ func (m *ringModel) ended(op *ringOp, err error) {
 	}
 	switch op.kind {
 	case opWrite:
-		x := span{max(op.addr, m.d.Begin()), op.addr + ringPage}
+		x := span{max(op.addr, m.d.Begin()), op.addr + int64(m.page)}
 		if _, hole := m.d.holes.look(x); hole && held && x.from < x.to {
 			m.t.Fatalf("write at %d is a hole and is said to be stored", op.addr)
 		}
@@ -275,6 +303,9 @@ func (m *ringModel) finish() {
 	whole()
 	m.write(m.queues[0]) // a page that a full session may have refused
 	whole()
+	if m.lives != nil {
+		m.lives.checkAll(m)
+	}
 	for m.askForHole(); m.ticket != nil; m.askForHole() {
 		m.refill(m.queues[0])
 		drain()
@@ -283,8 +314,8 @@ func (m *ringModel) finish() {
 		m.t.Errorf("%d bytes are missing, fills %v", n, m.d.holes.fills)
 	}
 	begin, end := m.d.Begin(), m.settled()
-	for at := begin; at < end; at += ringPage {
-		n := min(ringPage, end-at)
+	for at := begin; at < end; at += int64(m.page) {
+		n := min(int64(m.page), end-at)
 		op := &ringOp{addr: at, buf: make([]byte, n), want: m.log[at:][:n]}
 		held := true
 		m.do(op, func() error {
@@ -307,12 +338,13 @@ func (m *ringModel) finish() {
 // ringMemory is a cache's memory. Lost memory drops its contents, and fails accesses until it
 // is restored with zeros.
 type ringMemory struct {
-	r     *rand.Rand
-	bytes []byte
-	gone  spans
-	calm  bool                         // no errors except for lost memory
-	cuts  int                          // one access in cuts fails
-	lives [ringSize/ringRegion + 1]int // how often each region was lost
+	r        *rand.Rand
+	bytes    []byte
+	gone     spans
+	sessions []*ringSession
+	calm     bool                         // no errors except for lost memory
+	cuts     int                          // one access in cuts fails
+	lives    [ringSize/ringRegion + 1]int // how often each region was lost
 }
 
 // rarely is true once in n times, unless calm is set.
@@ -334,6 +366,7 @@ func (m *ringMemory) restore(at span) {
 type ringSession struct {
 	memory  *ringMemory
 	depth   int
+	wrap    int64 // accesses that reach it continue at 0
 	ops     []*ringAccess
 	pending int
 	done    []device.Completion
@@ -373,7 +406,10 @@ func (s *ringSession) run(a *ringAccess) device.Completion {
 	c := device.Completion{Tag: a.tag, N: len(a.buf)}
 	old := m.r.IntN(3) // selects the outcome of accesses to regions that were lost since the call
 	for i := range a.buf {
-		at := (a.addr + int64(i)) % ringSize
+		at := a.addr + int64(i)
+		if a.addr < s.wrap {
+			at %= s.wrap
+		}
 		stale := a.lives[at/ringRegion] != m.lives[at/ringRegion]
 		switch gone := m.gone.overlap(span{at, at + 1}); {
 		case stale && old == 0 && a.write: // it reaches the old memory, and is lost with it

@@ -10,11 +10,12 @@ import (
 // regionQueue is a session's queue to one virtual region: the connection to it, and the
 // requests that are held back.
 //
-// A request is held while the region's gate holds its kind, while the region is lost and the
-// session waits for that (Config.WaitForLost), while requests on an earlier connection are
-// not settled (connections have no order between them), or while a request that it overlaps
-// is held. So overlapping requests execute in program order also when the region moves (A4,
-// A41). Requests to other regions are not delayed.
+// A request is held while the connection is not open yet or the region not imported over it,
+// while the region's gate holds its kind, while the region is lost and the session waits for that
+// (Config.WaitForLost), while requests on an earlier connection are not settled (connections have
+// no order between them), or while a request that it overlaps is held. So overlapping requests
+// execute in program order also when the region moves (A4, A41). Requests to other regions are not
+// delayed.
 type regionQueue struct {
 	conn   *conn
 	remote fabric.Remote
@@ -25,6 +26,8 @@ type regionQueue struct {
 	slowReads, slowWrites bool
 
 	gate         gate
+	place        *endpoint // of conn; nil: the region is lost
+	mirrorPlace  *endpoint
 	mirror       *conn // gets every write as well
 	mirrorRemote fabric.Remote
 	mirrorIndex  uint32
@@ -42,13 +45,13 @@ func (q *regionQueue) bind(s *Session, i int, r *region) {
 	if q.conn != nil && q.conn != c && !q.fenced() && !q.conn.passed(q.conn.issued()) {
 		q.after, q.mark = q.conn, q.conn.issued()
 	}
-	q.conn, q.number, q.index, q.strict = c, i, r.index, s.cache.cfg.StrictOrder
+	q.conn, q.place, q.number, q.index, q.strict = c, r.endpoint, i, r.index, s.cache.cfg.StrictOrder
 	q.remote = c.remoteOf(r.index)
 	q.gate = r.gate
 	if c.err != nil && s.waits.Load() {
 		q.gate = holdReads | holdWrites
 	}
-	q.mirror = nil
+	q.mirror, q.mirrorPlace = nil, r.mirror
 	if r.mirror != nil {
 		q.mirror, q.mirrorIndex = s.connOf(r.mirror), r.mirrorIndex
 		q.mirrorRemote = q.mirror.remoteOf(r.mirrorIndex)
@@ -59,6 +62,24 @@ func (q *regionQueue) bind(s *Session, i int, r *region) {
 	}
 	q.changed = true
 	q.setSlow()
+	if len(q.held) > 0 {
+		q.open(s)
+	}
+}
+
+// open opens the connections, and imports the region, that held requests need.
+func (q *regionQueue) open(s *Session) {
+	if !q.conn.reaches(q.remote) {
+		s.open(place{q.number, q.place, q.index})
+	}
+	if q.mirror != nil && !q.mirror.reaches(q.mirrorRemote) {
+		s.open(place{q.number, q.mirrorPlace, q.mirrorIndex})
+	}
+}
+
+// outdated reports whether a region was imported since the queue was bound.
+func (q *regionQueue) outdated() bool {
+	return q.remote != q.conn.remoteOf(q.index) || q.mirror != nil && q.mirrorRemote != q.mirror.remoteOf(q.mirrorIndex)
 }
 
 // holdAll holds all requests until the session uses another table.
@@ -69,7 +90,7 @@ func (q *regionQueue) holdAll() {
 
 // setSlow sets slowReads and slowWrites.
 func (q *regionQueue) setSlow() {
-	q.slowReads = q.gate&holdReads != 0 || q.after != nil || len(q.held) > 0 || q.strict
+	q.slowReads = !q.conn.reaches(q.remote) || q.gate&holdReads != 0 || q.after != nil || len(q.held) > 0 || q.strict
 	q.slowWrites = q.slowReads || q.gate != 0 || q.mirror != nil || q.written != nil
 }
 
@@ -83,8 +104,12 @@ func (q *regionQueue) slow(write bool) bool {
 
 // issue issues or holds a request, or returns false if a connection is full.
 func (q *regionQueue) issue(s *Session, r request) bool {
+	slow := q.slow(r.write)
+	if slow && q.outdated() {
+		q.bind(s, q.number, s.table.regions.at(q.number))
+	}
 	r.remote, r.index = q.remote, q.index
-	if !q.slow(r.write) {
+	if !slow {
 		return q.conn.issue(r)
 	}
 	if q.waits(&r) {
@@ -94,6 +119,7 @@ func (q *regionQueue) issue(s *Session, r request) bool {
 		q.held = append(q.held, r)
 		q.slowReads, q.slowWrites = true, true
 		s.held++
+		q.open(s)
 		return true
 	}
 	return q.send(s, r)
@@ -105,7 +131,9 @@ func (q *regionQueue) waits(r *request) bool {
 		return true
 	}
 	for i := range q.held {
-		if h := &q.held[i]; (r.write || h.write) && r.offset < h.offset+int64(len(h.buf)) && h.offset < r.offset+int64(len(r.buf)) {
+		// Reads wait for reads, too: the region may be lost, or another session may write to it, before
+		// the held one executes.
+		if h := &q.held[i]; r.offset < h.offset+int64(len(h.buf)) && h.offset < r.offset+int64(len(r.buf)) {
 			return true
 		}
 	}
@@ -114,7 +142,7 @@ func (q *regionQueue) waits(r *request) bool {
 
 // closed reports whether all requests of a kind are held.
 func (q *regionQueue) closed(write bool) bool {
-	if q.fenced() {
+	if q.fenced() || !q.conn.reaches(q.remote) || write && q.mirror != nil && !q.mirror.reaches(q.mirrorRemote) {
 		return true
 	}
 	return write && q.gate&holdWrites != 0 || !write && q.gate&holdReads != 0

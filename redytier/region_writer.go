@@ -4,53 +4,62 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"os"
-	"sync/atomic"
+	"sync"
 
 	"github.com/redykv/redykv/internal/clock"
 	"github.com/redykv/redykv/internal/fabric"
 	"github.com/redykv/redykv/internal/redywire"
 )
 
-// origin says that a region was filled from Config.File. Until it is written, its bytes can
-// be read from there again (A46).
-type origin struct{ written atomic.Bool }
-
-// writeChunk is the size of a regionWriter's writes.
-const writeChunk = 256 << 10
+const (
+	// writeChunk is the size of a regionWriter's writes, writeDepth the number of its buffers.
+	writeChunk = 256 << 10
+	writeDepth = 8
+)
 
 // regionWriter writes to a grant's regions for a control operation, without a session. It
 // belongs to one goroutine.
 type regionWriter struct {
-	qp      fabric.QueuePair
-	remotes []fabric.Remote
-	buf     fabric.Region
-	done    [1]fabric.Completion
+	provider fabric.Provider
+	qp       fabric.QueuePair
+	grant    *grant
+	size     int64                    // of a region
+	remotes  map[uint32]fabric.Remote // of the regions that it has used
+	buf      fabric.Region            // writeDepth chunks; nil before the first fill
+	done     [writeDepth]fabric.Completion
 }
 
 // openRegionWriter connects to a grant's server.
 func (c *Cache) openRegionWriter(ctx context.Context, g *grant) (_ *regionWriter, err error) {
 	ctx, cancel := clock.WithAwakeTimeout(ctx, controlTimeout, context.DeadlineExceeded)
 	defer cancel()
-	p := &regionWriter{}
+	p := &regionWriter{provider: c.provider, grant: g, size: c.RegionSize(), remotes: map[uint32]fabric.Remote{}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(fmt.Errorf("VM %s at %s: %w", g.vm, g.fabricAddr, err), p.close())
 		}
 	}()
-	if p.buf, err = c.provider.Alloc(writeChunk); err != nil {
-		return nil, fmt.Errorf("%w: %w", errLocal, err)
-	}
 	hello := redywire.Hello{Ticket: g.ticket, Batch: 1, Depth: 1}
-	if p.qp, err = c.dial(ctx, g, hello, 1); err != nil {
+	if p.qp, err = c.dial(ctx, g, hello, writeDepth); err != nil {
 		return nil, err
 	}
-	p.remotes, err = importRegions(ctx, p.qp, g, c.RegionSize())
-	return p, err
+	return p, nil
 }
 
-// probe checks that a grant's server answers, and still lends all regions.
+// region imports a region of the grant.
+func (p *regionWriter) region(ctx context.Context, index uint32) (fabric.Remote, error) {
+	r, ok := p.remotes[index]
+	if ok {
+		return r, nil
+	}
+	r, err := importRegion(ctx, p.qp, p.grant, int(index), p.size)
+	if err == nil {
+		p.remotes[index] = r
+	}
+	return r, err
+}
+
+// probe checks that a grant's server answers, and still lends its memory.
 func (c *Cache) probe(ctx context.Context, g *grant) error {
 	ctx, cancel := clock.WithAwakeTimeout(ctx, reconnectTimeout, context.DeadlineExceeded)
 	defer cancel()
@@ -58,7 +67,8 @@ func (c *Cache) probe(ctx context.Context, g *grant) error {
 	if err != nil {
 		return err
 	}
-	return p.close()
+	_, err = p.region(ctx, 0)
+	return errors.Join(err, p.close())
 }
 
 func (p *regionWriter) close() (err error) {
@@ -72,111 +82,134 @@ func (p *regionWriter) close() (err error) {
 }
 
 // fill writes n bytes to a region from offset on, which read returns in chunks; at is the
-// number of bytes before the chunk.
+// number of bytes before the chunk. A goroutine calls read, for chunks in their order, while
+// earlier chunks are written. After an error the writer can only be closed.
 func (p *regionWriter) fill(ctx context.Context, index uint32, offset, n int64, read func(dst []byte, at int64) error) error {
+	to, err := p.region(ctx, index)
+	if err != nil {
+		return err
+	}
+	if p.buf == nil {
+		buf, err := p.provider.Alloc(writeDepth * writeChunk)
+		if err != nil {
+			return fmt.Errorf("%w: %w", errLocal, err)
+		}
+		p.buf = buf
+	}
+	f := &filling{p: p, free: make(chan []byte, writeDepth), filled: make(chan chunk, writeDepth+1)}
+	for slot := range writeDepth {
+		f.free <- p.buf.Bytes()[slot*writeChunk:][:writeChunk]
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var reader sync.WaitGroup
+	reader.Go(func() { f.readAhead(ctx, n, read) })
+	defer reader.Wait()
+	defer cancel()
+	if err = f.write(ctx, to, offset); err != nil {
+		p.grant.setLived(index, false)
+	}
+	return err
+}
+
+// filling is one call of fill. A buffer belongs to the goroutine that reads, then to that which
+// writes, until its write has ended; the channels hand it over.
+type filling struct {
+	p      *regionWriter
+	free   chan []byte
+	filled chan chunk // closed after the last one
+	sent   [][]byte   // being written, the oldest first
+}
+
+// chunk is a part of a region that was read, or the error of reading it.
+type chunk struct {
+	bytes []byte
+	at    int64
+	err   error
+}
+
+// readAhead reads chunks as long as there are free buffers.
+func (f *filling) readAhead(ctx context.Context, n int64, read func(dst []byte, at int64) error) {
+	defer close(f.filled)
 	for at := int64(0); at < n; {
+		var buf []byte
+		select {
+		case buf = <-f.free:
+		case <-ctx.Done():
+		}
 		if ctx.Err() != nil {
-			return context.Cause(ctx)
+			f.filled <- chunk{err: context.Cause(ctx)}
+			return
 		}
-		chunk := p.buf.Bytes()[:min(writeChunk, n-at)]
-		if err := read(chunk, at); err != nil {
-			return err
+		c := chunk{bytes: buf[:min(writeChunk, n-at)], at: at}
+		c.err = read(c.bytes, at)
+		f.filled <- c // has room for all buffers and an error
+		if c.err != nil {
+			return
 		}
-		if err := p.write(ctx, chunk, index, offset+at); err != nil {
-			return err
+		at += int64(len(c.bytes))
+	}
+}
+
+// write writes chunks as they are read.
+func (f *filling) write(ctx context.Context, to fabric.Remote, offset int64) error {
+	for more := true; more || len(f.sent) > 0; {
+		var c chunk
+		ready := false
+		if len(f.sent) == 0 {
+			c, more = <-f.filled
+			ready = more
+		} else {
+			select {
+			case c, more = <-f.filled:
+				ready = more
+			default:
+			}
 		}
-		at += int64(len(chunk))
+		switch {
+		case ready && c.err != nil:
+			return c.err
+		case ready:
+			if err := f.send(c, to, offset); err != nil {
+				return err
+			}
+		case len(f.sent) > 0:
+			if err := f.wait(ctx); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }
 
-func (p *regionWriter) write(ctx context.Context, src []byte, index uint32, offset int64) error {
-	if err := p.qp.Write(src, p.remotes[index], offset, 0); err != nil {
+func (f *filling) send(c chunk, to fabric.Remote, offset int64) error {
+	if err := f.p.qp.Write(c.bytes, to, offset+c.at, 0); err != nil {
 		return err
 	}
-	if err := p.qp.Submit(); err != nil {
-		return err
-	}
-	for p.qp.Poll(p.done[:]) == 0 {
-		if err := p.qp.Wait(ctx); err != nil {
+	f.sent = append(f.sent, c.bytes[:writeChunk])
+	return f.p.qp.Submit()
+}
+
+// wait waits until a write has ended. Writes end in their order.
+func (f *filling) wait(ctx context.Context) error {
+	n := f.p.qp.Poll(f.p.done[:])
+	for n == 0 {
+		if err := f.p.qp.Wait(ctx); err != nil {
 			return err
 		}
+		n = f.p.qp.Poll(f.p.done[:])
 	}
-	return p.done[0].Err
+	for i := range f.p.done[:n] {
+		if err := f.p.done[i].Err; err != nil {
+			return err
+		}
+		f.free <- f.sent[i]
+	}
+	f.sent = append(f.sent[:0], f.sent[n:]...)
+	return nil
 }
 
 // zero reads zeros.
 func zero(dst []byte, _ int64) error {
 	clear(dst)
 	return nil
-}
-
-// populateAll fills a new cache from the prefix of Config.File. The rest of the cache stays
-// zeros.
-func (c *Cache) populateAll(ctx context.Context) error {
-	c.update(func(t *table) {
-		for i := range t.regions {
-			t.regions[i].origin = new(origin)
-		}
-	})
-	return c.fillFrom(ctx, c.readFile)
-}
-
-// fillFrom fills a new cache with the bytes that read returns.
-func (c *Cache) fillFrom(ctx context.Context, read func(ctx context.Context, dst []byte, addr int64) error) error {
-	filled := 0
-	return c.inTurn(ctx, urgency{}, true, func(ctx context.Context) error {
-		var places []place
-		for i, r := range c.table.Load().regions {
-			if r.endpoint == nil {
-				return *r.cause
-			}
-			places = append(places, place{region: i, endpoint: r.endpoint, index: r.index})
-		}
-		n, err := c.populate(ctx, places[filled:], read)
-		filled += n // a region that moves keeps its bytes
-		return err
-	})
-}
-
-// populate fills regions at their places with what read returns for their addresses. It
-// returns the number of regions that are complete.
-func (c *Cache) populate(ctx context.Context, places []place, read func(ctx context.Context, dst []byte, addr int64) error) (filled int, err error) {
-	t := c.table.Load()
-	writers := map[*grant]*regionWriter{}
-	defer func() {
-		for _, p := range writers {
-			err = errors.Join(err, p.close())
-		}
-	}()
-	for filled, at := range places {
-		g := at.endpoint.grant
-		p := writers[g]
-		if p == nil {
-			if p, err = c.openRegionWriter(ctx, g); err != nil {
-				return filled, err
-			}
-			writers[g] = p
-		}
-		x := t.span(at.region)
-		err := p.fill(ctx, at.index, 0, x.to-x.from, func(dst []byte, at int64) error { return read(ctx, dst, x.from+at) })
-		if err != nil {
-			return filled, fmt.Errorf("populate [%d, %d) on VM %s: %w", x.from, x.to, g.vm, err)
-		}
-	}
-	return len(places), nil
-}
-
-// readFile reads the cache's initial bytes at an address.
-func (c *Cache) readFile(_ context.Context, dst []byte, addr int64) error {
-	f, err := os.Open(c.cfg.File)
-	if err != nil {
-		return err
-	}
-	n, err := f.ReadAt(dst, addr)
-	if errors.Is(err, io.EOF) {
-		err = nil
-	}
-	clear(dst[n:])
-	return errors.Join(err, f.Close())
 }

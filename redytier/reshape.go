@@ -30,7 +30,7 @@ func (c *Cache) Reshape(ctx context.Context, capacity int64, slo SLO) error {
 		err = ErrFixed
 	}
 	if err == nil {
-		err = c.inTurn(ctx, urgency{}, !c.cfg.RefuseBusy, func(ctx context.Context) error { return c.reshape(ctx, capacity, slo) })
+		err = c.perform(ctx, !c.cfg.RefuseBusy, func(ctx context.Context) error { return c.reshape(ctx, capacity, slo) })
 	}
 	if err != nil {
 		return fmt.Errorf("redytier: reshape to %d bytes: %w", capacity, err)
@@ -67,55 +67,20 @@ func (c *Cache) shrink(ctx context.Context, capacity int64) error {
 	return nil
 }
 
-// returnUnused returns all memory that the table does not use: grants without regions, and then
-// the last regions of others. After an error a request may be pending to these, and they stay.
-func (c *Cache) returnUnused(ctx context.Context) error {
-	err := c.dropIdleGrants(ctx)
-	if err == nil {
-		c.releaseUnused(ctx)
-	}
-	return err
-}
-
-// releaseUnused releases the last regions of grants if the table does not use them, even if
-// ctx has ended.
-func (c *Cache) releaseUnused(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), controlTimeout)
-	defer cancel()
-	t := c.table.Load()
-	released := false
-	for _, g := range t.grants() {
-		keep := uint32(0)
-		for _, i := range t.on(g) {
-			keep = max(keep, t.regions[i].index+1)
-		}
-		if keep == g.regions.Load() {
-			continue
-		}
-		if err := g.release(ctx, keep); err != nil {
-			c.log.Warn("returning regions after shrinking", "err", err)
-			continue
-		}
-		released = true
-	}
-	if released {
-		c.settle(ctx)
-	}
-}
-
 // grow adds zeros at the end: the rest of the last region, then more regions. If one larger
 // VM for all of them is cheaper, the cache moves there (R74).
 func (c *Cache) grow(ctx context.Context, capacity int64) error {
 	t := c.table.Load()
-	if err := c.clearEnd(ctx, min(capacity, int64(len(t.regions))<<t.shift)); err != nil {
+	if err := c.clearEnd(ctx, min(capacity, int64(t.regions.len())<<t.shift)); err != nil {
 		return err
 	}
-	more := t.need(capacity) - len(t.regions)
+	more := t.need(capacity) - t.regions.len()
 	var endpoints []*endpoint
 	if more > 0 {
 		var err error
 		endpoints, _, err = c.reallocate(ctx, &managerv1.ReallocateRequest{
 			CacheId: c.ID(), Regions: uint32(more), Whole: uint32(t.need(capacity)), PreferPresent: true, Client: c.cfg.client(),
+			Moves: &managerv1.RegionRuns{Runs: []*managerv1.RegionRun{{First: uint32(t.regions.len()), Regions: uint32(more)}}},
 		})
 		if err != nil {
 			return err
@@ -130,16 +95,18 @@ func (c *Cache) grow(ctx context.Context, capacity int64) error {
 		if err = alive(endpoints); err != nil {
 			return
 		}
-		first := len(t.regions)
+		first := t.regions.len()
 		t.resize(t.need(capacity), capacity)
 		for _, p := range places {
 			p.region += first
-			t.replace(p)
+			t.regions.edit(p.region).put(p)
 		}
 	})
 	if err != nil {
 		return errors.Join(err, c.dropIdleGrants(ctx))
 	}
+	ctx, cancel := finishing(ctx)
+	defer cancel()
 	c.settle(ctx)
 	return nil
 }
@@ -161,7 +128,7 @@ func (c *Cache) clearEnd(ctx context.Context, to int64) (err error) {
 	if to <= t.capacity {
 		return nil
 	}
-	last := &t.regions[len(t.regions)-1]
+	last := t.regions.at(t.regions.len() - 1)
 	if last.endpoint == nil {
 		return *last.cause
 	}
@@ -179,7 +146,7 @@ func (c *Cache) clearEnd(ctx context.Context, to int64) (err error) {
 // moveAll moves the whole cache to VMs that meet another SLO.
 func (c *Cache) moveAll(ctx context.Context, capacity int64, slo SLO) error {
 	t := c.table.Load()
-	if err := c.clearEnd(ctx, min(capacity, int64(len(t.regions))<<t.shift)); err != nil {
+	if err := c.clearEnd(ctx, min(capacity, int64(t.regions.len())<<t.shift)); err != nil {
 		return err
 	}
 	endpoints, configuration, err := c.reallocate(ctx, &managerv1.ReallocateRequest{
@@ -198,21 +165,23 @@ func (c *Cache) moveTo(ctx context.Context, endpoints []*endpoint, capacity int6
 	places := assign(t.need(capacity), endpoints)
 	next, err := c.clients.newThreads(configuration)
 	if err == nil {
-		err = c.move(ctx, places[:min(len(places), len(t.regions))], (*table).mirrored)
+		err = c.move(ctx, places[:min(len(places), t.regions.len())], true)
 	}
 	if err == nil {
 		err = c.commit(places, endpoints, capacity, configuration)
 	}
 	if err != nil {
 		c.update(func(t *table) {
-			for i := range t.regions {
-				t.regions[i].mirror = nil
+			for i := range t.regions.len() {
+				if t.regions.at(i).mirror != nil {
+					t.regions.edit(i).mirror = nil
+				}
 			}
 		})
 		return errors.Join(err, next.discard(), c.dropIdleGrants(ctx))
 	}
 	c.slo = slo
-	if err := c.clients.replace(next); err != nil {
+	if err := c.clients.replace(ctx, next); err != nil {
 		c.log.Warn("ending the client threads of the former configuration", "err", err)
 	}
 	if err := c.dropIdleGrants(ctx); err != nil {
@@ -227,15 +196,15 @@ func (c *Cache) commit(places []place, endpoints []*endpoint, capacity int64, co
 		if err = alive(endpoints); err != nil {
 			return
 		}
-		for _, p := range places[:min(len(places), len(t.regions))] {
-			if t.regions[p.region].mirror != p.endpoint {
+		for _, p := range places[:min(len(places), t.regions.len())] {
+			if t.regions.at(p.region).mirror != p.endpoint {
 				err = fmt.Errorf("%w while it moved", ErrRegionUnavailable)
 				return
 			}
 		}
 		t.resize(len(places), capacity)
 		for _, p := range places {
-			t.replace(p)
+			t.regions.edit(p.region).put(p)
 		}
 		t.configure(configuration)
 	})
@@ -252,7 +221,7 @@ func (c *Cache) Reconfigure(ctx context.Context, configuration Configuration) er
 	if err := c.cfg.Tuning.Check(configuration); err != nil {
 		return err
 	}
-	err := c.inTurn(ctx, urgency{}, !c.cfg.RefuseBusy, func(ctx context.Context) error { return c.reconfigure(ctx, configuration) })
+	err := c.perform(ctx, !c.cfg.RefuseBusy, func(ctx context.Context) error { return c.reconfigure(ctx, configuration) })
 	if err != nil {
 		return fmt.Errorf("redytier: reconfigure to %+v: %w", configuration, err)
 	}
@@ -275,14 +244,19 @@ func (c *Cache) reconfigure(ctx context.Context, configuration Configuration) er
 	// The manager is asked first: a refusal changes nothing. A manager that allows more also
 	// allows less, so the later Settle succeeds.
 	if both != old {
-		if err := c.settleAs(ctx, both); err != nil {
+		if err := c.settleAs(ctx, both, nil); err != nil {
 			c.unsettled.Store(true) // the call may have had an effect
 			return err
 		}
 	}
-	undo := func(err error) error {
-		err = errors.Join(err, c.configureAll(context.WithoutCancel(ctx), old))
+	undo := func(err error) error { // the table has the former configuration
+		err = errors.Join(err, c.configureServers(ctx))
+		ctx, cancel := finishing(ctx)
+		defer cancel()
 		c.settle(ctx)
+		if c.misconfigured {
+			c.unsettled.Store(true)
+		}
 		return err
 	}
 	if err := c.configureAll(ctx, both); err != nil {
@@ -306,35 +280,20 @@ func (c *Cache) reconfigure(ctx context.Context, configuration Configuration) er
 	}
 	c.update(func(t *table) {
 		t.configure(configuration)
-		for i := range t.regions {
-			if r := &t.regions[i]; r.endpoint != nil {
-				r.endpoint = instead[r.endpoint.grant]
+		for i := range t.regions.len() {
+			if e := t.regions.at(i).endpoint; e != nil {
+				t.regions.edit(i).endpoint = instead[e.grant]
 			}
 		}
 	})
-	if err := c.clients.replace(next); err != nil {
+	if err := c.clients.replace(ctx, next); err != nil {
 		c.log.Warn("ending the client threads of the former configuration", "err", err)
 	}
-	if err := c.dropIdleGrants(ctx); errors.Is(err, errPreempted) {
-		return err // servers are told the configuration when this runs again
-	} else if err != nil {
+	c.misconfigured = true // the servers allow either
+	if err := c.dropIdleGrants(ctx); err != nil {
 		c.log.Warn("closing connections of the former configuration", "err", err)
-		return nil
-	}
-	if err := c.configureAll(ctx, configuration); err != nil {
+	} else if err := c.configureServers(ctx); err != nil {
 		c.log.Warn("ending server threads of the former configuration", "err", err)
 	}
 	return nil
-}
-
-// configureAll configures every server for its part of a configuration.
-func (c *Cache) configureAll(ctx context.Context, configuration Configuration) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, controlTimeout)
-	defer cancel()
-	t := c.table.Load().clone()
-	t.configure(configuration)
-	for _, g := range t.grants() {
-		err = errors.Join(err, g.configure(ctx, configuration.share(int(g.regions.Load()), t.per)))
-	}
-	return err
 }

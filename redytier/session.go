@@ -4,19 +4,26 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/internal/epoch"
+	"github.com/redykv/redykv/internal/fabric"
 )
 
 // MaxDepth bounds a session's pending operations.
 const MaxDepth = 1 << 14
 
-// Session is one goroutine's queue to the cache. It owns a queue pair to each VM and polls
-// them itself, so that an operation crosses no channel, wakes no goroutine and allocates
+// Session is one goroutine's queue to the cache. It owns queue pairs to the VMs that it uses and
+// polls them itself, so that an operation crosses no channel, wakes no goroutine and allocates
 // nothing. It is a [device.Queue] with cache addresses.
+//
+// A connection is opened when it is first needed. If b is 1, each region is imported over it when it
+// is first needed. The requests that need either wait, and others do not. They end with [ErrNoRoom]
+// if the server has no room for the connection, and with [ErrRegionUnavailable] if it is not open,
+// or the region not imported, after ten seconds.
 //
 // Operations of one session on overlapping bytes execute in the order of their calls, also
 // while their region moves. Nothing is promised across regions, or about the order of
@@ -37,10 +44,16 @@ type Session struct {
 	gone    error         // ErrDeleted after the cache was deleted
 	wrap    int64         // address after which requests continue at 0; 0: none
 	longest int64         // most bytes of one request to a region
-	conns   []*conn
 	queues  []regionQueue // by virtual region
-	// draining says that requests from before the current table are pending.
-	draining bool
+
+	conns      map[*endpoint]*conn // open connections, and failed ones that are not replaced yet
+	unopened   *conn               // of queues whose connection is not opened yet
+	busy       []*conn             // connections with requests; some of the first may be idle
+	removals   uint64              // table.removals when conns was last checked
+	leaving    bool                // connections of conns to removed endpoints have to be closed
+	waited     bool                // value of waits when queues were bound
+	draining   bool                // requests from before the current table are pending
+	completion [pollBatch]fabric.Completion
 
 	ops     []op     // pending operations, by index
 	errs    []error  // by index: first error of a failed operation
@@ -53,16 +66,20 @@ type Session struct {
 	holding []int // queues that hold requests
 	pending int   // operations whose completion was not polled yet
 	writing int   // writes of them
-	parker  *parker
-	waits   atomic.Bool   // requests to lost regions wait: Config.WaitForLost
-	woken   chan struct{} // holds a token while something has changed
+	timing  timing
+	bed     bed
+	waits   atomic.Bool // requests to lost regions wait: Config.WaitForLost
 	counts  counters
 	closed  bool
 
-	// Guarded by Cache.mu: connections dialled by other goroutines, for refresh, and the
-	// number of failed connections per grant (see conn.generation).
+	// Guarded by Cache.mu: connections dialled and regions imported by other goroutines, the
+	// state of connections as other goroutines see it, and the number of failed connections per
+	// grant (see conn.generation).
 	inbox       []*conn
+	imports     []imported
+	links       map[*endpoint]*link
 	generations map[*grant]uint32
+	arrived     atomic.Bool    // inbox or imports is not empty
 	unsettled   sync.WaitGroup // failed connections that servers may not have ended yet
 }
 
@@ -70,12 +87,20 @@ var _ device.Queue = (*Session)(nil)
 
 // op is one pending operation: half a cache line.
 type op struct {
-	tag    uint64
-	n      int
-	left   int // bytes that are not settled yet
-	write  bool
-	failed bool // with the error in Session.errs
+	tag   uint64
+	n     int
+	left  int // bytes that are not settled yet
+	write bool
+	notes notes
 }
+
+// notes say what its completion has to look at. Most operations have none.
+type notes uint8
+
+const (
+	opFailed notes = 1 << iota // with the error in Session.errs
+	opTimed                    // see timing
+)
 
 // piece is a request, or the rest of one, from an address on.
 type piece struct {
@@ -136,6 +161,10 @@ func (s *Session) admit(buf []byte, addr int64, write bool, tag uint64) error {
 	if write {
 		s.writing++
 	}
+	if s.timing.armed {
+		o.notes = opTimed
+		s.timing.begin(write, s.pending)
+	}
 	if n == 0 {
 		s.ready.push(index)
 		return nil
@@ -159,6 +188,9 @@ func (s *Session) outOfRange(n int, addr int64) error {
 // connection is full, the rest waits in s.rest, and the session accepts nothing new until
 // it is issued, which keeps program order.
 func (s *Session) issue(p piece) {
+	if s.arrived.Load() {
+		s.arrive()
+	}
 	for {
 		i := p.addr >> s.table.shift
 		if i >= int64(len(s.queues)) { // the cache has shrunk since p was accepted
@@ -191,8 +223,9 @@ func (s *Session) issue(p piece) {
 // finish settles n bytes of an operation. After the last byte it is ready to be polled.
 func (s *Session) finish(index uint32, n int, err error) {
 	o := &s.ops[index]
-	if err != nil && !o.failed {
-		o.failed, s.errs[index] = true, err
+	if err != nil && o.notes&opFailed == 0 {
+		o.notes |= opFailed
+		s.errs[index] = err
 	}
 	if o.left -= n; o.left == 0 {
 		s.ready.push(index)
@@ -213,12 +246,10 @@ func (s *Session) step() bool {
 	if s.table != s.cache.table.Load() {
 		s.refresh()
 	}
-	worked := false
-	for _, c := range s.conns {
-		if c.poll() {
-			worked = true
-		}
+	if s.arrived.Load() {
+		s.arrive()
 	}
+	worked := s.pollBusy()
 	if len(s.holding) > 0 && s.release() {
 		worked = true
 	}
@@ -227,6 +258,27 @@ func (s *Session) step() bool {
 	}
 	if s.draining {
 		s.drained()
+	}
+	return worked
+}
+
+// fewConns is the number of connections that a session polls without asking which of them are
+// idle.
+const fewConns = 4
+
+// pollBusy polls every busy connection once and reports whether any had completions.
+func (s *Session) pollBusy() bool {
+	worked := false
+	for _, c := range s.busy {
+		if c.poll() {
+			worked = true
+		}
+	}
+	if len(s.busy) > fewConns {
+		s.busy = slices.DeleteFunc(s.busy, func(c *conn) bool {
+			c.listed = c.busy() || c.dirty && c.err == nil
+			return !c.listed
+		})
 	}
 	return worked
 }
@@ -251,12 +303,12 @@ func (s *Session) release() bool {
 
 // ring rings the doorbell of every connection with new requests.
 func (s *Session) ring() {
-	if len(s.conns) > 1 {
-		for _, c := range s.conns {
+	if len(s.busy) > 1 {
+		for _, c := range s.busy {
 			c.prefetch()
 		}
 	}
-	for _, c := range s.conns {
+	for _, c := range s.busy {
 		c.submit()
 	}
 }
@@ -286,9 +338,8 @@ func (s *Session) drain(done []device.Completion) int {
 		index := s.ready.pop()
 		o, c := &s.ops[index], &done[i]
 		c.Tag, c.N, c.Err, c.Event, c.Tier = o.tag, o.n, nil, device.Done, 0
-		if o.failed {
-			c.N, c.Err = 0, s.errs[index]
-			o.failed, s.errs[index] = false, nil
+		if o.notes != 0 {
+			s.noted(index, c)
 		}
 		sum.add(o.write, o.n, c.Err)
 		if o.write {
@@ -297,6 +348,9 @@ func (s *Session) drain(done []device.Completion) int {
 		s.free = append(s.free, index)
 	}
 	s.counts.add(&sum)
+	if s.timing.passed += n; s.timing.passed >= s.timing.interval || s.timing.restart.Load() {
+		s.timing.due()
+	}
 	if s.pending -= n; s.pending == 0 {
 		if s.draining {
 			s.drained()
@@ -305,6 +359,20 @@ func (s *Session) drain(done []device.Completion) int {
 	}
 	s.leave()
 	return n
+}
+
+// noted completes an operation that has notes.
+func (s *Session) noted(index uint32, c *device.Completion) {
+	o := &s.ops[index]
+	failed := o.notes&opFailed != 0
+	if failed {
+		c.N, c.Err = 0, s.errs[index]
+		s.errs[index] = nil
+	}
+	if o.notes&opTimed != 0 {
+		s.timing.end(o.write, failed)
+	}
+	o.notes = 0
 }
 
 // leave leaves the epochs of operations that are not pending.
@@ -358,49 +426,4 @@ func (s *Session) close(poll func()) error {
 	s.closed = true
 	s.unsettled.Wait()
 	return errors.Join(err, s.cache.removeSession(s))
-}
-
-// Barrier orders requests across regions: requests before it end before later ones begin. It
-// does not wait; until then the session answers device.ErrQueueFull.
-func (s *Session) Barrier() {
-	s.ring() // so that pending requests can end
-	if s.pending > 0 {
-		s.barrier, s.stopped = true, true
-	}
-}
-
-// resume continues after a full connection or a barrier, if possible.
-func (s *Session) resume() {
-	if s.rest.buf != nil {
-		p := s.rest
-		s.rest, s.stopped = piece{}, false
-		s.issue(p)
-		s.ring() // the request was submitted before
-		if s.stopped {
-			return
-		}
-	}
-	s.barrier = s.barrier && !s.quiet()
-	s.stopped = s.barrier
-}
-
-// quiet reports whether nothing is pending or held.
-func (s *Session) quiet() bool {
-	for _, c := range s.conns {
-		if !c.passed(c.issued()) {
-			return false
-		}
-	}
-	return s.held == 0
-}
-
-// alone reports whether nothing is pending or held except on the queue's own connection,
-// which keeps the order itself.
-func (s *Session) alone(q *regionQueue) bool {
-	for _, c := range s.conns {
-		if c != q.conn && c != q.mirror && !c.passed(c.issued()) {
-			return false
-		}
-	}
-	return s.held == len(q.held)
 }

@@ -3,6 +3,7 @@ package redytier
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/redykv/redykv/internal/epoch"
@@ -22,31 +23,49 @@ import (
 // A move does not wait for all requests, because a session may have reads that it does not poll
 // while its owner waits for something else: even for a write to the region that moves.
 
-// refresh updates the session to the cache's current table.
+// refresh updates the session to the cache's current table. Its cost is that of the change: a
+// region that did not change keeps its queue as it is.
 func (s *Session) refresh() {
 	c := s.cache
-	t := c.table.Load()
+	before, t := s.table, c.table.Load()
+	first := before == nil
 	s.table = t
 	if c.deleted.Load() {
 		s.fail()
 		return
 	}
-	coming := s.takeInbox()
-	for _, conn := range s.conns {
-		conn.leaving = !slices.Contains(t.endpoints, conn.endpoint) && !slices.Contains(coming, conn.endpoint)
+	for _, conn := range s.busy {
 		if cause := conn.endpoint.grant.lost.Load(); cause != nil {
 			conn.fail(*cause)
 		}
 		conn.mark = conn.issued()
 	}
-	for i := len(t.regions); i < len(s.queues); i++ {
+	if t.removals != s.removals {
+		s.removals, s.leaving = t.removals, true
+	}
+	s.resize(t)
+	arrived, imported := s.takeInbox()
+	if waits := s.waits.Load(); before == nil || waits != s.waited {
+		s.waited = waits
+		before = &table{}
+	}
+	for i := range t.regions.changed(&before.regions) {
+		s.queues[i].bind(s, i, t.regions.at(i))
+	}
+	s.rebind(arrived, imported)
+	s.draining = true
+	if !first && t.publication != nil {
+		t.publication.reached()
+	}
+}
+
+// resize sets the number of queues to that of the table's regions.
+func (s *Session) resize(t *table) {
+	n := t.regions.len()
+	for i := n; i < len(s.queues); i++ {
 		s.queues[i].drop(s, fmt.Errorf("%w: the cache has shrunk to %d bytes", ErrOutOfRange, t.capacity))
 	}
-	s.queues = slices.Grow(s.queues[:min(len(s.queues), len(t.regions))], len(t.regions))[:len(t.regions)]
-	for i := range s.queues {
-		s.queues[i].bind(s, i, &t.regions[i])
-	}
-	s.draining = true
+	s.queues = slices.Grow(s.queues[:min(len(s.queues), n)], max(0, n-len(s.queues)))[:n]
 }
 
 // fail fails all requests because the cache was deleted.
@@ -55,37 +74,52 @@ func (s *Session) fail() {
 	for _, conn := range s.conns {
 		conn.fail(ErrDeleted)
 	}
+	s.unopened.err = ErrDeleted
 	for i := range s.queues {
 		s.queues[i].gate = 0 // so that the rest of a request fails as well
 		s.queues[i].drop(s, ErrDeleted)
+		s.queues[i].setSlow()
 	}
 }
 
 // drained moves to the epochs of the session's table once no earlier request is pending, and
 // closes connections to removed endpoints.
 func (s *Session) drained() {
-	for _, conn := range s.conns {
+	for _, conn := range s.busy {
 		if !conn.passed(conn.mark) {
 			return
 		}
 	}
 	s.draining = false
-	stays := slices.DeleteFunc(slices.Clone(s.conns), func(c *conn) bool { return c.leaving })
-	if len(stays) < len(s.conns) {
-		gone := s.conns
-		s.setConns(stays)
-		for _, conn := range gone {
-			if slices.Contains(stays, conn) {
-				continue
-			}
-			if err := conn.close(); err != nil && !errors.Is(err, fabric.ErrDisconnected) {
-				s.cache.log.Warn("closing a connection", "vm", conn.endpoint.grant.vm, "err", err)
-			}
-		}
+	if s.leaving {
+		s.leaving = false
+		s.closeRemoved()
 	}
 	s.handle.Reenter(s.table.epoch)
 	if s.writing > 0 {
 		s.writes.Reenter(s.table.writeEpoch)
+	}
+}
+
+// closeRemoved closes the connections to removed endpoints.
+func (s *Session) closeRemoved() {
+	for e, conn := range s.conns {
+		if !e.removed.Load() {
+			continue
+		}
+		delete(s.conns, e)
+		s.unlist(conn)
+		if err := conn.close(); err != nil && !errors.Is(err, fabric.ErrDisconnected) {
+			s.cache.log.Warn("closing a connection", "vm", e.grant.vm, "err", err)
+		}
+	}
+}
+
+// unlist removes a connection that is about to be closed from the busy ones.
+func (s *Session) unlist(gone *conn) {
+	if gone.listed {
+		gone.listed = false
+		s.busy = slices.DeleteFunc(s.busy, func(c *conn) bool { return c == gone })
 	}
 }
 
@@ -97,65 +131,81 @@ func (s *Session) connOver(r *region) *conn {
 	return s.connOf(r.endpoint)
 }
 
-// connOf returns the session's connection to an endpoint.
+// connOf returns the session's connection to an endpoint, or its stand-in.
 func (s *Session) connOf(e *endpoint) *conn {
-	for _, conn := range s.conns {
-		if conn.endpoint == e {
-			return conn
-		}
+	if conn := s.conns[e]; conn != nil {
+		return conn
 	}
-	return &conn{session: s, endpoint: e, err: unavailable(e.grant, errNoConnection)}
+	return s.unopened
 }
 
-var errNoConnection = errors.New("not connected")
-
-// takeInbox adds the connections in the inbox, in place of failed ones. It returns the
-// endpoints that new sessions connect to, some of which may not be in the table yet.
-func (s *Session) takeInbox() (endpoints []*endpoint) {
-	s.cache.mu.Lock()
-	inbox := s.inbox
-	s.inbox = nil
-	endpoints = slices.Clone(s.cache.endpoints)
-	s.cache.mu.Unlock()
-	if len(inbox) == 0 {
-		return endpoints
+// arrive takes connections and regions that have arrived, between changes of the table.
+func (s *Session) arrive() {
+	if s.gone == nil && s.table == s.cache.table.Load() { // otherwise refresh takes them
+		s.rebind(s.takeInbox())
 	}
-	conns := slices.Clone(s.conns)
-	for _, arrived := range inbox {
-		i := slices.IndexFunc(conns, func(c *conn) bool { return c.endpoint == arrived.endpoint })
-		switch {
-		case i < 0:
-			conns = append(conns, arrived)
-		case conns[i].err != nil:
-			_ = conns[i].close() // its queue pair is closed already
-			conns[i] = arrived
-		default: // it did not fail
-			_ = arrived.close()
-		}
-	}
-	s.setConns(conns)
-	return endpoints
 }
 
-// setConns changes the session's connections. Other goroutines read them under Cache.mu; the
-// owner needs the lock for changes only.
-func (s *Session) setConns(conns []*conn) {
-	if s.parker != nil {
-		s.parker.close()
-		s.parker = nil
+// takeInbox adds the connections in the inbox, in place of failed ones, and the regions that were
+// imported. It returns the endpoints of new connections, and whether there are regions.
+func (s *Session) takeInbox() (arrived []*endpoint, imported bool) {
+	if !s.arrived.Load() {
+		return nil, false
 	}
 	s.cache.mu.Lock()
-	s.conns = conns
+	inbox, imports := s.inbox, s.imports
+	s.inbox, s.imports = nil, nil
+	s.arrived.Store(false)
 	s.cache.mu.Unlock()
+	for _, conn := range inbox {
+		e := conn.endpoint
+		switch old := s.conns[e]; {
+		case old != nil && old.err == nil:
+			_ = conn.close() // it did not fail
+			continue
+		case old != nil:
+			s.unlist(old)
+			_ = old.close() // its queue pair is closed already
+		}
+		s.conns[e] = conn
+		arrived = append(arrived, e)
+	}
+	for _, i := range imports {
+		if i.err != nil {
+			i.conn.fail(i.err)
+			continue
+		}
+		i.conn.remotes[i.index] = i.remote
+	}
+	return arrived, len(imports) > 0
 }
 
-// wake ends the sleep of a parked owner. It is called under Cache.mu, and may run while the
-// owner closes a connection.
-func (s *Session) wake() {
-	offer(s.woken)
-	for _, c := range s.conns {
-		if c.qp != nil {
-			c.qp.Wake()
+// rebind connects the queues of regions at endpoints to their new connections, and those that hold
+// requests to regions that were imported. Other queues find these with their next request.
+func (s *Session) rebind(arrived []*endpoint, imported bool) {
+	if imported {
+		for _, i := range s.holding {
+			if q := &s.queues[i]; q.outdated() {
+				q.bind(s, i, s.table.regions.at(i))
+			}
+		}
+	}
+	if len(arrived) == 0 {
+		return
+	}
+	for i := range s.queues {
+		if q := &s.queues[i]; slices.Contains(arrived, q.place) || slices.Contains(arrived, q.mirrorPlace) {
+			q.bind(s, i, s.table.regions.at(i))
+		}
+	}
+}
+
+// recheck has the queues of a failed connection check their held requests, which may wait for
+// an import over it.
+func (s *Session) recheck(failed *conn) {
+	for _, i := range s.holding {
+		if q := &s.queues[i]; q.conn == failed || q.mirror == failed {
+			q.changed = true
 		}
 	}
 }
@@ -163,14 +213,13 @@ func (s *Session) wake() {
 // removeSession closes a session's connections and removes it. The last session of a deleted
 // cache closes the provider, which owns the memory.
 func (c *Cache) removeSession(s *Session) error {
-	if s.parker != nil {
-		s.parker.close()
-	}
+	s.bed.close()
 	c.mu.Lock()
 	delete(c.sessions, s)
 	s.counts.addTo(&c.past)
-	conns := append(s.conns, s.inbox...)
-	s.inbox = nil
+	s.addFigures(&c.pastFigures)
+	conns := slices.AppendSeq(s.inbox, maps.Values(s.conns))
+	s.inbox, s.imports = nil, nil
 	last := c.ended && len(c.sessions) == 0
 	c.mu.Unlock()
 	for _, h := range []*epoch.Handle{s.handle, s.writes} {

@@ -55,6 +55,26 @@ func newPump(t *testing.T, cache *Cache, depth int) *pump {
 	return &pump{t: t, s: newSession(t, cache, depth), pending: make(map[uint64]func(device.Completion))}
 }
 
+// connect opens the connection to the cache's first region.
+func (p *pump) connect() {
+	p.t.Helper()
+	p.do(false, make([]byte, 1), 0, func(c device.Completion) {
+		if c.Err != nil {
+			p.t.Error(c.Err)
+		}
+	})
+	p.drain()
+}
+
+// useAll opens the connections to the cache's regions, and imports these.
+func (p *pump) useAll() {
+	p.t.Helper()
+	for _, r := range p.s.cache.Regions() {
+		p.do(false, make([]byte, 1), r.From, p.ok)
+	}
+	p.drain()
+}
+
 // newSession returns a session that is closed at the end of the test.
 func newSession(t testing.TB, cache *Cache, depth int) *Session {
 	t.Helper()

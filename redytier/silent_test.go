@@ -119,6 +119,7 @@ func TestServerProcessStops(t *testing.T) {
 				polls, sleeps := newPump(t, cache, 8), newPump(t, cache, 8)
 				defer polls.close()
 				defer sleeps.close()
+				polls.connect()
 				sleeps.insist([]byte("before"), 0)
 
 				stop(t, process)

@@ -14,62 +14,13 @@ type table struct {
 	mask          int64
 	configuration Configuration
 	per           int // number of regions that the configuration was chosen for: it keeps the server threads per region (R73)
-	regions       []region
-	endpoints     []*endpoint // every session has a connection to each
+	regions       regionList
+	endpoints     []*endpoint // sessions may have connections to them
+	removals      uint64      // number of removals from endpoints
 	// epoch and writeEpoch are entered by sessions that use this table and have no earlier
 	// requests pending: see session_refresh.go.
 	epoch, writeEpoch uint64
-}
-
-// region is one virtual region.
-type region struct {
-	endpoint *endpoint // nil: the region is unavailable, and cause says why
-	index    uint32    // in the endpoint's grant
-	cause    *error
-
-	// mirror, if set, gets every write as well: it is the region's place after a move that is
-	// not committed yet (A38).
-	mirror      *endpoint
-	mirrorIndex uint32
-
-	gate   gate
-	state  RegionState
-	origin *origin // nil: not filled from a file
-
-	epoch        uint64 // number of losses of its memory
-	lossReported bool   // lost, and the application was notified of DataLost
-}
-
-// gate is the set of kinds of requests that sessions hold.
-type gate uint8
-
-const (
-	holdWrites gate = 1 << iota // and reads that overlap a held write (A41)
-	holdReads
-)
-
-// RegionState is the state of a region (A45).
-//
-//	Stable ──► Quiescing ──► Copying ──► Stable, at its new place
-//	   │            └────────────┴─────► Stable, where it was: the move failed
-//	   └──► Lost ──► Recovering ──► Stable, at its new place
-//
-// A region in any state becomes Lost when its server is lost.
-type RegionState uint8
-
-// States of a region. In Lost and Recovering requests end with ErrRegionUnavailable, or wait,
-// as Config.WaitForLost says.
-const (
-	Stable RegionState = iota
-	Quiescing
-	Copying
-	Lost
-	Recovering
-)
-
-// String names the state as logs print it.
-func (s RegionState) String() string {
-	return [...]string{"stable", "quiescing", "copying", "lost", "recovering"}[s]
+	publication       *publication // nil: the table is the cache's first
 }
 
 func newTable(capacity, regionSize int64, c Configuration) *table {
@@ -96,7 +47,7 @@ func (t *table) span(i int) span {
 func (t *table) spans(regions []int) (runs []span) {
 	for _, i := range regions {
 		x := t.span(i)
-		if n := len(runs); n > 0 && runs[n-1].to == x.from && t.regions[i-1].epoch == t.regions[i].epoch {
+		if n := len(runs); n > 0 && runs[n-1].to == x.from && t.regions.at(i-1).epoch == t.regions.at(i).epoch {
 			runs[n-1].to = x.to
 		} else {
 			runs = append(runs, x)
@@ -108,48 +59,100 @@ func (t *table) spans(regions []int) (runs []span) {
 // event sets the addresses and the epoch of an event.
 func (t *table) event(e Event, at span) Event {
 	e.From, e.To = at.from, at.to
-	e.Epoch = t.regions[at.from>>t.shift].epoch
+	e.Epoch = t.regions.at(int(at.from >> t.shift)).epoch
 	return e
 }
 
 // on lists the regions on a grant.
 func (t *table) on(g *grant) (regions []int) {
-	for i := range t.regions {
-		if e := t.regions[i].endpoint; e != nil && e.grant == g {
+	for i, r := range t.regions.all() {
+		if e := r.endpoint; e != nil && e.grant == g {
 			regions = append(regions, i)
 		}
 	}
 	return regions
 }
 
+// closeGaps says how the table gets rid of indexes that no region uses before ones that are used: the
+// fewest regions move to them. But an index where something may still be written is not used again:
+// then the regions behind it have to leave their grant.
+func (t *table) closeGaps() (within []place, leave []int) {
+	used := map[*grant][]bool{} // by index
+	count := map[*grant]uint32{}
+	for _, r := range t.regions.all() {
+		if r.endpoint != nil {
+			g := r.endpoint.grant
+			if used[g] == nil {
+				used[g] = make([]bool, len(g.tokens))
+			}
+			used[g][r.index] = true
+			count[g]++
+		}
+	}
+	limit := map[*grant]uint32{} // the first index that cannot be used again, or count
+	for g, n := range count {
+		limit[g] = 0
+		for limit[g] < n && (used[g][limit[g]] || g.hasLived(limit[g])) {
+			limit[g]++
+		}
+	}
+	gap := map[*grant]uint32{} // no unused index is before it
+	for i, r := range t.regions.all() {
+		if r.endpoint == nil {
+			continue
+		}
+		switch g := r.endpoint.grant; {
+		case limit[g] < count[g] && r.index > limit[g]:
+			leave = append(leave, i)
+		case r.index >= count[g]:
+			for used[g][gap[g]] {
+				gap[g]++
+			}
+			within = append(within, place{i, r.endpoint, gap[g]})
+			gap[g]++
+		}
+	}
+	return within, leave
+}
+
+// placeAt returns the place of a region at an endpoint, or nil.
+func (t *table) placeAt(e *endpoint) *place {
+	for i, r := range t.regions.all() {
+		if r.endpoint == e {
+			return &place{i, e, r.index}
+		}
+	}
+	return nil
+}
+
 // clone returns a copy to change and publish.
 func (t *table) clone() *table {
 	n := *t
-	n.regions, n.endpoints = slices.Clone(t.regions), slices.Clone(t.endpoints)
+	n.regions, n.endpoints = t.regions.clone(), slices.Clone(t.endpoints)
 	return &n
 }
 
 // resize sets the number of regions and the capacity. New regions have no place yet. If the
 // last region grows by zeros, its origin has no copy of it any more.
 func (t *table) resize(regions int, capacity int64) {
-	if last := &t.regions[len(t.regions)-1]; capacity > t.capacity && t.capacity&t.mask != 0 && last.origin != nil {
+	if last := t.regions.at(t.regions.len() - 1); capacity > t.capacity && t.capacity&t.mask != 0 && last.origin != nil {
 		last.origin.written.Store(true)
 	}
 	t.capacity = capacity
-	t.regions = slices.Grow(t.regions, max(0, regions-len(t.regions)))[:regions]
+	t.regions.resize(regions)
 }
 
 // configure sets the configuration. A different one applies to the current number of regions.
 func (t *table) configure(c Configuration) {
 	if c != t.configuration {
-		t.configuration, t.per = c, len(t.regions)
+		t.configuration, t.per = c, t.regions.len()
 	}
 }
 
 // lost lists the regions that do not answer, in ascending order.
 func (t *table) lost() (regions []int) {
-	for i := range t.regions {
-		if t.regions[i].endpoint == nil {
+	for i, r := range t.regions.all() {
+		if r.endpoint == nil {
 			regions = append(regions, i)
 		}
 	}
@@ -158,12 +161,34 @@ func (t *table) lost() (regions []int) {
 
 // grants lists the grants with regions, in the order of addresses.
 func (t *table) grants() (grants []*grant) {
-	for i := range t.regions {
-		if e := t.regions[i].endpoint; e != nil && !slices.Contains(grants, e.grant) {
+	listed := map[*grant]bool{}
+	for _, r := range t.regions.all() {
+		if e := r.endpoint; e != nil && !listed[e.grant] {
+			listed[e.grant] = true
 			grants = append(grants, e.grant)
 		}
 	}
 	return grants
+}
+
+// connected lists the grants that sessions may use: those with regions, then others.
+func (t *table) connected() []*grant {
+	grants := t.grants()
+	for _, e := range t.endpoints {
+		if !slices.Contains(grants, e.grant) {
+			grants = append(grants, e.grant)
+		}
+	}
+	return grants
+}
+
+// idle lists the endpoints that are no region's place or mirror.
+func (t *table) idle() []*endpoint {
+	used := map[*endpoint]bool{}
+	for _, r := range t.regions.all() {
+		used[r.endpoint], used[r.mirror] = true, true
+	}
+	return slices.DeleteFunc(slices.Clone(t.endpoints), func(e *endpoint) bool { return used[e] })
 }
 
 // RegionInfo describes one region.
@@ -184,16 +209,18 @@ type RegionInfo struct {
 // Regions describes the cache's regions, in the order of their addresses.
 func (c *Cache) Regions() []RegionInfo {
 	t := c.table.Load()
-	infos := make([]RegionInfo, len(t.regions))
-	for i := range t.regions {
-		r, info := &t.regions[i], &infos[i]
+	infos := make([]RegionInfo, t.regions.len())
+	for i, r := range t.regions.all() {
+		info := &infos[i]
 		at := t.span(i)
 		info.From, info.To = at.from, at.to
 		info.State, info.Epoch = r.state, r.epoch
 		if r.endpoint != nil {
 			info.VM = r.endpoint.grant.vm
 		}
+		if m := r.moving; m != nil {
+			info.Target, info.Copied = m.to.endpoint.grant.vm, m.copied.Load()
+		}
 	}
-	c.moves.describe(infos)
 	return infos
 }

@@ -3,30 +3,43 @@ package redytier
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 )
 
-// This file changes the cache's table. Two locks order changes:
-//
-//   - The turn (Cache.turn) is held by one control operation at a time (A36): a move, a
-//     reshape, the replacement of lost memory. It may be held for long; see turn.go.
-//   - tableMu is held for a single change: read, modify, publish. A loss needs only this
-//     one, so it takes effect at once; operations check for losses after each step.
+// This file publishes tables. The controller does so, for itself and for others (update). A
+// session sees a table with its next operation: see session_refresh.go.
 
-// update publishes a changed copy of the table.
-func (c *Cache) update(change func(t *table)) {
-	c.tableMu.Lock()
-	defer c.tableMu.Unlock()
-	t := c.table.Load().clone()
+// publish makes a changed copy of the table the current one. The controller calls it.
+func (k *controller) publish(change func(t *table)) {
+	c := k.cache
+	before := c.table.Load()
+	t := before.clone()
 	change(t)
+	t.publication = &publication{at: time.Now()}
 	c.table.Store(t)
+	c.mu.Lock()
+	c.past.Tables++
+	if before.publication != nil {
+		c.past.TableTime += time.Duration(before.publication.delay.Load())
+	}
+	c.mu.Unlock()
+	c.wakeSessions()
+}
+
+// wakeSessions wakes the owners of sessions that are parked.
+func (c *Cache) wakeSessions() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for s := range c.sessions {
 		s.wake()
 	}
+}
+
+// update has the controller publish a changed copy of the table, and returns when it has.
+// After the end of the controller it has no effect. The controller itself calls publish.
+func (c *Cache) update(change func(t *table)) {
+	c.controller.do(func() { c.controller.publish(change) })
 }
 
 // changed makes every session check the cache's state.
@@ -75,139 +88,69 @@ func (c *Cache) until(ctx context.Context, what string, settled func() bool) err
 	return nil
 }
 
-// addEndpoints connects every session to new endpoints, and adds these to the table. If that
-// fails for any session, none is added.
-func (c *Cache) addEndpoints(ctx context.Context, endpoints []*endpoint) error {
-	c.mu.Lock()
-	c.endpoints = append(c.endpoints, endpoints...) // new sessions connect by themselves
-	sessions := make([]*Session, 0, len(c.sessions))
-	for s := range c.sessions {
-		sessions = append(sessions, s)
-	}
-	c.mu.Unlock()
-	var err error
-	for _, s := range sessions {
-		for _, e := range endpoints {
-			if err == nil {
-				err = c.deliver(ctx, s, e)
-			}
-		}
-	}
-	if err != nil {
-		c.removeEndpoints(endpoints)
-		return err
-	}
-	c.update(func(t *table) { t.endpoints = append(t.endpoints, endpoints...) })
-	return nil
-}
-
-// removeEndpoints removes endpoints from the table. Sessions close their connections to them.
-func (c *Cache) removeEndpoints(endpoints []*endpoint) {
-	gone := func(e *endpoint) bool { return slices.Contains(endpoints, e) }
-	c.mu.Lock()
-	c.endpoints = slices.DeleteFunc(c.endpoints, gone)
-	var unused []*conn // of sessions that did nothing since
-	for s := range c.sessions {
-		maps.DeleteFunc(s.generations, func(g *grant, _ uint32) bool {
-			return !slices.ContainsFunc(c.endpoints, func(e *endpoint) bool { return e.grant == g })
-		})
-		unused = append(unused, s.takeUnused(gone)...)
-	}
-	c.mu.Unlock()
-	c.closeUnused(unused)
-	c.update(func(t *table) { t.endpoints = slices.DeleteFunc(t.endpoints, gone) })
-}
-
-// takeUnused removes the connections to some endpoints from a session's inbox. It is called
-// under Cache.mu.
-func (s *Session) takeUnused(of func(*endpoint) bool) (unused []*conn) {
-	s.inbox = slices.DeleteFunc(s.inbox, func(conn *conn) bool {
-		taken := of(conn.endpoint)
-		if taken {
-			unused = append(unused, conn)
-		}
-		return taken
-	})
-	return unused
-}
-
-func (c *Cache) closeUnused(conns []*conn) {
-	for _, conn := range conns {
-		if err := conn.close(); err != nil {
-			c.log.Warn("closing an unused connection", "vm", conn.endpoint.grant.vm, "err", err)
-		}
-	}
-}
-
-// hasEndpoint reports whether sessions connect to an endpoint.
-func (c *Cache) hasEndpoint(e *endpoint) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return slices.Contains(c.endpoints, e)
-}
-
-// deliver puts a new connection into a session's inbox. If another connection of the session
-// fails meanwhile, it dials again, because the server ends connections of that generation.
-func (c *Cache) deliver(ctx context.Context, s *Session, e *endpoint) error {
-	for {
-		c.mu.Lock()
-		generation := s.generations[e.grant]
-		c.mu.Unlock()
-		conn, err := s.dial(ctx, e, generation)
-		c.mu.Lock()
-		stale := generation != s.generations[e.grant]
-		_, wanted := c.sessions[s]
-		wanted = wanted && slices.Contains(c.endpoints, e)
-		if err == nil && wanted && !stale {
-			s.inbox = append(s.inbox, conn)
-			conn = nil
-		}
-		c.mu.Unlock()
-		if conn != nil {
-			err = conn.close()
-		}
-		if !wanted || !stale {
-			return err
-		}
-	}
-}
-
 // lose marks a grant's regions as lost permanently: nothing is read from them afterwards (A46).
-// Only the first call has an effect. Grant and table change in one step: after a grant is
-// seen as lost, the table has no regions on it.
+// Only the first call has an effect. When it returns, the table has no regions there.
 func (c *Cache) lose(g *grant, cause error) {
+	if g.lost.Load() == nil {
+		err := unavailable(g, cause)
+		c.controller.do(func() { c.controller.lose(g, cause, err) })
+	}
+}
+
+// dropMirrors removes the mirrors on a grant, which lack a write. The move of the whole cache
+// that needs them then fails.
+func (c *Cache) dropMirrors(g *grant) { c.update(func(t *table) { t.dropMirrors(onMirror(g)) }) }
+
+// dropMirrorsOf removes the mirrors of the regions on a grant. The move of the whole cache that needs
+// them then fails.
+func (c *Cache) dropMirrorsOf(g *grant) {
+	on := func(r *region) bool { return r.endpoint != nil && r.endpoint.grant == g }
+	for _, r := range c.table.Load().regions.all() {
+		if r.mirror != nil && on(r) {
+			c.update(func(t *table) { t.dropMirrors(on) })
+			return
+		}
+	}
+}
+
+// onMirror returns a function that reports whether a region's mirror is on a grant.
+func onMirror(g *grant) func(*region) bool {
+	return func(r *region) bool { return r.mirror.grant == g }
+}
+
+// dropMirrors removes the mirrors of those regions with one for which drop is true.
+func (t *table) dropMirrors(drop func(*region) bool) {
+	for i, r := range t.regions.all() {
+		if r.mirror != nil && drop(r) {
+			t.regions.edit(i).mirror = nil
+		}
+	}
+}
+
+// lose is Cache.lose on the controller's goroutine. Requests to the regions end with err. Grant
+// and table change in one step: a table in which a grant is lost has no regions on it.
+func (k *controller) lose(g *grant, cause, err error) {
 	if g.lost.Load() != nil {
 		return
 	}
-	err := unavailable(g, cause)
+	c := k.cache
 	var spans []span
-	var after *table
-	c.update(func(t *table) {
-		if !g.lost.CompareAndSwap(nil, &cause) {
-			return
-		}
-		after = t
+	k.publish(func(t *table) {
+		g.lost.Store(&cause)
 		regions := t.on(g)
 		for _, i := range regions {
-			r := &t.regions[i]
-			*r = region{cause: &err, state: Lost, origin: r.origin, epoch: r.epoch + 1}
+			t.regions.edit(i).lose(&err)
 		}
-		for i := range t.regions {
-			if r := &t.regions[i]; r.mirror != nil && r.mirror.grant == g {
-				r.mirror = nil
-			}
-		}
+		t.dropMirrors(onMirror(g))
 		spans = t.spans(regions)
 	})
-	if after == nil {
-		return // lost already
-	}
 	c.log.Warn("VM lost with its regions", "vm", g.vm, "regions", spans, "err", cause)
+	t := c.table.Load()
 	for _, at := range spans {
 		if o := c.observing(); o != nil {
 			o.lost(at)
 		}
-		c.watcher.report(after.event(Event{Kind: VMLost, VM: g.vm, Err: cause}, at))
+		c.watcher.report(t.event(Event{Kind: VMLost, VM: g.vm, Err: cause}, at))
 	}
-	c.keeper.lost(g)
+	k.duties.lost(g.vm)
 }

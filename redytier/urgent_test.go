@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"connectrpc.com/connect"
+
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/api/serverv1/serverv1connect"
@@ -173,6 +175,92 @@ func TestNoticeWhileTheApplicationChangesTheCache(t *testing.T) {
 	}
 }
 
+// A Reconfigure that waits for a callback gives way to a notice. Calls made meanwhile wait for
+// the callback, and are executed after it.
+func TestNoticeWhileACallbackRuns(t *testing.T) {
+	m := manage(t, 2, 0)
+	cache := m.create(t, m, Config{Transport: "mem", Configuration: configurations[0]})
+	running, goOn := make(chan struct{}), make(chan struct{})
+	client := cache.NewClient()
+	if err := client.Read(t.Context(), make([]byte, 8), 0, func(int, error) { close(running); <-goOn }); err != nil {
+		t.Fatal(err)
+	}
+	<-running
+	reclaimed := cache.Regions()[3].VM
+	other := Configuration{ClientThreads: 1, BatchSize: 1, QueueDepth: 2}
+	ended := make(chan error, 1)
+	go func() { ended <- cache.Reconfigure(t.Context(), other) }()
+	until(t, func() bool { return cache.Configuration() == other })
+	if !m.vms.Reclaim(reclaimed, time.Hour) {
+		t.Fatalf("no VM %s", reclaimed)
+	}
+	until(t, func() bool { return cache.Regions()[3].VM != reclaimed })
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	later := make(chan error, 1)
+	if err := client.Read(t.Context(), make([]byte, 8), 0, func(_ int, err error) { later <- err }); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-later:
+		t.Errorf("a call overtook a callback of its handle: %v", err)
+	default:
+	}
+	close(goOn)
+	if err := <-later; err != nil {
+		t.Error(err)
+	}
+	m.gone(t, reclaimed)
+	m.agree(t, cache)
+	quiet(t, m)
+}
+
+// stuckManager is a manager that does not answer the first Settle until its caller gives up.
+type stuckManager struct {
+	Manager
+	begun atomic.Bool
+	stuck chan struct{} // closed at that call
+	cause chan error    // why the caller gave up
+}
+
+func (m *stuckManager) Settle(ctx context.Context, req *connect.Request[managerv1.SettleRequest]) (*connect.Response[managerv1.SettleResponse], error) {
+	if !m.begun.Swap(true) {
+		close(m.stuck)
+		<-ctx.Done()
+		m.cause <- context.Cause(ctx)
+		return nil, ctx.Err()
+	}
+	return m.Manager.Settle(ctx, req)
+}
+
+// A preempted task does not wait for a manager that does not answer: what it leaves undone is
+// done after the more urgent task.
+func TestNoticeWhileTheManagerDoesNotAnswer(t *testing.T) {
+	m := manage(t, 2, 0)
+	mgr := &stuckManager{Manager: m, stuck: make(chan struct{}), cause: make(chan error, 1)}
+	cache := m.create(t, mgr, Config{Transport: "mem", Configuration: configurations[0]})
+	during(t, cache, int(cache.Capacity()), func() {
+		reclaimed, other := cache.Regions()[0].VM, cache.Regions()[3].VM
+		migrated := make(chan error, 1)
+		go func() { migrated <- cache.Migrate(t.Context(), other) }()
+		<-mgr.stuck
+		if !m.vms.Reclaim(reclaimed, time.Hour) {
+			t.Fatalf("no VM %s", reclaimed)
+		}
+		if cause := <-mgr.cause; !errors.Is(cause, errPreempted) {
+			t.Errorf("the preempted task waited until %v", cause)
+		}
+		if err := <-migrated; err != nil {
+			t.Error(err)
+		}
+		m.gone(t, reclaimed)
+		m.gone(t, other)
+	})
+	m.agree(t, cache)
+	quiet(t, m)
+}
+
 // quiet fails the test if memory was lost.
 func quiet(t *testing.T, m *managed) {
 	t.Helper()
@@ -251,7 +339,7 @@ func TestNoticeWhileLostMemoryIsRestored(t *testing.T) {
 			},
 		})
 		during(t, cache, 2<<16, func() {
-			cache.lose(cache.table.Load().regions[2].endpoint.grant, errors.New("gone"))
+			cache.lose(cache.table.Load().regions.at(2).endpoint.grant, errors.New("gone"))
 			<-told
 			c.events <- &managerv1.WatchResponse{Kind: managerv1.WatchResponse_KIND_VM_RECLAIMED, VmId: "vm-0", LeftMs: time.Hour.Milliseconds()}
 			until(t, func() bool { return cache.Regions()[0].VM != "vm-0" })
@@ -270,28 +358,31 @@ func TestNoticeWhileACacheIsFilled(t *testing.T) {
 	}
 	c := newCluster(t, "mem", 2, 1<<20)
 	cache := c.create(t, Config{Capacity: int64(len(want)), RegionSize: 1 << 16, Configuration: oneSided})
-	source := cache.Regions()[0].VM
+	vm := cache.Regions()[0].VM
 	begun := make(chan struct{})
 	calls := 0
+	read := func(ctx context.Context, dst []byte, addr int64) error {
+		if calls++; calls == 2 {
+			close(begun)
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		copy(dst, want[addr:])
+		return nil
+	}
 	filled := make(chan error, 1)
 	go func() {
-		filled <- cache.fillFrom(t.Context(), func(ctx context.Context, dst []byte, addr int64) error {
-			if calls++; calls == 2 {
-				close(begun)
-				<-ctx.Done()
-				return ctx.Err()
-			}
-			copy(dst, want[addr:])
-			return nil
+		filled <- cache.fillFrom(t.Context(), func() (source, error) {
+			return source{read: read, parallel: 1, close: func() error { return nil }}, nil
 		})
 	}()
 	<-begun
-	c.events <- &managerv1.WatchResponse{Kind: managerv1.WatchResponse_KIND_VM_RECLAIMED, VmId: source, LeftMs: time.Hour.Milliseconds()}
+	c.events <- &managerv1.WatchResponse{Kind: managerv1.WatchResponse_KIND_VM_RECLAIMED, VmId: vm, LeftMs: time.Hour.Milliseconds()}
 	if err := <-filled; err != nil {
 		t.Fatal(err)
 	}
 	for _, r := range cache.Regions() {
-		if r.VM == source {
+		if r.VM == vm {
 			t.Errorf("%+v", r)
 		}
 	}

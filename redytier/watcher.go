@@ -1,12 +1,14 @@
 package redytier
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"connectrpc.com/connect"
@@ -34,6 +36,9 @@ const (
 	// loses all of it at once. The cache is then allocated again as soon as possible:
 	// regions that still answer move, with VMLeft, and Restored follows for the others.
 	CacheDeleted
+	// CacheTaken: another client has taken the cache up. All of its addresses answer with
+	// ErrRegionUnavailable and ErrTaken from now on.
+	CacheTaken
 	// DataLost: there is no copy of the bytes at lost addresses. They will be zeros, but
 	// answer with ErrRegionUnavailable until OnEvent has returned (A46).
 	DataLost
@@ -41,7 +46,7 @@ const (
 
 // String names the kind as logs print it.
 func (k EventKind) String() string {
-	names := [...]string{"VM lost", "VM reclaimed", "VM left", "restored", "cache deleted", "data lost"}
+	names := [...]string{"VM lost", "VM reclaimed", "VM left", "restored", "cache deleted", "cache taken", "data lost"}
 	if k < VMLost || k > DataLost {
 		return fmt.Sprintf("event %d", int(k))
 	}
@@ -72,6 +77,7 @@ const (
 type watcher struct {
 	cache   *Cache
 	running sync.WaitGroup
+	stream  atomic.Pointer[context.CancelFunc] // ends the current stream of events
 
 	mu     sync.Mutex     // guards over and queue
 	over   bool           // stopped
@@ -153,6 +159,8 @@ func (w *watcher) log(e Event) {
 		log.Warn("there is no copy of lost memory: it will be zeros")
 	case CacheDeleted:
 		w.cache.log.Warn("the manager does not know the cache")
+	case CacheTaken:
+		w.cache.log.Warn("another client has taken the cache up")
 	}
 }
 
@@ -165,23 +173,35 @@ func (w *watcher) stop() {
 	w.running.Wait()
 }
 
-// renew renews the cache's lease (A33), and settles the table if that failed before.
-func (w *watcher) renew(ctx context.Context, id string, lease time.Duration) {
-	for lease > 0 && clock.Sleep(ctx, lease/8+rand.N(lease/8+1)) {
+// renew renews the cache's lease (A33), and reports what the cache gives. After a failure it tries
+// again soon, and has the stream of events opened again: a connection may be dead although nothing
+// says so.
+func (w *watcher) renew(ctx context.Context, id string, holder uint64, lease time.Duration) {
+	for wait := time.Duration(0); lease > 0 && clock.Sleep(ctx, cmp.Or(wait, lease/8+rand.N(lease/8+1))); {
+		wait = 0
 		call, cancel := context.WithTimeout(ctx, max(lease/4, time.Second))
-		r, err := w.cache.mgr.Renew(call, connect.NewRequest(&managerv1.RenewRequest{CacheId: id}))
+		some := w.cache.windows.waiting(time.Now())
+		r, err := w.cache.mgr.Renew(call, connect.NewRequest(&managerv1.RenewRequest{CacheId: id, Holder: holder, Windows: some}))
+		if err = w.cache.heed(err); errors.Is(err, ErrTaken) {
+			cancel()
+			return
+		}
 		switch {
 		case err == nil:
 			lease = time.Duration(r.Msg.GetLeaseMs()) * time.Millisecond
+			w.cache.windows.received(some)
+		case connect.CodeOf(err) == connect.CodeInvalidArgument && len(some) > 0: // the lease matters more
+			w.cache.log.Warn("the manager refuses what was measured: it is left out", "err", err)
+			w.cache.windows.received(some)
+			wait = 1
 		case connect.CodeOf(err) == connect.CodeNotFound:
 			cancel()
 			w.cache.forgotten(id)
 			return
 		default:
 			w.cache.log.Warn("lease not renewed", "err", err)
-		}
-		if err == nil && w.cache.unsettled.Load() {
-			w.cache.settleAgain(call)
+			wait = clock.Jitter(min(time.Second, lease/8))
+			w.restart()
 		}
 		cancel()
 	}
@@ -189,13 +209,19 @@ func (w *watcher) renew(ctx context.Context, id string, lease time.Duration) {
 
 // watch follows the manager's stream of events, and reconnects, until ctx ends or the manager
 // does not know the cache.
-func (w *watcher) watch(ctx context.Context, id string) {
+func (w *watcher) watch(ctx context.Context, id string, holder uint64) {
 	wait := firstPause
-	h := streamState{cache: id, notices: map[string]bool{}}
+	h := streamState{cache: id, holder: holder, notices: map[string]bool{}}
 	for ctx.Err() == nil {
-		heard, err := w.follow(ctx, &h)
+		stream, cancel := context.WithCancel(ctx)
+		w.stream.Store(&cancel)
+		heard, err := w.follow(stream, &h)
+		cancel()
 		if connect.CodeOf(err) == connect.CodeNotFound {
 			w.cache.forgotten(id)
+			return
+		}
+		if errors.Is(w.cache.heed(err), ErrTaken) {
 			return
 		}
 		if heard {
@@ -208,10 +234,18 @@ func (w *watcher) watch(ctx context.Context, id string) {
 	}
 }
 
+// restart ends the current stream of events, which watch opens again.
+func (w *watcher) restart() {
+	if cancel := w.stream.Load(); cancel != nil {
+		(*cancel)()
+	}
+}
+
 // streamState is what the watcher has received, over all streams: each event comes at least
 // once (A35).
 type streamState struct {
 	cache    string          // id
+	holder   uint64          // this client
 	sequence uint64          // of the last event; 0: none yet
 	notices  map[string]bool // received, by VM and deadline
 }
@@ -219,7 +253,7 @@ type streamState struct {
 // follow reads one stream to its end and reports whether it brought a message.
 func (w *watcher) follow(ctx context.Context, h *streamState) (heard bool, err error) {
 	stream, err := w.cache.mgr.Watch(ctx, connect.NewRequest(&managerv1.WatchRequest{
-		CacheId: h.cache, AfterSequence: h.sequence,
+		CacheId: h.cache, AfterSequence: h.sequence, Holder: &h.holder,
 	}))
 	if err != nil {
 		return false, err
@@ -303,10 +337,21 @@ func (w *watcher) apply(m *managerv1.WatchResponse) {
 			}
 		}
 		// Even if the VM holds nothing yet: regions may be moving there.
-		c.keeper.reclaimed(m.VmId, deadline)
+		c.controller.do(func() { c.controller.duties.reclaimed(m.VmId, deadline) })
+	case managerv1.WatchResponse_KIND_SLO_BROKEN:
+		c.log.Warn("the SLO is broken", "why", m.Reason)
+	case managerv1.WatchResponse_KIND_SLO_KEPT:
+		c.log.Info("the SLO is kept again", "why", m.Reason)
+	case managerv1.WatchResponse_KIND_SLO_CHANGE:
+		c.log.Info("the manager changes something for the SLO", "what", m.Reason)
+	case managerv1.WatchResponse_KIND_RECONFIGURE:
+		if m.Configuration != nil && m.InsteadOf != nil {
+			to, now := configurationOf(m.Configuration), configurationOf(m.InsteadOf)
+			c.controller.do(func() { c.controller.duties.reconfigure(to, now, m.Saving) })
+		}
 	case managerv1.WatchResponse_KIND_VM_DEAR:
 		if len(m.VmIds) > 0 {
-			c.keeper.cheaper(m.VmIds)
+			c.controller.do(func() { c.controller.duties.cheaper(m.VmIds) })
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/redykv/redykv/internal/fabric"
@@ -92,6 +93,9 @@ func (s *Server) begin(g *grant, c *conn, err error, req fabric.Request, hello r
 func (g *grant) admit(hello redywire.Hello) (c *conn, before []*conn, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if hello.Ticket != g.ticket {
+		return nil, nil, errTaken // since accept has found the grant
+	}
 	for _, other := range g.owners[hello.Owner] {
 		switch {
 		case other.generation > hello.Generation:
@@ -104,37 +108,41 @@ func (g *grant) admit(hello redywire.Hello) (c *conn, before []*conn, err error)
 		return nil, before, nil
 	}
 	c = &conn{
-		grant: g, number: g.dialled, owner: hello.Owner, generation: hello.Generation,
+		grant: g, holder: g.holder, number: g.dialled, owner: hello.Owner, generation: hello.Generation,
 		ctx: g.ctx, left: make(chan struct{}),
 	}
 	if err := g.takeRings(c, hello); err != nil {
 		return nil, nil, err
 	}
-	g.connections++
+	g.connections[c] = struct{}{}
 	g.dialled++
 	g.running.Add(1)
-	c.ctx, c.cancel = context.WithCancel(c.ctx)
+	ctx, cancel := context.WithCancel(c.ctx)
+	c.ctx, c.cancel = ctx, func() {
+		c.ending.Store(true)
+		cancel()
+	}
 	if c.owner != 0 {
 		g.owners[c.owner] = append(g.owners[c.owner], c)
 	}
 	return c, nil, nil
 }
 
-// takeRings refuses a connection for which the grant has no room, and otherwise reserves
-// the memory of its rings. Called under mu.
+// takeRings refuses a connection for which the grant has no room, or that its configuration
+// does not allow at the moment, and otherwise reserves the memory of its rings. Called under mu.
 func (g *grant) takeRings(c *conn, hello redywire.Hello) error {
 	switch {
 	case !g.open:
 		return errors.New("the grant has ended")
-	case g.connections == maxConnections:
+	case len(g.connections) == maxConnections:
 		return fmt.Errorf("%w: the grant has %d connections already", redywire.ErrNoRoom, maxConnections)
 	case !hello.Ringed():
 		return nil
 	case len(*g.threads.Load()) == 0:
-		return errors.New("no server threads: one-sided access only")
+		return fmt.Errorf("%w: the grant has no server threads: one-sided access only", redywire.ErrNoRoom)
 	case hello.Batch > g.limits.batch || hello.Depth > g.limits.depth:
-		return fmt.Errorf("rings of %d slots for batches of %d: the grant allows %d slots and batches of %d",
-			hello.Depth, hello.Batch, g.limits.depth, g.limits.batch)
+		return fmt.Errorf("%w: rings of %d slots for batches of %d: the grant allows %d slots and batches of %d",
+			redywire.ErrNoRoom, hello.Depth, hello.Batch, g.limits.depth, g.limits.batch)
 	}
 	bytes := ringBytes(hello.Batch, hello.Depth)
 	if bytes > g.limits.rings-g.ringBytes {
@@ -151,7 +159,7 @@ func (g *grant) takeRings(c *conn, hello redywire.Hello) error {
 
 func (g *grant) leave(c *conn) {
 	g.mu.Lock()
-	g.connections--
+	delete(g.connections, c)
 	g.ringBytes -= c.bytes
 	if c.owner != 0 {
 		others := slices.DeleteFunc(g.owners[c.owner], func(o *conn) bool { return o == c })
@@ -170,8 +178,10 @@ func (g *grant) leave(c *conn) {
 // thread.inbox to the receive from returned: then the thread owns it.
 type conn struct {
 	grant    *grant
+	holder   uint64          // whose ticket it has shown
 	ctx      context.Context // ends with the grant, with its last thread, or by cancel
 	cancel   context.CancelFunc
+	ending   atomic.Bool // set by cancel: the thread returns the connection, also with work
 	number   int
 	owner    uint64        // client session; 0: none
 	left     chan struct{} // closed when the connection has left its grant

@@ -35,6 +35,9 @@ func (s *Server) Connect(ctx context.Context, req *connect.Request[serverv1.Conn
 	if err := s.checkConnect(m); err != nil {
 		return nil, connect.NewError(connect.CodeInvalidArgument, err)
 	}
+	if m.TakeUp {
+		return s.takeUp(ctx, m)
+	}
 	g, err := s.reserve(m)
 	if err != nil {
 		return nil, err
@@ -44,13 +47,7 @@ func (s *Server) Connect(ctx context.Context, req *connect.Request[serverv1.Conn
 		s.unreserve(g)
 		return nil, connect.NewError(connect.CodeResourceExhausted, fmt.Errorf("%v: %w", g.id, err))
 	}
-	answer := &serverv1.ConnectResponse{
-		Transport: s.Transport(), FabricAddr: s.FabricAddr(), Ticket: g.ticket[:],
-	}
-	for _, r := range g.regions {
-		token := r.Token()
-		answer.RegionTokens = append(answer.RegionTokens, token[:])
-	}
+	answer := s.connected(g)
 	if err := s.publish(ctx, g); err != nil {
 		err = errors.Join(err, g.end())
 		s.unreserve(g)
@@ -59,6 +56,17 @@ func (s *Server) Connect(ctx context.Context, req *connect.Request[serverv1.Conn
 	s.opts.Logger.Info("regions lent", "cache", terms.CacheId, "grant", terms.Grant,
 		"regions", terms.Regions, "size", units.Size(terms.RegionSize).String(), "threads", threadsOf(m.Configuration))
 	return connect.NewResponse(answer), nil
+}
+
+// connected returns the answer for a grant that no other call changes.
+func (s *Server) connected(g *grant) *serverv1.ConnectResponse {
+	ticket := g.ticket
+	answer := &serverv1.ConnectResponse{Transport: s.Transport(), FabricAddr: s.FabricAddr(), Ticket: ticket[:]}
+	for _, r := range g.regions {
+		token := r.Token()
+		answer.RegionTokens = append(answer.RegionTokens, token[:])
+	}
+	return answer
 }
 
 // checkConnect refuses invalid requests, and those that exceed their terms. Afterwards the
@@ -158,6 +166,9 @@ func (s *Server) disconnected(m *serverv1.DisconnectRequest) (ends []ending, err
 	id := grantID{m.CacheId, m.Grant}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if g := s.grants[id]; g != nil && len(m.Ticket) == 0 && m.Token != "" && m.GetTerms().GetHolder() < g.holder {
+		return nil, taken(id)
+	}
 	if len(m.Ticket) == 0 {
 		s.spent.add(id) // lent, or not connected yet
 	}
@@ -239,7 +250,7 @@ func (s *Server) statusOf(grants ...*grant) *serverv1.StatusResponse {
 			continue
 		}
 		g.mu.Lock()
-		m.Connections += uint32(g.connections)
+		m.Connections += uint32(len(g.connections))
 		m.Grants = append(m.Grants, &serverv1.Grant{
 			CacheId: g.id.cache, Id: g.id.grant, Regions: uint32(len(g.regions)), Bytes: uint64(g.bytes),
 		})
@@ -360,10 +371,13 @@ func (s *Server) change(ctx context.Context, id grantID, ticket []byte, f func(*
 		return connect.NewError(connect.CodeCanceled, fmt.Errorf("%v: the caller gave up: %w", id, err))
 	}
 	g.mu.Lock()
-	open := g.open
+	open, succeeded := g.open, redywire.Ticket(ticket) != g.ticket
 	g.mu.Unlock()
-	if !open {
+	switch {
+	case !open:
 		return ended(id)
+	case succeeded: // by another holder, while the caller waited for its turn
+		return taken(id)
 	}
 	return f(g)
 }

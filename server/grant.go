@@ -25,15 +25,21 @@ import (
 //
 //	set up ──publish──► lent ──Disconnect, sweep──► ending ──► gone
 //	   └──────────Disconnect, or a failure────────────────────►
+//
+// Another client of the cache may take a lent grant up: see takeup.go.
 type grant struct {
-	id     grantID
-	server *Server
+	id         grantID
+	server     *Server
+	regionSize uint64        // bytes
+	gone       chan struct{} // closed when everything is free again
+
+	// Changed under Server.mu and mu together, and read under either.
 	ticket redywire.Ticket
-	keep   time.Duration // how long the grant stays while its client is silent; 0: for ever
-	gone   chan struct{} // closed when everything is free again
+	holder uint64 // number of the client that has the ticket
 
 	// Guarded by Server.mu. Memory and cores are taken from the beginning of Connect to
 	// the end of Disconnect.
+	keep   time.Duration // how long the grant stays while its client is silent; 0: for ever
 	bytes  int64         // of Server.free; Release reduces it
 	cores  int           // of Server.cores; Configure changes it
 	lent   bool          // published
@@ -52,6 +58,7 @@ type grant struct {
 	// changing serializes changes of regions and threads. It is locked before any other.
 	changing   sync.Mutex
 	configured uint64                    // number of the last change by Configure; guarded by changing
+	fenced     uint64                    // holder before whom none accesses the regions any more; guarded by changing
 	memory     atomic.Pointer[memory]    // what server threads access, each inside its gate
 	threads    atomic.Pointer[[]*thread] // those that connections turn to
 
@@ -60,7 +67,7 @@ type grant struct {
 	regions     []fabric.Region // of memory
 	limits      limits
 	pulls       map[*pull]struct{}
-	connections int
+	connections map[*conn]struct{}
 	owners      map[uint64][]*conn // open connections, by owner
 	dialled     int                // connections ever, to spread them over the threads
 	ringBytes   int64
@@ -75,9 +82,7 @@ type memory [][]byte
 // setUp allocates the regions that m asks for and starts the threads. On failure nothing
 // is left.
 func (g *grant) setUp(ctx context.Context, m *serverv1.ConnectRequest) error {
-	if _, err := rand.Read(g.ticket[:]); err != nil {
-		return fmt.Errorf("ticket: %w", err)
-	}
+	g.ticket = newTicket()
 	count := m.GetTerms().GetRegions()
 	memory := make(memory, 0, count)
 	for i := range count {
@@ -93,13 +98,18 @@ func (g *grant) setUp(ctx context.Context, m *serverv1.ConnectRequest) error {
 		memory = append(memory, region.Bytes())
 	}
 	g.open, g.limits = true, limitsOf(m.Configuration, limits{})
-	g.pulls, g.owners = make(map[*pull]struct{}), make(map[uint64][]*conn)
+	g.pulls, g.connections, g.owners = make(map[*pull]struct{}), make(map[*conn]struct{}), make(map[uint64][]*conn)
 	g.memory.Store(&memory)
 	g.ctx, g.cancel = context.WithCancel(g.server.ctx)
 	g.ringed, g.stopRinged = context.WithCancel(g.ctx)
 	g.threads.Store(new([]*thread))
 	g.setThreads(threadsOf(m.Configuration))
 	return nil
+}
+
+func newTicket() (t redywire.Ticket) {
+	_, _ = rand.Read(t[:]) // never fails: crypto/rand ends the process instead
+	return t
 }
 
 // setThreads replaces the threads by count new ones, unless there are as many already.
@@ -245,7 +255,8 @@ func (id grantID) String() string {
 func (s *Server) reserve(m *serverv1.ConnectRequest) (*grant, error) {
 	t := m.GetTerms()
 	g := &grant{
-		id: grantID{t.GetCacheId(), t.GetGrant()}, server: s, keep: time.Duration(t.GetKeepMs()) * time.Millisecond,
+		id: grantID{t.GetCacheId(), t.GetGrant()}, server: s, regionSize: t.GetRegionSize(), keep: keepOf(t),
+		holder: t.GetHolder(), fenced: t.GetHolder(),
 		bytes: int64(t.GetRegions()) * int64(t.GetRegionSize()), cores: threadsOf(m.Configuration), threadsMost: t.GetCores(),
 		gone: make(chan struct{}),
 	}
@@ -273,6 +284,9 @@ func (s *Server) reserve(m *serverv1.ConnectRequest) (*grant, error) {
 	s.calls.Add(1)
 	return g, nil
 }
+
+// keepOf returns how long a grant is kept while its client is silent.
+func keepOf(t *managerv1.Terms) time.Duration { return time.Duration(t.GetKeepMs()) * time.Millisecond }
 
 // takeCores reserves cores for a grant that has some already. Called under mu.
 func (s *Server) takeCores(id grantID, threads, has int) error {

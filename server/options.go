@@ -35,6 +35,10 @@ type Options struct {
 	// ClientTimeout is how long a client of the tcp transport may be silent before its
 	// connections are closed. A client that resumes connects again. Default: 3 s.
 	ClientTimeout time.Duration
+	// Sparse lends memory of which little is written: memory comes in small pages, when it is
+	// first written, and moving a region copies what was written. Memory may then be more
+	// than the machine has. Default: memory is prepared for fast access after it was lent.
+	Sparse bool
 	// VM is the id of the server's VM. Terms of grants for another one are refused.
 	// Default: not known, and not checked.
 	VM string

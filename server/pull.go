@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"connectrpc.com/connect"
@@ -25,6 +26,7 @@ const (
 var (
 	errReleased = errors.New("the region was released")
 	errEnded    = errors.New("the grant has ended")
+	errTaken    = errors.New("another client has taken the cache up")
 )
 
 // Pull copies regions of another server into a grant's regions by one-sided reads (R77,
@@ -32,13 +34,17 @@ var (
 // allows. It reports progress, and each region when it is copied. Reads and writes of both
 // sides continue meanwhile: the caller ensures that the source does not change.
 //
+// A call that only prepares waits until the targets' memory is ready, so that a copy which others
+// wait for takes no longer than it must. It does not change a byte.
+//
 // Copied bytes stay, and the others are as before, however the call ends:
 //
 //	nil                 every region is copied
 //	Unavailable         the source failed, cannot be reached or does not lend these
 //	                    regions; the message names its address. If connect.IsWireError
 //	                    is false, this server could not be reached
-//	Aborted             the grant ended, or one of its regions was released
+//	Aborted             the grant ended, one of its regions was released, or another
+//	                    client has taken the cache up
 //	NotFound            the grant is not lent here
 //	PermissionDenied    the ticket is not the grant's
 //	InvalidArgument     a region or a size that the grant or the source does not
@@ -63,7 +69,11 @@ func (s *Server) Pull(ctx context.Context, req *connect.Request[serverv1.PullReq
 		return err
 	}
 	p.provider = s.modelled(network.At(1))
-	go p.run()
+	work := p.copyAll
+	if m.Prepare {
+		work = p.prepare
+	}
+	go p.run(work)
 	for r := range p.progress {
 		if err := stream.Send(r); err != nil {
 			p.cancel(err)
@@ -71,8 +81,15 @@ func (s *Server) Pull(ctx context.Context, req *connect.Request[serverv1.PullReq
 		}
 	}
 	if p.err != nil {
-		s.opts.Logger.Warn("pull failed", "cache", m.CacheId, "grant", m.Grant, "source", m.FabricAddr, "err", p.err)
+		level := slog.LevelWarn
+		if ctx.Err() != nil { // the client does not want it any more
+			level = slog.LevelInfo
+		}
+		s.opts.Logger.Log(ctx, level, "pull failed", "cache", m.CacheId, "grant", m.Grant, "source", m.FabricAddr, "err", p.err)
 		return p.status()
+	}
+	if m.Prepare {
+		return nil
 	}
 	s.opts.Logger.Info("regions pulled", "cache", m.CacheId, "grant", m.Grant, "source", m.FabricAddr,
 		"regions", len(m.Regions), "bytes", units.Size(p.copied).String())
@@ -94,12 +111,14 @@ func (s *Server) modelled(m fabric.Model) fabric.Provider {
 // regions up to reaches stay until over is closed.
 type pull struct {
 	grant    *grant
+	holder   uint64          // who called
 	provider fabric.Provider // behind the modelled network
 	addr     string          // of the source
 	ticket   redywire.Ticket // of the source
 	regions  []pullRegion
 	reaches  int // the highest region
 	rate     throttle
+	buffers  []byte // of reads, if the server is sparse
 
 	ctx    context.Context // ends with the call, the grant, or a region
 	cancel context.CancelCauseFunc
@@ -117,7 +136,8 @@ type pull struct {
 type pullRegion struct {
 	token  fabric.Token // at the source
 	target uint32
-	into   []byte // its memory here, of as many bytes as are copied
+	into   []byte        // its memory here, of as many bytes as are copied
+	region fabric.Region // that has the memory
 }
 
 // newPull checks m and registers the pull. The caller calls run.
@@ -131,10 +151,14 @@ func (g *grant) newPull(ctx context.Context, m *serverv1.PullRequest) (*pull, er
 	if !g.open {
 		return nil, ended(g.id)
 	}
+	if redywire.Ticket(m.Ticket) != g.ticket {
+		return nil, taken(g.id) // since find
+	}
+	p.holder = g.holder
 	if len(g.pulls) == maxPulls {
 		return nil, connect.NewError(connect.CodeResourceExhausted, fmt.Errorf("%v has %d pulls already", g.id, maxPulls))
 	}
-	if err := p.plan(m, *g.memory.Load()); err != nil {
+	if err := p.plan(m, *g.memory.Load(), g.regions); err != nil {
 		return nil, connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("%v: %w", g.id, err))
 	}
 	p.ctx, p.cancel = context.WithCancelCause(ctx)
@@ -144,7 +168,7 @@ func (g *grant) newPull(ctx context.Context, m *serverv1.PullRequest) (*pull, er
 }
 
 // plan checks m and sets the pull's regions.
-func (p *pull) plan(m *serverv1.PullRequest, memory memory) error {
+func (p *pull) plan(m *serverv1.PullRequest, memory memory, regions []fabric.Region) error {
 	if len(m.SourceTicket) != redywire.TicketSize {
 		return fmt.Errorf("source ticket of %d bytes, want %d", len(m.SourceTicket), redywire.TicketSize)
 	}
@@ -162,18 +186,18 @@ func (p *pull) plan(m *serverv1.PullRequest, memory memory) error {
 			return fmt.Errorf("%d bytes for region %d, which has %d", r.Bytes, r.Target, len(memory[r.Target]))
 		}
 		p.regions = append(p.regions, pullRegion{
-			token: fabric.Token(r.SourceToken), target: r.Target, into: memory[r.Target][:r.Bytes:r.Bytes],
+			token: fabric.Token(r.SourceToken), target: r.Target, into: memory[r.Target][:r.Bytes:r.Bytes], region: regions[r.Target],
 		})
 		p.reaches = max(p.reaches, int(r.Target))
 	}
 	return nil
 }
 
-// run copies the regions, and unregisters the pull when it accesses none any more.
-func (p *pull) run() {
+// run copies or prepares the regions, and unregisters the pull when it accesses none any more.
+func (p *pull) run(work func() error) {
 	g := p.grant
 	stop := context.AfterFunc(g.ctx, func() { p.cancel(errEnded) })
-	p.err = p.copyAll()
+	p.err = work()
 	stop()
 	if p.err != nil && p.ctx.Err() != nil {
 		p.err = context.Cause(p.ctx) // the reason for the other error
@@ -191,7 +215,7 @@ func (p *pull) run() {
 func (p *pull) status() error {
 	var source *sourceError
 	switch {
-	case errors.Is(p.err, errReleased) || errors.Is(p.err, errEnded):
+	case errors.Is(p.err, errReleased) || errors.Is(p.err, errEnded) || errors.Is(p.err, errTaken):
 		return connect.NewError(connect.CodeAborted, fmt.Errorf("%v: %w", p.grant.id, p.err))
 	case errors.As(p.err, &source):
 		return connect.NewError(source.code(), fmt.Errorf("%v: %w", p.grant.id, p.err))
@@ -237,6 +261,16 @@ func (e *sourceError) code() connect.Code {
 	return connect.CodeUnavailable
 }
 
+// prepare waits until the regions' memory is ready.
+func (p *pull) prepare() error {
+	for _, r := range p.regions {
+		if region, ok := r.region.(fabric.Preparing); ok {
+			region.Ready(p.ctx)
+		}
+	}
+	return p.ctx.Err()
+}
+
 // copyAll dials the source and copies one region after the other.
 func (p *pull) copyAll() (err error) {
 	hello := redywire.Hello{Ticket: p.ticket, Batch: 1, Depth: pullDepth}
@@ -261,60 +295,6 @@ func (p *pull) copyAll() (err error) {
 		p.progress <- &serverv1.PullResponse{Target: r.target, Copied: uint64(len(r.into))}
 	}
 	return nil
-}
-
-// copyRegion copies one region, ascending.
-func (p *pull) copyRegion(qp fabric.QueuePair, r pullRegion, pages *pages) error {
-	ctx, cancel := p.sourceContext()
-	from, err := qp.Import(ctx, r.token)
-	cancel()
-	if err != nil {
-		return &sourceError{p.addr, err}
-	}
-	defer qp.Release(from)
-	if from.Size < int64(len(r.into)) {
-		return &sourceError{p.addr, fmt.Errorf("%d bytes of a region that has %d: %w", len(r.into), from.Size, fabric.ErrOutOfBounds)}
-	}
-	var done [pullDepth]fabric.Completion
-	paged, asked, copied, pending := pages.present(r.into), 0, 0, 0
-	for copied < len(r.into) {
-		paged = pages.ahead(r.into, asked, paged)
-		for asked < len(r.into) && pending < pullDepth && (pending == 0 || p.rate.ready()) {
-			n := min(p.rate.chunk, len(r.into)-asked)
-			if err := p.rate.take(p.ctx, n); err != nil {
-				return err
-			}
-			if err := qp.Read(r.into[asked:asked+n], from, int64(asked), 0); err != nil {
-				return &sourceError{p.addr, err}
-			}
-			asked += n
-			pending++
-		}
-		if err := qp.Submit(); err != nil {
-			return &sourceError{p.addr, err}
-		}
-		n := qp.Poll(done[:])
-		for _, c := range done[:n] {
-			if c.Err != nil {
-				return &sourceError{p.addr, c.Err}
-			}
-			copied += c.N
-			pending--
-			p.grant.server.counts.pulled.Add(uint64(c.N))
-		}
-		if copied < len(r.into) {
-			p.report(r.target, copied)
-		}
-		if err := p.ctx.Err(); err != nil {
-			return err
-		}
-		if n == 0 {
-			if err := p.await(qp); err != nil {
-				return err
-			}
-		}
-	}
-	return p.rate.settle(p.ctx)
 }
 
 // await blocks until the source has answered a read.

@@ -81,6 +81,14 @@ func TestPull(t *testing.T) {
 				m.Regions[1].Bytes = pullChunk + 1
 				m.Regions[0], m.Regions[2] = m.Regions[2], m.Regions[0]
 				m.Net = net
+				m.Prepare = true
+				if got, err := pullAll(t.Context(), toClient, m); len(got) > 0 || err != nil {
+					t.Fatalf("a call that only prepares: %v, %v", got, err)
+				}
+				if n := to.Metrics().Pulled; n > 0 {
+					t.Fatalf("a call that only prepares copied %d bytes", n)
+				}
+				m.Prepare = false
 				got, err := pullAll(t.Context(), toClient, m)
 				if err != nil {
 					t.Fatal(err)
@@ -232,7 +240,7 @@ func TestPullUnheard(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.provider = to.provider
-	go p.run()
+	go p.run(p.copyAll)
 	<-p.over
 	if _, err := toClient.Disconnect(t.Context(), connect.NewRequest(&serverv1.DisconnectRequest{CacheId: "cache"})); err != nil {
 		t.Error(err)

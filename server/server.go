@@ -37,6 +37,8 @@ type Server struct {
 	// while the server is open, so that Close can wait for it.
 	calls sync.WaitGroup
 
+	fencing sync.Mutex // held while a grant's regions move to other memory
+
 	mu     sync.Mutex // guards the fields below, except allegiance
 	closed bool
 	free   int64 // bytes of opts.Memory that are not lent
@@ -63,7 +65,7 @@ func New(opts Options) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("server: %w", err)
 	}
-	provider, err := transport.OpenWith(opts.Transport, transport.Options{TLS: opts.FabricTLS, Silence: opts.ClientTimeout})
+	provider, err := transport.OpenWith(opts.Transport, transport.Options{TLS: opts.FabricTLS, Silence: opts.ClientTimeout, Sparse: opts.Sparse})
 	if err != nil {
 		return nil, fmt.Errorf("server: %w", err)
 	}

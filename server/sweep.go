@@ -55,5 +55,5 @@ func (s *Server) sweep(elapsed time.Duration) {
 func (g *grant) inUse() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.connections > 0 || len(g.pulls) > 0
+	return len(g.connections) > 0 || len(g.pulls) > 0
 }

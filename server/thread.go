@@ -91,7 +91,7 @@ func (t *thread) step() bool {
 		} else {
 			c.idle++
 		}
-		if c.ring.err != nil || c.idle > idleSpins {
+		if c.ring.err != nil || c.idle > idleSpins || c.ending.Load() {
 			t.handBack(i, false) // the last connection is now at i
 			continue
 		}

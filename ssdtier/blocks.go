@@ -133,8 +133,15 @@ func (d *Device) writeAt(buf []byte, addr int64) error {
 	return nil
 }
 
-// wrote sets the sums of buf, which was written at an offset.
+// wrote notes that buf was written at an offset.
 func (s *segment) wrote(buf []byte, off int64) {
+	s.has(buf, off)
+	// Last: a Sync that begins afterwards forgets the blocks, and syncs the segment.
+	s.d.journal.recent.add(buf, s.number*s.d.opts.SegmentSize+off, s.d.block)
+}
+
+// has sets the sums of buf, which the segment has at an offset.
+func (s *segment) has(buf []byte, off int64) {
 	if a := s.accepted.Load(); a != nil && a.number >= off/sumUnit && a.number < (off+int64(len(buf)))/sumUnit {
 		s.accepted.Store(nil)
 	}

@@ -1,12 +1,43 @@
 package ssdtier
 
 import (
+	"bytes"
 	"fmt"
+	"math/rand/v2"
 	"testing"
 
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/device/devicetest"
 )
+
+// TestJournalOfSmallerBlocks: a crashed directory whose journal has smaller blocks than the disk
+// where it is opened.
+func TestJournalOfSmallerBlocks(t *testing.T) {
+	d := started(t, Options{SegmentSize: minSegmentSize})
+	content := fill(t, d, 3*sumUnit)
+	if err := d.Commit("m", nil); err != nil {
+		t.Fatal(err)
+	}
+	last := padded(d, "the end")
+	if err := writeBlocks(t, d, last, 3*sumUnit); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Commit("m", []byte{1}); err != nil {
+		t.Fatal(err)
+	}
+	c := crashed{t: t, d: d}
+	c.disk = c.files()
+	dir := c.copyTorn(rand.New(rand.NewPCG(1, 1)))
+	defer func() { leastBlock = sumUnit }()
+	leastBlock = 16 << 10
+	again := mustOpen(t, dir, Options{})
+	if err := again.Start(4 * sumUnit); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := readAll(t, again, 0, 4*sumUnit); err != nil || !bytes.Equal(got, append(content, last...)) {
+		t.Fatalf("%v, or other bytes", err)
+	}
+}
 
 // TestLargeBlocks: a disk with blocks of more than 4 KiB passes the same tests.
 func TestLargeBlocks(t *testing.T) { overEngines(t, testLargeBlocks) }

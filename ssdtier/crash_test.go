@@ -22,6 +22,7 @@ type crashed struct {
 	t       *testing.T
 	d       *Device
 	content []byte            // of the log, up to its end
+	written int               // end of what was written to the device
 	tail    int               // end of the synced part
 	older   int               // the previous tail, which may be the last one that is known
 	disk    map[string][]byte // contents of the files at the last Sync
@@ -29,9 +30,14 @@ type crashed struct {
 
 func (c *crashed) files() map[string][]byte {
 	c.t.Helper()
-	paths, err := filepath.Glob(filepath.Join(c.d.Dir(), "*"))
+	return filesOf(c.t, c.d.Dir())
+}
+
+func filesOf(t *testing.T, dir string) map[string][]byte {
+	t.Helper()
+	paths, err := filepath.Glob(filepath.Join(dir, "*"))
 	if err != nil {
-		c.t.Fatal(err)
+		t.Fatal(err)
 	}
 	files := make(map[string][]byte)
 	for _, path := range paths {
@@ -40,7 +46,7 @@ func (c *crashed) files() map[string][]byte {
 		case err == nil:
 			files[filepath.Base(path)] = data
 		case !errors.Is(err, fs.ErrNotExist) || filepath.Ext(path) != tempSuffix: // otherwise the file was renamed meanwhile
-			c.t.Fatal(err)
+			t.Fatal(err)
 		}
 	}
 	return files
@@ -50,16 +56,34 @@ func (c *crashed) files() map[string][]byte {
 // it.
 func (c *crashed) write(r *rand.Rand, n int) {
 	c.t.Helper()
-	align := c.d.Alignment()
-	from := len(c.content) &^ (align - 1)
+	c.extend(r, n)
+	c.flush()
+}
+
+// extend appends n bytes that are not on the device.
+func (c *crashed) extend(r *rand.Rand, n int) {
 	for range n {
 		c.content = append(c.content, byte(r.Uint32()))
 	}
-	src := device.AlignedBuffer(int(alignUp(int64(len(c.content)-from), int64(align))), align)
+}
+
+// unwritten are the blocks from the one on in which the device's part ends.
+func (c *crashed) unwritten() (src []byte, addr int64) {
+	align := c.d.Alignment()
+	from := c.written &^ (align - 1)
+	src = device.AlignedBuffer(int(alignUp(int64(len(c.content)-from), int64(align))), align)
 	copy(src, c.content[from:])
+	return src, int64(from)
+}
+
+// flush writes what is not on the device.
+func (c *crashed) flush() {
+	c.t.Helper()
+	src, addr := c.unwritten()
 	p := devicetest.NewPump(c.t, c.d, 1)
-	p.Write(src, int64(from), nil)
+	p.Write(src, addr, nil)
 	p.Close()
+	c.written = len(c.content)
 }
 
 func (c *crashed) sync() {
@@ -75,6 +99,20 @@ func (c *crashed) sync() {
 // later one. It opens the directory at the synced tail or at the one before, because the newer
 // tail may not have been stored.
 func (c *crashed) crash(r *rand.Rand, opts Options) *Device {
+	c.t.Helper()
+	d := mustOpen(c.t, c.copyTorn(r), opts)
+	if r.IntN(3) == 0 {
+		c.tail = c.older
+	}
+	c.older = c.tail
+	if err := d.Start(int64(c.tail)); err != nil {
+		c.t.Fatal(err)
+	}
+	return d
+}
+
+// copyTorn makes that directory.
+func (c *crashed) copyTorn(r *rand.Rand) string {
 	c.t.Helper()
 	const sector = 512
 	dir := c.t.TempDir()
@@ -99,15 +137,7 @@ func (c *crashed) crash(r *rand.Rand, opts Options) *Device {
 			c.t.Fatal(err)
 		}
 	}
-	d := mustOpen(c.t, dir, opts)
-	if r.IntN(3) == 0 {
-		c.tail = c.older
-	}
-	c.older = c.tail
-	if err := d.Start(int64(c.tail)); err != nil {
-		c.t.Fatal(err)
-	}
-	return d
+	return dir
 }
 
 // TestCrash crashes a log at random moments. All synced bytes must be readable afterwards, and
@@ -137,7 +167,7 @@ func testCrash(t *testing.T) {
 				if err := old.Close(); err != nil {
 					t.Fatal(err)
 				}
-				c.content = c.content[:c.tail]
+				c.content, c.written = c.content[:c.tail], c.tail
 				if got, err := readAll(t, c.d, 0, int64(c.tail)); err != nil || !bytes.Equal(got, c.content) {
 					t.Fatalf("after a crash with %d bytes synced: %v, or other bytes", c.tail, err)
 				}

@@ -35,6 +35,8 @@ const (
 	sumFile
 	metaFile
 	objectFile
+	companionFile
+	journalFile
 )
 
 // classify returns the kind of a file, and the number of its segment.
@@ -58,17 +60,22 @@ func classify(name string) (what kind, number int64) {
 		return format, 0
 	case name == beginName:
 		return begin, 0
+	case name == journalName:
+		return journalFile, 0
 	case isMeta && device.CheckName(meta) == nil:
 		return metaFile, 0
 	case isObject && device.CheckName(object) == nil:
 		return objectFile, 0
+	case strings.HasPrefix(name, companionPrefix):
+		return companionFile, 0
 	}
 	return foreign, 0
 }
 
-// formatVersion is the version that is written. Version 1 had no checksums.
+// formatVersion is the version that is written. Version 1 had no checksums, version 2 no
+// journal: a directory of version 2 gets the new one when its journal is made.
 const (
-	formatVersion = 2
+	formatVersion = 3
 	formatLine    = "redykv ssdtier %d segment %d\n"
 	beginLine     = "begin %020d\n"
 	beginLine1    = "begin %d\n" // in version 1

@@ -10,7 +10,7 @@ import (
 // FuzzParse: parsers accept exactly what is written.
 func FuzzParse(f *testing.F) {
 	for _, text := range []string{
-		"redykv ssdtier 1 segment 65536\n", sealed("redykv ssdtier 2 segment 65536\n"), "redykv ssdtier 3\n",
+		"redykv ssdtier 1 segment 65536\n", sealed("redykv ssdtier 3 segment 65536\n"), "redykv ssdtier 4\n",
 		"begin 17\n", sealed("begin 00000000000000000017\n"), sealed(""), "000000000001.seg", "000000000001.sum", ".sum", "1.seg.sum",
 	} {
 		f.Add([]byte(text))
@@ -82,7 +82,7 @@ func FuzzDirectory(f *testing.F) {
 	f.Fuzz(func(t *testing.T, which int, data []byte) {
 		dir := t.TempDir()
 		files := map[string][]byte{
-			formatName:     seal([]byte("redykv ssdtier 2 segment 65536\n")),
+			formatName:     seal([]byte("redykv ssdtier 3 segment 65536\n")),
 			segmentName(0): make([]byte, 3*sumUnit),
 			"meta.m":       seal([]byte("m")),
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -39,6 +40,10 @@ func Inspect(dir string) (*Report, error) {
 	unlock := in.lock()
 	defer unlock()
 	in.formatAndBegin()
+	var broken error
+	if in.journal, broken = readJournal(in.path(journalName)); broken != nil {
+		in.problem(journalName, "%v", broken)
+	}
 	for _, e := range entries {
 		if what, number := classify(e.Name()); what == segmentFile {
 			in.present[number] = true
@@ -49,6 +54,7 @@ func Inspect(dir string) (*Report, error) {
 	for _, e := range entries {
 		in.file(e.Name())
 	}
+	in.journaled()
 	in.tail()
 	return &in.Report, nil
 }
@@ -59,6 +65,7 @@ const inspectChunk = 1 << 20
 type inspector struct {
 	Report
 	version       int            // of the files
+	journal       *journalState  // nil if there is none
 	sums, present map[int64]bool // segments with a file of sums; with a file
 	buf           []byte
 
@@ -128,7 +135,22 @@ func (in *inspector) below(number int64) bool {
 	return in.SegmentSize > 0 && number < in.Begin/in.SegmentSize
 }
 
+// journaled reports the journal, and the metadata that it has in place of the files.
+func (in *inspector) journaled() {
+	if in.journal == nil {
+		return
+	}
+	in.note(journalName, "has %d records of what may not be in other files yet; opening the directory writes it there", in.journal.records)
+	for _, name := range slices.Sorted(maps.Keys(in.journal.metas)) {
+		in.Metadata = append(in.Metadata, FileReport{Name: name, Size: int64(len(in.journal.metas[name]))})
+	}
+	slices.SortFunc(in.Metadata, func(a, b FileReport) int { return cmp.Compare(a.Name, b.Name) })
+}
+
 func (in *inspector) meta(name string) {
+	if in.journal != nil && in.journal.metas[strings.TrimPrefix(name, metaPrefix)] != nil {
+		return // an older one
+	}
 	report := FileReport{Name: strings.TrimPrefix(name, metaPrefix), Size: -1}
 	data, err := readMeta(in.path(name), in.version)
 	switch {

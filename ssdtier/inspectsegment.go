@@ -92,15 +92,16 @@ func (in *inspector) loadSums(number, size int64) *sumTable {
 	case err != nil:
 		in.problem(name, "%v", err)
 		return nil
-	case in.newest(number) && neverSynced(data):
+	case in.newest(number) && neverSynced(data) && in.journal.end(number, in.SegmentSize) == 0:
 		in.note(name, "is new: a loss of power left it empty, and nothing of the segment was synced")
 		return nil
 	}
-	t := newSumTable(max(size, int64(len(data))/8*sumUnit, sumUnit))
-	if err := parseSums(data, number, t); err != nil {
+	t := newSumTable(max(size, int64(len(data))/8*sumUnit, in.journal.end(number, in.SegmentSize), sumUnit))
+	if err := parseSums(data, number, t); err != nil && !neverSynced(data) {
 		in.problem(name, "%v: restore it", err)
 		return nil
 	}
+	in.journal.setSums(t, number, in.SegmentSize)
 	return t
 }
 
@@ -129,6 +130,9 @@ func (in *inspector) blocks(report *SegmentReport, f *os.File, sums *sumTable) {
 			bad.add(first*sumUnit, inspectChunk, err.Error())
 			report.Damaged += inspectChunk / sumUnit
 			continue
+		}
+		if in.SegmentSize > 0 {
+			n = in.journal.overlay(in.buf, n, report.Number*in.SegmentSize+first*sumUnit)
 		}
 		for block := first; block < min(first+inspectChunk/sumUnit, end); block++ {
 			at := int(block-first) * sumUnit

@@ -53,7 +53,15 @@ func (d *Device) WriteMeta(name string, data []byte) error {
 	if d.closed {
 		return device.ErrClosed
 	}
-	return d.replaceFile(metaPrefix+name, data)
+	if _, journaled := d.journal.metas[name]; !journaled {
+		return d.replaceFile(metaPrefix+name, data)
+	}
+	if d.mayAppend() {
+		if record := d.encode(name, data, nil); record != nil && d.writeRecord(record, name, data) {
+			return nil
+		}
+	}
+	return d.commitAll(name, data)
 }
 
 // ReadMeta implements device.Device. A directory with segments and no metadata at all has lost
@@ -63,8 +71,15 @@ func (d *Device) ReadMeta(name string) ([]byte, error) {
 	if err := device.CheckName(name); err != nil {
 		return nil, fmt.Errorf("ssdtier: metadata: %w", err)
 	}
+	d.mu.Lock()
+	data, journaled := d.journal.metas[name]
+	some := len(d.journal.metas) > 0
+	d.mu.Unlock()
+	if journaled {
+		return bytes.Clone(data), nil
+	}
 	data, err := readMeta(d.path(metaPrefix+name), formatVersion)
-	if errors.Is(err, device.ErrNoMeta) {
+	if errors.Is(err, device.ErrNoMeta) && !some {
 		if err := d.checkOrphans(); err != nil {
 			return nil, err
 		}
@@ -107,15 +122,15 @@ func (d *Device) checkOrphans() error {
 // caller at a time for each name.
 func (d *Device) replaceFile(name string, data []byte) error {
 	path := d.path(name)
-	if err := d.withSpace(func() error { return writeAndRename(path, seal(data), true) }); err != nil {
+	if err := d.withSpace(func() error { return writeAndRename(path, seal(data), 0o666, true) }); err != nil {
 		return wrap(err)
 	}
 	return d.syncNames()
 }
 
 // writeAndRename writes a file under a temporary name, syncs it if sync is true, and renames it.
-func writeAndRename(path string, file []byte, sync bool) error {
-	f, err := openFile(path+tempSuffix, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o666)
+func writeAndRename(path string, file []byte, perm fs.FileMode, sync bool) error {
+	f, err := openFile(path+tempSuffix, os.O_RDWR|os.O_CREATE|os.O_TRUNC, perm)
 	if err != nil {
 		return err
 	}

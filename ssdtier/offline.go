@@ -20,9 +20,10 @@ type Reader struct {
 	version     int
 	segmentSize int64
 	begin       int64
-	lock        *os.File // shared; nil if there is none
-	segment     *os.File // the last segment read, or nil
-	number      int64    // of segment
+	lock        *os.File      // shared; nil if there is none
+	journal     *journalState // nil if there is none
+	segment     *os.File      // the last segment read, or nil
+	number      int64         // of segment
 }
 
 // NewReader opens a directory for reading. While it is open no Device can open the directory,
@@ -39,11 +40,14 @@ func NewReader(dir string) (*Reader, error) {
 	r.lock, err = os.Open(filepath.Join(dir, lockName))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return r, nil
 	case err != nil:
 		return nil, wrap(err)
+	default:
+		if err := flock(r.lock, syscall.LOCK_SH); err != nil {
+			return nil, errors.Join(err, r.Close())
+		}
 	}
-	if err := flock(r.lock, syscall.LOCK_SH); err != nil {
+	if r.journal, err = readJournal(filepath.Join(dir, journalName)); err != nil {
 		return nil, errors.Join(err, r.Close())
 	}
 	return r, nil
@@ -52,8 +56,8 @@ func NewReader(dir string) (*Reader, error) {
 // Begin is the lowest address of the log.
 func (r *Reader) Begin() int64 { return r.begin }
 
-// ReadAt reads the log from an address. Unlike [Inspect] it does not verify checksums. An
-// error names the segment.
+// ReadAt reads the log from an address. Unlike [Inspect] it does not verify checksums of
+// segments. An error names the segment.
 func (r *Reader) ReadAt(p []byte, addr int64) (n int, err error) {
 	for n < len(p) {
 		number, off := addr/r.segmentSize, addr%r.segmentSize
@@ -62,6 +66,7 @@ func (r *Reader) ReadAt(p []byte, addr int64) (n int, err error) {
 		}
 		part := p[n:min(len(p), n+int(r.segmentSize-off))]
 		k, err := r.segment.ReadAt(part, off)
+		k = r.journal.overlay(part, k, addr)
 		n, addr = n+k, addr+int64(k)
 		switch {
 		case k == len(part):
@@ -97,13 +102,12 @@ func (r *Reader) sumsEnd(number int64) (end int64, ok bool) {
 	if err != nil {
 		return 0, false
 	}
-	if neverSynced(data) { // Inspect accepts it for the newest segment
-		return 0, true
-	}
 	t := newSumTable(r.segmentSize)
-	if parseSums(data, number, t) != nil {
+	// Inspect accepts a file that was never synced for the newest segment.
+	if !neverSynced(data) && parseSums(data, number, t) != nil {
 		return 0, false
 	}
+	r.journal.setSums(t, number, r.segmentSize)
 	return (t.last() + 1) * sumUnit, true
 }
 
@@ -132,6 +136,11 @@ func (r *Reader) closeSegment() {
 func (r *Reader) ReadMeta(name string) ([]byte, error) {
 	if err := device.CheckName(name); err != nil {
 		return nil, fmt.Errorf("ssdtier: metadata: %w", err)
+	}
+	if r.journal != nil {
+		if data, ok := r.journal.metas[name]; ok {
+			return data, nil
+		}
 	}
 	return readMeta(filepath.Join(r.dir, metaPrefix+name), r.version)
 }

@@ -90,11 +90,24 @@ func (s *segment) cut(n int64) error {
 // checkNames checks that the segment's file still has its name. If the file of its sums was
 // removed, it is created again. The caller holds Device.mu.
 func (s *segment) checkNames() error {
-	open, err := s.file.Stat()
+	if err := checkName(s.file); err != nil {
+		return err
+	}
+	if _, err := os.Stat(s.sumPath); errors.Is(err, fs.ErrNotExist) && !s.newSums {
+		s.d.opts.Logger.Warn("a file of checksums was removed while in use, it is created again", "file", s.sumPath)
+		s.newSums = true
+		s.sums.touch()
+	}
+	return nil
+}
+
+// checkName checks that an open file still has its name.
+func checkName(f *os.File) error {
+	open, err := f.Stat()
 	if err != nil {
 		return fmt.Errorf("ssdtier: sync: %w", device.MarkTransient(err))
 	}
-	named, err := os.Stat(s.file.Name())
+	named, err := os.Stat(f.Name())
 	switch {
 	case err == nil && !os.SameFile(open, named):
 		err = errors.New("another file has this name")
@@ -103,12 +116,7 @@ func (s *segment) checkNames() error {
 	}
 	if err != nil {
 		return fmt.Errorf("ssdtier: sync: %s was removed or replaced while in use, its bytes are lost when this process ends: %w: %w",
-			s.file.Name(), err, device.ErrCorrupt)
-	}
-	if _, err := os.Stat(s.sumPath); errors.Is(err, fs.ErrNotExist) && !s.newSums {
-		s.d.opts.Logger.Warn("a file of checksums was removed while in use, it is created again", "file", s.sumPath)
-		s.newSums = true
-		s.sums.touch()
+			f.Name(), err, device.ErrCorrupt)
 	}
 	return nil
 }

@@ -8,7 +8,8 @@
 //	  000000000000.seg   segment 0: addresses 0 to SegmentSize
 //	  000000000000.sum   a checksum for each 4 KiB of it
 //	  000000000001.seg   segment 1, …
-//	  meta.NAME          the metadata of that name
+//	  meta.NAME          the metadata of that name, unless the journal has it
+//	  JOURNAL            commits that are not in other files yet; removed by Close
 //	  object.NAME        the object of that name
 //	  meta.*.tmp, …      unfinished files; removed when the directory is opened
 //
@@ -33,6 +34,8 @@
 //     unless [Options.Verify] excludes it. Checksums take 2 MiB of memory for a GiB of log.
 //   - Space is released a segment at a time, and allocated ahead: [Options.Preallocate],
 //     [Options.Recycle].
+//   - A damaged last record of the journal looks like one that a crash has torn, so that the
+//     commit before it counts. Damage of any other is an error of Open.
 //   - After a Sync that failed on a segment or the directory, the state of the disk is
 //     unknown, and every later Sync fails too: open the directory again. A Sync that found
 //     no space for checksums can be repeated.
@@ -84,15 +87,19 @@ type Device struct {
 	begin    atomic.Int64
 	segments segmentTable
 	spares   spares
+	journal  journal
 	// noReserve: segments do not allocate space ahead, by choice or because the file
 	// system cannot.
 	noReserve atomic.Bool
 
 	mu       sync.Mutex // guards the fields below, and changes of files' names
+	version  int        // of FORMAT
 	newFiles bool       // segments were created since the last Sync
 	syncErr  error      // of the Sync that failed
 	closed   bool
 	summed   map[int64]bool // numbers of the files of sums that Open found
+	// companion is the name of the file of this opening's companion.
+	companion string
 	// objectsMade numbers the temporary files of objects.
 	objectsMade int
 }
@@ -109,7 +116,7 @@ func OpenWith(dir string, opts Options) (_ *Device, err error) {
 	if err := dirs.MkdirAll(dir, 0o777); err != nil {
 		return nil, wrap(err)
 	}
-	d := &Device{dir: dir, opts: opts, summed: make(map[int64]bool)}
+	d := &Device{dir: dir, opts: opts, summed: make(map[int64]bool), companion: newCompanion()}
 	d.segments.byNumber.Store(&map[int64]*segment{})
 	d.noReserve.Store(opts.Preallocate < 0)
 	d.spares.limit = opts.Recycle
@@ -130,12 +137,16 @@ func OpenWith(dir string, opts Options) (_ *Device, err error) {
 			d.segments.closeAll()
 			_ = d.lock.Close() // nothing was written to it
 			_ = d.names.Close()
+			if d.journal.file != nil {
+				_ = d.journal.file.Close() // it is as it was
+			}
 		}
 	}()
 	version, err := d.loadFormat()
 	if err != nil {
 		return nil, err
 	}
+	d.version = version
 	if err := d.findBlock(); err != nil {
 		return nil, err
 	}
@@ -147,7 +158,10 @@ func OpenWith(dir string, opts Options) (_ *Device, err error) {
 	if err := d.openSegments(); err != nil {
 		return nil, err
 	}
-	if version < formatVersion {
+	if err := d.loadJournal(); err != nil {
+		return nil, err
+	}
+	if version == 1 {
 		if err := d.upgrade(); err != nil {
 			return nil, err
 		}
@@ -181,7 +195,7 @@ func (d *Device) Begin() int64 { return d.begin.Load() }
 
 // Start implements device.Device. It removes segments at and above tail, truncates the last
 // one after tail's block, and accepts that block if its bytes below tail are the synced
-// ones.
+// ones. It removes the companions of earlier processes.
 func (d *Device) Start(tail int64) error {
 	if tail < 0 {
 		return fmt.Errorf("ssdtier: %s: start at address %d, want 0 or more", d.dir, tail)
@@ -190,6 +204,17 @@ func (d *Device) Start(tail int64) error {
 	defer d.mu.Unlock()
 	if d.closed {
 		return device.ErrClosed
+	}
+	// No later opening may restore what is dropped now.
+	d.journal.recent.start(tail)
+	if d.journal.restores() {
+		if err := d.syncAll(); err != nil {
+			return err // the next Open restores the blocks again
+		}
+		if err := d.voidJournal(); err != nil {
+			return err
+		}
+		d.journal.recent.start(tail)
 	}
 	if d.begin.Load() > tail {
 		if err := d.storeBegin(tail); err != nil {
@@ -216,7 +241,7 @@ func (d *Device) Start(tail int64) error {
 			d.opts.Logger.Warn("the checksums of a segment are lost, reads of it fail", "segment", s.file.Name(), "err", s.sumsErr)
 		}
 	}
-	return errors.Join(err, d.syncNames())
+	return errors.Join(err, d.removeCompanions(), d.syncNames())
 }
 
 // endSegment truncates the segment in which the log ends at the offset tail. Its sums are
@@ -264,9 +289,14 @@ func (d *Device) Sync() error {
 	if d.closed {
 		return device.ErrClosed
 	}
-	if d.syncErr != nil {
-		return d.syncErr
+	if err := d.syncAll(); err != nil {
+		return err
 	}
+	return d.voidJournal()
+}
+
+// syncFiles makes segments, their sums and their names durable. The caller holds mu.
+func (d *Device) syncFiles() error {
 	for _, s := range d.segments.all() {
 		if err := d.syncSegment(s); err != nil {
 			return err
@@ -317,7 +347,7 @@ func (d *Device) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	// After a Close without Sync, what was written is there unless the machine fails.
-	var errs []error
+	errs := []error{d.closeJournal()}
 	for _, s := range d.segments.all() {
 		errs = append(errs, s.storeSums(s.changedSums(), false), s.cut(alignUp(s.written.Load(), int64(d.block))))
 	}

@@ -140,13 +140,14 @@ func TestFormat(t *testing.T) {
 		"same size":      {formatName, "redykv ssdtier 1 segment 65536\n", Options{SegmentSize: 65536}, true},
 		"size unstated":  {formatName, "redykv ssdtier 1 segment 65536\n", Options{}, true},
 		"another size":   {formatName, "redykv ssdtier 1 segment 65536\n", Options{SegmentSize: 131072}, false},
-		"sealed":         {formatName, sealed("redykv ssdtier 2 segment 65536\n"), Options{}, true},
-		"not sealed":     {formatName, "redykv ssdtier 2 segment 65536\n", Options{}, false},
-		"altered":        {formatName, strings.Replace(sealed("redykv ssdtier 2 segment 65536\n"), "65536", "131072", 1), Options{}, false},
-		"later version":  {formatName, "redykv ssdtier 3 segment 65536\n", Options{}, false},
-		"later, sealed":  {formatName, sealed("redykv ssdtier 3 segment 65536\n"), Options{}, false},
+		"version 2":      {formatName, sealed("redykv ssdtier 2 segment 65536\n"), Options{}, true},
+		"sealed":         {formatName, sealed("redykv ssdtier 3 segment 65536\n"), Options{}, true},
+		"not sealed":     {formatName, "redykv ssdtier 3 segment 65536\n", Options{}, false},
+		"altered":        {formatName, strings.Replace(sealed("redykv ssdtier 3 segment 65536\n"), "65536", "131072", 1), Options{}, false},
+		"later version":  {formatName, "redykv ssdtier 4 segment 65536\n", Options{}, false},
+		"later, sealed":  {formatName, sealed("redykv ssdtier 4 segment 65536\n"), Options{}, false},
 		"version 0":      {formatName, sealed("redykv ssdtier 0 segment 65536\n"), Options{}, false},
-		"absurd size":    {formatName, sealed("redykv ssdtier 2 segment 65537\n"), Options{}, false},
+		"absurd size":    {formatName, sealed("redykv ssdtier 3 segment 65537\n"), Options{}, false},
 		"rubbish":        {formatName, "\x00\x01", Options{}, false},
 		"empty":          {formatName, "", Options{}, false},
 		"begin":          {beginName, sealed("begin 00000000000000000017\n"), Options{}, true},
@@ -163,7 +164,7 @@ func TestFormat(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			if tc.file == beginName { // Open also expects the format file
-				format := sealed("redykv ssdtier 2 segment 65536\n")
+				format := sealed("redykv ssdtier 3 segment 65536\n")
 				if err := os.WriteFile(filepath.Join(dir, formatName), []byte(format), 0o666); err != nil {
 					t.Fatal(err)
 				}

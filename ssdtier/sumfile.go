@@ -127,7 +127,7 @@ func (s *segment) writeAndSync(changed []sumsToStore, sync bool) error {
 		err = writeSums(f, changed)
 	}
 	if err == nil && sync {
-		err = f.Sync()
+		err = syncData(f)
 	}
 	if f != nil {
 		err = errors.Join(err, f.Close())
@@ -154,7 +154,7 @@ func (s *segment) openSums() (*os.File, error) {
 // makeSums creates the file of sums before the segment, so that a segment without one has lost
 // it.
 func (d *Device) makeSums(number int64) error {
-	return writeAndRename(d.path(sumName(number)), sumHeader(number), false)
+	return writeAndRename(d.path(sumName(number)), sumHeader(number), 0o666, false)
 }
 
 func sumHeader(number int64) []byte {

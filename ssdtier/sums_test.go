@@ -239,7 +239,7 @@ func testVersion1(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				if data, err := os.ReadFile(filepath.Join(dir, formatName)); err != nil || string(data) != sealed("redykv ssdtier 2 segment 65536\n") {
+				if data, err := os.ReadFile(filepath.Join(dir, formatName)); err != nil || string(data) != sealed("redykv ssdtier 3 segment 65536\n") {
 					t.Fatalf("format %q, %v", data, err)
 				}
 
@@ -247,7 +247,7 @@ func testVersion1(t *testing.T) {
 				if err := d.Start(int64(tail)); err != nil {
 					t.Fatal(err)
 				}
-				c := &crashed{t: t, d: d, content: content}
+				c := &crashed{t: t, d: d, content: content, written: tail}
 				c.write(rand.New(rand.NewPCG(1, 1)), 10_000)
 				c.sync()
 				alter(t, d.path(segmentName(1)), 100) // before the upgrade, so it cannot be detected

@@ -13,6 +13,17 @@ func preallocate(*os.File, int64, int64) error { return errors.ErrUnsupported }
 // syncData makes a file's content durable.
 func syncData(f *os.File) error { return f.Sync() }
 
+// openDurable is the flag of files for writeDurably.
+const openDurable = 0
+
+// writeDurably writes to a file, and makes that durable.
+func writeDurably(f *os.File, p []byte, off int64) error {
+	if _, err := f.WriteAt(p, off); err != nil {
+		return err
+	}
+	return f.Sync()
+}
+
 // fileSystemSize is unknown on this system.
 func fileSystemSize(string) int64 { return 0 }
 

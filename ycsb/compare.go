@@ -6,31 +6,42 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
-	"github.com/redykv/redykv/internal/bench"
 	"github.com/redykv/redykv/internal/machine"
 	"github.com/redykv/redykv/internal/mem"
-	"github.com/redykv/redykv/internal/units"
 )
 
-// Comparison describes experiments with every combination of devices, distributions and
+// Comparison describes experiments with every combination of devices, mixes, distributions and
 // threads, on stores of one shape.
 type Comparison struct {
 	Shape
-	Devices       []Device
+	Devices []Device
+	// ReadCaches are the shares of the memory for a read cache, in place of Shape.ReadCache:
+	// there is a store on each device for each of them. Empty: one store with the Shape's.
+	ReadCaches    []float64
+	Mixes         []MixName // empty: reads alone
 	Distributions []Distribution
 	Threads       []int
 	Duration      time.Duration // of each run
 	Warmup        time.Duration // before each run
 	Rate          float64       // of each run, see Spec.Rate; 0: closed loops
-	// Rounds is the number of runs of each experiment. Rounds alternate, and the run with the
-	// median throughput counts. 0 means 1.
+	// Rounds is the number of runs of each experiment. Rounds alternate. The run with the median
+	// throughput counts; a ratio is the median of the rounds' ratios. 0 means 1.
 	Rounds int
+	// Churn is how often as many bytes as Shape.Memory are written to each store before the
+	// rounds, if there is a mix that writes: updates of random records, so that all are measured
+	// while they reuse space.
+	Churn float64
 	// Dir is an existing directory. Every store gets a subdirectory.
 	Dir string
+	// Child starts the process of a store. Each store has one, and all but those on device
+	// memory have the same memory limit. nil: all stores are in this process, without a limit.
+	Child Child
+	// Disk measures the disk by itself in each round: random reads of the size and number of the
+	// SSD's, and writes at the end of a log if there is a mix that writes. nil: it is not measured.
+	Disk OpenDisk
 	// OnResult, if set, is called with each result when it is measured. Its ratios are not set
 	// yet.
 	OnResult func(Result)
@@ -51,8 +62,11 @@ func DefaultMemory(logBytes int64) int64 { return max(logBytes/logShares, leastM
 // DefaultCache returns Redy's memory at the paper's scale, which holds the whole log.
 func DefaultCache(logBytes int64) int64 { return DefaultMemory(logBytes) * cacheShares }
 
-// MaxRounds is the largest number of rounds.
-const MaxRounds = 1000
+// MaxRounds is the largest number of rounds, and MaxChurn the largest Churn.
+const (
+	MaxRounds = 1000
+	MaxChurn  = 1000
+)
 
 const loadThreads = 2
 
@@ -73,7 +87,10 @@ func (c Comparison) Check() error {
 	if c.Rounds < 0 || c.Rounds > MaxRounds {
 		return fmt.Errorf("%d rounds: want 1 to %d", c.Rounds, MaxRounds)
 	}
-	if err := cmp.Or(noTwice("device", c.Devices), noTwice("distribution", c.Distributions), noTwice("number of threads", c.Threads)); err != nil {
+	if !(c.Churn >= 0 && c.Churn <= MaxChurn) {
+		return fmt.Errorf("churn of %g: want 0 to %d times the memory", c.Churn, MaxChurn)
+	}
+	if err := cmp.Or(noTwice("device", c.Devices), noTwice("read cache", c.ReadCaches), noTwice("mix", c.Mixes), noTwice("distribution", c.Distributions), noTwice("number of threads", c.Threads)); err != nil {
 		return err
 	}
 	for _, spec := range c.specs() {
@@ -96,7 +113,7 @@ func (c Comparison) Check() error {
 		return fmt.Errorf("cache of %d bytes: device %s needs a positive size", c.Cache, Redy)
 	}
 	if have := mem.Total(); have > 0 {
-		return c.fits(have)
+		return c.fits(have, mem.Available())
 	}
 	return nil
 }
@@ -110,25 +127,10 @@ func noTwice[T comparable](what string, list []T) error {
 	return nil
 }
 
-// specs returns the experiments in the order in which they run. All devices run one after
-// another under the same load, so that other work on the machine affects them alike.
-func (c Comparison) specs() []Spec {
-	var specs []Spec
-	for _, distribution := range c.Distributions {
-		for _, threads := range c.Threads {
-			for _, device := range c.Devices {
-				specs = append(specs, Spec{
-					Shape: c.Shape, Device: device, Distribution: distribution,
-					Threads: threads, Duration: c.Duration, Warmup: c.Warmup, Rate: c.Rate,
-				})
-			}
-		}
-	}
-	return specs
-}
-
 // Compare loads a store on every device and runs every experiment. It returns the results so
-// far, sorted by device, and the first error. The stores' files remain in Dir.
+// far, sorted by device, and the first error. A store that the kernel kills at its memory limit
+// is no error: the others go on, and its results say so (Result.Killed). The stores' files
+// remain in Dir.
 func Compare(ctx context.Context, c Comparison, progress Progress) (results []Result, err error) {
 	if err := c.Check(); err != nil {
 		return nil, fmt.Errorf("ycsb: %w", err)
@@ -136,64 +138,13 @@ func Compare(ctx context.Context, c Comparison, progress Progress) (results []Re
 	if err := c.checkDisk(); err != nil {
 		return nil, fmt.Errorf("ycsb: %w", err)
 	}
-	progress = bench.OrQuiet(progress)
-	targets := make(map[Device]*Target)
-	defer func() {
-		for _, target := range targets {
-			err = errors.Join(err, target.Close())
-		}
-	}()
-	heap := heapBytes()
-	for _, device := range c.Devices {
-		target, err := Open(ctx, device, c.Shape, filepath.Join(c.Dir, string(device)))
-		if err != nil {
-			return nil, err
-		}
-		target.heap = heap
-		targets[device] = target
-		progress.Begin(fmt.Sprintf("load %s", device), c.Records)
-		err = target.load(ctx, c.Shape, progress)
-		progress.End()
-		if err != nil {
-			return nil, fmt.Errorf("ycsb: device %s: %w", device, err)
-		}
+	r := newComparing(c, progress)
+	defer func() { err = errors.Join(err, r.close()) }()
+	if err := r.open(ctx); err != nil {
+		return nil, err
 	}
-	specs := c.specs()
-	runs := make([][]Result, len(specs))
-	for range max(c.Rounds, 1) {
-		for i, spec := range specs {
-			result, err := Run(ctx, targets[spec.Device], spec, progress)
-			if err != nil {
-				return byDevice(medians(runs), c.Devices), err
-			}
-			if c.OnResult != nil {
-				c.OnResult(result)
-			}
-			runs[i] = append(runs[i], result)
-		}
-	}
-	return byDevice(medians(runs), c.Devices), nil
-}
-
-// medians returns, for each experiment that ran, the run with the median throughput, with the
-// range and the errors of all its runs.
-func medians(runs [][]Result) (results []Result) {
-	for _, rounds := range runs {
-		if len(rounds) == 0 {
-			continue
-		}
-		slices.SortFunc(rounds, func(a, b Result) int { return cmp.Compare(a.Mops, b.Mops) })
-		r := rounds[(len(rounds)-1)/2]
-		r.Rounds, r.MopsMin, r.MopsMax = len(rounds), rounds[0].Mops, rounds[len(rounds)-1].Mops
-		r.Errors, r.FirstError = 0, ""
-		for _, round := range rounds {
-			r.Errors += round.Errors
-			r.FirstError = cmp.Or(r.FirstError, round.FirstError)
-			r.Note = cmp.Or(r.Note, round.Note)
-		}
-		results = append(results, r)
-	}
-	return results
+	err = r.run(ctx)
+	return r.results(), err
 }
 
 // checkDisk returns an error if the directory is not writable, or has too little space for
@@ -206,40 +157,38 @@ func (c Comparison) checkDisk() error {
 	if err := errors.Join(probe.Close(), os.Remove(probe.Name())); err != nil {
 		return fmt.Errorf("directory %s: %w", c.Dir, err)
 	}
-	_, have, err := machine.DiskBytes(c.Dir)
-	if err != nil {
-		return err
-	}
 	var need int64
-	for _, d := range c.Devices {
-		if d == SSD || d == Redy {
-			need += c.LogBytes()
+	for _, s := range c.subjects() {
+		if s.hasFiles() {
+			need += c.files(s)
 		}
 	}
-	if need > have {
-		return fmt.Errorf("directory %s: the logs need %v, and %v are free", c.Dir, units.Size(need), units.Size(have))
+	for _, load := range c.diskLoads() {
+		need += load.files()
 	}
-	return nil
+	return machine.Room(c.Dir, need)
 }
 
-// byDevice sorts results in the order of devices and sets their ratios to the SSD and to the
-// file server.
-func byDevice(results []Result, devices []Device) []Result {
-	slices.SortStableFunc(results, func(a, b Result) int {
-		return slices.Index(devices, a.Device) - slices.Index(devices, b.Device)
-	})
-	for i := range results {
-		for _, base := range results {
-			if base.Distribution != results[i].Distribution || base.Threads != results[i].Threads || base.Mops == 0 {
-				continue
-			}
-			switch ratio := results[i].Mops / base.Mops; base.Device {
-			case SSD:
-				results[i].RatioToSSD = ratio
-			case SMB:
-				results[i].RatioToSMB = ratio
-			}
-		}
+// churn returns the number of records that are written to each store before the rounds.
+func (c Comparison) churn() int64 {
+	if !c.writes() {
+		return 0
 	}
-	return results
+	return int64(c.Churn * float64(c.Memory) / float64(RecordBytes(c.ValueSize)))
+}
+
+// writtenFiles is the most that the files of a store that is written to take, in logs: half of
+// the log is dead before it is compacted, and what is compacted is freed last.
+const writtenFiles = 3
+
+// files returns the most bytes that a store's files take.
+func (c Comparison) files(s subject) int64 {
+	logs := 1
+	if isPeer(s.device) {
+		logs = peerFiles
+	}
+	if c.writes() {
+		logs = writtenFiles
+	}
+	return int64(size(float64(logs) * float64(c.LogBytes())))
 }

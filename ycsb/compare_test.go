@@ -3,21 +3,44 @@ package ycsb
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 
+	"github.com/redykv/redykv/internal/bench"
 	"github.com/redykv/redykv/internal/bench/peers"
+	"github.com/redykv/redykv/internal/machine"
 	"github.com/redykv/redykv/internal/smbd"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// storeProcess is the argument with which the test binary is a store's process, and its first
+// line.
+const storeProcess = "compare-store"
+
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == storeProcess {
+		fmt.Println(storeProcess)
+		if err := Serve(context.Background(), orders(), os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// inChildren is the Child of comparisons in tests.
+func inChildren(ctx context.Context, env []string, lines chan<- string) (*bench.Child, error) {
+	return bench.StartTalking(ctx, os.Stderr, storeProcess, env, lines, storeProcess)
+}
 
 // small returns a comparison that takes a moment.
 func small(dir string, devices ...Device) Comparison {
@@ -104,11 +127,98 @@ func TestCompareRounds(t *testing.T) {
 	}
 }
 
-// TestMediansKeepErrors checks that errors of any round are kept.
-func TestMediansKeepErrors(t *testing.T) {
-	got := medians([][]Result{{{Mops: 3, Errors: 2, FirstError: "a"}, {Mops: 1, Note: "n"}, {Mops: 2}}, nil})
-	if want := (Result{Mops: 2, Rounds: 3, MopsMin: 1, MopsMax: 3, Errors: 2, FirstError: "a", Note: "n"}); len(got) != 1 || got[0] != want {
+// TestSeeds checks that every experiment of every round draws a sequence of its own.
+func TestSeeds(t *testing.T) {
+	c := small("", Redy, SSD, "pebble")
+	c.ReadCaches = []float64{0, 0.5}
+	specs := c.specs()
+	if len(specs) != (2*2+2)*len(c.Distributions)*len(c.Threads) {
+		t.Fatalf("%d experiments", len(specs))
+	}
+	seen := make(map[int64]string)
+	names := make(map[string]bool)
+	for round := range 3 {
+		for i, spec := range specs {
+			n := seed(round, len(specs), i)
+			if other := seen[n]; other != "" || n == 0 {
+				t.Errorf("%s in round %d has the seed %d of %s", spec.name(), round, n, other)
+			}
+			seen[n], names[spec.name()] = spec.name(), true
+		}
+	}
+	if len(names) != len(specs) || !names["redy+0.5/zipfian/2"] || !names["pebble/uniform/1x32"] || !names["pebble/uniform/1x1"] {
+		t.Errorf("names %v", names)
+	}
+}
+
+// TestReadCaches checks that a store with a read cache stands beside one without, and that
+// each is compared with the SSD that has as much.
+func TestReadCaches(t *testing.T) {
+	c := small(t.TempDir(), Memory, SSD)
+	c.ReadCaches, c.Distributions, c.Threads = []float64{0.5, 0}, []Distribution{Zipfian}, []int{1}
+	c.Warmup = 50 * time.Millisecond
+	results, err := Compare(t.Context(), c, nil)
+	if err != nil || len(results) != 4 {
+		t.Fatal(results, err)
+	}
+	for i, r := range results {
+		if want := []float64{0, 0.5}[i%2]; r.ReadCache != want || (r.HitCache > 0) != (want > 0) || r.Errors > 0 {
+			t.Errorf("%+v", r)
+		}
+		if base := results[2+i%2]; math.Abs(r.RatioToSSD*base.Mops-r.Mops) > 1e-9 {
+			t.Errorf("%s is compared with another SSD: %v of %v", r.Experiment, r.RatioToSSD, r.Mops/base.Mops)
+		}
+	}
+}
+
+// TestSummaryKeepsErrors checks that errors of any round are kept.
+func TestSummaryKeepsErrors(t *testing.T) {
+	got := summarize([]Result{{Mops: 3, Errors: 2, FirstError: "a"}, {Mops: 1, Note: "n"}, {Mops: 2}})
+	if want := (Result{Mops: 2, Rounds: 3, MopsMin: 1, MopsMax: 3, Errors: 2, FirstError: "a", Note: "n"}); got.Result != want {
 		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
+// TestRatiosAreOfRounds checks that a ratio is the median of the rounds' ratios where the stores'
+// median throughputs are of different rounds, and that the rounds which both have are paired.
+func TestRatiosAreOfRounds(t *testing.T) {
+	rounds := func(device Device, cache, hit float64, mops ...float64) (all []Result) {
+		for _, m := range mops {
+			all = append(all, Result{Device: device, Mix: MixC, Distribution: Uniform, Threads: 1, ReadCache: cache, HitSSD: hit, Mops: m})
+		}
+		return all
+	}
+	disks := ceilings{{runs: map[int][][]Result{1: {
+		rounds(DiskAlone, 0, 1, 1, 1, 1), // the better way by its maximum, not by its median
+		rounds(DiskAlone, 0, 1, 2, 4, 1),
+	}}}}
+	c := &comparing{Comparison: Comparison{Devices: []Device{Redy, SMB, SSD, "pebble"}}, specs: make([]Spec, 6), disks: disks}
+	c.runs = [][]Result{
+		rounds("pebble", 0, 0, 8, 1), // two rounds
+		rounds(SSD, 0, 0.5, 1, 2, 4), // the median is the second round's
+		rounds(SSD, 0.5, 0.25, 1, 1, 1),
+		rounds(Redy, 0, 0, 10, 80, 20), // the median is the third's: 20 over 2 would be 10
+		rounds(Redy, 0.5, 0, 5, 6, 7),
+		rounds(SMB, 0, 0, 0, 0.5, 0.5), // it did nothing in the first round
+	}
+	results := c.results()
+	for i, want := range []Result{
+		{Device: Redy, Mops: 20, RatioToSSD: 10, RatioToSMB: 100},          // of 10, 40, 5; of 160, 40
+		{Device: Redy, ReadCache: 0.5, Mops: 6, RatioToSSD: 6},             // of 5, 6, 7
+		{Device: SMB, Mops: 0.5, RatioToSSD: 0.125, RatioToSMB: 1},         // of 0, 0.25, 0.125
+		{Device: SSD, Mops: 2, RatioToSSD: 1, RatioToSMB: 6, OfDisk: 0.25}, // of 4, 8; of 0.25, 0.25, 2
+		{Device: SSD, ReadCache: 0.5, Mops: 1, RatioToSSD: 1, OfDisk: 0.125},
+		{Device: "pebble", Mops: 1, RatioToSSD: 4.25, RatioToSMB: 2}, // of 8, 0.5; of 2
+		{Device: DiskAlone, Mops: 2},
+	} {
+		r := results[i]
+		got := Result{Device: r.Device, ReadCache: r.ReadCache, Mops: r.Mops, RatioToSSD: r.RatioToSSD, RatioToSMB: r.RatioToSMB, OfDisk: r.OfDisk}
+		if got != want {
+			t.Errorf("%+v, want %+v", got, want)
+		}
+	}
+	if len(results) != 7 {
+		t.Errorf("%d results", len(results))
 	}
 }
 
@@ -202,6 +312,91 @@ func TestCompareFileServer(t *testing.T) {
 	}
 }
 
+// loadings is a Progress that counts the records that are written before the rounds.
+type loadings struct {
+	mu      sync.Mutex // guards the fields below
+	loading bool
+	records int64
+}
+
+func (l *loadings) Begin(stage string, _ int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.loading = strings.HasPrefix(stage, "load ")
+}
+
+func (l *loadings) Add(n int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.loading {
+		l.records += n
+	}
+}
+
+func (*loadings) End() {}
+
+// TestCompareMixes checks that stores and peers get every mix, that what they wrote is counted,
+// and which rows are compared with which.
+func TestCompareMixes(t *testing.T) {
+	const records = 20_000
+	c := small(t.TempDir(), SSD, Memory, "pebble")
+	c.ValueSize = 40
+	c.Memory = DefaultMemory(c.LogBytes())
+	c.Mixes, c.Distributions, c.Threads, c.Churn = MixNames, []Distribution{Uniform}, []int{2}, 4
+	c.Duration = 100 * time.Millisecond
+	disks := make(map[bool]*fakeDisk)
+	c.Disk = func(_ context.Context, _ string, load DiskLoad) (Disk, error) {
+		disks[load.Writes] = new(fakeDisk)
+		return disks[load.Writes], nil
+	}
+	progress := new(loadings)
+	results, err := Compare(t.Context(), c, progress)
+	if err != nil || len(results) != len(MixNames)*4+2 {
+		t.Fatal(results, err)
+	}
+	if written := progress.records; written < 3*(c.Records+c.churn()) || c.churn() < records/2 {
+		t.Errorf("%d records were written, want 3 times %d and %d more", written, c.Records, c.churn())
+	}
+	pebbles := make(map[MixName]float64) // the faster rows
+	for _, r := range results {
+		if r.Device == "pebble" {
+			pebbles[r.Mix] = max(pebbles[r.Mix], r.Mops)
+		}
+	}
+	for _, r := range results {
+		if r.Ops == 0 || r.Errors > 0 || r.FirstError != "" {
+			t.Errorf("%+v", r)
+		}
+		if r.Device == DiskAlone {
+			continue
+		}
+		if want := r.Mops / pebbles[r.Mix]; math.Abs(r.RatioToPebble-want) > 1e-9*want {
+			t.Errorf("%s: %v times Pebble, want %v", r.Experiment, r.RatioToPebble, want)
+		}
+		wrote := r.Mix == MixWrite && r.Device != Memory && !machine.InMemory(c.Dir) // others may not fill a page
+		if wrote && r.WriteAmplification == 0 || !r.Mix.Writes() && r.WriteAmplification > 0 {
+			t.Errorf("%s: wrote %d bytes, %v times what was asked", r.Experiment, r.DiskWritten, r.WriteAmplification)
+		}
+		if (r.SpaceAmplification >= 1) != (r.Device != Memory) || r.Processors <= 0 {
+			t.Errorf("%s: files take %d bytes, %v times the data; %v processors", r.Experiment, r.FilesBytes, r.SpaceAmplification, r.Processors)
+		}
+		if wrote && r.Device == SSD && r.ShareOfDevice == 0 || r.Device != SSD && r.ShareOfDevice > 0 || (r.SettleSeconds > 0) != r.Mix.Writes() || (r.OfDisk > 0) != (r.Device == SSD && r.Mix != MixWrite) {
+			t.Errorf("%s: %v of the disk's writes, %v of its reads", r.Experiment, r.ShareOfDevice, r.OfDisk)
+		}
+		if finds := r.HitMemory + r.HitSSD + r.HitOther; r.Device != "pebble" && (finds > 0) != (r.Mix != MixWrite) {
+			t.Errorf("%s: %v of its reads were answered", r.Experiment, finds)
+		}
+	}
+	for writes, want := range map[bool][]int{false: {64}, true: {writeDepth}} {
+		if d := disks[writes]; !slices.Equal(d.depths, want) || !d.closed {
+			t.Errorf("writes %v: depths %v, want %v", writes, d.depths, want)
+		}
+	}
+	if name := (Spec{Device: SSD, Mix: MixA, Distribution: Uniform, Threads: 2}).name(); name != "ssd/a/uniform/2" {
+		t.Errorf("an experiment is named %s", name)
+	}
+}
+
 func TestCompareStops(t *testing.T) {
 	c := small(t.TempDir(), Memory)
 	c.Duration = time.Hour
@@ -250,6 +445,12 @@ func TestCompareRefuses(t *testing.T) {
 		{"too many threads", func(c *Comparison) { c.Threads = []int{MaxThreads + 1} }, "threads"},
 		{"negative rounds", func(c *Comparison) { c.Rounds = -1 }, "-1 rounds"},
 		{"too many rounds", func(c *Comparison) { c.Rounds = MaxRounds + 1 }, "rounds: want 1 to"},
+		{"no read cache", func(c *Comparison) { c.ReadCaches = []float64{0, 1} }, "read cache of 1 of the memory"},
+		{"a read cache twice", func(c *Comparison) { c.ReadCaches = []float64{0.5, 0.5} }, "given twice"},
+		{"too many goroutines", func(c *Comparison) { c.Devices, c.Threads, c.Depth = []Device{"pebble"}, []int{MaxThreads}, MaxDepth }, "at most 65536"},
+		{"unknown mix", func(c *Comparison) { c.Mixes = []MixName{"d"} }, `unknown mix "d"`},
+		{"a mix twice", func(c *Comparison) { c.Mixes = []MixName{MixA, MixA} }, "given twice"},
+		{"negative churn", func(c *Comparison) { c.Churn = -1 }, "churn of -1"},
 		{"no time", func(c *Comparison) { c.Duration = 0 }, "duration"},
 		{"negative warm-up", func(c *Comparison) { c.Warmup = -1 }, "warm-up"},
 		{"no depth", func(c *Comparison) { c.Depth = 0 }, "depth 0"},
@@ -287,16 +488,16 @@ func TestComparePeers(t *testing.T) {
 		Duration: 30 * time.Millisecond, Dir: t.TempDir(),
 	}
 	results, err := Compare(t.Context(), c, nil)
-	if err != nil || len(results) != len(c.Devices) {
+	if err != nil || len(results) != 1+2*len(Peers) {
 		t.Fatalf("%d results, %v", len(results), err)
 	}
-	for _, r := range results[1:] {
-		if r.Ops == 0 || r.Errors > 0 || r.Depth != 1 || r.P50Micros <= 0 || !strings.Contains(r.Note, "page cache") {
+	for i, r := range results[1:] {
+		if r.Ops == 0 || r.Errors > 0 || r.Depth != []int{16, 1}[i%2] || r.P50Micros <= 0 || !strings.Contains(r.Note, "page cache") {
 			t.Errorf("%+v", r)
 		}
 	}
 	// Missing and wrong values are errors.
-	p, err := openPeer(Peers[0], c.Shape, t.TempDir())
+	p, err := openPeer(Peers[0], c.Shape, 1<<20, t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -310,7 +511,7 @@ func TestComparePeers(t *testing.T) {
 	if err := p.peer.store.Write([]peers.Pair{{Key: key, Value: make([]byte, c.ValueSize)}}); err != nil {
 		t.Fatal(err)
 	}
-	r, err := Run(t.Context(), p, Spec{Shape: c.Shape, Device: Peers[0], Distribution: Uniform, Threads: 1, Duration: time.Millisecond}, nil)
+	r, err := Run(t.Context(), p, Spec{Shape: c.Shape, Device: Peers[0], Distribution: Uniform, Threads: 2, Duration: 20 * time.Millisecond}, nil)
 	if err != nil || r.Errors == 0 || r.Errors != r.Ops || r.FirstError == "" {
 		t.Errorf("%+v, %v", r, err)
 	}

@@ -71,11 +71,62 @@ func (c *Counts) Add(other Counts) {
 	}
 }
 
+// tally returns the counts of all kinds together.
+func (c *Counts) tally() tally {
+	t := newTally()
+	t.first = c.FirstError
+	for kind, counted := range c.Kinds {
+		t.count += counted.Ops
+		t.errors += counted.Errors
+		if Kind(kind) != Read {
+			t.writes += counted.Ops
+		}
+		if counted.Latencies != nil {
+			t.latencies.Merge(counted.Latencies)
+		}
+	}
+	return t
+}
+
+// chooser draws the kinds of a mix's operations.
+type chooser struct {
+	rng   rand.PCG
+	below [kinds]uint64 // a random number from below[k-1] up to below[k] selects kind k
+}
+
+func newChooser(mix Mix, seed int64) (chooser, error) {
+	sum := 0.0
+	for kind, share := range mix {
+		if !(share >= 0 && share <= math.MaxFloat32) {
+			return chooser{}, fmt.Errorf("a share of %g of %v operations", share, Kind(kind))
+		}
+		sum += share
+	}
+	if sum == 0 {
+		return chooser{}, errors.New("a mix of no operations")
+	}
+	c := chooser{rng: *rand.NewPCG(uint64(seed), 2)}
+	upTo := 0.0
+	for kind, share := range mix {
+		upTo += share
+		c.below[kind] = uint64(upTo / sum * (1 << 32))
+	}
+	return c, nil
+}
+
+// next draws a kind.
+func (c *chooser) next() Kind {
+	kind, bits := Read, c.rng.Uint64()>>32
+	for bits >= c.below[kind] && kind < kinds-1 {
+		kind++
+	}
+	return kind
+}
+
 // mixed is the state of a reader with a mixed load. A slot is the number of one of its
 // operations.
 type mixed struct {
-	rng    rand.PCG
-	below  [kinds]uint64 // a random number from below[k-1] up to below[k] selects kind k
+	chooser
 	first  uint64        // the first record that operations ask for
 	insert *atomic.Int64 // the record that the next insert adds
 	size   int           // of values
@@ -86,24 +137,13 @@ type mixed struct {
 }
 
 func newMixed(mix Mix, seed, first int64, insert *atomic.Int64, r *reader) (*mixed, error) {
-	sum := 0.0
-	for kind, share := range mix {
-		if !(share >= 0 && share <= math.MaxFloat32) {
-			return nil, fmt.Errorf("a share of %g of %v operations", share, Kind(kind))
-		}
-		sum += share
-	}
-	if sum == 0 {
-		return nil, errors.New("a mix of no operations")
+	c, err := newChooser(mix, seed)
+	if err != nil {
+		return nil, err
 	}
 	m := &mixed{
-		rng: *rand.NewPCG(uint64(seed), 2), first: uint64(first), insert: insert, size: r.valueSize,
+		chooser: c, first: uint64(first), insert: insert, size: r.valueSize,
 		kinds: make([]Kind, len(r.ops)), torn: make([]bool, len(r.ops)),
-	}
-	upTo := 0.0
-	for kind, share := range mix {
-		upTo += share
-		m.below[kind] = uint64(upTo / sum * (1 << 32))
 	}
 	for i := range r.ops {
 		op := &r.ops[i]
@@ -138,10 +178,7 @@ func (m *mixed) draw(slot uint32, op *kv.Op, numbers *Generator) {
 		return
 	}
 	m.drawn = slot + 1
-	kind, bits := Read, m.rng.Uint64()>>32
-	for bits >= m.below[kind] && kind < kinds-1 {
-		kind++
-	}
+	kind := m.next()
 	m.kinds[slot] = kind
 	n := m.first
 	if kind == Insert {

@@ -1,54 +1,70 @@
 package ycsb
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/redykv/redykv/internal/bench/peers"
 	"github.com/redykv/redykv/internal/bench/record"
-	"github.com/redykv/redykv/kv"
+	"github.com/redykv/redykv/internal/units"
 )
 
 // Peers are embedded stores of other projects, which are compared as if they were devices.
-// They get the same load, and as much memory as the store's memory and index. Each read is one
-// blocking call; depth does not apply.
+// They get the same load, and caches that are at most as large as the store's memory and index.
+// Each operation is one blocking call, a read-modify-write two: there are as many goroutines as
+// redykv keeps operations pending.
 var Peers = []Device{"pebble", "badger", "bbolt"}
 
 // peerTarget is a store of another project.
 type peerTarget struct {
-	name  Device
-	store peers.Store
+	name   Device
+	store  peers.Store
+	caches int64 // bytes
 }
 
 // openPeer opens a peer with files in dir, which it makes.
-func openPeer(name Device, shape Shape, dir string) (*Target, error) {
+func openPeer(name Device, shape Shape, caches int64, dir string) (*Target, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("ycsb: directory %s: %w", dir, err)
 	}
-	store, err := peers.Open(string(name), peers.Options{Dir: dir, Memory: shape.Memory + kv.IndexMemory(shape.Records)})
+	store, err := peers.Open(string(name), peers.Options{Dir: dir, Memory: caches, Records: shape.Records})
 	if err != nil {
 		return nil, fmt.Errorf("ycsb: %w", err)
 	}
 	return &Target{
-		peer:    &peerTarget{name, store},
-		Storage: Storage{history: new(history), release: store.Close, tiers: []Device{name}},
+		peer:    &peerTarget{name: name, store: store, caches: caches},
+		Storage: Storage{history: new(history), release: store.Close, tiers: []Device{name}, files: dir},
 	}, nil
+}
+
+// describe returns the note of the peer's results.
+func (p *peerTarget) describe() string {
+	return fmt.Sprintf("%s; caches of %v", peers.Describe(string(p.name)), units.Size(p.caches))
 }
 
 // putPeerKey writes a record's key in big-endian order, so that keys sort by number, which
 // suits peers.
 func putPeerKey(key []byte, n uint64) { binary.BigEndian.PutUint64(key, n) }
 
+// peerBatch returns the number of records that are written to a peer at once, of about
+// a megabyte.
+func (s Shape) peerBatch() int64 {
+	return max(1, min(1<<14, peerBatchBytes/int64(KeySize+s.ValueSize)))
+}
+
+const peerBatchBytes = 1 << 20
+
 // load stores all records, and waits until the peer's background work has ended.
 func (p *peerTarget) load(ctx context.Context, shape Shape, progress Progress) error {
-	const batch = 1 << 14
 	for n := int64(0); n < shape.Records; {
-		pairs := make([]peers.Pair, min(batch, shape.Records-n))
+		pairs := make([]peers.Pair, min(shape.peerBatch(), shape.Records-n))
 		for i := range pairs {
 			pairs[i] = peers.Pair{Key: make([]byte, KeySize), Value: make([]byte, shape.ValueSize)}
 			putPeerKey(pairs[i].Key, uint64(n)+uint64(i))
@@ -66,32 +82,76 @@ func (p *peerTarget) load(ctx context.Context, shape Shape, progress Progress) e
 	return nil
 }
 
-// newReader returns a thread that reads from a peer.
-func (p *peerTarget) newReader(valueSize int, numbers *Generator) (*peerReader, error) {
-	r, err := p.store.NewReader()
-	if err != nil {
-		return nil, fmt.Errorf("ycsb: %s: %w", p.name, err)
-	}
-	return &peerReader{reader: r, key: make([]byte, KeySize), valueSize: valueSize, numbers: numbers, tally: newTally()}, nil
-}
+// maxGoroutines is the largest number of goroutines that use a peer.
+const maxGoroutines = 1 << 16
 
-// peerReader is one thread of an experiment on a peer. It reads one record at a time.
-type peerReader struct {
-	reader    peers.Reader
-	key       []byte
-	value     []byte
-	valueSize int
-	numbers   *Generator
-	pacer     pacer
+// peerThread is one thread of an experiment on a peer: a goroutine for each operation that a
+// thread of redykv keeps pending.
+type peerThread struct {
+	readers []*peerReader
+	mu      sync.Mutex // guards tally during run
 	tally
 }
 
-// run reads until stop is set.
-func (r *peerReader) run(_ context.Context, stop *atomic.Bool) error {
+// newThread returns thread number i of an experiment.
+func (p *peerTarget) newThread(spec Spec, i int) (*peerThread, error) {
+	t := &peerThread{tally: newTally()}
+	for j := range spec.Depth {
+		at, all := i*spec.Depth+j, spec.Threads*spec.Depth
+		seed := spec.Seed*maxGoroutines + int64(at)
+		numbers, err := spec.Distribution.Generator(spec.Records, seed)
+		if err != nil {
+			return nil, err
+		}
+		kinds, err := newChooser(spec.Mix.mix(), seed)
+		if err != nil {
+			return nil, err
+		}
+		reader, err := p.store.NewReader()
+		if err != nil {
+			return nil, fmt.Errorf("ycsb: %s: %w", p.name, err)
+		}
+		r := &peerReader{
+			store: p.store, reader: reader, kinds: kinds, numbers: numbers, thread: t, valueSize: spec.ValueSize,
+			pair: []peers.Pair{{Key: make([]byte, KeySize), Value: make([]byte, spec.ValueSize)}},
+		}
+		r.pacer.pace(spec.Rate, at, all)
+		t.readers = append(t.readers, r)
+	}
+	return t, nil
+}
+
+// run operates until stop is set.
+func (t *peerThread) run(_ context.Context, stop *atomic.Bool) error {
+	var group sync.WaitGroup
+	for _, r := range t.readers {
+		group.Go(func() { r.run(stop) })
+	}
+	group.Wait()
+	return nil
+}
+
+// peerReader is one goroutine of a thread. It reads or writes one record at a time.
+type peerReader struct {
+	thread    *peerThread
+	store     peers.Store
+	reader    peers.Reader
+	pair      []peers.Pair // the key of an operation, and the value that it writes
+	value     []byte       // read
+	valueSize int
+	kinds     chooser
+	numbers   *Generator
+	pacer     pacer
+}
+
+// run operates until stop is set, and adds what it did to the thread's tally.
+func (r *peerReader) run(stop *atomic.Bool) {
+	var count, writes, wrong uint64
+	var first error
 	epoch := time.Now()
 	now := func() int64 { return int64(time.Since(epoch)) | 1 }
 	r.pacer.begin(now())
-	for i := uint64(0); !stop.Load(); {
+	for !stop.Load() {
 		began := int64(0)
 		switch {
 		case r.pacer.open() && !r.pacer.isDue(now()):
@@ -99,29 +159,58 @@ func (r *peerReader) run(_ context.Context, stop *atomic.Bool) error {
 			continue
 		case r.pacer.open():
 			began = r.pacer.intended()
-		case i%sampleEvery == 0:
+		case count%sampleEvery == 0:
 			began = now()
 		}
-		i++
-		n := uint64(r.numbers.Next())
-		putPeerKey(r.key, n)
-		var err error
-		r.value, err = r.reader.Get(r.key, r.value[:0])
-		if err == nil && !record.EndsMatch(r.value, n, r.valueSize) || err == nil && began != 0 {
-			err = record.CheckValue(r.value, n, r.valueSize)
+		kind, n := r.kinds.next(), uint64(r.numbers.Next())
+		if err := r.do(kind, n, began != 0); err != nil {
+			wrong++
+			first = cmp.Or(first, fmt.Errorf("record %d: %w", n, err))
 		}
-		r.reads++
-		if err != nil {
-			r.errors++
-			if r.first == nil {
-				r.first = fmt.Errorf("record %d: %w", n, err)
-			}
+		count++
+		if kind != Read {
+			writes++
 		}
 		if began != 0 {
-			// RecordValue fails only for values out of range.
-			_ = r.latencies.RecordValue(min(max(now()-began, 1), maxLatency))
+			r.thread.record(now() - began)
 		}
 		r.pacer.advance()
 	}
+	r.thread.mu.Lock()
+	defer r.thread.mu.Unlock()
+	r.thread.count += count
+	r.thread.writes += writes
+	r.thread.errors += wrong
+	r.thread.first = cmp.Or(r.thread.first, first)
+}
+
+// do carries out one operation.
+func (r *peerReader) do(kind Kind, n uint64, whole bool) error {
+	putPeerKey(r.pair[0].Key, n)
+	if kind == Read || kind == ReadModifyWrite {
+		if err := r.read(n, whole); err != nil || kind == Read {
+			return err
+		}
+	}
+	record.FillValue(r.pair[0].Value, n)
+	return r.store.Write(r.pair)
+}
+
+// read reads the record and checks the ends of its value, or all of it.
+func (r *peerReader) read(n uint64, whole bool) (err error) {
+	if r.value, err = r.reader.Get(r.pair[0].Key, r.value[:0]); err != nil {
+		return err
+	}
+	if whole || !record.EndsMatch(r.value, n, r.valueSize) {
+		return record.CheckValue(r.value, n, r.valueSize)
+	}
 	return nil
+}
+
+// record adds a latency, in nanoseconds, to the tally.
+func (t *peerThread) record(latency int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	// RecordValue fails only for values out of range.
+	_ = t.latencies.RecordValue(min(max(latency, 1), maxLatency))
 }

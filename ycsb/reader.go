@@ -49,8 +49,9 @@ type reader struct {
 
 // tally has the counts of a reader.
 type tally struct {
-	reads     uint64
-	errors    uint64
+	count     uint64 // operations, and among them…
+	writes    uint64 // …those that write…
+	errors    uint64 // …and those that failed or returned wrong bytes
 	first     error
 	latencies *hdrhistogram.Histogram // nanoseconds
 }
@@ -70,12 +71,23 @@ func newTally() tally {
 func NewLatencies() *hdrhistogram.Histogram { return hdrhistogram.New(1, maxLatency, 3) }
 
 func (t *tally) add(other tally) {
-	t.reads += other.reads
+	t.count += other.count
+	t.writes += other.writes
 	t.errors += other.errors
 	if t.first == nil {
 		t.first = other.first
 	}
 	t.latencies.Merge(other.latencies)
+}
+
+// take returns the counts since the last call.
+func (r *reader) take() tally {
+	if r.mixed == nil {
+		return r.tally.take()
+	}
+	taken := r.mixed.counts.tally()
+	r.mixed.counts = Counts{}
+	return taken
 }
 
 // newReader returns a reader that keeps depth reads pending. The caller sets its store.
@@ -215,7 +227,7 @@ func (r *reader) finish(i uint32, op *kv.Op) {
 		r.mixed.finish(i, op, took)
 		return
 	}
-	r.reads++
+	r.count++
 	n := record.KeyNumber(op.Key)
 	if op.Err != nil || !record.EndsMatch(op.Value, n, r.valueSize) {
 		r.fail(op, n)

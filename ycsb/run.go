@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/redykv/redykv/internal/bench"
-	"github.com/redykv/redykv/internal/bench/peers"
+	"github.com/redykv/redykv/internal/machine"
 	"github.com/redykv/redykv/internal/mem"
 	"github.com/redykv/redykv/kv"
 )
@@ -19,8 +19,8 @@ import (
 // tickEvery is the interval of progress reports.
 const tickEvery = 100 * time.Millisecond
 
-// Run runs one experiment on a loaded target: spec.Threads threads read random records for
-// spec.Duration. It returns the store's error or ctx's. The result counts failed reads.
+// Run runs one experiment on a loaded target: spec.Threads threads read and write random records
+// for spec.Duration. It returns the store's error or ctx's. The result counts failed operations.
 func Run(ctx context.Context, target *Target, spec Spec, progress Progress) (Result, error) {
 	if err := spec.check(); err != nil {
 		return Result{}, fmt.Errorf("ycsb: %w", err)
@@ -39,7 +39,7 @@ func Run(ctx context.Context, target *Target, spec Spec, progress Progress) (Res
 	}
 	warm := readers.takeTally()
 
-	before := target.metrics()
+	before, read, written, cpu := target.metrics(), machine.DiskReads(), machine.DiskWrites(), machine.ProcessCPU()
 	began := time.Now()
 	elapsed, err := readers.run(ctx, spec.Duration, tick)
 	if err != nil {
@@ -49,10 +49,16 @@ func Run(ctx context.Context, target *Target, spec Spec, progress Progress) (Res
 
 	result := target.stamped(spec)
 	result.measured(total, elapsed)
+	result.Processors = (machine.ProcessCPU() - cpu).Seconds() / elapsed.Seconds()
+	result.DiskBytes, result.DiskWritten = machine.DiskReads()-read, machine.DiskWrites()-written
+	if result.FilesBytes, err = target.filesBytes(); err != nil {
+		return Result{}, fmt.Errorf("ycsb: %s: %w", spec.name(), err)
+	}
+	result.amplified(total)
 	result.where(before, target.metrics(), target.tiers)
 	result.Note = target.Happened(began, began.Add(elapsed))
 	if target.peer != nil {
-		result.HitOther, result.Depth, result.Note = 1, 1, peers.Describe(string(spec.Device))
+		result.HitOther, result.Note = 1, target.peer.describe()
 	}
 	// Failures of the warm-up count.
 	result.Errors += warm.errors
@@ -61,11 +67,32 @@ func Run(ctx context.Context, target *Target, spec Spec, progress Progress) (Res
 	}
 	result.HeapBytesAfter = heapBytes()
 	result.ResidentBytes = mem.Private()
+	if spec.Mix.Writes() {
+		result.SettleSeconds = settle(ctx).Seconds()
+	}
 	return result, nil
 }
 
-// name returns the experiment's name, as in ssd/uniform/2.
-func (s Spec) name() string { return fmt.Sprintf("%s/%s/%d", s.Device, s.Distribution, s.Threads) }
+// settle waits until the background work of the process is over, so that it does not disturb the
+// next store: until this process uses less than a twentieth of a processor. It returns the time
+// that took, at most ten seconds.
+func settle(ctx context.Context) time.Duration {
+	began, cpu := time.Now(), machine.ProcessCPU()
+	ticker := time.NewTicker(tickEvery)
+	defer ticker.Stop()
+	for time.Since(began) < 10*time.Second {
+		select {
+		case <-ctx.Done():
+			return time.Since(began)
+		case <-ticker.C:
+		}
+		before := cpu
+		if cpu = machine.ProcessCPU(); cpu-before < tickEvery/20 {
+			break
+		}
+	}
+	return time.Since(began)
+}
 
 // check returns an error for an experiment that cannot run.
 func (s Spec) check() error {
@@ -78,7 +105,13 @@ func (s Spec) check() error {
 	case s.Duration <= 0:
 		return fmt.Errorf("duration of %v: want a positive time", s.Duration)
 	case !(s.Rate >= 0 && s.Rate <= MaxRate):
-		return fmt.Errorf("rate of %g reads a second: want 0 to %g", s.Rate, float64(MaxRate))
+		return fmt.Errorf("rate of %g operations a second: want 0 to %g", s.Rate, float64(MaxRate))
+	case isPeer(s.Device) && s.Threads*s.Depth > maxGoroutines:
+		return fmt.Errorf("%d threads with %d operations each: %s has a goroutine for each, at most %d", s.Threads, s.Depth, s.Device, maxGoroutines)
+	case s.Mix.mix() == (Mix{}):
+		return fmt.Errorf("unknown mix %q: want one of %v", s.Mix, MixNames)
+	case s.Mix.Writes() && !s.Written:
+		return fmt.Errorf("mix %s writes to a store that is not made for it", s.Mix)
 	case s.Warmup < 0:
 		return fmt.Errorf("warm-up of %v: want a time that is not negative", s.Warmup)
 	}
@@ -87,7 +120,7 @@ func (s Spec) check() error {
 
 // runner is one thread of an experiment.
 type runner interface {
-	// run reads until stop is set, and then until no read is pending. ctx ends right
+	// run operates until stop is set, and then until no operation is pending. ctx ends right
 	// before stop is set.
 	run(ctx context.Context, stop *atomic.Bool) error
 	// take returns the counts since the last call.
@@ -101,20 +134,25 @@ type readers []runner
 func (t *Target) newReaders(spec Spec) (readers, error) {
 	var all readers
 	for i := range spec.Threads {
-		numbers, err := spec.Distribution.Generator(spec.Records, spec.Seed*MaxThreads+int64(i))
-		if err != nil {
-			return nil, err
-		}
 		if t.peer != nil {
-			r, err := t.peer.newReader(spec.ValueSize, numbers)
+			thread, err := t.peer.newThread(spec, i)
 			if err != nil {
 				return nil, err
 			}
-			r.pacer.pace(spec.Rate, i, spec.Threads)
-			all = append(all, r)
+			all = append(all, thread)
 			continue
 		}
+		seed := spec.Seed*MaxThreads + int64(i)
+		numbers, err := spec.Distribution.Generator(spec.Records, seed)
+		if err != nil {
+			return nil, err
+		}
 		r := newReader(spec.ValueSize, spec.Depth, numbers)
+		if spec.Mix.Writes() {
+			if r.mixed, err = newMixed(spec.Mix.mix(), seed, 0, nil, r); err != nil {
+				return nil, err
+			}
+		}
 		r.store = t.Store
 		r.pacer.pace(spec.Rate, i, spec.Threads)
 		all = append(all, r)
@@ -122,7 +160,7 @@ func (t *Target) newReaders(spec Spec) (readers, error) {
 	return all, nil
 }
 
-// run runs all threads for duration, and returns the time until no read was pending. Then the
+// run runs all threads for duration, and returns the time until no operation was pending. Then the
 // sessions are closed, so the store's metrics are complete. It calls tick with the time since
 // the last call. If ctx ends, it returns ctx's error.
 func (all readers) run(ctx context.Context, duration time.Duration, tick func(time.Duration)) (time.Duration, error) {
@@ -172,12 +210,15 @@ func (t *Target) stamped(spec Spec) Result {
 	result := Result{
 		Experiment:       spec.name(),
 		Device:           spec.Device,
+		Mix:              cmp.Or(spec.Mix, MixC),
 		Distribution:     spec.Distribution,
 		Threads:          spec.Threads,
 		Depth:            spec.Depth,
 		Records:          spec.Records,
 		ValueSize:        spec.ValueSize,
 		MemoryBytes:      spec.Memory,
+		ReadCache:        spec.ReadCache,
+		Seed:             spec.Seed,
 		Transport:        t.Transport,
 		Net:              t.Net,
 		DirectIO:         t.DirectIO,
@@ -193,13 +234,22 @@ func (t *Target) stamped(spec Spec) Result {
 
 // measured sets the throughput and the latencies.
 func (r *Result) measured(total tally, elapsed time.Duration) {
-	r.Ops = total.reads
+	r.Ops = total.count
 	r.Errors = total.errors
 	r.Seconds = elapsed.Seconds()
-	r.Mops = float64(total.reads) / 1e6 / elapsed.Seconds()
+	r.Mops = float64(total.count) / 1e6 / elapsed.Seconds()
 	quantile := func(part float64) float64 { return float64(total.latencies.ValueAtQuantile(part)) / 1e3 }
 	r.P50Micros, r.P95Micros, r.P99Micros, r.P999Micros = quantile(50), quantile(95), quantile(99), quantile(99.9)
 	r.MaxMicros = float64(total.latencies.Max()) / 1e3
+}
+
+// amplified sets what a byte that was written cost on the disk.
+func (r *Result) amplified(total tally) {
+	each := float64(KeySize + r.ValueSize)
+	if total.writes > 0 {
+		r.WriteAmplification = float64(r.DiskWritten) / (float64(total.writes) * each)
+	}
+	r.SpaceAmplification = float64(r.FilesBytes) / (float64(r.Records) * each)
 }
 
 // where sets the shares of reads that memory, read cache and tiers answered between two

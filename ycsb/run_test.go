@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/internal/bench/record"
 	"github.com/redykv/redykv/internal/machine"
 	"github.com/redykv/redykv/kv"
@@ -14,19 +15,19 @@ import (
 // loaded opens a small store on a device and loads it.
 func loaded(t *testing.T, name Device, shape Shape) *Target {
 	t.Helper()
-	target, err := Open(t.Context(), name, shape, t.TempDir())
+	l, err := newInProcess(t.Context(), opening{Device: name, Shape: shape, Dir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := target.Close(); err != nil {
+		if err := l.Close(); err != nil {
 			t.Error(err)
 		}
 	})
-	if err := Load(t.Context(), target.Store, shape, 2, nil); err != nil {
+	if err := l.load(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
-	return target
+	return l.target
 }
 
 // runOnce runs a short experiment.
@@ -170,12 +171,12 @@ func TestReaderAllocatesNothing(t *testing.T) {
 
 func BenchmarkReader(b *testing.B) {
 	shape := Shape{Records: 100_000, ValueSize: 8, Depth: 64, Memory: 64 << 20}
-	target, err := Open(b.Context(), Memory, shape, "")
+	store, err := OpenStore(device.NewMemory(), shape)
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer func() { _ = target.Close() }()
-	if err := Load(b.Context(), target.Store, shape, 1, nil); err != nil {
+	defer func() { _ = store.Close() }()
+	if err := Load(b.Context(), store, shape, 1, nil); err != nil {
 		b.Fatal(err)
 	}
 	numbers, err := Uniform.Generator(shape.Records, 1)
@@ -183,7 +184,7 @@ func BenchmarkReader(b *testing.B) {
 		b.Fatal(err)
 	}
 	r := newReader(shape.ValueSize, shape.Depth, numbers)
-	r.session = target.Store.NewSession()
+	r.session = store.NewSession()
 	defer func() { _ = r.session.Close() }()
 	b.ReportAllocs()
 	for b.Loop() {
@@ -192,7 +193,7 @@ func BenchmarkReader(b *testing.B) {
 		}
 		r.poll()
 	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(r.reads), "ns/read")
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(r.count), "ns/read")
 }
 
 // TestOpenLoop checks that an open loop begins no more reads than its rate, and that latencies

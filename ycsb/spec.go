@@ -35,7 +35,7 @@ func ParseDevice(name string) (Device, error) {
 // KeySize is the size of every key in bytes: the record's number, little-endian.
 const KeySize = record.KeySize
 
-// DefaultDepth is the default number of reads that a thread keeps pending.
+// DefaultDepth is the default number of operations that a thread keeps pending.
 const DefaultDepth = 128
 
 // Shape describes a store's data and memory. Sizes are in bytes.
@@ -48,10 +48,11 @@ type Shape struct {
 	Cache     int64   // Redy's remote memory; unused on other devices
 	Transport string  // of Redy's memory; default TransportSHM
 	Net       string  // the network that Transport emulates: rdma, none, 2.9us,100Gbit, or one for each distance
-	Depth     int     // reads that a thread keeps pending (A58)
+	Depth     int     // operations that a thread keeps pending (A58)
+	Written   bool    // the store is written to after loading, so it compacts by itself
 
-	// RefillRate bounds the refill of holes in Redy's memory, in bytes per second. 0:
-	// device.DefaultRefillRate; negative: no refill.
+	// RefillRate bounds the refill of holes in Redy's memory, in bytes per second. 0: no
+	// bound; negative: no refill.
 	RefillRate int64
 
 	// CacheServer is the program of Redy's cache server, with its first arguments. Empty:
@@ -101,10 +102,12 @@ const (
 	MaxRate      = 1e9
 )
 
-// Spec is one experiment on a loaded store: Threads threads read for Duration.
+// Spec is one experiment on a loaded store: Threads threads carry out the operations of Mix for
+// Duration.
 type Spec struct {
 	Shape
 	Device       Device
+	Mix          MixName
 	Distribution Distribution
 	Threads      int
 	Duration     time.Duration
@@ -113,9 +116,9 @@ type Spec struct {
 	// Seed selects the sequence of record numbers. It should differ between runs: a read cache
 	// would answer a repeated sequence.
 	Seed int64
-	// Rate is the number of reads per second that all threads together begin, at even
-	// intervals, even if earlier reads are pending: an open loop. Latencies then count from
-	// the time at which a read is due. 0 means a closed loop, as fast as possible.
+	// Rate is the number of operations per second that all threads together begin, at even
+	// intervals, even if earlier ones are pending: an open loop. Latencies then count from
+	// the time at which an operation is due. 0 means a closed loop, as fast as possible.
 	Rate float64
 }
 
@@ -124,16 +127,23 @@ type Spec struct {
 type Result struct {
 	Experiment   string       `json:"experiment"`
 	Device       Device       `json:"device"`
+	Mix          MixName      `json:"mix"`
 	Distribution Distribution `json:"distribution"`
 	Threads      int          `json:"threads"`
-	Depth        int          `json:"depth"`
+	Depth        int          `json:"depth"` // operations under way for each thread
 	Records      int64        `json:"records"`
 	ValueSize    int          `json:"value_size"`
 	MemoryBytes  int64        `json:"memory_bytes"`
-	CacheBytes   int64        `json:"cache_bytes"`
-	Transport    string       `json:"transport"`
-	Net          string       `json:"net"`
-	DirectIO     bool         `json:"direct_io"`
+	ReadCache    float64      `json:"read_cache"` // share of MemoryBytes
+	// MemoryLimit is the limit of the memory of the store's process, page cache included; 0:
+	// none. Limit says what enforces it, or why there is none.
+	MemoryLimit int64  `json:"memory_limit_bytes"`
+	Limit       string `json:"memory_limit,omitempty"`
+	CacheBytes  int64  `json:"cache_bytes"`
+	Seed        int64  `json:"seed"` // of the record numbers
+	Transport   string `json:"transport"`
+	Net         string `json:"net"`
+	DirectIO    bool   `json:"direct_io"`
 
 	Ops     uint64  `json:"ops"`
 	Seconds float64 `json:"seconds"`
@@ -144,13 +154,13 @@ type Result struct {
 	Rounds  int     `json:"rounds,omitempty"`
 	MopsMin float64 `json:"mops_min,omitempty"`
 	MopsMax float64 `json:"mops_max,omitempty"`
-	// A latency is the time from the submission of a read until its value is checked. It
-	// includes the wait for other pending reads of the thread (A15).
+	// A latency is the time from the submission of an operation until it has completed, with a
+	// read's value checked. It includes the wait for the thread's other pending operations (A15).
 	P50Micros  float64 `json:"p50_us"`
 	P95Micros  float64 `json:"p95_us"`
 	P99Micros  float64 `json:"p99_us"`
 	P999Micros float64 `json:"p999_us"`
-	MaxMicros  float64 `json:"max_us"` // of the measured reads
+	MaxMicros  float64 `json:"max_us"` // of the measured operations
 	// TargetRate is the Rate of an open loop; 0: a closed loop.
 	TargetRate float64 `json:"target_rate,omitempty"`
 
@@ -162,17 +172,45 @@ type Result struct {
 	HitSMB    float64 `json:"hit_smb,omitempty"`
 	HitOther  float64 `json:"hit_other,omitempty"` // the memory device
 
-	// RatioToSSD is the ratio of Mops to the SSD's with the same distribution and threads; 0
-	// if the SSD was not measured.
+	// RatioToSSD is the ratio of Mops to the SSD's with the same mix, distribution and threads;
+	// 0 if the SSD was not measured. In a comparison this ratio and the next ones are the medians
+	// of the rounds' ratios.
 	RatioToSSD float64 `json:"ratio_to_ssd,omitempty"`
-	// RatioToSMB is the ratio to the file server's.
-	RatioToSMB float64 `json:"ratio_to_smb,omitempty"`
+	// OfDisk is the share of the disk's own reads per second, with as many in flight, that the
+	// SSD's cold reads are; 0 if those were not measured.
+	OfDisk float64 `json:"of_disk,omitempty"`
+	// RatioToSMB is the ratio to the file server's, and RatioToPebble to the faster of Pebble's
+	// rows.
+	RatioToSMB    float64 `json:"ratio_to_smb,omitempty"`
+	RatioToPebble float64 `json:"ratio_to_pebble,omitempty"`
+	// ShareOfDevice is, for a mix that writes, the bytes per second that the SSD's store wrote, as
+	// a share of what the disk alone writes; 0 if that was not measured.
+	ShareOfDevice float64 `json:"share_of_device,omitempty"`
 
-	// Errors is the number of reads that failed or returned wrong bytes.
+	// Errors is the number of operations that failed or returned wrong bytes.
 	Errors     uint64 `json:"errors"`
 	FirstError string `json:"first_error,omitempty"`
 	// Note describes events during the run that affect the figures.
 	Note string `json:"note,omitempty"`
+	// Killed says when, in a comparison, the kernel killed the store's process at its memory
+	// limit. The figures are of the rounds before; there may be none.
+	Killed string `json:"killed,omitempty"`
+
+	// DiskBytes is what the store's process read from disks during the run, DiskWritten what it
+	// wrote, and FilesBytes the space that its files took at the end.
+	DiskBytes   int64 `json:"disk_bytes,omitempty"`
+	DiskWritten int64 `json:"disk_written_bytes,omitempty"`
+	FilesBytes  int64 `json:"files_bytes,omitempty"`
+	// WriteAmplification is DiskWritten divided by the bytes of the keys and values in the
+	// operations that wrote, and SpaceAmplification FilesBytes divided by those of all records.
+	WriteAmplification float64 `json:"write_amplification,omitempty"`
+	SpaceAmplification float64 `json:"space_amplification,omitempty"`
+	// SettleSeconds is how long after the run the store's background work went on, at most ten
+	// seconds: what the run left to be done is not in Mops.
+	SettleSeconds float64 `json:"settle_s,omitempty"`
+	// Processors is the number of processors that the store's process used, on average, with the
+	// threads of the load.
+	Processors float64 `json:"processors,omitempty"`
 
 	LogBytes         int64  `json:"log_bytes"`          // reported by the store
 	LogBytesExpected int64  `json:"log_bytes_expected"` // computed from the records' sizes

@@ -5,11 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"time"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/bench"
 	"github.com/redykv/redykv/internal/bench/record"
+	"github.com/redykv/redykv/internal/machine"
 	"github.com/redykv/redykv/kv"
 	"github.com/redykv/redykv/ssdtier"
 )
@@ -48,6 +49,39 @@ func (t *Target) load(ctx context.Context, shape Shape, progress Progress) error
 	return Load(ctx, t.Store, shape, loadThreads, progress)
 }
 
+// churn writes that many random records, so that a store is measured while it reuses space.
+func (t *Target) churn(ctx context.Context, o opening, progress Progress) error {
+	if o.Churn == 0 {
+		return nil
+	}
+	spec := Spec{Shape: o.Shape, Device: o.Device, Mix: MixWrite, Distribution: Uniform, Threads: loadThreads}
+	writers, err := t.newReaders(spec)
+	if err != nil {
+		return err
+	}
+	progress = bench.OrQuiet(progress)
+	for written := int64(0); written < o.Churn; {
+		if _, err := writers.run(ctx, tickEvery, func(time.Duration) {}); err != nil {
+			return fmt.Errorf("ycsb: writing after loading: %w", err)
+		}
+		total := writers.takeTally()
+		if total.first != nil {
+			return fmt.Errorf("ycsb: writing after loading: %w", total.first)
+		}
+		written += int64(total.count)
+		progress.Add(int64(total.count))
+	}
+	return nil
+}
+
+// filesBytes returns the space that the store's files take; 0 if it has none.
+func (t *Target) filesBytes() (int64, error) {
+	if t.files == "" {
+		return 0, nil
+	}
+	return machine.FilesBytes(t.files)
+}
+
 // metrics returns the store's metrics; a peer has none.
 func (t *Target) metrics() kv.Metrics {
 	if t.peer != nil {
@@ -66,36 +100,16 @@ type Storage struct {
 	DirectIO bool
 
 	tiers   []Device // the device of each tier
+	files   string   // directory of the SSD's or a peer's files; empty if there are none
 	history *history
 	release func() error // stops the device's server, after Device.Close
 	heap    uint64       // Go heap before the store was opened
 }
 
-// Open makes a store of that shape, with records of fixed size, on a device with files in dir,
-// or opens one of the Peers. The caller closes the target.
-func Open(ctx context.Context, name Device, shape Shape, dir string) (*Target, error) {
-	if err := shape.check(); err != nil {
-		return nil, fmt.Errorf("ycsb: %w", err)
-	}
-	if slices.Contains(Peers, name) {
-		return openPeer(name, shape, dir)
-	}
-	storage, err := OpenStorage(ctx, name, shape, dir)
-	if err != nil {
-		return nil, err
-	}
-	store, err := OpenStore(storage.Device, shape)
-	if err != nil {
-		err = fmt.Errorf("device %s: %w", name, err)
-		return nil, errors.Join(err, storage.Device.Close(), storage.Release())
-	}
-	return &Target{Store: store, Storage: *storage}, nil
-}
-
 // OpenStore makes a store of that shape, with records of fixed size, on dev. The store owns
 // dev, unless OpenStore fails.
 func OpenStore(dev device.Device, shape Shape) (*kv.Store, error) {
-	store, err := kv.Open(kv.Options{
+	opts := kv.Options{
 		Device:     dev,
 		Memory:     shape.Memory,
 		ReadCache:  shape.ReadCache,
@@ -104,7 +118,11 @@ func OpenStore(dev device.Device, shape Shape) (*kv.Store, error) {
 		ValueSize:  shape.ValueSize,
 		Records:    shape.Records,
 		QueueDepth: shape.Depth,
-	})
+	}
+	if shape.Written {
+		opts.Compaction.DeadShare = kv.DefaultCompactDead
+	}
+	store, err := kv.Open(opts)
 	if err != nil {
 		return nil, fmt.Errorf("ycsb: %w", err)
 	}
@@ -182,7 +200,7 @@ func (s *Storage) openSSD(dir string) (device.Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.DirectIO = ssd.Direct()
+	s.DirectIO, s.files = ssd.Direct(), dir
 	return ssd, nil
 }
 

@@ -60,7 +60,8 @@ func (f managerFlag) client() (access.Client, error) {
 	return f.access.dial(f.url)
 }
 
-// guardFlags are the flags that decide which callers a manager accepts.
+// guardFlags are the flags that decide which callers an API accepts: that of a manager, or of a
+// proxy.
 type guardFlags struct {
 	cert     string
 	key      string
@@ -70,7 +71,7 @@ type guardFlags struct {
 }
 
 func (f *guardFlags) add(flags *pflag.FlagSet) {
-	flags.StringVar(&f.cert, "api-cert", "", "`FILE` with the certificate of the control API, in PEM: serves the API over TLS; the file is read again when it changes")
+	flags.StringVar(&f.cert, "api-cert", "", "`FILE` with the certificate of the API, in PEM: serves the API over TLS; the file is read again when it changes")
 	flags.StringVar(&f.key, "api-key", "", "`FILE` with the private key of --api-cert, in PEM")
 	flags.StringVar(&f.clientCA, "api-client-ca", "", "`FILE` with authorities, in PEM: callers must show a certificate signed by one of them")
 	flags.StringVar(&f.tokens, "tokens", "", "`FILE` with the tokens that are accepted, one per line: a name, roles (client, server, operator), expiry (never, or 2030-12-31T00:00:00Z), and the token")
@@ -90,37 +91,63 @@ func (f guardFlags) check(listen string) error {
 	return nil
 }
 
-// apply reads the files and sets opts. launches means that the manager starts servers.
-func (f guardFlags) apply(opts *manager.Options, launches bool, log *slog.Logger) error {
-	if f.tokens != "" {
-		tokens, err := access.OpenTokenFile(f.tokens, log)
-		if err != nil {
-			return err
-		}
-		opts.Tokens = tokens.Tokens
+// tokenSet returns a function that returns the present tokens; nil without a file.
+func (f guardFlags) tokenSet(log *slog.Logger) (func() *access.TokenSet, error) {
+	if f.tokens == "" {
+		return nil, nil
 	}
-	opts.Access.Insecure = f.insecure
+	file, err := access.OpenTokenFile(f.tokens, log)
+	if err != nil {
+		return nil, err
+	}
+	return file.Tokens, nil
+}
+
+// encryption returns the TLS configuration of the API; nil without a certificate.
+func (f guardFlags) encryption() (*tls.Config, error) {
 	if f.cert == "" {
-		return nil
+		return nil, nil
 	}
 	file := &certificateFile{cert: f.cert, key: f.key}
-	cert, err := file.get(nil)
-	if err != nil {
-		return fmt.Errorf("--api-cert: %w", err)
+	if _, err := file.get(nil); err != nil {
+		return nil, fmt.Errorf("--api-cert: %w", err)
 	}
-	opts.TLS = &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: file.get}
+	config := &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: file.get}
+	if f.clientCA != "" {
+		authorities, err := access.ReadCertificates(f.clientCA)
+		if err != nil {
+			return nil, fmt.Errorf("--api-client-ca: %w", err)
+		}
+		config.ClientCAs = authorities
+		requireClientCertificates(config, f.clientCA)
+	}
+	return config, nil
+}
+
+// apply reads the files and sets opts. launches means that the manager starts servers.
+func (f guardFlags) apply(opts *manager.Options, launches bool, log *slog.Logger) (err error) {
+	if opts.Tokens, err = f.tokenSet(log); err != nil {
+		return err
+	}
+	opts.Access.Insecure = f.insecure
+	if opts.TLS, err = f.encryption(); err != nil || opts.TLS == nil {
+		return err
+	}
 	// Servers on this machine verify the manager by its own certificate.
 	opts.Access.CA = f.cert
-	if f.clientCA != "" {
-		if opts.TLS.ClientCAs, err = access.ReadCertificates(f.clientCA); err != nil {
-			return fmt.Errorf("--api-client-ca: %w", err)
+	if f.clientCA == "" {
+		return nil
+	}
+	if launches {
+		cert, err := opts.TLS.GetCertificate(nil)
+		if err != nil {
+			return fmt.Errorf("--api-cert: %w", err)
 		}
-		if err := checkClientCertificate(cert, opts.TLS.ClientCAs); launches && err != nil {
+		if err := checkClientCertificate(cert, opts.TLS.ClientCAs); err != nil {
 			return fmt.Errorf("--api-client-ca %s: servers started by the manager present --api-cert %s, which these authorities reject: %w", f.clientCA, f.cert, err)
 		}
-		requireClientCertificates(opts.TLS, f.clientCA)
-		opts.Access.Cert, opts.Access.Key = f.cert, f.key
 	}
+	opts.Access.Cert, opts.Access.Key = f.cert, f.key
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -15,6 +16,7 @@ import (
 	"github.com/redykv/redykv/internal/bench"
 	cachebench "github.com/redykv/redykv/internal/bench/cache"
 	fabricbench "github.com/redykv/redykv/internal/bench/fabric"
+	"github.com/redykv/redykv/internal/fabric"
 	"github.com/redykv/redykv/internal/fabric/mem"
 	"github.com/redykv/redykv/internal/fabric/transport"
 	"github.com/redykv/redykv/internal/units"
@@ -35,6 +37,7 @@ type benchCacheFlags struct {
 	pinning           server.Pinning
 	jsonPath          string
 	log               logFlags
+	sparse            sparseFlags
 }
 
 func newBenchCacheCmd() *cobra.Command {
@@ -44,8 +47,9 @@ func newBenchCacheCmd() *cobra.Command {
 		Short: "Measure a Redy cache, compared with its transport",
 		Long: `Reads and writes a Redy cache at random addresses: each operation and size with each
 configuration, by c threads that keep b x q requests pending each. The transport alone
-(path fabric) is measured alternately, with one request in flight and with as many as
-the cache has.
+(path fabric) is measured alternately, with one request in flight, and by c threads with
+a queue pair each, with as many requests in flight as the cache has, and as many as it
+has batches. The memory of these threads together is as large as the cache.
 
 A configuration is c,s,b,q: client threads, server threads, requests in a batch, and
 batches in flight on a connection. Batches of one are one-sided (s may be 0 then).
@@ -59,16 +63,29 @@ mem: in this one), unless --connect names a manager. In that case the transport 
 measured only if --raw has the address of redykv bench fabric --listen.
 
 The mean latency is the number in flight over the throughput; percentiles are of a
-sample. Ratios are to rows of path fabric of the same run.`,
+sample. Ratios are to rows of path fabric of the same run.
+
+With --sparse, a large cache on many servers is measured instead, of which only one region
+is written, so that it fits into this machine: the time to create it and to open a
+session, the queue pairs and the memory of the client, how long a new region table takes
+to reach all sessions, and the latency of other regions while the written one moves. The
+machine needs memory for two regions. The manager and the two servers of the moving region
+run in one process, the other servers in another; over mem all run in this one.`,
 		Example: `  redykv bench cache --transport shm --net rdma --config 1,0,1,1 --size 8,4KiB
   redykv bench cache --transport tcp --config 1,1,64,16 --size 16 --op read,write
+  redykv bench cache --sparse --capacity 1TiB --servers 256 --json out.json
   redykv bench cache --mode callback --config 1,1,1,1 --tuning locks+two-sided --tuning two-sided --tuning on`,
 		Args: usageArgs(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if f.sparse.on || f.sparse.serve != "" {
+				return f.runSparse(cmd)
+			}
+			return f.run(cmd)
+		},
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.spec.Transport, "transport", "shm", "transport: "+strings.Join(transport.Names(), ", "))
-	flags.StringVar(&f.spec.Net, "net", "none", "model of the network between client and server: none, rdma, or a round trip and a bandwidth like 2.9us,100Gbit")
+	flags.StringVar(&f.spec.Net, "net", "none", "model of the network between client and server: "+fabric.ModelUsage)
 	flags.StringSliceVar(&f.ops, "op", []string{"read", "write"}, "operations: "+bench.Names(cachebench.Ops)+", or mixed:95 for 95 % reads")
 	flags.StringSliceVar(&f.sizes, "size", []string{"8", "64", "1KiB", "4KiB"}, "sizes of requests")
 	flags.StringArrayVar(&f.configs, "config", []string{"1,0,1,1"}, "configuration `c,s,b,q`; may be given several times")
@@ -83,6 +100,7 @@ sample. Ratios are to rows of path fabric of the same run.`,
 	flags.BoolVar(&f.noRaw, "no-raw", false, "do not measure the transport alone")
 	flags.StringVar(&f.jsonPath, "json", "", "`file` to write the results to, as JSON lines")
 	f.log.add(flags)
+	f.sparse.add(flags)
 	return cmd
 }
 
@@ -128,7 +146,7 @@ func (f *benchCacheFlags) parse() (err error) {
 }
 
 func (f *benchCacheFlags) run(cmd *cobra.Command) error {
-	if err := f.parse(); err != nil {
+	if err := cmp.Or(f.sparse.check(cmd.Flags()), f.parse()); err != nil {
 		return usageError{err}
 	}
 	if f.connect == "" {
@@ -168,7 +186,7 @@ func (f *benchCacheFlags) startRaw(cmd *cobra.Command) (raw *cachebench.Raw, sto
 	if f.raw != "" {
 		return &cachebench.Raw{Provider: p, Addr: f.raw}, p.Close, nil
 	}
-	addr, end, err := startFabric(cmd, p, int(f.capacity))
+	addr, end, err := startFabric(cmd, p, f.spec.RawMemory())
 	if err != nil {
 		return nil, nil, errors.Join(err, p.Close())
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/redykv/redykv/internal/bench"
 	devicebench "github.com/redykv/redykv/internal/bench/device"
+	"github.com/redykv/redykv/internal/fabric"
 	"github.com/redykv/redykv/internal/units"
 	"github.com/redykv/redykv/ssdtier"
 	"github.com/redykv/redykv/ycsb"
@@ -49,12 +50,20 @@ Devices:
   redy    a Redy cache; its server is another process on this machine
   memory  the memory of this process
 
-If fio is installed, it is measured alternately with the ssd. It also bypasses the page
-cache, and uses io_uring. For read it reads whole sectors of the same file, for store
-the blocks of 4 KiB that hold a record. For write it overwrites a file of --size, for
-grow a new file for each slice.
+If fio is installed, it is measured alternately with the ssd, twice: with its defaults,
+and as fast as it goes, with a registered file and, where the system permits them,
+registered buffers and huge pages, in batches of all operations in flight and of a
+quarter of them, of which the faster one counts. Ratios are to the better of the two:
+the median of the slices' ratios. Both bypass the page cache, and use io_uring. For read
+it reads whole sectors of the same file, for store the blocks of 4 KiB that hold a
+record. For write it overwrites a file of --size, for grow a new file for each slice.
 
-The mean latency is the number in flight over the throughput, for both; percentiles are
+The device's buffers are huge pages. fio's come from the reserve (vm.nr_hugepages), or on
+demand, which root permits for the time of the measurement (nr_overcommit_hugepages), or
+are transparent ones; the report says which.
+
+Figures are those of the slice with the median throughput, of the device and of fio each.
+The mean latency is the number in flight over the throughput, for all; percentiles are
 of a sample. CPU us is the processor time of this process for one operation.`,
 		Example: `  redykv bench device --block 4KiB --depth 1,32,128
   redykv bench device --block 512 --verify blocks
@@ -75,7 +84,7 @@ of a sample. CPU us is the processor time of this process for one operation.`,
 	flags.StringVar(&f.dir, "dir", "", "directory for files, which are removed afterwards (default: the directory for temporary files)")
 	flags.StringVar(&f.engine, "engine", string(ssdtier.EngineAuto), fmt.Sprintf("I/O engine of the ssd: %v", ssdtier.Engines))
 	flags.StringVar(&f.verify, "verify", string(ssdtier.VerifyAll), fmt.Sprintf("which reads of the ssd are verified by checksums: %v; blocks: only whole blocks of 4 KiB, smaller reads fetch single sectors", ssdtier.Verifies))
-	flags.StringVar(&f.spec.Net, "net", "none", "model of the network to redy: none, rdma, or a round trip and a bandwidth like 2.9us,100Gbit")
+	flags.StringVar(&f.spec.Net, "net", "none", "model of the network to redy: "+fabric.ModelUsage)
 	flags.BoolVar(&f.spec.NoFio, "no-fio", false, "do not measure fio")
 	flags.StringVar(&f.jsonPath, "json", "", "`file` to write the results to, as JSON lines")
 	return cmd

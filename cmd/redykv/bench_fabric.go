@@ -65,7 +65,7 @@ allocations of this process.`,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.spec.Transport, "transport", "shm", "transport: "+strings.Join(transport.Names(), ", "))
-	flags.StringVar(&f.net, "net", "none", "model of the network between client and server: none, rdma, or a round trip and a bandwidth like 2.9us,100Gbit")
+	flags.StringVar(&f.net, "net", "none", "model of the network between client and server: "+fabric.ModelUsage)
 	flags.StringSliceVar(&f.ops, "op", []string{"read", "write"}, "operations: "+bench.Names(fabricbench.Ops)+", or mixed:95 for 95 % reads")
 	flags.StringSliceVar(&f.sizes, "size", []string{"8", "64", "1KiB", "4KiB"}, "sizes of operations")
 	flags.IntSliceVar(&f.spec.Depths, "depth", []int{1, 16}, "operations in flight")

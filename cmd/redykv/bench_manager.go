@@ -154,7 +154,7 @@ func (f *benchManagerFlags) run(cmd *cobra.Command) (err error) {
 	}
 	s.Start = func(ctx context.Context, listen string) (*bench.Child, error) {
 		return bench.StartChild(ctx, cmd.ErrOrStderr(), managerReady, append([]string{
-			"manager", "--until-stdin-ends", "--allocator", "static",
+			"manager", "--until-stdin-ends", "--calibrate=false", "--allocator", "static",
 			"--transport", "tcp", "--listen", listen, "--catalog", url, "--lease", f.lease.String(), "--log-level", "error",
 		}, more...)...)
 	}

@@ -97,7 +97,7 @@ func (f *benchMigrateFlags) run(cmd *cobra.Command) error {
 		}
 		s.Pending = newPending(cmd.ErrOrStderr())
 		rows, err := cachebench.RunMigrations(cmd.Context(), mgr, *s, log)
-		return measuredRows[cachebench.MigrateRow]{migrateColumns(), rows}, errors.Join(err, end())
+		return measuredRows[cachebench.MigrateRow]{ofRounds(f.spec.Rounds, "each figure is the median of them"), migrateColumns(), rows}, errors.Join(err, end())
 	})
 }
 

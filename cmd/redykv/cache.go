@@ -7,6 +7,7 @@ import (
 	"io"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
@@ -18,8 +19,8 @@ import (
 )
 
 func newCacheCmd() *cobra.Command {
-	return newGroup("cache", "Show the caches of a running manager",
-		newCacheListCmd(), newCacheDescribeCmd())
+	return newGroup("cache", "Show the caches of a running manager, or make caches usable by HTTP",
+		newCacheListCmd(), newCacheDescribeCmd(), newCacheProxyCmd())
 }
 
 func newCacheListCmd() *cobra.Command {
@@ -42,16 +43,35 @@ func newCacheDescribeCmd() *cobra.Command {
 }
 
 func printCaches(w io.Writer, caches []*managerv1.Cache) error {
-	return table(w, "CACHE\tCAPACITY\tC,S,B,Q\tVMS\tDISTANCE\tPRICE", func(t *tabwriter.Writer) {
+	return table(w, "CACHE\tAGE\tCAPACITY\tC,S,B,Q\tVMS\tDISTANCE\tPRICE\tLINGERS\tSLO", func(t *tabwriter.Writer) {
 		for _, c := range caches {
 			vms := make(map[string]bool)
 			for _, s := range c.GetGrants() {
 				vms[s.GetVm().GetId()] = true
 			}
-			fmt.Fprintf(t, "%s\t%v\t%s\t%d\t%s\t%v\n", c.GetId(), units.Size(c.GetCapacity()), configText(c.GetConfiguration()),
-				len(vms), distanceText(c.GetDistance()), plan.Price(c.GetPriceMicros()))
+			fmt.Fprintf(t, "%s\t%s\t%v\t%s\t%d\t%s\t%v\t%s\t%s\n", c.GetId(), ageText(c.GetCreatedUnixMs()), units.Size(c.GetCapacity()), configText(c.GetConfiguration()),
+				len(vms), distanceText(c.GetDistance()), plan.Price(c.GetPriceMicros()), lingerText(c), sloText(c))
 		}
 	})
+}
+
+// ageText returns how long ago something was created, if that is known.
+func ageText(createdUnixMs int64) string {
+	if createdUnixMs == 0 {
+		return "?"
+	}
+	return time.Since(time.UnixMilli(createdUnixMs)).Round(time.Second).String()
+}
+
+// lingerText says how long a cache outlives its client, or until when, if it has none.
+func lingerText(c *managerv1.Cache) string {
+	switch {
+	case c.GetLingersUnixMs() > 0:
+		return "until " + timeText(c.GetLingersUnixMs())
+	case c.GetLingerMs() > 0:
+		return (time.Duration(c.GetLingerMs()) * time.Millisecond).String()
+	}
+	return "-"
 }
 
 func configText(c *managerv1.Configuration) string {
@@ -77,8 +97,20 @@ func printCache(w io.Writer, r *managerv1.DescribeCacheResponse) error {
 		}
 		fmt.Fprintf(w, "expected to be needed until %s; %s\n", timeText(c.GetCreatedUnixMs()+1000*d), then)
 	}
+	switch linger := time.Duration(c.GetLingerMs()) * time.Millisecond; {
+	case c.GetLingersUnixMs() > 0:
+		fmt.Fprintf(w, "no client: its lease has ended, and it is kept and paid for until %s\n", timeText(c.GetLingersUnixMs()))
+	case linger > 0:
+		fmt.Fprintf(w, "kept and paid for during %v after its client's lease has ended\n", linger)
+	}
+	if n := c.GetHolder(); n > 0 {
+		fmt.Fprintf(w, "taken up by client number %d; number 0 allocated it\n", n)
+	}
 	for _, waits := range r.GetPending() {
 		fmt.Fprintln(w, "pending:", waits)
+	}
+	if err := printFigures(w, c); err != nil {
+		return err
 	}
 	fmt.Fprintln(w)
 	err := table(w, "GRANT\tVM\tTYPE\tREGIONS\tCORES\tPRICE\tMACHINE\t", func(t *tabwriter.Writer) {
@@ -105,6 +137,68 @@ func printCache(w io.Writer, r *managerv1.DescribeCacheResponse) error {
 		}
 	}
 	return err
+}
+
+// sloText says whether a cache's SLO is kept, as far as it is judged.
+func sloText(c *managerv1.Cache) string {
+	switch {
+	case c.GetSloBroken():
+		return "broken"
+	case !bounded(c.GetSlo()) || c.GetMeasured() == nil:
+		return "-"
+	}
+	return "not broken"
+}
+
+// bounded reports whether an SLO has a bound.
+func bounded(s *managerv1.Slo) bool { return s.GetMaxLatencyUs() > 0 || s.GetMinThroughputMops() > 0 }
+
+// printFigures prints what was asked of a cache, what its configuration is predicted to give with
+// full queues, and what its client has measured in its latest window.
+func printFigures(w io.Writer, c *managerv1.Cache) error {
+	slo, predicted, measured, q := c.GetSlo(), c.GetPredicted(), c.GetMeasured(), c.GetConfiguration()
+	if !bounded(slo) && predicted == nil && measured == nil {
+		return nil
+	}
+	fmt.Fprintln(w)
+	full := float64(q.GetClientThreads()) * float64(q.GetBatchSize()) * float64(q.GetQueueDepth())
+	return table(w, "SLO\tMEAN LATENCY\tP99\tTHROUGHPUT\tIN FLIGHT\tRECORD\t", func(t *tabwriter.Writer) {
+		row := func(name string, mean, p99, mops, inFlight float64, record uint32, note string) {
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", name, figureText(mean, "us"), figureText(p99, "us"), figureText(mops, "Mop/s"),
+				figureText(inFlight, ""), figureText(float64(record), "B"), note)
+		}
+		if bounded(slo) {
+			note := ""
+			switch slo.GetOperations() {
+			case managerv1.Slo_OPERATIONS_READS:
+				note = "reads only"
+			case managerv1.Slo_OPERATIONS_WRITES:
+				note = "writes only"
+			}
+			row("asked", slo.GetMaxLatencyUs(), 0, slo.GetMinThroughputMops(), 0, slo.GetRecordSize(), note)
+		}
+		if predicted != nil {
+			row("predicted", predicted.GetLatencyUs(), 0, predicted.GetThroughputMops(), full, slo.GetRecordSize(), "with full queues")
+		}
+		ago := (time.Duration(measured.GetEndedAgoMs()) * time.Millisecond).Round(time.Second)
+		note := fmt.Sprintf("until %v ago", ago)
+		if c.GetSloBroken() {
+			note += ": the SLO is broken"
+		}
+		for i, m := range []*managerv1.Measured{measured.GetReads(), measured.GetWrites()} {
+			if m != nil {
+				row([]string{"measured reads", "measured writes"}[i], m.GetMeanLatencyUs(), m.GetP99LatencyUs(), m.GetThroughputMops(), m.GetInFlight(), m.GetRecordSize(), note)
+			}
+		}
+	})
+}
+
+// figureText formats a figure; 0: there is none.
+func figureText(v float64, unit string) string {
+	if v == 0 {
+		return "-"
+	}
+	return strings.TrimSpace(fmt.Sprintf("%.4g %s", v, unit))
 }
 
 // machineText returns where a VM runs.

@@ -25,6 +25,7 @@ import (
 
 type cacheServerFlags struct {
 	memory       units.Size
+	sparse       bool
 	cores        uint32
 	distance     uint32
 	transport    string
@@ -41,6 +42,9 @@ type cacheServerFlags struct {
 	tls          tlsFlags
 	log          logFlags
 }
+
+// cacheServerReady begins the line that says that the server is ready.
+const cacheServerReady = "cache server ready: "
 
 func newCacheServerCmd() *cobra.Command {
 	f := cacheServerFlags{log: logFlags{level: slog.LevelInfo}}
@@ -64,6 +68,7 @@ With --cores 0 it serves one-sided access only.`,
 	}
 	flags := cmd.Flags()
 	flags.Var(&f.memory, "memory", "memory to lend (required)")
+	flags.BoolVar(&f.sparse, "sparse", false, "take memory of the machine only for what caches write, in small pages; --memory may then be more than the machine has")
 	flags.Uint32Var(&f.cores, "cores", 0, "maximum number of server threads, of all caches together")
 	flags.Uint32Var(&f.distance, "distance", 0, "distance to clients, in switches; 0: unknown")
 	flags.StringVar(&f.transport, "transport", "tcp", "transport to clients: "+strings.Join(transport.BetweenProcesses(), ", "))
@@ -85,7 +90,7 @@ With --cores 0 it serves one-sided access only.`,
 // options checks the flags.
 func (f cacheServerFlags) options(log *slog.Logger) (node.Options, error) {
 	opts := node.Options{
-		ID: f.vmID, Memory: uint64(f.memory), Cores: f.cores, Distance: f.distance, Transport: f.transport, Price: plan.Dollars(f.price),
+		ID: f.vmID, Memory: uint64(f.memory), Sparse: f.sparse, Cores: f.cores, Distance: f.distance, Transport: f.transport, Price: plan.Dollars(f.price),
 		Listen: f.listen, FabricListen: f.fabricListen, Pinning: f.pinning, ClientTimeout: f.silence, Logger: log,
 	}
 	switch {
@@ -146,7 +151,7 @@ func runCacheServer(cmd *cobra.Command, f cacheServerFlags) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, node.Close()) }()
-	ready := func() { fmt.Fprintf(cmd.OutOrStdout(), "cache server ready: %v\n", node) }
+	ready := func() { fmt.Fprintf(cmd.OutOrStdout(), "%s%v\n", cacheServerReady, node) }
 	defer context.AfterFunc(cmd.Context(), func() {
 		node.Leave(serving, mgr, f.notice)
 		stop()

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"runtime"
+	"runtime/debug"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -35,11 +37,13 @@ func newRootCmd() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "redykv",
 		Short:         "A key-value store on a hybrid log, with remote memory as its first storage tier",
+		Version:       version(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Args:          usageArgs(cobra.NoArgs),
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
+	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	for _, group := range []struct {
@@ -48,7 +52,7 @@ func newRootCmd() *cobra.Command {
 	}{
 		{"store", "A store:", []*cobra.Command{newServeCmd(), newTopCmd(), newInspectCmd()}},
 		{"redy", "Remote memory:", []*cobra.Command{newManagerCmd(), newCacheServerCmd(), newCacheCmd(), newVMCmd(), newModelCmd(), newSLOCmd()}},
-		{"measure", "Measurements (start with redykv ycsb compare):", []*cobra.Command{newYCSBCmd(), newPaperCmd(), newBenchCmd()}},
+		{"measure", "Measurements (start with redykv ycsb compare):", []*cobra.Command{newAdviseCmd(), newYCSBCmd(), newPaperCmd(), newBenchCmd()}},
 	} {
 		root.AddGroup(&cobra.Group{ID: group.id, Title: group.title})
 		for _, c := range group.commands {
@@ -58,6 +62,16 @@ func newRootCmd() *cobra.Command {
 	}
 	hideZeroSizes(root)
 	return root
+}
+
+// version returns the version of the module from which the program was built, with the revision
+// of a checkout, and what it was built with and for.
+func version() string {
+	module := "of unknown version"
+	if info, ok := debug.ReadBuildInfo(); ok {
+		module = info.Main.Version
+	}
+	return fmt.Sprintf("%s, %s, %s/%s", module, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
 // hideZeroSizes omits the default 0B from help texts: such a flag's text says what 0 means.

@@ -8,12 +8,15 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/redykv/redykv/internal/affinity"
 	"github.com/redykv/redykv/internal/bench"
+	modelbench "github.com/redykv/redykv/internal/bench/model"
+	"github.com/redykv/redykv/internal/console"
 	"github.com/redykv/redykv/internal/fabric/transport"
 	"github.com/redykv/redykv/internal/units"
 	"github.com/redykv/redykv/manager"
@@ -28,6 +31,10 @@ import (
 // closeTimeout bounds the wait for pending calls when a command ends.
 const closeTimeout = 2 * time.Second
 
+// calibrates is the default of manager --calibrate. Tests of this package change it, as a calibration
+// has a cache that their scripts do not expect.
+var calibrates = true
+
 type managerFlags struct {
 	listen    string
 	advertise string
@@ -40,6 +47,7 @@ type managerFlags struct {
 	heartbeat time.Duration
 	silence   time.Duration
 	lease     time.Duration
+	maxLinger time.Duration
 	enforce   bool
 	state     string
 	catalog   string
@@ -53,6 +61,9 @@ type managerFlags struct {
 	kube      kubeFlags
 	models    []string
 	margin    float64
+	calibrate bool
+	sloWatch  string
+	changes   int
 	log       logFlags
 	// untilStdin ends the manager with its standard input, for a process that starts one.
 	untilStdin bool
@@ -64,7 +75,8 @@ func newManagerCmd() *cobra.Command {
 		Use:   "manager",
 		Short: "Run the manager, which allocates remote memory to caches",
 		Long: `Runs the manager until it is interrupted. It serves Connect, gRPC and JSON at one
-address, and prints a line when it is ready.
+address, and prints a line when it is ready. A page on which to watch it is at
+/console/ there; where tokens are needed, it asks for an operator's.
 
 Memory comes from cache servers that were started with this manager's address
 (redykv cacheserver --manager URL). If they do not have enough for a cache, the
@@ -112,17 +124,21 @@ then need a token: redykv's commands take it from $` + access.TokenEnv + ` or
 	flags.DurationVar(&f.heartbeat, "heartbeat", time.Second, "interval at which servers report to the manager")
 	flags.DurationVar(&f.silence, "silence", 0, "time without a heartbeat after which a server is suspected, or removed if it has no cache (default: 5 heartbeats)")
 	flags.DurationVar(&f.lease, "lease", 30*time.Second, "time after which a cache is deallocated if its client does not renew it; 0: never, not even one whose client has ended before the answer")
+	flags.DurationVar(&f.maxLinger, "max-linger", manager.DefaultMaxLinger, "maximum time for which a cache is kept, and paid for, after its lease has ended, if its client asked for that (--cache-linger of redykv serve); 0: none")
 	flags.BoolVar(&f.enforce, "enforce-duration", false, "deallocate caches when the duration that their clients requested ends (default: keep them)")
 	flags.StringVar(&f.state, "state", "", "`DIRECTORY` for the manager's records, with which local servers outlive it (default: $XDG_STATE_HOME/redykv/manager/HOST-PORT, and local servers end with it)")
 	flags.StringVar(&f.catalog, "catalog", "", "`URL` of the manager's records instead of --state: etcd://[USER:PASSWORD@]HOST:2379,…/PREFIX, pebble:DIRECTORY, or memory:")
 	flags.BoolVar(&f.moved, "moved", false, "use records whose manager was at another address: servers and clients that call the old address are lost (default: refuse)")
 	f.tls.add(flags)
-	flags.StringVar(&f.metrics, "metrics", "", "HTTP address to serve /metrics for Prometheus on (default: off)")
+	flags.StringVar(&f.metrics, "metrics", "", "HTTP address for operators: /metrics for Prometheus, /debug/pprof/ (default: off)")
 	f.menu.add(flags)
 	f.guard.add(flags)
 	f.kube.add(flags)
 	flags.StringArrayVar(&f.models, "model", nil, "`file` of a performance model (redykv model build) to search before those that are part of the program; may be given several times")
-	flags.Float64Var(&f.margin, "slo-margin", manager.DefaultSLOMargin, "how much better than an SLO the prediction must be, as a share of its bounds")
+	flags.Float64Var(&f.margin, "slo-margin", manager.DefaultSLOMargin, "how much better than an SLO the prediction must be, as a share of its bounds: what other load and a model's errors may take (redykv slo check measures it)")
+	flags.BoolVar(&f.calibrate, "calibrate", calibrates, "when servers come of a kind of machine without a --model, measure one that is idle for at most 20s, while this machine is idle, and scale the nearest model by that")
+	flags.StringVar(&f.sloWatch, "slo-watch", manager.Correct.String(), "what is done with what clients measure: on to correct models and change caches whose SLO is broken, observe to tell only, off for nothing")
+	flags.IntVar(&f.changes, "slo-changes", manager.DefaultSLOChanges, "maximum number of changes an hour that a cache is asked to make for its SLO")
 	flags.BoolVar(&f.untilStdin, "until-stdin-ends", false, "exit when standard input ends")
 	f.log.add(flags)
 	cmd.AddCommand(newReclaimCmd(), newMarketCmd(), newManagerCheckCmd())
@@ -133,8 +149,15 @@ then need a token: redykv's commands take it from $` + access.TokenEnv + ` or
 func (f managerFlags) options(log *slog.Logger) (manager.Options, error) {
 	opts := manager.Options{
 		Transport: f.transport, VMMemory: uint64(f.vmMemory), URL: f.advertise, Managers: f.managers, MigrationRate: float64(f.rate),
-		Heartbeat: f.heartbeat, Silence: f.silence, Lease: cmp.Or(f.lease, -1), // 0 would mean the default
-		EnforceDuration: f.enforce, State: f.state, Catalog: f.catalog, Moved: f.moved, SLOMargin: cmp.Or(f.margin, -1), Logger: log,
+		Heartbeat: f.heartbeat, Silence: f.silence, Lease: cmp.Or(f.lease, -1), MaxLinger: cmp.Or(f.maxLinger, -1), // 0 would mean the default
+		EnforceDuration: f.enforce, State: f.state, Catalog: f.catalog, Moved: f.moved, SLOMargin: cmp.Or(f.margin, -1), SLOChanges: f.changes, Logger: log,
+	}
+	if f.calibrate {
+		opts.Calibrate = modelbench.Calibrate
+	}
+	var err error
+	if opts.SLOWatch, err = manager.ParseSLOWatch(f.sloWatch); err != nil {
+		return opts, usagef("--slo-watch %w", err)
 	}
 	switch {
 	case !slices.Contains([]string{"local", "static", "kubernetes"}, f.allocator):
@@ -157,10 +180,14 @@ func (f managerFlags) options(log *slog.Logger) (manager.Options, error) {
 		return opts, usagef("--state and --catalog: want one of them")
 	case f.moved && !f.inDirectory():
 		return opts, usagef("--moved requires records in a directory")
+	case f.changes < 1:
+		return opts, usagef("--slo-changes %d: want 1 or more; --slo-watch=observe changes nothing", f.changes)
 	case f.rate < 0:
 		return opts, usagef("--migration-rate %v: want 0 or more bytes a second", f.rate)
 	case f.heartbeat < time.Millisecond || f.silence != 0 && f.silence < f.heartbeat:
 		return opts, usagef("--heartbeat %v --silence %v: want a heartbeat of 1ms or more, and a silence that is not shorter", f.heartbeat, f.silence)
+	case f.maxLinger < 0 || f.maxLinger > manager.MostLinger:
+		return opts, usagef("--max-linger %v: want 0 for none, to %v", f.maxLinger, manager.MostLinger)
 	case f.lease < 0 || f.lease > 0 && f.lease < time.Millisecond:
 		return opts, usagef("--lease %v: want 0 for never, or 1ms or more", f.lease)
 	}
@@ -180,7 +207,6 @@ func (f managerFlags) options(log *slog.Logger) (manager.Options, error) {
 	if err := f.menu.options(&opts, &local, log); err != nil {
 		return opts, err
 	}
-	var err error
 	if opts.Models, err = parseAll(f.models, model.Load); err != nil {
 		return opts, err
 	}
@@ -224,16 +250,39 @@ func runManager(cmd *cobra.Command, f managerFlags) (err error) {
 	if err != nil {
 		return err
 	}
+	registry := newRegistry()
+	var opened atomic.Pointer[manager.Manager]
+	status := func() string {
+		switch m := opened.Load(); {
+		case m == nil:
+			return "the manager is being opened"
+		case !m.Metrics().Leads:
+			return "another manager leads, or none"
+		}
+		return console.Ready
+	}
+	details := func() any {
+		if m := opened.Load(); m != nil {
+			return map[string]any{"caches": m.SLOs()}
+		}
+		return nil
+	}
+	page := console.New(console.Options{Kind: "manager", Version: version(), Metrics: registry, Status: status, Details: details, Logger: opts.Logger})
+	defer page.Close()
+	opts.Pages = page.Handle
 	m, ln, err := f.open(cmd.Context(), &opts)
 	if err != nil {
 		return err
 	}
+	registry.MustRegister(prom.NewCollector(m))
+	opened.Store(m)
 	if opts.State != "" {
 		opts.Logger.Info("records are kept", "directory", opts.State)
 	}
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(cmd.Context()), closeTimeout)
 		defer cancel()
+		page.Close() // else its connections would be waited for
 		err = errors.Join(err, m.Close(ctx))
 	}()
 	metrics, err := listenHTTP(cmd.Context(), f.metrics, opts.Logger)
@@ -249,7 +298,7 @@ func runManager(cmd *cobra.Command, f managerFlags) (err error) {
 	go func() { served <- m.Serve(ln) }()
 	select {
 	case <-m.Serving():
-		fmt.Fprintf(cmd.OutOrStdout(), "manager ready at %s://%s%s\n", scheme, ln.Addr(), serveMetrics(metrics, prom.NewCollector(m)))
+		fmt.Fprintf(cmd.OutOrStdout(), "manager ready at %s://%s%s\n", scheme, ln.Addr(), serveMetrics(metrics, registry))
 	case err := <-served:
 		if errors.Is(err, manager.ErrStateAddress) {
 			err = fmt.Errorf("%w; --moved starts nevertheless", err)

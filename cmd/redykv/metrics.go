@@ -7,11 +7,14 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/pprof"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/redykv/redykv/manager/access"
 )
 
 // httpServer is an HTTP server for operators. Without an address it does nothing.
@@ -24,9 +27,13 @@ type httpServer struct {
 // listenHTTP opens the listener, so that an address in use is an error at the start.
 func listenHTTP(ctx context.Context, addr string, log *slog.Logger) (s *httpServer, err error) {
 	s = &httpServer{log: log}
-	if addr != "" {
-		s.ln, err = new(net.ListenConfig).Listen(ctx, "tcp", addr)
+	if addr == "" {
+		return s, nil
 	}
+	if !access.Loopback(addr) {
+		log.Warn("metrics and profiles are open to everybody who can reach the address", "address", addr)
+	}
+	s.ln, err = new(net.ListenConfig).Listen(ctx, "tcp", addr)
 	return s, err
 }
 
@@ -74,14 +81,24 @@ func metricsHandler(registry *prometheus.Registry, log *slog.Logger) http.Handle
 	})
 }
 
-// serveMetrics serves /metrics for Prometheus, and returns the part of the ready message with
-// its URL.
-func serveMetrics(s *httpServer, numbers prometheus.Collector) (where string) {
+// handleProfiles adds the profiles of the process at /debug/pprof/.
+func handleProfiles(mux *http.ServeMux) {
+	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
+	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
+	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+}
+
+// serveMetrics serves /metrics for Prometheus, and /debug/pprof/. It returns the part of the ready
+// message with the metrics' URL.
+func serveMetrics(s *httpServer, registry *prometheus.Registry) (where string) {
 	if s.ln == nil {
 		return ""
 	}
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", metricsHandler(newRegistry(numbers), s.log))
+	mux.Handle("GET /metrics", metricsHandler(registry, s.log))
+	handleProfiles(mux)
 	s.serve(mux)
 	return fmt.Sprintf(", metrics at %s/metrics", s.url())
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -59,8 +60,9 @@ a model, in which a manager finds the cheapest configuration that meets an SLO.
 The measured values of client threads (c), server threads (s), requests in a batch
 (b) and batches in flight on a connection (q) are powers of two and the bounds, with
 as many requests in flight as fit. Where a larger value of a parameter gains nothing,
-still larger ones are not measured. Reads and writes are measured alternately; the
-second fastest repeat counts.
+still larger ones are not measured. Reads and writes take turns in slices; a
+measurement is the mean of all slices after a warm-up. A configuration that seems to
+gain nothing is measured three times, and has the median.
 
 Every configuration is written to the file as soon as it is measured: --resume
 continues an interrupted build.
@@ -76,14 +78,14 @@ result. The machine should be otherwise idle.`,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.spec.Transport, "transport", "shm", "transport: "+strings.Join(transport.Names(), ", "))
-	flags.StringVar(&f.spec.Net, "net", "none", "model of the network between client and server: none, rdma, a round trip and a bandwidth like 2.9us,100Gbit, or one for each distance like 1:2.9us,100Gbit;3:4us,100Gbit")
+	flags.StringVar(&f.spec.Net, "net", "none", "model of the network between client and server: "+fabric.ModelUsage+"; or one for each distance like 1:2.9us,100Gbit;3:4us,100Gbit")
 	flags.IntSliceVar(&f.spec.Distances, "distances", []int{1}, "distances between client and server, in switches")
 	flags.StringSliceVar(&f.records, "records", []string{"8", "64", "1KiB"}, "record sizes")
 	flags.IntVar(&f.spec.ClientCores, "cores", max(1, runtime.NumCPU()/2), "maximum number of client threads; default: half of this machine's processors, since the application needs the others")
 	flags.IntVar(&f.spec.Threads, "threads", 0, "maximum number of client and server threads together, 0: no limit (default: this machine's processors; no limit with --connect)")
 	flags.IntVar(&f.spec.QueueDepth, "queue-depth", 16, "maximum number of batches in flight on a connection: the limit of the network card")
-	flags.DurationVar(&f.spec.PerPoint, "duration-per-point", time.Second, "time for each configuration: all repeats of its reads and writes")
-	flags.IntVar(&f.spec.Repeats, "repeats", modelbench.DefaultRepeats, "measurements of each configuration; the second fastest counts")
+	flags.DurationVar(&f.spec.PerPoint, "duration-per-point", time.Second, "time for each configuration: all slices of its reads and writes")
+	flags.IntVar(&f.spec.Slices, "slices", modelbench.DefaultSlices, "slices in which reads and writes of a configuration take turns; all count")
 	flags.StringVar(&f.idle, "idle", "", "what an idle thread does: "+bench.Names(fabricbench.Idles)+" (default: wait over tcp, otherwise poll)")
 	flags.BoolVar(&f.spec.Apart, "apart", false, "run client and server on different halves of this machine's processors, like two machines (default: over tcp or with --idle wait, if possible)")
 	flags.Var(&f.capacity, "capacity", "size of the measured cache")
@@ -252,7 +254,8 @@ func printModel(out io.Writer, m *model.Model) error {
 	if p.Apart {
 		fmt.Fprintln(out, "clients and servers ran on different processors of it")
 	}
-	fmt.Fprintf(out, "measured: from %s on, by revision %s\n\n", p.Date.Format(time.DateTime), p.Revision)
+	fmt.Fprintf(out, "measured: from %s on, by revision %s\n", p.Date.Format(time.DateTime), p.Revision)
+	fmt.Fprintf(out, "figures: %s\n\n", modelbench.Statistic)
 	return modelbench.WriteSummary(out, m)
 }
 
@@ -273,9 +276,9 @@ func newModelListCmd() *cobra.Command {
 			return m.ListModels(ctx, connect.NewRequest(&managerv1.ListModelsRequest{}))
 		},
 		func(w io.Writer, r *managerv1.ListModelsResponse) error {
-			return table(w, "MODEL\tMEASURED", func(t *tabwriter.Writer) {
+			return table(w, "MODEL\tMEASURED\tSCALED", func(t *tabwriter.Writer) {
 				for _, m := range r.GetModels() {
-					fmt.Fprintf(t, "%s\t%s\n", m.GetName(), m.GetProvenance())
+					fmt.Fprintf(t, "%s\t%s\t%s\n", m.GetName(), m.GetProvenance(), cmp.Or(m.GetNote(), "-"))
 				}
 			})
 		})

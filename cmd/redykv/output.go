@@ -33,14 +33,23 @@ type measurement interface {
 
 // measuredRows are a measurement that is nothing but rows.
 type measuredRows[R any] struct {
+	head    string // what the figures are; a line above the table
 	columns []bench.Column[R]
 	rows    []R
 }
 
 func (m measuredRows[R]) WriteTable(out io.Writer) error {
+	if _, err := fmt.Fprintf(out, "%s\n\n", m.head); err != nil {
+		return fmt.Errorf("writing the table: %w", err)
+	}
 	return bench.WriteTable(out, m.columns, m.rows)
 }
 func (m measuredRows[R]) WriteJSON(out io.Writer) error { return bench.WriteJSON(out, m.rows) }
+
+// ofRounds returns the head of a table of figures over that many rounds.
+func ofRounds(rounds int, figures string) string {
+	return fmt.Sprintf("rounds: %d, alternately; %s", rounds, figures)
+}
 
 // runMeasurement measures, prints the table, and writes the rows to the file jsonPath, unless
 // that is empty.

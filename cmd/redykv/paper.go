@@ -25,7 +25,7 @@ import (
 
 func newPaperCmd() *cobra.Command {
 	cmd := newGroup("paper", "Reproduce the figures of the Redy paper on this machine",
-		newPaperListCmd(), newPaperRunCmd(), newPaperDiffCmd())
+		newPaperListCmd(), newPaperRunCmd(), newPaperJudgeCmd(), newPaperDiffCmd())
 	cmd.PersistentPreRun = func(*cobra.Command, []string) {
 		slog.SetLogLoggerLevel(slog.LevelWarn) // as for ycsb
 	}
@@ -77,9 +77,19 @@ one left on disk and in memory.
   --scale machine  what fits this machine's memory and disk
   --scale full     the paper's sizes; what does not fit this machine is left out
 
-Redy's memory is that of other processes on this machine. What is compared is measured
-alternately, in several rounds; figures are the medians. A verdict of - marks a number
-that other hardware need not reach.`,
+Redy's memory is that of other processes on this machine. What a claim compares is
+measured in one turn, and again in every round. A number is the median of the rounds, and
+a round's is the mean of all that it measured after its warm-up, or for caches without a
+store the slice with the median throughput. An SLO has one round, and a claim about all
+SLOs, or about a trace, names its statistic.
+
+A claim holds or does not, within its bound: near the paper's number; where this project
+has measured so much more with --net rdma that the paper's could hardly fail, near its
+worst round; or that one is more than the other, where the paper says no more. Bounds
+over SSD and SMB are near this project's disk and file server: a faster disk fails them.
+So does a round in which nothing was done. Other verdicts do not count: not measured; a
+constant, of the network model or the experiment; reported, a number that other hardware
+need not reach. A reason is given if this run has measured it.`,
 		Example: "  redykv paper run fig18a --scale quick\n" +
 			"  redykv paper run all --scale machine --out report-machine",
 		Args: usageArgs(cobra.MinimumNArgs(1)),
@@ -90,7 +100,7 @@ that other hardware need not reach.`,
 	flags.StringVar(&f.out, "out", "redykv-paper", "directory for the report and its data")
 	flags.StringVar(&f.dir, "dir", "", "directory on the SSD for stores' files, which are removed afterwards (default: the directory for temporary files)")
 	flags.StringVar(&f.transport, "transport", ycsb.TransportSHM, "how Redy's memory is reached: "+strings.Join(transport.Names(), ", "))
-	flags.StringVar(&f.net, "net", "rdma", "model of the network to Redy: rdma (2.9us,100Gbit), none, or a round trip and a bandwidth")
+	flags.StringVar(&f.net, "net", "rdma", "model of the network to Redy: "+fabric.ModelUsage)
 	flags.StringVar(&f.trace, "trace", "", "`file` with a trace of VMs, in the format of the Azure public data set (vmtable.csv); default: a generated one")
 	flags.BoolVar(&f.again, "again", false, "repeat measurements that the directory already has")
 	f.log.add(flags)
@@ -154,61 +164,51 @@ func (f *paperRunFlags) run(cmd *cobra.Command, names []string) (err error) {
 	})
 	progress.wipe()
 	// A partial run makes a report too.
-	verdicts, reportErr := writePaperReport(w)
+	verdicts, reportErr := writePaperReport(f.out, w.Head, paper.NewData(w.Journal.All()))
 	if err = errors.Join(orInterrupted(cmd.Context(), err), reportErr); err != nil {
 		return err
 	}
-	return printVerdicts(cmd.OutOrStdout(), w, figures, verdicts)
+	return printVerdicts(cmd.OutOrStdout(), f.out, w.Head, figures, verdicts)
 }
 
-// writePaperReport writes the report from a workspace's measurements, and returns the verdicts
-// on the paper's claims.
-func writePaperReport(w *paper.Workspace) ([]paper.Verdict, error) {
-	all := w.Journal.All()
-	data := paper.NewData(all)
+// writePaperReport writes the report of a run into its directory, and returns the verdicts on the
+// paper's claims.
+func writePaperReport(dir string, head paper.Head, data *paper.Data) ([]paper.Verdict, error) {
 	var verdicts []paper.Verdict
 	for _, f := range paper.Figures() {
-		if len(data.Trial(f.Trial)) > 0 || slices.ContainsFunc(w.LeftOut, func(l paper.LeftOut) bool { return l.Trial == f.Trial }) {
-			verdicts = append(verdicts, paper.Judge(f, data, w.LeftOut)...)
+		if len(data.Trial(f.Trial)) > 0 || slices.ContainsFunc(head.LeftOut, func(l paper.LeftOut) bool { return l.Trial == f.Trial }) {
+			verdicts = append(verdicts, paper.Judge(f, data, head.LeftOut)...)
 		}
 	}
 	for _, file := range []struct {
 		name  string
 		write func(io.Writer) error
 	}{
-		{paper.CSVFile, func(out io.Writer) error { return paper.WriteCSV(out, all) }},
+		{paper.CSVFile, func(out io.Writer) error { return paper.WriteCSV(out, data.All()) }},
 		{paper.ClaimsFile, func(out io.Writer) error { return bench.WriteJSON(out, verdicts) }},
-		{paper.ReportFile, func(out io.Writer) error { return report.WriteHTML(out, w.Head, paper.Figures(), data) }},
+		{paper.ReportFile, func(out io.Writer) error { return report.WriteHTML(out, head, paper.Figures(), data) }},
 	} {
-		if err := writeOutput(filepath.Join(w.Dir, file.name), file.write); err != nil {
+		if err := writeOutput(filepath.Join(dir, file.name), file.write); err != nil {
 			return nil, err
 		}
 	}
 	return verdicts, nil
 }
 
-// printVerdicts prints the verdicts on the claims of some figures.
-func printVerdicts(out io.Writer, w *paper.Workspace, figures []paper.Figure, verdicts []paper.Verdict) error {
-	for _, l := range w.LeftOut {
+// printVerdicts prints the verdicts on the claims of some figures of the run in dir.
+func printVerdicts(out io.Writer, dir string, head paper.Head, figures []paper.Figure, verdicts []paper.Verdict) error {
+	for _, l := range head.LeftOut {
 		if slices.ContainsFunc(figures, func(f paper.Figure) bool { return f.Trial == l.Trial }) {
 			fmt.Fprintf(out, "%s: left out: %v\n", l.Trial, l)
 		}
 	}
 	fmt.Fprintln(out)
-	err := table(out, "figure\tclaim\tpaper\tours\tunit\tverdict", func(t *tabwriter.Writer) {
+	verdicts = slices.DeleteFunc(slices.Clone(verdicts), func(v paper.Verdict) bool {
+		return !slices.ContainsFunc(figures, func(f paper.Figure) bool { return f.Name == v.Figure })
+	})
+	err := table(out, "figure\tclaim\tpaper\tours (median of rounds)\tunit\tverdict", func(t *tabwriter.Writer) {
 		for _, v := range verdicts {
-			if !slices.ContainsFunc(figures, func(f paper.Figure) bool { return f.Name == v.Figure }) {
-				continue
-			}
-			verdict := "-"
-			switch {
-			case v.Ours == nil:
-				verdict = "not measured"
-			case v.Holds != nil && *v.Holds:
-				verdict = "holds"
-			case v.Holds != nil:
-				verdict = "does not hold"
-			}
+			verdict := string(v.Outcome)
 			if v.Warning != "" {
 				verdict += ", but the rounds disagree"
 			}
@@ -216,7 +216,7 @@ func printVerdicts(out io.Writer, w *paper.Workspace, figures []paper.Figure, ve
 		}
 	})
 	if err == nil {
-		_, err = fmt.Fprintf(out, "\nreport: %s\n", filepath.Join(w.Dir, paper.ReportFile))
+		_, err = fmt.Fprintf(out, "\n%v\nreport: %s\n", paper.Count(verdicts), filepath.Join(dir, paper.ReportFile))
 	}
 	return err
 }
@@ -226,6 +226,32 @@ func optional(v *float64) string {
 		return "-"
 	}
 	return fmt.Sprintf("%.4g", *v)
+}
+
+func newPaperJudgeCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:   "judge DIR",
+		Short: "Judge a run again, with the bounds of this program",
+		Long: `Reads the measurements in a directory that paper run wrote, judges the paper's claims
+by the bounds of this program, and writes report.html, claims.jsonl and measurements.csv
+again. Nothing is measured, and measurements.jsonl and run.json stay as they are. The
+revision that measured and the one that judges are printed, and stand in the report.`,
+		Example: "  redykv paper judge report-machine",
+		Args:    usageArgs(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			dir := args[0]
+			head, data, err := paper.ReadRun(dir)
+			if err != nil {
+				return err
+			}
+			verdicts, err := writePaperReport(dir, head, data)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "revision: %s\n", head.Revisions())
+			return printVerdicts(cmd.OutOrStdout(), dir, head, paper.Figures(), verdicts)
+		},
+	}
 }
 
 func newPaperDiffCmd() *cobra.Command {

@@ -11,6 +11,7 @@ import (
 	"github.com/schollz/progressbar/v3"
 	"golang.org/x/term"
 
+	"github.com/redykv/redykv/kv"
 	"github.com/redykv/redykv/ycsb"
 )
 
@@ -50,6 +51,31 @@ func newPending(w io.Writer) func(pending []string) {
 		}
 		bar.Describe(oneLine(pending, columns(w)-len("-   ")-1))
 	}
+}
+
+// drawOpening returns a kv.EventListener.Recovering that draws how far the opening of a store is,
+// and a function for its end. Without a progress bar it draws nothing.
+func drawOpening(bar ycsb.Progress) (recovering func(kv.RecoveringInfo), end func()) {
+	if bar == nil {
+		return nil, func() {}
+	}
+	var now kv.RecoveringInfo // of the bar that is drawn; no What: there is none
+	end = func() {
+		if now.What != "" {
+			bar.End()
+			now.What = ""
+		}
+	}
+	return func(i kv.RecoveringInfo) {
+		// The log is read again if a copy of the index is wrong.
+		if i.What != now.What || i.Bytes != now.Bytes || i.Read < now.Read {
+			end()
+			bar.Begin("reading the "+i.What, i.Bytes)
+			now = kv.RecoveringInfo{What: i.What, Bytes: i.Bytes}
+		}
+		bar.Add(i.Read - now.Read)
+		now.Read = i.Read
+	}, end
 }
 
 // oneLine returns the first of several lines, cut to a width, and the number of the others.

@@ -24,6 +24,7 @@ import (
 
 	"github.com/redykv/redykv/internal/affinity"
 	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/internal/browsertest"
 	"github.com/redykv/redykv/internal/fabric/transport"
 	"github.com/redykv/redykv/internal/machine"
 	"github.com/redykv/redykv/manager/access"
@@ -31,7 +32,10 @@ import (
 
 // programs are what this test binary is under another name: the redykv command, for scripts
 // and for the local allocator, and helpers of tests.
-var programs = map[string]func(){"redykv": main}
+var programs = map[string]func(){"redykv": func() {
+	calibrates = false
+	main()
+}}
 
 func TestMain(m *testing.M) { testscript.Main(m, programs) }
 
@@ -80,11 +84,16 @@ func TestMain(m *testing.M) { testscript.Main(m, programs) }
 //	heal NAME                           make it forward again
 //	leads VAR NAME...                   wait until one of the started managers leads; $VAR
 //	                                    becomes its name, and $VAR_URL its address
+//	browse URL                          open a page in Chromium
+//	signin TOKEN                        give it a token
+//	sees REGEXP                         wait until the page's text matches
 //	notified STATE                      wait until $NOTIFY_SOCKET gets STATE; without
 //	                                    STATE: make the socket and set the variable
 //
-// It also has the conditions [transport:NAME], if that fabric is built in, and [race], under
-// the race detector.
+// $EXAMPLE is the Python program of package redytier/proxy.
+//
+// It also has the conditions [transport:NAME], if that fabric is built in, [chromium], if that is
+// installed, and [race], under the race detector.
 func TestScript(t *testing.T) { testscript.Run(t, scripts("script")) }
 
 // scripts returns the parameters of the scripts in a folder of testdata.
@@ -95,12 +104,18 @@ func scripts(dir string) testscript.Params {
 			env.Values[processesKey{}] = make(processes)
 			env.Values[notifyKey{}] = new(notifySocket)
 			env.Values[relaysKey{}] = make(map[string]*relay)
+			env.Values[browserKey{}] = &browser{t: env.T()}
 			env.Setenv("HOME", filepath.Join(env.WorkDir, "home")) // for the managers' records
-			return nil
+			example, err := filepath.Abs("../../redytier/proxy/example.py")
+			env.Setenv("EXAMPLE", example)
+			return err
 		},
 		Condition: func(cond string) (bool, error) {
 			if cond == "race" {
 				return machine.RaceDetector, nil
+			}
+			if cond == "chromium" {
+				return browsertest.Path() != "", nil
 			}
 			if cond == "halves" { // of this process's processors
 				_, _, err := affinity.Halves()
@@ -134,6 +149,9 @@ func scripts(dir string) testscript.Params {
 			"redis":       cmdRedis,
 			"rediss":      cmdRedisTLS,
 			"becomes":     cmdBecomes,
+			"browse":      cmdBrowse,
+			"signin":      cmdSignIn,
+			"sees":        cmdSees,
 			"freeze":      cmdFreeze,
 			"thaw":        cmdThaw,
 			"caches":      cmdCaches,

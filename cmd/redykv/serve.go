@@ -107,7 +107,7 @@ func (f *serveFlags) add(cmd *cobra.Command) {
 	f.clients.add(flags)
 	f.storage.add(flags)
 	f.durability.add(flags)
-	flags.StringVar(&f.admin, "admin", "", "HTTP address for operators: /metrics for Prometheus and redykv top, / for a table of metrics, /healthz, /readyz, /debug/pprof/ (default: off)")
+	flags.StringVar(&f.admin, "admin", "", "HTTP address for operators: /metrics for Prometheus and redykv top, / for a table of metrics, /mrc, /healthz, /readyz, /debug/pprof/ (default: off)")
 	flags.DurationVar(&f.shutdownTimeout, "shutdown-timeout", 10*time.Second, "maximum time for clients to read their last replies when the server is stopped")
 	f.log.add(flags)
 	f.log.addFormat(flags)
@@ -175,19 +175,27 @@ func runServe(cmd *cobra.Command, f *serveFlags) (err error) {
 		return errors.Join(err, closeAll(listeners))
 	}
 	defer func() { err = errors.Join(err, release()) }()
+	recovering, opened := drawOpening(newProgress(cmd.ErrOrStderr()))
+	compaction, eviction := f.durability.compactionPolicy(), kv.Eviction{}
+	if size := int64(f.storage.maxData); size != 0 {
+		opts.Cache = resp.NewCacheMode(size, max(f.storage.records, size>>10))
+		// Compaction would copy keys that were not used.
+		compaction, eviction = kv.AutoCompaction{}, opts.Cache.Eviction()
+	}
 	store, err := kv.Open(kv.Options{
-		CountKeys: true,
-		Device:    dev, Memory: int64(f.storage.memory), Records: f.storage.records, ReadCache: f.storage.readCache,
-		Checkpoints: f.durability.policy(f.storage.kind), Compaction: f.durability.compactionPolicy(),
-		Logger: log, Events: kv.LogEvents(log),
+		CountKeys: true, KeyClass: resp.KeyClass, Inner: resp.Inner, Orphans: resp.Orphans,
+		Device: dev, Memory: int64(f.storage.memory), Records: f.storage.records, ReadCache: f.storage.readCache, SampleAccesses: f.storage.sample,
+		Checkpoints: f.durability.policy(f.storage.kind), Compaction: compaction, Eviction: eviction,
+		Logger: log, Events: kv.Tee(kv.LogEvents(log), kv.EventListener{Recovering: recovering}),
 	})
+	opened()
 	if err != nil {
 		return errors.Join(err, dev.Close(), closeAll(listeners))
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
 	opts.Shutdown, opts.Settings = stop, f.settings(store, listeners, level)
 	server := resp.NewServer(store, opts)
-	admin.opened(server, func() string { return store.Metrics().String() }, prom.NewCollector(store, nil), respprom.NewCollector(server, nil))
+	admin.opened(server, store, prom.NewCollector(store, nil), respprom.NewCollector(server, nil))
 	return f.serve(ctx, cmd, server, listeners, admin, log)
 }
 

@@ -2,30 +2,35 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
-	"net/http/pprof"
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/redykv/redykv/internal/console"
+	"github.com/redykv/redykv/kv"
 	"github.com/redykv/redykv/kv/resp"
-	"github.com/redykv/redykv/manager/access"
 )
 
 // admin is an HTTP server for operators. It runs before the store is opened and until it is
 // closed:
 //
+//	/console/      a page on which to watch the store
 //	/metrics       metrics for Prometheus
 //	/              the store's metrics as a table
+//	/mrc           the miss ratio curve as JSON; PUT /mrc?sampling=on begins and
+//	               sampling=off ends the sampling of accesses
 //	/healthz       200 while the process is alive
 //	/readyz        200 while clients are served and their writes become as
 //	               durable as promised, otherwise 503 and the reason
 //	/debug/pprof/  profiles
 type admin struct {
 	*httpServer
+	console  *console.Console // nil without an address
 	registry *prometheus.Registry
 	store    atomic.Pointer[servedStore] // nil until the store is open
 	unready  atomic.Pointer[string]      // why clients are not served; "": they are served
@@ -34,7 +39,7 @@ type admin struct {
 // servedStore is the open store's server and table of metrics.
 type servedStore struct {
 	server *resp.Server
-	table  func() string
+	store  *kv.Store
 }
 
 // listenAdmin opens the listener and starts the HTTP server.
@@ -45,27 +50,32 @@ func listenAdmin(ctx context.Context, addr string, log *slog.Logger) (*admin, er
 	if err != nil || server.ln == nil {
 		return a, err
 	}
-	if !access.Loopback(addr) {
-		log.Warn("metrics and profiles are open to everybody who can reach the address", "admin", addr)
-	}
 	a.registry = newRegistry()
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", metricsHandler(a.registry, log))
 	mux.HandleFunc("GET /{$}", a.table)
+	mux.HandleFunc("GET /mrc", a.curve)
+	mux.HandleFunc("PUT /mrc", a.sample)
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, "healthy\n") })
 	mux.HandleFunc("GET /readyz", a.ready)
-	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
-	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
-	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
-	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
-	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	handleProfiles(mux)
+	a.console = console.New(console.Options{Kind: "store", Version: version(), Metrics: a.registry, Status: a.status, Logger: log})
+	a.console.Handle(mux, nil)
 	server.serve(mux)
 	return a, nil
 }
 
+// close ends the pages of the console, and then the server.
+func (a *admin) close() {
+	if a.console != nil {
+		a.console.Close()
+	}
+	a.httpServer.close()
+}
+
 // opened adds the metrics of the open store and of its server.
-func (a *admin) opened(server *resp.Server, table func() string, numbers ...prometheus.Collector) {
-	a.store.Store(&servedStore{server, table})
+func (a *admin) opened(server *resp.Server, store *kv.Store, numbers ...prometheus.Collector) {
+	a.store.Store(&servedStore{server, store})
 	if a.registry != nil {
 		a.registry.MustRegister(numbers...)
 	}
@@ -74,18 +84,25 @@ func (a *admin) opened(server *resp.Server, table func() string, numbers ...prom
 // setUnready sets the reason why clients are not served; "": they are served.
 func (a *admin) setUnready(unready string) { a.unready.Store(&unready) }
 
-func (a *admin) ready(w http.ResponseWriter, _ *http.Request) {
-	why := *a.unready.Load()
-	if store := a.store.Load(); why == "" && store != nil {
+// status returns console.Ready, or why clients are not served or their writes are not durable.
+func (a *admin) status() string {
+	if why := *a.unready.Load(); why != "" {
+		return why
+	}
+	if store := a.store.Load(); store != nil {
 		if err := store.server.Durable(); err != nil {
-			why = fmt.Sprintf("writes do not become durable: %v", err)
+			return fmt.Sprintf("writes do not become durable: %v", err)
 		}
 	}
-	if why != "" {
-		answer(w, http.StatusServiceUnavailable, why+"\n")
-		return
+	return console.Ready
+}
+
+func (a *admin) ready(w http.ResponseWriter, _ *http.Request) {
+	code, text := http.StatusOK, a.status()
+	if text != console.Ready {
+		code = http.StatusServiceUnavailable
 	}
-	answer(w, http.StatusOK, "ready\n")
+	answer(w, code, text+"\n")
 }
 
 func (a *admin) table(w http.ResponseWriter, _ *http.Request) {
@@ -94,7 +111,37 @@ func (a *admin) table(w http.ResponseWriter, _ *http.Request) {
 		answer(w, http.StatusServiceUnavailable, *a.unready.Load()+"\n")
 		return
 	}
-	answer(w, http.StatusOK, store.table())
+	answer(w, http.StatusOK, store.store.Metrics().String())
+}
+
+// curve answers with the store's miss ratio curve.
+func (a *admin) curve(w http.ResponseWriter, _ *http.Request) {
+	store := a.store.Load()
+	if store == nil {
+		answer(w, http.StatusServiceUnavailable, *a.unready.Load()+"\n")
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	_ = json.NewEncoder(w).Encode(store.store.MissRatioCurve()) // an error means that the client is gone
+}
+
+// sample begins or ends the sampling of accesses.
+func (a *admin) sample(w http.ResponseWriter, r *http.Request) {
+	store := a.store.Load()
+	how := r.URL.Query().Get("sampling")
+	switch {
+	case store == nil:
+		answer(w, http.StatusServiceUnavailable, *a.unready.Load()+"\n")
+	case how != "on" && how != "off":
+		answer(w, http.StatusBadRequest, fmt.Sprintf("sampling=%s: want on or off\n", how))
+	default:
+		if err := store.store.SetSampling(how == "on"); err != nil {
+			answer(w, http.StatusServiceUnavailable, err.Error()+"\n")
+			return
+		}
+		answer(w, http.StatusOK, "sampling is "+how+"\n")
+	}
 }
 
 // answer writes a reply in plain text. It ignores write errors: the client is gone.

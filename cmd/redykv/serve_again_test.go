@@ -48,6 +48,13 @@ func again(ts *testscript.TestScript, f func() (seen string, done bool)) {
 func cmdFreeze(ts *testscript.TestScript, neg bool, args []string) {
 	want(ts, neg, args, 1, "freeze NAME")
 	send(ts, args[0], syscall.SIGSTOP)
+	// Until the wait returns, some of its threads may run.
+	var status syscall.WaitStatus
+	_, err := syscall.Wait4(ts.Value(processesKey{}).(processes)[args[0]].Process.Pid, &status, syscall.WUNTRACED, nil)
+	ts.Check(err)
+	if !status.Stopped() {
+		ts.Fatalf("%s has not stopped: status %#x", args[0], status)
+	}
 }
 
 func cmdThaw(ts *testscript.TestScript, neg bool, args []string) {

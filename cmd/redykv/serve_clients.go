@@ -9,9 +9,10 @@ import (
 	"github.com/redykv/redykv/kv/resp"
 )
 
-// clientFlags are the flags that limit serve's clients.
+// clientFlags are the flags about serve's clients.
 type clientFlags struct {
 	clients, loops    int
+	databases         int
 	bulk              units.Size
 	requests, replies units.Size
 	idle, write       time.Duration
@@ -23,6 +24,7 @@ func newClientFlags() clientFlags {
 
 func (f *clientFlags) add(flags *pflag.FlagSet) {
 	flags.IntVar(&f.clients, "max-clients", resp.DefaultMaxClients, "maximum number of concurrent connections")
+	flags.IntVar(&f.databases, "databases", resp.DefaultDatabases, "number of databases, which clients choose with SELECT")
 	flags.IntVar(&f.loops, "loops", 0, "goroutines that serve connections with simple commands together; 0: one less than there are processors; negative: none, each connection has its own")
 	flags.Var(&f.bulk, "max-bulk", "maximum size of an argument, and so of a value")
 	flags.Var(&f.requests, "request-memory", "memory for incomplete commands of all clients; half of it also holds what clients send before they read their replies")
@@ -35,6 +37,8 @@ func (f *clientFlags) check() error {
 	switch {
 	case f.clients < 1:
 		return usagef("--max-clients %d: want at least 1", f.clients)
+	case f.databases < 1 || f.databases > resp.MaxDatabases:
+		return usagef("--databases %d: want 1 to %d", f.databases, resp.MaxDatabases)
 	case f.bulk < 1 || f.bulk > resp.MaxMaxBulk:
 		return usagef("--max-bulk %v: want 1B to %v", f.bulk, units.Size(resp.MaxMaxBulk))
 	case f.idle < 0:
@@ -51,7 +55,7 @@ func (f *clientFlags) check() error {
 
 func (f *clientFlags) options() resp.Options {
 	return resp.Options{
-		MaxClients: f.clients, Loops: f.loops, MaxBulk: int(f.bulk), MaxBuffers: int64(f.requests), MaxReplies: int64(f.replies),
+		MaxClients: f.clients, Databases: f.databases, Loops: f.loops, MaxBulk: int(f.bulk), MaxBuffers: int64(f.requests), MaxReplies: int64(f.replies),
 		IdleTimeout: f.idle, WriteTimeout: f.write,
 	}
 }

@@ -55,11 +55,9 @@ func (f *listenFlags) check() error {
 	return err
 }
 
-// access returns the users of the server. nil: no login, and everything is allowed.
+// access returns the users of the server. Without flags, that is the default user, who may do
+// everything and needs no password.
 func (f *listenFlags) access() (resp.Users, error) {
-	if f.password == "" && len(f.users) == 0 && f.usersFile == "" {
-		return nil, nil
-	}
 	users := acl.New()
 	if f.usersFile != "" {
 		if err := users.AddFile(f.usersFile); err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"slices"
 	"strconv"
 
 	"github.com/redykv/redykv/internal/units"
@@ -38,7 +39,7 @@ func (f *serveFlags) settings(store *kv.Store, listeners []net.Listener, level *
 	if f.listen.protected {
 		protected = "yes"
 	}
-	return []resp.Setting{
+	settings := []resp.Setting{
 		constant("bind", host), constant("port", port), constant("tls-port", tlsPort),
 		constant("protected-mode", protected), constant("dir", f.storage.dir),
 		{
@@ -50,11 +51,20 @@ func (f *serveFlags) settings(store *kv.Store, listeners []net.Listener, level *
 			Set: func(value string) error { return setMemory(store, value) },
 		},
 		{
+			Name: "sample-accesses",
+			Get:  func() string { return map[bool]string{true: "yes", false: "no"}[store.Sampling()] },
+			Set:  func(value string) error { return setSampling(store, value) },
+		},
+		{
 			Name: "loglevel",
 			Get:  func() string { return levelName(level.Level()) },
 			Set:  func(value string) error { return setLevel(level, value) },
 		},
 	}
+	if f.storage.maxData != 0 { // the cache's size is Redis's maxmemory
+		settings = slices.DeleteFunc(settings, func(s resp.Setting) bool { return s.Name == "maxmemory" })
+	}
+	return settings
 }
 
 // setMemory sets the store's memory, as --memory does.
@@ -64,6 +74,14 @@ func setMemory(store *kv.Store, value string) error {
 		return errors.New("argument must be a memory value")
 	}
 	return store.SetMemory(context.Background(), int64(size))
+}
+
+// setSampling begins or ends the sampling of accesses, as --sample-accesses does.
+func setSampling(store *kv.Store, value string) error {
+	if value != "yes" && value != "no" {
+		return errors.New("argument must be 'yes' or 'no'")
+	}
+	return store.SetSampling(value == "yes")
 }
 
 func levelName(level slog.Level) string {

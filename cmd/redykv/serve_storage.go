@@ -48,13 +48,16 @@ type storageFlags struct {
 	memory      units.Size
 	records     int64
 	readCache   float64
+	sample      bool
+	maxData     units.Size
 	redy        string
 	cache       units.Size
 	transport   string
 	duration    time.Duration
+	linger      time.Duration
 	region      string
 	machine     string
-	refillRate  units.Size
+	refillRate  refillRate
 	commitPoint string
 	bucket      string
 	bucketEvery time.Duration
@@ -63,8 +66,39 @@ type storageFlags struct {
 	access      accessFlags
 }
 
+// refillRate is the value of --refill-rate: bytes a second, or empty for no limit.
+type refillRate units.Size
+
+const noRefillLimit refillRate = -1
+
+func (r *refillRate) String() string {
+	if *r == noRefillLimit {
+		return ""
+	}
+	return units.Size(*r).String()
+}
+
+// Set implements pflag.Value.
+func (r *refillRate) Set(text string) error {
+	if text == "" {
+		*r = noRefillLimit
+		return nil
+	}
+	size, err := units.ParseSize(text)
+	if err == nil {
+		*r = refillRate(size)
+	}
+	return err
+}
+
+// Type implements pflag.Value.
+func (*refillRate) Type() string { return "size" }
+
 func newStorageFlags() storageFlags {
-	return storageFlags{verify: string(ssdtier.VerifyAll), recycle: ssdtier.DefaultRecycle, memory: 1 << 30, cache: 1 << 30, refillRate: device.DefaultRefillRate}
+	return storageFlags{
+		verify: string(ssdtier.VerifyAll), recycle: ssdtier.DefaultRecycle, memory: 1 << 30, cache: 1 << 30,
+		linger: 10 * time.Minute, refillRate: noRefillLimit,
+	}
 }
 
 func (f *storageFlags) add(flags *pflag.FlagSet) {
@@ -75,13 +109,17 @@ func (f *storageFlags) add(flags *pflag.FlagSet) {
 	flags.Var(&f.memory, "memory", "memory for the newest part of the log; the index takes additional memory")
 	flags.Int64Var(&f.records, "records", 1_000_000, "expected number of keys: initial size of the index, which grows")
 	flags.Float64Var(&f.readCache, "read-cache", 0, "share of --memory for a cache of records that are often read, 0 to less than 1")
+	flags.BoolVar(&f.sample, "sample-accesses", false, "follow a part of the keys, to predict the hit shares with other sizes of --memory: /mrc at --admin, redykv advise; also CONFIG SET sample-accesses")
+	flags.Var(&f.maxData, "max-data", "size of the log from which the keys are evicted that were not used lately, as by Redis's allkeys-lru, at least --memory: the server is a cache; 0: off")
 	flags.StringVar(&f.redy, "redy", redyNone, "Redy cache above the SSD: none, embedded, or a manager's address, or those of several, separated by commas")
 	flags.Var(&f.cache, "cache", "size of the Redy cache")
 	flags.StringVar(&f.transport, "transport", "", "transport of the Redy cache: "+strings.Join(transport.BetweenProcesses(), ", ")+" (default: shm if embedded, otherwise the manager's)")
 	flags.DurationVar(&f.duration, "cache-duration", 0, "expected duration of the Redy cache: the manager may then use spot VMs, which are cheaper and may be reclaimed; 0: unlimited, no spot VMs")
+	flags.DurationVar(&f.linger, "cache-linger", f.linger, "how long a manager keeps the Redy cache, which is paid for meanwhile, when the server has ended: a server on the same --dir takes it up with what it holds; 0: the cache ends with the server")
 	flags.StringVar(&f.machine, "machine", "", "`name` of this machine at the manager's allocator, such as the node of Kubernetes: memory is taken near it")
 	flags.StringVar(&f.region, "cloud-region", "", "region of the cloud that the manager takes VMs from (default: the manager's)")
 	flags.Var(&f.refillRate, "refill-rate", "maximum bytes a second copied from the SSD to refill the Redy cache after a start or a loss; 0: no refill")
+	flags.Lookup("refill-rate").DefValue = "what reads leave"
 	flags.StringVar(&f.commitPoint, "commit-point", commitSSD, "tier that a write must reach to be durable: ssd or redy")
 	flags.StringVar(&f.bucket, "bucket", "", "URL of a bucket for a copy of the store, with which an empty --dir continues: s3://, azblob://, gs:// or file:// (default: none)")
 	flags.DurationVar(&f.bucketEvery, "bucket-every", blob.DefaultEvery, "minimum time between two uploads to --bucket; what is not uploaded is lost with this machine")
@@ -113,6 +151,8 @@ func (f *storageFlags) check() error {
 		return usagef("--block-cache %v: want 0, or from %v to less than --memory %v", f.blockCache, units.Size(blockcache.MinCapacity), f.memory)
 	case f.memory < 1 || f.records < 1:
 		return usagef("--memory %v --records %d: want 1 or more of each", f.memory, f.records)
+	case f.maxData != 0 && f.maxData < f.memory:
+		return usagef("--max-data %v: want 0, or at least --memory %v", f.maxData, f.memory)
 	case !(f.readCache >= 0 && f.readCache < 1):
 		return usagef("--read-cache %g: want 0 to less than 1", f.readCache)
 	case f.redy != redyNone && f.cache < redytier.MinRegionSize:
@@ -121,6 +161,8 @@ func (f *storageFlags) check() error {
 		return usagef("--redy %s --tls-cert: TLS requires the address of a manager in --redy", f.redy)
 	case (f.duration != 0 || f.region != "" || f.machine != "") && (f.redy == redyNone || f.redy == redyEmbedded):
 		return usagef("--redy %s: --cache-duration, --cloud-region and --machine require the address of a manager in --redy", f.redy)
+	case f.linger < 0:
+		return usagef("--cache-linger %v: want 0 or more", f.linger)
 	case f.duration < 0:
 		return usagef("--cache-duration %v: want 0 or more", f.duration)
 	case f.transport != "" && !slices.Contains(transport.BetweenProcesses(), f.transport):
@@ -154,20 +196,30 @@ func (f *storageFlags) open(ctx context.Context, log *slog.Logger) (dev device.D
 	if f.kind == storageMemory {
 		return device.NewMemory(), release, nil
 	}
-	ssd, err := f.openSSD(ctx, log)
+	ssd, files, err := f.openSSD(ctx, log)
 	if err != nil || f.redy == redyNone {
 		return ssd, release, err
 	}
-	redy, mgr, err := f.openRedy(ctx, log)
+	redy, mgr, err := f.openRedy(ctx, files, log)
 	if err != nil {
 		return nil, nil, errors.Join(fmt.Errorf("--redy %s: %w", f.redy, err), ssd.Close())
 	}
-	// Rates and numbers of 0 would mean the default.
-	opts := device.TieredOptions{Names: []string{"redy", "ssd"}, RefillRate: cmp.Or(int64(f.refillRate), -1), Logger: log}
+	opts := device.TieredOptions{Names: []string{"redy", "ssd"}, RefillRate: f.refillLimit(), Logger: log}
 	if f.commitPoint == commitRedy {
 		opts.CommitPoint = 1
 	}
 	return device.NewTieredWith(opts, redy, ssd), mgr.Close, nil
+}
+
+// refillLimit returns device.TieredOptions.RefillRate, whose 0 is no limit.
+func (f *storageFlags) refillLimit() int64 {
+	switch f.refillRate {
+	case noRefillLimit:
+		return 0
+	case 0:
+		return -1
+	}
+	return int64(f.refillRate)
 }
 
 // waitNotice is the time after which a waiting command prints why.
@@ -178,32 +230,33 @@ func (f *storageFlags) files(log *slog.Logger) ssdtier.Options {
 	return ssdtier.Options{Verify: ssdtier.Verify(f.verify), Recycle: cmp.Or(f.recycle, -1), Logger: log}
 }
 
-// openSSD opens the files, with the bucket behind them and the cache in front of them if the
+// openSSD opens the files. dev has the bucket behind them and the cache in front of them, if the
 // flags ask for these.
-func (f *storageFlags) openSSD(ctx context.Context, log *slog.Logger) (dev device.Device, err error) {
-	if dev, err = ssdtier.OpenWith(f.dir, f.files(log)); err != nil {
-		return nil, err
+func (f *storageFlags) openSSD(ctx context.Context, log *slog.Logger) (dev device.Device, files *ssdtier.Device, err error) {
+	if files, err = ssdtier.OpenWith(f.dir, f.files(log)); err != nil {
+		return nil, nil, err
 	}
+	dev = files
 	if f.bucket != "" {
 		with, err := blob.OpenURL(ctx, dev, f.bucket, blob.Options{Every: f.bucketEvery, Logger: log})
 		if err != nil {
-			return nil, errors.Join(fmt.Errorf("--bucket: %w", err), dev.Close())
+			return nil, nil, errors.Join(fmt.Errorf("--bucket: %w", err), dev.Close())
 		}
 		dev = with
 	}
 	if f.blockCache != 0 {
 		with, err := blockcache.New(dev, blockcache.Options{Capacity: int64(f.blockCache)})
 		if err != nil {
-			return nil, errors.Join(fmt.Errorf("--block-cache: %w", err), dev.Close())
+			return nil, nil, errors.Join(fmt.Errorf("--block-cache: %w", err), dev.Close())
 		}
 		dev = with
 	}
-	return dev, nil
+	return dev, files, nil
 }
 
-// openRedy makes the cache. With an embedded manager, it starts that too, and the manager is
-// closed after the cache.
-func (f *storageFlags) openRedy(ctx context.Context, log *slog.Logger) (*redytier.Device, io.Closer, error) {
+// openRedy makes the cache, or takes up the one that the files' last server has left. With an
+// embedded manager, it starts that too, and the manager is closed after the cache.
+func (f *storageFlags) openRedy(ctx context.Context, files redytier.Companion, log *slog.Logger) (*redytier.Device, io.Closer, error) {
 	config := redytier.Config{Capacity: int64(f.cache), Transport: f.transport, Late: true, Logger: log}
 	if f.redy == redyEmbedded {
 		config.Transport = cmp.Or(config.Transport, ycsb.TransportSHM)
@@ -229,6 +282,7 @@ func (f *storageFlags) openRedy(ctx context.Context, log *slog.Logger) (*redytie
 		return nil, nil, err
 	}
 	config.Duration, config.CloudRegion, config.Machine = f.duration, f.region, f.machine
+	config.Companion, config.Linger = files, f.linger
 	defer time.AfterFunc(waitNotice, func() {
 		log.Info("still waiting for remote memory", "manager", f.redy, "cache", f.cache.String())
 	}).Stop()

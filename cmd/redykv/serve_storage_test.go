@@ -2,6 +2,7 @@ package main
 
 import (
 	"log/slog"
+	"strings"
 	"testing"
 
 	"github.com/spf13/pflag"
@@ -30,6 +31,20 @@ func TestServedFiles(t *testing.T) {
 		}
 		if o := f.files(slog.Default()); o.Verify != tc.verify || o.Recycle != tc.recycle || o.Logger == nil {
 			t.Errorf("%v: %+v", tc.args, o)
+		}
+	}
+}
+
+// TestRefillLimit: a device takes 0 as no limit, the flag as no refill.
+func TestRefillLimit(t *testing.T) {
+	for arg, want := range map[string]int64{"": 0, "--refill-rate=": 0, "--refill-rate=0": -1, "--refill-rate=1MiB": 1 << 20} {
+		f, flags := newStorageFlags(), pflag.NewFlagSet("", pflag.ContinueOnError)
+		f.add(flags)
+		if err := flags.Parse(strings.Fields(arg)); err != nil {
+			t.Fatal(err)
+		}
+		if got := f.refillLimit(); got != want {
+			t.Errorf("%q: %d, want %d", arg, got, want)
 		}
 	}
 }

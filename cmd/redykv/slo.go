@@ -15,6 +15,7 @@ import (
 	cachebench "github.com/redykv/redykv/internal/bench/cache"
 	fabricbench "github.com/redykv/redykv/internal/bench/fabric"
 	modelbench "github.com/redykv/redykv/internal/bench/model"
+	"github.com/redykv/redykv/internal/fabric"
 	"github.com/redykv/redykv/internal/fabric/transport"
 	"github.com/redykv/redykv/internal/units"
 	"github.com/redykv/redykv/manager"
@@ -23,8 +24,8 @@ import (
 )
 
 func newSLOCmd() *cobra.Command {
-	return newGroup("slo", "Check that caches meet their SLOs",
-		newSLOCheckCmd())
+	return newGroup("slo", "Check that caches meet their SLOs, and keep them",
+		newSLOCheckCmd(), newSLOKeepCmd())
 }
 
 // sloCheckFlags are the flags of slo check.
@@ -35,7 +36,9 @@ type sloCheckFlags struct {
 	capacity  units.Size
 	record    units.Size
 	jsonPath  string
+	verdict   string // path
 	minKept   int
+	calibrate bool
 	log       logFlags
 }
 
@@ -50,6 +53,14 @@ and measures it. The report has the distributions of figures 13 and 14 of the Re
 paper (SLO, predicted, measured), how many SLOs were met, their cores, and the time of
 the searches. With --min-kept the exit code is 1, after the report, if fewer were met.
 
+An SLO is met if the mean latency is within it and the mean throughput is all of it,
+over all slices after the warm-up, of reads and of writes. What other load and a model's
+errors take is the manager's margin (--slo-margin): it chooses a configuration whose
+prediction is better than the SLO by that share.
+
+Without --model, the models of the program are scaled by a measurement of this machine
+before, of at most 20 seconds, as a manager does where it has no model (--calibrate).
+
 A manager runs in this process and starts each cache server as a second process (over
 mem: in this one), on separate processors if the model was measured so (redykv model
 build --apart). The machine should be otherwise idle, and like the one that the model
@@ -61,18 +72,19 @@ was measured on.`,
 	flags := cmd.Flags()
 	flags.IntVar(&f.spec.Count, "count", 100, "SLOs to check")
 	flags.StringVar(&f.spec.Transport, "transport", "shm", "transport: "+strings.Join(transport.Names(), ", "))
-	flags.StringVar(&f.spec.Net, "net", "none", "model of the network between client and server")
+	flags.StringVar(&f.spec.Net, "net", "none", "model of the network between client and server: "+fabric.ModelUsage)
 	flags.Var(&f.record, "record", "record size")
 	flags.StringVar(&f.modelPath, "model", "", "`file` of a performance model (default: the models that are part of the program)")
 	flags.Float64Var(&f.spec.Margin, "slo-margin", manager.DefaultSLOMargin, "how much better than the SLO the prediction must be, as a share of its bounds")
 	flags.Uint64Var(&f.spec.Seed, "seed", 1, "seed of the random SLOs")
-	flags.DurationVar(&f.spec.Duration, "duration", time.Second, "time to measure each cache: all rounds and repeats of its reads and writes")
-	flags.IntVar(&f.spec.Rounds, "rounds", 3, "how often each cache is created and measured, alternately, since other load slows a machine down for seconds; the fastest round counts")
-	flags.IntVar(&f.spec.Repeats, "repeats", modelbench.DefaultRepeats, "measurements of each cache in all rounds together; the second fastest of a round counts")
+	flags.DurationVar(&f.spec.Duration, "duration", time.Second, "time to measure each cache: all slices of its reads and writes")
+	flags.IntVar(&f.spec.Slices, "slices", modelbench.DefaultSlices, "slices in which reads and writes of a cache take turns; all count")
 	flags.Var(&f.capacity, "capacity", "size of each cache; that of the model's build (--capacity)")
 	flags.StringVar(&f.idle, "idle", "", "what an idle thread does: "+bench.Names(fabricbench.Idles)+" (default: wait over tcp, otherwise poll)")
 	flags.IntVar(&f.minKept, "min-kept", 0, "SLOs whose latency and throughput must be met, otherwise the exit code is 1")
+	flags.BoolVar(&f.calibrate, "calibrate", true, "scale the models that are part of the program by a measurement of this machine, as a manager does; not with --model")
 	flags.StringVar(&f.jsonPath, "json", "", "`file` to write the results to, as JSON lines")
+	flags.StringVar(&f.verdict, "verdict", "", "`file` to write how many SLOs were met to, and how good the predictions were, as one line of JSON")
 	f.log.add(flags)
 	return cmd
 }
@@ -85,6 +97,9 @@ func (f *sloCheckFlags) run(cmd *cobra.Command) (err error) {
 	s.RecordSize, s.Capacity, s.Log = int(f.record), int64(f.capacity), f.log.logger(cmd)
 	if err := s.Check(); err != nil {
 		return usageError{err}
+	}
+	if f.jsonPath != "" && f.jsonPath == f.verdict {
+		return usagef("--json and --verdict name the same file, %s", f.verdict)
 	}
 	if f.minKept < 0 || f.minKept > s.Count {
 		return usagef("--min-kept %d: want 0 to --count, %d", f.minKept, s.Count)
@@ -109,6 +124,22 @@ func (f *sloCheckFlags) run(cmd *cobra.Command) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, end()) }()
+	if f.calibrate && f.modelPath == "" {
+		scaled, err := mgr.(*cachebench.Manager).Calibrate(cmd.Context(), s.Transport, networkName(s.Net), modelbench.Calibrate)
+		switch {
+		case err == nil:
+			models = scaled
+		case errors.Is(err, manager.ErrDisturbed):
+			s.Log.Warn("not calibrated: predictions come from models of other machines", "err", err)
+		default:
+			return err
+		}
+	}
+	verdict, err := openOutput(f.verdict)
+	if err != nil {
+		return err
+	}
+	defer verdict.discard()
 	var report *modelbench.CheckReport
 	if err := runMeasurement(cmd, f.jsonPath, func(p ycsb.Progress) (measurement, error) {
 		report, err = modelbench.Check(cmd.Context(), mgr, models, *s, p)
@@ -116,7 +147,16 @@ func (f *sloCheckFlags) run(cmd *cobra.Command) (err error) {
 	}); err != nil {
 		return err
 	}
+	if err := verdict.commit(report.WriteVerdict); err != nil {
+		return err
+	}
 	return f.keptEnough(report)
+}
+
+// networkName returns the name of a network, which was checked, at the least distance.
+func networkName(net string) string {
+	n, _ := fabric.ParseNetwork(net)
+	return n.At(1).String()
 }
 
 func (f *sloCheckFlags) keptEnough(report *modelbench.CheckReport) error {

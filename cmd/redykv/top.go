@@ -22,15 +22,17 @@ func newTopCmd() *cobra.Command {
 	var f topFlags
 	cmd := &cobra.Command{
 		Use:   "top [ADMIN]",
-		Short: "Show the metrics of a running server as they change",
+		Short: "Show the metrics of a running server or manager as they change",
 		Long: `Shows operations, latencies, where reads are answered, memory, tiers, commits and
-checkpoints of a server that runs with --admin. Each page covers the time since the
-previous one. On a terminal pages replace each other; elsewhere they are printed one
-after the other.
+checkpoints of a server that runs with --admin; or, of a manager that runs with
+--metrics, how much memory is left, of how much, what caches have and cost, and how long
+calls take. Each page covers the time since the previous one. On a terminal pages replace
+each other; elsewhere they are printed one after the other.
 
-ADMIN is the address of --admin, host:port or a URL; default 127.0.0.1:6381.`,
-		Example: "  redykv serve --admin 127.0.0.1:6381\n  redykv top",
-		Args:    usageArgs(cobra.MaximumNArgs(1)),
+ADMIN is the address of --admin or --metrics, host:port or a URL; default 127.0.0.1:6381.`,
+		Example: "  redykv serve --admin 127.0.0.1:6381\n  redykv top\n\n" +
+			"  redykv manager --metrics 127.0.0.1:7101\n  redykv top 127.0.0.1:7101",
+		Args: usageArgs(cobra.MaximumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			addr := "127.0.0.1:6381"
 			if len(args) > 0 {
@@ -101,7 +103,7 @@ func onScreen(page string) string {
 // scrapeTimeout bounds a request for metrics.
 const scrapeTimeout = 10 * time.Second
 
-// scrape requests a server's metrics and whether it is ready.
+// scrape requests the metrics, and of a server whether it is ready.
 func scrape(ctx context.Context, url string) (*numbers, error) {
 	ctx, cancel := context.WithTimeout(ctx, scrapeTimeout)
 	defer cancel()

@@ -1,7 +1,7 @@
 package main
 
 import (
-	"cmp"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -9,18 +9,16 @@ import (
 
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
+
+	"github.com/redykv/redykv/internal/metrics/flat"
 )
 
-// numbers are a server's metrics at one time.
+// numbers are the metrics of a server, or of a manager, at one time.
 type numbers struct {
-	at      time.Time
-	ready   string
-	values  map[string]float64 // by metric name and label values, separated by slashes
-	latency []bucket           // histogram of batches
+	at    time.Time
+	ready string // of a server
+	flat.Numbers
 }
-
-// bucket is a bucket of a cumulative histogram: count values are at most bound.
-type bucket struct{ bound, count float64 }
 
 // parseNumbers parses Prometheus's text format.
 func parseNumbers(text string) (*numbers, error) {
@@ -29,34 +27,16 @@ func parseNumbers(text string) (*numbers, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &numbers{values: make(map[string]float64)}
-	for name, f := range families {
-		for _, m := range f.GetMetric() {
-			key := name
-			for _, l := range m.GetLabel() { // sorted by name
-				key += "/" + l.GetValue()
-			}
-			switch {
-			case m.GetCounter() != nil:
-				n.values[key] = m.GetCounter().GetValue()
-			case m.GetGauge() != nil:
-				n.values[key] = m.GetGauge().GetValue()
-			case m.GetHistogram() != nil && name == "redykv_server_batch_seconds":
-				for _, b := range m.GetHistogram().GetBucket() {
-					n.latency = append(n.latency, bucket{b.GetUpperBound(), float64(b.GetCumulativeCount())})
-				}
-			}
-		}
-	}
-	slices.SortFunc(n.latency, func(a, b bucket) int { return cmp.Compare(a.bound, b.bound) })
-	return n, nil
+	return &numbers{Numbers: flat.Of(maps.Values(families))}, nil
 }
 
-func (n *numbers) get(key string) float64 { return n.values["redykv_"+key] }
+func (n *numbers) get(key string) float64 { return n.Values["redykv_"+key] }
 
 // named returns the label values of all metrics of a name, sorted.
-func (n *numbers) named(name string) (labels []string) {
-	for key := range n.values {
+func (n *numbers) named(name string) []string { return labelsOf(n.Values, name) }
+
+func labelsOf[V any](metrics map[string]V, name string) (labels []string) {
+	for key := range metrics {
 		if label, ok := strings.CutPrefix(key, "redykv_"+name+"/"); ok {
 			labels = append(labels, label)
 		}
@@ -82,23 +62,29 @@ func (c change) of(key string) float64 {
 // rate returns the growth per second.
 func (c change) rate(key string) float64 { return c.of(key) / c.seconds() }
 
-// quantile returns the upper bound of the bucket in which the quantile of the batches'
-// latencies lies; NaN without batches.
-func (c change) quantile(share float64) float64 {
-	grown := make([]float64, len(c.now.latency))
-	before := c.before.latency
-	if n := len(grown); len(before) != n || n > 0 && before[n-1].count > c.now.latency[n-1].count {
-		before = make([]bucket, n) // the server was restarted, and counts from 0
+// grown returns how a histogram has grown, and the number of its new values.
+func (c change) grown(key string) (grown []flat.Bucket, values float64) {
+	now, before := c.now.Histograms["redykv_"+key], c.before.Histograms["redykv_"+key]
+	if n := len(now); len(before) != n || n > 0 && before[n-1].Count > now[n-1].Count {
+		before = make([]flat.Bucket, n) // the server was restarted, and counts from 0
 	}
-	for i, b := range c.now.latency {
-		grown[i] = b.count - before[i].count
+	for i, b := range now {
+		grown = append(grown, flat.Bucket{Bound: b.Bound, Count: b.Count - before[i].Count})
+		values = grown[i].Count
 	}
-	if len(grown) == 0 || grown[len(grown)-1] <= 0 {
+	return grown, values
+}
+
+// quantile returns the upper bound of the bucket of a histogram in which the quantile of its new
+// values lies; NaN if there are none.
+func (c change) quantile(key string, share float64) float64 {
+	grown, values := c.grown(key)
+	if values <= 0 {
 		return math.NaN()
 	}
-	for i, count := range grown {
-		if count >= share*grown[len(grown)-1] {
-			return c.now.latency[i].bound
+	for _, b := range grown {
+		if b.Count >= share*values {
+			return b.Bound
 		}
 	}
 	return math.Inf(1)

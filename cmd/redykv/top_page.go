@@ -9,24 +9,46 @@ import (
 	"github.com/redykv/redykv/internal/units"
 )
 
+// page is a page for the time between two scrapes.
+type page struct {
+	change
+	text strings.Builder
+}
+
+func (p *page) line(name, format string, args ...any) {
+	fmt.Fprintf(&p.text, "%-12s"+format+"\n", append([]any{name}, args...)...)
+}
+
 // topPage formats the page for the time between two scrapes.
 func topPage(url string, before, now *numbers) string {
-	c := change{before, now}
-	var b strings.Builder
-	up := now.at.Sub(time.Unix(0, int64(now.values["process_start_time_seconds"]*1e9))).Truncate(time.Second)
-	fmt.Fprintf(&b, "%s  %s  up %v  %s\n\n", url, now.ready, up, now.at.Format(time.TimeOnly))
-	line := func(name, format string, args ...any) {
-		fmt.Fprintf(&b, "%-12s"+format+"\n", append([]any{name}, args...)...)
+	p := &page{change: change{before, now}}
+	_, manager := now.Values["redykv_manager_caches"]
+	what := now.ready
+	if manager {
+		what = "manager"
 	}
+	up := now.at.Sub(time.Unix(0, int64(now.Values["process_start_time_seconds"]*1e9))).Truncate(time.Second)
+	fmt.Fprintf(&p.text, "%s  %s  up %v  %s\n\n", url, what, up, now.at.Format(time.TimeOnly))
+	if manager {
+		p.manager()
+	} else {
+		p.server()
+	}
+	return p.text.String()
+}
 
+// server formats the metrics of a server.
+func (p *page) server() {
+	c, now, line := p.change, p.now, p.line
+	const batches = "server_batch_seconds"
 	line("clients", "%.0f connected  %s/s new  %s/s ended by the server", now.get("server_clients"), short(c.rate("server_connections_total")),
 		short(c.rate("server_disconnected_total/rejected")+c.rate("server_disconnected_total/idle")+c.rate("server_disconnected_total/slow")))
 	line("commands", "%s/s  %s/s in  %s/s out", short(c.rate("server_commands_total")), bytesOf(c.rate("server_bytes_total/in")), bytesOf(c.rate("server_bytes_total/out")))
-	line("latency", "p50 %s  p90 %s  p99 %s  p99.9 %s  (batches)", upperBound(c.quantile(0.5)), upperBound(c.quantile(0.9)), upperBound(c.quantile(0.99)), upperBound(c.quantile(0.999)))
+	line("latency", "p50 %s  p90 %s  p99 %s  p99.9 %s  (batches)", upperBound(c.quantile(batches, 0.5)), upperBound(c.quantile(batches, 0.9)), upperBound(c.quantile(batches, 0.99)), upperBound(c.quantile(batches, 0.999)))
 	line("operations", "%s reads/s  %s upserts/s  %s rmws/s  %s inserts/s  %s deletes/s", short(c.rate("operations_total/read")), short(c.rate("operations_total/upsert")),
 		short(c.rate("operations_total/rmw")), short(c.rate("operations_total/insert")), short(c.rate("operations_total/delete")))
 	line("reads from", "%s", hitShares(c))
-	b.WriteByte('\n')
+	p.text.WriteByte('\n')
 
 	line("memory", "log %s of %s  index %s  read cache %s of %s  requests %s  replies %s", bytesOf(now.get("memory_bytes/log")), bytesOf(now.get("memory_budget_bytes/log")),
 		bytesOf(now.get("memory_bytes/index")), bytesOf(now.get("memory_bytes/cache")), bytesOf(now.get("memory_budget_bytes/cache")),
@@ -42,14 +64,13 @@ func topPage(url string, before, now *numbers) string {
 		line("tier "+tier.name, "%s  %s hits/s  %s/s read  %s/s written  %s missing", state, short(c.rate("tier_hits_total/"+tier.labels)),
 			bytesOf(c.rate("tier_read_bytes_total/"+tier.labels)), bytesOf(c.rate("tier_written_bytes_total/"+tier.labels)), bytesOf(now.get("tier_missing_bytes/"+tier.labels)))
 	}
-	b.WriteByte('\n')
+	p.text.WriteByte('\n')
 
 	line("commits", "%s/s  %.0f failed", short(c.rate("commits_total")), now.get("commit_errors_total"))
 	line("checkpoints", "%.0f made  %.0f kept  %s pinned  %.0f failed  %s", now.get("checkpoints_total"), now.get("checkpoints_kept"), bytesOf(now.get("checkpoints_pinned_bytes")), now.get("checkpoint_errors_total"), lastCheckpoint(now))
 	line("compaction", "%.0f made  %s/s read  %s/s copied  %s reclaimed", now.get("compactions_total"), bytesOf(c.rate("compaction_read_bytes_total")),
 		bytesOf(c.rate("compaction_copied_bytes_total")), bytesOf(now.get("compaction_reclaimed_bytes_total")))
 	line("errors", "%.0f in the background", now.get("background_errors_total"))
-	return b.String()
 }
 
 // tier is one of the store's tiers, with the labels of its metrics.

@@ -16,14 +16,13 @@ import (
 	"github.com/redykv/redykv/ycsb"
 )
 
-// comparing returns the command of a short comparison of one device.
+// comparing returns the command of a short comparison of one device. It is that of the script
+// tests, which starts itself as a store's process.
 func comparing(t *testing.T, device string, flags ...string) *exec.Cmd {
-	cmd := exec.CommandContext(t.Context(), os.Args[0], append([]string{
+	return exec.CommandContext(t.Context(), "redykv", append([]string{
 		"ycsb", "compare", "--devices", device, "--value-size", "100", "--distributions", "uniform", "--threads", "2",
 		"--duration", "50ms", "--warmup", "0s", "--json", "", "--report", "", "--dir", t.TempDir(),
 	}, flags...)...)
-	cmd.Args[0] = "redykv" // see testscript.Main
-	return cmd
 }
 
 func init() { programs["peak"] = peak }
@@ -57,8 +56,7 @@ func TestComparisonTakesWhatItSays(t *testing.T) {
 		t.Run(string(device), func(t *testing.T) {
 			shape := ycsb.Shape{Records: records, ValueSize: 100, Memory: ycsb.DefaultMemory(ycsb.LogBytes(records, 100)), Depth: ycsb.DefaultDepth}
 			cmd := comparing(t, string(device), "--records", fmt.Sprint(records))
-			cmd.Args = append([]string{"peak", cmd.Path}, cmd.Args...)
-			out, err := cmd.Output()
+			out, err := exec.CommandContext(t.Context(), "peak", append([]string{cmd.Path}, cmd.Args...)...).Output()
 			if err != nil {
 				t.Fatalf("%v\n%s", err, out)
 			}
@@ -108,12 +106,12 @@ func TestComparisonInAControlGroup(t *testing.T) {
 	procs := controlGroup(t, 14<<30/10)
 	run := func(device, records string) (string, error) {
 		cmd := comparing(t, device, "--records", records)
-		cmd.Args = append([]string{"bash", "-c", `echo $$ > "$0" && exec -a redykv "$@"`, procs, cmd.Path}, cmd.Args[1:]...)
+		cmd.Args = append([]string{"bash", "-c", `echo $$ > "$0" && exec "$@"`, procs, cmd.Path}, cmd.Args[1:]...)
 		cmd.Path = "/bin/bash"
 		out, err := cmd.CombinedOutput()
 		return string(out), err
 	}
-	for _, device := range []string{"pebble", "badger", "redy", "memory"} {
+	for _, device := range []string{"ssd", "pebble", "badger", "redy", "memory"} {
 		out, err := run(device, "40000000")
 		var exit *exec.ExitError
 		if !errors.As(err, &exit) || exit.ExitCode() != 2 || !strings.Contains(out, "needs about ") || !strings.Contains(out, "this process may have 1.4GiB") {

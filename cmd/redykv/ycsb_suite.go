@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -21,7 +20,8 @@ func newSuiteCmd() *cobra.Command {
 		Use:   "suite",
 		Short: "Compare stores under YCSB's core workloads",
 		Long: `Loads each of YCSB's core workloads into several stores and runs it on them alternately,
-with go-ycsb's client and measurement. Figures are those of the median round.
+with go-ycsb's client and measurement. Figures are those of
+the round with the median throughput; the ratio is the median of the rounds' ratios.
 
   redykv   this store, with its log in files
   pebble, badger, bbolt
@@ -47,7 +47,7 @@ do not exist; column failed counts those.`,
 			spec.Dir = work.dir.Path
 			return runMeasurement(cmd, jsonPath, func(p ycsb.Progress) (measurement, error) {
 				rows, err := goycsb.Suite(cmd.Context(), spec, p)
-				return measuredRows[goycsb.SuiteRow]{suiteColumns(spec.Stores[0], rows), rows}, err
+				return measuredRows[goycsb.SuiteRow]{ofRounds(spec.Rounds, "figures of the round with the median throughput, ratios the median of the rounds' ratios"), suiteColumns(spec.Stores[0]), rows}, err
 			})
 		},
 	}
@@ -68,7 +68,7 @@ do not exist; column failed counts those.`,
 
 // suiteColumns returns the columns of the table, with the ratio of the throughput of the first
 // store to that of each.
-func suiteColumns(firstStore string, rows []goycsb.SuiteRow) []bench.Column[goycsb.SuiteRow] {
+func suiteColumns(firstStore string) []bench.Column[goycsb.SuiteRow] {
 	type row = goycsb.SuiteRow
 	return []bench.Column[row]{
 		bench.Format("workload", "%s", func(r *row) any { return r.Workload }),
@@ -76,16 +76,11 @@ func suiteColumns(firstStore string, rows []goycsb.SuiteRow) []bench.Column[goyc
 		bench.Format("ops/s", "%.0f", func(r *row) any { return r.Ops }),
 		bench.Format("least", "%.0f", func(r *row) any { return r.Least }),
 		bench.Format("most", "%.0f", func(r *row) any { return r.Most }),
-		bench.Format(firstStore+" is", "%.2fx", func(r *row) any { return first(rows, r.Workload).Ops / r.Ops }),
+		bench.Format(firstStore+" is", "%.2fx", func(r *row) any { return r.FirstIs }),
 		bench.Format("p50 us", "%.0f", func(r *row) any { return r.P50 }),
 		bench.Format("p99 us", "%.0f", func(r *row) any { return r.P99 }),
 		bench.Format("p99.9 us", "%.0f", func(r *row) any { return r.P999 }),
 		bench.Format("max us", "%.0f", func(r *row) any { return r.Max }),
 		bench.Format("failed", "%d", func(r *row) any { return r.Failed }),
 	}
-}
-
-// first returns a workload's first row.
-func first(rows []goycsb.SuiteRow, workload string) goycsb.SuiteRow {
-	return rows[slices.IndexFunc(rows, func(r goycsb.SuiteRow) bool { return r.Workload == workload })]
 }

@@ -109,7 +109,7 @@ func compareAndKill(t *testing.T, stage string) []ycsb.Result {
 		Devices:       []ycsb.Device{ycsb.Redy},
 		Distributions: ycsb.Distributions,
 		Threads:       []int{2},
-		Duration:      500 * time.Millisecond,
+		Duration:      2 * time.Second, // a refill yields to reads
 		Dir:           t.TempDir(),
 	}
 	results, err := ycsb.Compare(t.Context(), c, &during{stage: stage, do: func() {
@@ -158,5 +158,23 @@ func TestCompareIsInterrupted(t *testing.T) {
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
 		t.Errorf("in %s: %v, %v", dir, left, err)
+	}
+}
+
+// TestCompareFailures checks which results make the comparison fail.
+func TestCompareFailures(t *testing.T) {
+	const killed = "killed at its memory limit of 64MiB after 2 rounds"
+	for _, tc := range []struct {
+		result ycsb.Result
+		want   string // "": no error
+	}{
+		{ycsb.Result{Device: ycsb.SSD}, ""},
+		{ycsb.Result{Device: "pebble", Experiment: "pebble/uniform/1x1", Killed: killed}, ""},
+		{ycsb.Result{Device: ycsb.SSD, Experiment: "ssd/uniform/1", Killed: killed}, "ssd/uniform/1: " + killed},
+		{ycsb.Result{Device: "bbolt", Experiment: "bbolt/uniform/1x1", Errors: 2, FirstError: "gone", Killed: killed}, "bbolt/uniform/1x1: 2 operations failed or returned a wrong value; the first: gone"},
+	} {
+		if err := failures([]ycsb.Result{{Device: ycsb.Redy}, tc.result}); (err == nil) != (tc.want == "") || err != nil && err.Error() != tc.want {
+			t.Errorf("%+v: %v, want %q", tc.result, err, tc.want)
+		}
 	}
 }

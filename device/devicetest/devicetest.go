@@ -13,6 +13,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -64,6 +65,7 @@ func Run(t *testing.T, open func(t *testing.T) device.Device, opts ...Option) {
 		t.Run("Reopen", func(t *testing.T) { s.restart(t, false) })
 		t.Run("ReopenPrepared", func(t *testing.T) { s.restart(t, true) })
 		t.Run("ReopenObjects", s.restartObjects)
+		t.Run("ReopenCommits", s.restartCommits)
 	}
 }
 
@@ -354,6 +356,44 @@ func (s *suite) closed(t *testing.T) {
 			t.Errorf("closing an idle device: %v", err)
 		}
 	}
+}
+
+// restartCommits commits a log's tail with each part of the log, and starts a device again at
+// the last one.
+func (s *suite) restartCommits(t *testing.T) {
+	d := s.start(t)
+	model := content(8, s.size)
+	align := d.Alignment()
+	p := NewPump(t, d, 2)
+	tail := 0
+	for part := 1; tail < s.size; part = part*3 + part%2 {
+		from := tail &^ (align - 1)
+		tail = min(tail+part, s.size)
+		src := device.AlignedBuffer((tail-from+align-1)&^(align-1), align)
+		copy(src, model[from:tail])
+		done := false
+		if c, ok := d.(device.Committer); ok && part%2 == 0 {
+			var err error
+			done, err = c.CommitWith(src, int64(from), "tail", []byte(strconv.Itoa(tail)))
+			must(t, err)
+		}
+		p.Write(src, int64(from), nil)
+		p.Drain()
+		if !done {
+			must(t, device.Commit(d, "tail", []byte(strconv.Itoa(tail))))
+		}
+	}
+	p.Close()
+	must(t, d.WriteMeta("tail", []byte(strconv.Itoa(tail-1))), d.Close())
+	d = s.reopen(t, d)
+	defer closeDevice(t, d)
+	if got, err := d.ReadMeta("tail"); err != nil || string(got) != strconv.Itoa(tail-1) {
+		t.Fatalf("metadata after the restart: %q, %v, want %d", got, err, tail-1)
+	}
+	must(t, d.Start(int64(tail-1)))
+	p = NewPump(t, d, 2)
+	defer p.Close()
+	p.Read(make([]byte, tail-1), 0, model[:tail-1])
 }
 
 // restart starts a device again at a tail below what it holds, with or without Prepare before.

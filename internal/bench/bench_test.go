@@ -121,6 +121,24 @@ func TestJoin(t *testing.T) {
 	}
 }
 
+// A pool counts every slice for as long as it lasted.
+func TestPool(t *testing.T) {
+	m := NewMeter(2)
+	quick, slow := loop(t.Context(), m, 2, time.Millisecond), loop(t.Context(), m, 2, time.Millisecond)
+	quick.Seconds, quick.Mops, quick.Operations, quick.Allocs = 1, 3, 3e6, 1
+	slow.Seconds, slow.Mops, slow.Operations, slow.Allocs = 3, 1, 3e6, 2
+	all := Pool([]Sample{quick, slow})
+	if all.Mops != 1.5 || all.Seconds != 4 || all.Operations != 6e6 || all.InFlight != 2 || all.Allocs != 3 {
+		t.Errorf("%+v", all)
+	}
+	if got, want := all.latencies.TotalCount(), quick.latencies.TotalCount()+slow.latencies.TotalCount(); got != want {
+		t.Errorf("%d latencies, want %d", got, want)
+	}
+	if f := all.Figures(); f.MeanUs != 2/1.5 || f.AllocsPerOp != 3/6e6 {
+		t.Errorf("%+v", f)
+	}
+}
+
 func TestPlan(t *testing.T) {
 	var order []int
 	samples, err := NewPlan(2, MinDuration).Run(t.Context(), nil, func(_ context.Context, cell, _ int, _ time.Duration) (Sample, error) {
@@ -133,8 +151,8 @@ func TestPlan(t *testing.T) {
 	if len(order) != 2*(Rounds+1) || order[0] != 0 || order[1] != 1 || order[2] != 0 {
 		t.Errorf("cells were measured in the order %v", order)
 	}
-	if a, b := SecondFastest(samples[0]), SecondFastest(samples[1]); a.Mops != 4 || b.Mops != 103 {
-		t.Errorf("second fastest slices %v and %v", a.Mops, b.Mops)
+	if a, b := MedianSample(samples[0]), MedianSample(samples[1]); a.Mops != 2 || b.Mops != 102 {
+		t.Errorf("median slices %v and %v", a.Mops, b.Mops)
 	}
 	if _, err := NewPlan(1, MinDuration).Run(t.Context(), nil, func(context.Context, int, int, time.Duration) (Sample, error) {
 		return Sample{}, io.ErrClosedPipe
@@ -155,6 +173,19 @@ func TestMedian(t *testing.T) {
 		if a, b := Quantile(tc.values, 0.25), Quantile(tc.values, 1); a != tc.quarter || b != tc.most {
 			t.Errorf("quantiles of %v: %v and %v", tc.values, a, b)
 		}
+	}
+	slices := func(mops ...float64) (all []Sample) {
+		for _, m := range mops {
+			all = append(all, Sample{Mops: m})
+		}
+		return all
+	}
+	// Of 2, 4 and 0.5: the medians of both are 2, in different rounds. A round without work is left out.
+	if got := RatioOfRounds(slices(2, 4, 1, 3), slices(1, 1, 2, 0), Throughput); got != 2 {
+		t.Errorf("a ratio of rounds is %v", got)
+	}
+	if got := RatioOfRounds(slices(1), nil, Throughput); got != 0 {
+		t.Errorf("the ratio to nothing is %v", got)
 	}
 	if !math.IsNaN(Median(nil)) || !math.IsNaN(Quantile(nil, 0.5)) {
 		t.Error("the median of nothing is a number")

@@ -14,7 +14,7 @@ import (
 )
 
 // grace is the time that the other process has to end before it is killed.
-const grace = 2 * time.Second
+const grace = 20 * time.Second
 
 // Child is the other side of a measurement: this program in a second process. It must end
 // when its standard input does, so that it never outlives its parent.
@@ -23,19 +23,27 @@ type Child struct {
 	Ready string
 
 	cmd   *exec.Cmd
-	stdin io.Closer
+	stdin io.WriteCloser
 	ended chan error // holds the result of Wait
 }
 
 // StartChild runs this executable with args and waits until a line of its standard output
 // begins with prefix. Its standard error goes to stderr.
 func StartChild(ctx context.Context, stderr io.Writer, prefix string, args ...string) (*Child, error) {
+	return StartTalking(ctx, stderr, prefix, nil, nil, args...)
+}
+
+// StartTalking is StartChild for a process that goes on talking: each later line of its
+// standard output goes to lines, which is closed when the process has ended. The caller
+// receives them all. The process has env in its environment, in addition to this one's.
+func StartTalking(ctx context.Context, stderr io.Writer, prefix string, env []string, lines chan<- string, args ...string) (*Child, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("path of this program: %w", err)
 	}
 	c := &Child{cmd: exec.Command(self, args...), ended: make(chan error, 1)}
 	c.cmd.Stderr = stderr
+	c.cmd.Env = append(os.Environ(), env...)
 	out, err := c.cmd.StdoutPipe()
 	if err != nil {
 		return nil, err
@@ -49,14 +57,19 @@ func StartChild(ctx context.Context, stderr io.Writer, prefix string, args ...st
 	ready := make(chan string, 1)
 	go func() {
 		defer close(ready)
-		lines := bufio.NewScanner(out)
-		for found := false; lines.Scan(); {
-			if rest, ok := strings.CutPrefix(lines.Text(), prefix); ok && !found {
+		scanner := bufio.NewScanner(out)
+		for found := false; scanner.Scan(); {
+			if rest, ok := strings.CutPrefix(scanner.Text(), prefix); ok && !found {
 				ready <- strings.TrimSpace(rest)
 				found = true
+			} else if found && lines != nil {
+				lines <- scanner.Text()
 			}
 		}
 		c.ended <- c.cmd.Wait() // after the reads: Wait closes the pipe
+		if lines != nil {
+			close(lines)
+		}
 	}()
 	select {
 	case rest, ok := <-ready:
@@ -70,9 +83,15 @@ func StartChild(ctx context.Context, stderr io.Writer, prefix string, args ...st
 	}
 }
 
+// Write writes to the process's standard input.
+func (c *Child) Write(p []byte) (int, error) { return c.stdin.Write(p) }
+
+// Hangup closes the process's standard input, at which it ends.
+func (c *Child) Hangup() { _ = c.stdin.Close() } // fails if the process has ended
+
 // Close ends the process.
 func (c *Child) Close() error {
-	_ = c.stdin.Close() // fails if the process has ended
+	c.Hangup()
 	select {
 	case err := <-c.ended:
 		return err

@@ -162,6 +162,24 @@ type Sample struct {
 	latencies *hdrhistogram.Histogram // in nanoseconds, of the operations that were timed
 }
 
+// Pool returns the sample of several slices together: all operations in all the time. No slice
+// is left out, however slow. There is at least one.
+func Pool(slices []Sample) Sample {
+	all := Sample{InFlight: slices[0].InFlight, latencies: hdrhistogram.New(1, longest, 3)}
+	for _, s := range slices {
+		all.Operations += s.Operations
+		all.Seconds += s.Seconds
+		all.Mops += s.Mops * s.Seconds
+		all.Allocs += s.Allocs
+		all.GCSeconds += s.GCSeconds
+		if s.latencies != nil {
+			all.latencies.Merge(s.latencies)
+		}
+	}
+	all.Mops /= all.Seconds
+	return all
+}
+
 // Join adds the sample of another thread in the same slice.
 func (s *Sample) Join(other Sample) {
 	s.Operations += other.Operations

@@ -4,6 +4,6 @@
 // promised durability.
 //
 // TestPowerCut cuts the power of the file system below the store. TestDamage damages the
-// store's files. TestService kills, stops and partitions the processes of a whole Redy
+// store's files. TestRestarts kills a store with a Redy cache, which it takes up again. TestService kills, stops and partitions the processes of a whole Redy
 // service. docs/testing.md describes how to run them.
 package blackbox

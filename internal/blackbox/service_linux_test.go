@@ -81,7 +81,7 @@ func (s *service) life(ctx context.Context, r *rand.Rand, seed uint64) (err erro
 			p.Kill()
 		}
 	}()
-	s.flags = someFlags(r)
+	s.flags = append(someFlags(r), "--cache-linger", []string{"0", "2s"}[r.IntN(2)])
 	for _, node := range slices.Concat([]string{managerNode}, serverNodes) {
 		if err := s.start(ctx, node, true); err != nil {
 			return err
@@ -111,7 +111,7 @@ func (s *service) start(ctx context.Context, node string, wait bool) error {
 	case managerNode:
 		ready = regexp.MustCompile("manager ready at")
 		argv = []string{
-			"manager", "--listen", manager, "--insecure", "--allocator", "static", "--transport", "tcp",
+			"manager", "--calibrate=false", "--listen", manager, "--insecure", "--allocator", "static", "--transport", "tcp",
 			"--state", filepath.Join(s.dir, "manager"), "--lease", lease.String(), "--heartbeat", "300ms",
 		}
 	case storeNode:

@@ -55,8 +55,14 @@ func (i Incarnation) Token(secret string) string { return sum(secret, "manager",
 // Grant is the client's token for the terms of a grant. It signs all of their fields.
 func Grant(secret string, t *managerv1.Terms) string {
 	number := func(n uint64) string { return strconv.FormatUint(n, 10) }
-	return sum(secret, "grant", t.GetCacheId(), t.GetGrant(), t.GetVmId(), number(uint64(t.GetRegions())), number(t.GetRegionSize()),
-		number(uint64(t.GetCores())), number(t.GetEpoch()), number(uint64(t.GetKeepMs())))
+	parts := []string{
+		"grant", t.GetCacheId(), t.GetGrant(), t.GetVmId(), number(uint64(t.GetRegions())), number(t.GetRegionSize()),
+		number(uint64(t.GetCores())), number(t.GetEpoch()), number(uint64(t.GetKeepMs())),
+	}
+	if t.GetHolder() > 0 { // else the token is that of servers that know no holders
+		parts = append(parts, number(t.GetHolder()))
+	}
+	return sum(secret, parts...)
 }
 
 // Launched is the token of the server on a VM that the manager launched, under the manager's

@@ -9,7 +9,8 @@
 // adds faults, for tests. Redy's protocol is the same over all providers.
 //
 // A queue pair belongs to one goroutine, as a [github.com/redykv/redykv/device.Queue]
-// does. Providers, listeners and regions are safe for concurrent use.
+// does; another one may import regions for it. Providers, listeners and regions are safe for
+// concurrent use.
 package fabric
 
 import (
@@ -26,6 +27,8 @@ var (
 	ErrDisconnected = errors.New("fabric: peer disconnected")
 	// ErrBadToken: the peer has no region with this token.
 	ErrBadToken = errors.New("fabric: unknown region token")
+	// ErrExhausted: the peer has the region, and lacks resources to make it accessible.
+	ErrExhausted = errors.New("fabric: the peer lacks resources")
 	// ErrOutOfBounds: an operation reaches outside its region.
 	ErrOutOfBounds = errors.New("fabric: access out of bounds")
 	// ErrClosed: the object was closed on this side.
@@ -65,9 +68,31 @@ type Provider interface {
 type Region interface {
 	Bytes() []byte
 	Token() Token
+	// Discard makes n bytes at offset read as zeros, and gives their physical memory back to
+	// the system where it can. Peers must not write these bytes meanwhile.
+	Discard(offset, n int64) error
 	// Close revokes the token and frees the memory. Later accesses by peers end
 	// with ErrBadToken; Bytes must no longer be used.
 	Close() error
+}
+
+// Fencer is a Region whose peers access its memory themselves, so that the end of their queue
+// pairs on the owner's side does not stop an access that has begun.
+type Fencer interface {
+	Region
+	// Fence returns a region with the same bytes and another token, and closes this one. No access
+	// by a peer that knew this one changes the bytes afterwards. The owner accesses neither
+	// meanwhile. After an error this region is as before. It takes the time and, until it returns,
+	// the memory of a copy.
+	Fence() (Region, error)
+}
+
+// Preparing is a Region whose memory is populated in the background after it is allocated. An
+// access before that waits until the page that it accesses is populated.
+type Preparing interface {
+	Region
+	// Ready returns when the memory is populated, as far as it is to be, or ctx ends.
+	Ready(ctx context.Context)
 }
 
 // Listener accepts queue pairs.
@@ -105,7 +130,9 @@ type Remote struct {
 type QueuePair interface {
 	// PeerPrivate is the private data that the peer sent.
 	PeerPrivate() []byte
-	// Import makes the peer's region reachable. It may take a round trip.
+	// Import makes the peer's region reachable. It may take a round trip, and the time to
+	// register the region. Any goroutine may call it, one at a time, while the owner calls
+	// other methods; Close ends it.
 	Import(ctx context.Context, token Token) (Remote, error)
 	// Release forgets an imported region.
 	Release(r Remote)
@@ -126,7 +153,7 @@ type QueuePair interface {
 	// the connection has ended and everything is polled, it returns Err.
 	Wait(ctx context.Context) error
 	// Wake makes a Wait that blocks in another goroutine, or else the next one,
-	// return. Wake and Err are safe for concurrent use; the other methods are not.
+	// return. Wake and Err are safe for concurrent use; the other methods but Import are not.
 	Wake()
 	// Err returns ErrDisconnected or ErrClosed after the connection has ended, else nil.
 	Err() error
@@ -141,6 +168,16 @@ type Prefetcher interface {
 	// Prefetch prefetches memory that the enqueued operations will touch. It has no
 	// other effect.
 	Prefetch()
+}
+
+// HoleFinder is a QueuePair that knows which bytes of a peer's region have memory. Others have
+// never been written and are zeros; reading them may give them memory.
+type HoleFinder interface {
+	// NextData returns the begin of the first range at or behind offset that may hold other
+	// bytes than zeros; end is in the range, or its end. Without such a range both are the
+	// region's size. The range may be outdated when NextData returns, unless nobody writes the
+	// region. It may ask the peer, and then waits until ctx ends.
+	NextData(ctx context.Context, r Remote, offset int64) (begin, end int64, err error)
 }
 
 // Op is the kind of operation that a completion ends.

@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 )
 
-// faultyPair is a queue pair of a Faulty. All fields but end belong to its owner.
+// faultyPair is a queue pair of a Faulty. All fields but provider and end belong to its owner.
 //
 // ops holds the operations that are not polled yet, in order: those passed to the transport
 // and, between them, those that failed here.
@@ -127,7 +127,7 @@ func (q *faultyPair) Import(ctx context.Context, token Token) (Remote, error) {
 	if err := q.Err(); err != nil {
 		return Remote{}, fmt.Errorf("import region: %w", err)
 	}
-	if q.rand.Float64() < q.provider.opts.Load().Import {
+	if q.provider.chance(q.provider.opts.Load().Import) {
 		q.provider.errors.Add(1)
 		return Remote{}, fmt.Errorf("import region: %w", ErrFault)
 	}

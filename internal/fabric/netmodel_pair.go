@@ -40,7 +40,7 @@ type modelledPair struct {
 	QueuePair
 	network *modelled
 	depth   uint64
-	answer  int64 // time from a request to the immediate that answers it
+	dialled bool // an immediate answers a request, and is held for a round trip
 
 	ops    ring[held] // this side's operations, in the order of enqueueing
 	priced uint64     // ops below have their due time
@@ -48,13 +48,18 @@ type modelledPair struct {
 	recvs  ring[held] // the peer's immediates
 	got    [64]Completion
 
+	launch int64   // when the adapter starts the last priced operation
+	reads  []int64 // due times of the last priced reads, as many as may be outstanding; empty: any number
+	oldest int     // the place of the oldest of them: the next read waits until it is due
+
 	woken atomic.Bool
 }
 
-func newModelledPair(n *modelled, q QueuePair, depth int, answer time.Duration) *modelledPair {
+func newModelledPair(n *modelled, q QueuePair, depth int, dialled bool) *modelledPair {
 	return &modelledPair{
-		QueuePair: q, network: n, depth: uint64(depth), answer: int64(answer),
+		QueuePair: q, network: n, depth: uint64(depth), dialled: dialled,
 		ops: newRing[held](depth), recvs: newRing[held](heldRecvs),
+		reads: make([]int64, n.model().Reads),
 	}
 }
 
@@ -100,26 +105,38 @@ func (q *modelledPair) Submit() error {
 }
 
 func (q *modelledPair) price() {
-	p := q.network
+	p, m := q.network, q.network.model()
 	var rx, tx int64
 	for i := q.priced; i != q.ops.tail; i++ {
 		if h := q.ops.at(i); h.write {
-			tx += p.model.wire(h.bytes)
+			tx += m.wire(h.bytes)
 		} else {
-			rx += p.model.wire(h.bytes)
+			rx += m.wire(h.bytes)
 		}
 	}
-	now := p.now()
+	now, first := p.now(), q.priced
+	card := p.card.reserve(now, m.handling(q.ops.tail-first))
 	rx, tx = p.rx.reserve(now, rx), p.tx.reserve(now, tx)
 	for ; q.priced != q.ops.tail; q.priced++ {
 		h := q.ops.at(q.priced)
-		wire, trip := p.model.wire(h.bytes), p.model.roundTrip(h.write, h.bytes)
+		wire, trip := m.wire(h.bytes), m.roundTrip(h.write, h.bytes)
+		q.launch = max(q.launch, card+m.handling(q.priced-first))
 		if h.write {
 			tx += wire
-			h.due = tx + trip
-		} else {
-			rx += wire
-			h.due = rx + trip
+			h.due = max(tx, q.launch+wire) + trip
+			continue
+		}
+		rx += wire
+		if len(q.reads) == 0 {
+			h.due = max(rx, q.launch+wire) + trip
+			continue
+		}
+		oldest := &q.reads[q.oldest]
+		q.launch = max(q.launch, *oldest)
+		h.due = max(rx, q.launch+wire) + trip
+		*oldest = h.due
+		if q.oldest++; q.oldest == len(q.reads) {
+			q.oldest = 0
 		}
 	}
 }
@@ -139,8 +156,13 @@ func (q *modelledPair) gather() {
 			if now == 0 {
 				now = q.network.now()
 			}
-			wire := q.network.model.wire(c.N)
-			q.recvs.push(held{done: c, due: q.network.rx.reserve(now, wire) + wire + q.answer})
+			p, m := q.network, q.network.model()
+			wire, answer := m.wire(c.N), int64(0)
+			if q.dialled {
+				answer = int64(m.RTT)
+			}
+			start := max(p.card.reserve(now, m.handling(1)), p.rx.reserve(now, wire))
+			q.recvs.push(held{done: c, due: start + wire + answer})
 		}
 		if len(got) < len(q.got) {
 			return

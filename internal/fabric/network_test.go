@@ -6,7 +6,7 @@ import (
 )
 
 func TestNetworkByDistance(t *testing.T) {
-	n, err := ParseNetwork("5:6us,50Gbit;1:2.9us,100Gbit;3:4us,100Gbit")
+	n, err := ParseNetwork("5:6us,50Gbit,messages=200000K;1:2.9us,100Gbit;3:4us,100Gbit,reads=16")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -15,10 +15,10 @@ func TestNetworkByDistance(t *testing.T) {
 			t.Errorf("at distance %d: %v, want %v", distance, got, want)
 		}
 	}
-	if got := n.String(); got != "1:2.9us,100Gbit;3:4us,100Gbit;5:6us,50Gbit" {
+	if got := n.String(); got != "1:2.9us,100Gbit;3:4us,100Gbit,reads=16;5:6us,50Gbit,messages=200M" {
 		t.Errorf("String: %s", got)
 	}
-	for text, want := range map[string]string{"none": "none", "rdma": "2.9us,100Gbit,inline=172", "3us,1Gbit": "3us,1Gbit", "3:3us,1Gbit": "3us,1Gbit"} {
+	for text, want := range map[string]string{"none": "none", "rdma": "2.9us,100Gbit,inline=172,reads=16,messages=200M", "3us,1Gbit": "3us,1Gbit", "3:3us,1Gbit": "3us,1Gbit"} {
 		n, err := ParseNetwork(text)
 		if err != nil || n.String() != want || n.At(7).String() != want {
 			t.Errorf("%q: %v, %v", text, n, err)
@@ -33,6 +33,7 @@ func TestNetworkByDistance(t *testing.T) {
 
 func FuzzParseNetwork(f *testing.F) {
 	f.Add("1:2.9us,100Gbit;3:rdma")
+	f.Add("1:2.9us,100Gbit,inline=172,reads=16,messages=200M;3:4us,25.5Gbit/s,messages=1500K,reads=255;5:0s,0.3Mbit,messages=7")
 	f.Fuzz(func(t *testing.T, text string) {
 		n, err := ParseNetwork(text)
 		if err != nil {

@@ -9,6 +9,18 @@ type wrapper struct {
 	wrap func(q QueuePair, depth int, dialled bool) QueuePair
 }
 
+// wrapped returns the wrapped queue pair, which finds holes if the other one does.
+func (w *wrapper) wrapped(q QueuePair, depth int, dialled bool) QueuePair {
+	outer := w.wrap(q, depth, dialled)
+	if holes, ok := q.(HoleFinder); ok {
+		return struct {
+			QueuePair
+			HoleFinder
+		}{outer, holes}
+	}
+	return outer
+}
+
 func (w *wrapper) Listen(addr string, depth int) (Listener, error) {
 	l, err := w.Provider.Listen(addr, depth)
 	if err != nil {
@@ -22,7 +34,7 @@ func (w *wrapper) Dial(ctx context.Context, addr string, private []byte, depth i
 	if err != nil {
 		return nil, err
 	}
-	return w.wrap(q, depth, true), nil
+	return w.wrapped(q, depth, true), nil
 }
 
 type wrappedListener struct {
@@ -49,5 +61,5 @@ func (r *wrappedRequest) Accept(private []byte) (QueuePair, error) {
 	if err != nil {
 		return nil, err
 	}
-	return r.listener.wrapper.wrap(q, r.listener.depth, false), nil
+	return r.listener.wrapper.wrapped(q, r.listener.depth, false), nil
 }

@@ -39,6 +39,10 @@ func Free(b []byte) error { return free(b) }
 // an allocation, aligned to the system's pages at both ends.
 func Discard(b []byte) error { return discard(b) }
 
+// SmallPages makes the physical memory of b, which Alloc returned, come in small pages, so that
+// few written bytes take little memory.
+func SmallPages(b []byte) { smallPages(b) }
+
 // Populate allocates the physical memory of b, which begins at a page, at half the cost of
 // writing to each page. It is advice: where it fails or does nothing, pages are allocated when
 // touched.
@@ -47,3 +51,13 @@ func Populate(b []byte) { populate(b) }
 // ResidentOf returns the number of bytes of b, allocated by Alloc, that have physical memory;
 // -1 if unknown.
 func ResidentOf(b []byte) (int64, error) { return residentOf(b) }
+
+// NextData returns the first range of b at or behind from that may hold other bytes than zeros,
+// in whole pages as far as b goes. Without such a range both ends are the length of b. It reads
+// none of the bytes. Where the system does not tell, the range is all of the rest.
+func NextData(b []byte, from int) (begin, end int) {
+	if from >= len(b) {
+		return len(b), len(b)
+	}
+	return nextData(b, from)
+}

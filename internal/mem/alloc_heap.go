@@ -18,6 +18,8 @@ func discard(b []byte) error {
 	return nil
 }
 
+func smallPages([]byte) {}
+
 func populate([]byte) {}
 
 func residentOf([]byte) (int64, error) { return -1, nil }

@@ -52,6 +52,11 @@ func discard(b []byte) error {
 	return unix.Madvise(b, unix.MADV_DONTNEED)
 }
 
+func smallPages(b []byte) {
+	// Fails only on kernels without huge pages.
+	_ = unix.Madvise(b, unix.MADV_NOHUGEPAGE)
+}
+
 func populate(b []byte) {
 	if len(b) > 0 {
 		_ = unix.Madvise(b, unix.MADV_POPULATE_WRITE)

@@ -27,6 +27,31 @@ var (
 // version. Without a limit both are math.MaxInt64. root is the root directory.
 func cgroupMemory(root fs.FS) (limit, left int64) {
 	limit, left = math.MaxInt64, math.MaxInt64
+	for _, h := range hierarchies(root) {
+		files := cgroupV2
+		if h.version == 1 {
+			files = cgroupV1
+		}
+		for dir := path.Join(h.top, h.group); ; dir = path.Dir(dir) {
+			l, r := files.read(root, dir)
+			limit, left = min(limit, l), min(left, r)
+			if len(dir) <= len(h.top) {
+				break
+			}
+		}
+	}
+	return limit, left
+}
+
+// hierarchy is a mounted tree of control groups that may limit memory.
+type hierarchy struct {
+	version int
+	top     string // where it is mounted, without the leading slash
+	group   string // this process's group below top
+}
+
+// hierarchies returns those that this process is in.
+func hierarchies(root fs.FS) (all []hierarchy) {
 	own := readText(root, "proc/self/cgroup")
 	for line := range strings.Lines(readText(root, "proc/self/mountinfo")) {
 		// 32 31 0:29 /root /mount/point options ... - type source options
@@ -35,30 +60,22 @@ func cgroupMemory(root fs.FS) (limit, left int64) {
 		if len(fields) < 5 || len(kinds) < 3 {
 			continue
 		}
-		var files cgroupFiles
+		var version int
 		var group string
 		var ok bool
 		switch {
 		case kinds[0] == "cgroup2":
-			files = cgroupV2
+			version = 2
 			group, ok = cgroupOf(own, "")
 		case kinds[0] == "cgroup" && slices.Contains(strings.Split(kinds[2], ","), "memory"):
-			files = cgroupV1
+			version = 1
 			group, ok = cgroupOf(own, "memory")
 		}
-		if !ok {
-			continue
-		}
-		top := strings.TrimPrefix(fields[4], "/")
-		for dir := path.Join(top, below(fields[3], group)); ; dir = path.Dir(dir) {
-			l, r := files.read(root, dir)
-			limit, left = min(limit, l), min(left, r)
-			if len(dir) <= len(top) {
-				break
-			}
+		if ok {
+			all = append(all, hierarchy{version, strings.TrimPrefix(fields[4], "/"), below(fields[3], group)})
 		}
 	}
-	return limit, left
+	return all
 }
 
 // cgroupOf returns the process's group in the hierarchy of a controller. The empty controller

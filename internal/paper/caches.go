@@ -59,12 +59,10 @@ func (t Caches) trialName() string { return t.Name }
 func (t Caches) plan(b *Bench) (*plan, error) {
 	p := &cachePlan{trial: t, bench: b}
 	var turns []turn
-	for _, size := range t.Sizes {
-		for round := 1; round <= b.Rounds; round++ {
-			turns = append(turns, p.turn(size, round))
-		}
+	for round := 1; round <= b.Rounds; round++ {
+		turns = append(turns, p.turn(round))
 	}
-	// Every variant has a cache, and the transport alone has one more.
+	// Every variant has a cache, and the transport alone has as much as one more.
 	return &plan{turns: turns, end: p.end, need: need{memory: int64(len(t.Variants)+1) * b.Capacity}}, nil
 }
 
@@ -113,7 +111,7 @@ func (v CacheVariant) config(size, many int) redytier.Configuration {
 	return c
 }
 
-func (p *cachePlan) turn(size, round int) turn {
+func (p *cachePlan) turn(round int) turn {
 	t := p.trial
 	var series []string
 	for _, op := range t.Ops {
@@ -122,13 +120,13 @@ func (p *cachePlan) turn(size, round int) turn {
 			series = append(series, t.series(v.Name, op))
 		}
 	}
-	cells := len(t.Ops) * (2*len(t.Variants) + 1)
+	cells := len(t.Sizes) * len(t.Ops) * (2*len(t.Variants) + 1)
 	return turn{
-		name:   fmt.Sprintf("%v, round %d", units.Size(size), round),
+		name:   fmt.Sprintf("round %d", round),
 		series: series,
 		lasts:  time.Duration(cells) * p.bench.Cell,
 		measure: func(ctx context.Context, progress ycsb.Progress) ([]Measurement, error) {
-			return p.measure(ctx, size, round, progress)
+			return p.measure(ctx, round, progress)
 		},
 	}
 }
@@ -141,10 +139,22 @@ func (t Caches) series(variant string, op cachebench.Op) string {
 	return variant + " " + string(op)
 }
 
-func (p *cachePlan) measure(ctx context.Context, size, round int, progress ycsb.Progress) ([]Measurement, error) {
+func (p *cachePlan) measure(ctx context.Context, round int, progress ycsb.Progress) ([]Measurement, error) {
 	if err := p.ready(ctx); err != nil {
 		return nil, err
 	}
+	var all []Measurement
+	for _, size := range p.trial.Sizes {
+		some, err := p.measureSize(ctx, size, round, progress)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, some...)
+	}
+	return all, nil
+}
+
+func (p *cachePlan) measureSize(ctx context.Context, size, round int, progress ycsb.Progress) ([]Measurement, error) {
 	spec := p.spec(size)
 	report, err := cachebench.Run(ctx, p.mgr, p.raw, spec, p.bench.Log, progress)
 	if err != nil {
@@ -155,9 +165,10 @@ func (p *cachePlan) measure(ctx context.Context, size, round int, progress ycsb.
 		for _, op := range p.trial.Ops {
 			config := spec.Variants[i].Config
 			all = append(all, p.measurement(report.Find(config, cachebench.TuningString(v.Tuning), op), v.Name, i, round))
-			// The transport alone has as many requests pending as Redy has batches.
+			// The transport alone has as many threads, and as many requests pending as Redy
+			// has batches.
 			if p.trial.Over == Variants || i == 0 { // over sizes, one line of the transport is enough
-				all = append(all, p.measurement(report.FindRaw(config.ClientThreads*config.QueueDepth, op), rawSeries, i, round))
+				all = append(all, p.measurement(report.FindRaw(config.ClientThreads, config.QueueDepth, op), rawSeries, i, round))
 			}
 		}
 	}
@@ -178,7 +189,8 @@ func (p *cachePlan) ready(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	addr, end, err := p.bench.Raw(ctx, provider, int(p.bench.Capacity))
+	spec := p.spec(p.trial.Sizes[0]) // all sizes have the same numbers of threads
+	addr, end, err := p.bench.Raw(ctx, provider, spec.RawMemory())
 	if err != nil {
 		return errors.Join(err, provider.Close())
 	}
@@ -210,7 +222,7 @@ func (p *cachePlan) measurement(row *cachebench.Row, variant string, place, roun
 		m.Setting = fmt.Sprintf("c,s,b,q = %d,%d,%d,%d, switched off: %s, %d pending requests of %v, cache of %v",
 			row.C, row.S, row.B, row.Q, row.Tuning, row.Depth, units.Size(row.Size), units.Size(p.bench.Capacity))
 	} else {
-		m.Setting = fmt.Sprintf("%d pending requests of %v", row.Depth, units.Size(row.Size))
+		m.Setting = fmt.Sprintf("%d threads with a queue pair each, %d pending requests of %v in all", row.C, row.Depth, units.Size(row.Size))
 	}
 	return m
 }

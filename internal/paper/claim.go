@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 )
 
 // Claim is a number that the paper reports, or a statement about a figure. The report shows it
@@ -16,11 +17,26 @@ type Claim struct {
 	Paper float64
 	Unit  string // unit of Paper and Ours
 	Ours  Quantity
-	// Holds bounds our number for the claim to hold. The zero value claims nothing: the number
-	// is only reported, because other hardware gives another.
+	// Holds bounds our number for the claim to hold: near the paper's number, or where the paper
+	// only says which of two is more, by that. The zero value claims nothing: the number is only
+	// reported, because other hardware gives another.
 	Holds Bounds
-	// Because explains why the claim does not hold here, if that is known in advance.
-	Because string
+	// Own sets Holds near this project's own number (recorded.go) instead, where it is so much
+	// better that the paper's could hardly fail.
+	Own bool
+	// Constant, if set, names the constants of the network model or of the experiment that
+	// determine the number. It then proves nothing, and there are no bounds.
+	Constant string
+	// Causes are possible reasons for a claim that does not hold. A reason is given if the run
+	// has measured it.
+	Causes []Cause
+}
+
+// Cause is a reason why a claim does not hold.
+type Cause struct {
+	Shown Quantity // measurement that shows it, in the same trial
+	By    Bounds   // values of Shown by which it is shown
+	Text  string   // format of the reason, with one verb for the value
 }
 
 // Bounds are the least and the greatest accepted number. The zero value accepts all.
@@ -52,6 +68,42 @@ func (b Bounds) String() string {
 	return fmt.Sprintf("%.4g to %.4g", b.Least, b.Most)
 }
 
+// nearPaper bounds a ratio from below by four fifths of the paper's.
+func nearPaper(ratio float64) Bounds { return AtLeast(0.8 * ratio) }
+
+// Outcome says what became of a claim. Claims that hold or do not are counted, others are not.
+type Outcome string
+
+// The outcomes.
+const (
+	Holds      Outcome = "holds"
+	Fails      Outcome = "does not hold"
+	Unmeasured Outcome = "not measured"
+	ByConstant Outcome = "a constant" // see Claim.Constant
+	Reported   Outcome = "reported"   // the claim has no bounds
+)
+
+// Counted reports whether the claim was judged.
+func (o Outcome) Counted() bool { return o == Holds || o == Fails }
+
+// Tally counts outcomes.
+type Tally map[Outcome]int
+
+// Count returns the tally of verdicts.
+func Count(verdicts []Verdict) Tally {
+	t := make(Tally)
+	for _, v := range verdicts {
+		t[v.Outcome]++
+	}
+	return t
+}
+
+// String describes the tally in words.
+func (t Tally) String() string {
+	return fmt.Sprintf("%d of %d claims that were judged hold; not counted: %d not measured, %d given by constants, %d without a bound",
+		t[Holds], t[Holds]+t[Fails], t[Unmeasured], t[ByConstant], t[Reported])
+}
+
 // Verdict is a claim and the measurement it was judged by. Its JSON form is one line of the
 // claims file.
 type Verdict struct {
@@ -59,18 +111,18 @@ type Verdict struct {
 	Q      string `json:"q,omitempty"`
 	Claim  string `json:"claim"`
 	Unit   string `json:"unit,omitempty"`
-	// Paper is nil if the paper gives no number, Ours if nothing was measured. Ratio is Ours /
-	// Paper, nil if either is.
+	// Paper is nil if the paper gives no number, Ours if nothing was measured or nothing was
+	// done. Ratio is Ours / Paper, nil if either is.
 	Paper *float64 `json:"paper"`
 	Ours  *float64 `json:"ours"`
 	Least *float64 `json:"least,omitempty"` // least and greatest round
 	Most  *float64 `json:"most,omitempty"`
 	Ratio *float64 `json:"ratio,omitempty"`
-	// Bound describes the claim's Bounds. Holds is nil if nothing is claimed or nothing was
-	// measured.
-	Bound string `json:"bound,omitempty"`
-	Holds *bool  `json:"holds"`
-	// Reason says why the claim does not hold, or why nothing was measured.
+	Bound string   `json:"bound,omitempty"` // the claim's Bounds in words
+	// Outcome is the same in all forms of a report.
+	Outcome Outcome `json:"verdict"`
+	// Reason says why the claim does not hold, why there is no number, or which constants give
+	// it.
 	Reason string `json:"reason"`
 	// Warning is set if some rounds are within the bounds and others are not.
 	Warning string `json:"warning,omitempty"`
@@ -93,7 +145,7 @@ func (c Claim) judge(f Figure, d *Data, why []LeftOut) Verdict {
 	}
 	r, err := c.Ours.in(d, f.Trial)
 	if err != nil {
-		v.Reason = "not measured: " + err.Error()
+		v.Outcome, v.Reason = Unmeasured, err.Error()
 		for _, out := range why {
 			if out.Trial == f.Trial {
 				v.Reason += "; " + out.String()
@@ -101,32 +153,68 @@ func (c Claim) judge(f Figure, d *Data, why []LeftOut) Verdict {
 		}
 		return v
 	}
-	ours := Rounds(slices.Collect(maps.Values(r)))
-	if math.IsNaN(ours.Median) || math.IsInf(ours.Median, 0) {
-		v.Reason = "not measured: nothing was done in that time"
-		return v
+	ours, idle := summary(r)
+	if ours.Rounds > 0 {
+		v.Ours = &ours.Median
+		if c.Paper != 0 {
+			ratio := ours.Median / c.Paper
+			v.Ratio = &ratio
+		}
 	}
-	v.Ours = &ours.Median
 	if ours.Rounds > 1 {
 		v.Least, v.Most = &ours.Least, &ours.Most
 	}
-	if c.Paper != 0 {
-		ratio := ours.Median / c.Paper
-		v.Ratio = &ratio
-	}
-	if !c.Holds.some() {
+	switch {
+	case c.Constant != "":
+		v.Outcome, v.Reason = ByConstant, c.Constant
+		return v
+	case !c.Holds.some():
+		v.Outcome, v.Reason = Reported, idle
+		return v
+	case idle != "":
+		v.Outcome, v.Reason = Fails, idle
 		return v
 	}
+	v.Outcome = Holds
 	holds := c.Holds.has(ours.Median)
-	v.Holds = &holds
 	if !holds {
-		v.Reason = c.Because
-		if v.Reason == "" {
-			v.Reason = "the cause is not known"
-		}
+		v.Outcome, v.Reason = Fails, c.cause(f, d)
 	}
 	if c.Holds.has(ours.Least) != holds || c.Holds.has(ours.Most) != holds {
 		v.Warning = fmt.Sprintf("the rounds disagree (%.4g to %.4g): too wide a spread to conclude", ours.Least, ours.Most)
 	}
 	return v
+}
+
+// summary returns the Value of the rounds in which something was done. In the others the number
+// is a ratio to nothing, NaN or infinite. idle says so if there are any: they fail a claim, as
+// otherwise a store that does nothing is excused.
+func summary(r rounds) (v Value, idle string) {
+	numbers := slices.DeleteFunc(slices.Collect(maps.Values(r)), func(n float64) bool { return math.IsNaN(n) || math.IsInf(n, 0) })
+	switch none := len(r) - len(numbers); {
+	case none == 0:
+	case len(numbers) == 0:
+		idle = "nothing was done in that time"
+	default:
+		idle = fmt.Sprintf("nothing was done in that time, in %d of %d rounds", none, len(r))
+	}
+	return Rounds(numbers), idle
+}
+
+// cause returns the reasons that the run has measured.
+func (c Claim) cause(f Figure, d *Data) string {
+	var reasons []string
+	for _, cause := range c.Causes {
+		r, err := cause.Shown.in(d, f.Trial)
+		if err != nil {
+			continue // not measured, so it shows nothing
+		}
+		if shown, _ := summary(r); shown.Rounds > 0 && cause.By.has(shown.Median) {
+			reasons = append(reasons, fmt.Sprintf(cause.Text, shown.Median))
+		}
+	}
+	if reasons == nil {
+		return "the cause is not known"
+	}
+	return strings.Join(reasons, "; ")
 }

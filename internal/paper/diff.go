@@ -37,7 +37,7 @@ type Difference struct {
 const leastChange = 0.05
 
 // compared lists the metrics of speed.
-var compared = []string{"mops", "mean_us", "p50_us", "p99_us", "drop_percent", "during_mops"}
+var compared = []string{"mops", "mean_us", "p50_us", "p99_us", "drop_percent", "during_mops", "p99_during_us"}
 
 // Diff compares two runs. A figure has changed if the ranges of the runs' rounds do not
 // overlap and the medians differ by 5 %; both runs need at least two rounds. Distributions are
@@ -71,7 +71,7 @@ func Diff(before, after Head, was, is *Data) Difference {
 	for _, f := range figures {
 		a, b := Judge(f, was, before.LeftOut), Judge(f, is, after.LeftOut)
 		for i := range a {
-			if a[i].Holds != nil && b[i].Holds != nil && *a[i].Holds != *b[i].Holds {
+			if a[i].Outcome.Counted() && b[i].Outcome.Counted() && a[i].Outcome != b[i].Outcome {
 				d.Verdicts = append(d.Verdicts, [2]Verdict{a[i], b[i]})
 			}
 		}
@@ -133,7 +133,7 @@ func (d Difference) Write(w io.Writer) error {
 		}
 	}
 	for _, v := range d.Verdicts {
-		fmt.Fprintf(&b, "\n%s: %s: %s before (%.4g), %s now (%.4g)", v[0].Figure, v[0].Claim, word(v[0]), *v[0].Ours, word(v[1]), *v[1].Ours)
+		fmt.Fprintf(&b, "\n%s: %s: %s before (%s), %s now (%s)", v[0].Figure, v[0].Claim, past[v[0].Outcome], v[0].number(), past[v[1].Outcome], v[1].number())
 	}
 	if len(d.Verdicts) > 0 {
 		b.WriteByte('\n')
@@ -144,12 +144,16 @@ func (d Difference) Write(w io.Writer) error {
 	return nil
 }
 
-func word(v Verdict) string {
-	if *v.Holds {
-		return "held"
+// number describes our number, or why there is none.
+func (v Verdict) number() string {
+	if v.Ours == nil {
+		return v.Reason
 	}
-	return "did not hold"
+	return fmt.Sprintf("%.4g", *v.Ours)
 }
+
+// past has the words for outcomes of runs.
+var past = map[Outcome]string{Holds: "held", Fails: "did not hold"}
 
 // String prints the median with the range of the rounds.
 func (v Value) String() string {

@@ -23,7 +23,7 @@ type Figure struct {
 
 // Chart draws some of a trial's measurements.
 type Chart struct {
-	Kind  plot.Kind // Steps: a curve per line, the share of rounds with a value of at most X; Course: of the last round
+	Kind  plot.Kind // Steps: a curve per line, the share of rounds with a value of at most X; Course: medians of the rounds
 	Title string
 	X, Y  plot.Axis
 	// Metric is the key of the drawn values.
@@ -42,7 +42,7 @@ type Line struct{ Name, Metric string }
 // Figures returns all figures, in the paper's order.
 func Figures() []Figure { return slices.Clone(figures) }
 
-var figures = slices.Concat(cacheFigures, sloFigures, moveFigures, storeFigures, strandFigures)
+var figures = bounded(slices.Concat(cacheFigures, sloFigures, moveFigures, storeFigures, strandFigures))
 
 // Choose returns the named figures, in the paper's order. The name "all" selects all of them.
 func Choose(names []string) ([]Figure, error) {

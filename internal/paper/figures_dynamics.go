@@ -1,8 +1,12 @@
 package paper
 
 import (
+	"fmt"
+	"slices"
+
 	cachebench "github.com/redykv/redykv/internal/bench/cache"
 	"github.com/redykv/redykv/internal/bench/plot"
+	"github.com/redykv/redykv/manager"
 	"github.com/redykv/redykv/redytier"
 )
 
@@ -10,7 +14,7 @@ import (
 
 var sloTrials = []Trial{SLOs{Name: "slos", RecordSize: 64, QueueDepth: 16, Seed: 1}}
 
-const sloScaled = "A model of this machine with one client core for the cache, built for this report; SLOs that no configuration of it meets are drawn anew, and the manager's margin is on. " + onHardware
+var sloScaled = fmt.Sprintf("A model of this machine with half of its processors for the client's cores, built for this report; SLOs that no configuration of it meets are drawn anew, and a prediction has to be better than the SLO by the manager's margin, %g %% of its bounds. Each SLO is a round: its cache is measured once, by the mean of all slices after the warm-up. ", 100*manager.DefaultSLOMargin) + onHardware
 
 func ofSLOs(metric string, part float64) Quantity {
 	return Quantile{Series: sloSeries, Metric: metric, Part: part}
@@ -28,13 +32,13 @@ var sloFigures = []Figure{
 			{Q: "Q35", Text: "median of the measured latency", Paper: 98, Unit: "µs", Ours: ofSLOs("measured_us", 0.5)},
 			{Q: "Q35", Text: "95th percentile of the predicted latency", Paper: 206, Unit: "µs", Ours: ofSLOs("predicted_us", 0.95)},
 			{Q: "Q35", Text: "95th percentile of the measured latency", Paper: 212, Unit: "µs", Ours: ofSLOs("measured_us", 0.95)},
-			{Q: "Q35", Text: "all measured latencies are below the SLO: share that is", Paper: 1, Unit: "", Ours: Mean{sloSeries, "latency_kept"}, Holds: AtLeast(0.95), Because: sloBecause},
-			{Q: "Q35", Text: "predicted and measured medians are close: measured over predicted", Paper: 98.0 / 92, Unit: "times", Holds: Between(0.8, 1.25),
-				Ours: Ratio{ofSLOs("measured_us", 0.5), ofSLOs("predicted_us", 0.5)}, Because: sloBecause},
+			{Q: "Q35", Text: "all measured latencies are below the SLO: share that is", Paper: 1, Unit: "", Ours: Mean{sloSeries, "latency_kept"}, Holds: AtLeast(1), Causes: slowerCauses},
+			{Q: "Q35", Text: "predicted and measured medians are close: measured over predicted", Paper: 98.0 / 92, Unit: "times", Holds: Between(0.9, 1.1),
+				Ours: Ratio{ofSLOs("measured_us", 0.5), ofSLOs("predicted_us", 0.5)}},
 			{Q: "Q37", Text: "average client cores", Paper: 7.3, Unit: "cores", Ours: Mean{sloSeries, "client_cores"}},
 			{Q: "Q37", Text: "average server cores", Paper: 1.5, Unit: "cores", Ours: Mean{sloSeries, "server_cores"}},
-			{Q: "Q38", Text: "average time of a search", Paper: 27000, Unit: "µs", Ours: Mean{sloSeries, "search_us"}, Holds: AtMost(27000)},
-			{Q: "Q38", Text: "median time of a search", Paper: 10000, Unit: "µs", Ours: ofSLOs("search_us", 0.5), Holds: AtMost(10000)},
+			{Q: "Q38", Text: "average time of a search among the paper's three million configurations, of an invented model", Paper: 27000, Unit: "µs", Ours: Mean{searchSeries, "search_us"}, Own: true},
+			{Q: "Q38", Text: "median time of such a search, of the invented model", Paper: 10000, Unit: "µs", Ours: Quantile{searchSeries, "search_us", 0.5}, Own: true},
 		},
 	},
 	{
@@ -50,64 +54,138 @@ var sloFigures = []Figure{
 			{Q: "Q36", Text: "95th percentile of the SLOs", Paper: 211.4, Unit: "MOPS", Ours: ofSLOs("slo_mops", 0.95)},
 			{Q: "Q36", Text: "95th percentile of the predictions", Paper: 211.5, Unit: "MOPS", Ours: ofSLOs("predicted_mops", 0.95)},
 			{Q: "Q36", Text: "95th percentile measured", Paper: 219.3, Unit: "MOPS", Ours: ofSLOs("measured_mops", 0.95)},
-			{Q: "Q36", Text: "the throughput reaches the SLO, to within 5 %: share that does", Paper: 1, Ours: Mean{sloSeries, "throughput_kept"}, Holds: AtLeast(0.95), Because: sloBecause},
-			{Q: "Q36", Text: "predicted and measured medians are close: measured over predicted", Paper: 110.7 / 110.5, Unit: "times", Holds: Between(0.8, 1.25),
-				Ours: Ratio{ofSLOs("measured_mops", 0.5), ofSLOs("predicted_mops", 0.5)}, Because: sloBecause},
+			{Q: "Q36", Text: "all of the throughput that was asked for is reached: share of the SLOs", Paper: 1, Ours: Mean{sloSeries, "throughput_kept"}, Holds: AtLeast(1), Causes: slowerCauses},
+			{Q: "Q36", Text: "predicted and measured medians are close: measured over predicted", Paper: 110.7 / 110.5, Unit: "times", Holds: Between(0.9, 1.1),
+				Ours: Ratio{ofSLOs("measured_mops", 0.5), ofSLOs("predicted_mops", 0.5)}},
 		},
 	},
 }
 
-const sloBecause = "Others use this machine's processors: a cache that is measured some minutes after its model was meets other neighbours."
+// slowerCauses are reasons for SLOs that are not kept: caches were slower than their predictions,
+// by more than the manager's margin.
+var slowerCauses = []Cause{
+	{Shown: ofSLOs("mops_of_predicted", 0.05), By: AtMost(1 / (1 + manager.DefaultSLOMargin)), Text: "of one SLO in twenty the throughput was %.2f of the prediction or less, which is more than the manager's margin allows for"},
+	{Shown: ofSLOs("latency_of_predicted", 0.95), By: AtLeast(1 / (1 - manager.DefaultSLOMargin)), Text: "of one SLO in twenty the latency was %.2f of the prediction or more, which is more than the manager's margin allows for"},
+}
 
-const idleSeries = "idle"
+// Series of moves.
+const (
+	unpaused    = "unpaused reads"
+	pausing     = "pause-on-migration writes"
+	unoptimised = "without optimisation"
+	idleSeries  = "idle"
+)
 
 var moveTrials = []Trial{
 	Moves{
 		Name: "reads while regions move", Op: cachebench.Read, Size: 8, Rate: 20_000, Moving: []int{1, 2, 4},
 		Ways: []Way{
-			{Series: "unpaused reads"},
-			{Series: "without optimisation", Migration: redytier.Migration{PauseReads: true, PauseAll: true}},
+			{Series: unpaused, Closed: true},
+			{Series: unoptimised, Migration: redytier.Migration{PauseReads: true, PauseAll: true}},
 			{Series: idleSeries, Idle: true},
 		},
 	},
 	Moves{
 		Name: "writes while regions move", Op: cachebench.Write, Size: 8, Rate: 20_000, Moving: []int{1, 2, 4},
 		Ways: []Way{
-			{Series: "pause-on-migration writes"},
-			{Series: "without optimisation", Migration: redytier.Migration{PauseReads: true, PauseAll: true}},
+			{Series: pausing, Closed: true},
+			{Series: unoptimised, Migration: redytier.Migration{PauseReads: true, PauseAll: true}},
 		},
 	},
 }
 
-const movesScaled = "Seven regions, each on a VM of its own, so that one, two and four can move; every region is offered 20000 requests a second, so that what is held costs its share of the throughput, as it does where each request waits for a network. The copying is slowed down at the smallest scale, so that it can be seen; what a plain copy of as many bytes beside the same load costs is in the data (beside_of_before): on few processors any copy takes its part of them, and the last claim is against that. " + onHardware
+const movesScaled = "Seven regions, each on a VM of its own, so that one, two and four can move; every region is offered 20000 requests a second, so that what is held costs its share of the throughput, as it does where each request waits for a network: without optimisation the drop is the share of the regions that are held, a constant. This load is a small part of what a client thread can do. The series called closed loop are the same moves of the same caches with four requests pending in each region, as fast as the thread can go. The copying is slowed down at the smallest scale, so that it can be seen; what a plain copy of as many bytes beside the same load costs is in the data (beside_of_before): on few processors any copy takes its part of them, and some claims are against that. A latency counts from the time at which a request was due, also of those that a pause prevented. " + onHardware
 
-// moveClaims returns the claims of figure 15 or 16.
-func moveClaims(q, optimised string, most float64, text, because string) []Claim {
-	during := func(series string, moving float64) At {
-		return At{Series: series, X: moving, Metric: "drop_percent"}
+// overMoves returns a metric of a series with one, two and four regions that move.
+func overMoves(series, metric string) []Quantity {
+	var all []Quantity
+	for _, moving := range []float64{1, 2, 4} {
+		all = append(all, At{Series: series, X: moving, Metric: metric})
 	}
-	beside := func(moving float64) At {
-		return At{Series: optimised, X: moving, Metric: "drop_beside_percent"}
+	return all
+}
+
+// ratios returns the ratios of two metrics of a series with one, two and four regions that move.
+func ratios(series, over, under string) []Quantity {
+	all := overMoves(series, over)
+	for i, q := range overMoves(series, under) {
+		all[i] = Ratio{all[i], q}
 	}
-	var claims []Claim
-	for _, c := range []struct {
-		q            string
-		moving, drop float64
-	}{{"Q41", 1, 15}, {"Q41", 2, 25}, {"Q41", 4, 57}} {
-		share := 100 * c.moving / sevenRegions
+	return all
+}
+
+// unoptimisedClaims are claims of both figures.
+func unoptimisedClaims() (claims []Claim) {
+	for _, c := range []struct{ moving, drop float64 }{{1, 15}, {2, 25}, {4, 57}} {
 		claims = append(claims, Claim{
-			Q: c.q, Text: "without optimisation the throughput drops: " + regions(c.moving) + " moving", Paper: c.drop, Unit: "%",
-			Ours: during("without optimisation", c.moving), Holds: Between(share-6, share+6),
-			Because: "The client has to share its processor with the copying, and with whoever else uses this machine: cpu_during in the data tells how much it had.",
+			Q: "Q41", Text: "without optimisation the throughput drops: " + regions(c.moving) + " moving", Paper: c.drop, Unit: "%",
+			Ours: At{Series: unoptimised, X: c.moving, Metric: "drop_percent"}, Constant: "the share of the offered requests that is held: one, two or four sevenths",
 		})
 	}
-	return append(claims, Claim{
-		Q: q, Text: text, Paper: most, Unit: "%", Holds: AtMost(most), Because: because,
-		Ours: Most{during(optimised, 1), during(optimised, 2), during(optimised, 4)},
-	}, Claim{
-		Q: "goal", Text: "and against a plain copy of as many bytes in as much time, instead of undisturbed", Unit: "%", Holds: AtMost(most), Because: because,
-		Ours: Most{beside(1), beside(2), beside(4)},
-	})
+	return claims
+}
+
+// moveCauses are reasons for a drop of a series.
+func moveCauses(series string) []Cause {
+	return []Cause{
+		{Shown: Least(ratios(series, "cpu_during", "cpu_before")), By: AtMost(0.98), Text: "while regions moved, the client's thread had %.2f of its processor time of before"},
+		{Shown: Least(overMoves(series, "beside_of_before")), By: AtMost(0.98), Text: "a plain copy of as many bytes left the same load %.2f of its throughput"},
+	}
+}
+
+// unaffected bounds the part of its throughput that a load keeps during a move. In this project's
+// rounds the open loop lost 0.2 to 1.7 %, which is within their spread.
+var unaffected = AtLeast(0.98)
+
+// readClaims returns the claims about unpaused reads.
+func readClaims() []Claim {
+	left := func(series, text string) Claim {
+		return Claim{
+			Q: "Q42", Text: text, Paper: 1, Unit: "times", Holds: unaffected, Causes: moveCauses(series),
+			Ours: Least(overMoves(series, "during_of_before")),
+		}
+	}
+	beside := func(series, text string) Claim {
+		return Claim{
+			Q: "Q42", Text: text, Paper: 1, Unit: "times", Holds: unaffected,
+			Ours: Least(overMoves(series, "during_of_beside")),
+		}
+	}
+	closed := closedSeries(unpaused)
+	return []Claim{
+		left(unpaused, "unpaused reads are not affected: the least throughput while regions move, of that before"),
+		beside(unpaused, "and of that beside a plain copy of as many bytes in as much time"),
+		{
+			Q: "Q42", Text: "nor is their 99th percentile: the greatest while regions move, of that before", Paper: 1, Unit: "times", Holds: AtMost(1.25),
+			Ours: Most(ratios(unpaused, "p99_during_us", "p99_before_us")),
+			Causes: []Cause{
+				moveCauses(unpaused)[0],
+				{Shown: Most(ratios(unpaused, "p99_beside_us", "p99_before_us")), By: AtLeast(1.25), Text: "beside a plain copy of as many bytes, the same load's was %.1f times that before"},
+			},
+		},
+		left(closed, "in a closed loop: the least throughput while regions move, of that before"),
+		beside(closed, "in a closed loop: and of that beside a plain copy"),
+	}
+}
+
+// writeClaims returns the claims about pause-on-migration writes.
+func writeClaims() []Claim {
+	const lost = 15 // percent
+	closed := closedSeries(pausing)
+	return []Claim{
+		{
+			Q: "Q43", Text: "pause-on-migration writes lose at most a region's share: the largest drop", Paper: lost, Unit: "%",
+			Ours: Most(overMoves(pausing, "drop_percent")), Constant: "the share of the offered requests that is held if one region is held at a time: a seventh",
+		},
+		{
+			Q: "Q43", Text: "in a closed loop: the largest drop", Paper: lost, Unit: "%", Holds: AtMost(lost), Causes: moveCauses(closed),
+			Ours: Most(overMoves(closed, "drop_percent")),
+		},
+		{
+			Q: "Q43", Text: "in a closed loop, of the throughput beside a plain copy of as many bytes in as much time", Paper: lost, Unit: "%", Holds: AtMost(lost),
+			Ours: Most(overMoves(closed, "drop_beside_percent")),
+		},
+	}
 }
 
 func regions(n float64) string {
@@ -118,13 +196,14 @@ var moveFigures = []Figure{
 	{
 		Name: "fig15", Title: "The impact of region migration on reads", Section: "7.4", Trial: "reads while regions move", Scaled: movesScaled,
 		Charts: moveCharts,
-		Claims: append(moveClaims("Q42", "unpaused reads", 5, "unpaused reads are not affected: the largest drop", "On few processors the copying competes with the client for them; the share that a plain copy of the same bytes takes is in the data (beside_of_before)."),
-			Claim{Q: "Q39", Text: "time to move 1 GB (here: of a cache that nobody uses)", Paper: 1.09, Unit: "s", Ours: At{Series: idleSeries, X: 1, Metric: "gigabyte_s"}, Holds: AtMost(1.09), Because: storeBecause}),
+		Claims: slices.Concat(unoptimisedClaims(), readClaims(), []Claim{
+			{Q: "Q39", Text: "time to move 1 GB (here: of a cache that nobody uses)", Paper: 1.09, Unit: "s", Ours: At{Series: idleSeries, X: 1, Metric: "gigabyte_s"}, Own: true},
+		}),
 	},
 	{
 		Name: "fig16", Title: "The impact of region migration on writes", Section: "7.4", Trial: "writes while regions move", Scaled: movesScaled,
 		Charts: moveCharts,
-		Claims: moveClaims("Q43", "pause-on-migration writes", 15, "pause-on-migration writes lose at most a region's share: the largest drop", "Beside the one region in seven that is held, the copying takes its part of the processors."),
+		Claims: slices.Concat(unoptimisedClaims(), writeClaims()),
 	},
 }
 
@@ -134,8 +213,6 @@ var moveCharts = []Chart{
 }
 
 var strandTrials = []Trial{Strands{Name: "stranded", Seed: 1}}
-
-const strandBecause = "The trace is synthetic, of one small cluster: it shows that the figures can be drawn from a trace, not what a cloud is like."
 
 func gb(tb float64) float64 { return tb * 1024 }
 
@@ -160,9 +237,9 @@ var strandFigures = []Figure{{
 		{Q: "Q8", Text: "half of all servers reach, through 3 switches", Paper: gb(30), Unit: "GB", Ours: Quantile{serverSeries, "reach3_gb", 0.5}},
 		{Q: "Q8", Text: "half of all servers reach, through 5 switches", Paper: gb(100), Unit: "GB", Ours: Quantile{serverSeries, "reach5_gb", 0.5}},
 		{Q: "Q9", Text: "stranding events, 25th percentile", Paper: 6, Unit: "min", Ours: Quantile{eventSeries, "minutes", 0.25}},
-		{Q: "Q9", Text: "stranding events, median", Paper: 13, Unit: "min", Ours: Quantile{eventSeries, "minutes", 0.5}, Holds: Between(5, 60), Because: strandBecause},
+		{Q: "Q9", Text: "stranding events, median", Paper: 13, Unit: "min", Ours: Quantile{eventSeries, "minutes", 0.5}},
 		{Q: "Q9", Text: "stranding events, 75th percentile", Paper: 22, Unit: "min", Ours: Quantile{eventSeries, "minutes", 0.75}},
-		{Q: "Q8", Text: "servers reach more through more switches: 5 over 1", Paper: 100, Unit: "times", Holds: AtLeast(2), Because: strandBecause,
+		{Q: "Q8", Text: "servers reach more through more switches: 5 over 1", Paper: 100, Unit: "times",
 			Ours: Ratio{Quantile{serverSeries, "reach5_gb", 0.5}, Quantile{serverSeries, "reach1_gb", 0.5}}},
 	},
 }}

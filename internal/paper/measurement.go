@@ -214,6 +214,9 @@ func NewData(all []Measurement) *Data {
 	return d
 }
 
+// All returns all measurements, in the order in which they were taken.
+func (d *Data) All() []Measurement { return slices.Clone(d.all) }
+
 // Trial returns the measurements of one trial, in the order in which they were taken.
 func (d *Data) Trial(name string) []Measurement {
 	var some []Measurement

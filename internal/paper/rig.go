@@ -16,7 +16,7 @@ import (
 const loadThreads = 2
 
 // rig is one store whose log is on several devices at once. Every device has all of the log,
-// and a run reads from the device it names, so that runs differ in the device only. Index and
+// and a run reads from one of them, so that runs differ in the device only. Index and
 // local memory exist once: a machine with 24 GB compares three devices with 250 million
 // records.
 //
@@ -25,21 +25,28 @@ type rig struct {
 	store *kv.Store
 
 	shape    ycsb.Shape
-	devices  []ycsb.Device
+	parts    []rigPart
 	storages []*ycsb.Storage
 	log      *copies
-	runs     int64
+}
+
+// rigPart is one device of a rig. Several may be of one kind.
+type rigPart struct {
+	device ycsb.Device
+	cache  int64 // Redy's memory in bytes; others have none
 }
 
 // openRig creates an empty store on devices, whose files are below dir. The caller closes the
 // rig.
-func openRig(ctx context.Context, devices []ycsb.Device, shape ycsb.Shape, dir string) (*rig, error) {
-	if len(devices) == 0 {
+func openRig(ctx context.Context, parts []rigPart, shape ycsb.Shape, dir string) (*rig, error) {
+	if len(parts) == 0 {
 		return nil, errors.New("a store on no device")
 	}
-	r := &rig{shape: shape, devices: slices.Clone(devices), log: new(copies)}
-	for _, name := range devices {
-		s, err := ycsb.OpenStorage(ctx, name, shape, filepath.Join(dir, string(name)))
+	r := &rig{shape: shape, parts: slices.Clone(parts), log: new(copies)}
+	for i, part := range parts {
+		of := shape
+		of.Cache = part.cache
+		s, err := ycsb.OpenStorage(ctx, part.device, of, filepath.Join(dir, fmt.Sprintf("%d-%s", i, part.device)))
 		if err != nil {
 			return nil, errors.Join(err, r.log.Close(), r.release())
 		}
@@ -72,15 +79,11 @@ func (r *rig) setMemory(bytes int64) error {
 	return nil
 }
 
-// run measures one device of the rig. It sets the spec's shape and seed.
-func (r *rig) run(ctx context.Context, spec ycsb.Spec, progress bench.Progress) (ycsb.Result, error) {
-	at := slices.Index(r.devices, spec.Device)
-	if at < 0 {
-		return ycsb.Result{}, fmt.Errorf("device %s is not one of the rig's, %v", spec.Device, r.devices)
-	}
-	spec.Shape = r.shape
-	r.runs++
-	spec.Seed = r.runs // every run has its own sequence of keys
+// run measures one device of the rig, by its place among the parts. It sets the spec's device and
+// shape.
+func (r *rig) run(ctx context.Context, at int, spec ycsb.Spec, progress bench.Progress) (ycsb.Result, error) {
+	spec.Device, spec.Shape = r.parts[at].device, r.shape
+	spec.Cache = r.parts[at].cache
 	r.log.selected.Store(int32(at))
 	return ycsb.Run(ctx, &ycsb.Target{Store: r.store, Storage: *r.storages[at]}, spec, progress)
 }

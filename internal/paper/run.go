@@ -40,6 +40,15 @@ type Head struct {
 	LeftOut   []LeftOut `json:"left_out,omitempty"`
 }
 
+// Revisions names the revision that measured the run, and this program's, which judges it, if it
+// is another.
+func (h Head) Revisions() string {
+	if judge := machine.Revision(); judge != h.Revision {
+		return fmt.Sprintf("measured by %s, judged by %s", h.Revision, judge)
+	}
+	return h.Revision
+}
+
 // ErrNoRoom means that the machine is large enough for a trial, but too little of it is free.
 // Nothing was measured.
 var ErrNoRoom = errors.New("no room")

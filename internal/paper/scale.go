@@ -13,9 +13,10 @@ import (
 type Scale struct {
 	Name string `json:"name"`
 	// Numbers of records in stores: with small values, with small values that all fit into
-	// local memory, and with large values.
+	// local memory, with small values on caches of all sizes at once, and with large values.
 	Records      int64 `json:"records"`
 	LocalRecords int64 `json:"local_records"`
+	TierRecords  int64 `json:"tier_records"`
 	LargeRecords int64 `json:"large_records"`
 	// Duration and Warmup of each run of a store, and the number of Rounds of everything.
 	Duration time.Duration `json:"duration"`
@@ -68,7 +69,6 @@ const (
 	gigabyte        = 1 << 30
 	memoryShare     = 0.9 // of the machine's memory, for one experiment
 	diskShare       = 0.8 // of the free disk space
-	logsOnDisk      = 2   // one of Redy's SSD tier and one of the SSD device
 	quickRecords    = 10_000_000
 	quickLarge      = 500_000
 	leastRecords    = 100_000
@@ -81,7 +81,7 @@ func NewScale(name string, has Stock) (Scale, error) {
 	switch name {
 	case Quick:
 		return Scale{
-			Name: name, Records: quickRecords, LocalRecords: quickRecords, LargeRecords: quickLarge,
+			Name: name, Records: quickRecords, LocalRecords: quickRecords, TierRecords: quickRecords, LargeRecords: quickLarge,
 			Duration: 700 * time.Millisecond, Warmup: 200 * time.Millisecond, Rounds: 3,
 			Cell: 180 * time.Millisecond, Capacity: 128 << 20, Threads: 1,
 			SLOs: 20, PerPoint: 100 * time.Millisecond,
@@ -90,7 +90,7 @@ func NewScale(name string, has Stock) (Scale, error) {
 		}, nil
 	case Machine, Full:
 		s := Scale{
-			Name: name, Records: paperRecords, LocalRecords: paperRecords, LargeRecords: paperRecords,
+			Name: name, Records: paperRecords, LocalRecords: paperRecords, TierRecords: paperRecords, LargeRecords: paperRecords,
 			Duration: 3 * time.Second, Warmup: time.Second, Rounds: 5,
 			// A cache may use half of the machine's processors; its servers use the rest.
 			Cell: 900 * time.Millisecond, Capacity: gigabyte, Threads: max(1, runtime.NumCPU()/2),
@@ -99,9 +99,13 @@ func NewScale(name string, has Stock) (Scale, error) {
 			VMs: 400_000, Servers: 2000,
 		}
 		if name == Machine {
-			s.Records = has.largest(smallValue, 1, smallCache)
-			s.LocalRecords = has.largest(smallValue, largestLocal, smallCache)
-			s.LargeRecords = has.largest(largeValue, 80, largeCache)
+			three := func(value int, local, cache float64) demand {
+				return demandOf(value, local, Stores{Cache: []float64{cache}}.members(threeDevices))
+			}
+			s.Records = has.largest(three(smallValue, 1, smallCache))
+			s.LocalRecords = has.largest(three(smallValue, largestLocal, smallCache))
+			s.TierRecords = has.largest(demandOf(smallValue, 1, Stores{Cache: tierCaches}.members(tierDevices)))
+			s.LargeRecords = has.largest(three(largeValue, 80, largeCache))
 			for s.Region > 1<<20 && float64(2*sevenRegions*s.Region) > memoryShare*float64(has.Memory) {
 				s.Region /= 2
 			}
@@ -114,23 +118,26 @@ func NewScale(name string, has Stock) (Scale, error) {
 	return Scale{}, fmt.Errorf("unknown scale %q: want one of %v", name, ScaleNames)
 }
 
-// needs returns the largest need of stores of that many records. Memory covers the index,
-// local memory, Redy's memory and the file server's.
-func needs(records int64, value int, local, cache float64) need {
+// demand is what a store with values of that size takes, in the paper's GB, but for its index.
+type demand struct {
+	value        int
+	local, cache float64 // local memory, and Redy's of all caches together
+	logs, shares int     // copies of the log on SSDs and on file servers
+}
+
+// of returns the need for that many records.
+func (d demand) of(records int64) need {
 	index := int64(1) << bits.Len64(uint64(indexBytesLeast*records))
-	log := ycsb.LogBytes(records, value)
-	return need{
-		memory: index + scaled(records, local+cache) + log,
-		disk:   logsOnDisk * log,
-		share:  log,
-	}
+	log := ycsb.LogBytes(records, d.value)
+	share := int64(d.shares) * log
+	return need{memory: index + scaled(records, d.local+d.cache) + share, disk: int64(d.logs) * log, share: share}
 }
 
 // largest returns the greatest number of records that fit, at most the paper's.
-func (has Stock) largest(value int, local, cache float64) int64 {
+func (has Stock) largest(d demand) int64 {
 	records := int64(paperRecords)
 	for records > leastRecords {
-		n := needs(records, value, local, cache)
+		n := d.of(records)
 		if float64(n.memory) <= memoryShare*float64(has.Memory) && float64(n.disk) <= diskShare*float64(has.FreeDisk) &&
 			(has.Share == 0 || float64(n.share) <= diskShare*float64(has.FreeShare)) {
 			break

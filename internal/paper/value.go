@@ -87,18 +87,14 @@ type Quantity interface {
 	in(d *Data, trial string) (rounds, error)
 }
 
-// At is a metric at one point. Trial, if set, replaces the figure's.
+// At is a metric at one point.
 type At struct {
-	Trial  string
 	Series string
 	X      float64
 	Metric string
 }
 
 func (a At) in(d *Data, trial string) (rounds, error) {
-	if a.Trial != "" {
-		trial = a.Trial
-	}
 	r := byRound(d.At(trial, a.Series, a.X), a.Metric)
 	if len(r) == 0 {
 		return nil, fmt.Errorf("%s at %g of %s was not measured", a.Series, a.X, trial)
@@ -163,7 +159,7 @@ func (q Rise) in(d *Data, trial string) (rounds, error) {
 	return steps.in(d, trial)
 }
 
-// Quantile is the number below which a share of Part of the metric's values lies.
+// Quantile is the number that a share of Part of the metric's values does not exceed.
 type Quantile struct {
 	Series, Metric string
 	Part           float64
@@ -171,7 +167,7 @@ type Quantile struct {
 
 func (q Quantile) in(d *Data, trial string) (rounds, error) {
 	return d.overall(trial, q.Series, q.Metric, func(numbers []float64) float64 {
-		return numbers[min(int(q.Part*float64(len(numbers))), len(numbers)-1)]
+		return bench.Quantile(numbers, q.Part)
 	})
 }
 
@@ -182,7 +178,7 @@ func (q Mean) in(d *Data, trial string) (rounds, error) {
 	return d.overall(trial, q.Series, q.Metric, bench.Mean)
 }
 
-// overall computes a number from a series' numbers of all rounds, which are sorted.
+// overall computes a number from a series' numbers of all rounds.
 func (d *Data) overall(trial, series, metric string, of func([]float64) float64) (rounds, error) {
 	var numbers []float64
 	for _, m := range d.Trial(trial) {
@@ -193,7 +189,6 @@ func (d *Data) overall(trial, series, metric string, of func([]float64) float64)
 	if len(numbers) == 0 {
 		return nil, fmt.Errorf("%s of %s was not measured", series, trial)
 	}
-	slices.Sort(numbers)
 	return rounds{0: of(numbers)}, nil
 }
 

@@ -55,8 +55,10 @@ type process struct {
 
 // Available returns an error that wraps ErrMissing if Start cannot succeed.
 func Available() error {
-	if _, err := find("smbd"); err != nil {
-		return err
+	for _, program := range []string{"smbd", "smbpasswd"} {
+		if _, err := find(program); err != nil {
+			return err
+		}
 	}
 	if os.Geteuid() != 0 {
 		return fmt.Errorf("%w: smbd must run as root", ErrMissing)

@@ -2,6 +2,7 @@ package smbd
 
 import (
 	"bufio"
+	"errors"
 	"net"
 	"os"
 	"os/exec"
@@ -14,6 +15,17 @@ import (
 // owner is the environment variable that makes the test binary start a server and wait to be
 // killed. It holds the directory for the server's files.
 const owner = "REDYKV_TEST_SMBD_OWNER"
+
+// A server needs both programs: without one of them none is available.
+func TestAvailableOfBothPrograms(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	if _, err := os.Stat("/usr/sbin/smbpasswd"); err == nil {
+		t.Skip("both programs are found without PATH")
+	}
+	if err := Available(); !errors.Is(err, ErrMissing) {
+		t.Errorf("without smbpasswd: %v", err)
+	}
+}
 
 // TestOwnerIsKilled checks that a server ends with the process that started it, even by a
 // kill.

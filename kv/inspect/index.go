@@ -71,7 +71,7 @@ func (in *inspector) sameHash() bool {
 
 func (in *inspector) index(c indexUse) {
 	report := Index{Object: c.Object, Buckets: 1 << c.Bits, Start: c.Start}
-	t, err := index.Load(in.src, c.IndexCopy, max(c.tail, c.Start), nil)
+	t, err := index.Load(in.src, c.IndexCopy, max(c.tail, c.Start), nil, nil)
 	if err != nil {
 		in.problem(fmt.Sprintf("index %q", c.Object),
 			"nothing is lost: Open reads the log instead, which takes longer; the next checkpoint makes a new one", err)

@@ -351,7 +351,7 @@ func exchangeEntries(t *testing.T, dir string, m *manifest.Manifest) {
 	c := m.Checkpoints[0].Index
 	dev := openSegments(t, dir)
 	defer closeAll(t, dev)
-	table, err := index.Load(dev, c, m.Checkpoints[0].Tail, nil)
+	table, err := index.Load(dev, c, m.Checkpoints[0].Tail, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,14 +26,60 @@ type Users interface {
 type User interface {
 	// Name returns the user's name.
 	Name() string
-	// Unrestricted reports whether the user may do everything at present.
+	// Unrestricted reports whether the user may run all commands on all keys at present.
 	Unrestricted() bool
-	// A command is allowed if Permissions or one of Selectors allows it with all its keys.
+	// A command is allowed if Permissions or one of Selectors allows it with all its keys and
+	// channels.
 	Permissions
 	Selectors() []Permissions
 }
 
-// Permissions decides which commands may run on which keys.
+// ChangingUser is a User whose permissions may change while clients use them.
+type ChangingUser interface {
+	User
+	// Current returns the user as it is now, or nil if it was deleted.
+	Current() User
+}
+
+// UserList is implemented by Users that clients can list and change, with ACL. Its users are
+// ChangingUsers, or never change.
+type UserList interface {
+	Users
+	// Names returns the users' names, in order.
+	Names() []string
+	// Find returns a user, or nil if there is none of that name.
+	Find(name string) User
+	// Describe describes a user. It returns nil if there is none of that name.
+	Describe(name string) *UserDescription
+	// Lines returns for each user the line of a file of users.
+	Lines() []string
+	// Set applies rules to a user, which it makes if there is none of that name. If one of the
+	// rules is not valid, it applies none. The error is shown to the client.
+	Set(name string, rules []string) error
+	// Delete deletes a user and reports whether there was one. It does not delete the default
+	// user.
+	Delete(name string) bool
+	// Load replaces the users by those of the file of users, and Save writes them to it. If
+	// there is no such file, they return ErrNoUsersFile.
+	Load() error
+	Save() error
+}
+
+// ErrNoUsersFile is returned by a UserList without a file of users.
+var ErrNoUsersFile = errors.New("This Redis instance is not configured to use an ACL file. You may want to specify users via the ACL SETUSER command and then issue a CONFIG REWRITE (assuming you have a Redis configuration file set) in order to store users in the Redis configuration.") //nolint:staticcheck // Redis's words
+
+// UserDescription describes a user as ACL GETUSER does.
+type UserDescription struct {
+	Flags     []string
+	Passwords []string // SHA-256 in hexadecimal digits
+	PermissionsDescription
+	Selectors []PermissionsDescription
+}
+
+// PermissionsDescription has the rules of a user or a selector.
+type PermissionsDescription struct{ Commands, Keys, Channels string }
+
+// Permissions decides which commands may run on which keys and channels.
 type Permissions interface {
 	// MayRun reports whether a command may run. A subcommand is named as in "config|set". If
 	// it returns false for a command without subcommands, it is called again with the first
@@ -42,6 +88,9 @@ type Permissions interface {
 	// MayUse reports whether a command may access a key. If a is 0, it reports whether any
 	// access to the key is allowed. It must not keep the key.
 	MayUse(key []byte, a Access) bool
+	// MayJoin reports whether a command may publish to a channel or subscribe to it. If pattern
+	// is true, the channel is a pattern of PSUBSCRIBE. MayJoin must not keep the channel.
+	MayJoin(channel []byte, pattern bool) bool
 }
 
 // DefaultUser is the name of the user of clients that send a password only.
@@ -66,16 +115,24 @@ const (
 	CategoryWrite
 	CategoryString
 	CategoryHash
+	CategorySet
+	CategoryPubSub
 	CategoryAdmin
 	CategoryFast
 	CategorySlow
 	CategoryDangerous
 	CategoryConnection
 	CategoryTransaction
+	CategoryScripting
+	CategoryList
+	CategorySortedSet
+	CategoryBlocking
+	CategoryBitmap
 )
 
 var categoryNames = []string{
-	"keyspace", "read", "write", "string", "hash", "admin", "fast", "slow", "dangerous", "connection", "transaction",
+	"keyspace", "read", "write", "string", "hash", "set", "pubsub", "admin", "fast", "slow", "dangerous", "connection", "transaction",
+	"scripting", "list", "sortedset", "blocking", "bitmap",
 }
 
 // Names returns the names of the categories in the set.
@@ -120,19 +177,26 @@ func (cmd *command) categories() Category {
 	if cmd.flags&flagWrite != 0 {
 		c |= CategoryWrite
 	}
-	if cmd.flags&flagReadOnly != 0 {
+	if cmd.flags&flagReadOnly != 0 && cmd.group != groupScripting {
 		c |= CategoryRead
 	}
 	if cmd.flags&flagAdmin != 0 {
 		c |= CategoryAdmin | CategoryDangerous
 	}
-	return c | groupCategories[cmd.group]
+	if cmd.flags&flagPubSub != 0 {
+		c |= CategoryPubSub
+	}
+	if cmd.flags&flagBlocking != 0 {
+		c |= CategoryBlocking
+	}
+	return (c | groupCategories[cmd.group]) &^ cmd.but
 }
 
 // groupCategories are the categories that groups of commands imply.
 var groupCategories = map[string]Category{
-	groupString: CategoryString, groupHash: CategoryHash, groupGeneric: CategoryKeyspace,
-	groupTransactions: CategoryTransaction, groupConnection: CategoryConnection,
+	groupString: CategoryString, groupHash: CategoryHash, groupSet: CategorySet, groupGeneric: CategoryKeyspace,
+	groupList: CategoryList, groupSorted: CategorySortedSet, groupBitmap: CategoryBitmap,
+	groupTransactions: CategoryTransaction, groupConnection: CategoryConnection, groupScripting: CategoryScripting,
 }
 
 // in reports whether the command can be run and is in one of the categories.
@@ -141,6 +205,7 @@ func (cmd *command) in(of Category) bool { return cmd.run != nil && cmd.category
 // become sets the client's user. If u is nil, the client has to authenticate.
 func (c *client) become(u User) {
 	c.user, c.free = u, u == everybody{}
+	c.changing, _ = u.(ChangingUser)
 	c.in.parser.unauthenticated = u == nil
 	name := DefaultUser
 	if u != nil {
@@ -151,39 +216,86 @@ func (c *client) become(u User) {
 
 // permitted returns the error reply if the client may not run a command, or else "".
 func (c *client) permitted(cmd *command, r request) (refusal string) {
+	if c.changing != nil {
+		if now := c.changing.Current(); now != c.user {
+			if c.user = now; now == nil {
+				c.become(nil)
+			}
+		}
+	}
 	switch {
 	case c.user == nil && cmd.flags&flagNoAuth != 0:
 		return ""
 	case c.user == nil:
 		return errNoAuth
-	case c.user.Unrestricted() || cmd.flags&flagNoAuth != 0:
+	case cmd.flags&flagNoAuth != 0, cmd.channels.first == 0 && c.user.Unrestricted():
 		return ""
 	}
-	refusal = cmd.permitted(c.user, r)
-	for _, s := range c.user.Selectors() {
-		if refusal == "" {
-			break
-		}
-		if other := cmd.permitted(s, r); other == "" || other == errNoKeyPermission {
-			refusal = other // an error about keys takes precedence over one about commands
-		}
+	d := cmd.deniedTo(c.user, r)
+	if d.reason == "" {
+		return ""
 	}
-	return refusal
+	c.server.denials.add(c, d, c.user.Name())
+	return d.refusal(cmd)
 }
 
-// permitted returns the error reply if p does not allow the command, or else "".
-func (cmd *command) permitted(p Permissions, r request) (refusal string) {
-	if !p.MayRun(cmd.name, cmd.category) && !cmd.permittedWithArgument(p, r) {
+// denial is why a user may not run a command. The zero value means that it may.
+type denial struct{ reason, object string }
+
+// The reasons of denials, in ACL LOG's words.
+const (
+	deniedCommand = "command"
+	deniedKey     = "key"
+	deniedChannel = "channel"
+	deniedLogin   = "auth"
+)
+
+// refusal returns the error reply of a denial.
+func (d denial) refusal(cmd *command) string {
+	switch d.reason {
+	case deniedCommand:
 		return noPermission(cmd.name)
+	case deniedKey:
+		return errNoKeyPermission
+	}
+	return errNoChannel
+}
+
+// deniedTo returns why a user may not run a command.
+func (cmd *command) deniedTo(u User, r request) denial {
+	d := cmd.denied(u, r)
+	for _, s := range u.Selectors() {
+		if d.reason == "" {
+			break
+		}
+		// A reason about channels takes precedence over one about keys, and that over one about
+		// commands.
+		other := cmd.denied(s, r)
+		if other.reason == "" || other.reason == deniedChannel || other.reason == deniedKey && d.reason != deniedChannel {
+			d = other
+		}
+	}
+	return d
+}
+
+// denied returns why p does not allow the command.
+func (cmd *command) denied(p Permissions, r request) denial {
+	if !p.MayRun(cmd.name, cmd.category) && !cmd.permittedWithArgument(p, r) {
+		return denial{deniedCommand, cmd.name}
 	}
 	n := 0
 	for key := range cmd.keys.of(r) {
 		if !p.MayUse(key, cmd.use(n, r).access) {
-			return errNoKeyPermission
+			return denial{deniedKey, string(key)}
 		}
 		n++
 	}
-	return ""
+	for channel := range cmd.channels.of(r) {
+		if !p.MayJoin(channel, cmd.name == "psubscribe") {
+			return denial{deniedChannel, string(channel)}
+		}
+	}
+	return denial{}
 }
 
 func (cmd *command) permittedWithArgument(p Permissions, r request) bool {
@@ -210,7 +322,7 @@ func auth(c *client, r request) {
 		c.fail(errNoPassword)
 		return
 	}
-	if c.authenticate(name, password) {
+	if c.authenticate(r, name, password) {
 		c.out = appendSimple(c.reply(), "OK")
 	} else {
 		c.fail(errWrongPassword)
@@ -218,7 +330,7 @@ func auth(c *client, r request) {
 }
 
 // authenticate sets the client's user if the password is right.
-func (c *client) authenticate(name, password []byte) bool {
+func (c *client) authenticate(r request, name, password []byte) bool {
 	users := c.server.opts.Users
 	if users == nil {
 		return string(name) == DefaultUser // no password is needed
@@ -227,35 +339,11 @@ func (c *client) authenticate(name, password []byte) bool {
 	u := users.Authenticate(name, password)
 	if u == nil {
 		c.server.stats.deniedLogins.Add(1)
+		c.server.denials.add(c, denial{deniedLogin, text(r.arg(0), shown)}, text(name, maxClientName))
 		return false
 	}
 	c.become(u)
 	return true
-}
-
-func aclWhoami(c *client, _ request) { c.out = appendBulk(c.reply(), c.info.Load().user) }
-
-func aclCat(c *client, r request) {
-	var names []string
-	switch r.len() {
-	case 2:
-		names = categoryNames
-	case 3:
-		of, err := ParseCategory(strings.ToLower(string(r.arg(2))))
-		if err != nil {
-			c.fail("ERR Unknown category '" + text(r.arg(2), shown) + "'")
-			return
-		}
-		for _, cmd := range c.server.table.all {
-			if cmd.in(of) {
-				names = append(names, cmd.name)
-			}
-		}
-	default:
-		c.fail(subcommandSyntax(r))
-		return
-	}
-	c.out = appendStrings(c.reply(), names)
 }
 
 // everybody is the user of all clients if the server has no Users.
@@ -265,4 +353,5 @@ func (everybody) Name() string                 { return DefaultUser }
 func (everybody) Unrestricted() bool           { return true }
 func (everybody) MayRun(string, Category) bool { return true }
 func (everybody) MayUse([]byte, Access) bool   { return true }
+func (everybody) MayJoin([]byte, bool) bool    { return true }
 func (everybody) Selectors() []Permissions     { return nil }

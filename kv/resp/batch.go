@@ -1,6 +1,8 @@
 package resp
 
 import (
+	"bytes"
+	"context"
 	"errors"
 
 	"github.com/redykv/redykv/kv"
@@ -19,10 +21,15 @@ const (
 	replyType                      // the type of the value read
 	replyEncoding                  // its encoding in Redis, or null
 	replyRefcount                  // 1, or null
+	replyIdle                      // 0, or null
+	replyFreq                      // Redis's refusal, or null
 	replyUsage                     // the bytes that the record takes, or null
 	replyDump                      // what RESTORE takes, or null
 	replyTTL                       // in units of n milliseconds; m: absolute
-	replyHash                      // the result of the reply's function for the hash
+	replyElements                  // the result of the reply's function for the hash or set
+	replyList                      // that for the list
+	replySorted                    // that for the sorted set
+	replyText                      // that for the string
 	replyOK                        // OK
 	replyMod                       // the modification's reply
 	// Parts of a reply, each of one operation.
@@ -40,20 +47,46 @@ const (
 type reply struct {
 	kind replyKind
 	n, m int64
-	// For replyHash: the function that makes the reply, and its arguments.
-	hash hashReply
-	args [][]byte
+	// For replyElements: the function that makes the reply, its arguments, the number of these that
+	// are fields to be looked up, and the type that the key must have.
+	elements elementsReply
+	args     [][]byte
+	looks    int
+	family   valueType
+	// For replyList or replySorted: the function, which has args too.
+	onList   listCall
+	onSorted sortedCall
+	// For replyText: the function that appends the reply. s is empty if the key does not exist.
+	text func(c *client, r *reply, s []byte, found bool)
+}
+
+// room makes room for an operation in the batch.
+func (c *client) room() *worker {
+	if c.worker != nil && len(c.worker.ops) >= c.worker.limit {
+		c.flush()
+	}
+	return c.borrow()
+}
+
+// key returns the record's key for a key of the client's database. It is valid until the batch
+// has run, to which the next operation is added.
+func (c *client) key(key []byte) []byte {
+	if c.db == 0 {
+		return storedKey(0, key)
+	}
+	w := c.room()
+	from := len(w.keys)
+	w.keys = appendKey(w.keys, c.db, key) // if it grows, earlier keys remain in the old memory
+	return w.keys[from:len(w.keys):len(w.keys)]
 }
 
 // operation adds an operation to the batch, whose reply is of the given kind.
 func (c *client) operation(kind replyKind) (*kv.Op, *reply) {
-	if c.worker != nil && len(c.worker.ops) >= c.worker.limit {
-		c.flush()
-	}
-	w := c.borrow()
+	w := c.room()
 	w.replies = append(w.replies, reply{kind: kind})
 	n := len(w.ops)
 	w.ops = w.ops[:n+1]
+	w.by[n] = c.running
 	return &w.ops[n], &w.replies[len(w.replies)-1]
 }
 
@@ -63,38 +96,62 @@ func (c *client) mark(kind replyKind, n int) {
 	w.replies = append(w.replies, reply{kind: kind, n: int64(n)})
 }
 
-func (c *client) read(kind replyKind, key []byte) *reply {
+func (c *client) read(kind replyKind, key []byte) *reply { return c.readRecord(kind, c.key(key)) }
+
+// readRecord is read for a record's key.
+func (c *client) readRecord(kind replyKind, key []byte) *reply {
 	op, rp := c.operation(kind)
-	op.Kind, op.Key, op.Value = kv.OpRead, storedKey(key), c.worker.values[len(c.worker.ops)-1]
+	op.Kind, op.Key, op.Value = kv.OpRead, key, c.worker.values[len(c.worker.ops)-1]
 	return rp
 }
 
 // upsert sets the key to a string.
 func (c *client) upsert(kind replyKind, key, value []byte, expires int64) {
-	c.upsertStored(kind, key, storedString(value), expires)
+	c.upsertRecord(kind, c.key(key), storedString(value), expires)
 }
 
-// upsertStored sets the key to a value in stored form.
-func (c *client) upsertStored(kind replyKind, key, value []byte, expires int64) {
+// upsertRecord sets a record's key to a record's value.
+func (c *client) upsertRecord(kind replyKind, key, value []byte, expires int64) {
+	key = c.writable(key)
+	// An upsert must not take effect before an operation that is deferred.
+	if c.room().defers || c.server.changes.looksBack() {
+		m := c.modifyRecord(kind, key, changeUpsert, nil)
+		m.arg, m.expires = value, expires
+		return
+	}
 	op, _ := c.operation(kind)
-	op.Kind, op.Key, op.Value, op.Expires = kv.OpUpsert, storedKey(key), value, expires
+	op.Kind, op.Key, op.Value, op.Expires = kv.OpUpsert, key, value, expires
+}
+
+// writable returns a record's key to be changed. It first runs the batch if that reads a collection
+// there: if the collection is spread, its nodes are read when the batch has run.
+func (c *client) writable(key []byte) []byte {
+	if w := c.worker; w == nil || !w.mayRead(key) {
+		return key
+	}
+	key = bytes.Clone(key) // it may lie in the batch's memory
+	c.flush()
+	return key
 }
 
 // modify adds a read-modify-write with its reply. The caller fills in the other fields of the
 // modification.
 func (c *client) modify(key []byte, change func(*modification) kv.Verdict, reply func(*modification, []byte, bool) []byte) *modification {
-	return c.modifyAs(replyMod, key, change, reply)
+	return c.modifyRecord(replyMod, c.key(key), change, reply)
 }
 
-func (c *client) modifyAs(kind replyKind, key []byte, change func(*modification) kv.Verdict, reply func(*modification, []byte, bool) []byte) *modification {
+// modifyRecord is modify for a record's key, with a reply of the given kind.
+func (c *client) modifyRecord(kind replyKind, key []byte, change func(*modification) kv.Verdict, reply func(*modification, []byte, bool) []byte) *modification {
+	key = c.writable(key)
 	op, _ := c.operation(kind)
 	at := len(c.worker.ops) - 1
 	if c.worker.mods[at] == nil {
-		c.worker.mods[at] = newModification()
+		c.worker.mods[at] = newModification(c.worker)
 	}
 	m := c.worker.mods[at]
 	m.change, m.reply, m.only, m.flags, m.delta, m.expires, m.bad = change, reply, typeNone, 0, 0, 0, ""
-	op.Kind, op.Key, op.Modify = kv.OpRMW, storedKey(key), m.call
+	m.collects, m.deferred, m.late, m.quiet, m.event = false, false, false, false, ""
+	op.Kind, op.Key, op.Modify = kv.OpRMW, key, m.call
 	return m
 }
 
@@ -141,26 +198,28 @@ func (c *client) flush() {
 		w.reset()
 		return
 	}
-	watched := c.server.watches.begin(w.ops)
-	err := w.run()
-	if watched {
-		c.server.watches.end(w)
+	var err error
+	if w.defers {
+		err = w.session.Whole(context.Background(), c.runBatch)
+	} else {
+		err = c.runBatch()
 	}
 	if w.changes() {
 		c.holdReplies()
+		if c.server.blocking.waiting.Load() > 0 {
+			c.noteReady(w)
+		}
 	}
 	if err != nil {
 		c.abandon(err)
+		c.serveWaiters()
 		return
 	}
-	at := 0
-	for i := range w.replies {
-		if r := &w.replies[i]; r.kind < replyArray {
-			c.answer(r, w, at)
-			at++
-		} else {
-			c.conclude(r)
-		}
+	if c.server.opts.Cache != nil {
+		c.server.opts.Cache.noteUses(w)
+	}
+	if c.server.changes.on.Load() {
+		c.noteChanges(w)
 	}
 	w.reset()
 	if c.locked && int64(len(c.out)-c.lockedAt) > c.server.opts.MaxReplies {
@@ -170,7 +229,44 @@ func (c *client) flush() {
 		c.error(errTooLargeReply)
 		c.endAfter(len(c.out))
 	}
+	c.serveWaiters()
 	c.sendIfLarge()
+}
+
+// runBatch runs the batch and the operations that it defers, and appends the replies. It returns the
+// error of a failed session.
+func (c *client) runBatch() error {
+	w := c.worker
+	watched := c.server.watches.begin(w.ops)
+	err := w.run()
+	if watched {
+		c.server.watches.end(w.ops, w.mods[:])
+	}
+	if err != nil {
+		return err
+	}
+	first := w.firstDeferred()
+	for i, at := 0, 0; i < len(w.replies) && w.session.Err() == nil; {
+		r := &w.replies[i]
+		if r.kind >= replyArray {
+			c.conclude(r)
+			i++
+			continue
+		}
+		n := w.groupAt(i, at, first)
+		if n == 0 && (w.isDeferred(at) || w.isStale(at, first)) {
+			c.again(at)
+			n = min(w.groupAt(i, at, first), 1)
+		}
+		if n > 0 {
+			c.runGroup(i, at, n)
+		} else {
+			c.answer(r, w, at)
+			n = 1
+		}
+		i, at = i+n, at+n
+	}
+	return w.session.Err()
 }
 
 // abandon ends the connection after its session failed. The outcome of the batch's operations
@@ -187,7 +283,7 @@ func (c *client) answer(r *reply, w *worker, at int) {
 	found := op.Err == nil
 	if op.Err != nil && !errors.Is(op.Err, kv.ErrNotFound) {
 		if r.kind < replyTally {
-			c.error("ERR " + op.Err.Error())
+			c.error(storeError(op.Err))
 		} else if c.failed == nil {
 			c.failed = op.Err
 		}
@@ -231,8 +327,18 @@ func (c *client) answer(r *reply, w *worker, at int) {
 // answerRead appends the reply of an operation that read a record.
 func (c *client) answerRead(r *reply, op *kv.Op, found bool) {
 	switch {
-	case r.kind == replyHash:
-		c.answerHash(r, op, found)
+	case r.kind == replyElements:
+		c.answerElements(r, op, found)
+	case r.kind == replyList, r.kind == replySorted:
+		c.answerCall(r, op, found)
+	case r.kind == replyText && found:
+		if s, ok := stringOf(op.Value); ok {
+			r.text(c, r, s, true)
+		} else {
+			c.error(errWrongType)
+		}
+	case r.kind == replyText:
+		r.text(c, r, nil, false)
 	case r.kind == replyType && !found:
 		c.out = appendSimple(c.out, typeNone.name())
 	case r.kind == replyTTL && !found:
@@ -252,6 +358,10 @@ func (c *client) answerRead(r *reply, op *kv.Op, found bool) {
 		c.out = appendBulk(c.out, encodingOf(op.Value))
 	case r.kind == replyRefcount:
 		c.out = appendInt(c.out, 1)
+	case r.kind == replyIdle:
+		c.out = appendInt(c.out, 0)
+	case r.kind == replyFreq:
+		c.error(errNoFreq)
 	case r.kind == replyUsage:
 		c.out = appendInt(c.out, usageOf(op))
 	case r.kind == replyDump:
@@ -284,7 +394,7 @@ func (c *client) conclude(r *reply) {
 		c.out = appendArray(c.out, int(r.n))
 		return
 	case c.failed != nil:
-		c.error("ERR " + c.failed.Error())
+		c.error(storeError(c.failed))
 	case r.kind == replySum:
 		c.out = appendInt(c.out, c.tally)
 	case r.kind == replyOne:
@@ -315,31 +425,55 @@ type modification struct {
 	most    int    // most bytes of a value
 	bad     string // error of the command that is replied only if the key exists
 
-	call kv.Modifier
-	u    *kv.Update // set while change runs
+	// collects is set for a command on a hash or set. fields is the distance between those args that
+	// are fields; 0: only the first one is; negative: none.
+	collects bool
+	fields   int
+
+	call   kv.Modifier
+	u      *kv.Update // set while change runs on a record
+	worker *worker
 
 	// The key's current value, set while change runs.
 	typ     valueType
 	content []byte
 	// The outcome of the last call of change.
-	found   bool   // the key exists
-	changed bool   // the key was changed
+	found   bool // the key exists
+	lapsed  bool // the key has, or had, an expired record
+	changed bool // the key was changed
+	verdict kv.Verdict
+	ends    int64  // the key's expiry after the change
+	quiet   bool   // the change is only one of the encoding, which nobody is told
+	event   string // the event of the change; "": the command's
 	old     []byte // bytes for the reply: the old string, or a new number
 	result  int64
 	refused string // the error reply if the key was not changed because of an error
+	// deferred is set if the operation has had no effect and is carried out after the batch.
+	deferred bool
+	late     bool // it was deferred, and may have been carried out since
 
-	pairs pairs // scratch for changes of hashes
+	// For changes of a hash or set: opened is the collection if the operation was deferred; elements
+	// are those of the collection, or pairs.
+	opened   *collection
+	elements changeable
+	pairs    pairs
+	number   []byte // a calculated value
+	calls    callModification
 }
 
-func newModification() *modification {
-	m := new(modification)
+func newModification(w *worker) *modification {
+	m := &modification{worker: w}
 	m.call = m.apply
 	return m
 }
 
 // apply is the kv.Modifier.
 func (m *modification) apply(u *kv.Update) kv.Verdict {
-	m.u, m.found, m.changed, m.refused = u, u.Found, false, ""
+	m.u, m.found, m.lapsed, m.changed, m.verdict, m.refused = u, u.Found, u.Expired, false, kv.Keep, ""
+	m.deferred = false
+	if m.worker.deferring {
+		return m.deferTo()
+	}
 	m.typ, m.content = typeNone, nil
 	if u.Found {
 		m.typ, m.content = typed(u.Old)
@@ -348,8 +482,12 @@ func (m *modification) apply(u *kv.Update) kv.Verdict {
 		m.refused = errWrongType
 		return kv.Keep
 	}
+	if m.collects && m.typ.isSpread() {
+		return m.deferTo()
+	}
 	verdict := m.change(m)
 	m.changed = verdict == kv.Put || verdict == kv.Remove && u.Found
+	m.verdict, m.ends = verdict, u.Expires
 	m.u, m.content = nil, nil
 	return verdict
 }
@@ -387,6 +525,8 @@ func (m *modification) forget() {
 		m.old = nil
 	}
 	m.pairs.forget()
+	m.calls.forget()
+	m.elements = nil
 }
 
 // Common replies.

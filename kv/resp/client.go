@@ -32,6 +32,7 @@ type client struct {
 	id     int64
 	resp3  bool
 	commandState
+	sub *subscriber // nil before the first subscription
 
 	in     input
 	ahead  readAhead
@@ -57,23 +58,25 @@ type client struct {
 
 // serve answers commands until the connection ends or a loop takes it over.
 func (c *client) serve() (looped bool) {
-	counts := &c.server.counts
 	for !c.quit {
-		if err := c.fill(); err != nil {
-			if errors.Is(err, errTooMuchInput) {
-				c.out = appendError(c.out, "ERR "+err.Error())
-				c.write()
-				c.refused = true
-			} else if !errors.Is(err, io.EOF) {
-				if isTimeout(err) && !c.server.closing.Load() {
-					counts.idle.Add(1)
-				}
-				c.server.opts.Logger.Debug("reading from client", "client", c.id, "err", err)
+		if c.waits != nil {
+			if err := c.await(); err != nil {
+				c.endReading(err)
+				break
 			}
-			break
+			c.execute()
+			c.write()
+			c.quit = c.quit || c.mayEnd()
+			continue
 		}
-		counts.in.Add(uint64(c.in.last))
-		c.execute()
+		switch err := c.fill(); {
+		case err == nil:
+			c.server.counts.in.Add(uint64(c.in.last))
+			c.push() // messages that were published before the commands arrived
+			c.execute()
+		case !errors.Is(err, errMessages):
+			c.endReading(err)
+		}
 		c.write()
 		c.quit = c.quit || c.mayEnd()
 		if c.plain++; c.plain > plainBatches && c.server.enroll(c) {
@@ -84,6 +87,21 @@ func (c *client) serve() (looped bool) {
 		c.linger()
 	}
 	return false
+}
+
+// endReading ends the connection after an error of fill.
+func (c *client) endReading(err error) {
+	c.quit = true
+	switch {
+	case errors.Is(err, errTooMuchInput):
+		c.out = appendError(c.out, "ERR "+err.Error())
+		c.refused = true
+	case !errors.Is(err, io.EOF):
+		if isTimeout(err) && !c.server.closing.Load() {
+			c.server.counts.idle.Add(1)
+		}
+		c.server.opts.Logger.Debug("reading from client", "client", c.id, "err", err)
+	}
 }
 
 // mayEnd reports whether the server is closing and all input read so far has been answered.
@@ -116,6 +134,9 @@ func (c *client) fill() error {
 		return c.in.fill()
 	}
 	idle := c.server.opts.IdleTimeout
+	if c.subscribing() { // waiting for messages is not idle
+		idle = 0
+	}
 	if len(c.in.buf) > restingBuffer || cap(c.out) > restingOutput {
 		patience := c.server.opts.releaseAfter
 		if idle > 0 {
@@ -124,7 +145,7 @@ func (c *client) fill() error {
 		if err := c.readWithin(patience); err != nil {
 			return err
 		}
-		err := c.in.fill()
+		err := c.receive()
 		if err == nil || !isTimeout(err) || c.server.closing.Load() {
 			return err
 		}
@@ -142,7 +163,7 @@ func (c *client) fill() error {
 			return err
 		}
 	}
-	return c.in.fill()
+	return c.receive()
 }
 
 // readWithin sets a read deadline between patience and twice that. It does not set it for each
@@ -169,16 +190,24 @@ func (c *client) setReadDeadline(t time.Time) error {
 // sendIfLarge sends the replies if they are large. It first gives back the worker, whose batch is
 // empty, so that a slow client does not hold one.
 func (c *client) sendIfLarge() {
-	if len(c.out) >= fullOutput && !c.locked && c.loop == nil {
-		c.giveBack()
-		c.write()
+	if len(c.out) < fullOutput || c.locked || c.loop != nil {
+		return
 	}
+	if c.dropping {
+		c.out = c.out[:c.dropFrom]
+		return
+	}
+	c.giveBack()
+	c.write()
 }
 
 // commandState is the state of a connection that commands use.
 type commandState struct {
 	user User // nil until the client has authenticated
 	free bool // there is no access control
+	// changing is the user, if its permissions may change.
+	changing ChangingUser
+	db       uint8
 
 	multi    *transaction // between MULTI and EXEC
 	watching []watched
@@ -186,8 +215,23 @@ type commandState struct {
 	// watchBytes of the budget for large requests are taken for watching.
 	watchBytes int64
 
-	locked   bool // within atomically or exclusively: the worker is not given back
-	lockedAt int  // length of out at the beginning of that
+	mode     replyMode
+	dropping bool // while a command runs whose reply is dropped,
+	dropFrom int  // which begins there in out
+
+	waits   *waiter  // the client waits, and no command runs
+	ready   [][]byte // records' keys that it has changed and others wait for
+	serving bool     // within serveWaiters
+
+	running uint16   // number of the command that adds operations
+	tracker *tracker // nil without CLIENT TRACKING
+	asked   bool     // CLIENT CACHING was called for the next command
+
+	executing   bool // within EXEC or a script
+	transacting bool // within EXEC
+	alone       bool // within exclusively
+	locked      bool // within atomically or exclusively: the worker is not given back
+	lockedAt    int  // length of out at the beginning of that
 
 	// Of a command whose operations may be in several batches:
 	tally        int64  // the number for its reply
@@ -195,6 +239,7 @@ type commandState struct {
 	taken        []byte // with this stored value
 	takenExpires int64  // and this expiry
 	failed       error  // its first error
+	refusal      string // the error reply, after errReplied
 
 	// Of the batch, for statistics:
 	began        time.Time // when it was read
@@ -206,16 +251,21 @@ type commandState struct {
 	// Read by other goroutines.
 	info    atomic.Pointer[clientInfo]
 	created time.Time
+	pushes  atomic.Bool  // it gets messages although it has no subscription
 	active  atomic.Int64 // Unix time in milliseconds of the last batch
 	// As of the end of the last batch: present, bytes of an incomplete command, and bytes of the
 	// buffers for input and output.
 	last                    atomic.Uint32
 	unread, inputs, outputs atomic.Int64
+	subscriptions           [topicKinds]atomic.Int32
 }
 
 // clientInfo is what a client says about itself. It is replaced, never changed.
 type clientInfo struct {
 	name, user      string
+	db              uint8
+	tracking        string // its flags in CLIENT LIST
+	redirect        int64  // in CLIENT LIST's form
 	library, libVer string
 	resp3           bool
 }
@@ -224,7 +274,7 @@ type clientInfo struct {
 func (c *client) initCommands() {
 	c.created = time.Now()
 	c.active.Store(c.created.UnixMilli())
-	c.info.Store(new(clientInfo))
+	c.info.Store(&clientInfo{redirect: -1})
 	c.asNew()
 }
 
@@ -232,7 +282,11 @@ func (c *client) initCommands() {
 func (c *client) asNew() {
 	c.endMulti()
 	c.unwatch()
-	c.resp3 = false
+	c.unsubscribeAll()
+	c.untrack()
+	c.speak(false)
+	c.sendReplies()
+	c.setDB(0)
 	if users := c.server.opts.Users; users == nil {
 		c.become(everybody{})
 	} else {

@@ -16,7 +16,12 @@ type command struct {
 	run   func(*client, request)
 	flags commandFlags
 	keys  keySpec
+	// channels are the channels or patterns that access control must allow, and slots the
+	// arguments that choose a slot of a cluster, which clients see like keys.
+	channels, slots keySpec
+
 	also  Category // categories besides those that flags and group imply
+	but   Category // those that they imply and the command does not have
 	group string
 	since string // first version of Redis that has the command
 	about string
@@ -26,18 +31,20 @@ type command struct {
 	n       int                 // index in table.all, and in statistics
 	perKey  []keyUse            // use of each key, or one for all keys
 	plain   bool                // a loop may run it
+	tells   keyEvents           // what keyspace notifications say
 
 	category Category // the result of categories
 }
 
 // commandFlags are a command's flags. Clients see those that Redis has too.
-type commandFlags uint16
+type commandFlags uint32
 
 const (
 	flagWrite commandFlags = 1 << iota
 	flagReadOnly
 	flagDenyOOM
 	flagAdmin
+	flagPubSub
 	flagNoScript
 	flagLoading
 	flagStale
@@ -47,15 +54,22 @@ const (
 	flagAllowBusy
 	flagSkipSlowlog
 	flagNoAsyncLoading
+	flagBlocking
+	flagMovableKeys // the arguments before the keys say where the keys are
+	flagSkipMonitor
+	flagNoMandatoryKeys
 	// Flags that Redis does not have.
-	flagAtOnce // not queued by MULTI
-	flagSolo   // timed by itself, not as part of a batch
-	flagWhole  // reads or changes more than the keys that it names
+	flagAtOnce  // not queued by MULTI
+	flagSolo    // timed by itself, not as part of a batch
+	flagWhole   // reads or changes more than the keys that it names
+	flagListens // allowed in RESP2 for clients with subscriptions
+	flagScript  // runs a script
 )
 
 var flagNames = []string{
-	"write", "readonly", "denyoom", "admin", "noscript", "loading", "stale", "fast", "no_auth", "no_multi",
+	"write", "readonly", "denyoom", "admin", "pubsub", "noscript", "loading", "stale", "fast", "no_auth", "no_multi",
 	"allow_busy", "skip_slowlog", "no_async_loading",
+	"blocking", "movablekeys", "skip_monitor", "no_mandatory_keys",
 }
 
 // Flags that occur together.
@@ -66,6 +80,7 @@ const (
 	writesFast = flagWrite | flagFast
 	stores     = flagWrite | flagDenyOOM
 	storesFast = stores | flagFast
+	waits      = flagWrite | flagNoScript | flagBlocking | flagSolo
 	anytime    = flagLoading | flagStale
 	talks      = flagNoScript | anytime
 	governs    = flagAdmin | talks
@@ -73,15 +88,30 @@ const (
 
 // keySpec is the position of the keys among the arguments: every step-th from first to last. A
 // negative last counts from the end. The zero value means no keys.
-type keySpec struct{ first, last, step int }
+type keySpec struct {
+	first, last, step int
+	count             int    // the argument that is the number of keys after it, which follow the others; 0: none
+	word              string // a key follows the last argument that is this word in lower case; "": none
+	patterns          bool   // other keys are named by patterns, which of does not return
+}
 
 var (
-	oneKey   = keySpec{1, 1, 1}
-	twoKeys  = keySpec{1, 2, 1}
-	allKeys  = keySpec{1, -1, 1}
-	evenKeys = keySpec{1, -1, 2}
-	subKey   = keySpec{2, 2, 1}
+	oneKey     = keySpec{first: 1, last: 1, step: 1}
+	twoKeys    = keySpec{first: 1, last: 2, step: 1}
+	allKeys    = keySpec{first: 1, last: -1, step: 1}
+	evenKeys   = keySpec{first: 1, last: -1, step: 2}
+	restKeys   = keySpec{first: 2, last: -1, step: 1}
+	subKey     = keySpec{first: 2, last: 2, step: 1}
+	manyKeys   = keySpec{count: 1}                             // NUMKEYS KEY…
+	lateKeys   = keySpec{count: 2}                             // ARGUMENT NUMKEYS KEY…
+	toManyKeys = keySpec{first: 1, last: 1, step: 1, count: 2} // DESTINATION NUMKEYS KEY…
+	firstKeys  = keySpec{first: 1, last: -2, step: 1}          // KEY… ARGUMENT
+	sortKeys   = keySpec{first: 1, last: 1, step: 1, word: "store", patterns: true}
+	sortROKeys = keySpec{first: 1, last: 1, step: 1, patterns: true}
 )
+
+// none reports whether no argument is a key.
+func (k keySpec) none() bool { return k.first == 0 && k.count == 0 }
 
 // of returns the keys of a request.
 func (k keySpec) of(r request) iter.Seq[[]byte] {
@@ -90,19 +120,60 @@ func (k keySpec) of(r request) iter.Seq[[]byte] {
 		if last < 0 {
 			last += r.len()
 		}
-		for i := k.first; i > 0 && i <= last && i < r.len() && yield(r.arg(i)); i += k.step {
+		for i := k.first; i > 0 && i <= last && i < r.len(); i += k.step {
+			if !yield(r.arg(i)) {
+				return
+			}
+		}
+		first, end := k.counted(r)
+		for i := first; i < end; i++ {
+			if !yield(r.arg(i)) {
+				return
+			}
+		}
+		if i := k.named(r); i > 0 {
+			yield(r.arg(i))
 		}
 	}
+}
+
+// counted returns the range of the keys that the request counts.
+func (k keySpec) counted(r request) (first, end int) {
+	if k.count == 0 || k.count >= r.len() {
+		return 0, 0
+	}
+	n, ok := parseInt(r.arg(k.count))
+	if first = k.count + 1; !ok || n < 1 || n > int64(r.len()-first) {
+		return 0, 0
+	}
+	return first, first + int(n)
+}
+
+// named returns the position of the key after the word, or 0.
+func (k keySpec) named(r request) (at int) {
+	for i := k.last + 1; k.word != "" && i+1 < r.len(); i++ {
+		if is(r.arg(i), k.word) {
+			at = i + 1
+		}
+	}
+	return at
 }
 
 // Groups of commands, as Redis documents them.
 const (
 	groupString       = "string"
 	groupHash         = "hash"
+	groupBitmap       = "bitmap"
+	groupList         = "list"
+	groupSorted       = "sorted-set"
+	groupSet          = "set"
 	groupGeneric      = "generic"
 	groupTransactions = "transactions"
+	groupPubSub       = "pubsub"
 	groupConnection   = "connection"
 	groupServer       = "server"
+	groupCluster      = "cluster"
+	groupScripting    = "scripting"
 )
 
 // table holds all commands. byName has those that are not subcommands, by name in lower case.
@@ -115,13 +186,16 @@ type table struct {
 // commandTable returns the table, which servers share and nobody changes.
 var commandTable = sync.OnceValue(func() *table {
 	t := &table{byName: make(map[string]*command)}
-	for _, list := range [][]command{stringCommands(), keyCommands(), hashCommands(), transactionCommands(), connectionCommands(), serverCommands()} {
+	for _, list := range [][]command{
+		stringCommands(), bitCommands(), keyCommands(), hashCommands(), setCommands(), listCommands(), sortedCommands(), pubsubCommands(),
+		transactionCommands(), scriptCommands(), connectionCommands(), serverCommands(), clusterCommands(),
+	} {
 		for i := range list {
 			t.add(&list[i])
 		}
 	}
 	for _, cmd := range t.all {
-		cmd.plain, cmd.perKey, cmd.category = cmd.plainly(), cmd.uses(), cmd.categories()
+		cmd.plain, cmd.perKey, cmd.category, cmd.tells = cmd.plainly(), cmd.uses(), cmd.categories(), cmd.events()
 	}
 	return t
 })
@@ -236,9 +310,28 @@ var keyUses = map[string][]string{
 	"rename": {"RW access delete", "OW update"}, "renamenx": {"RW access delete", "OW insert"},
 	"copy": {"RO access", "OW update"}, "restore": {"OW update"},
 	"hset": {"RW update"}, "hmset": {"RW update"}, "hsetnx": {"RW insert"}, "hdel": {"RW delete"},
+	"lpush": {"RW insert"}, "rpush": {"RW insert"}, "lpushx": {"RW insert"}, "rpushx": {"RW insert"}, "linsert": {"RW insert"},
+	"lset": {"RW update"}, "lrem": {"RW delete"}, "ltrim": {"RW delete"}, "llen": {"RO"},
+	"lpop": {"RW access delete"}, "rpop": {"RW access delete"}, "lmpop": {"RW access delete"},
+	"blpop": {"RW access delete"}, "brpop": {"RW access delete"}, "blmpop": {"RW access delete"},
+	"lmove": {"RW access delete", "RW insert"}, "rpoplpush": {"RW access delete", "RW insert"},
+	"blmove": {"RW access delete", "RW insert"}, "brpoplpush": {"RW access delete", "RW insert"},
+	"zadd": {"RW update"}, "zrem": {"RW delete"}, "zcard": {"RO"},
+	"zremrangebyrank": {"RW delete"}, "zremrangebyscore": {"RW delete"}, "zremrangebylex": {"RW delete"},
+	"zpopmin": {"RW access delete"}, "zpopmax": {"RW access delete"}, "zmpop": {"RW access delete"},
+	"bzpopmin": {"RW access delete"}, "bzpopmax": {"RW access delete"}, "bzmpop": {"RW access delete"},
+	"zrangestore": {"OW update", "RO access"},
+	"sort":        {"RO access", "RO access", "OW update"}, "sort_ro": {"RO access", "RO access"},
+	"zunionstore": {"OW update", "RO access"}, "zinterstore": {"OW update", "RO access"}, "zdiffstore": {"OW update", "RO access"},
+	"sadd": {"RW insert"}, "srem": {"RW delete"}, "spop": {"RW access delete"}, "smove": {"RW access delete", "RW insert"},
+	"scard": {"RO"}, "sismember": {"RO"},
+	"sinterstore": {"RW update", "RO access"}, "sunionstore": {"OW update", "RO access"}, "sdiffstore": {"OW update", "RO access"},
 	"strlen": {"RO"}, "exists": {"RO"}, "touch": {"RO"}, "type": {"RO"}, "watch": {"RO"},
 	"hexists": {"RO"}, "hlen": {"RO"}, "hstrlen": {"RO"},
-	"object|encoding": {"RO"}, "object|refcount": {"RO"}, "memory|usage": {"RO"},
+	"ssubscribe": {"not_key"}, "sunsubscribe": {"not_key"}, "spublish": {"not_key"},
+	"object|encoding": {"RO"}, "object|refcount": {"RO"}, "memory|usage": {"RO"}, "object|idletime": {"RO"}, "object|freq": {"RO"},
+	"eval": {"RW access update"}, "evalsha": {"RW access update"}, "eval_ro": {"RO access"}, "evalsha_ro": {"RO access"},
+	"getbit": {"RO access"}, "setbit": {"RW access update"}, "bitop": {"OW update", "RO access"}, "bitfield": {"RW access update variable_flags"},
 }
 
 // uses returns what a command does with its keys: one use for each, or one for all.
@@ -264,6 +357,9 @@ func (cmd *command) use(i int, r request) keyUse {
 			}
 		}
 		return useSet
+	}
+	if cmd.keys.word != "" && i > 0 { // the key after the word
+		i = len(cmd.perKey)
 	}
 	return cmd.perKey[min(i, len(cmd.perKey)-1)]
 }

@@ -69,18 +69,64 @@ func clientNoEvict(c *client, r request) {
 	c.out = appendSimple(c.reply(), "OK")
 }
 
+// replyMode says which replies are sent to a client.
+type replyMode uint8
+
+const (
+	repliesOn   replyMode = iota
+	repliesSkip           // not that of the next command
+	repliesOff
+)
+
+// clientReply implements CLIENT REPLY.
+func clientReply(c *client, r request) {
+	out := c.reply()
+	switch of := r.arg(2); {
+	case is(of, "on"):
+		c.sendReplies()
+		c.out = appendSimple(out, "OK")
+	case is(of, "off"):
+		c.mode = repliesOff
+	case is(of, "skip"):
+		c.mode = max(c.mode, repliesSkip)
+	default:
+		c.fail(errSyntax)
+	}
+}
+
+// sendReplies makes the server send replies again, from that of the command that runs on.
+func (c *client) sendReplies() { c.mode, c.dropping = repliesOn, false }
+
+// dispatchDropping is dispatch that drops the reply, unless the command asks for replies. If the
+// command is held for the connection's goroutine, the mode is repliesOff and stays so: loops do not
+// run CLIENT REPLY SKIP.
+func (c *client) dispatchDropping(r request) {
+	c.flush()
+	if c.mode == repliesSkip {
+		c.mode = repliesOn
+	}
+	c.dropping, c.dropFrom = true, len(c.out)
+	c.dispatch(r)
+	c.flush()
+	if c.dropping {
+		c.dropping, c.out = false, c.out[:min(c.dropFrom, len(c.out))]
+		c.collect()
+	}
+}
+
 // buffers returns Redis's fields about a connection's memory, as of the end of its last batch.
 // If r is not empty, it is the request of the connection itself, and the fields are current.
 func (c *client) buffers(r request) string {
 	unread, input, output, arguments := c.unread.Load(), c.inputs.Load(), c.outputs.Load(), int64(0)
+	queued := c.output.queued.Load() // of messages
 	if len(r.data) > 0 {
 		unread, input, output = int64(len(r.data)+c.in.end-c.in.start), int64(len(c.in.buf)), int64(cap(c.out))
 		for i := range r.len() {
 			arguments += int64(len(r.arg(i)))
 		}
 	}
-	return fmt.Sprintf("qbuf=%d qbuf-free=%d argv-mem=%d multi-mem=0 rbs=%d rbp=%d obl=0 oll=0 omem=0 tot-mem=%d events=r",
-		unread, max(input-unread, 0), arguments, output, output, int64(unsafe.Sizeof(client{}))+input+output)
+	return fmt.Sprintf("qbuf=%d qbuf-free=%d argv-mem=%d multi-mem=0 rbs=%d rbp=%d obl=0 oll=0 omem=%d tot-mem=%d events=r",
+		unread, max(input-unread, 0), arguments, output, output, queued, int64(unsafe.Sizeof(client{}))+input+output+queued)
 }
 
 // line returns the connection's line of CLIENT LIST. It may be called by any goroutine. r is
@@ -99,9 +145,28 @@ func (c *client) line(r request) string {
 	if last > 0 {
 		name = c.server.table.all[last-1].name
 	}
-	return fmt.Sprintf("id=%d addr=%s laddr=%s fd=0 name=%s age=%d idle=%d flags=N db=0 sub=0 psub=0 ssub=0 multi=-1 %s cmd=%s user=%s redir=-1 resp=%d lib-name=%s lib-ver=%s\n",
+	flags := info.tracking
+	switch {
+	case c.seenSubscribing():
+		flags = "P" + flags
+	case c.server.blocking.has(c.id):
+		flags = "b" + flags
+	}
+	flags = cmp.Or(flags, "N")
+	return fmt.Sprintf("id=%d addr=%s laddr=%s fd=0 name=%s age=%d idle=%d flags=%s db=%d sub=%d psub=%d ssub=%d multi=-1 %s cmd=%s user=%s redir=%d resp=%d lib-name=%s lib-ver=%s\n",
 		c.id, c.conn.RemoteAddr(), c.conn.LocalAddr(), info.name, int64(now.Sub(c.created)/time.Second), idle,
-		c.buffers(r), name, info.user, protocol, info.library, info.libVer)
+		flags, info.db, c.subscriptions[channels].Load(), c.subscriptions[patterns].Load(), c.subscriptions[shardChannels].Load(),
+		c.buffers(r), name, info.user, info.redirect, protocol, info.library, info.libVer)
+}
+
+// seenSubscribing is subscribing for other goroutines.
+func (c *client) seenSubscribing() bool {
+	for kind := range c.subscriptions {
+		if c.subscriptions[kind].Load() > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 func clientDescribe(c *client, r request) { c.out = appendText(c.reply(), c.resp3, c.line(r)) }
@@ -157,18 +222,32 @@ func clientList(c *client, r request) {
 
 // clientFilter selects connections.
 type clientFilter struct {
-	ids          map[int64]bool // nil: any
-	addr, laddr  string         // "": any
-	user         string
-	none, skipMe bool
+	ids         map[int64]bool // nil: any
+	addr, laddr string         // "": any
+	user        string
+	skipMe      bool
+	kind        clientKind
 }
 
-// setType selects a type of connection. The server has normal connections only.
+// clientKind is a type of connection.
+type clientKind uint8
+
+const (
+	anyClient clientKind = iota
+	normalClient
+	pubsubClient
+	otherServer // there is none
+)
+
+// setType selects a type of connection.
 func (f *clientFilter) setType(name []byte) (refusal string) {
 	switch {
 	case is(name, "normal"):
-	case is(name, "master"), is(name, "replica"), is(name, "slave"), is(name, "pubsub"):
-		f.none = true
+		f.kind = normalClient
+	case is(name, "pubsub"):
+		f.kind = pubsubClient
+	case is(name, "master"), is(name, "replica"), is(name, "slave"):
+		f.kind = otherServer
 	default:
 		return "ERR Unknown client type '" + text(name, shown) + "'"
 	}
@@ -177,7 +256,9 @@ func (f *clientFilter) setType(name []byte) (refusal string) {
 
 func (f *clientFilter) fits(of, me *client) bool {
 	switch {
-	case f.none, f.skipMe && of == me,
+	case f.skipMe && of == me,
+		f.kind == otherServer,
+		f.kind != anyClient && (f.kind == pubsubClient) != of.seenSubscribing(),
 		f.ids != nil && !f.ids[of.id],
 		f.addr != "" && f.addr != of.conn.RemoteAddr().String(),
 		f.laddr != "" && f.laddr != of.conn.LocalAddr().String(),

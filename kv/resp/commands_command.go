@@ -57,7 +57,8 @@ func (cmd *command) appendInfo(out []byte, resp3 bool) []byte {
 	for _, name := range flags {
 		out = appendSimple(out, name)
 	}
-	for _, n := range []int{cmd.keys.first, cmd.keys.last, cmd.keys.step} {
+	keys := cmd.shownKeys()
+	for _, n := range []int{keys.first, keys.last, keys.step} {
 		out = appendInt(out, int64(n))
 	}
 	categories := cmd.category.Names()
@@ -74,33 +75,71 @@ func (cmd *command) appendInfo(out []byte, resp3 bool) []byte {
 	return out
 }
 
+// shownKeys returns the arguments that clients see as keys.
+func (cmd *command) shownKeys() keySpec {
+	if cmd.slots.first > 0 {
+		return cmd.slots
+	}
+	return cmd.keys
+}
+
 // appendKeySpecs appends one specification if all keys are used alike, or else one for each
-// key.
+// key. Keys that the request counts have one of their own.
 func (cmd *command) appendKeySpecs(out []byte, resp3 bool) []byte {
-	if cmd.keys.first == 0 {
+	keys := cmd.shownKeys()
+	if keys.none() {
 		return appendSet(out, resp3, 0)
 	}
 	out = appendSet(out, resp3, len(cmd.perKey))
 	for i, use := range cmd.perKey {
-		last := cmd.keys.last
-		if last > 0 {
-			last -= cmd.keys.first // relative to the first one
-		}
-		if len(cmd.perKey) > 1 {
-			last = 0
-		}
 		out = appendMap(out, resp3, 3)
 		out = use.append(appendBulk(out, "flags"), resp3)
-		out = appendMap(appendBulk(out, "begin_search"), resp3, 2)
-		out = appendBulk(appendBulk(out, "type"), "index")
-		out = appendMap(appendBulk(out, "spec"), resp3, 1)
-		out = appendInt(appendBulk(out, "index"), int64(cmd.keys.first+i))
-		out = appendMap(appendBulk(out, "find_keys"), resp3, 2)
-		out = appendBulk(appendBulk(out, "type"), "range")
-		out = appendMap(appendBulk(out, "spec"), resp3, 3)
-		out = appendInt(appendBulk(out, "lastkey"), int64(last))
-		out = appendInt(appendBulk(out, "keystep"), int64(cmd.keys.step))
-		out = appendInt(appendBulk(out, "limit"), 0)
+		switch last := i > 0 && i == len(cmd.perKey)-1; {
+		case keys.patterns && i > 0:
+			out = appendUnknownSpec(out, resp3)
+		case keys.count > 0 && (keys.first == 0 || last):
+			out = appendSearch(out, resp3, keys.count, "keynum", []specField{{"keynumidx", 0}, {"firstkey", 1}, {"keystep", 1}})
+		default:
+			end := keys.last
+			if end > 0 {
+				end -= keys.first + i // relative to the first one
+			}
+			if i < len(cmd.perKey)-1 {
+				end = 0
+			}
+			out = appendSearch(out, resp3, keys.first+i, "range", []specField{{"lastkey", end}, {"keystep", keys.step}, {"limit", 0}})
+		}
+	}
+	return out
+}
+
+// specField is a field of a key specification.
+type specField struct {
+	name string
+	n    int
+}
+
+// appendSearch appends how the keys are found from an argument on.
+func appendSearch(out []byte, resp3 bool, index int, how string, fields []specField) []byte {
+	out = appendMap(appendBulk(out, "begin_search"), resp3, 2)
+	out = appendBulk(appendBulk(out, "type"), "index")
+	out = appendMap(appendBulk(out, "spec"), resp3, 1)
+	out = appendInt(appendBulk(out, "index"), int64(index))
+	out = appendMap(appendBulk(out, "find_keys"), resp3, 2)
+	out = appendBulk(appendBulk(out, "type"), how)
+	out = appendMap(appendBulk(out, "spec"), resp3, len(fields))
+	for _, f := range fields {
+		out = appendInt(appendBulk(out, f.name), int64(f.n))
+	}
+	return out
+}
+
+// appendUnknownSpec appends that only COMMAND GETKEYS finds a key.
+func appendUnknownSpec(out []byte, resp3 bool) []byte {
+	for _, part := range []string{"begin_search", "find_keys"} {
+		out = appendMap(appendBulk(out, part), resp3, 2)
+		out = appendBulk(appendBulk(out, "type"), "unknown")
+		out = appendMap(appendBulk(out, "spec"), resp3, 0)
 	}
 	return out
 }
@@ -188,7 +227,7 @@ func commandGetKeys(c *client, r request) {
 	case cmd == nil:
 		c.fail("ERR Invalid command specified")
 		return
-	case cmd.keys.first == 0:
+	case cmd.keys.none():
 		c.fail("ERR The command has no key arguments")
 		return
 	case refusal != "":
@@ -196,6 +235,10 @@ func commandGetKeys(c *client, r request) {
 		return
 	}
 	keys := slices.Collect(cmd.keys.of(of))
+	if len(keys) == 0 {
+		c.fail("ERR Invalid arguments specified for command")
+		return
+	}
 	withUses := is(r.arg(1), "getkeysandflags")
 	out := appendArray(c.reply(), len(keys))
 	for i, key := range keys {

@@ -8,13 +8,20 @@ import (
 // Commands about the connection. They need no operation of the store.
 
 func ping(c *client, r request) {
-	switch out := c.reply(); r.len() {
-	case 1:
-		c.out = appendSimple(out, "PONG")
-	case 2:
-		c.out = appendBulk(out, r.arg(1))
-	default:
+	switch out := c.reply(); {
+	case r.len() > 2:
 		c.fail(wrongArity("ping"))
+	case c.subscribing() && !c.resp3:
+		out = appendBulk(appendArray(out, 2), "pong")
+		if r.len() == 1 {
+			c.out = appendBulk(out, "")
+		} else {
+			c.out = appendBulk(out, r.arg(1))
+		}
+	case r.len() == 1:
+		c.out = appendSimple(out, "PONG")
+	default:
+		c.out = appendBulk(out, r.arg(1))
 	}
 }
 
@@ -32,13 +39,34 @@ func reset(c *client, _ request) {
 }
 
 func selectDB(c *client, r request) {
-	switch n, ok := parseInt(r.arg(1)); {
-	case !ok || int64(int32(n)) != n:
-		c.fail(errNotInteger)
-	case n != 0:
-		c.fail(errDatabase)
+	db, refusal := c.server.database(r.arg(1))
+	if refusal != "" {
+		c.fail(refusal)
+		return
+	}
+	c.out = appendSimple(c.reply(), "OK")
+	c.setDB(db)
+}
+
+// setDB makes a database the client's.
+func (c *client) setDB(db uint8) {
+	if c.db != db {
+		c.db = db
+		c.describe(func(i *clientInfo) { i.db = db })
+	}
+}
+
+// database returns the number of a database. If there is none, refusal is the error to reply.
+func (s *Server) database(number []byte) (db uint8, refusal string) {
+	switch n, ok := parseInt(number); {
+	case !ok:
+		return 0, errNotInteger
+	case int64(int32(n)) != n:
+		return 0, errNotInt32
+	case n < 0 || n >= int64(s.opts.Databases):
+		return 0, errDatabase
 	default:
-		c.out = appendSimple(c.reply(), "OK")
+		return uint8(n), ""
 	}
 }
 
@@ -85,22 +113,22 @@ func hello(c *client, r request) {
 		}
 	}
 	switch {
-	case login != nil && !c.authenticate(login, password):
+	case login != nil && !c.authenticate(r, login, password):
 		c.fail(errWrongPassword)
 		return
 	case c.user == nil:
 		c.fail(errNoHello)
 		return
 	}
-	out := c.reply()
-	c.resp3 = resp3
+	c.reply()
+	c.speak(resp3)
 	c.describe(func(i *clientInfo) {
 		i.resp3 = resp3
 		if name != nil {
 			i.name = string(name)
 		}
 	})
-	out = appendMap(out, resp3, 7)
+	out := appendMap(c.out, resp3, 7)
 	out = appendBulk(appendBulk(out, "server"), "redis")
 	out = appendBulk(appendBulk(out, "version"), redisVersion)
 	out = appendBulk(out, "proto")

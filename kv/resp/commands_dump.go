@@ -19,9 +19,20 @@ const (
 	dumpVersion = 10
 
 	dumpString       = 0
+	dumpList         = 1
+	dumpSet          = 2
+	dumpOldSorted    = 3 // with scores in decimal
 	dumpHash         = 4
+	dumpSorted       = 5
+	dumpZiplistList  = 10
+	dumpIntSet       = 11
+	dumpZiplistSort  = 12
 	dumpZiplist      = 13
+	dumpZiplists     = 14 // a list in ziplists
 	dumpListpack     = 16
+	dumpListpackSort = 17
+	dumpQuickList    = 18 // a list in listpacks and single elements
+	dumpSetListpack  = 20
 	dumpEarlyTimed   = 22 // a hash whose fields may expire, in Redis before 7.4 and in Valkey
 	dumpEarlyTimes   = 23 // the same as a listpack
 	dumpTimed        = 24 // a hash whose fields may expire: the least expiry, then before each field its expiry or 0
@@ -50,29 +61,52 @@ var dumpCRC = crc64.MakeTable(bits.Reverse64(0xad93d23594c935a9))
 // inversion.
 func checksum(b []byte) uint64 { return ^crc64.Update(math.MaxUint64, dumpCRC, b) }
 
-func dump(c *client, r request) { c.read(replyDump, r.arg(1)) }
+func dump(c *client, r request) {
+	key := c.key(r.arg(1))
+	c.readRecord(replyDump, key)
+	c.worker.noteRead(key)
+}
 
 // answerDump appends the dump of a record's value.
 func (c *client) answerDump(value []byte) {
-	var b []byte
-	switch t, content := typed(value); {
-	case t == typeString:
-		b = appendDumpString(append(b, dumpString), content)
-	case t.isHash():
-		h := hash{rest: content}
-		counted := h
-		b = appendDumpLength(append(b, dumpHash), counted.count())
-		for field, value, ok := h.next(); ok; field, value, ok = h.next() {
-			b = appendDumpString(appendDumpString(b, field), value)
-		}
-		if h.damaged {
-			c.error(errDamagedHash)
-			return
-		}
+	switch t, content := typed(value); t.family() {
+	case typeString:
+		c.finishDump(appendDumpString([]byte{dumpString}, content))
+	case typeHash, typeSet:
+		c.dumpElements(t.family(), &packed{rest: content, family: t.family()})
+	case typeList:
+		c.worker.list.open(content)
+		c.dumpList(&c.worker.list)
+	case typeSorted:
+		c.worker.sorted.open(t, content)
+		c.dumpSorted(&c.worker.sorted)
 	default:
 		c.error(errWrongType)
+	}
+}
+
+// dumpElements appends the dump of a hash or set.
+func (c *client) dumpElements(family valueType, e elements) {
+	kind := byte(dumpSet)
+	if family == typeHash {
+		kind = dumpHash
+	}
+	b := appendDumpLength([]byte{kind}, e.len())
+	e.each(func(field, value []byte) bool {
+		if b = appendDumpString(b, field); family == typeHash {
+			b = appendDumpString(b, value)
+		}
+		return true
+	})
+	if text := e.err(); text != "" {
+		c.error(text)
 		return
 	}
+	c.finishDump(b)
+}
+
+// finishDump appends a dump that lacks its footer.
+func (c *client) finishDump(b []byte) {
 	b = binary.LittleEndian.AppendUint16(b, dumpVersion)
 	c.out = appendBulk(c.out, binary.LittleEndian.AppendUint64(b, checksum(b)))
 }
@@ -125,6 +159,7 @@ func restore(c *client, r request) {
 		return
 	}
 	ttl, ok := parseInt(r.arg(2))
+	var p pairs
 	var value []byte
 	switch {
 	case !ok:
@@ -132,31 +167,35 @@ func restore(c *client, r request) {
 	case ttl < 0:
 		err = "ERR Invalid TTL value, must be >= 0"
 	default:
-		value, err = undump(r.arg(3), c.server.opts.MaxBulk)
+		value, err = undump(r.arg(3), &p, c.server.opts.MaxBulk)
 	}
 	now := c.began.UnixMilli()
 	if ttl > 0 && !absolute {
 		ttl = min(ttl, math.MaxInt64-now) + now
 	}
+	elements := err == "" && p.live > 0
 	// BUSYKEY takes precedence over other errors, as in Redis.
-	c.modify(r.arg(1), func(m *modification) kv.Verdict {
+	m := c.modify(r.arg(1), func(m *modification) kv.Verdict {
 		switch {
 		case m.found && !replace:
 			return m.refuse(errBusyKey)
 		case err != "":
 			return m.refuse(err)
 		case ttl > 0 && ttl <= now:
-			return kv.Remove
+			return m.removeAll()
+		case elements:
+			return m.replaceAll(&p, ttl)
 		}
-		m.u.New = append(m.u.New, value...)
-		m.u.Expires = ttl
-		return kv.Put
+		return m.replaceValue(value, ttl)
 	}, replySimpleOK)
+	if t, _ := typed(value); elements || t != typeString {
+		m.collects, m.fields, c.worker.defers = true, -1, true
+	}
 }
 
-// undump returns the record's value for a dump, or the error reply. most limits its size in
-// bytes.
-func undump(b []byte, most int) (value []byte, err string) {
+// undump returns the record's value for the dump of a string, or reads the elements of a hash or set
+// into p, or returns the error reply. most limits the bytes of a string.
+func undump(b []byte, p *pairs, most int) (value []byte, err string) {
 	if len(b) < dumpFooter+1 {
 		return nil, errBadDump
 	}
@@ -165,7 +204,6 @@ func undump(b []byte, most int) (value []byte, err string) {
 		return nil, errBadDump
 	}
 	d := undumper{b: body[1 : len(body)-2], most: most}
-	var p pairs
 	switch body[0] {
 	case dumpString:
 		value = storedString(d.string())
@@ -173,23 +211,23 @@ func undump(b []byte, most int) (value []byte, err string) {
 		d.take(dumpLeastExpires)
 		fallthrough
 	case dumpHash, dumpZiplist, dumpListpack:
-		d.hash(&p, body[0])
+		d.hash(p, body[0])
+	case dumpSet, dumpIntSet, dumpSetListpack:
+		d.set(p, body[0])
+	case dumpList, dumpZiplistList, dumpZiplists, dumpQuickList:
+		value = d.readList(body[0])
+	case dumpSorted, dumpOldSorted, dumpZiplistSort, dumpListpackSort:
+		value = d.readSorted(body[0])
 	case dumpEarlyTimed, dumpEarlyTimes:
 		return nil, errFieldExpires
 	default:
 		return nil, errBadFormat
 	}
-	if d.failed || len(d.b) > 0 {
+	if d.failed || len(d.b) > 0 || value == nil && body[0] != dumpString && p.live == 0 {
 		return nil, errBadFormat
 	}
 	if d.expires {
 		return nil, errFieldExpires
-	}
-	if body[0] != dumpString {
-		if p.live == 0 {
-			return nil, errBadFormat
-		}
-		value = p.appendTo(nil, false)
 	}
 	return value, ""
 }
@@ -276,12 +314,8 @@ func littleInt(b []byte) []byte {
 	if len(b) == 0 {
 		return nil
 	}
-	var n uint64
-	for i, c := range b {
-		n |= uint64(c) << (8 * i)
-	}
 	unused := 64 - 8*len(b)
-	return strconv.AppendInt(nil, int64(n<<unused)>>unused, 10)
+	return strconv.AppendInt(nil, int64(littleUint(b)<<unused)>>unused, 10)
 }
 
 // unpack decompresses LZF: literal runs, and references to earlier output.
@@ -340,7 +374,7 @@ func (d *undumper) hash(p *pairs, kind byte) {
 		d.list(p, d.string(), kind)
 		return
 	}
-	p.load(nil, d.hashLen())
+	p.load(nil, typeHash, d.hashLen())
 	for d.left > 0 && !d.failed {
 		d.left--
 		if kind == dumpTimed && d.plainLength() != 0 {
@@ -348,6 +382,59 @@ func (d *undumper) hash(p *pairs, kind byte) {
 		}
 		d.addTo(p, d.string(), d.string())
 	}
+}
+
+// set reads the members of a set of the given type.
+func (d *undumper) set(p *pairs, kind byte) {
+	p.load(nil, typeIntSet, 1)
+	switch kind {
+	case dumpIntSet:
+		d.ints(p, d.string())
+		return
+	case dumpSetListpack:
+		p.typ = typeSet
+		l := undumper{b: d.string(), failed: d.failed}
+		l.take(4 + 2)
+		for !l.failed && len(l.b) > 0 && l.b[0] != 0xff {
+			l.addTo(p, l.packEntry(), nil)
+		}
+		l.take(1) // the end marker
+		d.failed = l.failed || len(l.b) > 0
+		return
+	}
+	n := d.plainLength()
+	if n > uint64(len(d.b)) {
+		d.failed = true
+	}
+	for i := uint64(0); i < n && !d.failed; i++ {
+		member := d.string()
+		if i == 0 {
+			p.expect(member, int(n))
+		}
+		d.addTo(p, member, nil)
+	}
+}
+
+// ints reads an intset: the size of an integer, their number, and the integers.
+func (d *undumper) ints(p *pairs, b []byte) {
+	l := undumper{b: b, failed: d.failed}
+	size, n := littleUint(l.take(4)), littleUint(l.take(4))
+	if size != 2 && size != 4 && size != 8 || n*size != uint64(len(l.b)) {
+		d.failed = true
+		return
+	}
+	for range n {
+		l.addTo(p, littleInt(l.take(size)), nil)
+	}
+	d.failed = d.failed || l.failed
+}
+
+// littleUint returns a little-endian number.
+func littleUint(b []byte) (n uint64) {
+	for i, c := range b {
+		n |= uint64(c) << (8 * i)
+	}
+	return n
 }
 
 // list reads the pairs of a listpack or ziplist.
@@ -359,7 +446,7 @@ func (d *undumper) list(p *pairs, b []byte, kind byte) {
 	} else {
 		l.take(4 + 2)
 	}
-	p.load(nil, len(l.b)/4)
+	p.load(nil, typeHash, len(l.b)/4)
 	for !l.failed && len(l.b) > 0 && l.b[0] != 0xff {
 		var pair [2][]byte
 		for i := range pair {

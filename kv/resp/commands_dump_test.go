@@ -185,36 +185,41 @@ func FuzzUndump(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, body []byte, version uint16) {
 		const most = 1 << 16
-		value, err := undump([]byte(sealDump(string(body), version)), most)
-		if err != "" {
+		var p pairs
+		if _, err := undump([]byte(sealDump(string(body), version)), &p, most); err != "" || body[0] == dumpString {
 			return
 		}
-		kind, content := typed(value)
-		h := hash{rest: content}
-		if n := h.count(); kind.isHash() && (h.damaged || n == 0) {
-			t.Errorf("a hash of %d fields, damaged %t, comes of %q", n, h.damaged, body)
+		kind, content := typed(p.appendTo(nil))
+		all := packed{rest: content, family: kind.family()}
+		if n := all.len(); !kind.isElements() || all.damaged || n == 0 || n != p.live {
+			t.Errorf("%d elements, damaged %t, come of %q", n, all.damaged, body)
 		}
 	})
 }
 
-// FuzzHash reads damaged hashes.
-func FuzzHash(f *testing.F) {
-	f.Add([]byte("\x01f\x01v"), []byte("f"))
-	f.Add([]byte("\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01f"), []byte(""))
-	f.Fuzz(func(t *testing.T, content, field []byte) {
+// FuzzPacked reads damaged hashes and sets.
+func FuzzPacked(f *testing.F) {
+	f.Add([]byte("\x01f\x01v"), []byte("f"), uint8(typeHash))
+	f.Add([]byte("\x011\x022x"), []byte("2"), uint8(typeIntSet))
+	f.Add([]byte("\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01f"), []byte(""), uint8(typeSet))
+	f.Fuzz(func(t *testing.T, content, field []byte, of uint8) {
+		kind := typeHash + valueType(of)%(typeTableSet-typeHash+1)
 		var p pairs
-		if !p.load(content, 2) {
+		if !p.load(content, kind, 2) {
 			return
 		}
 		want := p.live
 		if p.set(field, []byte("value")) {
 			want++
 		}
-		_, again := typed(p.appendTo(nil, false))
-		h := hash{rest: again}
-		all := h
-		if value, ok := h.get(field); !ok || string(value) != "value" || all.count() != want {
+		again, rest := typed(p.appendTo(nil))
+		all := packed{rest: rest, family: again.family()}
+		value, ok := all.get(field)
+		if !ok || again.family() == typeHash && string(value) != "value" || all.len() != want || all.err() != "" {
 			t.Errorf("%q with %q", content, field)
+		}
+		if p.remove(field); p.live != want-1 {
+			t.Errorf("%q without %q", content, field)
 		}
 	})
 }

@@ -12,7 +12,7 @@ import (
 
 func del(c *client, r request) {
 	for i := 1; i < r.len(); i++ {
-		c.modifyAs(replyTallyMod, r.arg(i), changeDelete, nil)
+		c.modifyRecord(replyTallyMod, c.key(r.arg(i)), changeDelete, nil)
 	}
 	c.mark(replySum, 0)
 }
@@ -31,16 +31,33 @@ func typeOf(c *client, r request) { c.read(replyType, r.arg(1)) }
 
 func objectEncoding(c *client, r request) { c.read(replyEncoding, r.arg(2)) }
 
+// objectIdle implements OBJECT IDLETIME. The store does not note when a record is read, so a key that
+// exists counts as used just now.
+func objectIdle(c *client, r request) { c.read(replyIdle, r.arg(2)) }
+
+// objectFreq implements OBJECT FREQ: the store does not count how often a record is read.
+func objectFreq(c *client, r request) { c.read(replyFreq, r.arg(2)) }
+
 func objectRefcount(c *client, r request) { c.read(replyRefcount, r.arg(2)) }
 
 // encodingOf returns the encoding that Redis would have for a value.
 func encodingOf(value []byte) string {
 	const embedded = 44 // most bytes of an embstr
 	switch t, s := typed(value); {
-	case t == typeHash:
+	case t.family() == typeList:
+		return "quicklist"
+	case t == typeSpreadSorted && len(s) > 0 && typeOfByte[s[len(s)-1]] == typeSorted:
 		return "listpack"
-	case t == typeLargeHash:
-		return "hashtable"
+	case t == typeSpreadSorted:
+		return "skiplist"
+	case t.isSpread():
+		return spreadEncoding(s)
+	case t.isElements():
+		return t.encoding()
+	case t == typeSorted:
+		return "listpack"
+	case t == typeSkipSorted:
+		return "skiplist"
 	case t != typeString:
 		return "unknown"
 	case len(s) <= embedded:
@@ -52,9 +69,20 @@ func encodingOf(value []byte) string {
 	return "raw"
 }
 
+// encoding returns the encoding of a packed type.
+func (t valueType) encoding() string {
+	switch t {
+	case typeIntSet:
+		return "intset"
+	case typeHash, typeSet:
+		return "listpack"
+	}
+	return "hashtable"
+}
+
 // rename implements RENAME and RENAMENX.
 func rename(c *client, r request) {
-	from, to := r.arg(1), r.arg(2)
+	from, to := storedKey(c.db, r.arg(1)), storedKey(c.db, r.arg(2))
 	onlyNew := len(r.arg(0)) == len("renamenx")
 	c.atomically([][]byte{from, to}, func() {
 		value, expires, found, ok := c.take(from)
@@ -83,40 +111,65 @@ func rename(c *client, r request) {
 		if onlyNew {
 			done = replyOne
 		}
-		if c.put(to, value, expires) {
-			c.modifyAs(replyPart, from, changeDelete, nil)
+		if c.relay(from, to, value, expires, true) {
 			c.mark(done, 0)
+			c.flush()
+			c.tell(classGeneric, "rename_from", from)
+			c.tell(classGeneric, "rename_to", to)
 		}
 	})
 }
 
 func copyKey(c *client, r request) {
-	replace := false
+	db, replace, refusal := c.server.copyOptions(r, c.db)
+	if refusal != "" {
+		c.fail(refusal)
+		return
+	}
+	c.transfer(storedKey(c.db, r.arg(1)), storedKey(db, r.arg(2)), replace, false)
+}
+
+// copyOptions returns the database to which COPY copies in a database, and whether it replaces a
+// key there.
+func (s *Server) copyOptions(r request, in uint8) (db uint8, replace bool, refusal string) {
+	db = in
 	for i := 3; i < r.len(); i++ {
 		switch option := r.arg(i); {
 		case is(option, "replace"):
 			replace = true
 		case is(option, "db") && i+1 < r.len():
 			i++
-			if n, ok := parseInt(r.arg(i)); !ok {
-				c.fail(errNotInteger)
-				return
-			} else if n != 0 {
-				c.fail(errDatabase)
-				return
+			if db, refusal = s.database(r.arg(i)); refusal != "" {
+				return 0, false, refusal
 			}
 		default:
-			c.fail(errSyntax)
-			return
+			return 0, false, errSyntax
 		}
 	}
-	from, to := r.arg(1), r.arg(2)
+	return db, replace, ""
+}
+
+// move implements MOVE.
+func move(c *client, r request) {
+	db, refusal := c.server.database(r.arg(2))
+	if refusal != "" {
+		c.fail(refusal)
+		return
+	}
+	c.transfer(storedKey(c.db, r.arg(1)), storedKey(db, r.arg(1)), false, true)
+}
+
+// transfer copies or moves what a record's key holds to another one, and replies whether it did.
+func (c *client) transfer(from, to []byte, replace, remove bool) {
 	if bytes.Equal(from, to) {
 		c.fail(errSameKey)
 		return
 	}
 	c.atomically([][]byte{from, to}, func() {
 		value, expires, found, ok := c.take(from)
+		if ok && !found && !remove {
+			c.tell(classMiss, "keymiss", from)
+		}
 		if ok && found && !replace {
 			var taken bool
 			_, _, taken, ok = c.take(to)
@@ -126,17 +179,65 @@ func copyKey(c *client, r request) {
 		case !ok:
 		case !found:
 			c.out = appendInt(c.reply(), 0)
-		case c.put(to, value, expires):
-			c.out = appendInt(c.reply(), 1)
+		case c.relay(from, to, value, expires, remove):
+			c.mark(replyOne, 0)
+			c.flush()
+			if remove {
+				c.tell(classGeneric, "move_from", from)
+				c.tell(classGeneric, "move_to", to)
+			} else {
+				c.tell(classGeneric, "copy_to", to)
+			}
 		}
 	})
 }
 
-// take reads a key's stored value for the command to use. If that fails, it replies with the
+// relay sets a record's key to the value that take returned for another one, and removes that one if
+// remove is set. A spread collection keeps its nodes if it is removed there, and else has copies of
+// them. If it fails, it replies with the error and returns false.
+func (c *client) relay(from, to, value []byte, expires int64, remove bool) bool {
+	t, h, ok := headerIn(value)
+	io := &c.worker.collections.io
+	io.session, io.failed = c.worker.session, nil
+	var was owner
+	var err error
+	switch {
+	case t.isSpread() && !ok:
+		return c.relayed(errDamagedHeader)
+	case t.isSpread() && remove:
+		if was = io.owner(h.gen); io.failed != nil {
+			return c.relayed(io.failed)
+		}
+	case t.isSpread():
+		if value, err = io.clone(value, to); err != nil {
+			return c.relayed(err)
+		}
+	}
+	if !c.put(to, value, expires) {
+		return false
+	}
+	if t.isSpread() && remove {
+		io.pass(h.gen, was, to)
+	}
+	if remove && io.failed == nil {
+		c.modifyRecord(replyPart, from, changeDelete, nil)
+	}
+	return c.relayed(io.failed)
+}
+
+// relayed replies with an error, and reports whether there is none.
+func (c *client) relayed(err error) bool {
+	if err != nil {
+		c.fail("ERR " + err.Error())
+	}
+	return err == nil
+}
+
+// take reads the value of a record's key for the command to use. If that fails, it replies with the
 // error and ok is false.
 func (c *client) take(key []byte) (value []byte, expires int64, found, ok bool) {
 	c.flush()
-	c.read(replyTake, key)
+	c.readRecord(replyTake, key)
 	c.flush()
 	return c.taken, c.takenExpires, c.found, !c.partFailed()
 }
@@ -146,15 +247,15 @@ func (c *client) partFailed() bool {
 	if c.failed == nil {
 		return false
 	}
-	c.fail("ERR " + c.failed.Error())
+	c.fail(storeError(c.failed))
 	c.failed = nil
 	return true
 }
 
-// put stores a value that take returned. If that fails, it replies with the error and returns
+// put sets a record's key to a value that take returned. If that fails, it replies with the error and returns
 // false.
 func (c *client) put(key, value []byte, expires int64) bool {
-	c.upsertStored(replyPart, key, value, expires)
+	c.upsertRecord(replyPart, key, value, expires)
 	c.flush()
 	return !c.partFailed() && !c.quit
 }

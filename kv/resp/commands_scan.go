@@ -1,8 +1,11 @@
 package resp
 
 import (
+	"bytes"
 	"context"
+	"iter"
 	"math/rand/v2"
+	"strconv"
 
 	"github.com/redykv/redykv/kv"
 	"github.com/redykv/redykv/kv/resp/internal/glob"
@@ -13,11 +16,24 @@ import (
 // meanwhile. SCAN scans the index in the order of the keys' hashes. Its cursor is a position
 // in that order, so the server keeps no state of a scan, and neither writers nor compaction
 // can make it return a key twice or go on for ever.
+//
+// The store holds the keys of all databases, and a scan passes those of others. A database
+// without keys is not scanned.
 
 type scanOptions struct {
 	match []byte // nil: all
 	count int
 	typ   string // "": any
+}
+
+// elementScanOf parses the cursor and the options of HSCAN, SSCAN and ZSCAN.
+func elementScanOf(r request) (cursor uint64, o scanOptions, refusal string) {
+	cursor, err := strconv.ParseUint(string(r.arg(2)), 10, 64)
+	if err != nil {
+		return 0, o, errCursor
+	}
+	o, refusal = scanOptionsOf(r, 3, false)
+	return cursor, o, refusal
 }
 
 func scanOptionsOf(r request, i int, types bool) (o scanOptions, err string) {
@@ -52,18 +68,17 @@ func scanOptionsOf(r request, i int, types bool) (o scanOptions, err string) {
 // maxScan is the most keys that one SCAN reads, before MATCH and TYPE select.
 const maxScan = 1 << 16
 
-// takes reports whether the options select a record, and returns its key.
-func (o *scanOptions) takes(rec *kv.Record) (key []byte, ok bool) {
-	key = shownKey(rec.Key)
+// takes reports whether the options select a record with a client's key.
+func (o *scanOptions) takes(rec *kv.Record, key []byte) bool {
 	if o.match != nil && !glob.Match(o.match, key) {
-		return nil, false
+		return false
 	}
 	if o.typ != "" {
 		if t, _ := typed(rec.Value); t.name() != o.typ {
-			return nil, false
+			return false
 		}
 	}
-	return key, true
+	return true
 }
 
 func scan(c *client, r request) {
@@ -77,30 +92,83 @@ func scan(c *client, r request) {
 		c.fail(refusal)
 		return
 	}
+	if c.hasNoKeys() {
+		c.out = appendArray(appendBulk(appendArray(c.reply(), 2), "0"), 0)
+		return
+	}
 	found := c.gather()
-	next, err := c.server.store.ScanFrom(at, o.count, func(rec kv.Record) bool {
-		key, ok := o.takes(&rec)
-		return !ok || found.add(key)
+	next, err := c.server.scanFrom(at, c.db, o.count, func(rec *kv.Record, key []byte) bool {
+		return !o.takes(rec, key) || found.add(key)
 	})
 	c.out = appendBulk(appendArray(c.reply(), 2), next.String())
 	found.finish(err)
 }
 
 func keys(c *client, r request) {
+	if c.hasNoKeys() {
+		c.out = appendArray(c.reply(), 0)
+		return
+	}
 	o := scanOptions{match: r.arg(1)}
 	found := c.gather()
 	var failed error
-	for rec, err := range c.server.store.Scan() {
+	for rec, err := range c.server.scanAll(c.db) {
 		if err != nil {
 			failed = err
 			break
 		}
-		if key, ok := o.takes(&rec); ok && !found.add(key) {
+		if _, key := shownKey(rec.Key); o.takes(&rec, key) && !found.add(key) {
 			break
 		}
 	}
 	c.reply()
 	found.finish(failed)
+}
+
+// scanAll is the store's Scan for the records of a database.
+func (s *Server) scanAll(db uint8) iter.Seq2[kv.Record, error] {
+	return func(yield func(kv.Record, error) bool) {
+		for rec, err := range s.store.Scan() {
+			if (err != nil || KeyClass(rec.Key) == db) && !yield(rec, err) {
+				return
+			}
+		}
+	}
+}
+
+// scanFrom is the store's ScanFrom for about count keys of a database.
+func (s *Server) scanFrom(at kv.Cursor, db uint8, count int, visit func(rec *kv.Record, key []byte) bool) (kv.Cursor, error) {
+	return s.store.ScanFrom(at, s.recordsFor(db, count), func(rec kv.Record) bool {
+		in, key := shownKey(rec.Key)
+		return in != db || visit(&rec, key)
+	})
+}
+
+// recordsFor returns the number of records among which about count are of a database. It is count
+// if the store does not count keys.
+func (s *Server) recordsFor(db uint8, count int) int {
+	of, _, counted := s.store.KeyCountOf(db)
+	all, _, _ := s.store.KeyCount()
+	if !counted || of >= all {
+		return count
+	}
+	return int(min(float64(count)*float64(all)/float64(max(of, 1)), maxScan))
+}
+
+// hasNoKeys reports whether the client's database is known to have no keys. The counts are exact
+// while no other connection runs commands; else the store may miss a key that was added while it
+// sums them up, and count the deletion of another one.
+func (c *client) hasNoKeys() (none bool) {
+	if c.server.isEmpty(c.db) {
+		c.tryExclusively(func() { none = c.server.isEmpty(c.db) })
+	}
+	return none
+}
+
+// isEmpty reports whether the store counts keys, and counts none of a database.
+func (s *Server) isEmpty(db uint8) bool {
+	n, _, counted := s.store.KeyCountOf(db)
+	return counted && n == 0
 }
 
 // gathering is a reply whose length is unknown until its end. Its memory is charged to the
@@ -157,14 +225,18 @@ func (g *gathering) finish(err error) {
 // randomKey returns a random one of the keys after a random position in the order of hashes.
 func randomKey(c *client, _ request) {
 	const near = 16
+	if c.hasNoKeys() {
+		c.out = appendNull(c.reply(), c.resp3)
+		return
+	}
 	c.borrow() // limits concurrent scans, see gather
 	var chosen []byte
 	n := 0
 	at, wrapped := kv.CursorAt(rand.Float64()), false
 	for n == 0 {
-		next, err := c.server.store.ScanFrom(at, near, func(rec kv.Record) bool {
+		next, err := c.server.scanFrom(at, c.db, near, func(_ *kv.Record, key []byte) bool {
 			if n++; rand.IntN(n) == 0 {
-				chosen = append([]byte{}, shownKey(rec.Key)...)
+				chosen = append([]byte{}, key...)
 			}
 			return true
 		})
@@ -183,9 +255,9 @@ func randomKey(c *client, _ request) {
 	c.out = appendBulk(c.reply(), chosen)
 }
 
-// dbSize replies with the number of keys.
+// dbSize replies with the number of keys in the client's database.
 func dbSize(c *client, _ request) {
-	n, _, err := c.server.size()
+	n, err := c.server.size(c.db)
 	if err != nil {
 		c.fail("ERR " + err.Error())
 		return
@@ -193,39 +265,92 @@ func dbSize(c *client, _ request) {
 	c.out = appendInt(c.reply(), n)
 }
 
-// flushAll implements FLUSHALL and FLUSHDB.
-func flushAll(c *client, r request) {
+// flushRefusal returns the error of FLUSHALL or FLUSHDB with other options than they have, or "".
+func flushRefusal(r request) string {
 	if r.len() > 2 || r.len() == 2 && !is(r.arg(1), "sync") && !is(r.arg(1), "async") {
-		c.fail(errSyntax)
+		return errSyntax
+	}
+	return ""
+}
+
+func flushAll(c *client, r request) {
+	if refusal := flushRefusal(r); refusal != "" {
+		c.fail(refusal)
+		return
+	}
+	c.exclusively(c.clearStore)
+}
+
+// flushDB implements FLUSHDB: it clears the store if no other database has keys, and otherwise
+// deletes the keys of its own one by one.
+func flushDB(c *client, r request) {
+	if refusal := flushRefusal(r); refusal != "" {
+		c.fail(refusal)
 		return
 	}
 	c.exclusively(func() {
-		if err := c.server.store.Clear(context.Background()); err != nil {
-			c.fail("ERR " + err.Error())
-			return
+		switch {
+		case c.server.isAlone(c.db):
+			c.clearStore()
+		case c.server.isEmpty(c.db):
+			c.out = appendSimple(c.reply(), "OK")
+		default:
+			c.deleteKeys()
 		}
-		c.holdReplies()
-		c.server.watches.flushes.Add(1)
-		c.server.giveSpaceBack()
-		c.out = appendSimple(c.reply(), "OK")
 	})
 }
 
-// size returns the number of keys, and of those that expire. It scans the log if the store
-// does not count keys.
-func (s *Server) size() (all, expiring int64, err error) {
-	all, expiring, counted := s.store.KeyCount()
-	if counted {
-		return all, expiring, nil
+// clearStore removes the keys of all databases. The client has the store for itself.
+func (c *client) clearStore() {
+	if err := c.server.store.Clear(context.Background()); err != nil {
+		c.fail("ERR " + err.Error())
+		return
 	}
-	for rec, err := range s.store.Scan() {
+	c.holdReplies()
+	c.server.watches.flushes.Add(1)
+	c.server.tracking.flushed(c.loop)
+	c.server.giveSpaceBack()
+	c.out = appendSimple(c.reply(), "OK")
+}
+
+// deleteKeys deletes the keys of the client's database.
+func (c *client) deleteKeys() {
+	for rec, err := range c.server.scanAll(c.db) {
 		if err != nil {
-			return 0, 0, err
+			c.failed = err
 		}
-		all++
-		if rec.Expires != 0 {
-			expiring++
+		if c.failed != nil || c.quit {
+			break
+		}
+		c.modifyRecord(replyPart, bytes.Clone(rec.Key), changeDelete, nil)
+	}
+	c.flush()
+	c.server.tracking.flushed(c.loop)
+	c.mark(replyDone, 0)
+}
+
+// isAlone reports whether the store counts keys, and has none of other databases. Databases
+// beyond Options.Databases count as well.
+func (s *Server) isAlone(db uint8) bool {
+	for other := range MaxDatabases {
+		if other != int(db) && !s.isEmpty(uint8(other)) {
+			return false
 		}
 	}
-	return all, expiring, nil
+	return true
+}
+
+// size returns the number of keys in a database. It scans the log if the store does not count
+// the keys of each.
+func (s *Server) size(db uint8) (n int64, err error) {
+	if n, _, counted := s.store.KeyCountOf(db); counted {
+		return n, nil
+	}
+	for _, err := range s.scanAll(db) {
+		if err != nil {
+			return 0, err
+		}
+		n++
+	}
+	return n, nil
 }

@@ -22,7 +22,7 @@ import (
 func scanStep(p *peer, cursor string, args ...string) (next string, keys []string) {
 	p.t.Helper()
 	reply := p.do(append([]string{"SCAN", cursor}, args...)...)
-	parts := elements(reply)
+	parts := elementsOf(reply)
 	if len(parts) != 2 {
 		p.t.Fatalf("SCAN %s: %s", cursor, reply)
 	}
@@ -30,7 +30,7 @@ func scanStep(p *peer, cursor string, args ...string) (next string, keys []strin
 	if n, err := strconv.ParseUint(next, 10, 64); err != nil || n >= 1<<53 || strconv.FormatUint(uint64(float64(n)), 10) != next {
 		p.t.Fatalf("cursor %s is none for clients that keep numbers", next)
 	}
-	for _, key := range elements(parts[1]) {
+	for _, key := range elementsOf(parts[1]) {
 		if key == "" { // the array is empty
 			continue
 		}

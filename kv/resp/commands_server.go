@@ -16,10 +16,12 @@ import (
 
 // commit makes all earlier writes durable.
 func (s *Server) commit() error {
+	writes := s.writes()
 	err := s.store.Commit(context.Background())
 	s.unsaved.Store(err != nil)
 	if err == nil {
 		s.saved.Store(time.Now().Unix())
+		s.savedWrites.Store(writes)
 	}
 	return err
 }
@@ -134,8 +136,20 @@ func usageOf(op *kv.Op) int64 {
 	if op.Expires != 0 {
 		n += expiry
 	}
+	if t, content := typed(op.Value); t.isSpread() {
+		return int64(n) + spreadUsage(content)
+	}
 	return int64(n)
 }
+
+// role replies as a master without replicas.
+func role(c *client, _ request) {
+	out := appendBulk(appendArray(c.reply(), 3), "master")
+	c.out = appendArray(appendInt(out, 0), 0)
+}
+
+// noCluster refuses commands for clusters.
+func noCluster(c *client, _ request) { c.fail(errNoCluster) }
 
 // Setting is a setting of CONFIG GET and CONFIG SET. Its functions are called concurrently, by
 // the goroutines of all connections.
@@ -157,13 +171,26 @@ func (s *Server) settings() []Setting {
 		constant("save", ""),
 		constant("appendonly", map[bool]string{false: "no", true: "yes"}[s.opts.Durability != DurabilityNone]),
 		constant("appendfsync", map[Durability]string{DurabilityAlways: "always", DurabilityEverySecond: "everysec"}[s.opts.Durability]),
-		constant("databases", "1"),
-		constant("maxmemory-policy", "noeviction"),
+		constant("databases", fmt.Sprint(s.opts.Databases)),
 		constant("maxclients", fmt.Sprint(s.opts.MaxClients)),
 		constant("timeout", fmt.Sprint(int64(s.opts.IdleTimeout.Seconds()))),
 		constant("proto-max-bulk-len", fmt.Sprint(s.opts.MaxBulk)),
 		constant("hash-max-listpack-entries", fmt.Sprint(listPairs)),
 		constant("hash-max-listpack-value", fmt.Sprint(listBytes)),
+		constant("set-max-intset-entries", fmt.Sprint(setInts)),
+		constant("set-max-listpack-entries", fmt.Sprint(listMembers)),
+		constant("set-max-listpack-value", fmt.Sprint(listBytes)),
+		constant("acl-pubsub-default", "resetchannels"),
+		{"acllog-max-len", func() string { return formatInt(s.denials.most.Load()) }, func(v string) error {
+			return setInt(v, 0, maxDenials, s.denials.resize)
+		}},
+		{"notify-keyspace-events", s.changes.classesText, s.changes.setClasses},
+		{"tracking-table-max-keys", func() string { return formatInt(s.tracking.most.Load()) }, func(v string) error {
+			return setInt(v, 0, math.MaxInt64, s.tracking.setMost)
+		}},
+		{"client-output-buffer-limit", s.pubsub.limitsText, s.pubsub.setLimits},
+		{"busy-reply-threshold", s.scripts.busyText, s.scripts.setBusyAfter},
+		{"lua-time-limit", s.scripts.busyText, s.scripts.setBusyAfter},
 		{"slowlog-log-slower-than", func() string { return formatInt(s.slow.slower.Load()) }, func(v string) error {
 			return setInt(v, -1, math.MaxInt64, s.slow.slower.Store)
 		}},
@@ -171,6 +198,7 @@ func (s *Server) settings() []Setting {
 			return setInt(v, 0, maxSlowlog, s.slow.resize)
 		}},
 	}
+	own = append(s.opts.Cache.settings(), own...)
 	given := s.opts.Settings
 	own = slices.DeleteFunc(own, func(o Setting) bool {
 		return slices.ContainsFunc(given, func(g Setting) bool { return g.Name == o.Name })

@@ -39,7 +39,8 @@ func (reader) Unrestricted() bool { return false }
 func (reader) MayRun(command string, is Category) bool {
 	return is&(CategoryRead|CategoryTransaction|CategoryConnection) != 0 || command == "copy" || command == "set"
 }
-func (reader) Selectors() []Permissions { return nil }
+func (reader) MayJoin([]byte, bool) bool { return false }
+func (reader) Selectors() []Permissions  { return nil }
 func (reader) MayUse(key []byte, a Access) bool {
 	return strings.HasPrefix(string(key), "r") && a&AccessWrite == 0 || strings.HasPrefix(string(key), "w") && a&AccessRead == 0
 }
@@ -116,7 +117,7 @@ func TestCommandsAsRedisDescribesThem(t *testing.T) {
 		if cmd.name == "client|setinfo" { // added in a later version
 			continue
 		}
-		want, got := elements(elements(redis.do("COMMAND", "INFO", cmd.name))[0]), elements(elements(ours.do("COMMAND", "INFO", cmd.name))[0])
+		want, got := elementsOf(elementsOf(redis.do("COMMAND", "INFO", cmd.name))[0]), elementsOf(elementsOf(ours.do("COMMAND", "INFO", cmd.name))[0])
 		if len(want) < 9 {
 			t.Errorf("Redis does not know %s", cmd.name)
 			continue
@@ -126,6 +127,9 @@ func TestCommandsAsRedisDescribesThem(t *testing.T) {
 				continue
 			}
 			want[i] = keyNotes.ReplaceAllString(want[i], "")
+			if what == "arity" && strings.HasSuffix(cmd.name, "rank") { // a later version added WITHSCORE
+				continue
+			}
 			if sorted(got[i]) != sorted(want[i]) || got[i] != want[i] && sorted(got[i]) == "" {
 				t.Errorf("%s of %s: %s, Redis has %s", what, cmd.name, got[i], want[i])
 			}
@@ -158,9 +162,9 @@ func TestSizeAndScan(t *testing.T) {
 			}
 			found := map[string]bool{}
 			for cursor, steps := "0", 0; cursor != "0" || steps == 0; steps++ {
-				parts := elements(p.do("SCAN", cursor, "COUNT", "100", "TYPE", "string"))
+				parts := elementsOf(p.do("SCAN", cursor, "COUNT", "100", "TYPE", "string"))
 				cursor = strings.Trim(parts[0], `"`)
-				for _, key := range elements(parts[1]) {
+				for _, key := range elementsOf(parts[1]) {
 					if key, err := strconv.Unquote(key); err == nil {
 						found[key] = true
 					}
@@ -169,7 +173,7 @@ func TestSizeAndScan(t *testing.T) {
 			if len(found) != len(want) {
 				t.Errorf("SCAN finds %d keys, want %d", len(found), len(want))
 			}
-			all := elements(p.do("KEYS", "*"))
+			all := elementsOf(p.do("KEYS", "*"))
 			if slices.Sort(all); len(slices.Compact(all)) != len(want) {
 				t.Errorf("KEYS finds %d keys, want %d", len(all), len(want))
 			}

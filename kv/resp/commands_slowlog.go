@@ -86,7 +86,7 @@ func (l *slowlog) resize(most int64) {
 
 // slowArgsOf returns copies of a command's arguments, shortened and without passwords.
 func slowArgsOf(r request) (args [][]byte) {
-	if is(r.arg(0), "auth") || is(r.arg(0), "hello") || is(r.arg(0), "config") {
+	if is(r.arg(0), "auth") || is(r.arg(0), "hello") || is(r.arg(0), "config") || is(r.arg(0), "acl") {
 		return [][]byte{bytes.Clone(r.arg(0)), []byte("(redacted)")}
 	}
 	for i := range r.len() {
@@ -203,3 +203,9 @@ func (m *CommandMetrics) octaves() (all []LatencyClass) {
 	}
 	return all
 }
+
+// latencyNone implements LATENCY LATEST and LATENCY HISTORY: as with Redis's default of
+// latency-monitor-threshold, no spikes are kept.
+func latencyNone(c *client, _ request) { c.out = appendArray(c.reply(), 0) }
+
+func latencyReset(c *client, _ request) { c.out = appendInt(c.reply(), 0) }

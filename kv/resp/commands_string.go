@@ -203,12 +203,12 @@ func msetNX(c *client, r request) {
 	}
 	var all [][]byte
 	for i := 1; i < r.len(); i += 2 {
-		all = append(all, r.arg(i))
+		all = append(all, storedKey(c.db, r.arg(i)))
 	}
 	c.atomically(all, func() {
 		c.tally = 0
 		for _, key := range all {
-			c.read(replyTally, key)
+			c.readRecord(replyTally, key)
 		}
 		c.flush()
 		if c.tally > 0 || c.failed != nil {
@@ -217,7 +217,7 @@ func msetNX(c *client, r request) {
 			return
 		}
 		for i := 1; i < r.len(); i += 2 {
-			c.upsert(replyPart, r.arg(i), r.arg(i+1), 0)
+			c.upsertRecord(replyPart, all[i/2], storedString(r.arg(i+1)), 0)
 		}
 		c.mark(replyOne, 0)
 	})

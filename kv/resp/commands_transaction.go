@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"hash/maphash"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -59,7 +58,7 @@ func (c *client) queue(cmd *command, r request) {
 		return
 	}
 	t.bytes += size
-	t.whole = t.whole || cmd.flags&flagWhole != 0
+	t.whole = t.whole || cmd.flags&flagWhole != 0 || c.server.wholeFor(cmd, r)
 	t.queue = append(t.queue, queued{cmd, request{append([]byte(nil), r.data...), append([]span(nil), r.args...)}})
 	c.out = appendSimple(c.reply(), "QUEUED")
 }
@@ -89,13 +88,21 @@ func carryOut(c *client, _ request) {
 		return
 	}
 	defer c.unwatch()
+	c.reply()
+	c.collect() // messages before the reply of EXEC, which must stay whole
+	c.executing, c.transacting = true, true
+	defer func() {
+		c.executing, c.transacting = false, false
+		c.collect() // its own messages before later replies
+	}()
 	if t.failed {
 		c.fail(errExecAborted)
 		return
 	}
 	var all [][]byte
+	db := c.db
 	for _, q := range t.queue {
-		all = slices.AppendSeq(all, q.cmd.keys.of(q.r))
+		all, db = c.server.appendKeys(all, q, db)
 	}
 	for _, w := range c.watching {
 		all = append(all, w.key)
@@ -119,47 +126,84 @@ func carryOut(c *client, _ request) {
 	}
 }
 
-// atomically calls do and flushes the batch while no other client reads or changes the keys.
-// do may use no other keys.
+// appendKeys appends the records' keys that a command uses in a database, and returns the database
+// of the next command.
+func (s *Server) appendKeys(all [][]byte, q queued, db uint8) ([][]byte, uint8) {
+	for key := range q.cmd.keys.of(q.r) {
+		all = append(all, storedKey(db, key))
+	}
+	switch q.cmd.name {
+	case "copy":
+		if to, _, refusal := s.copyOptions(q.r, db); refusal == "" {
+			all = append(all, storedKey(to, q.r.arg(2)))
+		}
+	case "move":
+		if to, refusal := s.database(q.r.arg(2)); refusal == "" {
+			all = append(all, storedKey(to, q.r.arg(1)))
+		}
+	case "select":
+		if to, refusal := s.database(q.r.arg(1)); refusal == "" {
+			db = to
+		}
+	}
+	return all, db
+}
+
+// atomically calls do and flushes the batch while no other client reads or changes the records'
+// keys. do may use no other keys.
 func (c *client) atomically(keys [][]byte, do func()) {
 	c.flush()
+	w := c.borrow()
 	if c.locked || len(keys) == 0 {
-		do()
-		c.flush()
+		// A client that has the store alone holds no locks.
+		if err := w.session.Whole(context.Background(), func() error { do(); c.flush(); return nil }); err != nil {
+			c.abandon(err)
+		}
 		return
 	}
-	stored := make([][]byte, len(keys))
-	for i, key := range keys {
-		stored[i] = storedKey(key)
-	}
-	w := c.borrow()
 	c.locked, c.lockedAt = true, len(c.out)
-	err := w.session.Atomically(context.Background(), stored, func() error {
+	err := w.session.Atomically(context.Background(), keys, func() error {
 		do()
 		c.flush()
 		return nil
 	})
 	c.locked = false
-	if err != nil {
+	switch {
+	case isBusy(err):
+		c.fail(errBusy)
+	case err != nil:
 		c.abandon(err)
+	}
+	c.serveWaiters()
+}
+
+// exclusively calls do while no other connection runs commands. If it would have to wait for a script
+// that runs for long, it replies with an error instead.
+func (c *client) exclusively(do func()) {
+	if !c.tryExclusively(do) {
+		c.fail(errBusy)
 	}
 }
 
-// exclusively calls do while no other connection runs commands.
-func (c *client) exclusively(do func()) {
+// tryExclusively is exclusively without a reply. It reports whether it has called do.
+func (c *client) tryExclusively(do func()) (done bool) {
 	c.flush()
 	if c.locked {
 		do()
 		c.flush()
-		return
+		return true
 	}
 	c.giveBack()
-	c.worker = c.server.pool.seize()
-	c.locked, c.lockedAt = true, len(c.out)
+	if c.worker = c.server.pool.seize(); c.worker == nil {
+		return false
+	}
+	c.locked, c.alone, c.lockedAt = true, true, len(c.out)
 	do()
 	c.flush()
 	c.server.pool.release()
-	c.locked = false
+	c.locked, c.alone = false, false
+	c.serveWaiters()
+	return true
 }
 
 // watches detects changes of watched keys. While no key is watched, it costs a batch one load.
@@ -209,12 +253,13 @@ func (w *watches) begin(ops []kv.Op) bool {
 	return true
 }
 
-func (w *watches) end(of *worker) {
-	for i := range of.ops {
-		op := &of.ops[i]
+// end must be called after the batch. mods are those of its read-modify-writes.
+func (w *watches) end(ops []kv.Op, mods []*modification) {
+	for i := range ops {
+		op := &ops[i]
 		switch {
 		case op.Kind == kv.OpRead:
-		case op.Kind == kv.OpRMW && op.Err == nil && !of.mods[i].changed:
+		case op.Kind == kv.OpRMW && op.Err == nil && !mods[i].changed:
 			w.counter(op.Key).Add(^uint64(0))
 		default:
 			w.counter(op.Key).Add(watchEnded - 1)
@@ -222,14 +267,43 @@ func (w *watches) end(of *worker) {
 	}
 }
 
+// beginKeys is begin for records' keys that will be changed. It reports whether endKeys must be
+// called afterwards.
+func (w *watches) beginKeys(keys [][]byte) bool {
+	if !w.on.Load() {
+		return false
+	}
+	for _, key := range keys {
+		w.counter(key).Add(1)
+	}
+	return true
+}
+
+func (w *watches) endKeys(keys [][]byte) {
+	for _, key := range keys {
+		w.counter(key).Add(watchEnded - 1)
+	}
+}
+
+// changed counts a change of a record's key that no batch has made.
+func (w *watches) changed(key []byte) {
+	if w.on.Load() {
+		w.counter(key).Add(watchEnded)
+	}
+}
+
 // enter adds a watcher, which leave removes. If changes were not counted so far, it calls
-// quiesce to wait for all batches that began before. The caller must have no batch of its own.
-func (w *watches) enter(quiesce func()) {
+// quiesce to wait for all batches that began before. The caller must have no batch of its own. If
+// quiesce returns false, enter does too, and leave must not follow.
+func (w *watches) enter(quiesce func() bool) bool {
 	w.turn.Lock()
 	defer w.turn.Unlock()
-	if w.join() {
-		quiesce()
+	if w.join() && !quiesce() {
+		w.leave()
+		w.rest()
+		return false
 	}
+	return true
 }
 
 // join adds a watcher and reports whether changes were not counted so far.
@@ -282,7 +356,7 @@ const watchCost = 64
 
 // watched is a key that a client watches, and its state at that time.
 type watched struct {
-	key     []byte
+	key     []byte // the record's
 	counter uint64
 	flushes uint64
 	existed bool
@@ -297,12 +371,15 @@ func watchKeys(c *client, r request) {
 	c.flush()
 	c.giveBack()
 	if !c.enlisted {
-		c.server.watches.enter(c.server.pool.quiesce)
+		if !c.server.watches.enter(c.server.pool.quiesce) {
+			c.fail(errBusy)
+			return
+		}
 		c.enlisted = true
 	}
 	for i := 1; i < r.len(); i++ {
 		if err := c.watch(r.arg(i)); err != nil {
-			c.fail("ERR " + err.Error())
+			c.fail(storeError(err))
 			return
 		}
 	}
@@ -317,11 +394,10 @@ func (c *client) watch(key []byte) error {
 		return errTooMuchInput
 	}
 	c.watchBytes += size
-	w := watched{key: append([]byte{}, key...)}
-	stored := storedKey(w.key)
-	w.counter = c.server.watches.counter(stored).Load()
+	w := watched{key: append([]byte{}, storedKey(c.db, key)...)}
+	w.counter = c.server.watches.counter(w.key).Load()
 	w.flushes = c.server.watches.flushes.Load()
-	op := kv.Op{Kind: kv.OpRead, Key: stored}
+	op := kv.Op{Kind: kv.OpRead, Key: w.key}
 	session := c.borrow().session
 	if err := session.Run(&op); err != nil && !errors.Is(err, kv.ErrNotFound) {
 		if session.Err() != nil {
@@ -353,7 +429,7 @@ func (c *client) unwatch() {
 func (c *client) touched() bool {
 	for i := range c.watching {
 		w := &c.watching[i]
-		now := c.server.watches.counter(storedKey(w.key)).Load()
+		now := c.server.watches.counter(w.key).Load()
 		switch {
 		case now != w.counter || now&watchBegun != 0,
 			w.existed && w.flushes != c.server.watches.flushes.Load(),

@@ -63,7 +63,7 @@ func TestTransactionsAreWhole(t *testing.T) {
 							p.reply()
 						}
 						sum := 0
-						for _, element := range elements(p.reply())[:accounts] {
+						for _, element := range elementsOf(p.reply())[:accounts] {
 							balance, err := strconv.Atoi(strings.Trim(element, `"`))
 							if err != nil {
 								t.Error(err)

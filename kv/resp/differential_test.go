@@ -78,7 +78,7 @@ func (c commander) one(of ...string) string { return of[c.IntN(len(of))] }
 func (c commander) word(of string) string { return c.one(strings.Fields(of)...) }
 
 func (c commander) key() string {
-	return c.one("a", "b", "c", "d", "e", "f", "g", "key with\r\nlines", "", mark+"e", mark)
+	return c.one("a", "b", "c", "d", "e", "f", "g", "key with\r\nlines", "", mark+"e", mark, mark+"d\x01a")
 }
 
 func (c commander) value() string {
@@ -100,7 +100,41 @@ func (c commander) number() string {
 	return c.one("0", "1", "-1", "5", "-3", "100", "-100", "x", "", "1.5", "9223372036854775807", "-9223372036854775808")
 }
 
+// db returns one of a few databases, or none.
+func (c commander) db() string { return c.word("0 0 1 1 2 2 16 -1 x") }
+
+func (c commander) element() string {
+	return c.one("a", "b", "c", "", "1", "-7", "element", strings.Repeat("long", 1+c.IntN(60)), strconv.Itoa(c.IntN(100000)))
+}
+
+// scored returns a member of a sorted set.
+func (c commander) scored() string {
+	return c.one("a", "b", "c", "d", "", "f\x00", "member", "1", "2", strings.Repeat("long", 10+c.IntN(10)))
+}
+
+// score returns a score that both servers store, or that both refuse. Sums of a few of them are exact.
+func (c commander) score() string {
+	return c.one("0", "1", "2", "3", "-1", "1.5", "0x10", "1e3", "-0.25", "inf", "-inf", "+inf", "100000000000", "3.1", "1e20", "1e400", "1e-400", "nan", "x", "", " 1", "1 ")
+}
+
 func (c commander) field() string { return c.one("f", "g", "h", "", "\x00", "field") }
+
+func (c commander) member() string {
+	return c.one("1", "2", "3", "-7", "1000000", "9223372036854775807", "9223372036854775808", "01", "a", "b", "c", "", "\x00", strings.Repeat("long", 17))
+}
+
+// numbered returns up to most fields of a few hundred, each with what next returns.
+func (c commander) numbered(most int, next func() []string) (all []string) {
+	ints := c.IntN(2) == 0
+	for range 1 + c.IntN(most) {
+		n := strconv.Itoa(c.IntN(700))
+		if !ints {
+			n = "numbered " + n
+		}
+		all = append(append(all, n), next()...)
+	}
+	return all
+}
 
 // seconds returns a time to live that is long or past, so that timing does not matter. Any two
 // differ enough for GT and LT to agree, although each server adds its own current time.
@@ -137,6 +171,20 @@ func (c commander) options(most int, of string) (all []string) {
 		case "exat", "pxat":
 			// Redis counts a key that is set with a past expiry for a while.
 			all = append(all, c.one("5000000000000", "9999999999999", "0", "-5", "x"))
+		case "db":
+			all = append(all, c.db())
+		case "rank", "count", "maxlen":
+			all = append(all, c.one("0", "1", "2", "-1", "-2", "3", "x", ""))
+		case "limit":
+			all = append(all, c.one("0", "1", "2", "-1", "x"), c.one("0", "1", "2", "5", "-1", "x"))
+		case "by":
+			all = append(all, c.one("*", "key*", "*->f", "x*->", "*b"))
+		case "get":
+			all = append(all, c.one("#", "*", "a", "*->field", "*->"))
+		case "aggregate":
+			all = append(all, c.one("sum", "min", "max", "SUM", "MAX", "nonsense"))
+		case "weights":
+			all = append(all, c.some(4, func() []string { return []string{c.one("1", "2", "-1", "0.5", "inf", "x")} })...)
 		}
 	}
 	return all
@@ -161,6 +209,21 @@ append key value
 strlen key
 getrange key number number
 setrange key offset value
+setbit key bitoffset bit
+setbit key bitoffset bit
+getbit key bitoffset
+bitcount key
+bitcount key number number
+bitcount key number number unit
+bitpos key bit
+bitpos key bit number
+bitpos key bit number number unit
+lcs key key lcsoptions
+bitop bitoperation key keys
+bitop bitoperation key key
+bitfield key fieldops
+bitfield key fieldops
+bitfield_ro key fieldops
 incr key
 decr key
 incrby key number
@@ -184,6 +247,7 @@ persist key
 rename key key
 renamenx key key
 copy key key copyoptions
+move key db
 object encoding key
 object refcount none
 keys pattern
@@ -207,6 +271,107 @@ hincrby key field number
 hincrbyfloat key field value
 hincrbyfloat key field float
 hscan key 0 hscanoptions
+hset key manyfields
+hdel key manynames
+hrandfield key samples
+hrandfield key samples withvalues
+sadd key members
+sadd key members
+sadd key members
+sadd key manymembers
+srem key members
+srem key manynames
+smove key key member
+sismember key member
+smismember key members
+scard key
+smembers key
+spop key samples
+srandmember key samples
+sinter keys
+sintercard x keys
+sintercard numkeys keys sinteroptions
+sinterstore key keys
+sunion keys
+sunionstore key keys
+sdiff keys
+sdiffstore key keys
+sscan key 0 hscanoptions
+lpush key elements
+rpush key elements
+rpush key elements
+lpushx key elements
+rpushx key elements
+lpop key
+rpop key
+lpop key count
+rpop key count
+llen key
+lindex key index
+lrange key index index
+lset key index element
+linsert key where element element
+lrem key index element
+ltrim key index index
+lpos key element lposoptions
+lmove key key end end
+rpoplpush key key
+lmpop counted end countoptions
+blpop keys nowait
+brpop keys nowait
+blmove key key end end nowait
+brpoplpush key key nowait
+blmpop nowait counted end countoptions
+zadd key scores
+zadd key scores
+zadd key zaddoptions scores
+zadd key incr score zmember
+zincrby key score zmember
+zrem key zmembers
+zcard key
+zscore key zmember
+zmscore key zmembers
+zrank key zmember
+zrevrank key zmember
+zcount key bound bound
+zadd flat zeros
+zadd flat zeros
+zlexcount flat lex lex
+zrange key index index zrangeoptions
+zrange key bound bound byscore zrangeoptions
+zrange flat lex lex bylex zrangeoptions
+zrevrange key index index withscores
+zrangebyscore key bound bound zrangebyoptions
+zrevrangebyscore key bound bound zrangebyoptions
+zrangebylex flat lex lex zrangebyoptions
+zrevrangebylex flat lex lex zrangebyoptions
+zrangestore key key index index zrangeoptions
+zrangestore key key bound bound byscore zrangeoptions
+zremrangebyrank key index index
+zremrangebyscore key bound bound
+zremrangebylex flat lex lex
+zpopmin key
+zpopmax key
+zpopmin key count
+zpopmax key count
+zmpop counted extreme countoptions
+bzpopmin keys nowait
+bzpopmax keys nowait
+bzmpop nowait counted extreme countoptions
+zrandmember none
+zrandmember none number
+zscan key 0 hscanoptions
+zunion counted combineoptions
+zinter counted combineoptions
+zdiff counted combineoptions
+zunionstore key counted combineoptions
+zinterstore key counted combineoptions
+zdiffstore key counted combineoptions
+zintercard counted cardoptions
+sort key sortoptions
+sort key sortoptions
+sort_ro key sortoptions
+sort flat by nothing sortlimits
 multi
 multi
 exec
@@ -218,6 +383,8 @@ unwatch
 ping
 echo value
 select db
+select db
+info keyspace
 client getname
 client setname name
 client nonsense
@@ -239,7 +406,12 @@ slowlog get number
 slowlog nonsense
 reset
 nonsense keys
+eval inner
+eval inner
+eval_ro inner
 flushall nonsense
+flushdb nonsense
+flushdb rarely
 flushall rarely`), "\n")
 
 // command returns a random command of shapes.
@@ -259,7 +431,10 @@ func (c commander) command() (args []string) {
 			args = append(args, c.key())
 		}
 		switch args[0] {
-		case "hello", "client", "select", "memory", "slowlog", "config", "command", "object", "acl", "scan", "hscan":
+		case "blpop", "brpop", "blmove", "brpoplpush", "blmpop", "bzpopmin", "bzpopmax", "bzmpop", "zrank", "zrevrank",
+			"zrandmember":
+			args[0] = "nonsense" // these would wait, are random, or differ by their arity
+		case "hello", "client", "select", "memory", "slowlog", "config", "command", "object", "acl", "scan", "hscan", "zscan", "sscan", "info", "spop", "srandmember", "hrandfield":
 			args[0] = "nonsense" // some errors of these differ
 		}
 	}
@@ -283,6 +458,29 @@ func (c commander) arguments(kind string) []string {
 		return []string{c.number()}
 	case "offset":
 		return []string{c.one("0", "1", "5", "70", "-1", "x", "16777217", "9223372036854775807")}
+	case "bitoffset":
+		return []string{c.one("0", "1", "7", "8", "100", "1000", "-1", "x", "134217728", "9223372036854775807")}
+	case "bit":
+		return []string{c.one("0", "1", "1", "2", "-1", "x")}
+	case "unit":
+		return []string{c.one("bit", "BYTE", "bit", "x")}
+	case "bitoperation":
+		return []string{c.one("and", "OR", "xor", "not", "nand")}
+	case "fieldops":
+		return c.some(4, func() []string {
+			field := []string{c.one("u1", "i5", "u8", "i8", "u16", "i32", "u63", "i64", "u64", "i0", "x8"), c.one("0", "1", "7", "#1", "#3", "100", "-1", "x", "#x")}
+			switch c.IntN(8) {
+			case 0:
+				return []string{"overflow", c.one("wrap", "SAT", "fail", "x")}
+			case 1, 2:
+				return append([]string{"get"}, field...)
+			case 3, 4:
+				return append(append([]string{"set"}, field...), c.number())
+			case 5:
+				return []string{"get"}
+			}
+			return append(append([]string{"incrby"}, field...), c.number())
+		})
 	case "seconds":
 		return []string{c.seconds()}
 	case "moment":
@@ -295,20 +493,91 @@ func (c commander) arguments(kind string) []string {
 		return c.some(4, func() []string { return []string{c.field(), c.value()} })
 	case "fieldnames":
 		return c.some(4, func() []string { return []string{c.field()} })
+	case "member":
+		return []string{c.member()}
+	case "members":
+		return c.some(4, func() []string { return []string{c.member()} })
+	case "manyfields": // enough for a large hash
+		return c.numbered(150, func() []string { return []string{strings.Repeat("v", c.IntN(30))} })
+	case "manymembers":
+		return c.numbered(400, func() []string { return nil })
+	case "manynames":
+		return c.numbered(100, func() []string { return nil })
+	case "samples": // as many as there are at most, or none
+		return []string{c.one("0", "100000", "100000", "x", "-9223372036854775808", "1.5", "")}
+	case "numkeys":
+		return []string{c.one("1", "2", "3", "0", "-1", "x")}
+	case "sinteroptions":
+		return strings.Fields(c.one("", "", "limit 0", "limit 1", "LIMIT 2", "limit -1", "limit x", "limit", "nonsense 1"))
 	case "setoptions":
 		return c.options(3, "nx xx get NX XX GET keepttl ex px exat pxat nonsense")
 	case "getexoptions":
 		return c.options(2, "persist ex px exat pxat nonsense")
 	case "expireoptions":
 		return c.options(2, "nx xx gt lt NX XX GT LT nonsense")
+	case "lcsoptions":
+		return strings.Fields(c.one("", "len", "IDX", "idx withmatchlen", "idx minmatchlen 2 WITHMATCHLEN", "idx len", "minmatchlen x", "nonsense"))
 	case "copyoptions":
-		return c.options(2, "replace replace REPLACE nonsense")
+		return c.options(2, "replace replace REPLACE db DB nonsense")
 	case "hscanoptions":
-		return strings.Fields(c.one("", "match f*", "match nothing", "count 100"))
+		return strings.Fields(c.one("count 100000", "match f* count 100000", "match nothing count 100000"))
+	case "inner": // a script that runs another command
+		return c.inner()
+	case "elements":
+		return c.some(4, func() []string { return []string{c.element()} })
+	case "element":
+		return []string{c.element()}
+	case "zmembers":
+		return c.some(4, func() []string { return []string{c.scored()} })
+	case "zmember":
+		return []string{c.scored()}
+	case "score":
+		return []string{c.score()}
+	case "scores":
+		return c.some(5, func() []string { return []string{c.score(), c.scored()} })
+	case "zeros": // of a set whose members all have the same score, which ranges of members need
+		return c.some(5, func() []string { return []string{"0", c.scored()} })
+	case "index":
+		return []string{c.one("0", "1", "-1", "2", "-2", "5", "-3", "100", "-100", "x", "9223372036854775807", "-9223372036854775807")}
+	case "count":
+		return []string{c.one("0", "1", "2", "3", "100", "-1", "x", "9223372036854775807")}
+	case "where":
+		return []string{c.one("before", "after", "BEFORE", "AFTER", "nonsense")}
+	case "end":
+		return []string{c.one("left", "right", "left", "right", "LEFT", "min")}
+	case "extreme":
+		return []string{c.one("min", "max", "min", "max", "MAX", "left")}
+	case "counted":
+		keys := c.keyList()
+		return append([]string{c.one(strconv.Itoa(len(keys)), strconv.Itoa(len(keys)), strconv.Itoa(len(keys)), strconv.Itoa(len(keys)), "0", "3", "x", "-1")}, keys...)
+	case "bound":
+		return []string{c.one("", "(", "") + c.one("-inf", "+inf", "0", "1", "-1", "2", "1.5", "3", "1e3", "x", "nan", "", c.score())}
+	case "lex":
+		return []string{c.one("-", "+", "-", "+", "[", "(", "[b", "(b", "[f", "(long", "x", "", "+x")}
+	case "lposoptions":
+		return c.options(3, "rank count maxlen RANK COUNT MAXLEN nonsense")
+	case "countoptions":
+		return c.options(1, "count COUNT nonsense")
+	case "zaddoptions":
+		return c.options(3, "nx xx gt lt ch NX XX GT LT CH incr nonsense")
+	case "zrangeoptions":
+		return c.options(3, "rev REV limit LIMIT withscores WITHSCORES byscore nonsense")
+	case "zrangebyoptions":
+		return c.options(2, "limit LIMIT withscores WITHSCORES rev nonsense")
+	case "combineoptions":
+		return c.options(2, "withscores weights aggregate AGGREGATE nonsense")
+	case "sortoptions": // BY, GET and STORE are for TestSort: Redis's order of equal elements is accidental
+		return append(c.options(2, "asc DESC limit nonsense"), "alpha")
+	case "sortlimits":
+		return c.options(2, "asc desc limit get")
+	case "cardoptions":
+		return c.options(1, "limit LIMIT nonsense")
 	case "pattern":
 		return []string{c.one("*", "?", "[a-d]", "[^a-d]", "key*", "*e*", "\\a", "[", "[]", "[a", "[^]", "*[ab]", "a**", "*\r*", "\\", "**?**", "[b-a]", "")}
 	case "db":
-		return []string{c.one("0", "99", "-1", "x")}
+		return []string{c.db()}
+	case "nowait": // only after the other arguments were refused or in a transaction; see command
+		return []string{"0.001"}
 	case "version": // values for which both servers return an error
 		return []string{c.one("1", "x", "")}
 	case "name":
@@ -317,15 +586,42 @@ func (c commander) arguments(kind string) []string {
 	return []string{kind}
 }
 
-// connectionID matches the connection's id in the reply to HELLO.
-var connectionID = regexp.MustCompile(`"id" :[0-9]+`)
+// inner returns the arguments of an EVAL that runs another command, whose replies must be equal.
+func (c commander) inner() []string {
+	for {
+		command := c.command()
+		switch strings.ToLower(command[0]) {
+		case "ttl", "pttl", "expiretime", "pexpiretime", "object", "keys", "hgetall", "hkeys", "hvals", "hscan", "scan", "info", "memory",
+			"zscan", "hrandfield", "smembers", "sscan", "spop", "srandmember", "sinter", "sunion", "sdiff", "sort", "sort_ro",
+			"eval", "eval_ro", "lcs", "slowlog", "latency", "acl", "command", "config", "client":
+			continue // the replies differ, or what is allowed does
+		}
+		script := c.one("", "", "", "redis.setresp(3) ") + "return redis." + c.one("call", "pcall") + "(unpack(ARGV))"
+		if keys := c.IntN(3); keys > 0 && len(command) > 1 {
+			return append([]string{script, "1", command[1]}, command...)
+		}
+		return append([]string{script, "0"}, command...)
+	}
+}
+
+// connectionID matches the connection's id in the reply to HELLO, and averageTTL Redis's estimate
+// in the reply to INFO.
+var (
+	connectionID = regexp.MustCompile(`"id" :[0-9]+`)
+	averageTTL   = regexp.MustCompile(`avg_ttl=-?[0-9]+`)
+)
 
 // alike reports whether two replies to a command are equivalent.
 func alike(command []string, got, want string) bool {
 	if got == want {
 		return true
 	}
-	got, want = connectionID.ReplaceAllString(got, "id"), connectionID.ReplaceAllString(want, "id")
+	for _, differs := range []*regexp.Regexp{connectionID, averageTTL} {
+		got, want = differs.ReplaceAllString(got, ""), differs.ReplaceAllString(want, "")
+	}
+	if got == want {
+		return true
+	}
 	near := func(most int64) bool {
 		a, errA := strconv.ParseInt(strings.TrimPrefix(got, ":"), 10, 64)
 		b, errB := strconv.ParseInt(strings.TrimPrefix(want, ":"), 10, 64)
@@ -337,18 +633,20 @@ func alike(command []string, got, want string) bool {
 	case "pttl", "pexpiretime":
 		return near(600_000)
 	case "object": // Redis's depends on the string's history
-		kinds := strings.NewReplacer(`"int"`, "string", `"embstr"`, "string", `"raw"`, "string", `"listpack"`, "hash", `"hashtable"`, "hash")
-		return kinds.Replace(got) == kinds.Replace(want)
-	case "keys", "hgetall", "hkeys", "hvals", "hscan": // Redis's large hashes are unordered
+		kinds := strings.NewReplacer(`"int"`, "string", `"embstr"`, "string", `"raw"`, "string")
+		return kinds.Replace(got) == kinds.Replace(want) || setKind(got, want)
+	case "keys", "hgetall", "hkeys", "hvals", "hscan", "zscan", "hrandfield", "smembers", "sscan", "spop", "srandmember", "sinter", "sunion", "sdiff": // Redis's large hashes and sets are unordered
+		return sorted(got) == sorted(want)
+	case "sort", "sort_ro": // with ALPHA, Redis does not tell apart elements that differ after a zero byte
 		return sorted(got) == sorted(want)
 	case "exec":
-		a, b := elements(got), elements(want)
+		a, b := elementsOf(got), elementsOf(want)
 		if len(a) != len(b) || len(a) == 0 {
 			return false
 		}
 		for i := range a {
 			unordered := sorted(a[i]) != "" && sorted(a[i]) == sorted(b[i])
-			if a[i] != b[i] && !unordered && !looksTimed(a[i]) && !stringKind(a[i], b[i]) {
+			if a[i] != b[i] && !unordered && !looksTimed(a[i]) && !stringKind(a[i], b[i]) && !setKind(a[i], b[i]) {
 				return false
 			}
 		}
@@ -361,13 +659,21 @@ func looksTimed(reply string) bool { return len(reply) >= len(":100") && reply[0
 
 func stringKind(a, b string) bool {
 	is := func(s string) bool {
-		return s == `"int"` || s == `"embstr"` || s == `"raw"` || s == `"listpack"` || s == `"hashtable"`
+		return s == `"int"` || s == `"embstr"` || s == `"raw"`
 	}
 	return is(a) && is(b)
 }
 
-// elements splits an array as printed by reply.
-func elements(reply string) (all []string) {
+// setKind reports whether got is an encoding in this server of a set that has the encoding want in
+// Redis 7.0, which has no listpacks of members: TestSetEncodings has the rules of later versions. A
+// sorted set that was large once is a skiplist in Redis for ever.
+func setKind(got, want string) bool {
+	return want == `"hashtable"` && got == `"listpack"` || want == `"intset"` && got == `"hashtable"` ||
+		want == `"skiplist"` && got == `"listpack"`
+}
+
+// elementsOf splits an array as printed by reply.
+func elementsOf(reply string) (all []string) {
 	if len(reply) < 2 || reply[0] != '[' && reply[0] != '{' {
 		return nil
 	}
@@ -395,7 +701,7 @@ func elements(reply string) (all []string) {
 }
 
 func sorted(reply string) string {
-	all := elements(reply)
+	all := elementsOf(reply)
 	for i, element := range all {
 		if inner := sorted(element); inner != "" {
 			all[i] = inner
@@ -410,16 +716,21 @@ var (
 	differentSeed = flag.Uint64("redis.seed", 0, "compare with the commands of this seed, as logged; 0: of a new one")
 )
 
+// newCommander returns a commander of the seed of -redis.seed, or a new one, which it logs.
+func newCommander(t *testing.T, stream uint64) commander {
+	seed := *differentSeed
+	if seed == 0 {
+		seed = uint64(time.Now().UnixNano())
+	}
+	t.Logf("seed %d", seed)
+	return commander{rand.New(rand.NewPCG(seed, stream))}
+}
+
 // TestAsRedis sends random commands to this server and to Redis, and compares the replies byte
 // for byte. A second connection changes watched keys.
 func TestAsRedis(t *testing.T) {
 	for name, options := range map[string]func() kv.Options{"memory": inMemory, "cold": cold} {
 		t.Run(name, func(t *testing.T) {
-			seed := *differentSeed
-			if seed == 0 {
-				seed = uint64(time.Now().UnixNano())
-			}
-			t.Logf("seed %d", seed)
 			redis, redisToo := startRedis(t)
 			_, addr := start(t, options(), Options{})
 			ours, oursToo, other := dial(t, addr), dial(t, addr), dial(t, addr)
@@ -428,7 +739,7 @@ func TestAsRedis(t *testing.T) {
 					t.Fatal(got)
 				}
 			}
-			c := commander{rand.New(rand.NewPCG(seed, 0))}
+			c := newCommander(t, 0)
 			end := time.Now().Add(*differentFor / 2)
 			for round := 0; time.Now().Before(end); round++ {
 				if round%50 == 25 { // switch the protocol

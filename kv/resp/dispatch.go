@@ -8,13 +8,16 @@ import (
 // execute runs every command that has arrived completely.
 func (c *client) execute() {
 	c.began, c.firstAt = time.Now(), c.in.start
+	if c.pushes.Load() {
+		c.subscriber()
+	}
 	if c.holds && c.loop == nil {
 		c.holds = false
 		if !c.quit {
-			c.dispatch(c.held)
+			c.next(c.held)
 		}
 	}
-	for !c.quit && !c.holds {
+	for !c.quit && !c.holds && c.waits == nil {
 		r, ok, err := c.in.next()
 		if err != nil {
 			c.fail("ERR " + err.Error())
@@ -30,7 +33,7 @@ func (c *client) execute() {
 		if len(r.data) > largeValues {
 			raise(&c.server.pool.largest, int64(r.largest()))
 		}
-		c.dispatch(r)
+		c.next(r)
 		if len(c.out) >= fullOutput {
 			if c.loop != nil { // a worker continues
 				break
@@ -44,7 +47,16 @@ func (c *client) execute() {
 	c.noteBatch()
 }
 
-// dispatch runs one command, or adds it to the batch.
+// next runs the next command, or adds it to the batch.
+func (c *client) next(r request) {
+	if c.mode == repliesOn {
+		c.dispatch(r)
+	} else {
+		c.dispatchDropping(r)
+	}
+}
+
+// dispatch is next with the reply.
 func (c *client) dispatch(r request) {
 	cmd, refusal := c.server.table.find(r)
 	c.present = 0
@@ -61,6 +73,21 @@ func (c *client) dispatch(r request) {
 	if refusal == "" && !c.free {
 		refusal = c.permitted(cmd, r)
 	}
+	if refusal == "" && c.sub != nil && cmd.flags&flagListens == 0 && !c.resp3 && c.subscribing() {
+		refusal = onlyForSubscribers(cmd.name)
+	}
+	if refusal == "" && c.worker == nil && cmd.flags&flagAllowBusy == 0 && c.server.scripts.busyAlone.Load() > 0 {
+		refusal = errBusy
+	}
+	if refusal == "" && c.server.paused.on.Load() && c.mustPause(cmd) {
+		if c.loop != nil {
+			c.held, c.holds = r, true
+			return
+		}
+		c.flush()
+		c.giveBack()
+		c.server.paused.wait(c)
+	}
 	switch {
 	case refusal != "":
 		c.refuse(cmd, r, refusal)
@@ -68,6 +95,9 @@ func (c *client) dispatch(r request) {
 		c.queue(cmd, r)
 	default:
 		c.run(cmd, r)
+	}
+	if c.asked && c.multi == nil && cmd != nil && !strings.HasPrefix(cmd.name, "client|") {
+		c.asked = false // CLIENT CACHING is about one command or transaction
 	}
 }
 
@@ -99,7 +129,19 @@ func (c *client) run(cmd *command, r request) {
 		return
 	}
 	c.count(cmd)
+	c.enter(cmd, r)
 	cmd.run(c, r)
+	if cmd.flags&flagWrite != 0 && !c.locked && c.server.blocking.waiting.Load() > 0 && c.isAwaited(cmd, r) {
+		c.flush()
+	}
+}
+
+// enter notes that the operations that follow are part of a command.
+func (c *client) enter(cmd *command, r request) {
+	c.running = uint16(cmd.n)
+	if c.tracker != nil && cmd.flags&flagReadOnly != 0 {
+		c.remember(cmd, r)
+	}
 }
 
 // runSolo runs a command that may take long. It is timed by itself, so that it does not count
@@ -107,6 +149,7 @@ func (c *client) run(cmd *command, r request) {
 func (c *client) runSolo(cmd *command, r request) {
 	c.flush()
 	began := time.Now()
+	c.enter(cmd, r)
 	cmd.run(c, r)
 	c.flush()
 	took := time.Since(began)

@@ -62,12 +62,14 @@ const (
 // LastCommit has reached the value that NextCommit had after it.
 type committed interface {
 	Commit(context.Context) error
+	WaitForCommit(ctx context.Context, number uint64) error
 	NextCommit() uint64
 	LastCommit() uint64
 }
 
 // committer commits the store as Options.Durability promises. A connection calls wait before
-// it answers a write, with the number of the commit that the write needs.
+// it answers a write, with the number of the commit that the write needs. With DurabilityAlways
+// the connections commit themselves, otherwise a goroutine does.
 type committer struct {
 	store   committed
 	promise Durability
@@ -78,10 +80,8 @@ type committer struct {
 
 	mu     sync.Mutex // guards the fields below
 	ended  *sync.Cond // on mu: a commit has ended
-	begun  uint64     // number of commits that have begun, one at a time
-	over   uint64     // number of commits that have ended
-	wanted uint64     // the largest LastCommit that a connection waits for
 	err    error      // of the last commit
+	failed uint64     // with DurabilityAlways, the number that err is about
 	// With DurabilityEverySecond, the answered writes that are not durable, oldest first. Writes
 	// that need the same commit have one entry, with the time of the first answer.
 	atRisk []answered
@@ -106,7 +106,7 @@ func newCommitter(store committed, promise Durability, log *slog.Logger) *commit
 
 // start starts committing; stop ends it.
 func (c *committer) start() {
-	if c.promise == DurabilityNone {
+	if c.promise != DurabilityEverySecond {
 		close(c.stopped)
 		return
 	}
@@ -133,27 +133,39 @@ func (c *committer) wait(needs uint64) error {
 	if c.promise == DurabilityNone || needs <= c.store.LastCommit() {
 		return nil
 	}
+	if c.promise == DurabilityAlways {
+		err := c.store.WaitForCommit(context.Background(), needs)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.waited(needs, err)
+		return err
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.promise == DurabilityAlways {
-		return c.waitForCommit(needs)
-	}
 	return c.waitForOldest(needs)
 }
 
-// waitForCommit waits until the write is durable, or until a commit fails that begins after
-// this call. The caller must hold mu.
-func (c *committer) waitForCommit(needs uint64) error {
-	mine := c.begun + 1
-	c.wanted = max(c.wanted, needs)
-	c.kickOff()
-	for c.store.LastCommit() < needs {
-		if c.over >= mine && c.err != nil {
-			return c.err
-		}
-		c.ended.Wait()
+// waited takes the result of waiting for a commit. Results come in any order: a commit that
+// succeeded ends the errors of those before it. The caller must hold mu.
+func (c *committer) waited(needs uint64, err error) {
+	switch last := c.store.LastCommit(); {
+	case err != nil && last < needs:
+		c.failed = max(c.failed, needs)
+		c.result(err)
+	case last >= c.failed:
+		c.result(nil)
 	}
-	return nil
+}
+
+// result takes the result of a commit. The caller must hold mu.
+func (c *committer) result(err error) {
+	switch {
+	case err != nil && c.err == nil:
+		c.log.Error("writes are not durable", "err", err)
+	case err == nil && c.err != nil:
+		c.log.Info("writes are durable again")
+	}
+	c.err = err
 }
 
 // waitForOldest waits while an answered write is not durable and its answer is older than
@@ -166,6 +178,12 @@ func (c *committer) waitForOldest(needs uint64) error {
 		c.ended.Wait()
 	}
 	return nil
+}
+
+// commits reports whether a loop waits for a commit. It does not while commits fail, as each takes
+// long then.
+func (c *committer) commits(needs uint64) bool {
+	return c.promise == DurabilityAlways && needs > c.store.LastCommit() && c.state() == nil
 }
 
 // tryWait reports whether wait would return nil at once.
@@ -241,10 +259,7 @@ func (c *committer) run() {
 func (c *committer) delay() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	switch {
-	case c.promise != DurabilityEverySecond:
-		return 0
-	case c.err != nil || len(c.atRisk) == 0:
+	if c.err != nil || len(c.atRisk) == 0 {
 		return commitDelay
 	}
 	return commitDelay - time.Since(c.atRisk[0].at)
@@ -254,25 +269,15 @@ func (c *committer) delay() time.Duration {
 func (c *committer) once() (more bool) {
 	c.mu.Lock()
 	c.forget()
-	if c.wanted <= c.store.LastCommit() && len(c.atRisk) == 0 {
-		c.mu.Unlock()
+	needed := len(c.atRisk) > 0
+	c.mu.Unlock()
+	if !needed {
 		return false
 	}
-	c.begun++
-	failing := c.err != nil
-	c.mu.Unlock()
-
 	err := c.store.Commit(context.Background())
-	switch {
-	case err != nil && !failing:
-		c.log.Error("writes are not durable", "err", err)
-	case err == nil && failing:
-		c.log.Info("writes are durable again")
-	}
-
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.over, c.err = c.begun, err
+	c.result(err)
 	c.forget()
 	c.ended.Broadcast()
 	return len(c.atRisk) > 0

@@ -40,6 +40,13 @@ func (s *commits) Commit(context.Context) error {
 	return nil
 }
 
+func (s *commits) WaitForCommit(ctx context.Context, number uint64) error {
+	if number <= s.LastCommit() {
+		return nil
+	}
+	return s.Commit(ctx)
+}
+
 func (s *commits) NextCommit() uint64 { return s.number.Load() + 1 }
 func (s *commits) LastCommit() uint64 { return s.last.Load() }
 
@@ -50,59 +57,6 @@ func committing(promise Durability, takes time.Duration) (*committer, *commits) 
 	c := newCommitter(s, promise, quietly)
 	c.start()
 	return c, s
-}
-
-// TestAlwaysSharesCommits: with always, writers wait for a commit that begins after their
-// write, and share it.
-func TestAlwaysSharesCommits(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c, store := committing(DurabilityAlways, time.Second)
-		start := time.Now()
-		ended := make(chan time.Duration, 30)
-		for i := range 30 {
-			// Ten at once, ten during their commit, ten after it.
-			time.AfterFunc(time.Duration(i/10)*1500*time.Millisecond, func() {
-				if err := c.wait(store.NextCommit()); err != nil {
-					t.Error(err)
-				}
-				ended <- time.Since(start)
-			})
-		}
-		want := []time.Duration{1 * time.Second, 2500 * time.Millisecond, 4 * time.Second}
-		for i := range 30 {
-			if got := <-ended; got < want[i/10] || got > want[i/10]+time.Second {
-				t.Errorf("answer %d came after %v", i, got)
-			}
-		}
-		c.stop()
-		if n := store.ended.Load(); n < 3 || n > 5 {
-			t.Errorf("%d commits for three times ten writes", n)
-		}
-	})
-}
-
-// TestAlwaysWaitsForTheCommitThatAWriteNeeds: a write during a commit needs the next one. An
-// earlier write needs the pending one only, whenever it is answered.
-func TestAlwaysWaitsForTheCommitThatAWriteNeeds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c, store := committing(DurabilityAlways, time.Second)
-		before := store.NextCommit()
-		go func() { _ = c.wait(before) }()
-		time.Sleep(500 * time.Millisecond)
-		after := store.NextCommit()
-		for _, tc := range []struct {
-			needs uint64
-			ended int64
-		}{{before, 1}, {before, 1}, {after, 2}, {after, 2}, {0, 2}} {
-			if err := c.wait(tc.needs); err != nil {
-				t.Error(err)
-			}
-			if n := store.ended.Load(); n != tc.ended {
-				t.Errorf("what needs commit %d was answered after %d commits, want %d", tc.needs, n, tc.ended)
-			}
-		}
-		c.stop()
-	})
 }
 
 // TestOthersCommit: the committer does not commit again what others have committed.
@@ -147,6 +101,38 @@ func TestAlwaysFails(t *testing.T) {
 		}
 		c.stop()
 	})
+}
+
+// TestAlwaysResultsInAnyOrder: with always, connections tell the results of commits in any order.
+// The state is that of the last commit.
+func TestAlwaysResultsInAnyOrder(t *testing.T) {
+	broken := errors.New("broken")
+	type result struct {
+		last, needs uint64 // LastCommit, and what was waited for
+		err         error
+	}
+	for name, c := range map[string]struct {
+		results []result
+		fails   bool
+	}{
+		"a late error":             {[]result{{2, 2, nil}, {2, 1, broken}}, false},
+		"a late success":           {[]result{{1, 2, broken}, {1, 1, nil}}, true},
+		"an error":                 {[]result{{1, 1, nil}, {1, 2, broken}}, true},
+		"a success after an error": {[]result{{1, 2, broken}, {3, 3, nil}}, false},
+		"by somebody else":         {[]result{{1, 2, broken}, {3, 2, nil}}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			store := &commits{}
+			committer := newCommitter(store, DurabilityAlways, quietly)
+			for _, r := range c.results {
+				store.last.Store(r.last)
+				committer.waited(r.needs, r.err)
+			}
+			if err := committer.state(); (err != nil) != c.fails {
+				t.Errorf("the state is %v", err)
+			}
+		})
+	}
 }
 
 // TestEverySecond: with everysec, at any time all answered writes that are not durable are at
@@ -232,6 +218,53 @@ func TestServerAlways(t *testing.T) {
 	}
 	if commits := st.store.Metrics().Commits.Made; commits != 10 {
 		t.Errorf("%d commits; reads need none", commits)
+	}
+}
+
+// standing is a device whose Sync can be made to wait.
+type standing struct {
+	device.Device
+	gate  atomic.Pointer[chan struct{}] // nil: Sync does not wait
+	waits chan struct{}                 // holds one element when Sync waits
+}
+
+func (d *standing) Sync() error {
+	if gate := d.gate.Load(); gate != nil {
+		select {
+		case d.waits <- struct{}{}:
+		default:
+		}
+		<-*gate
+	}
+	return d.Device.Sync()
+}
+
+// TestOperatorWhileTheDeviceStands: while a loop waits for the device, a new connection is served.
+func TestOperatorWhileTheDeviceStands(t *testing.T) {
+	dev := &standing{Device: device.NewMemory(), waits: make(chan struct{}, 1)}
+	s, addr := start(t, kv.Options{Device: dev, Memory: 64 << 20, Records: 1 << 10}, Options{Durability: DurabilityAlways, Loops: 1})
+	p := dial(t, addr)
+	if got := p.do("SET", "a", "1"); got != "+OK" {
+		t.Fatal(got)
+	}
+	gate := make(chan struct{})
+	dev.gate.Store(&gate)
+	p.send(encode("SET", "a", "2"))
+	<-dev.waits
+	for !s.loops[0].stands() {
+		time.Sleep(time.Millisecond)
+	}
+	operator := dial(t, addr)
+	if got := operator.do("PING"); got != "+PONG" {
+		t.Error(got)
+	}
+	if got := operator.do("GET", "a"); got != `"2"` {
+		t.Error(got)
+	}
+	dev.gate.Store(nil)
+	close(gate)
+	if got := p.reply(); got != "+OK" {
+		t.Error(got)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -129,7 +130,7 @@ func TestFailingReads(t *testing.T) {
 				ours.send(pipeline.String())
 				for i, command := range commands {
 					want, got := plain.Replace(reference.do(command...)), plain.Replace(ours.reply())
-					if !alike(command, got, want) {
+					if !alike(command, unplaced(got), unplaced(want)) {
 						t.Fatalf("round %d: reply %d, to %q, behind %q:\ngot  %.200s\nwant %.200s", round, i, command, commands[max(i-5, 0):i], got, want)
 					}
 					if strings.Contains(want, device.ErrCorrupt.Error()) {
@@ -142,6 +143,17 @@ func TestFailingReads(t *testing.T) {
 			}
 		})
 	}
+}
+
+var numbers = regexp.MustCompile(`[0-9]+`)
+
+// unplaced drops the place of the damage from an error: of several unreadable records either may be
+// the one that is read first.
+func unplaced(reply string) string {
+	if strings.Contains(reply, device.ErrCorrupt.Error()) {
+		return numbers.ReplaceAllString(reply, "N")
+	}
+	return reply
 }
 
 // failingPipeline returns random commands on the keys of a round, followed by reads of all its

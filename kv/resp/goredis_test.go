@@ -22,6 +22,47 @@ func goRedis(t *testing.T, addr string, protocol int) *redis.Client {
 	return db
 }
 
+// TestGoRedisDatabases: the connections of a client of go-redis use its database.
+func TestGoRedisDatabases(t *testing.T) {
+	_, addr := start(t, inMemory(), Options{})
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	main := goRedis(t, addr, 3)
+	other := redis.NewClient(&redis.Options{Addr: addr, DB: 1})
+	defer func() {
+		if err := other.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	if err := errors.Join(main.Set(ctx, "a", "0", 0).Err(), other.Set(ctx, "a", "1", 0).Err(), other.Set(ctx, "b", "1", 0).Err()); err != nil {
+		t.Fatal(err)
+	}
+	if v, err := other.Get(ctx, "a").Result(); err != nil || v != "1" {
+		t.Error(v, err)
+	}
+	if n, err := other.DBSize(ctx).Result(); err != nil || n != 2 {
+		t.Error(n, err)
+	}
+	if moved, err := other.Move(ctx, "b", 0).Result(); err != nil || !moved {
+		t.Error(moved, err)
+	}
+	if n, err := main.Copy(ctx, "b", "c", 1, false).Result(); err != nil || n != 1 {
+		t.Error(n, err)
+	}
+	if info, err := other.ClientInfo(ctx).Result(); err != nil || info.DB != 1 {
+		t.Error(info, err)
+	}
+	if err := other.FlushDB(ctx).Err(); err != nil {
+		t.Error(err)
+	}
+	if keys, err := main.Keys(ctx, "*").Result(); err != nil || len(keys) != 2 {
+		t.Error(keys, err)
+	}
+	if keys, err := other.Keys(ctx, "*").Result(); err != nil || len(keys) != 0 {
+		t.Error(keys, err)
+	}
+}
+
 // TestGoRedis: go-redis connects and parses all replies.
 func TestGoRedis(t *testing.T) {
 	_, addr := start(t, inMemory(), Options{})
@@ -104,5 +145,55 @@ func TestGoRedis(t *testing.T) {
 				t.Error(l, err)
 			}
 		})
+	}
+}
+
+// TestGoRedisQueue: producers and consumers of go-redis share a queue and a sorted set of delayed jobs.
+func TestGoRedisQueue(t *testing.T) {
+	const jobs = 100
+	_, addr := start(t, inMemory(), Options{})
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	for _, protocol := range []int{2, 3} {
+		db := goRedis(t, addr, protocol)
+		done := make(chan error, 2)
+		for range 2 {
+			go func() {
+				for range jobs / 2 {
+					job, err := db.BLMove(ctx, "queue", "working", "LEFT", "RIGHT", 0).Result()
+					if err == nil {
+						err = db.LRem(ctx, "working", 1, job).Err()
+					}
+					if err != nil {
+						done <- err
+						return
+					}
+				}
+				done <- nil
+			}()
+		}
+		for i := range jobs {
+			if err := db.ZAdd(ctx, "delayed", redis.Z{Score: float64(i), Member: fmt.Sprint("job", i)}).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range jobs {
+			z, err := db.BZPopMin(ctx, 0, "delayed").Result()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := db.RPush(ctx, "queue", z.Member).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := errors.Join(<-done, <-done); err != nil {
+			t.Error(err)
+		}
+		if n, err := db.Exists(ctx, "queue", "working", "delayed").Result(); err != nil || n != 0 {
+			t.Error(n, err)
+		}
+		if err := db.Do(ctx, "BLPOP", "queue", "0.01").Err(); !errors.Is(err, redis.Nil) {
+			t.Error(err)
+		}
 	}
 }

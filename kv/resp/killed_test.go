@@ -135,7 +135,7 @@ func serveUntilKilled(t *testing.T, dir string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	st, err := kv.Open(kv.Options{Device: dev, Memory: 4 << 20, Records: 1 << 10, Logger: quietly})
+	st, err := kv.Open(kv.Options{Device: dev, Memory: 4 << 20, Records: 1 << 10, CountKeys: true, KeyClass: KeyClass, Inner: Inner, Orphans: Orphans, Logger: quietly})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,17 +156,17 @@ func serveUntilKilled(t *testing.T, dir string) {
 	os.Exit(1) // the parent has gone
 }
 
-// pipelines returns commands to be sent at once. Each pipeline leaves the connection in its
-// initial state. A pipeline with as many large reads as a batch has operations makes the
+// pipelines returns commands to be sent at once. Each pipeline begins in database 0, outside of a
+// transaction. A pipeline with as many large reads as a batch has operations makes the
 // server send replies before the next command has taken effect; with huge values, the sending
 // blocks until the client reads.
 func (k *killing) pipelines() (all [][][]string) {
 	all = [][][]string{{
-		{"FLUSHALL"}, {"SET", "dumped", k.value()},
+		{"SELECT", "0"}, {"FLUSHALL"}, {"SET", "dumped", k.value()},
 		{"SET", "large", strings.Repeat("v", 4<<10)}, {"SET", "huge", strings.Repeat("v", largeValues-100)},
 	}}
 	for n := 4 + k.IntN(4); n > 0; n-- {
-		var commands [][]string
+		commands := [][]string{{"SELECT", "0"}}
 		key, reads := k.one("large", "large", "large", "huge"), maxBatch
 		if k.IntN(4) == 0 {
 			reads = 1 + k.IntN(2*maxBatch)
@@ -176,9 +176,15 @@ func (k *killing) pipelines() (all [][][]string) {
 		}
 		for wanted := 1 + k.IntN(4)/3; wanted > 0; {
 			switch command := k.command(); strings.ToLower(command[0]) {
-			case "reset", "flushall", "slowlog", "client", "watch", "multi":
+			case "reset", "flushall", "flushdb", "slowlog", "client", "watch", "multi":
 			case "get", "mget", "strlen": // replaced by a write
 				commands = append(commands, []string{"RESTORE", k.key(), "0", k.dump(), "REPLACE"})
+				wanted--
+			case "eval", "eval_ro":
+				commands = append(commands, []string{
+					"EVAL", "redis.call('SET', KEYS[1], ARGV[1]) redis.call('HSET', KEYS[2], 'f', ARGV[1]) return redis.call('INCR', KEYS[3])", "3",
+					k.key(), k.key(), k.key(), k.value(),
+				})
 				wanted--
 			case "exec":
 				commands = append(commands, []string{"MULTI"}, []string{"SET", k.key(), k.value()}, []string{"INCR", k.key()}, []string{"EXEC"})
@@ -205,20 +211,29 @@ func (k *killing) dump() string {
 	return dump
 }
 
-// state returns the values of the keys, and which of them expire.
+// state returns the number and the values of the keys of each database, and which of them expire.
 func (k *killing) state(p *peer) string {
-	keys := []string{"a", "b", "c", "d", "e", "f", "g", "key with\r\nlines", "", mark + "e", mark, "dumped", "large"}
-	var ask, all strings.Builder
-	for _, key := range keys {
-		ask.WriteString(encode("DUMP", key) + encode("PTTL", key))
-	}
-	p.send(ask.String())
-	for _, key := range keys {
-		dump, ttl := p.reply(), p.reply()
-		if ttl > ":0" {
-			ttl = "expires"
+	keys := []string{"a", "b", "c", "d", "e", "f", "g", "key with\r\nlines", "", mark + "e", mark, mark + "d\x01a", "dumped", "large"}
+	var all strings.Builder
+	for db := range 3 {
+		ask := encode("SELECT", strconv.Itoa(db)) + encode("DBSIZE")
+		for _, key := range keys {
+			ask += encode("DUMP", key) + encode("HGETALL", key) + encode("SMEMBERS", key) + encode("OBJECT", "ENCODING", key) + encode("PTTL", key)
 		}
-		fmt.Fprintf(&all, "%q: %s %s\n", key, dump, ttl)
+		p.send(ask)
+		fmt.Fprintf(&all, "database %d: %s %s\n", db, p.reply(), p.reply())
+		for _, key := range keys {
+			dump, hash, set, encoding, ttl := p.reply(), p.reply(), p.reply(), p.reply(), p.reply()
+			if hash[0] != '-' && hash != "[]" { // the order of large ones is random
+				dump = encoding + sorted(hash)
+			} else if set[0] != '-' && set != "[]" {
+				dump = encoding + sorted(set)
+			}
+			if ttl > ":0" {
+				ttl = "expires"
+			}
+			fmt.Fprintf(&all, "%q: %s %s\n", key, dump, ttl)
+		}
 	}
 	return all.String()
 }
@@ -254,7 +269,7 @@ func (k *killing) round(round int) {
 			}
 			if got, err := readReply(p.in); err != nil {
 				k.t.Fatalf("round %d: reply to %q: %v", round, command, err)
-			} else if answered < 4 && got != "+OK" {
+			} else if answered < len(pipelines[0]) && got != "+OK" {
 				k.t.Fatalf("round %d: %q: %s", round, command, got)
 			}
 			answered++

@@ -59,7 +59,12 @@ func listen(t testing.TB) net.Listener {
 // eventually waits until a condition holds.
 func eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
-	for until := time.Now().Add(patience); !holds(); runtime.Gosched() {
+	within(t, patience, what, holds)
+}
+
+func within(t testing.TB, limit time.Duration, what string, holds func() bool) {
+	t.Helper()
+	for until := time.Now().Add(limit); !holds(); runtime.Gosched() {
 		if time.Now().After(until) {
 			t.Fatalf("not so: %s", what)
 		}
@@ -324,7 +329,7 @@ func TestTenThousandConnections(t *testing.T) {
 	if err := errors.Join(leave.Close(), them.Wait()); err != nil {
 		t.Error(err)
 	}
-	eventually(t, "all are gone", func() bool { return s.Metrics().Clients == 1 })
+	within(t, long, "all are gone", func() bool { return s.Metrics().Clients == 1 })
 	if m := s.Metrics(); m.ReplyBytes != 0 || m.RequestBytes != 0 {
 		t.Errorf("%d bytes of replies and %d of requests are left", m.ReplyBytes, m.RequestBytes)
 	}
@@ -343,28 +348,22 @@ func TestBeTheCrowd(t *testing.T) {
 	}
 	allowFiles(t, crowd+1000)
 	conns := make([]net.Conn, crowd)
-	var dialing sync.WaitGroup
-	for part := range 8 {
-		dialing.Go(func() {
-			for i := part; i < crowd; i += 8 {
-				conn, err := net.Dial("tcp", addr)
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				conns[i] = conn
-				var sent string
-				switch i % 3 {
-				case 1:
-					sent = "*2\r\n$3\r\nGET\r\n$100000\r\n" + strings.Repeat("x", 3000)
-				case 2:
-					sent = strings.Repeat(encode("GET", "a"), 40)
-				}
-				_, _ = io.WriteString(conn, sent) // may be cut off if there are too many clients
-			}
-		})
-	}
-	dialing.Wait()
+	crowded(t, func(i int) error {
+		conn, err := net.Dial("tcp", addr)
+		if err != nil {
+			return err
+		}
+		conns[i] = conn
+		var sent string
+		switch i % 3 {
+		case 1:
+			sent = "*2\r\n$3\r\nGET\r\n$100000\r\n" + strings.Repeat("x", 3000)
+		case 2:
+			sent = strings.Repeat(encode("GET", "a"), 40)
+		}
+		_, _ = io.WriteString(conn, sent) // may be cut off if there are too many clients
+		return nil
+	})
 	fmt.Print(crowdIsHere)
 	_, _ = io.Copy(io.Discard, os.Stdin) // until the parent closes it
 	for _, conn := range conns {
@@ -372,6 +371,24 @@ func TestBeTheCrowd(t *testing.T) {
 			_ = conn.Close()
 		}
 	}
+}
+
+// crowded calls do for each client of a crowd, from several goroutines, each of which ends with an
+// error.
+func crowded(t *testing.T, do func(i int) error) {
+	const parts = 8
+	var all sync.WaitGroup
+	for part := range parts {
+		all.Go(func() {
+			for i := part; i < crowd; i += parts {
+				if err := do(i); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
 }
 
 // allowFiles raises the limit of open files until the test ends, or skips the test.

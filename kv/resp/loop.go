@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -16,13 +18,17 @@ import (
 // connection (DECISIONS.md). A loop is one goroutine for many connections: it reads from all
 // that have input, runs their commands, then sends all replies.
 //
-// A loop never waits for one of its connections. A connection that could make the loop wait,
-// or keep it busy for long, moves to its own goroutine, and returns after it has sent simple
-// commands for a while. Reasons to move are
+// A loop never waits for one of its connections, but it does for the device: with DurabilityAlways
+// it commits once for all replies to writes that it has. The next commands arrive meanwhile. While
+// a device does not answer, nothing on the loop is answered; new connections have goroutines. While
+// commits fail, connections with writes do, and the loop goes on.
+//
+// A connection that could make the loop wait, or keep it busy for long, moves to its own goroutine,
+// and returns after it has sent simple commands for a while. Reasons to move are
 //
 //   - commands that are not simple: on the whole store, in transactions, on many keys;
-//   - replies that are long, that the client does not read at once, or that wait for a commit or
-//     for memory;
+//   - replies and messages that are long, that the client does not read at once, or that wait for memory or for
+//     the commits of DurabilityEverySecond;
 //   - reads of a store that fetches many records from its device.
 
 // A loop without input spins for a short time, then sleeps while keeping its processor for up
@@ -54,17 +60,23 @@ const coldReads = 1000
 
 // loop serves connections. Its goroutine owns all fields except those that mu guards.
 type loop struct {
-	server *Server
-	poller poll.Poller
-	ready  []*client
-	conns  map[int32]*client // by file descriptor
-	swept  time.Time         // time of the last sweep
-	gave   time.Time         // time of the last yield
-	done   chan struct{}     // closed at its end
+	server  *Server
+	poller  poll.Poller
+	ready   []*client     // their batches have run, their replies are not sent
+	held    int64         // bytes of their replies that are still to be charged
+	pushing []*subscriber // taken from due; pushing[pushed:] are still to be served
+	pushed  int
+	conns   map[int32]*client // by file descriptor
+	swept   time.Time         // time of the last sweep
+	gave    time.Time         // time of the last yield
+	done    chan struct{}     // closed at its end
+	since   atomic.Int64      // Unix time in ns since when it waits for the device, or 0; read by others
 
-	mu     sync.Mutex // guards coming and ending; after a change, the poller is woken
-	coming []*client  // connections for this loop
-	ending bool       // the loop must end
+	mu     sync.Mutex    // guards coming, ending and due; after a change, the poller is woken
+	coming []*client     // connections for this loop
+	ending bool          // the loop must end
+	due    []*subscriber // connections with messages to send
+	hasDue atomic.Bool   // due is not empty
 }
 
 func newLoop(s *Server) (*loop, error) {
@@ -80,6 +92,11 @@ func (l *loop) post(change func()) {
 	l.mu.Lock()
 	change()
 	l.mu.Unlock()
+	l.wake()
+}
+
+// wake ends the current wait, or the next one.
+func (l *loop) wake() {
 	if err := l.poller.Wake(); err != nil {
 		l.server.opts.Logger.Error("waking a loop", "err", err)
 	}
@@ -102,11 +119,9 @@ func (l *loop) run() {
 				l.serve(c, now)
 			}
 		}
-		for i, c := range l.ready {
-			l.ready[i] = nil
-			l.answer(c)
-		}
-		l.ready = l.ready[:0]
+		l.answerAll()
+		l.pushSome()
+		now = time.Now() // it may have waited for the device
 		if woken && l.takeIn(now) {
 			return
 		}
@@ -116,14 +131,16 @@ func (l *loop) run() {
 	}
 }
 
-// wait returns the files of connections with input, and whether post was called. It sleeps
-// until the next sweep at most.
+// wait returns the files of connections with input, and whether the loop was woken. It sleeps
+// until the next sweep at most, and not at all if there are messages to send.
 func (l *loop) wait() (ready []int32, woken bool) {
 	timeout := -1
-	if len(l.conns) > 0 {
+	if l.pushed < len(l.pushing) || l.hasDue.Load() {
+		timeout = 0
+	} else if len(l.conns) > 0 {
 		timeout = int(l.server.sweepEvery()/time.Millisecond) + 1
 	}
-	held := len(l.conns) > 0 && runtime.GOMAXPROCS(0) > 1
+	held := timeout != 0 && len(l.conns) > 0 && runtime.GOMAXPROCS(0) > 1
 	spins, spin := held, spinFor
 	if n := len(l.conns); n > 1 && n <= fewConns {
 		spin = spinForFew
@@ -188,8 +205,11 @@ func (l *loop) takeIn(now time.Time) (end bool) {
 		}
 		l.conns[int32(fd)] = c
 		// The server may have set its clients' deadlines before this connection arrived.
-		if l.server.closing.Load() {
+		switch {
+		case l.server.closing.Load():
 			l.end(c)
+		case c.sub != nil && c.sub.ownedBy(l):
+			l.answer(c)
 		}
 	}
 	return end
@@ -199,6 +219,9 @@ func (l *loop) takeIn(now time.Time) (end bool) {
 func (l *loop) remove(c *client) {
 	fd := c.looped.File()
 	delete(l.conns, int32(fd))
+	if c.sub != nil {
+		c.sub.ownedBy(nil)
+	}
 	if err := l.poller.Remove(fd); err != nil {
 		l.server.opts.Logger.Error("removing a client from a loop", "client", c.id, "err", err)
 	}
@@ -238,6 +261,15 @@ func (l *loop) serve(c *client, now time.Time) {
 		return
 	}
 	l.server.counts.in.Add(uint64(c.in.last))
+	// Messages that were published before the commands arrived precede their replies.
+	switch done, err := c.tryPush(); {
+	case err != nil:
+		l.end(c)
+		return
+	case !done:
+		l.promote(c)
+		return
+	}
 	if c.worker = l.server.pool.tryBorrow(); c.worker == nil {
 		l.promote(c)
 		return
@@ -247,6 +279,52 @@ func (l *loop) serve(c *client, now time.Time) {
 	}
 	c.execute()
 	l.ready = append(l.ready, c)
+	if l.held += max(int64(cap(c.out)-restingOutput)-c.output.charged.Load(), 0); l.held >= batchBytes {
+		l.answerAll()
+	}
+}
+
+// answerAll sends the replies of all batches. Those that wait for a commit share one.
+func (l *loop) answerAll() {
+	needs := uint64(0)
+	waiting := l.ready[:0]
+	for _, c := range l.ready {
+		if l.server.committer.commits(c.needs) {
+			needs = max(needs, c.needs)
+			waiting = append(waiting, c)
+		} else {
+			l.answer(c)
+		}
+	}
+	if len(waiting) > 0 {
+		began := time.Now()
+		l.since.Store(began.UnixNano())
+		// After an error the connections move to goroutines, which answer with it.
+		_ = l.server.committer.wait(needs)
+		l.since.Store(0)
+		l.stood(time.Since(began))
+		for _, c := range waiting {
+			l.answer(c)
+		}
+	}
+	clear(l.ready)
+	l.ready, l.held = l.ready[:0], 0
+}
+
+// stands reports whether the loop waits for the device for longer than a commit takes. Others call it.
+func (l *loop) stands() bool {
+	since := l.since.Load()
+	return since != 0 && time.Since(time.Unix(0, since)) > 100*time.Millisecond
+}
+
+// stood keeps connections from being taken for idle for the time for which the loop stood still.
+func (l *loop) stood(still time.Duration) {
+	if still < 10*time.Millisecond {
+		return // no time-out is that short
+	}
+	for _, c := range l.conns {
+		c.seen = c.seen.Add(still)
+	}
 }
 
 // answer sends the replies of a batch.
@@ -265,6 +343,40 @@ func (l *loop) answer(c *client) {
 	}
 }
 
+// enqueue notes that a connection of the loop has messages to send. It reports whether the loop
+// must be woken for that.
+func (l *loop) enqueue(sub *subscriber) (first bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	first = len(l.due) == 0
+	l.due = append(l.due, sub)
+	l.hasDue.Store(true)
+	return first
+}
+
+// pushesAtOnce is the most connections to which a loop sends messages before it looks for
+// input.
+const pushesAtOnce = 128
+
+// pushSome sends messages to the next connections that are due.
+func (l *loop) pushSome() {
+	if l.pushed == len(l.pushing) && l.hasDue.Load() {
+		l.mu.Lock()
+		l.pushing, l.due = l.due, l.pushing[:0]
+		l.hasDue.Store(false)
+		l.mu.Unlock()
+		l.pushed = 0
+	}
+	for range min(len(l.pushing)-l.pushed, pushesAtOnce) {
+		sub := l.pushing[l.pushed]
+		l.pushing[l.pushed] = nil
+		l.pushed++
+		if sub.isOwnedBy(l) {
+			l.answer(sub.client)
+		}
+	}
+}
+
 // sweep ends connections that have been idle for too long, and frees large buffers of other
 // idle ones.
 func (l *loop) sweep(now time.Time) {
@@ -273,7 +385,7 @@ func (l *loop) sweep(now time.Time) {
 	s.checkCold(now)
 	for _, c := range l.conns {
 		switch idle := now.Sub(c.seen); {
-		case s.opts.IdleTimeout > 0 && idle > s.opts.IdleTimeout:
+		case s.opts.IdleTimeout > 0 && idle > s.opts.IdleTimeout && !c.subscribing():
 			s.counts.idle.Add(1)
 			l.end(c)
 		case idle > s.opts.releaseAfter && (len(c.in.buf) > restingBuffer || cap(c.out) > restingOutput):
@@ -313,42 +425,53 @@ func (s *Server) enroll(c *client) bool {
 	if len(s.loops) == 0 || c.looped == nil || s.cold.Load() || c.quit || !c.atRest() || s.closing.Load() {
 		return false
 	}
+	l := s.loops[uint64(c.id)%uint64(len(s.loops))]
+	if l.stands() { // an operator who connects meanwhile is served
+		return false
+	}
 	if c.looped.Detach() != nil { // the connection is ending
 		return false
 	}
 	c.plain, c.readUntil, c.writeUntil = 0, time.Time{}, time.Time{}
-	l := s.loops[uint64(c.id)%uint64(len(s.loops))]
 	l.post(func() { l.coming = append(l.coming, c) })
 	return true
 }
 
 // atRest reports whether the connection has no state that loops do not handle.
 func (c *client) atRest() bool {
-	return len(c.out) == 0 && c.multi == nil && !c.enlisted && c.worker == nil && !c.holds && c.in.empty()
+	return len(c.out) == 0 && c.multi == nil && !c.enlisted && c.worker == nil && !c.holds && c.waits == nil && c.in.empty()
 }
 
 // plainly reports whether a loop may run a command.
 func (cmd *command) plainly() bool {
 	switch cmd.name {
-	case "msetnx", "rename", "renamenx", "copy", "restore":
+	case "msetnx", "rename", "renamenx", "copy", "move", "restore", "smove", "lmove", "rpoplpush", "zrangestore",
+		"sinter", "sinterstore", "sunion", "sunionstore", "sdiff", "sdiffstore", "bitop", "lcs":
 		return false // these lock their keys, or take long
 	}
+	if cmd.keys.count > 0 || cmd.keys.patterns {
+		return false // these too
+	}
 	switch cmd.group {
-	case groupString, groupHash, groupGeneric, groupConnection:
+	case groupPubSub:
+		return !strings.HasPrefix(cmd.name, "pubsub") // which may list many names
+	case groupString, groupBitmap, groupHash, groupSet, groupList, groupSorted, groupGeneric, groupConnection:
 		return cmd.flags&(flagSolo|flagAdmin|flagAtOnce) == 0
 	}
 	return false
 }
 
 // checkCold determines, about once a second, whether the store reads many records from its
-// device, or evicts.
+// device, or evicts, which writes may wait for. With DurabilityAlways all of the log is on the
+// device soon, and is evicted without a wait.
 func (s *Server) checkCold(now time.Time) {
 	if last := s.coldAt.Load(); now.UnixNano()-last < int64(time.Second) || !s.coldAt.CompareAndSwap(last, now.UnixNano()) {
 		return
 	}
 	m := s.store.Metrics()
 	reads, evictions := s.deviceReads.Swap(m.Device.Reads), s.evictions.Swap(m.Log.Evictions)
-	s.cold.Store(m.Device.Reads-reads > coldReads || m.Log.Evictions != evictions)
+	evicts := m.Log.Evictions != evictions && s.opts.Durability != DurabilityAlways
+	s.cold.Store(m.Device.Reads-reads > coldReads || evicts)
 }
 
 // resume continues a connection that has left a loop.

@@ -22,6 +22,14 @@ type Metrics struct {
 	Commands uint64
 	// BytesIn and BytesOut are the bytes received from and sent to clients.
 	BytesIn, BytesOut uint64
+	// Channels, Patterns and ShardChannels are the numbers of names that have subscribers.
+	Channels, Patterns, ShardChannels int
+	// Published is the number of messages, keyspace notifications included. Delivered counts each
+	// once for each subscriber, and tracked keys that have changed once for each client that was told.
+	Published, Delivered uint64
+	// Tracking is the number of clients with CLIENT TRACKING, TrackedKeys that of the keys that they
+	// have read.
+	Tracking, TrackedKeys int
 	// RequestBytes and ReplyBytes are the memory of incomplete commands and unsent replies,
 	// beyond a small buffer for each connection.
 	RequestBytes, ReplyBytes int64
@@ -80,8 +88,12 @@ func (s *Server) Metrics() Metrics {
 	s.mu.Lock()
 	clients := len(s.clients)
 	s.mu.Unlock()
-	c := &s.counts
+	c, p := &s.counts, s.pubsub.numbers()
+	tracking, tracked, _, _ := s.tracking.stats()
 	return Metrics{
+		Channels: p.names[channels], Patterns: p.names[patterns], ShardChannels: p.names[shardChannels],
+		Published: p.published, Delivered: p.delivered,
+		Tracking: tracking, TrackedKeys: tracked,
 		Clients:     clients,
 		Connections: c.connections.Load(), Rejected: c.rejected.Load(), Idle: c.idle.Load(), Slow: c.slow.Load(),
 		Commands: c.commands.Load(),

@@ -2,6 +2,7 @@ package resp
 
 import (
 	"bytes"
+	"errors"
 	"math"
 	"math/big"
 	"strconv"
@@ -148,4 +149,63 @@ func appendFloat(dst []byte, f *big.Float) []byte {
 		dst = append(dst[:at], '0')
 	}
 	return dst
+}
+
+// parseScore parses a number as C's strtod does, but for blanks around it. NaN and numbers out of
+// range are refused.
+func parseScore(b []byte) (f float64, ok bool) {
+	f, ok = parseBound(b)
+	if !ok || len(b) == 0 || isBlank(b[0]) || math.IsInf(f, 0) && bytes.ContainsAny(b, "0123456789") {
+		return 0, false
+	}
+	return f, f != 0 || isZero(b)
+}
+
+// isZero reports whether a number that was parsed as 0 is 0, and not one that is too small.
+func isZero(b []byte) bool {
+	digits, exponent := bytes.ToLower(bytes.TrimLeft(b, " \t\n\v\f\r+-")), "e"
+	if hex, isHex := bytes.CutPrefix(digits, []byte("0x")); isHex {
+		digits, exponent = hex, "p"
+	}
+	mantissa, _, _ := bytes.Cut(digits, []byte(exponent))
+	return !bytes.ContainsAny(mantissa, "123456789abcdef")
+}
+
+// parseBound parses a number as C's strtod does: blanks before it are ignored, nothing is 0, and a
+// number that is too large is infinite. NaN is refused.
+func parseBound(b []byte) (f float64, ok bool) {
+	if n, ok := parseInt(b); ok {
+		return float64(n), true
+	}
+	if len(b) == 0 {
+		return 0, true
+	}
+	text := bytes.TrimLeft(b, " \t\n\v\f\r")
+	if len(text) == 0 || bytes.IndexByte(text, '_') >= 0 {
+		return 0, false
+	}
+	unsigned := bytes.TrimLeft(text, "+-")
+	if len(text)-len(unsigned) > 1 {
+		return 0, false
+	}
+	number := string(text)
+	if len(unsigned) > 2 && unsigned[0] == '0' && unsigned[1]|0x20 == 'x' && !bytes.ContainsAny(unsigned, "pP") {
+		number += "p0" // Go wants an exponent
+	}
+	f, err := strconv.ParseFloat(number, 64)
+	return f, (err == nil || errors.Is(err, strconv.ErrRange)) && !math.IsNaN(f)
+}
+
+// appendScore appends a number in C's format %.17g.
+func appendScore(dst []byte, f float64) []byte {
+	const exact = 1e15 // integers below it are printed as they are
+	switch {
+	case math.IsInf(f, 1):
+		return append(dst, "inf"...)
+	case math.IsInf(f, -1):
+		return append(dst, "-inf"...)
+	case f == math.Trunc(f) && math.Abs(f) < exact && (f != 0 || !math.Signbit(f)):
+		return strconv.AppendInt(dst, int64(f), 10)
+	}
+	return strconv.AppendFloat(dst, f, 'g', 17, 64)
 }

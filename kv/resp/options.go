@@ -29,6 +29,9 @@ type Options struct {
 	// and large replies wait; if too many wait, more clients are disconnected. Default
 	// 256 MiB.
 	MaxReplies int64
+	// Databases is the number of databases, up to MaxDatabases. A store that had more keeps the
+	// keys of the others, hidden. Default 16.
+	Databases int
 	// Sessions is the most batches that run concurrently, each in a session of the store;
 	// others wait. Default 64.
 	Sessions int
@@ -49,6 +52,9 @@ type Options struct {
 	// Users authenticates clients and decides on their permissions. Default: everything is
 	// allowed.
 	Users Users
+	// Cache makes the server a cache, with a store that has its Eviction. Default: the server keeps
+	// all keys.
+	Cache *CacheMode
 	// Settings are settings of CONFIG GET and CONFIG SET besides the server's own.
 	Settings []Setting
 	// Shutdown is called when a client sends SHUTDOWN. It makes the program end the server,
@@ -60,6 +66,8 @@ type Options struct {
 	// releaseAfter is the time after which an idle connection frees large buffers. Tests
 	// shorten it.
 	releaseAfter time.Duration
+	// packedMost is the most bytes of a packed collection. Tests lower it.
+	packedMost int
 }
 
 // Defaults of Options.
@@ -67,6 +75,7 @@ const (
 	DefaultMaxClients   = 10_000
 	DefaultMaxBulk      = 16 << 20
 	DefaultMaxBuffers   = 512 << 20
+	DefaultDatabases    = 16
 	DefaultSessions     = 64
 	DefaultMaxReplies   = 256 << 20
 	DefaultWriteTimeout = 30 * time.Second
@@ -88,14 +97,13 @@ func (o *Options) ensureDefaults() error {
 	o.MaxRequest = cmp.Or(o.MaxRequest, min(4*max(o.MaxBulk, maxLine), maxRequest))
 	o.MaxBuffers = cmp.Or(o.MaxBuffers, max(DefaultMaxBuffers, 2*int64(o.MaxRequest)))
 	o.MaxReplies = cmp.Or(o.MaxReplies, DefaultMaxReplies)
+	o.Databases = cmp.Or(o.Databases, DefaultDatabases)
 	o.Sessions = cmp.Or(o.Sessions, DefaultSessions)
 	o.Loops = cmp.Or(o.Loops, max(runtime.GOMAXPROCS(0)-1, 1))
-	if o.Durability == DurabilityAlways {
-		o.Loops = 0 // every reply to a write waits for a commit
-	}
 	o.Loops = max(o.Loops, 0)
 	o.WriteTimeout = cmp.Or(o.WriteTimeout, DefaultWriteTimeout)
 	o.releaseAfter = cmp.Or(o.releaseAfter, time.Second)
+	o.packedMost = cmp.Or(o.packedMost, packedMost)
 	o.Logger = cmp.Or(o.Logger, slog.Default())
 	switch {
 	case o.MaxClients < 1:
@@ -108,6 +116,8 @@ func (o *Options) ensureDefaults() error {
 		return fmt.Errorf("resp: Options.MaxBuffers %d: a command of %d bytes needs twice its size", o.MaxBuffers, o.MaxRequest)
 	case o.MaxReplies < leastReplies:
 		return fmt.Errorf("resp: Options.MaxReplies %d, want %d bytes or more", o.MaxReplies, leastReplies)
+	case o.Databases < 1 || o.Databases > MaxDatabases:
+		return fmt.Errorf("resp: Options.Databases %d, want 1 to %d", o.Databases, MaxDatabases)
 	case o.Sessions < 1:
 		return fmt.Errorf("resp: Options.Sessions %d, want 1 or more", o.Sessions)
 	case o.WriteTimeout < 0 || o.IdleTimeout < 0:

@@ -28,6 +28,7 @@ const (
 type output struct {
 	charged atomic.Int64 // bytes taken from the budget for the replies
 	since   atomic.Int64 // Unix time in nanoseconds at which the current write began; 0 if there is none
+	queued  atomic.Int64 // bytes of the messages in the queue of a subscriber
 }
 
 // room is a budget for replies, for which connections can wait.
@@ -102,7 +103,7 @@ func (s *Server) disconnectStuck() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for c := range s.clients {
-		if since := c.output.since.Load(); since == 0 || since > stuck || c.output.charged.Load() == 0 {
+		if since := c.output.since.Load(); since == 0 || since > stuck || c.output.charged.Load() == 0 && c.output.queued.Load() == 0 {
 			continue
 		}
 		if err := c.conn.SetWriteDeadline(longAgo); err != nil {
@@ -123,9 +124,15 @@ func (c *client) endAfter(n int) {
 	}
 }
 
-// write sends the replies after the writes among their commands are as durable as promised. A
-// client that does not read them within Options.WriteTimeout is disconnected.
+// write sends the replies, then the messages for a subscriber.
 func (c *client) write() {
+	c.writeReplies()
+	c.push()
+}
+
+// writeReplies sends the replies after the writes among their commands are as durable as
+// promised. A client that does not read them within Options.WriteTimeout is disconnected.
+func (c *client) writeReplies() {
 	if c.truncated {
 		c.out, c.sendable = c.out[:min(c.sendable, len(c.out))], 0
 	}
@@ -162,8 +169,8 @@ func (c *client) write() {
 	c.dropLarge()
 }
 
-// tryWrite is write without waiting, for loops. It reports whether all replies are sent. An
-// error ends the connection.
+// tryWrite is write without waiting, for loops. It reports whether all replies and messages are
+// sent. An error ends the connection.
 func (c *client) tryWrite() (done bool, err error) {
 	s := c.server
 	if len(c.out) >= fullOutput || !s.committer.tryWait(c.needs) || cap(c.out) > restingOutput && !c.tryCharge() {
@@ -171,7 +178,7 @@ func (c *client) tryWrite() (done bool, err error) {
 	}
 	c.needs = 0
 	if len(c.out) == 0 {
-		return true, nil
+		return c.tryPush()
 	}
 	n, err := c.transmit(c.out)
 	if err != nil || n < len(c.out) {
@@ -180,7 +187,7 @@ func (c *client) tryWrite() (done bool, err error) {
 	}
 	c.out = c.out[:0]
 	c.dropLarge()
-	return true, nil
+	return c.tryPush()
 }
 
 // errNotDurable is returned instead of sending replies to writes that are not durable.

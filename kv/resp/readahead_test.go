@@ -153,7 +153,7 @@ func TestIdleAfterReadingAhead(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s, addr := start(t, kv.Options{Device: device.NewMemory(), Memory: 256 << 20, Records: 1 << 10}, Options{Loops: loops, IdleTimeout: time.Second})
 			writer := s.store.NewSession()
-			if err := errors.Join(writer.Upsert(storedKey([]byte("a")), storedString([]byte(strings.Repeat("v", size)))), writer.Close()); err != nil {
+			if err := errors.Join(writer.Upsert(storedKey(0, []byte("a")), storedString([]byte(strings.Repeat("v", size)))), writer.Close()); err != nil {
 				t.Fatal(err)
 			}
 			p := dial(t, addr)

@@ -37,6 +37,15 @@ func appendBulk[T string | []byte](out []byte, value T) []byte {
 	return append(out, "\r\n"...)
 }
 
+// appendDouble appends a number with a fraction; in RESP2, as a string.
+func appendDouble(out []byte, resp3 bool, f float64) []byte {
+	if resp3 {
+		return append(appendScore(append(out, ','), f), "\r\n"...)
+	}
+	var buf [32]byte
+	return appendBulk(out, appendScore(buf[:0], f))
+}
+
 func appendNull(out []byte, resp3 bool) []byte {
 	if resp3 {
 		return append(out, "_\r\n"...)
@@ -67,6 +76,15 @@ func appendSet(out []byte, resp3 bool, n int) []byte {
 	return appendArray(out, n)
 }
 
+// appendPush appends the head of a message of n elements that is not a reply; in RESP2, of an
+// array.
+func appendPush(out []byte, resp3 bool, n int) []byte {
+	if resp3 {
+		return appendHead(out, '>', int64(n))
+	}
+	return appendArray(out, n)
+}
+
 func appendArray(out []byte, n int) []byte { return appendHead(out, '*', int64(n)) }
 
 // appendMap appends the head of a map of n pairs; in RESP2, of an array.
@@ -93,6 +111,13 @@ const (
 	errSyntax            = "ERR syntax error"
 	errWrongType         = "WRONGTYPE Operation against a key holding the wrong kind of value"
 	errNotInteger        = "ERR value is not an integer or out of range"
+	errNotPositive       = "ERR value is out of range, must be positive"
+	errOutOfRange        = "ERR value is out of range"
+	errNotLong           = "ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807"
+	errNumKeys           = "ERR numkeys should be greater than 0"
+	errTooManyKeys       = "ERR Number of keys can't be greater than number of args"
+	errLimit             = "ERR LIMIT can't be negative"
+	errNotInt32          = "ERR value is out of range, value must between -2147483648 and 2147483647"
 	errNotFloat          = "ERR value is not a valid float"
 	errInfinity          = "ERR increment would produce NaN or Infinity"
 	errOverflow          = "ERR increment or decrement would overflow"
@@ -109,6 +134,8 @@ const (
 	errClientName        = "ERR Client names cannot contain spaces, newlines or special characters."
 	errTooManyClients    = "ERR max number of clients reached"
 	errProtected         = "DENIED this server is in protected mode: while the default user has no password, only clients on this machine may connect. Set a password, or turn protected mode off if everybody on the network is trusted."
+	errNoCluster         = "ERR This instance has cluster support disabled"
+	errNoFreq            = "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when switching between policies at runtime LRU and LFU data will take some time to adjust."
 	errNoClient          = "ERR No such client"
 
 	errNoAuth          = "NOAUTH Authentication required."
@@ -116,6 +143,7 @@ const (
 	errWrongPassword   = "WRONGPASS invalid username-password pair or user is disabled."
 	errNoPassword      = "ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?"
 	errNoKeyPermission = "NOPERM this user has no permissions to access one of the keys used as arguments"
+	errNoChannel       = "NOPERM this user has no permissions to access one of the channels used as arguments"
 
 	errNestedMulti    = "ERR MULTI calls can not be nested"
 	errNoMulti        = "ERR Command not allowed inside a transaction"
@@ -132,12 +160,25 @@ const (
 	errBadFormat      = "ERR Bad data format"
 	errFieldExpires   = "ERR the hash has fields that expire, which this server does not keep"
 	errConfigSettings = "ERR Unknown option or number of arguments for CONFIG SET - '%s'"
+	errIndex          = "ERR index out of range"
+	errRank           = "ERR RANK can't be zero: use 1 to start from the first match, 2 from the second ... or use negative to start from the end of the list"
+	errUnblocked      = "UNBLOCKED client unblocked via CLIENT UNBLOCK"
+	errNotANumber     = "ERR resulting score is not a number (NaN)"
+	errScoreRange     = "ERR min or max is not a float"
+	errLexRange       = "ERR min or max not valid string range item"
+	errWeight         = "ERR weight value is not a float"
+	errShardInMulti   = "ERR SSUBSCRIBE isn't allowed for a DENY BLOCKING client"
+	errNoScript       = "NOSCRIPT No matching script. Please use EVAL."
 	errConfigFailed   = "ERR CONFIG SET failed (possibly related to argument '%s') - %s"
 )
 
 // Errors that Redis does not have.
 const (
+	errDamagedList   = "ERR this list is damaged"
+	errDamagedSorted = "ERR this sorted set is damaged"
+	errSessionFailed = "ERR the store failed; see the server's log"
 	errDamagedHash   = "ERR this hash is damaged"
+	errDamagedSet    = "ERR this set is damaged"
 	errTooLarge      = "ERR the transaction is too large"
 	errTooLargeReply = "ERR the replies of the transaction are too large"
 	errMemory        = "ERR the reply is too large for the memory that all clients' buffers may take"
@@ -176,6 +217,12 @@ func subcommandSyntax(r request) string {
 // wrongArity takes the name of a command or subcommand.
 func wrongArity(name string) string {
 	return "ERR wrong number of arguments for '" + name + "' command"
+}
+
+// onlyForSubscribers is the error for a command that a client with subscriptions cannot use in
+// RESP2.
+func onlyForSubscribers(name string) string {
+	return "ERR Can't execute '" + name + "': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context"
 }
 
 func noPermission(name string) string {

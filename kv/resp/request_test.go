@@ -109,6 +109,7 @@ func FuzzServer(f *testing.F) {
 		}
 		f.Add([]byte(all.String()))
 	}
+	f.Add([]byte("HELLO 3\r\nSUBSCRIBE a b\r\nPSUBSCRIBE *\r\nPUBLISH a m\r\nMULTI\r\nUNSUBSCRIBE a\r\nPUBLISH b m\r\nHELLO 2\r\nEXEC\r\nPING\r\nRESET\r\nPUBSUB NUMPAT\r\n"))
 	_, addr := start(f, cold(), Options{MaxBulk: 1 << 10})
 	other := dial(f, addr)
 	f.Fuzz(func(t *testing.T, stream []byte) {

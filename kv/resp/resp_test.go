@@ -27,11 +27,11 @@ const patience = time.Minute
 // inMemory returns options of a store that rarely needs its device, cold those of a store with
 // little memory.
 func inMemory() kv.Options {
-	return kv.Options{Device: device.NewMemory(), Memory: 64 << 20, Records: 1 << 16, CountKeys: true}
+	return kv.Options{Device: device.NewMemory(), Memory: 64 << 20, Records: 1 << 16, CountKeys: true, KeyClass: KeyClass, Inner: Inner, Orphans: Orphans}
 }
 
 func cold() kv.Options {
-	return kv.Options{Device: device.NewMemory(), Memory: 64 << 10, PageSize: 16 << 10, Records: 1 << 10, QueueDepth: 16, CountKeys: true}
+	return kv.Options{Device: device.NewMemory(), Memory: 64 << 10, PageSize: 16 << 10, Records: 1 << 10, QueueDepth: 16, CountKeys: true, KeyClass: KeyClass, Inner: Inner, Orphans: Orphans}
 }
 
 var quietly = slog.New(slog.DiscardHandler)
@@ -124,8 +124,8 @@ func (p *peer) do(args ...string) string {
 	return p.reply()
 }
 
-// reply reads one reply and formats it: +OK, -ERR text, :1, "bulk", nil, null (of RESP3),
-// nil[], [an array], {a map}, text"verbatim".
+// reply reads one reply and formats it: +OK, -ERR text, :1, ,1.5, "bulk", nil, null (of RESP3),
+// nil[], [an array], {a map}, text"verbatim", push[a message].
 func (p *peer) reply() string {
 	p.t.Helper()
 	text, err := readReply(p.in)
@@ -147,7 +147,7 @@ func readReply(in *bufio.Reader) (string, error) {
 	}
 	kind, line := line[0], line[1:len(line)-2]
 	switch kind {
-	case '+', '-', ':':
+	case '+', '-', ':', '#', ',', '(':
 		return string(kind) + line, nil
 	case '_':
 		return "null", nil
@@ -170,7 +170,7 @@ func readReply(in *bufio.Reader) (string, error) {
 			text = "text" + text
 		}
 		return text, nil
-	case '*', '%', '~':
+	case '*', '%', '~', '>':
 		if n < 0 {
 			return "nil[]", nil
 		}
@@ -184,7 +184,11 @@ func readReply(in *bufio.Reader) (string, error) {
 				return "", err
 			}
 		}
-		return brackets[:1] + strings.Join(elements, " ") + brackets[1:], nil
+		text := brackets[:1] + strings.Join(elements, " ") + brackets[1:]
+		if kind == '>' {
+			text = "push" + text
+		}
+		return text, nil
 	}
 	return "", fmt.Errorf("%w: %q", errBadReply, line)
 }

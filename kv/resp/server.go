@@ -2,7 +2,9 @@ package resp
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/tls"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"hash/maphash"
@@ -31,7 +33,15 @@ type Server struct {
 	counts    counts
 	stats     stats // of commands
 	slow      slowlog
+	denials   denials
 	watches   watches
+	pubsub    pubsub
+	scripts   scriptCache
+	blocking  blocking
+	changes   changes
+	tracking  tracking
+	expirer   expirer
+	paused    paused
 	saving    atomic.Bool    // BGSAVE is running
 	saves     sync.WaitGroup // goroutines of BGSAVE and giveSpaceBack
 	emptied   atomic.Int64   // FLUSHALLs that no commit of giveSpaceBack covers yet
@@ -42,6 +52,12 @@ type Server struct {
 	cold                   atomic.Bool   // the store reads its device often: loops take no connections
 	coldAt                 atomic.Int64  // Unix time in nanoseconds at which cold was last set
 	deviceReads, evictions atomic.Uint64 // the store's counts at that time
+
+	savedWrites atomic.Int64 // the store's writes before the last successful save
+
+	rate     rate         // of commands, for INFO
+	usedPeak atomic.Int64 // the most memory that INFO has told
+	runID    string
 
 	started time.Time
 	begin   sync.Once // starts the background goroutines
@@ -63,7 +79,7 @@ func NewServer(store *kv.Store, opts Options) *Server {
 	s := &Server{
 		store: store, opts: opts, err: err,
 		table: commandTable(),
-		pool:  newPool(store, opts.Sessions),
+		pool:  newPool(store, opts.Sessions, spreadAbove(store, opts.packedMost)),
 
 		large:     budget{most: opts.MaxBuffers},
 		replies:   room{budget: budget{most: opts.MaxReplies}, freed: make(chan struct{}, 1)},
@@ -74,11 +90,28 @@ func NewServer(store *kv.Store, opts Options) *Server {
 		listeners: make(map[net.Listener]struct{}),
 		clients:   make(map[*client]struct{}),
 	}
+	s.runID = newRunID()
 	s.stats.init(len(s.table.all))
 	s.slow.init()
+	s.scripts.init()
+	s.denials.most.Store(defaultDenials)
+	s.pubsub.init(&s.replies)
+	s.blocking.init()
+	s.tracking.init(s)
+	s.expirer.init(s)
 	s.watches.seed = maphash.MakeSeed()
 	s.saved.Store(s.started.Unix())
+	if opts.Cache != nil {
+		opts.Cache.server.Store(s)
+	}
 	return s
+}
+
+// newRunID returns a random number of 160 bits, as Redis identifies a process.
+func newRunID() string {
+	var id [20]byte
+	_, _ = rand.Read(id[:]) // never fails
+	return hex.EncodeToString(id[:])
 }
 
 // longAgo is a deadline in the past, which ends reads at once.
@@ -183,6 +216,9 @@ func (s *Server) leave(c *client) {
 	defer s.ended.Done()
 	c.endMulti()
 	c.unwatch()
+	c.endWait()
+	c.untrack()
+	c.endSubscriptions()
 	c.in.release()
 	c.out = nil
 	c.charge()
@@ -222,6 +258,7 @@ func (s *Server) Close() error {
 func (s *Server) finish() error {
 	s.saves.Wait()
 	s.watches.close()
+	s.expirer.stop()
 	s.begin.Do(s.start) // if Serve was never called: they must run to be stopped
 	s.end.Do(func() {
 		for _, l := range s.loops {
@@ -248,6 +285,7 @@ func (s *Server) stop(end func(net.Conn) error) {
 	if !s.closing.Swap(true) {
 		close(s.done)
 	}
+	s.paused.end()
 	for ln := range s.listeners {
 		if err := ln.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
 			s.opts.Logger.Warn("closing a listener", "err", err)

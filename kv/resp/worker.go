@@ -3,6 +3,7 @@ package resp
 import (
 	"context"
 	"errors"
+	"hash/maphash"
 	"sync"
 	"sync/atomic"
 
@@ -22,8 +23,12 @@ const (
 // keptValues is the most bytes of buffers for values that a worker keeps between batches.
 const keptValues = 2 << 20
 
-// keptOperands is the most arguments for which a worker keeps room between batches.
-const keptOperands = 1 << 12
+// keptOperands is the most arguments for which a worker keeps room between batches, and keptKeys
+// the most bytes of records' keys.
+const (
+	keptOperands = 1 << 12
+	keptKeys     = 64 << 10
+)
 
 // worker is a session of the store with the buffers of one batch. A connection borrows it from
 // the pool and owns it until it returns it.
@@ -33,13 +38,27 @@ type worker struct {
 	replies []reply // in the order of the commands; some need no operation
 	// operands are arguments of the batch's commands that the replies need.
 	operands [][]byte
-	limit    int // most operations of this batch
+	keys     []byte // records' keys of databases other than 0
+	limit    int    // most operations of this batch
 	largest  *atomic.Int64
 
 	// By the index of the operation, reused by the next batch.
 	values [maxBatch][]byte
 	mods   [maxBatch]*modification
-	held   int // bytes of values
+	by     [maxBatch]uint16 // numbers of the commands that the operations are part of
+	held   int              // bytes of values
+
+	// Of the batch:
+	defers    bool      // it has changes of hashes or sets, which may be deferred
+	deferring bool      // one of them was, and all later operations are
+	reads     [4]uint64 // a bit for the hash of each key where it reads a hash or set
+
+	packedMost  int // bytes of a packed collection
+	packed      packed
+	list        packedList
+	sorted      packedSorted
+	collections collections
+	seed        maphash.Seed
 }
 
 func newWorker(p *pool) *worker {
@@ -49,6 +68,7 @@ func newWorker(p *pool) *worker {
 		replies: make([]reply, 0, maxBatch),
 		limit:   cautiousBatch,
 		largest: &p.largest,
+		seed:    p.seed, packedMost: p.packedMost,
 	}
 }
 
@@ -71,10 +91,27 @@ func (w *worker) changes() bool {
 	return false
 }
 
+// noteRead notes that the batch reads a hash or set at a record's key.
+func (w *worker) noteRead(key []byte) {
+	h := maphash.Bytes(w.seed, key) % 256
+	w.reads[h/64] |= 1 << (h % 64)
+}
+
+// mayRead reports whether the batch may read a hash or set at a record's key.
+func (w *worker) mayRead(key []byte) bool {
+	if w.reads == [4]uint64{} {
+		return false
+	}
+	h := maphash.Bytes(w.seed, key) % 256
+	return w.reads[h/64]&(1<<(h%64)) != 0
+}
+
 // drop drops the batch with all of its memory, which a failed session may still use.
 func (w *worker) drop() {
-	w.ops, w.replies, w.operands = make([]kv.Op, 0, maxBatch), nil, nil
+	w.ops, w.replies, w.operands, w.keys = make([]kv.Op, 0, maxBatch), nil, nil, nil
 	w.values, w.mods, w.held = [maxBatch][]byte{}, [maxBatch]*modification{}, 0
+	w.collections = collections{}
+	w.defers, w.deferring, w.reads = false, false, [4]uint64{}
 }
 
 // reset prepares the next batch. It drops references to the connection's memory, and large
@@ -97,12 +134,19 @@ func (w *worker) reset() {
 		w.held = 0
 	}
 	w.setLimit(largest)
+	w.defers, w.deferring, w.reads = false, false, [4]uint64{}
+	w.packed = packed{}
+	w.list.forget()
+	w.sorted.forget()
 	clear(w.ops)
 	clear(w.replies)
 	clear(w.operands)
-	w.ops, w.replies, w.operands = w.ops[:0], w.replies[:0], w.operands[:0]
+	w.ops, w.replies, w.operands, w.keys = w.ops[:0], w.replies[:0], w.operands[:0], w.keys[:0]
 	if cap(w.operands) > keptOperands {
 		w.operands = nil
+	}
+	if cap(w.keys) > keptKeys {
+		w.keys = nil
 	}
 }
 
@@ -129,8 +173,10 @@ func raise(a *atomic.Int64, n int64) {
 // pool lends workers. It makes one if none is idle, up to a limit; then callers wait. The
 // worker that was returned last is lent first, since it is in the processor's cache.
 type pool struct {
-	store   *kv.Store
-	largest atomic.Int64 // bytes of the largest value seen, if large
+	store      *kv.Store
+	largest    atomic.Int64 // bytes of the largest value seen, if large
+	seed       maphash.Seed // of workers
+	packedMost int          // of workers
 
 	mu    sync.Mutex // guards the fields below
 	back  *sync.Cond // on mu: a worker was returned, or may be made
@@ -139,10 +185,14 @@ type pool struct {
 	lent  int
 	// seized is set while the pool lends workers only to the connection that seized it.
 	seized bool
+	// busy is the number of scripts that run for long. While there are some, nobody waits until no
+	// worker is lent.
+	busy int
 }
 
-func newPool(store *kv.Store, most int) *pool {
-	p := &pool{store: store, spare: most}
+// newPool returns a pool of at most most workers.
+func newPool(store *kv.Store, most, packedMost int) *pool {
+	p := &pool{store: store, spare: most, seed: maphash.MakeSeed(), packedMost: packedMost}
 	p.back = sync.NewCond(&p.mu)
 	return p
 }
@@ -155,13 +205,14 @@ func (p *pool) borrow() *worker {
 	return p.lend()
 }
 
-// tryBorrow is borrow that returns nil instead of waiting for the end of a batch.
+// tryBorrow is borrow that returns nil instead of waiting for the end of a batch or of a script that
+// runs for long.
 func (p *pool) tryBorrow() *worker {
 	p.mu.Lock()
-	for p.seized {
+	for p.seized && p.busy == 0 {
 		p.back.Wait()
 	}
-	if len(p.idle) == 0 && p.spare == 0 {
+	if p.seized || len(p.idle) == 0 && p.spare == 0 {
 		p.mu.Unlock()
 		return nil
 	}
@@ -183,22 +234,43 @@ func (p *pool) lend() *worker {
 }
 
 // seize waits until no worker is lent, then lends one and no other until release. The caller
-// must have none.
+// must have none. It returns nil if it would wait for a script that runs for long.
 func (p *pool) seize() *worker {
 	p.mu.Lock()
-	p.seizeAll()
+	if !p.seizeAll() {
+		p.mu.Unlock()
+		return nil
+	}
 	return p.lend()
 }
 
-// seizeAll waits until no worker is lent, and keeps the pool from lending.
-func (p *pool) seizeAll() {
-	for p.seized {
+// seizeAll waits until no worker is lent, and keeps the pool from lending. It reports false if it
+// would wait for a script that runs for long.
+func (p *pool) seizeAll() bool {
+	for p.seized && p.busy == 0 {
 		p.back.Wait()
+	}
+	if p.seized {
+		return false
 	}
 	p.seized = true
 	for p.lent > 0 {
+		if p.busy > 0 {
+			p.seized = false
+			p.back.Broadcast()
+			return false
+		}
 		p.back.Wait()
 	}
+	return true
+}
+
+// setBusy adds to the number of scripts that run for long.
+func (p *pool) setBusy(n int) {
+	p.mu.Lock()
+	p.busy += n
+	p.mu.Unlock()
+	p.back.Broadcast()
 }
 
 func (p *pool) release() {
@@ -208,12 +280,16 @@ func (p *pool) release() {
 	p.back.Broadcast()
 }
 
-// quiesce waits for all batches that have begun. The caller must have no worker.
-func (p *pool) quiesce() {
+// quiesce waits for all batches that have begun. The caller must have no worker. It reports false if
+// it would wait for a script that runs for long.
+func (p *pool) quiesce() bool {
 	p.mu.Lock()
-	p.seizeAll()
+	ok := p.seizeAll()
 	p.mu.Unlock()
-	p.release()
+	if ok {
+		p.release()
+	}
+	return ok
 }
 
 // giveBack returns a worker. It closes one whose session has failed.

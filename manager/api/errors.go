@@ -58,6 +58,17 @@ func (e *StartError) Error() string {
 	return fmt.Sprintf("VM %s: a later incarnation of the server has registered, number %d", e.VM, e.Present)
 }
 
+// HolderError reports a call of a client that does not hold the cache, or an Attach that names
+// another holder than the present one.
+type HolderError struct {
+	Cache  string // in the manager; empty in a client
+	Holder uint64 // number of the present holder
+}
+
+func (e *HolderError) Error() string {
+	return fmt.Sprintf("cache %s: another client holds it, number %d", e.Cache, e.Holder)
+}
+
 // RegionError reports an unknown cloud region, and lists the known ones.
 type RegionError = menu.RegionError
 
@@ -122,6 +133,9 @@ func detailOf(err error) proto.Message {
 	if e, ok := errors.AsType[*StartError](err); ok {
 		return &managerv1.StartDetail{Start: e.Present}
 	}
+	if e, ok := errors.AsType[*HolderError](err); ok {
+		return &managerv1.HolderDetail{Holder: e.Holder}
+	}
 	if e, ok := errors.AsType[*TokenError](err); ok {
 		return &managerv1.TokenDetail{
 			Problem: tokenProblems[e.Problem], Name: e.Name, VmId: e.VM, Roles: e.Roles, ExpiredUnixMs: ToMillis(e.Expired),
@@ -167,6 +181,8 @@ func fromDetail(m proto.Message) error {
 		return &RegionError{Asked: d.GetAsked(), Known: d.GetKnown()}
 	case *managerv1.StartDetail:
 		return &StartError{Present: d.GetStart()}
+	case *managerv1.HolderDetail:
+		return &HolderError{Holder: d.GetHolder()}
 	case *managerv1.TokenDetail:
 		return &TokenError{
 			Problem: TokenProblem(max(0, slices.Index(tokenProblems, d.GetProblem()))), Name: d.GetName(), VM: d.GetVmId(),

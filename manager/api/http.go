@@ -3,6 +3,7 @@ package api
 import (
 	"container/list"
 	"crypto/tls"
+	"errors"
 	"io"
 	"log/slog"
 	"net"
@@ -66,6 +67,7 @@ func promptly(h http.Handler, patience time.Duration) http.Handler {
 }
 
 // promptBody removes its deadline at its end: later reads find out whether the peer is there.
+// After another error the deadline stays, as the server reads on for a while to find the end.
 type promptBody struct {
 	io.ReadCloser
 	controller *http.ResponseController
@@ -73,7 +75,7 @@ type promptBody struct {
 
 func (b promptBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	if err != nil {
+	if errors.Is(err, io.EOF) {
 		_ = b.controller.SetReadDeadline(time.Time{}) // fails only if the connection has ended
 	}
 	return n, err

@@ -202,3 +202,27 @@ func TestSlowBodies(t *testing.T) {
 		s.ended(t)
 	})
 }
+
+// A peer that sends half a body, and then nothing, is disconnected: the server looks for the
+// body's end for no longer than the peer may take to send it.
+func TestHalfBody(t *testing.T) {
+	s := httptest.NewUnstartedServer(nil)
+	s.Config = NewHTTPServer(nil, slog.New(slog.DiscardHandler))
+	s.Config.Handler = promptly(http.HandlerFunc(echo), 20*time.Millisecond)
+	s.Start()
+	defer s.Close()
+	c, err := net.Dial("tcp", s.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close() }()
+	if _, err := io.WriteString(c, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 8\r\n\r\nhalf"); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.Copy(io.Discard, c); err != nil {
+		t.Errorf("the connection is not closed: %v", err)
+	}
+}

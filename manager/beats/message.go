@@ -39,6 +39,7 @@ const (
 	heartbeatFreeMemory = 2
 	heartbeatStart      = 3
 	renewCacheID        = 1
+	renewHolder         = 2
 )
 
 // decode decodes a message. What this package's clients send is decoded without
@@ -95,7 +96,17 @@ func (b *beat) decodeHeartbeat(call []byte) bool {
 
 func (b *beat) decodeRenew(call []byte) bool {
 	call, ok := decodeID(call, renewCacheID, &b.ofClient.CacheId)
-	return ok && len(call) == 0
+	b.ofClient.Holder = 0
+	if !ok || len(call) == 0 {
+		return ok
+	}
+	number, kind, n := protowire.ConsumeTag(call)
+	if n < 0 || number != renewHolder || kind != protowire.VarintType {
+		return false
+	}
+	value, size := protowire.ConsumeVarint(call[n:])
+	b.ofClient.Holder = value
+	return size >= 0 && n+size == len(call)
 }
 
 // decodeID decodes the field with which a request begins, an id, and returns the rest.

@@ -1,6 +1,7 @@
 package beats
 
 import (
+	"slices"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
@@ -20,6 +21,11 @@ func FuzzDecode(f *testing.F) {
 		{Call: &managerv1.Beat_Heartbeat{Heartbeat: &managerv1.HeartbeatRequest{}}},
 		{Call: &managerv1.Beat_Renew{Renew: &managerv1.RenewRequest{CacheId: "cache"}}},
 		{Call: &managerv1.Beat_Renew{Renew: &managerv1.RenewRequest{}}},
+		{Call: &managerv1.Beat_Renew{Renew: &managerv1.RenewRequest{CacheId: "cache", Holder: 1 << 40}}},
+		{Call: &managerv1.Beat_Renew{Renew: &managerv1.RenewRequest{Holder: 1}}},
+		{Call: &managerv1.Beat_Renew{Renew: &managerv1.RenewRequest{CacheId: "cache", Holder: 1, Windows: []*managerv1.Window{
+			{Number: 3, EndedAgoMs: 100, LastedMs: 5000, Reads: &managerv1.Measured{ThroughputMops: 1.5, MeanLatencyUs: 10, P99LatencyUs: 30, InFlight: 15, RecordSize: 64}},
+		}}}},
 	} {
 		b, err := proto.Marshal(m)
 		if err != nil {
@@ -49,7 +55,8 @@ func FuzzDecode(f *testing.F) {
 		if (b.heartbeat == nil) != (want.GetHeartbeat() == nil) || (b.renew == nil) != (want.GetRenew() == nil) ||
 			b.heartbeat.GetVmId() != want.GetHeartbeat().GetVmId() || b.heartbeat.GetFreeMemory() != want.GetHeartbeat().GetFreeMemory() ||
 			b.heartbeat.GetStart() != want.GetHeartbeat().GetStart() ||
-			b.renew.GetCacheId() != want.GetRenew().GetCacheId() {
+			b.renew.GetCacheId() != want.GetRenew().GetCacheId() || b.renew.GetHolder() != want.GetRenew().GetHolder() ||
+			!slices.EqualFunc(b.renew.GetWindows(), want.GetRenew().GetWindows(), func(a, b *managerv1.Window) bool { return proto.Equal(a, b) }) {
 			t.Errorf("%x: %v, %v, want %v", message, b.heartbeat, b.renew, &want)
 		}
 	})

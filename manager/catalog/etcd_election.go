@@ -13,6 +13,8 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
+
+	"github.com/redykv/redykv/internal/clock"
 )
 
 // Campaign tries until it succeeds, and logs why it waits.
@@ -80,7 +82,7 @@ func (s *Etcd) campaign(ctx context.Context, url string) (*etcdTerm, error) {
 				s.o.Logger.Warn("election of a leader waits for etcd", "err", err)
 			}
 		}
-		if !sleep(ctx, pause) {
+		if !clock.Sleep(ctx, pause) {
 			return nil, context.Cause(ctx)
 		}
 	}
@@ -115,15 +117,6 @@ func (s *Etcd) unreachable(ctx context.Context) error {
 	}
 	slices.Sort(reasons) // the same reasons are logged once
 	return fmt.Errorf("%w: %s", ErrUnavailable, strings.Join(reasons, "; "))
-}
-
-func sleep(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-time.After(d):
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 // candidate stands for election with a new lease, and waits until it is elected.

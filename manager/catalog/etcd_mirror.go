@@ -11,6 +11,8 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/redykv/redykv/internal/clock"
 )
 
 // Keys of a catalog in etcd, after the prefix.
@@ -52,7 +54,7 @@ func (m *mirror) run(ctx context.Context) {
 				pause = firstPause
 			}
 		}
-		sleep(ctx, pause)
+		clock.Sleep(ctx, pause)
 	}
 }
 
@@ -76,7 +78,7 @@ func (m *mirror) load(ctx context.Context) error {
 				return err
 			}
 		}
-		if !sleep(ctx, pause) {
+		if !clock.Sleep(ctx, pause) {
 			return err
 		}
 	}

@@ -10,6 +10,8 @@ import (
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/redykv/redykv/internal/clock"
 )
 
 // etcdTerm is a candidacy, and then a term. It ends when the lease is not renewed in time,
@@ -78,7 +80,7 @@ func (t *etcdTerm) left() time.Duration {
 // sent: etcd counts from a later time.
 func (t *etcdTerm) renew() {
 	defer t.release()
-	for sleep(t.ctx, min(t.ttl/5, t.left())) && t.left() > 0 {
+	for clock.Sleep(t.ctx, min(t.ttl/5, t.left())) && t.left() > 0 {
 		sent := time.Now()
 		ctx, cancel := context.WithTimeout(t.ctx, min(t.ttl/3, t.left()))
 		_, err := t.client.KeepAliveOnce(ctx, t.lease)
@@ -206,7 +208,7 @@ func (t *etcdTerm) Commit(ctx context.Context, changes []Change) error {
 			t.end()
 			return err
 		}
-		if !sleep(ctx, pause) {
+		if !clock.Sleep(ctx, pause) {
 			if t.over() {
 				return t.lostError()
 			}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 )
@@ -12,6 +13,16 @@ import (
 type Library struct {
 	models  []*Model
 	volumes []volume
+	// corrected are volumes, in their order, with the predictions that hold at a place; those without
+	// a Measurement are not corrected there.
+	corrected map[Place][]volume
+}
+
+// Place is where a correction applies: a transport, a network as clients model it, and a distance
+// in switches.
+type Place struct {
+	Transport, Network string
+	Distance           int
 }
 
 // volume is one complete measurement with its surfaces.
@@ -33,17 +44,45 @@ func NewLibrary(models ...*Model) (*Library, error) {
 			if !n.Complete() {
 				continue
 			}
-			v := volume{Measurement: n, from: m.Provenance}
-			for ops := range v.surfaces {
-				var err error
-				if v.surfaces[ops], err = n.SurfaceOf(Ops(ops)); err != nil {
-					return nil, err
-				}
+			v, err := newVolume(n, m.Provenance)
+			if err != nil {
+				return nil, err
 			}
 			l.volumes = append(l.volumes, v)
 		}
 	}
 	return l, nil
+}
+
+func newVolume(n *Measurement, from Provenance) (volume, error) {
+	v := volume{Measurement: n, from: from}
+	for ops := range v.surfaces {
+		var err error
+		if v.surfaces[ops], err = n.SurfaceOf(Ops(ops)); err != nil {
+			return v, err
+		}
+	}
+	return v, nil
+}
+
+// Corrected returns the library with other predictions at some places, for records of all sizes.
+func (l *Library) Corrected(by map[Place]Scaling) (*Library, error) {
+	c := &Library{models: l.models, volumes: l.volumes, corrected: make(map[Place][]volume)}
+	for at, scaling := range by {
+		all := make([]volume, len(l.volumes))
+		for i := range l.volumes {
+			v := &l.volumes[i]
+			if v.from.Transport != at.Transport || v.Network != at.Network || v.Distance != at.Distance && !v.anyDistance() {
+				continue
+			}
+			var err error
+			if all[i], err = newVolume(v.Scaled(scaling, scaling), v.from); err != nil {
+				return nil, err
+			}
+		}
+		c.corrected[at] = all
+	}
+	return c, nil
 }
 
 // Models returns the models of the library.
@@ -107,6 +146,17 @@ func (l *Library) Search(q Query) (map[int]Found, error) {
 	return nil, fmt.Errorf("%w of records of %d bytes over %s%s", ErrNoModel, q.RecordSize, q.Transport, l.available(q))
 }
 
+// Predict predicts the performance of a configuration for a query's operations and records at a
+// distance; false if no model says.
+func (l *Library) Predict(q Query, distance int, at Config) (Performance, bool) {
+	v := l.find(q, distance)
+	if v == nil {
+		return Performance{}, false
+	}
+	p := v.surfaces[q.Ops].At(at)
+	return p, !math.IsInf(p.LatencyUs, 1)
+}
+
 // Extent returns the least and the highest figures of the configurations that can answer a
 // query, and their number, at the least distance that has a model.
 func (l *Library) Extent(q Query) (least, most Performance, leaves int64, err error) {
@@ -167,14 +217,18 @@ func withoutMargin(err error, q Query) error {
 func (l *Library) find(q Query, distance int) *volume {
 	network := q.Network(distance)
 	var best *volume
+	at := 0
 	for i := range l.volumes {
 		v := &l.volumes[i]
 		if v.from.Transport != q.Transport || v.Network != network || v.RecordSize < q.RecordSize || v.Distance != distance && !v.anyDistance() {
 			continue
 		}
 		if best == nil || v.RecordSize < best.RecordSize || v.RecordSize == best.RecordSize && v.Distance == distance && best.Distance != distance {
-			best = v
+			best, at = v, i
 		}
+	}
+	if some := l.corrected[Place{q.Transport, network, distance}]; best != nil && some != nil && some[at].Measurement != nil {
+		return &some[at]
 	}
 	return best
 }

@@ -222,7 +222,7 @@ func (p *Point) of(ops Ops) Performance {
 	case Writes:
 		return p.Write
 	}
-	return p.Read.worse(p.Write)
+	return p.Read.Worse(p.Write)
 }
 
 // opt returns the largest queue depth up to which each step improves both latency and

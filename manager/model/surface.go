@@ -13,8 +13,8 @@ type Performance struct {
 	Mops      float64 `json:"mops"`       // million requests a second
 }
 
-// worse returns the worse of the two in each respect.
-func (p Performance) worse(o Performance) Performance {
+// Worse returns the worse of the two in each respect.
+func (p Performance) Worse(o Performance) Performance {
 	return Performance{LatencyUs: max(p.LatencyUs, o.LatencyUs), Mops: min(p.Mops, o.Mops)}
 }
 

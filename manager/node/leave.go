@@ -32,9 +32,26 @@ func (n *Node) Leave(ctx context.Context, mgr managerv1connect.ManagerServiceCli
 				n.opts.Logger.Warn("leave not announced to the manager", "vm", n.vm.ID, "err", err)
 			}
 		}
-		if n.VM().Free == n.vm.Memory || !clock.Sleep(staying, leavePoll) {
+		if n.VM().Free == n.vm.Memory {
+			n.answerLast()
 			return
 		}
+		if !clock.Sleep(staying, leavePoll) {
+			return
+		}
+	}
+}
+
+// answerTime bounds how long Leave waits for the answers to calls.
+const answerTime = time.Second
+
+// answerLast takes no more calls of the control API, and waits for the answers to those under
+// way: one of them has returned the last memory.
+func (n *Node) answerLast() {
+	ctx, cancel := context.WithTimeout(context.Background(), answerTime)
+	defer cancel()
+	if err := n.http.Shutdown(ctx); err != nil {
+		n.opts.Logger.Warn("calls of the control API have not ended", "vm", n.vm.ID, "err", err)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"math"
 	"net"
 	"net/http"
+	"runtime"
 	"sync/atomic"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 
 	"github.com/redykv/redykv/internal/api/serverv1"
 	"github.com/redykv/redykv/internal/controltoken"
+	"github.com/redykv/redykv/internal/machine"
 	"github.com/redykv/redykv/internal/units"
 	"github.com/redykv/redykv/manager/api"
 	"github.com/redykv/redykv/manager/plan"
@@ -29,6 +31,8 @@ type Options struct {
 	ID string
 	// Memory is what the node lends, in bytes.
 	Memory uint64
+	// Sparse is as in [server.Options].
+	Sparse bool
 	// Cores bounds the server threads of all caches together; 0: one-sided
 	// access only.
 	Cores uint32
@@ -72,7 +76,7 @@ type Node struct {
 }
 
 // Start starts a cache server and its control API. More memory than the machine has is an
-// [*api.CapacityError].
+// [*api.CapacityError], unless it is lent sparsely.
 func Start(opts Options) (_ *Node, err error) {
 	opts.Logger = cmp.Or(opts.Logger, slog.Default())
 	opts.Transport = cmp.Or(opts.Transport, "tcp")
@@ -89,7 +93,7 @@ func Start(opts Options) (_ *Node, err error) {
 	}
 	secret := controltoken.NewSecret()
 	s, err := server.New(server.Options{
-		VM: opts.ID, Memory: int64(opts.Memory), Cores: int(opts.Cores),
+		VM: opts.ID, Memory: int64(opts.Memory), Sparse: opts.Sparse, Cores: int(opts.Cores),
 		Transport: opts.Transport, FabricAddr: opts.FabricListen, FabricTLS: opts.FabricTLS, ClientTimeout: opts.ClientTimeout, ControlSecret: secret, Pinning: opts.Pinning, Logger: opts.Logger,
 	})
 	if err != nil {
@@ -100,7 +104,7 @@ func Start(opts Options) (_ *Node, err error) {
 		vm: VM{
 			ID: opts.ID, ControlURL: "http://" + ln.Addr().String(), Transport: s.Transport(), FabricAddr: s.FabricAddr(),
 			Memory: opts.Memory, Free: opts.Memory, Cores: opts.Cores, Distance: opts.Distance, Price: opts.Price,
-			Secret: secret,
+			Processor: machine.Processor(), Processors: uint32(runtime.NumCPU()), Secret: secret,
 		},
 		served: make(chan error, 1),
 	}
@@ -125,7 +129,7 @@ func (o Options) check() error {
 	switch {
 	case o.Memory == 0 || o.Memory > math.MaxInt64:
 		return fmt.Errorf("cache server: memory %d: want a number of bytes above 0", o.Memory)
-	case o.Memory > total:
+	case o.Memory > total && !o.Sparse:
 		return &api.CapacityError{What: "memory of this machine", Asked: o.Memory, Available: total}
 	case o.Cores > MaxCores:
 		return fmt.Errorf("cache server: %d cores: want at most %d", o.Cores, MaxCores)

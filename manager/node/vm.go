@@ -27,6 +27,8 @@ type VM struct {
 	Cores      uint32 // server threads; 0: one-sided access only
 	Secret     string // of its control API (server.Options.ControlSecret)
 	Distance   uint32 // switches between it and its clients; 0: not known
+	Processor  string // kind of its machine's processors; empty: not known
+	Processors uint32 // of its machine
 
 	// Type and price (6.1). A server that registers itself may state them; for a launched
 	// VM they come from the menu.
@@ -46,7 +48,8 @@ const (
 	MaxNotice   = 30 * 24 * time.Hour // of a VM that is reclaimed
 	MaxStart    = 1 << 62
 
-	maxAddrLen = 1024
+	maxAddrLen   = 1024
+	maxProcessor = 256
 )
 
 // Check reports invalid properties.
@@ -69,6 +72,8 @@ func (v VM) Check() error {
 		return fmt.Errorf("VM %s: %d cores: want at most %d", v.ID, v.Cores, MaxCores)
 	case v.Distance > MaxDistance:
 		return fmt.Errorf("VM %s: distance of %d switches: want at most %d", v.ID, v.Distance, MaxDistance)
+	case len(v.Processor) > maxProcessor || v.Processors > MaxCores:
+		return fmt.Errorf("VM %s: %d processors %.40q: want at most %d, and a name of at most %d bytes", v.ID, v.Processors, v.Processor, MaxCores, maxProcessor)
 	case len(v.Secret) > api.MaxIDLen:
 		return fmt.Errorf("VM %s: secret of %d bytes: want at most %d", v.ID, len(v.Secret), api.MaxIDLen)
 	case v.Price < 0 || v.Price > plan.MaxPrice:
@@ -95,8 +100,8 @@ func FromProto(p *managerv1.Vm) VM {
 	return VM{
 		ID: p.GetId(), Start: p.GetStart(), ControlURL: p.GetControlUrl(), Transport: p.GetTransport(), FabricAddr: p.GetFabricAddr(),
 		Memory: p.GetMemory(), Free: p.GetFreeMemory(), Cores: p.GetCores(),
-		Distance: p.GetDistance(),
-		Type:     p.GetType(), Spot: p.GetSpot(), CloudRegion: p.GetCloudRegion(), Price: plan.Price(p.GetPriceMicros()),
+		Distance: p.GetDistance(), Processor: p.GetProcessor(), Processors: p.GetProcessors(),
+		Type: p.GetType(), Spot: p.GetSpot(), CloudRegion: p.GetCloudRegion(), Price: plan.Price(p.GetPriceMicros()),
 		Notice: time.Duration(min(p.GetNoticeMs(), MaxNotice.Milliseconds()+1)) * time.Millisecond, Started: api.FromMillis(p.GetStartedUnixMs()),
 	}
 }
@@ -106,8 +111,8 @@ func (v VM) Proto(healthy bool) *managerv1.Vm {
 	return &managerv1.Vm{
 		Id: v.ID, Start: v.Start, ControlUrl: v.ControlURL, Transport: v.Transport, FabricAddr: v.FabricAddr,
 		Memory: v.Memory, FreeMemory: v.Free, Cores: v.Cores, Healthy: healthy,
-		Distance: v.Distance,
-		Type:     v.Type, Spot: v.Spot, CloudRegion: v.CloudRegion, PriceMicros: int64(v.Price),
+		Distance: v.Distance, Processor: v.Processor, Processors: v.Processors,
+		Type: v.Type, Spot: v.Spot, CloudRegion: v.CloudRegion, PriceMicros: int64(v.Price),
 		NoticeMs: v.Notice.Milliseconds(), StartedUnixMs: api.ToMillis(v.Started),
 	}
 }

@@ -103,7 +103,7 @@ type Demand struct {
 
 // Policy holds the operator's settings, which apply to all caches.
 type Policy struct {
-	// MaxVMs is the maximum number of VMs of one cache. Default: 256.
+	// MaxVMs is the maximum number of VMs of one cache. Default: 1024.
 	MaxVMs int
 	// Room is the total memory that launched VMs may have, in bytes. nil: no limit.
 	Room *uint64
@@ -117,7 +117,7 @@ type Policy struct {
 	MinLifetime time.Duration
 }
 
-const defaultMaxVMs = 256
+const defaultMaxVMs = 1024
 
 // Plan is a choice of VMs.
 type Plan struct {

@@ -345,7 +345,7 @@ func BenchmarkNone(b *testing.B) {
 	d := Demand{RegionSize: 1, Regions: maxRegions, Configs: map[int]Config{0: {512, 300, 1, 16}}}
 	for b.Loop() {
 		var none *NoneError
-		if _, err := Choose(d, nil, servers, Policy{}); !errors.As(err, &none) {
+		if _, err := Choose(d, nil, servers, Policy{MaxVMs: 256}); !errors.As(err, &none) {
 			b.Fatal(err)
 		}
 	}
@@ -584,7 +584,7 @@ func TestFewLarge(t *testing.T) {
 		p, err := Choose(d, []Offer{
 			{Type: "small", Memory: 1 << 30, Price: 1000, Available: -1},
 			{Type: "big", Memory: uint64(regions-1) << 30, Price: 100_000_000, Available: 1},
-		}, nil, Policy{})
+		}, nil, Policy{MaxVMs: 256})
 		if err != nil || len(p.Parts) != 2 || p.Price != 100_001_000 {
 			t.Errorf("%d regions: plan %+v, error %v: want one small VM and the big one", regions, p, err)
 		}
@@ -598,7 +598,7 @@ func BenchmarkFew(b *testing.B) {
 		b.Run(fmt.Sprintf("regions=%d", regions), func(b *testing.B) {
 			var offers []Offer
 			for i := range 60 {
-				memory := uint64(regions/512 + 1 + i*max(1, regions/2000))
+				memory := uint64(regions/(2*defaultMaxVMs) + 1 + i*max(1, regions/(8*defaultMaxVMs)))
 				offers = append(offers, Offer{
 					Type: fmt.Sprintf("t%02d", i), Memory: memory << 30, Available: -1, Price: Price(1000*memory + memory*memory),
 				})

@@ -141,6 +141,23 @@ func TestExecuteRefuses(t *testing.T) {
 	}
 }
 
+// TestFilesInMemory checks that the records count as memory if the directory is there.
+func TestFilesInMemory(t *testing.T) {
+	if !machine.InMemory("/dev/shm") {
+		t.Skip("no directory in memory here")
+	}
+	for dir, want := range map[string]string{t.TempDir(): "", "/dev/shm/redykv-test-none": "the files in /dev/shm/redykv-test-none, which is in memory, need "} {
+		p, err := Properties([]string{"workloada"}, []string{"recordcount=1000", "fieldlength=1000000", "fieldcount=1000", PropMemory + "=1MiB", PropDir + "=" + dir})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = readSettings(p, true)
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", dir, err, want)
+		}
+	}
+}
+
 func TestProperties(t *testing.T) {
 	p, err := Properties([]string{"workloada", "workloadc"}, []string{"recordcount=7", "a=b=c", "x=${x}"})
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/pingcap/go-ycsb/pkg/prop"
 
 	"github.com/redykv/redykv/internal/fabric"
+	"github.com/redykv/redykv/internal/machine"
 	"github.com/redykv/redykv/internal/mem"
 	"github.com/redykv/redykv/internal/units"
 	"github.com/redykv/redykv/kv"
@@ -90,10 +91,15 @@ func readSettings(p *properties.Properties, loading bool) (settings, error) {
 	if _, err := fabric.ParseNetwork(s.shape.Net); err != nil {
 		return settings{}, fmt.Errorf("property %s: %w", PropNet, err)
 	}
-	need := s.shape.MemoryOn(s.device)
+	need, what := s.shape.MemoryOn(s.device), "index and cache"
+	if machine.InMemory(s.dir) {
+		fields := p.GetInt64(prop.FieldCount, prop.FieldCountDefault) * p.GetInt64(prop.FieldLength, prop.FieldLengthDefault)
+		need += float64(s.shape.Records) * float64(fields)
+		what = "index, cache and the files in " + s.dir + ", which is in memory,"
+	}
 	if have := mem.Total(); have > 0 && need > float64(have) {
-		return settings{}, fmt.Errorf("%s, index and cache need %v, and this machine has %v of memory",
-			PropMemory, units.Size(min(need, 1<<62)), units.Size(have))
+		return settings{}, fmt.Errorf("%s, %s need %v, and this machine has %v of memory",
+			PropMemory, what, units.Size(min(need, 1<<62)), units.Size(have))
 	}
 	return s, nil
 }

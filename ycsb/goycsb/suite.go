@@ -1,7 +1,6 @@
 package goycsb
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -20,6 +19,7 @@ import (
 
 	"github.com/redykv/redykv/internal/bench"
 	"github.com/redykv/redykv/internal/bench/peers"
+	"github.com/redykv/redykv/internal/machine"
 	"github.com/redykv/redykv/ycsb"
 )
 
@@ -93,11 +93,14 @@ type SuiteRow struct {
 	Ops      float64 `json:"ops"` // per second
 	Least    float64 `json:"ops_least"`
 	Most     float64 `json:"ops_most"`
-	P50      float64 `json:"p50_us"`
-	P99      float64 `json:"p99_us"`
-	P999     float64 `json:"p999_us"`
-	Max      float64 `json:"max_us"`
-	Failed   int64   `json:"failed,omitempty"` // operations; go-ycsb asks for some keys that do not exist
+	// FirstIs is the ratio of the first store's throughput to this one's: the median of the
+	// rounds' ratios.
+	FirstIs float64 `json:"first_is"`
+	P50     float64 `json:"p50_us"`
+	P99     float64 `json:"p99_us"`
+	P999    float64 `json:"p999_us"`
+	Max     float64 `json:"max_us"`
+	Failed  int64   `json:"failed,omitempty"` // operations; go-ycsb asks for some keys that do not exist
 }
 
 // Suite loads each workload into all stores and runs it on them alternately, in several
@@ -106,6 +109,9 @@ type SuiteRow struct {
 func Suite(ctx context.Context, spec SuiteSpec, progress ycsb.Progress) ([]SuiteRow, error) {
 	if err := spec.Check(); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrProperties, err)
+	}
+	if err := machine.Room(spec.Dir, spec.files()); err != nil {
+		return nil, fmt.Errorf("ycsb: %w", err)
 	}
 	progress = bench.OrQuiet(progress)
 	var rows []SuiteRow
@@ -117,6 +123,18 @@ func Suite(ctx context.Context, spec SuiteSpec, progress ycsb.Progress) ([]Suite
 		rows = append(rows, some...)
 	}
 	return rows, nil
+}
+
+// files returns the bytes of the rows in the stores that have files.
+func (s *SuiteSpec) files() int64 {
+	rows := float64(s.Records) * float64(s.Fields) * float64(s.FieldLength)
+	n := 0
+	for _, store := range s.Stores {
+		if store != StoreEmpty && store != StoreMap {
+			n++
+		}
+	}
+	return int64(min(rows*float64(n), 1<<62))
 }
 
 // workload measures one workload on all stores.
@@ -153,12 +171,21 @@ func (s *SuiteSpec) workload(ctx context.Context, name string, progress ycsb.Pro
 		}
 	}
 	for _, some := range rounds {
-		slices.SortFunc(some, func(a, b SuiteRow) int { return cmp.Compare(a.Ops, b.Ops) })
-		row := some[len(some)/2]
-		row.Rounds, row.Least, row.Most = len(some), some[0].Ops, some[len(some)-1].Ops
-		rows = append(rows, row)
+		rows = append(rows, summarize(some, rounds[0]))
 	}
 	return rows, nil
+}
+
+// summarize returns the row of a store's rounds, beside those of the first store.
+func summarize(rounds, first []SuiteRow) SuiteRow {
+	ops := func(r *SuiteRow) float64 { return r.Ops }
+	row := bench.MedianBy(rounds, ops)
+	row.Rounds, row.Least, row.Most = len(rounds), row.Ops, row.Ops
+	for _, r := range rounds {
+		row.Least, row.Most = min(row.Least, r.Ops), max(row.Most, r.Ops)
+	}
+	row.FirstIs = bench.RatioOfRounds(first, rounds, ops)
+	return row
 }
 
 // properties returns the properties of a workload on a store.
@@ -201,7 +228,7 @@ func (s *SuiteSpec) open(ctx context.Context, workload, store string) (goycsb.DB
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("directory of the store: %w", err)
 	}
-	peer, err := peers.Open(store, peers.Options{Dir: dir, Memory: s.Memory})
+	peer, err := peers.Open(store, peers.Options{Dir: dir, Memory: s.Memory, Records: s.Records})
 	if err != nil {
 		return nil, err
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/redykv/redykv/internal/bench/peers"
 	"github.com/redykv/redykv/internal/machine"
 	"github.com/redykv/redykv/kv"
+	"github.com/redykv/redykv/ycsb"
 )
 
 // TestOtherDBs checks that the databases of other stores behave as DB: updates merge fields,
@@ -120,6 +121,34 @@ func TestSuite(t *testing.T) {
 	}
 	if _, err := totals([]byte(`[{"Operation":"TOTAL","OPS":"many"}]`)); err == nil {
 		t.Error("many is a number")
+	}
+}
+
+// TestSuiteRatios checks that a ratio is the median of the rounds' ratios where the stores'
+// median throughputs are of different rounds.
+func TestSuiteRatios(t *testing.T) {
+	rounds := func(ops ...float64) (all []SuiteRow) {
+		for _, n := range ops {
+			all = append(all, SuiteRow{Ops: n})
+		}
+		return all
+	}
+	got := summarize(rounds(10, 20, 40), rounds(30, 10, 20)) // 20 over 20 would be 1
+	if want := (SuiteRow{Ops: 20, Rounds: 3, Least: 10, Most: 40, FirstIs: 0.5}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
+// TestSuiteOfFilesWithoutRoom checks that rows which are larger than the disk are refused.
+func TestSuiteOfFilesWithoutRoom(t *testing.T) {
+	spec := SuiteSpec{
+		Workloads: Workloads(), Stores: []string{"empty", "bbolt"}, Records: ycsb.MaxRecords, Operations: 1, Fields: 10, FieldLength: 100, Threads: 1, Rounds: 1, Memory: 8 << 20, Dir: t.TempDir(),
+	}
+	if _, err := Suite(t.Context(), spec, nil); err == nil || !strings.Contains(err.Error(), "the files need") {
+		t.Error(err)
+	}
+	if spec.Stores = []string{"empty", "map"}; spec.files() != 0 {
+		t.Errorf("stores without files have %d bytes", spec.files())
 	}
 }
 

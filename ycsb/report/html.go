@@ -26,7 +26,7 @@ type titled struct {
 // loads nothing, and follows the reader's choice of light or dark.
 func WriteHTML(w io.Writer, head Head, results []ycsb.Result) error {
 	charts := []chart{
-		{"Throughput", "million operations per second", func(r ycsb.Result) float64 { return r.Mops }, false},
+		throughput,
 		{"Latency, median", "microseconds", func(r ycsb.Result) float64 { return r.P50Micros }, true},
 		{"Latency, 99th percentile", "microseconds", func(r ycsb.Result) float64 { return r.P99Micros }, true},
 	}

@@ -75,6 +75,7 @@ func TestWriteTable(t *testing.T) {
 records: 10000000 of 8 + 8 bytes, read only, 128 pending per thread
 scale: local memory 40MiB, log 228.88MiB, Redy cache 320MiB (1 : 5.72 : 8)
 runs: 3s each after 1s of warm-up, devices in turn; 30s in all, loading included
+figures: of the round with the median throughput, of 1; ratios are the median of the rounds' ratios; each run draws records of its own
 redy: transport shm, network 2.9us,100Gbit
 files: /data, direct I/O
 log: 240003632 bytes, by arithmetic 240000000 (24 a record)
@@ -86,7 +87,7 @@ Go heap: 30MiB before loading, 31MiB at most after a run
      ssd       uniform        1  0.100    1400    2890   1.00x   16.7%   0.0%  83.3%
 
 redy/uniform/1: redy lost after 3.1 s (<peer> disconnected); reads went on from the ssd
-ssd/uniform/1: 3 of 300000 reads went wrong; the first: record 7: gone
+ssd/uniform/1: 3 of 300000 operations went wrong; the first: record 7: gone
 `
 	if got := b.String(); got != want {
 		t.Errorf("got:\n%s\nwant:\n%s", got, want)
@@ -117,6 +118,109 @@ func TestTableOfRounds(t *testing.T) {
 	}
 }
 
+// TestTableOfReadCaches checks the line, the columns and the labels of stores with and without
+// a read cache, and of peers that read with and without other reads under way.
+func TestTableOfReadCaches(t *testing.T) {
+	results := testResults()
+	with := results[1]
+	with.Experiment, with.ReadCache, with.HitCache = "ssd+0.5/uniform/1", 0.5, 0.25
+	peer := ycsb.Result{Experiment: "pebble/uniform/1x1", Device: "pebble", Distribution: ycsb.Uniform, Threads: 1, Depth: 1}
+	head := testHead
+	head.ReadCaches = []float64{0, 0.5}
+	var table, page strings.Builder
+	if err := errors.Join(WriteTable(&table, head, append(results, with, peer)), WriteHTML(&page, head, append(results, with, peer))); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"\nread cache: shares [0 0.5] of the local memory", "threads  depth  read cache ", " 1    128         0.5 ", " 1      1           - ", " 25.0%\n"} {
+		if !strings.Contains(table.String(), want) {
+			t.Errorf("%q is not in\n%s", want, table.String())
+		}
+	}
+	for _, want := range []string{">ssd, read cache 0.5 0.100<", ">pebble, depth 1 0.000<", ">ssd 0.100<"} {
+		if !strings.Contains(page.String(), want) {
+			t.Errorf("%q is not in the page", want)
+		}
+	}
+}
+
+// TestTableOfLimits checks the line of the memory limit, what is said of a peer's files, and
+// the row and the column of the disk itself.
+func TestTableOfLimits(t *testing.T) {
+	results := testResults()
+	results[1].OfDisk = 0.905
+	peer := ycsb.Result{
+		Experiment: "bbolt/uniform/1x1", Device: "bbolt", Distribution: ycsb.Uniform, Threads: 1, Depth: 1, Ops: 10, DiskBytes: 1000,
+		FilesBytes: 1 << 30, Note: "bbolt v1",
+	}
+	disk := ycsb.Result{Experiment: "disk/1x128", Device: ycsb.DiskAlone, Distribution: ycsb.Uniform, Threads: 1, Depth: 128, Mops: 0.092, HitSSD: 1, Note: "random reads of 4KiB"}
+	results = append(results, peer, disk)
+	for _, tc := range []struct {
+		limit int64
+		what  string
+		want  []string
+	}{
+		{0, "none: a reason", []string{
+			"\nmemory limit: none: a reason; a peer's files may stay in the page cache",
+			"bbolt/uniform/1x1: bbolt v1; its files take 1GiB, without a memory limit; it read 100 bytes from the disk for each record\n",
+		}},
+		{256 << 20, "control groups, version 2", []string{
+			"\nmemory limit: 256MiB for each store's process, with the page cache that it fills (control groups, version 2)",
+			"its files take 1GiB, 4.0 times its memory limit; it read 100 bytes",
+			" of disk\n", " 90.5%\n", "\n    disk       uniform        1    128  0.092       -       -       - ", "\ndisk/1x128: random reads of 4KiB\n",
+		}},
+		{2 << 30, "control groups, version 1", []string{"less than its memory limit of 2GiB: the data are not larger than memory"}},
+	} {
+		for i := range results[:3] {
+			results[i].MemoryLimit, results[i].Limit = tc.limit, tc.what
+		}
+		var b, page strings.Builder
+		if err := errors.Join(WriteTable(&b, testHead, results), WriteHTML(&page, testHead, results)); err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range tc.want {
+			if !strings.Contains(b.String(), want) {
+				t.Errorf("%q is not in\n%s", want, b.String())
+			}
+		}
+		if text := page.String(); !strings.Contains(text, "90.5%") || !strings.Contains(text, "memory limit") || !strings.Contains(text, ">disk 0.092<") {
+			t.Errorf("limit %d: not in the page", tc.limit)
+		}
+	}
+}
+
+// TestTableOfKilledStores checks the rows of a store that was killed after some rounds of an
+// experiment, and before another: they say so, and have no figures that were not measured.
+func TestTableOfKilledStores(t *testing.T) {
+	results := testResults()
+	some := ycsb.Result{
+		Experiment: "pebble/uniform/1x1", Device: "pebble", Distribution: ycsb.Uniform, Threads: 1, Depth: 1, Ops: 10, Mops: 0.25, Rounds: 2,
+		HitOther: 1, HeapBytesBefore: 40 << 20, Killed: "killed at its memory limit of 256MiB after 2 rounds",
+	}
+	none := ycsb.Result{
+		Experiment: "pebble/zipfian/1x1", Device: "pebble", Distribution: ycsb.Zipfian, Threads: 1, Depth: 1,
+		MemoryLimit: 256 << 20, Limit: "control groups, version 2", Killed: "killed at its memory limit of 256MiB after 0 rounds",
+	}
+	var table, page strings.Builder
+	if err := errors.Join(WriteTable(&table, testHead, append(results, some, none)), WriteHTML(&page, testHead, append(results, some, none))); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"\n  pebble       uniform        1      1  0.250 ", "\n  pebble       zipfian        1      1      -  ",
+		"\npebble/uniform/1x1: killed at its memory limit of 256MiB after 2 rounds\n", "\npebble/zipfian/1x1: killed at its memory limit of 256MiB after 0 rounds\n",
+		"\nmemory limit: 256MiB for each", "\nGo heap: 30MiB before",
+	} {
+		if !strings.Contains(table.String(), want) {
+			t.Errorf("%q is not in\n%s", want, table.String())
+		}
+	}
+	if text := page.String(); !strings.Contains(text, ">pebble, depth 1 0.250<") || strings.Contains(text, "depth 1 0.000<") {
+		t.Error("the plots have a figure that was not measured")
+	}
+	if err := WriteTable(io.Discard, testHead, []ycsb.Result{none}); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestTableOfRates checks that a device that did not keep up with an open loop is noted.
 func TestTableOfRates(t *testing.T) {
 	results := testResults()
@@ -125,7 +229,7 @@ func TestTableOfRates(t *testing.T) {
 	if err := WriteTable(&b, testHead, results); err != nil {
 		t.Fatal(err)
 	}
-	if text := b.String(); !strings.Contains(text, "ssd/uniform/1: 100000 reads a second of the 2000000 asked for") || strings.Contains(text, "redy/uniform/1: 2000000") {
+	if text := b.String(); !strings.Contains(text, "ssd/uniform/1: 100000 operations a second of the 2000000 asked for") || strings.Contains(text, "redy/uniform/1: 2000000") {
 		t.Errorf("one of two keeps up:\n%s", text)
 	}
 }
@@ -171,8 +275,8 @@ func TestWriteJSON(t *testing.T) {
 	want := []string{
 		"cache_bytes", "depth", "device", "direct_io", "distribution", "errors", "experiment",
 		"heap_bytes_after", "heap_bytes_before", "hit_memory", "hit_redy", "hit_ssd", "index_bytes",
-		"log_bytes", "log_bytes_expected", "max_us", "memory_bytes", "mops", "net", "note", "ops", "p50_us", "p95_us", "p999_us", "p99_us",
-		"ratio_to_ssd", "records", "seconds", "threads", "transport", "value_size",
+		"log_bytes", "log_bytes_expected", "max_us", "memory_bytes", "memory_limit_bytes", "mix", "mops", "net", "note", "ops", "p50_us", "p95_us", "p999_us", "p99_us",
+		"ratio_to_ssd", "read_cache", "records", "seconds", "seed", "threads", "transport", "value_size",
 	}
 	if got := slices.Sorted(maps.Keys(first)); !slices.Equal(got, want) {
 		t.Errorf("fields %v\nwant   %v", got, want)
@@ -237,6 +341,21 @@ func TestWriteHTML(t *testing.T) {
 	}
 	if strings.Contains(page, "#010101") || strings.Contains(page, "Liberation") {
 		t.Error("a plot has kept the colour or the font that it was drawn with")
+	}
+}
+
+// TestThroughput checks that the picture is a file by itself, with a bar for each store that
+// was measured.
+func TestThroughput(t *testing.T) {
+	killed := ycsb.Result{Device: "pebble", Distribution: ycsb.Uniform, Threads: 1, Depth: 1, Killed: "before it was measured"}
+	svg := string(Throughput(append(testResults(), killed)))
+	for _, want := range []string{`<svg xmlns="http://www.w3.org/2000/svg"`, ">redy 2.00<", ">ssd 0.100<", "million operations per second"} {
+		if !strings.Contains(svg, want) {
+			t.Errorf("the picture lacks %q", want)
+		}
+	}
+	if strings.Contains(svg, "pebble") {
+		t.Error("a bar of a store that was not measured")
 	}
 }
 

@@ -177,7 +177,14 @@ type Cache struct {
 	Last          *Change                `protobuf:"bytes,11,opt,name=last,proto3" json:"last,omitempty"`                               // the last Reallocate that was answered
 	// ended is set when the cache has ended. Only id and request_id are set besides, by which a
 	// late repetition of the Allocate is refused for some minutes.
-	Ended         bool `protobuf:"varint,12,opt,name=ended,proto3" json:"ended,omitempty"`
+	Ended         bool   `protobuf:"varint,12,opt,name=ended,proto3" json:"ended,omitempty"`
+	LingerMs      int64  `protobuf:"varint,13,opt,name=linger_ms,json=lingerMs,proto3" json:"linger_ms,omitempty"`                  // how long it is kept after its lease has ended
+	LingersUnixMs int64  `protobuf:"varint,14,opt,name=lingers_unix_ms,json=lingersUnixMs,proto3" json:"lingers_unix_ms,omitempty"` // when it is deallocated, as its lease has ended; 0: it has not
+	Holder        uint64 `protobuf:"varint,15,opt,name=holder,proto3" json:"holder,omitempty"`                                      // number of the client that holds it
+	AttachId      string `protobuf:"bytes,16,opt,name=attach_id,json=attachId,proto3" json:"attach_id,omitempty"`                   // of the Attach of that client; empty: it allocated the cache
+	// places are those of the regions, in grants, as the last Settle told them.
+	Places        []*managerv1.Places `protobuf:"bytes,17,rep,name=places,proto3" json:"places,omitempty"`
+	Moving        *Moving             `protobuf:"bytes,18,opt,name=moving,proto3" json:"moving,omitempty"` // regions whose place is not known; unset: none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -296,6 +303,109 @@ func (x *Cache) GetEnded() bool {
 	return false
 }
 
+func (x *Cache) GetLingerMs() int64 {
+	if x != nil {
+		return x.LingerMs
+	}
+	return 0
+}
+
+func (x *Cache) GetLingersUnixMs() int64 {
+	if x != nil {
+		return x.LingersUnixMs
+	}
+	return 0
+}
+
+func (x *Cache) GetHolder() uint64 {
+	if x != nil {
+		return x.Holder
+	}
+	return 0
+}
+
+func (x *Cache) GetAttachId() string {
+	if x != nil {
+		return x.AttachId
+	}
+	return ""
+}
+
+func (x *Cache) GetPlaces() []*managerv1.Places {
+	if x != nil {
+		return x.Places
+	}
+	return nil
+}
+
+func (x *Cache) GetMoving() *Moving {
+	if x != nil {
+		return x.Moving
+	}
+	return nil
+}
+
+// Moving are the regions that may have got another place since the last Settle.
+type Moving struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Change        uint64                 `protobuf:"varint,1,opt,name=change,proto3" json:"change,omitempty"` // number of the last Reallocate that they may have moved after
+	All           bool                   `protobuf:"varint,2,opt,name=all,proto3" json:"all,omitempty"`
+	Runs          []*managerv1.RegionRun `protobuf:"bytes,3,rep,name=runs,proto3" json:"runs,omitempty"` // unless all
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Moving) Reset() {
+	*x = Moving{}
+	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Moving) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Moving) ProtoMessage() {}
+
+func (x *Moving) ProtoReflect() protoreflect.Message {
+	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Moving.ProtoReflect.Descriptor instead.
+func (*Moving) Descriptor() ([]byte, []int) {
+	return file_redykv_catalog_v1_catalog_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Moving) GetChange() uint64 {
+	if x != nil {
+		return x.Change
+	}
+	return 0
+}
+
+func (x *Moving) GetAll() bool {
+	if x != nil {
+		return x.All
+	}
+	return false
+}
+
+func (x *Moving) GetRuns() []*managerv1.RegionRun {
+	if x != nil {
+		return x.Runs
+	}
+	return nil
+}
+
 // Held is a grant of a cache.
 type Held struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -308,7 +418,7 @@ type Held struct {
 
 func (x *Held) Reset() {
 	*x = Held{}
-	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[2]
+	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -320,7 +430,7 @@ func (x *Held) String() string {
 func (*Held) ProtoMessage() {}
 
 func (x *Held) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[2]
+	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -333,7 +443,7 @@ func (x *Held) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Held.ProtoReflect.Descriptor instead.
 func (*Held) Descriptor() ([]byte, []int) {
-	return file_redykv_catalog_v1_catalog_proto_rawDescGZIP(), []int{2}
+	return file_redykv_catalog_v1_catalog_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Held) GetId() string {
@@ -369,7 +479,7 @@ type Change struct {
 
 func (x *Change) Reset() {
 	*x = Change{}
-	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[3]
+	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -381,7 +491,7 @@ func (x *Change) String() string {
 func (*Change) ProtoMessage() {}
 
 func (x *Change) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[3]
+	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -394,7 +504,7 @@ func (x *Change) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Change.ProtoReflect.Descriptor instead.
 func (*Change) Descriptor() ([]byte, []int) {
-	return file_redykv_catalog_v1_catalog_proto_rawDescGZIP(), []int{3}
+	return file_redykv_catalog_v1_catalog_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Change) GetNumber() uint64 {
@@ -436,7 +546,7 @@ type Grant struct {
 
 func (x *Grant) Reset() {
 	*x = Grant{}
-	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[4]
+	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -448,7 +558,7 @@ func (x *Grant) String() string {
 func (*Grant) ProtoMessage() {}
 
 func (x *Grant) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[4]
+	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -461,7 +571,7 @@ func (x *Grant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Grant.ProtoReflect.Descriptor instead.
 func (*Grant) Descriptor() ([]byte, []int) {
-	return file_redykv_catalog_v1_catalog_proto_rawDescGZIP(), []int{4}
+	return file_redykv_catalog_v1_catalog_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Grant) GetCacheId() string {
@@ -530,7 +640,7 @@ type Decisions struct {
 
 func (x *Decisions) Reset() {
 	*x = Decisions{}
-	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[5]
+	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -542,7 +652,7 @@ func (x *Decisions) String() string {
 func (*Decisions) ProtoMessage() {}
 
 func (x *Decisions) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[5]
+	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -555,7 +665,7 @@ func (x *Decisions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Decisions.ProtoReflect.Descriptor instead.
 func (*Decisions) Descriptor() ([]byte, []int) {
-	return file_redykv_catalog_v1_catalog_proto_rawDescGZIP(), []int{5}
+	return file_redykv_catalog_v1_catalog_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Decisions) GetDecisions() []*managerv1.Decision {
@@ -578,14 +688,15 @@ type Demand struct {
 	DurationSeconds int64                    `protobuf:"varint,8,opt,name=duration_seconds,json=durationSeconds,proto3" json:"duration_seconds,omitempty"` // 0: until deallocated
 	Distance        uint32                   `protobuf:"varint,9,opt,name=distance,proto3" json:"distance,omitempty"`                                      // of the cache's VMs; 0: not known
 	CloudRegion     string                   `protobuf:"bytes,10,opt,name=cloud_region,json=cloudRegion,proto3" json:"cloud_region,omitempty"`
-	Client          *managerv1.Client        `protobuf:"bytes,11,opt,name=client,proto3" json:"client,omitempty"` // for which the configuration was searched
+	Client          *managerv1.Client        `protobuf:"bytes,11,opt,name=client,proto3" json:"client,omitempty"`  // for which the configuration was searched
+	Chosen          bool                     `protobuf:"varint,12,opt,name=chosen,proto3" json:"chosen,omitempty"` // the manager found the configuration for the SLO, and may find another
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
 
 func (x *Demand) Reset() {
 	*x = Demand{}
-	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[6]
+	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -597,7 +708,7 @@ func (x *Demand) String() string {
 func (*Demand) ProtoMessage() {}
 
 func (x *Demand) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[6]
+	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -610,7 +721,7 @@ func (x *Demand) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Demand.ProtoReflect.Descriptor instead.
 func (*Demand) Descriptor() ([]byte, []int) {
-	return file_redykv_catalog_v1_catalog_proto_rawDescGZIP(), []int{6}
+	return file_redykv_catalog_v1_catalog_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Demand) GetCapacity() uint64 {
@@ -690,18 +801,27 @@ func (x *Demand) GetClient() *managerv1.Client {
 	return nil
 }
 
+func (x *Demand) GetChosen() bool {
+	if x != nil {
+		return x.Chosen
+	}
+	return false
+}
+
 // Learnt are measurements that the manager keeps.
 type Learnt struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
 	BytesPerSecond float64                `protobuf:"fixed64,1,opt,name=bytes_per_second,json=bytesPerSecond,proto3" json:"bytes_per_second,omitempty"` // at which memory leaves a VM; 0: not measured
 	Lives          []*Lives               `protobuf:"bytes,2,rep,name=lives,proto3" json:"lives,omitempty"`
+	Calibrations   []*Calibration         `protobuf:"bytes,3,rep,name=calibrations,proto3" json:"calibrations,omitempty"`
+	Corrections    []*Correction          `protobuf:"bytes,4,rep,name=corrections,proto3" json:"corrections,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
 
 func (x *Learnt) Reset() {
 	*x = Learnt{}
-	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[7]
+	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -713,7 +833,7 @@ func (x *Learnt) String() string {
 func (*Learnt) ProtoMessage() {}
 
 func (x *Learnt) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[7]
+	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -726,7 +846,7 @@ func (x *Learnt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Learnt.ProtoReflect.Descriptor instead.
 func (*Learnt) Descriptor() ([]byte, []int) {
-	return file_redykv_catalog_v1_catalog_proto_rawDescGZIP(), []int{7}
+	return file_redykv_catalog_v1_catalog_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Learnt) GetBytesPerSecond() float64 {
@@ -743,6 +863,346 @@ func (x *Learnt) GetLives() []*Lives {
 	return nil
 }
 
+func (x *Learnt) GetCalibrations() []*Calibration {
+	if x != nil {
+		return x.Calibrations
+	}
+	return nil
+}
+
+func (x *Learnt) GetCorrections() []*Correction {
+	if x != nil {
+		return x.Corrections
+	}
+	return nil
+}
+
+// Calibration is what configurations gave on servers of one kind of machine, by which models of
+// other machines are scaled.
+type Calibration struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Transport     string                 `protobuf:"bytes,1,opt,name=transport,proto3" json:"transport,omitempty"`
+	Network       string                 `protobuf:"bytes,2,opt,name=network,proto3" json:"network,omitempty"` // as clients model it; none
+	Distance      uint32                 `protobuf:"varint,3,opt,name=distance,proto3" json:"distance,omitempty"`
+	Processor     string                 `protobuf:"bytes,4,opt,name=processor,proto3" json:"processor,omitempty"` // of the server's machine
+	Processors    uint32                 `protobuf:"varint,5,opt,name=processors,proto3" json:"processors,omitempty"`
+	Kernel        string                 `protobuf:"bytes,6,opt,name=kernel,proto3" json:"kernel,omitempty"` // of the manager's machine, where the client ran
+	AtUnixMs      int64                  `protobuf:"varint,7,opt,name=at_unix_ms,json=atUnixMs,proto3" json:"at_unix_ms,omitempty"`
+	Revision      string                 `protobuf:"bytes,8,opt,name=revision,proto3" json:"revision,omitempty"` // of the measuring program
+	Samples       []*Sample              `protobuf:"bytes,9,rep,name=samples,proto3" json:"samples,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Calibration) Reset() {
+	*x = Calibration{}
+	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Calibration) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Calibration) ProtoMessage() {}
+
+func (x *Calibration) ProtoReflect() protoreflect.Message {
+	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Calibration.ProtoReflect.Descriptor instead.
+func (*Calibration) Descriptor() ([]byte, []int) {
+	return file_redykv_catalog_v1_catalog_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *Calibration) GetTransport() string {
+	if x != nil {
+		return x.Transport
+	}
+	return ""
+}
+
+func (x *Calibration) GetNetwork() string {
+	if x != nil {
+		return x.Network
+	}
+	return ""
+}
+
+func (x *Calibration) GetDistance() uint32 {
+	if x != nil {
+		return x.Distance
+	}
+	return 0
+}
+
+func (x *Calibration) GetProcessor() string {
+	if x != nil {
+		return x.Processor
+	}
+	return ""
+}
+
+func (x *Calibration) GetProcessors() uint32 {
+	if x != nil {
+		return x.Processors
+	}
+	return 0
+}
+
+func (x *Calibration) GetKernel() string {
+	if x != nil {
+		return x.Kernel
+	}
+	return ""
+}
+
+func (x *Calibration) GetAtUnixMs() int64 {
+	if x != nil {
+		return x.AtUnixMs
+	}
+	return 0
+}
+
+func (x *Calibration) GetRevision() string {
+	if x != nil {
+		return x.Revision
+	}
+	return ""
+}
+
+func (x *Calibration) GetSamples() []*Sample {
+	if x != nil {
+		return x.Samples
+	}
+	return nil
+}
+
+// Sample is one configuration that was measured.
+type Sample struct {
+	state         protoimpl.MessageState   `protogen:"open.v1"`
+	RecordSize    uint32                   `protobuf:"varint,1,opt,name=record_size,json=recordSize,proto3" json:"record_size,omitempty"`
+	Configuration *managerv1.Configuration `protobuf:"bytes,2,opt,name=configuration,proto3" json:"configuration,omitempty"`
+	Reads         *managerv1.Performance   `protobuf:"bytes,3,opt,name=reads,proto3" json:"reads,omitempty"`
+	Writes        *managerv1.Performance   `protobuf:"bytes,4,opt,name=writes,proto3" json:"writes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Sample) Reset() {
+	*x = Sample{}
+	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Sample) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Sample) ProtoMessage() {}
+
+func (x *Sample) ProtoReflect() protoreflect.Message {
+	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Sample.ProtoReflect.Descriptor instead.
+func (*Sample) Descriptor() ([]byte, []int) {
+	return file_redykv_catalog_v1_catalog_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *Sample) GetRecordSize() uint32 {
+	if x != nil {
+		return x.RecordSize
+	}
+	return 0
+}
+
+func (x *Sample) GetConfiguration() *managerv1.Configuration {
+	if x != nil {
+		return x.Configuration
+	}
+	return nil
+}
+
+func (x *Sample) GetReads() *managerv1.Performance {
+	if x != nil {
+		return x.Reads
+	}
+	return nil
+}
+
+func (x *Sample) GetWrites() *managerv1.Performance {
+	if x != nil {
+		return x.Writes
+	}
+	return nil
+}
+
+// Correction is what caches gave over one transport and network at one distance, by which the model
+// is corrected.
+type Correction struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Transport     string                 `protobuf:"bytes,1,opt,name=transport,proto3" json:"transport,omitempty"`
+	Network       string                 `protobuf:"bytes,2,opt,name=network,proto3" json:"network,omitempty"`
+	Distance      uint32                 `protobuf:"varint,3,opt,name=distance,proto3" json:"distance,omitempty"`
+	Observed      []*Observed            `protobuf:"bytes,4,rep,name=observed,proto3" json:"observed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Correction) Reset() {
+	*x = Correction{}
+	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Correction) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Correction) ProtoMessage() {}
+
+func (x *Correction) ProtoReflect() protoreflect.Message {
+	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Correction.ProtoReflect.Descriptor instead.
+func (*Correction) Descriptor() ([]byte, []int) {
+	return file_redykv_catalog_v1_catalog_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *Correction) GetTransport() string {
+	if x != nil {
+		return x.Transport
+	}
+	return ""
+}
+
+func (x *Correction) GetNetwork() string {
+	if x != nil {
+		return x.Network
+	}
+	return ""
+}
+
+func (x *Correction) GetDistance() uint32 {
+	if x != nil {
+		return x.Distance
+	}
+	return 0
+}
+
+func (x *Correction) GetObserved() []*Observed {
+	if x != nil {
+		return x.Observed
+	}
+	return nil
+}
+
+// Observed is what one configuration gave, as factors of what the model says.
+type Observed struct {
+	state         protoimpl.MessageState   `protogen:"open.v1"`
+	Configuration *managerv1.Configuration `protobuf:"bytes,1,opt,name=configuration,proto3" json:"configuration,omitempty"`
+	Latency       float64                  `protobuf:"fixed64,2,opt,name=latency,proto3" json:"latency,omitempty"`
+	Throughput    float64                  `protobuf:"fixed64,3,opt,name=throughput,proto3" json:"throughput,omitempty"`
+	AtUnixMs      int64                    `protobuf:"varint,4,opt,name=at_unix_ms,json=atUnixMs,proto3" json:"at_unix_ms,omitempty"`
+	HoldsMs       int64                    `protobuf:"varint,5,opt,name=holds_ms,json=holdsMs,proto3" json:"holds_ms,omitempty"` // until then it holds
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Observed) Reset() {
+	*x = Observed{}
+	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Observed) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Observed) ProtoMessage() {}
+
+func (x *Observed) ProtoReflect() protoreflect.Message {
+	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Observed.ProtoReflect.Descriptor instead.
+func (*Observed) Descriptor() ([]byte, []int) {
+	return file_redykv_catalog_v1_catalog_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *Observed) GetConfiguration() *managerv1.Configuration {
+	if x != nil {
+		return x.Configuration
+	}
+	return nil
+}
+
+func (x *Observed) GetLatency() float64 {
+	if x != nil {
+		return x.Latency
+	}
+	return 0
+}
+
+func (x *Observed) GetThroughput() float64 {
+	if x != nil {
+		return x.Throughput
+	}
+	return 0
+}
+
+func (x *Observed) GetAtUnixMs() int64 {
+	if x != nil {
+		return x.AtUnixMs
+	}
+	return 0
+}
+
+func (x *Observed) GetHoldsMs() int64 {
+	if x != nil {
+		return x.HoldsMs
+	}
+	return 0
+}
+
 // Lives are the lifetimes of the spot VMs of one kind.
 type Lives struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -757,7 +1217,7 @@ type Lives struct {
 
 func (x *Lives) Reset() {
 	*x = Lives{}
-	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[8]
+	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -769,7 +1229,7 @@ func (x *Lives) String() string {
 func (*Lives) ProtoMessage() {}
 
 func (x *Lives) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[8]
+	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -782,7 +1242,7 @@ func (x *Lives) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lives.ProtoReflect.Descriptor instead.
 func (*Lives) Descriptor() ([]byte, []int) {
-	return file_redykv_catalog_v1_catalog_proto_rawDescGZIP(), []int{8}
+	return file_redykv_catalog_v1_catalog_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Lives) GetType() string {
@@ -834,7 +1294,7 @@ type Setting struct {
 
 func (x *Setting) Reset() {
 	*x = Setting{}
-	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[9]
+	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -846,7 +1306,7 @@ func (x *Setting) String() string {
 func (*Setting) ProtoMessage() {}
 
 func (x *Setting) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[9]
+	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -859,7 +1319,7 @@ func (x *Setting) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Setting.ProtoReflect.Descriptor instead.
 func (*Setting) Descriptor() ([]byte, []int) {
-	return file_redykv_catalog_v1_catalog_proto_rawDescGZIP(), []int{9}
+	return file_redykv_catalog_v1_catalog_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Setting) GetUrl() string {
@@ -910,7 +1370,7 @@ const file_redykv_catalog_v1_catalog_proto_rawDesc = "" +
 	" \x01(\tR\n" +
 	"registrant\x12\x12\n" +
 	"\x04warm\x18\v \x01(\bR\x04warm\x12(\n" +
-	"\x10leaves_notice_ms\x18\f \x01(\x03R\x0eleavesNoticeMs\"\xa6\x03\n" +
+	"\x10leaves_notice_ms\x18\f \x01(\x03R\x0eleavesNoticeMs\"\x86\x05\n" +
 	"\x05Cache\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x121\n" +
 	"\x06demand\x18\x02 \x01(\v2\x19.redykv.catalog.v1.DemandR\x06demand\x12/\n" +
@@ -926,7 +1386,17 @@ const file_redykv_catalog_v1_catalog_proto_rawDesc = "" +
 	" \x01(\fR\n" +
 	"requestSum\x12-\n" +
 	"\x04last\x18\v \x01(\v2\x19.redykv.catalog.v1.ChangeR\x04last\x12\x14\n" +
-	"\x05ended\x18\f \x01(\bR\x05ended\"F\n" +
+	"\x05ended\x18\f \x01(\bR\x05ended\x12\x1b\n" +
+	"\tlinger_ms\x18\r \x01(\x03R\blingerMs\x12&\n" +
+	"\x0flingers_unix_ms\x18\x0e \x01(\x03R\rlingersUnixMs\x12\x16\n" +
+	"\x06holder\x18\x0f \x01(\x04R\x06holder\x12\x1b\n" +
+	"\tattach_id\x18\x10 \x01(\tR\battachId\x121\n" +
+	"\x06places\x18\x11 \x03(\v2\x19.redykv.manager.v1.PlacesR\x06places\x121\n" +
+	"\x06moving\x18\x12 \x01(\v2\x19.redykv.catalog.v1.MovingR\x06moving\"d\n" +
+	"\x06Moving\x12\x16\n" +
+	"\x06change\x18\x01 \x01(\x04R\x06change\x12\x10\n" +
+	"\x03all\x18\x02 \x01(\bR\x03all\x120\n" +
+	"\x04runs\x18\x03 \x03(\v2\x1c.redykv.manager.v1.RegionRunR\x04runs\"F\n" +
 	"\x04Held\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
 	"\aregions\x18\x02 \x01(\rR\aregions\x12\x14\n" +
@@ -946,7 +1416,7 @@ const file_redykv_catalog_v1_catalog_proto_rawDesc = "" +
 	"\x06launch\x18\a \x01(\bR\x06launch\x12\x16\n" +
 	"\x06change\x18\b \x01(\x04R\x06change\"F\n" +
 	"\tDecisions\x129\n" +
-	"\tdecisions\x18\x01 \x03(\v2\x1b.redykv.manager.v1.DecisionR\tdecisions\"\x9e\x03\n" +
+	"\tdecisions\x18\x01 \x03(\v2\x1b.redykv.manager.v1.DecisionR\tdecisions\"\xb6\x03\n" +
 	"\x06Demand\x12\x1a\n" +
 	"\bcapacity\x18\x01 \x01(\x04R\bcapacity\x12\x1f\n" +
 	"\vregion_size\x18\x02 \x01(\x04R\n" +
@@ -960,10 +1430,47 @@ const file_redykv_catalog_v1_catalog_proto_rawDesc = "" +
 	"\bdistance\x18\t \x01(\rR\bdistance\x12!\n" +
 	"\fcloud_region\x18\n" +
 	" \x01(\tR\vcloudRegion\x121\n" +
-	"\x06client\x18\v \x01(\v2\x19.redykv.manager.v1.ClientR\x06client\"b\n" +
+	"\x06client\x18\v \x01(\v2\x19.redykv.manager.v1.ClientR\x06client\x12\x16\n" +
+	"\x06chosen\x18\f \x01(\bR\x06chosen\"\xe7\x01\n" +
 	"\x06Learnt\x12(\n" +
 	"\x10bytes_per_second\x18\x01 \x01(\x01R\x0ebytesPerSecond\x12.\n" +
-	"\x05lives\x18\x02 \x03(\v2\x18.redykv.catalog.v1.LivesR\x05lives\"\x93\x01\n" +
+	"\x05lives\x18\x02 \x03(\v2\x18.redykv.catalog.v1.LivesR\x05lives\x12B\n" +
+	"\fcalibrations\x18\x03 \x03(\v2\x1e.redykv.catalog.v1.CalibrationR\fcalibrations\x12?\n" +
+	"\vcorrections\x18\x04 \x03(\v2\x1d.redykv.catalog.v1.CorrectionR\vcorrections\"\xa6\x02\n" +
+	"\vCalibration\x12\x1c\n" +
+	"\ttransport\x18\x01 \x01(\tR\ttransport\x12\x18\n" +
+	"\anetwork\x18\x02 \x01(\tR\anetwork\x12\x1a\n" +
+	"\bdistance\x18\x03 \x01(\rR\bdistance\x12\x1c\n" +
+	"\tprocessor\x18\x04 \x01(\tR\tprocessor\x12\x1e\n" +
+	"\n" +
+	"processors\x18\x05 \x01(\rR\n" +
+	"processors\x12\x16\n" +
+	"\x06kernel\x18\x06 \x01(\tR\x06kernel\x12\x1c\n" +
+	"\n" +
+	"at_unix_ms\x18\a \x01(\x03R\batUnixMs\x12\x1a\n" +
+	"\brevision\x18\b \x01(\tR\brevision\x123\n" +
+	"\asamples\x18\t \x03(\v2\x19.redykv.catalog.v1.SampleR\asamples\"\xdf\x01\n" +
+	"\x06Sample\x12\x1f\n" +
+	"\vrecord_size\x18\x01 \x01(\rR\n" +
+	"recordSize\x12F\n" +
+	"\rconfiguration\x18\x02 \x01(\v2 .redykv.manager.v1.ConfigurationR\rconfiguration\x124\n" +
+	"\x05reads\x18\x03 \x01(\v2\x1e.redykv.manager.v1.PerformanceR\x05reads\x126\n" +
+	"\x06writes\x18\x04 \x01(\v2\x1e.redykv.manager.v1.PerformanceR\x06writes\"\x99\x01\n" +
+	"\n" +
+	"Correction\x12\x1c\n" +
+	"\ttransport\x18\x01 \x01(\tR\ttransport\x12\x18\n" +
+	"\anetwork\x18\x02 \x01(\tR\anetwork\x12\x1a\n" +
+	"\bdistance\x18\x03 \x01(\rR\bdistance\x127\n" +
+	"\bobserved\x18\x04 \x03(\v2\x1b.redykv.catalog.v1.ObservedR\bobserved\"\xc5\x01\n" +
+	"\bObserved\x12F\n" +
+	"\rconfiguration\x18\x01 \x01(\v2 .redykv.manager.v1.ConfigurationR\rconfiguration\x12\x18\n" +
+	"\alatency\x18\x02 \x01(\x01R\alatency\x12\x1e\n" +
+	"\n" +
+	"throughput\x18\x03 \x01(\x01R\n" +
+	"throughput\x12\x1c\n" +
+	"\n" +
+	"at_unix_ms\x18\x04 \x01(\x03R\batUnixMs\x12\x19\n" +
+	"\bholds_ms\x18\x05 \x01(\x03R\aholdsMs\"\x93\x01\n" +
 	"\x05Lives\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x12!\n" +
 	"\fcloud_region\x18\x02 \x01(\tR\vcloudRegion\x12\x1a\n" +
@@ -988,41 +1495,60 @@ func file_redykv_catalog_v1_catalog_proto_rawDescGZIP() []byte {
 	return file_redykv_catalog_v1_catalog_proto_rawDescData
 }
 
-var file_redykv_catalog_v1_catalog_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
+var file_redykv_catalog_v1_catalog_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
 var file_redykv_catalog_v1_catalog_proto_goTypes = []any{
 	(*Vm)(nil),                      // 0: redykv.catalog.v1.Vm
 	(*Cache)(nil),                   // 1: redykv.catalog.v1.Cache
-	(*Held)(nil),                    // 2: redykv.catalog.v1.Held
-	(*Change)(nil),                  // 3: redykv.catalog.v1.Change
-	(*Grant)(nil),                   // 4: redykv.catalog.v1.Grant
-	(*Decisions)(nil),               // 5: redykv.catalog.v1.Decisions
-	(*Demand)(nil),                  // 6: redykv.catalog.v1.Demand
-	(*Learnt)(nil),                  // 7: redykv.catalog.v1.Learnt
-	(*Lives)(nil),                   // 8: redykv.catalog.v1.Lives
-	(*Setting)(nil),                 // 9: redykv.catalog.v1.Setting
-	(*managerv1.Vm)(nil),            // 10: redykv.manager.v1.Vm
-	(*managerv1.Configuration)(nil), // 11: redykv.manager.v1.Configuration
-	(*managerv1.Decision)(nil),      // 12: redykv.manager.v1.Decision
-	(*managerv1.Slo)(nil),           // 13: redykv.manager.v1.Slo
-	(*managerv1.Client)(nil),        // 14: redykv.manager.v1.Client
+	(*Moving)(nil),                  // 2: redykv.catalog.v1.Moving
+	(*Held)(nil),                    // 3: redykv.catalog.v1.Held
+	(*Change)(nil),                  // 4: redykv.catalog.v1.Change
+	(*Grant)(nil),                   // 5: redykv.catalog.v1.Grant
+	(*Decisions)(nil),               // 6: redykv.catalog.v1.Decisions
+	(*Demand)(nil),                  // 7: redykv.catalog.v1.Demand
+	(*Learnt)(nil),                  // 8: redykv.catalog.v1.Learnt
+	(*Calibration)(nil),             // 9: redykv.catalog.v1.Calibration
+	(*Sample)(nil),                  // 10: redykv.catalog.v1.Sample
+	(*Correction)(nil),              // 11: redykv.catalog.v1.Correction
+	(*Observed)(nil),                // 12: redykv.catalog.v1.Observed
+	(*Lives)(nil),                   // 13: redykv.catalog.v1.Lives
+	(*Setting)(nil),                 // 14: redykv.catalog.v1.Setting
+	(*managerv1.Vm)(nil),            // 15: redykv.manager.v1.Vm
+	(*managerv1.Places)(nil),        // 16: redykv.manager.v1.Places
+	(*managerv1.RegionRun)(nil),     // 17: redykv.manager.v1.RegionRun
+	(*managerv1.Configuration)(nil), // 18: redykv.manager.v1.Configuration
+	(*managerv1.Decision)(nil),      // 19: redykv.manager.v1.Decision
+	(*managerv1.Slo)(nil),           // 20: redykv.manager.v1.Slo
+	(*managerv1.Client)(nil),        // 21: redykv.manager.v1.Client
+	(*managerv1.Performance)(nil),   // 22: redykv.manager.v1.Performance
 }
 var file_redykv_catalog_v1_catalog_proto_depIdxs = []int32{
-	10, // 0: redykv.catalog.v1.Vm.vm:type_name -> redykv.manager.v1.Vm
-	6,  // 1: redykv.catalog.v1.Cache.demand:type_name -> redykv.catalog.v1.Demand
-	2,  // 2: redykv.catalog.v1.Cache.grants:type_name -> redykv.catalog.v1.Held
-	2,  // 3: redykv.catalog.v1.Cache.pending:type_name -> redykv.catalog.v1.Held
-	3,  // 4: redykv.catalog.v1.Cache.last:type_name -> redykv.catalog.v1.Change
-	11, // 5: redykv.catalog.v1.Change.configuration:type_name -> redykv.manager.v1.Configuration
-	12, // 6: redykv.catalog.v1.Decisions.decisions:type_name -> redykv.manager.v1.Decision
-	13, // 7: redykv.catalog.v1.Demand.slo:type_name -> redykv.manager.v1.Slo
-	11, // 8: redykv.catalog.v1.Demand.configuration:type_name -> redykv.manager.v1.Configuration
-	14, // 9: redykv.catalog.v1.Demand.client:type_name -> redykv.manager.v1.Client
-	8,  // 10: redykv.catalog.v1.Learnt.lives:type_name -> redykv.catalog.v1.Lives
-	11, // [11:11] is the sub-list for method output_type
-	11, // [11:11] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	15, // 0: redykv.catalog.v1.Vm.vm:type_name -> redykv.manager.v1.Vm
+	7,  // 1: redykv.catalog.v1.Cache.demand:type_name -> redykv.catalog.v1.Demand
+	3,  // 2: redykv.catalog.v1.Cache.grants:type_name -> redykv.catalog.v1.Held
+	3,  // 3: redykv.catalog.v1.Cache.pending:type_name -> redykv.catalog.v1.Held
+	4,  // 4: redykv.catalog.v1.Cache.last:type_name -> redykv.catalog.v1.Change
+	16, // 5: redykv.catalog.v1.Cache.places:type_name -> redykv.manager.v1.Places
+	2,  // 6: redykv.catalog.v1.Cache.moving:type_name -> redykv.catalog.v1.Moving
+	17, // 7: redykv.catalog.v1.Moving.runs:type_name -> redykv.manager.v1.RegionRun
+	18, // 8: redykv.catalog.v1.Change.configuration:type_name -> redykv.manager.v1.Configuration
+	19, // 9: redykv.catalog.v1.Decisions.decisions:type_name -> redykv.manager.v1.Decision
+	20, // 10: redykv.catalog.v1.Demand.slo:type_name -> redykv.manager.v1.Slo
+	18, // 11: redykv.catalog.v1.Demand.configuration:type_name -> redykv.manager.v1.Configuration
+	21, // 12: redykv.catalog.v1.Demand.client:type_name -> redykv.manager.v1.Client
+	13, // 13: redykv.catalog.v1.Learnt.lives:type_name -> redykv.catalog.v1.Lives
+	9,  // 14: redykv.catalog.v1.Learnt.calibrations:type_name -> redykv.catalog.v1.Calibration
+	11, // 15: redykv.catalog.v1.Learnt.corrections:type_name -> redykv.catalog.v1.Correction
+	10, // 16: redykv.catalog.v1.Calibration.samples:type_name -> redykv.catalog.v1.Sample
+	18, // 17: redykv.catalog.v1.Sample.configuration:type_name -> redykv.manager.v1.Configuration
+	22, // 18: redykv.catalog.v1.Sample.reads:type_name -> redykv.manager.v1.Performance
+	22, // 19: redykv.catalog.v1.Sample.writes:type_name -> redykv.manager.v1.Performance
+	12, // 20: redykv.catalog.v1.Correction.observed:type_name -> redykv.catalog.v1.Observed
+	18, // 21: redykv.catalog.v1.Observed.configuration:type_name -> redykv.manager.v1.Configuration
+	22, // [22:22] is the sub-list for method output_type
+	22, // [22:22] is the sub-list for method input_type
+	22, // [22:22] is the sub-list for extension type_name
+	22, // [22:22] is the sub-list for extension extendee
+	0,  // [0:22] is the sub-list for field type_name
 }
 
 func init() { file_redykv_catalog_v1_catalog_proto_init() }
@@ -1036,7 +1562,7 @@ func file_redykv_catalog_v1_catalog_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_redykv_catalog_v1_catalog_proto_rawDesc), len(file_redykv_catalog_v1_catalog_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   10,
+			NumMessages:   15,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -79,6 +79,55 @@ func (Slo_Operations) EnumDescriptor() ([]byte, []int) {
 	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{0, 0}
 }
 
+type Window_Verdict int32
+
+const (
+	Window_VERDICT_UNSPECIFIED Window_Verdict = 0 // not judged: the SLO says nothing about this window
+	Window_VERDICT_KEPT        Window_Verdict = 1
+	Window_VERDICT_MISSED      Window_Verdict = 2
+)
+
+// Enum value maps for Window_Verdict.
+var (
+	Window_Verdict_name = map[int32]string{
+		0: "VERDICT_UNSPECIFIED",
+		1: "VERDICT_KEPT",
+		2: "VERDICT_MISSED",
+	}
+	Window_Verdict_value = map[string]int32{
+		"VERDICT_UNSPECIFIED": 0,
+		"VERDICT_KEPT":        1,
+		"VERDICT_MISSED":      2,
+	}
+)
+
+func (x Window_Verdict) Enum() *Window_Verdict {
+	p := new(Window_Verdict)
+	*p = x
+	return p
+}
+
+func (x Window_Verdict) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Window_Verdict) Descriptor() protoreflect.EnumDescriptor {
+	return file_redykv_manager_v1_manager_proto_enumTypes[1].Descriptor()
+}
+
+func (Window_Verdict) Type() protoreflect.EnumType {
+	return &file_redykv_manager_v1_manager_proto_enumTypes[1]
+}
+
+func (x Window_Verdict) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Window_Verdict.Descriptor instead.
+func (Window_Verdict) EnumDescriptor() ([]byte, []int) {
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{20, 0}
+}
+
 type WatchResponse_Kind int32
 
 const (
@@ -94,19 +143,29 @@ const (
 	// reaches the VM goes on using it; one that does not treats it as lost.
 	WatchResponse_KIND_VM_SUSPECTED WatchResponse_Kind = 6
 	WatchResponse_KIND_VM_TRUSTED   WatchResponse_Kind = 7 // the manager gets heartbeats of a suspected VM again
+	WatchResponse_KIND_SLO_BROKEN   WatchResponse_Kind = 8 // the cache's SLO is broken by what its client measures: reason says how
+	WatchResponse_KIND_SLO_KEPT     WatchResponse_Kind = 9 // a broken SLO is kept again
+	// The cache should have configuration instead of instead_of: its SLO is broken with that, or
+	// kept with fewer threads (saving). A client with another configuration ignores it.
+	WatchResponse_KIND_RECONFIGURE WatchResponse_Kind = 10
+	WatchResponse_KIND_SLO_CHANGE  WatchResponse_Kind = 11 // what the manager does about the cache's SLO: reason says what and why
 )
 
 // Enum value maps for WatchResponse_Kind.
 var (
 	WatchResponse_Kind_name = map[int32]string{
-		0: "KIND_UNSPECIFIED",
-		1: "KIND_VM_FAILED",
-		2: "KIND_VM_RECLAIMED",
-		3: "KIND_CACHE_DELETED",
-		4: "KIND_STATE",
-		5: "KIND_VM_DEAR",
-		6: "KIND_VM_SUSPECTED",
-		7: "KIND_VM_TRUSTED",
+		0:  "KIND_UNSPECIFIED",
+		1:  "KIND_VM_FAILED",
+		2:  "KIND_VM_RECLAIMED",
+		3:  "KIND_CACHE_DELETED",
+		4:  "KIND_STATE",
+		5:  "KIND_VM_DEAR",
+		6:  "KIND_VM_SUSPECTED",
+		7:  "KIND_VM_TRUSTED",
+		8:  "KIND_SLO_BROKEN",
+		9:  "KIND_SLO_KEPT",
+		10: "KIND_RECONFIGURE",
+		11: "KIND_SLO_CHANGE",
 	}
 	WatchResponse_Kind_value = map[string]int32{
 		"KIND_UNSPECIFIED":   0,
@@ -117,6 +176,10 @@ var (
 		"KIND_VM_DEAR":       5,
 		"KIND_VM_SUSPECTED":  6,
 		"KIND_VM_TRUSTED":    7,
+		"KIND_SLO_BROKEN":    8,
+		"KIND_SLO_KEPT":      9,
+		"KIND_RECONFIGURE":   10,
+		"KIND_SLO_CHANGE":    11,
 	}
 )
 
@@ -131,11 +194,11 @@ func (x WatchResponse_Kind) String() string {
 }
 
 func (WatchResponse_Kind) Descriptor() protoreflect.EnumDescriptor {
-	return file_redykv_manager_v1_manager_proto_enumTypes[1].Descriptor()
+	return file_redykv_manager_v1_manager_proto_enumTypes[2].Descriptor()
 }
 
 func (WatchResponse_Kind) Type() protoreflect.EnumType {
-	return &file_redykv_manager_v1_manager_proto_enumTypes[1]
+	return &file_redykv_manager_v1_manager_proto_enumTypes[2]
 }
 
 func (x WatchResponse_Kind) Number() protoreflect.EnumNumber {
@@ -144,7 +207,7 @@ func (x WatchResponse_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use WatchResponse_Kind.Descriptor instead.
 func (WatchResponse_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{31, 0}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{39, 0}
 }
 
 type TokenDetail_Problem int32
@@ -189,11 +252,11 @@ func (x TokenDetail_Problem) String() string {
 }
 
 func (TokenDetail_Problem) Descriptor() protoreflect.EnumDescriptor {
-	return file_redykv_manager_v1_manager_proto_enumTypes[2].Descriptor()
+	return file_redykv_manager_v1_manager_proto_enumTypes[3].Descriptor()
 }
 
 func (TokenDetail_Problem) Type() protoreflect.EnumType {
-	return &file_redykv_manager_v1_manager_proto_enumTypes[2]
+	return &file_redykv_manager_v1_manager_proto_enumTypes[3]
 }
 
 func (x TokenDetail_Problem) Number() protoreflect.EnumNumber {
@@ -202,7 +265,7 @@ func (x TokenDetail_Problem) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use TokenDetail_Problem.Descriptor instead.
 func (TokenDetail_Problem) EnumDescriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{49, 0}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{58, 0}
 }
 
 // Slo is the performance that the application needs (3.3, 5.2).
@@ -443,9 +506,13 @@ type Vm struct {
 	// is set only in Watch's KIND_STATE.
 	LeftMs int64 `protobuf:"varint,20,opt,name=left_ms,json=leftMs,proto3" json:"left_ms,omitempty"`
 	// Where a launched VM runs, as its allocator says; empty: not known.
-	Machine       string `protobuf:"bytes,21,opt,name=machine,proto3" json:"machine,omitempty"` // such as a node of Kubernetes
-	Name          string `protobuf:"bytes,22,opt,name=name,proto3" json:"name,omitempty"`       // of the VM there, such as a pod's NAMESPACE/NAME
-	Start         uint64 `protobuf:"varint,23,opt,name=start,proto3" json:"start,omitempty"`    // number of the server's incarnation: see RegisterRequest
+	Machine string `protobuf:"bytes,21,opt,name=machine,proto3" json:"machine,omitempty"` // such as a node of Kubernetes
+	Name    string `protobuf:"bytes,22,opt,name=name,proto3" json:"name,omitempty"`       // of the VM there, such as a pod's NAMESPACE/NAME
+	Start   uint64 `protobuf:"varint,23,opt,name=start,proto3" json:"start,omitempty"`    // number of the server's incarnation: see RegisterRequest
+	// The kind of its machine's processors, and their number: servers of one kind are alike, and have
+	// one model (Model.note). Empty: not known.
+	Processor     string `protobuf:"bytes,24,opt,name=processor,proto3" json:"processor,omitempty"`
+	Processors    uint32 `protobuf:"varint,25,opt,name=processors,proto3" json:"processors,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -641,6 +708,20 @@ func (x *Vm) GetStart() uint64 {
 	return 0
 }
 
+func (x *Vm) GetProcessor() string {
+	if x != nil {
+		return x.Processor
+	}
+	return ""
+}
+
+func (x *Vm) GetProcessors() uint32 {
+	if x != nil {
+		return x.Processors
+	}
+	return 0
+}
+
 type AllocateRequest struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
 	Capacity        uint64                 `protobuf:"varint,1,opt,name=capacity,proto3" json:"capacity,omitempty"` // bytes
@@ -660,7 +741,15 @@ type AllocateRequest struct {
 	// FAILED_PRECONDITION, for five minutes at least. A request that failed begins anew.
 	RequestId string `protobuf:"bytes,10,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// wait_ms bounds how long the call waits for VMs. 0: until it succeeds or fails.
-	WaitMs        int64 `protobuf:"varint,11,opt,name=wait_ms,json=waitMs,proto3" json:"wait_ms,omitempty"`
+	WaitMs int64 `protobuf:"varint,11,opt,name=wait_ms,json=waitMs,proto3" json:"wait_ms,omitempty"`
+	// linger_ms is how long the cache is kept after its lease has ended, so that another client can
+	// take it up (Attach). Its memory is paid for. The manager grants no more than its maximum.
+	LingerMs int64 `protobuf:"varint,12,opt,name=linger_ms,json=lingerMs,proto3" json:"linger_ms,omitempty"`
+	// in_order says that the regions are in the order of the grants, from the first on. Otherwise
+	// they have no place until Settle names their places.
+	InOrder bool `protobuf:"varint,13,opt,name=in_order,json=inOrder,proto3" json:"in_order,omitempty"`
+	// vm_id is a VM whose memory is used first, as far as it is free. Unset: the manager chooses.
+	VmId          string `protobuf:"bytes,14,opt,name=vm_id,json=vmId,proto3" json:"vm_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -772,6 +861,27 @@ func (x *AllocateRequest) GetWaitMs() int64 {
 	return 0
 }
 
+func (x *AllocateRequest) GetLingerMs() int64 {
+	if x != nil {
+		return x.LingerMs
+	}
+	return 0
+}
+
+func (x *AllocateRequest) GetInOrder() bool {
+	if x != nil {
+		return x.InOrder
+	}
+	return false
+}
+
+func (x *AllocateRequest) GetVmId() string {
+	if x != nil {
+		return x.VmId
+	}
+	return ""
+}
+
 type AllocateResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	CacheId       string                 `protobuf:"bytes,1,opt,name=cache_id,json=cacheId,proto3" json:"cache_id,omitempty"`
@@ -782,6 +892,7 @@ type AllocateResponse struct {
 	// pending is what the cache waits for, a line each, where wait_ms has passed. Only
 	// cache_id is set besides.
 	Pending       []string `protobuf:"bytes,6,rep,name=pending,proto3" json:"pending,omitempty"`
+	LingerMs      int64    `protobuf:"varint,7,opt,name=linger_ms,json=lingerMs,proto3" json:"linger_ms,omitempty"` // as granted
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -858,6 +969,400 @@ func (x *AllocateResponse) GetPending() []string {
 	return nil
 }
 
+func (x *AllocateResponse) GetLingerMs() int64 {
+	if x != nil {
+		return x.LingerMs
+	}
+	return 0
+}
+
+// AttachRequest names a cache, and the holder that the caller succeeds.
+type AttachRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	CacheId       string                 `protobuf:"bytes,1,opt,name=cache_id,json=cacheId,proto3" json:"cache_id,omitempty"`
+	RequestId     string                 `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`     // as in AllocateRequest
+	Holder        uint64                 `protobuf:"varint,3,opt,name=holder,proto3" json:"holder,omitempty"`                           // the present one, as far as the caller knows
+	Capacity      uint64                 `protobuf:"varint,4,opt,name=capacity,proto3" json:"capacity,omitempty"`                       // what the caller expects; another one is INVALID_ARGUMENT. 0: any
+	LingerMs      *int64                 `protobuf:"varint,5,opt,name=linger_ms,json=lingerMs,proto3,oneof" json:"linger_ms,omitempty"` // as in AllocateRequest. Unset: as it was
+	Client        *Client                `protobuf:"bytes,6,opt,name=client,proto3" json:"client,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AttachRequest) Reset() {
+	*x = AttachRequest{}
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AttachRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AttachRequest) ProtoMessage() {}
+
+func (x *AttachRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AttachRequest.ProtoReflect.Descriptor instead.
+func (*AttachRequest) Descriptor() ([]byte, []int) {
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *AttachRequest) GetCacheId() string {
+	if x != nil {
+		return x.CacheId
+	}
+	return ""
+}
+
+func (x *AttachRequest) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *AttachRequest) GetHolder() uint64 {
+	if x != nil {
+		return x.Holder
+	}
+	return 0
+}
+
+func (x *AttachRequest) GetCapacity() uint64 {
+	if x != nil {
+		return x.Capacity
+	}
+	return 0
+}
+
+func (x *AttachRequest) GetLingerMs() int64 {
+	if x != nil && x.LingerMs != nil {
+		return *x.LingerMs
+	}
+	return 0
+}
+
+func (x *AttachRequest) GetClient() *Client {
+	if x != nil {
+		return x.Client
+	}
+	return nil
+}
+
+type AttachResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Holder        uint64                 `protobuf:"varint,1,opt,name=holder,proto3" json:"holder,omitempty"` // the caller's number, for its other calls
+	Capacity      uint64                 `protobuf:"varint,2,opt,name=capacity,proto3" json:"capacity,omitempty"`
+	Slo           *Slo                   `protobuf:"bytes,3,opt,name=slo,proto3" json:"slo,omitempty"`
+	Configuration *Configuration         `protobuf:"bytes,4,opt,name=configuration,proto3" json:"configuration,omitempty"`
+	RegionSize    uint64                 `protobuf:"varint,5,opt,name=region_size,json=regionSize,proto3" json:"region_size,omitempty"`
+	Grants        []*Grant               `protobuf:"bytes,6,rep,name=grants,proto3" json:"grants,omitempty"` // with the terms and tokens that hold from now on
+	// places are where the regions are, from the first one on. Regions without a place are lost.
+	Places   []*Places `protobuf:"bytes,7,rep,name=places,proto3" json:"places,omitempty"`
+	LeaseMs  int64     `protobuf:"varint,8,opt,name=lease_ms,json=leaseMs,proto3" json:"lease_ms,omitempty"`    // as in AllocateResponse
+	LingerMs int64     `protobuf:"varint,9,opt,name=linger_ms,json=lingerMs,proto3" json:"linger_ms,omitempty"` // as granted
+	// change is the highest number of earlier calls of Reallocate and Settle: the caller begins
+	// with the next one.
+	Change          uint64 `protobuf:"varint,10,opt,name=change,proto3" json:"change,omitempty"`
+	DurationSeconds int64  `protobuf:"varint,11,opt,name=duration_seconds,json=durationSeconds,proto3" json:"duration_seconds,omitempty"` // as asked; 0: until deallocated
+	Per             uint32 `protobuf:"varint,12,opt,name=per,proto3" json:"per,omitempty"`                                                // regions that the configuration's server threads serve
+	Transport       string `protobuf:"bytes,13,opt,name=transport,proto3" json:"transport,omitempty"`                                     // to its VMs
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *AttachResponse) Reset() {
+	*x = AttachResponse{}
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AttachResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AttachResponse) ProtoMessage() {}
+
+func (x *AttachResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AttachResponse.ProtoReflect.Descriptor instead.
+func (*AttachResponse) Descriptor() ([]byte, []int) {
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *AttachResponse) GetHolder() uint64 {
+	if x != nil {
+		return x.Holder
+	}
+	return 0
+}
+
+func (x *AttachResponse) GetCapacity() uint64 {
+	if x != nil {
+		return x.Capacity
+	}
+	return 0
+}
+
+func (x *AttachResponse) GetSlo() *Slo {
+	if x != nil {
+		return x.Slo
+	}
+	return nil
+}
+
+func (x *AttachResponse) GetConfiguration() *Configuration {
+	if x != nil {
+		return x.Configuration
+	}
+	return nil
+}
+
+func (x *AttachResponse) GetRegionSize() uint64 {
+	if x != nil {
+		return x.RegionSize
+	}
+	return 0
+}
+
+func (x *AttachResponse) GetGrants() []*Grant {
+	if x != nil {
+		return x.Grants
+	}
+	return nil
+}
+
+func (x *AttachResponse) GetPlaces() []*Places {
+	if x != nil {
+		return x.Places
+	}
+	return nil
+}
+
+func (x *AttachResponse) GetLeaseMs() int64 {
+	if x != nil {
+		return x.LeaseMs
+	}
+	return 0
+}
+
+func (x *AttachResponse) GetLingerMs() int64 {
+	if x != nil {
+		return x.LingerMs
+	}
+	return 0
+}
+
+func (x *AttachResponse) GetChange() uint64 {
+	if x != nil {
+		return x.Change
+	}
+	return 0
+}
+
+func (x *AttachResponse) GetDurationSeconds() int64 {
+	if x != nil {
+		return x.DurationSeconds
+	}
+	return 0
+}
+
+func (x *AttachResponse) GetPer() uint32 {
+	if x != nil {
+		return x.Per
+	}
+	return 0
+}
+
+func (x *AttachResponse) GetTransport() string {
+	if x != nil {
+		return x.Transport
+	}
+	return ""
+}
+
+// Places are those of consecutive regions, which lie side by side in one grant.
+type Places struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Grant         uint32                 `protobuf:"varint,1,opt,name=grant,proto3" json:"grant,omitempty"`     // position in the list of grants, from 1 on; 0: the regions have no place
+	Index         uint32                 `protobuf:"varint,2,opt,name=index,proto3" json:"index,omitempty"`     // of the first region in the grant
+	Regions       uint32                 `protobuf:"varint,3,opt,name=regions,proto3" json:"regions,omitempty"` // how many
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Places) Reset() {
+	*x = Places{}
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Places) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Places) ProtoMessage() {}
+
+func (x *Places) ProtoReflect() protoreflect.Message {
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Places.ProtoReflect.Descriptor instead.
+func (*Places) Descriptor() ([]byte, []int) {
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *Places) GetGrant() uint32 {
+	if x != nil {
+		return x.Grant
+	}
+	return 0
+}
+
+func (x *Places) GetIndex() uint32 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *Places) GetRegions() uint32 {
+	if x != nil {
+		return x.Regions
+	}
+	return 0
+}
+
+// RegionRun is a run of consecutive regions of a cache.
+type RegionRun struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	First         uint32                 `protobuf:"varint,1,opt,name=first,proto3" json:"first,omitempty"`
+	Regions       uint32                 `protobuf:"varint,2,opt,name=regions,proto3" json:"regions,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RegionRun) Reset() {
+	*x = RegionRun{}
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RegionRun) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RegionRun) ProtoMessage() {}
+
+func (x *RegionRun) ProtoReflect() protoreflect.Message {
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RegionRun.ProtoReflect.Descriptor instead.
+func (*RegionRun) Descriptor() ([]byte, []int) {
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *RegionRun) GetFirst() uint32 {
+	if x != nil {
+		return x.First
+	}
+	return 0
+}
+
+func (x *RegionRun) GetRegions() uint32 {
+	if x != nil {
+		return x.Regions
+	}
+	return 0
+}
+
+// RegionRuns is a set of regions.
+type RegionRuns struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Runs          []*RegionRun           `protobuf:"bytes,1,rep,name=runs,proto3" json:"runs,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RegionRuns) Reset() {
+	*x = RegionRuns{}
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RegionRuns) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RegionRuns) ProtoMessage() {}
+
+func (x *RegionRuns) ProtoReflect() protoreflect.Message {
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RegionRuns.ProtoReflect.Descriptor instead.
+func (*RegionRuns) Descriptor() ([]byte, []int) {
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *RegionRuns) GetRuns() []*RegionRun {
+	if x != nil {
+		return x.Runs
+	}
+	return nil
+}
+
 // Grant is one loan of a VM's memory to a cache.
 type Grant struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -875,7 +1380,7 @@ type Grant struct {
 
 func (x *Grant) Reset() {
 	*x = Grant{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[6]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -887,7 +1392,7 @@ func (x *Grant) String() string {
 func (*Grant) ProtoMessage() {}
 
 func (x *Grant) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[6]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -900,7 +1405,7 @@ func (x *Grant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Grant.ProtoReflect.Descriptor instead.
 func (*Grant) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{6}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Grant) GetVm() *Vm {
@@ -973,14 +1478,15 @@ type Terms struct {
 	// keep_ms is how long the server keeps the grant while it hears nothing of it: no open
 	// connection, no call with its ticket or token. Then it takes the memory back. 0: it keeps
 	// the grant until it is told otherwise.
-	KeepMs        int64 `protobuf:"varint,8,opt,name=keep_ms,json=keepMs,proto3" json:"keep_ms,omitempty"`
+	KeepMs        int64  `protobuf:"varint,8,opt,name=keep_ms,json=keepMs,proto3" json:"keep_ms,omitempty"`
+	Holder        uint64 `protobuf:"varint,9,opt,name=holder,proto3" json:"holder,omitempty"` // of the cache, to which the terms were given
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Terms) Reset() {
 	*x = Terms{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[7]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -992,7 +1498,7 @@ func (x *Terms) String() string {
 func (*Terms) ProtoMessage() {}
 
 func (x *Terms) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[7]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1005,7 +1511,7 @@ func (x *Terms) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Terms.ProtoReflect.Descriptor instead.
 func (*Terms) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{7}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Terms) GetCacheId() string {
@@ -1064,6 +1570,13 @@ func (x *Terms) GetKeepMs() int64 {
 	return 0
 }
 
+func (x *Terms) GetHolder() uint64 {
+	if x != nil {
+		return x.Holder
+	}
+	return 0
+}
+
 type ReallocateRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	CacheId string                 `protobuf:"bytes,1,opt,name=cache_id,json=cacheId,proto3" json:"cache_id,omitempty"`
@@ -1088,15 +1601,20 @@ type ReallocateRequest struct {
 	// change numbers the client's Reallocate and Settle calls for one cache, from 1 on. A
 	// repetition of the last Reallocate returns the same grants. A call that arrives after a
 	// Settle of a higher number is refused.
-	Change        uint64 `protobuf:"varint,10,opt,name=change,proto3" json:"change,omitempty"`
-	WaitMs        int64  `protobuf:"varint,11,opt,name=wait_ms,json=waitMs,proto3" json:"wait_ms,omitempty"` // as in AllocateRequest
+	Change uint64 `protobuf:"varint,10,opt,name=change,proto3" json:"change,omitempty"`
+	WaitMs int64  `protobuf:"varint,11,opt,name=wait_ms,json=waitMs,proto3" json:"wait_ms,omitempty"` // as in AllocateRequest
+	Holder uint64 `protobuf:"varint,12,opt,name=holder,proto3" json:"holder,omitempty"`               // the caller: 0 allocated the cache, others have their number from Attach
+	// moves are the regions that may get a place in the new grants. Until a Settle with this number
+	// or a higher one, an Attach does not know where they are. Unset: all regions, as in any case if
+	// the answer is whole.
+	Moves         *RegionRuns `protobuf:"bytes,13,opt,name=moves,proto3" json:"moves,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ReallocateRequest) Reset() {
 	*x = ReallocateRequest{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[8]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1108,7 +1626,7 @@ func (x *ReallocateRequest) String() string {
 func (*ReallocateRequest) ProtoMessage() {}
 
 func (x *ReallocateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[8]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1121,7 +1639,7 @@ func (x *ReallocateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReallocateRequest.ProtoReflect.Descriptor instead.
 func (*ReallocateRequest) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{8}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ReallocateRequest) GetCacheId() string {
@@ -1201,6 +1719,20 @@ func (x *ReallocateRequest) GetWaitMs() int64 {
 	return 0
 }
 
+func (x *ReallocateRequest) GetHolder() uint64 {
+	if x != nil {
+		return x.Holder
+	}
+	return 0
+}
+
+func (x *ReallocateRequest) GetMoves() *RegionRuns {
+	if x != nil {
+		return x.Moves
+	}
+	return nil
+}
+
 type ReallocateResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Grants        []*Grant               `protobuf:"bytes,1,rep,name=grants,proto3" json:"grants,omitempty"`
@@ -1213,7 +1745,7 @@ type ReallocateResponse struct {
 
 func (x *ReallocateResponse) Reset() {
 	*x = ReallocateResponse{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[9]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1225,7 +1757,7 @@ func (x *ReallocateResponse) String() string {
 func (*ReallocateResponse) ProtoMessage() {}
 
 func (x *ReallocateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[9]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1238,7 +1770,7 @@ func (x *ReallocateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReallocateResponse.ProtoReflect.Descriptor instead.
 func (*ReallocateResponse) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{9}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ReallocateResponse) GetGrants() []*Grant {
@@ -1283,14 +1815,17 @@ type SettleRequest struct {
 	// change is as in ReallocateRequest. A Settle releases no grant of a Reallocate with a
 	// higher number, however late it arrives. A Settle with the number of the last one is a
 	// repetition and succeeds; one with a lower number is refused.
-	Change        uint64 `protobuf:"varint,8,opt,name=change,proto3" json:"change,omitempty"`
+	Change uint64 `protobuf:"varint,8,opt,name=change,proto3" json:"change,omitempty"`
+	Holder uint64 `protobuf:"varint,9,opt,name=holder,proto3" json:"holder,omitempty"` // as in ReallocateRequest
+	// places are where the regions are, in grants of this request. Unset: an Attach does not know.
+	Places        []*Places `protobuf:"bytes,10,rep,name=places,proto3" json:"places,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SettleRequest) Reset() {
 	*x = SettleRequest{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[10]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1302,7 +1837,7 @@ func (x *SettleRequest) String() string {
 func (*SettleRequest) ProtoMessage() {}
 
 func (x *SettleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[10]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1315,7 +1850,7 @@ func (x *SettleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleRequest.ProtoReflect.Descriptor instead.
 func (*SettleRequest) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{10}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *SettleRequest) GetCacheId() string {
@@ -1374,6 +1909,20 @@ func (x *SettleRequest) GetChange() uint64 {
 	return 0
 }
 
+func (x *SettleRequest) GetHolder() uint64 {
+	if x != nil {
+		return x.Holder
+	}
+	return 0
+}
+
+func (x *SettleRequest) GetPlaces() []*Places {
+	if x != nil {
+		return x.Places
+	}
+	return nil
+}
+
 type SettledGrant struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -1384,7 +1933,7 @@ type SettledGrant struct {
 
 func (x *SettledGrant) Reset() {
 	*x = SettledGrant{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[11]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1396,7 +1945,7 @@ func (x *SettledGrant) String() string {
 func (*SettledGrant) ProtoMessage() {}
 
 func (x *SettledGrant) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[11]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1409,7 +1958,7 @@ func (x *SettledGrant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettledGrant.ProtoReflect.Descriptor instead.
 func (*SettledGrant) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{11}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *SettledGrant) GetId() string {
@@ -1437,7 +1986,7 @@ type SettleResponse struct {
 
 func (x *SettleResponse) Reset() {
 	*x = SettleResponse{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[12]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1449,7 +1998,7 @@ func (x *SettleResponse) String() string {
 func (*SettleResponse) ProtoMessage() {}
 
 func (x *SettleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[12]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1462,7 +2011,7 @@ func (x *SettleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleResponse.ProtoReflect.Descriptor instead.
 func (*SettleResponse) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{12}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *SettleResponse) GetGrants() []*Grant {
@@ -1473,15 +2022,21 @@ func (x *SettleResponse) GetGrants() []*Grant {
 }
 
 type RenewRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	CacheId       string                 `protobuf:"bytes,1,opt,name=cache_id,json=cacheId,proto3" json:"cache_id,omitempty"`
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	CacheId string                 `protobuf:"bytes,1,opt,name=cache_id,json=cacheId,proto3" json:"cache_id,omitempty"`
+	Holder  uint64                 `protobuf:"varint,2,opt,name=holder,proto3" json:"holder,omitempty"` // as in ReallocateRequest
+	// windows are the latest windows that the client has measured and the manager may not have, the
+	// oldest first, at most 64. A window with a number that the manager has is a repetition. A client
+	// that measures nothing sends none. A window that makes no sense is INVALID_ARGUMENT, and the
+	// lease is not renewed.
+	Windows       []*Window `protobuf:"bytes,3,rep,name=windows,proto3" json:"windows,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RenewRequest) Reset() {
 	*x = RenewRequest{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[13]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1493,7 +2048,7 @@ func (x *RenewRequest) String() string {
 func (*RenewRequest) ProtoMessage() {}
 
 func (x *RenewRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[13]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1506,7 +2061,7 @@ func (x *RenewRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewRequest.ProtoReflect.Descriptor instead.
 func (*RenewRequest) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{13}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *RenewRequest) GetCacheId() string {
@@ -1514,6 +2069,20 @@ func (x *RenewRequest) GetCacheId() string {
 		return x.CacheId
 	}
 	return ""
+}
+
+func (x *RenewRequest) GetHolder() uint64 {
+	if x != nil {
+		return x.Holder
+	}
+	return 0
+}
+
+func (x *RenewRequest) GetWindows() []*Window {
+	if x != nil {
+		return x.Windows
+	}
+	return nil
 }
 
 type RenewResponse struct {
@@ -1525,7 +2094,7 @@ type RenewResponse struct {
 
 func (x *RenewResponse) Reset() {
 	*x = RenewResponse{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[14]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1537,7 +2106,7 @@ func (x *RenewResponse) String() string {
 func (*RenewResponse) ProtoMessage() {}
 
 func (x *RenewResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[14]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1550,12 +2119,230 @@ func (x *RenewResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewResponse.ProtoReflect.Descriptor instead.
 func (*RenewResponse) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{14}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *RenewResponse) GetLeaseMs() int64 {
 	if x != nil {
 		return x.LeaseMs
+	}
+	return 0
+}
+
+// Window is what a client has measured of its cache during some seconds. A window without
+// operations is not reported.
+type Window struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Number     uint64                 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`                             // of this holder's windows, from 1 on
+	EndedAgoMs int64                  `protobuf:"varint,2,opt,name=ended_ago_ms,json=endedAgoMs,proto3" json:"ended_ago_ms,omitempty"` // from its end until sending
+	LastedMs   int64                  `protobuf:"varint,3,opt,name=lasted_ms,json=lastedMs,proto3" json:"lasted_ms,omitempty"`
+	Reads      *Measured              `protobuf:"bytes,4,opt,name=reads,proto3" json:"reads,omitempty"` // unset: there were none
+	Writes     *Measured              `protobuf:"bytes,5,opt,name=writes,proto3" json:"writes,omitempty"`
+	// verdict is what the manager has judged; clients leave it unset.
+	Verdict       Window_Verdict `protobuf:"varint,6,opt,name=verdict,proto3,enum=redykv.manager.v1.Window_Verdict" json:"verdict,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Window) Reset() {
+	*x = Window{}
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Window) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Window) ProtoMessage() {}
+
+func (x *Window) ProtoReflect() protoreflect.Message {
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Window.ProtoReflect.Descriptor instead.
+func (*Window) Descriptor() ([]byte, []int) {
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *Window) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *Window) GetEndedAgoMs() int64 {
+	if x != nil {
+		return x.EndedAgoMs
+	}
+	return 0
+}
+
+func (x *Window) GetLastedMs() int64 {
+	if x != nil {
+		return x.LastedMs
+	}
+	return 0
+}
+
+func (x *Window) GetReads() *Measured {
+	if x != nil {
+		return x.Reads
+	}
+	return nil
+}
+
+func (x *Window) GetWrites() *Measured {
+	if x != nil {
+		return x.Writes
+	}
+	return nil
+}
+
+func (x *Window) GetVerdict() Window_Verdict {
+	if x != nil {
+		return x.Verdict
+	}
+	return Window_VERDICT_UNSPECIFIED
+}
+
+// Measured is what reads or writes got in a window. Latencies are from the call until the
+// completion is handed out.
+type Measured struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	ThroughputMops float64                `protobuf:"fixed64,1,opt,name=throughput_mops,json=throughputMops,proto3" json:"throughput_mops,omitempty"`
+	MeanLatencyUs  float64                `protobuf:"fixed64,2,opt,name=mean_latency_us,json=meanLatencyUs,proto3" json:"mean_latency_us,omitempty"`
+	P99LatencyUs   float64                `protobuf:"fixed64,3,opt,name=p99_latency_us,json=p99LatencyUs,proto3" json:"p99_latency_us,omitempty"`
+	InFlight       float64                `protobuf:"fixed64,4,opt,name=in_flight,json=inFlight,proto3" json:"in_flight,omitempty"`      // mean number of operations that had begun and not ended
+	RecordSize     uint32                 `protobuf:"varint,5,opt,name=record_size,json=recordSize,proto3" json:"record_size,omitempty"` // mean bytes of an operation
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *Measured) Reset() {
+	*x = Measured{}
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Measured) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Measured) ProtoMessage() {}
+
+func (x *Measured) ProtoReflect() protoreflect.Message {
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Measured.ProtoReflect.Descriptor instead.
+func (*Measured) Descriptor() ([]byte, []int) {
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *Measured) GetThroughputMops() float64 {
+	if x != nil {
+		return x.ThroughputMops
+	}
+	return 0
+}
+
+func (x *Measured) GetMeanLatencyUs() float64 {
+	if x != nil {
+		return x.MeanLatencyUs
+	}
+	return 0
+}
+
+func (x *Measured) GetP99LatencyUs() float64 {
+	if x != nil {
+		return x.P99LatencyUs
+	}
+	return 0
+}
+
+func (x *Measured) GetInFlight() float64 {
+	if x != nil {
+		return x.InFlight
+	}
+	return 0
+}
+
+func (x *Measured) GetRecordSize() uint32 {
+	if x != nil {
+		return x.RecordSize
+	}
+	return 0
+}
+
+// Performance is what a configuration is predicted to give with full queues.
+type Performance struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	LatencyUs      float64                `protobuf:"fixed64,1,opt,name=latency_us,json=latencyUs,proto3" json:"latency_us,omitempty"` // mean
+	ThroughputMops float64                `protobuf:"fixed64,2,opt,name=throughput_mops,json=throughputMops,proto3" json:"throughput_mops,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *Performance) Reset() {
+	*x = Performance{}
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Performance) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Performance) ProtoMessage() {}
+
+func (x *Performance) ProtoReflect() protoreflect.Message {
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Performance.ProtoReflect.Descriptor instead.
+func (*Performance) Descriptor() ([]byte, []int) {
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *Performance) GetLatencyUs() float64 {
+	if x != nil {
+		return x.LatencyUs
+	}
+	return 0
+}
+
+func (x *Performance) GetThroughputMops() float64 {
+	if x != nil {
+		return x.ThroughputMops
 	}
 	return 0
 }
@@ -1572,7 +2359,7 @@ type ReclaimRequest struct {
 
 func (x *ReclaimRequest) Reset() {
 	*x = ReclaimRequest{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[15]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1584,7 +2371,7 @@ func (x *ReclaimRequest) String() string {
 func (*ReclaimRequest) ProtoMessage() {}
 
 func (x *ReclaimRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[15]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1597,7 +2384,7 @@ func (x *ReclaimRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReclaimRequest.ProtoReflect.Descriptor instead.
 func (*ReclaimRequest) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{15}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ReclaimRequest) GetVmId() string {
@@ -1638,7 +2425,7 @@ type ReclaimResponse struct {
 
 func (x *ReclaimResponse) Reset() {
 	*x = ReclaimResponse{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[16]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1650,7 +2437,7 @@ func (x *ReclaimResponse) String() string {
 func (*ReclaimResponse) ProtoMessage() {}
 
 func (x *ReclaimResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[16]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1663,7 +2450,7 @@ func (x *ReclaimResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReclaimResponse.ProtoReflect.Descriptor instead.
 func (*ReclaimResponse) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{16}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ReclaimResponse) GetDeadlineUnixMs() int64 {
@@ -1683,13 +2470,14 @@ func (x *ReclaimResponse) GetLeftMs() int64 {
 type DeallocateRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	CacheId       string                 `protobuf:"bytes,1,opt,name=cache_id,json=cacheId,proto3" json:"cache_id,omitempty"`
+	Holder        *uint64                `protobuf:"varint,2,opt,name=holder,proto3,oneof" json:"holder,omitempty"` // as in ReallocateRequest. Unset: whoever holds the cache, for operators
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *DeallocateRequest) Reset() {
 	*x = DeallocateRequest{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[17]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1701,7 +2489,7 @@ func (x *DeallocateRequest) String() string {
 func (*DeallocateRequest) ProtoMessage() {}
 
 func (x *DeallocateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[17]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1714,7 +2502,7 @@ func (x *DeallocateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeallocateRequest.ProtoReflect.Descriptor instead.
 func (*DeallocateRequest) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{17}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *DeallocateRequest) GetCacheId() string {
@@ -1722,6 +2510,13 @@ func (x *DeallocateRequest) GetCacheId() string {
 		return x.CacheId
 	}
 	return ""
+}
+
+func (x *DeallocateRequest) GetHolder() uint64 {
+	if x != nil && x.Holder != nil {
+		return *x.Holder
+	}
+	return 0
 }
 
 type DeallocateResponse struct {
@@ -1733,7 +2528,7 @@ type DeallocateResponse struct {
 
 func (x *DeallocateResponse) Reset() {
 	*x = DeallocateResponse{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[18]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1745,7 +2540,7 @@ func (x *DeallocateResponse) String() string {
 func (*DeallocateResponse) ProtoMessage() {}
 
 func (x *DeallocateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[18]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1758,7 +2553,7 @@ func (x *DeallocateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeallocateResponse.ProtoReflect.Descriptor instead.
 func (*DeallocateResponse) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{18}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *DeallocateResponse) GetExisted() bool {
@@ -1776,7 +2571,7 @@ type DescribeRequest struct {
 
 func (x *DescribeRequest) Reset() {
 	*x = DescribeRequest{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[19]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1788,7 +2583,7 @@ func (x *DescribeRequest) String() string {
 func (*DescribeRequest) ProtoMessage() {}
 
 func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[19]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1801,7 +2596,7 @@ func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeRequest.ProtoReflect.Descriptor instead.
 func (*DescribeRequest) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{19}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{27}
 }
 
 type DescribeResponse struct {
@@ -1814,7 +2609,7 @@ type DescribeResponse struct {
 
 func (x *DescribeResponse) Reset() {
 	*x = DescribeResponse{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[20]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1826,7 +2621,7 @@ func (x *DescribeResponse) String() string {
 func (*DescribeResponse) ProtoMessage() {}
 
 func (x *DescribeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[20]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1839,7 +2634,7 @@ func (x *DescribeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeResponse.ProtoReflect.Descriptor instead.
 func (*DescribeResponse) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{20}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *DescribeResponse) GetCaches() []*Cache {
@@ -1869,14 +2664,22 @@ type Cache struct {
 	PriceMicros     int64  `protobuf:"varint,7,opt,name=price_micros,json=priceMicros,proto3" json:"price_micros,omitempty"`
 	DurationSeconds int64  `protobuf:"varint,8,opt,name=duration_seconds,json=durationSeconds,proto3" json:"duration_seconds,omitempty"` // as asked; 0: until deallocated
 	CreatedUnixMs   int64  `protobuf:"varint,9,opt,name=created_unix_ms,json=createdUnixMs,proto3" json:"created_unix_ms,omitempty"`
-	Distance        uint32 `protobuf:"varint,10,opt,name=distance,proto3" json:"distance,omitempty"` // of its VMs; 0: not known
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	Distance        uint32 `protobuf:"varint,10,opt,name=distance,proto3" json:"distance,omitempty"`                                  // of its VMs; 0: not known
+	LingerMs        int64  `protobuf:"varint,11,opt,name=linger_ms,json=lingerMs,proto3" json:"linger_ms,omitempty"`                  // how long it is kept after its lease has ended
+	LingersUnixMs   int64  `protobuf:"varint,12,opt,name=lingers_unix_ms,json=lingersUnixMs,proto3" json:"lingers_unix_ms,omitempty"` // when it is deallocated, if its lease has ended; 0: a client has it
+	Holder          uint64 `protobuf:"varint,13,opt,name=holder,proto3" json:"holder,omitempty"`                                      // number of the client that holds it: 0 allocated it, Attach gives the next
+	// predicted is what its configuration is predicted to give for its SLO's operations and record
+	// size. Unset: no model says.
+	Predicted     *Performance `protobuf:"bytes,14,opt,name=predicted,proto3" json:"predicted,omitempty"`
+	Measured      *Window      `protobuf:"bytes,15,opt,name=measured,proto3" json:"measured,omitempty"`                     // the latest window; unset: its client has reported none to this manager
+	SloBroken     bool         `protobuf:"varint,16,opt,name=slo_broken,json=sloBroken,proto3" json:"slo_broken,omitempty"` // by its latest windows
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Cache) Reset() {
 	*x = Cache{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[21]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1888,7 +2691,7 @@ func (x *Cache) String() string {
 func (*Cache) ProtoMessage() {}
 
 func (x *Cache) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[21]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1901,7 +2704,7 @@ func (x *Cache) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cache.ProtoReflect.Descriptor instead.
 func (*Cache) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{21}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Cache) GetId() string {
@@ -1974,6 +2777,48 @@ func (x *Cache) GetDistance() uint32 {
 	return 0
 }
 
+func (x *Cache) GetLingerMs() int64 {
+	if x != nil {
+		return x.LingerMs
+	}
+	return 0
+}
+
+func (x *Cache) GetLingersUnixMs() int64 {
+	if x != nil {
+		return x.LingersUnixMs
+	}
+	return 0
+}
+
+func (x *Cache) GetHolder() uint64 {
+	if x != nil {
+		return x.Holder
+	}
+	return 0
+}
+
+func (x *Cache) GetPredicted() *Performance {
+	if x != nil {
+		return x.Predicted
+	}
+	return nil
+}
+
+func (x *Cache) GetMeasured() *Window {
+	if x != nil {
+		return x.Measured
+	}
+	return nil
+}
+
+func (x *Cache) GetSloBroken() bool {
+	if x != nil {
+		return x.SloBroken
+	}
+	return false
+}
+
 // Decision explains the choice of a cache's VMs, or why it did not move (6.1).
 type Decision struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1988,7 +2833,7 @@ type Decision struct {
 
 func (x *Decision) Reset() {
 	*x = Decision{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[22]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2000,7 +2845,7 @@ func (x *Decision) String() string {
 func (*Decision) ProtoMessage() {}
 
 func (x *Decision) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[22]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2013,7 +2858,7 @@ func (x *Decision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Decision.ProtoReflect.Descriptor instead.
 func (*Decision) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{22}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Decision) GetWhat() string {
@@ -2066,7 +2911,7 @@ type SiteVerdict struct {
 
 func (x *SiteVerdict) Reset() {
 	*x = SiteVerdict{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[23]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2078,7 +2923,7 @@ func (x *SiteVerdict) String() string {
 func (*SiteVerdict) ProtoMessage() {}
 
 func (x *SiteVerdict) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[23]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2091,7 +2936,7 @@ func (x *SiteVerdict) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SiteVerdict.ProtoReflect.Descriptor instead.
 func (*SiteVerdict) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{23}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *SiteVerdict) GetDistance() uint32 {
@@ -2150,7 +2995,7 @@ type Verdict struct {
 
 func (x *Verdict) Reset() {
 	*x = Verdict{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[24]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2162,7 +3007,7 @@ func (x *Verdict) String() string {
 func (*Verdict) ProtoMessage() {}
 
 func (x *Verdict) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[24]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2175,7 +3020,7 @@ func (x *Verdict) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Verdict.ProtoReflect.Descriptor instead.
 func (*Verdict) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{24}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Verdict) GetName() string {
@@ -2223,7 +3068,7 @@ type DescribeCacheRequest struct {
 
 func (x *DescribeCacheRequest) Reset() {
 	*x = DescribeCacheRequest{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[25]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2235,7 +3080,7 @@ func (x *DescribeCacheRequest) String() string {
 func (*DescribeCacheRequest) ProtoMessage() {}
 
 func (x *DescribeCacheRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[25]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2248,7 +3093,7 @@ func (x *DescribeCacheRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeCacheRequest.ProtoReflect.Descriptor instead.
 func (*DescribeCacheRequest) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{25}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *DescribeCacheRequest) GetCacheId() string {
@@ -2266,13 +3111,14 @@ type DescribeCacheResponse struct {
 	Decisions          []*Decision            `protobuf:"bytes,4,rep,name=decisions,proto3" json:"decisions,omitempty"`                                                  // the latest of each kind, oldest first
 	DurationEnforced   bool                   `protobuf:"varint,5,opt,name=duration_enforced,json=durationEnforced,proto3" json:"duration_enforced,omitempty"`           // the cache is deallocated at the end of its duration
 	Pending            []string               `protobuf:"bytes,6,rep,name=pending,proto3" json:"pending,omitempty"`                                                      // what its Allocate or Reallocate waits for, a line each
+	Windows            []*Window              `protobuf:"bytes,7,rep,name=windows,proto3" json:"windows,omitempty"`                                                      // those that the manager keeps, in order
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
 }
 
 func (x *DescribeCacheResponse) Reset() {
 	*x = DescribeCacheResponse{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[26]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2284,7 +3130,7 @@ func (x *DescribeCacheResponse) String() string {
 func (*DescribeCacheResponse) ProtoMessage() {}
 
 func (x *DescribeCacheResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[26]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2297,7 +3143,7 @@ func (x *DescribeCacheResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeCacheResponse.ProtoReflect.Descriptor instead.
 func (*DescribeCacheResponse) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{26}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *DescribeCacheResponse) GetCache() *Cache {
@@ -2342,6 +3188,13 @@ func (x *DescribeCacheResponse) GetPending() []string {
 	return nil
 }
 
+func (x *DescribeCacheResponse) GetWindows() []*Window {
+	if x != nil {
+		return x.Windows
+	}
+	return nil
+}
+
 type ListModelsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -2350,7 +3203,7 @@ type ListModelsRequest struct {
 
 func (x *ListModelsRequest) Reset() {
 	*x = ListModelsRequest{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[27]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2362,7 +3215,7 @@ func (x *ListModelsRequest) String() string {
 func (*ListModelsRequest) ProtoMessage() {}
 
 func (x *ListModelsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[27]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2375,7 +3228,7 @@ func (x *ListModelsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListModelsRequest.ProtoReflect.Descriptor instead.
 func (*ListModelsRequest) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{27}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{35}
 }
 
 type ListModelsResponse struct {
@@ -2387,7 +3240,7 @@ type ListModelsResponse struct {
 
 func (x *ListModelsResponse) Reset() {
 	*x = ListModelsResponse{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[28]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2399,7 +3252,7 @@ func (x *ListModelsResponse) String() string {
 func (*ListModelsResponse) ProtoMessage() {}
 
 func (x *ListModelsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[28]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2412,7 +3265,7 @@ func (x *ListModelsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListModelsResponse.ProtoReflect.Descriptor instead.
 func (*ListModelsResponse) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{28}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ListModelsResponse) GetModels() []*Model {
@@ -2424,17 +3277,20 @@ func (x *ListModelsResponse) GetModels() []*Model {
 
 // Model names a performance model and its origin (A25).
 type Model struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Transport     string                 `protobuf:"bytes,2,opt,name=transport,proto3" json:"transport,omitempty"`
-	Provenance    string                 `protobuf:"bytes,3,opt,name=provenance,proto3" json:"provenance,omitempty"` // host, date and revision of the measurement
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Name       string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Transport  string                 `protobuf:"bytes,2,opt,name=transport,proto3" json:"transport,omitempty"`
+	Provenance string                 `protobuf:"bytes,3,opt,name=provenance,proto3" json:"provenance,omitempty"` // host, date and revision of the measurement
+	// note says by how much the figures of another model were corrected, and why; empty: they are as
+	// measured.
+	Note          string `protobuf:"bytes,4,opt,name=note,proto3" json:"note,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Model) Reset() {
 	*x = Model{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[29]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2446,7 +3302,7 @@ func (x *Model) String() string {
 func (*Model) ProtoMessage() {}
 
 func (x *Model) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[29]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2459,7 +3315,7 @@ func (x *Model) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Model.ProtoReflect.Descriptor instead.
 func (*Model) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{29}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Model) GetName() string {
@@ -2483,19 +3339,29 @@ func (x *Model) GetProvenance() string {
 	return ""
 }
 
+func (x *Model) GetNote() string {
+	if x != nil {
+		return x.Note
+	}
+	return ""
+}
+
 type WatchRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	CacheId string                 `protobuf:"bytes,1,opt,name=cache_id,json=cacheId,proto3" json:"cache_id,omitempty"`
 	// after_sequence is the last event that the caller has; 0: none. Where the manager no
 	// longer keeps all later events, the stream begins with a KIND_STATE.
 	AfterSequence uint64 `protobuf:"varint,2,opt,name=after_sequence,json=afterSequence,proto3" json:"after_sequence,omitempty"`
+	// holder is as in ReallocateRequest: the stream ends when there is another one. Unset: the
+	// caller is not the cache's client.
+	Holder        *uint64 `protobuf:"varint,3,opt,name=holder,proto3,oneof" json:"holder,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[30]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2507,7 +3373,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[30]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2520,7 +3386,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{30}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *WatchRequest) GetCacheId() string {
@@ -2537,6 +3403,13 @@ func (x *WatchRequest) GetAfterSequence() uint64 {
 	return 0
 }
 
+func (x *WatchRequest) GetHolder() uint64 {
+	if x != nil && x.Holder != nil {
+		return *x.Holder
+	}
+	return 0
+}
+
 type WatchResponse struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
 	Sequence       uint64                 `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
@@ -2548,14 +3421,18 @@ type WatchResponse struct {
 	VmIds          []string               `protobuf:"bytes,7,rep,name=vm_ids,json=vmIds,proto3" json:"vm_ids,omitempty"` // of KIND_VM_DEAR
 	// left_ms is the time from sending until the VM is taken back, in KIND_VM_RECLAIMED of Watch,
 	// at least 1.
-	LeftMs        int64 `protobuf:"varint,8,opt,name=left_ms,json=leftMs,proto3" json:"left_ms,omitempty"`
+	LeftMs int64 `protobuf:"varint,8,opt,name=left_ms,json=leftMs,proto3" json:"left_ms,omitempty"`
+	// Of KIND_RECONFIGURE:
+	Configuration *Configuration `protobuf:"bytes,9,opt,name=configuration,proto3" json:"configuration,omitempty"`
+	InsteadOf     *Configuration `protobuf:"bytes,10,opt,name=instead_of,json=insteadOf,proto3" json:"instead_of,omitempty"`
+	Saving        bool           `protobuf:"varint,11,opt,name=saving,proto3" json:"saving,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *WatchResponse) Reset() {
 	*x = WatchResponse{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[31]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2567,7 +3444,7 @@ func (x *WatchResponse) String() string {
 func (*WatchResponse) ProtoMessage() {}
 
 func (x *WatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[31]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2580,7 +3457,7 @@ func (x *WatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
 func (*WatchResponse) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{31}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *WatchResponse) GetSequence() uint64 {
@@ -2639,6 +3516,27 @@ func (x *WatchResponse) GetLeftMs() int64 {
 	return 0
 }
 
+func (x *WatchResponse) GetConfiguration() *Configuration {
+	if x != nil {
+		return x.Configuration
+	}
+	return nil
+}
+
+func (x *WatchResponse) GetInsteadOf() *Configuration {
+	if x != nil {
+		return x.InsteadOf
+	}
+	return nil
+}
+
+func (x *WatchResponse) GetSaving() bool {
+	if x != nil {
+		return x.Saving
+	}
+	return false
+}
+
 type ListOffersRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	CloudRegion   string                 `protobuf:"bytes,1,opt,name=cloud_region,json=cloudRegion,proto3" json:"cloud_region,omitempty"` // unset: the manager's default
@@ -2649,7 +3547,7 @@ type ListOffersRequest struct {
 
 func (x *ListOffersRequest) Reset() {
 	*x = ListOffersRequest{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[32]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2661,7 +3559,7 @@ func (x *ListOffersRequest) String() string {
 func (*ListOffersRequest) ProtoMessage() {}
 
 func (x *ListOffersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[32]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2674,7 +3572,7 @@ func (x *ListOffersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOffersRequest.ProtoReflect.Descriptor instead.
 func (*ListOffersRequest) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{32}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ListOffersRequest) GetCloudRegion() string {
@@ -2702,7 +3600,7 @@ type ListOffersResponse struct {
 
 func (x *ListOffersResponse) Reset() {
 	*x = ListOffersResponse{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[33]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2714,7 +3612,7 @@ func (x *ListOffersResponse) String() string {
 func (*ListOffersResponse) ProtoMessage() {}
 
 func (x *ListOffersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[33]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2727,7 +3625,7 @@ func (x *ListOffersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOffersResponse.ProtoReflect.Descriptor instead.
 func (*ListOffersResponse) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{33}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ListOffersResponse) GetOffers() []*Offer {
@@ -2771,7 +3669,7 @@ type Offer struct {
 
 func (x *Offer) Reset() {
 	*x = Offer{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[34]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2783,7 +3681,7 @@ func (x *Offer) String() string {
 func (*Offer) ProtoMessage() {}
 
 func (x *Offer) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[34]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2796,7 +3694,7 @@ func (x *Offer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Offer.ProtoReflect.Descriptor instead.
 func (*Offer) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{34}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Offer) GetType() string {
@@ -2892,7 +3790,7 @@ type ChangeMarketRequest struct {
 
 func (x *ChangeMarketRequest) Reset() {
 	*x = ChangeMarketRequest{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[35]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2904,7 +3802,7 @@ func (x *ChangeMarketRequest) String() string {
 func (*ChangeMarketRequest) ProtoMessage() {}
 
 func (x *ChangeMarketRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[35]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2917,7 +3815,7 @@ func (x *ChangeMarketRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeMarketRequest.ProtoReflect.Descriptor instead.
 func (*ChangeMarketRequest) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{35}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ChangeMarketRequest) GetType() string {
@@ -2984,7 +3882,7 @@ type ChangeMarketResponse struct {
 
 func (x *ChangeMarketResponse) Reset() {
 	*x = ChangeMarketResponse{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[36]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2996,7 +3894,7 @@ func (x *ChangeMarketResponse) String() string {
 func (*ChangeMarketResponse) ProtoMessage() {}
 
 func (x *ChangeMarketResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[36]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3009,7 +3907,7 @@ func (x *ChangeMarketResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeMarketResponse.ProtoReflect.Descriptor instead.
 func (*ChangeMarketResponse) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{36}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{44}
 }
 
 type RegisterRequest struct {
@@ -3029,7 +3927,7 @@ type RegisterRequest struct {
 
 func (x *RegisterRequest) Reset() {
 	*x = RegisterRequest{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[37]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3041,7 +3939,7 @@ func (x *RegisterRequest) String() string {
 func (*RegisterRequest) ProtoMessage() {}
 
 func (x *RegisterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[37]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3054,7 +3952,7 @@ func (x *RegisterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterRequest.ProtoReflect.Descriptor instead.
 func (*RegisterRequest) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{37}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *RegisterRequest) GetVm() *Vm {
@@ -3081,7 +3979,7 @@ type RegisterResponse struct {
 
 func (x *RegisterResponse) Reset() {
 	*x = RegisterResponse{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[38]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3093,7 +3991,7 @@ func (x *RegisterResponse) String() string {
 func (*RegisterResponse) ProtoMessage() {}
 
 func (x *RegisterResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[38]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3106,7 +4004,7 @@ func (x *RegisterResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterResponse.ProtoReflect.Descriptor instead.
 func (*RegisterResponse) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{38}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *RegisterResponse) GetHeartbeatMs() int64 {
@@ -3138,7 +4036,7 @@ type Incarnation struct {
 
 func (x *Incarnation) Reset() {
 	*x = Incarnation{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[39]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3150,7 +4048,7 @@ func (x *Incarnation) String() string {
 func (*Incarnation) ProtoMessage() {}
 
 func (x *Incarnation) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[39]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3163,7 +4061,7 @@ func (x *Incarnation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Incarnation.ProtoReflect.Descriptor instead.
 func (*Incarnation) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{39}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Incarnation) GetEpoch() uint64 {
@@ -3198,7 +4096,7 @@ type HeartbeatRequest struct {
 
 func (x *HeartbeatRequest) Reset() {
 	*x = HeartbeatRequest{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[40]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3210,7 +4108,7 @@ func (x *HeartbeatRequest) String() string {
 func (*HeartbeatRequest) ProtoMessage() {}
 
 func (x *HeartbeatRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[40]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3223,7 +4121,7 @@ func (x *HeartbeatRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatRequest.ProtoReflect.Descriptor instead.
 func (*HeartbeatRequest) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{40}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *HeartbeatRequest) GetVmId() string {
@@ -3256,7 +4154,7 @@ type HeartbeatResponse struct {
 
 func (x *HeartbeatResponse) Reset() {
 	*x = HeartbeatResponse{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[41]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3268,7 +4166,7 @@ func (x *HeartbeatResponse) String() string {
 func (*HeartbeatResponse) ProtoMessage() {}
 
 func (x *HeartbeatResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[41]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3281,7 +4179,7 @@ func (x *HeartbeatResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatResponse.ProtoReflect.Descriptor instead.
 func (*HeartbeatResponse) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{41}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *HeartbeatResponse) GetIncarnation() *Incarnation {
@@ -3306,7 +4204,7 @@ type Beat struct {
 
 func (x *Beat) Reset() {
 	*x = Beat{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[42]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3318,7 +4216,7 @@ func (x *Beat) String() string {
 func (*Beat) ProtoMessage() {}
 
 func (x *Beat) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[42]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3331,7 +4229,7 @@ func (x *Beat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Beat.ProtoReflect.Descriptor instead.
 func (*Beat) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{42}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Beat) GetCall() isBeat_Call {
@@ -3390,7 +4288,7 @@ type BeatAnswer struct {
 
 func (x *BeatAnswer) Reset() {
 	*x = BeatAnswer{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[43]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3402,7 +4300,7 @@ func (x *BeatAnswer) String() string {
 func (*BeatAnswer) ProtoMessage() {}
 
 func (x *BeatAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[43]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3415,7 +4313,7 @@ func (x *BeatAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BeatAnswer.ProtoReflect.Descriptor instead.
 func (*BeatAnswer) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{43}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *BeatAnswer) GetAnswer() isBeatAnswer_Answer {
@@ -3486,7 +4384,7 @@ type NotLeaderDetail struct {
 
 func (x *NotLeaderDetail) Reset() {
 	*x = NotLeaderDetail{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[44]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3498,7 +4396,7 @@ func (x *NotLeaderDetail) String() string {
 func (*NotLeaderDetail) ProtoMessage() {}
 
 func (x *NotLeaderDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[44]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3511,7 +4409,7 @@ func (x *NotLeaderDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NotLeaderDetail.ProtoReflect.Descriptor instead.
 func (*NotLeaderDetail) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{44}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *NotLeaderDetail) GetLeaderUrl() string {
@@ -3532,7 +4430,7 @@ type StartDetail struct {
 
 func (x *StartDetail) Reset() {
 	*x = StartDetail{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[45]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3544,7 +4442,7 @@ func (x *StartDetail) String() string {
 func (*StartDetail) ProtoMessage() {}
 
 func (x *StartDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[45]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3557,12 +4455,58 @@ func (x *StartDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartDetail.ProtoReflect.Descriptor instead.
 func (*StartDetail) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{45}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *StartDetail) GetStart() uint64 {
 	if x != nil {
 		return x.Start
+	}
+	return 0
+}
+
+// HolderDetail is the detail of FAILED_PRECONDITION where a cache has another holder than the call
+// names.
+type HolderDetail struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Holder        uint64                 `protobuf:"varint,1,opt,name=holder,proto3" json:"holder,omitempty"` // the present one
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HolderDetail) Reset() {
+	*x = HolderDetail{}
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[54]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HolderDetail) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HolderDetail) ProtoMessage() {}
+
+func (x *HolderDetail) ProtoReflect() protoreflect.Message {
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[54]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HolderDetail.ProtoReflect.Descriptor instead.
+func (*HolderDetail) Descriptor() ([]byte, []int) {
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{54}
+}
+
+func (x *HolderDetail) GetHolder() uint64 {
+	if x != nil {
+		return x.Holder
 	}
 	return 0
 }
@@ -3581,7 +4525,7 @@ type CapacityDetail struct {
 
 func (x *CapacityDetail) Reset() {
 	*x = CapacityDetail{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[46]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3593,7 +4537,7 @@ func (x *CapacityDetail) String() string {
 func (*CapacityDetail) ProtoMessage() {}
 
 func (x *CapacityDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[46]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3606,7 +4550,7 @@ func (x *CapacityDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CapacityDetail.ProtoReflect.Descriptor instead.
 func (*CapacityDetail) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{46}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *CapacityDetail) GetWhat() string {
@@ -3649,7 +4593,7 @@ type SloDetail struct {
 
 func (x *SloDetail) Reset() {
 	*x = SloDetail{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[47]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3661,7 +4605,7 @@ func (x *SloDetail) String() string {
 func (*SloDetail) ProtoMessage() {}
 
 func (x *SloDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[47]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3674,7 +4618,7 @@ func (x *SloDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SloDetail.ProtoReflect.Descriptor instead.
 func (*SloDetail) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{47}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *SloDetail) GetAsked() *Slo {
@@ -3709,7 +4653,7 @@ type RegionDetail struct {
 
 func (x *RegionDetail) Reset() {
 	*x = RegionDetail{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[48]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3721,7 +4665,7 @@ func (x *RegionDetail) String() string {
 func (*RegionDetail) ProtoMessage() {}
 
 func (x *RegionDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[48]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3734,7 +4678,7 @@ func (x *RegionDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegionDetail.ProtoReflect.Descriptor instead.
 func (*RegionDetail) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{48}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *RegionDetail) GetAsked() string {
@@ -3765,7 +4709,7 @@ type TokenDetail struct {
 
 func (x *TokenDetail) Reset() {
 	*x = TokenDetail{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[49]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3777,7 +4721,7 @@ func (x *TokenDetail) String() string {
 func (*TokenDetail) ProtoMessage() {}
 
 func (x *TokenDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[49]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3790,7 +4734,7 @@ func (x *TokenDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenDetail.ProtoReflect.Descriptor instead.
 func (*TokenDetail) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{49}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *TokenDetail) GetProblem() TokenDetail_Problem {
@@ -3858,7 +4802,7 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	"\vqueue_depth\x18\x02 \x01(\rR\n" +
 	"queueDepth\x12\x18\n" +
 	"\anetwork\x18\x03 \x01(\tR\anetwork\x12\x18\n" +
-	"\amachine\x18\x04 \x01(\tR\amachine\"\xff\x04\n" +
+	"\amachine\x18\x04 \x01(\tR\amachine\"\xbd\x05\n" +
 	"\x02Vm\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1f\n" +
 	"\vcontrol_url\x18\x02 \x01(\tR\n" +
@@ -3886,7 +4830,11 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	"\aleft_ms\x18\x14 \x01(\x03R\x06leftMs\x12\x18\n" +
 	"\amachine\x18\x15 \x01(\tR\amachine\x12\x12\n" +
 	"\x04name\x18\x16 \x01(\tR\x04name\x12\x14\n" +
-	"\x05start\x18\x17 \x01(\x04R\x05start\"\xc0\x03\n" +
+	"\x05start\x18\x17 \x01(\x04R\x05start\x12\x1c\n" +
+	"\tprocessor\x18\x18 \x01(\tR\tprocessor\x12\x1e\n" +
+	"\n" +
+	"processors\x18\x19 \x01(\rR\n" +
+	"processors\"\x8d\x04\n" +
 	"\x0fAllocateRequest\x12\x1a\n" +
 	"\bcapacity\x18\x01 \x01(\x04R\bcapacity\x12(\n" +
 	"\x03slo\x18\x02 \x01(\v2\x16.redykv.manager.v1.SloR\x03slo\x12)\n" +
@@ -3901,7 +4849,10 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	"\n" +
 	"request_id\x18\n" +
 	" \x01(\tR\trequestId\x12\x17\n" +
-	"\await_ms\x18\v \x01(\x03R\x06waitMs\"\xfd\x01\n" +
+	"\await_ms\x18\v \x01(\x03R\x06waitMs\x12\x1b\n" +
+	"\tlinger_ms\x18\f \x01(\x03R\blingerMs\x12\x19\n" +
+	"\bin_order\x18\r \x01(\bR\ainOrder\x12\x13\n" +
+	"\x05vm_id\x18\x0e \x01(\tR\x04vmId\"\x9a\x02\n" +
 	"\x10AllocateResponse\x12\x19\n" +
 	"\bcache_id\x18\x01 \x01(\tR\acacheId\x120\n" +
 	"\x06grants\x18\x02 \x03(\v2\x18.redykv.manager.v1.GrantR\x06grants\x12F\n" +
@@ -3909,7 +4860,44 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	"\vregion_size\x18\x04 \x01(\x04R\n" +
 	"regionSize\x12\x19\n" +
 	"\blease_ms\x18\x05 \x01(\x03R\aleaseMs\x12\x18\n" +
-	"\apending\x18\x06 \x03(\tR\apending\"\xf1\x01\n" +
+	"\apending\x18\x06 \x03(\tR\apending\x12\x1b\n" +
+	"\tlinger_ms\x18\a \x01(\x03R\blingerMs\"\xe0\x01\n" +
+	"\rAttachRequest\x12\x19\n" +
+	"\bcache_id\x18\x01 \x01(\tR\acacheId\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x02 \x01(\tR\trequestId\x12\x16\n" +
+	"\x06holder\x18\x03 \x01(\x04R\x06holder\x12\x1a\n" +
+	"\bcapacity\x18\x04 \x01(\x04R\bcapacity\x12 \n" +
+	"\tlinger_ms\x18\x05 \x01(\x03H\x00R\blingerMs\x88\x01\x01\x121\n" +
+	"\x06client\x18\x06 \x01(\v2\x19.redykv.manager.v1.ClientR\x06clientB\f\n" +
+	"\n" +
+	"_linger_ms\"\xe7\x03\n" +
+	"\x0eAttachResponse\x12\x16\n" +
+	"\x06holder\x18\x01 \x01(\x04R\x06holder\x12\x1a\n" +
+	"\bcapacity\x18\x02 \x01(\x04R\bcapacity\x12(\n" +
+	"\x03slo\x18\x03 \x01(\v2\x16.redykv.manager.v1.SloR\x03slo\x12F\n" +
+	"\rconfiguration\x18\x04 \x01(\v2 .redykv.manager.v1.ConfigurationR\rconfiguration\x12\x1f\n" +
+	"\vregion_size\x18\x05 \x01(\x04R\n" +
+	"regionSize\x120\n" +
+	"\x06grants\x18\x06 \x03(\v2\x18.redykv.manager.v1.GrantR\x06grants\x121\n" +
+	"\x06places\x18\a \x03(\v2\x19.redykv.manager.v1.PlacesR\x06places\x12\x19\n" +
+	"\blease_ms\x18\b \x01(\x03R\aleaseMs\x12\x1b\n" +
+	"\tlinger_ms\x18\t \x01(\x03R\blingerMs\x12\x16\n" +
+	"\x06change\x18\n" +
+	" \x01(\x04R\x06change\x12)\n" +
+	"\x10duration_seconds\x18\v \x01(\x03R\x0fdurationSeconds\x12\x10\n" +
+	"\x03per\x18\f \x01(\rR\x03per\x12\x1c\n" +
+	"\ttransport\x18\r \x01(\tR\ttransport\"N\n" +
+	"\x06Places\x12\x14\n" +
+	"\x05grant\x18\x01 \x01(\rR\x05grant\x12\x14\n" +
+	"\x05index\x18\x02 \x01(\rR\x05index\x12\x18\n" +
+	"\aregions\x18\x03 \x01(\rR\aregions\";\n" +
+	"\tRegionRun\x12\x14\n" +
+	"\x05first\x18\x01 \x01(\rR\x05first\x12\x18\n" +
+	"\aregions\x18\x02 \x01(\rR\aregions\">\n" +
+	"\n" +
+	"RegionRuns\x120\n" +
+	"\x04runs\x18\x01 \x03(\v2\x1c.redykv.manager.v1.RegionRunR\x04runs\"\xf1\x01\n" +
 	"\x05Grant\x12%\n" +
 	"\x02vm\x18\x01 \x01(\v2\x15.redykv.manager.v1.VmR\x02vm\x12\x18\n" +
 	"\aregions\x18\x02 \x01(\rR\aregions\x12\x0e\n" +
@@ -3918,7 +4906,7 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	"\apending\x18\x05 \x01(\bR\apending\x12\x14\n" +
 	"\x05token\x18\x06 \x01(\tR\x05token\x12!\n" +
 	"\fprice_micros\x18\a \x01(\x03R\vpriceMicros\x12.\n" +
-	"\x05terms\x18\b \x01(\v2\x18.redykv.manager.v1.TermsR\x05terms\"\xcd\x01\n" +
+	"\x05terms\x18\b \x01(\v2\x18.redykv.manager.v1.TermsR\x05terms\"\xe5\x01\n" +
 	"\x05Terms\x12\x19\n" +
 	"\bcache_id\x18\x01 \x01(\tR\acacheId\x12\x14\n" +
 	"\x05grant\x18\x02 \x01(\tR\x05grant\x12\x13\n" +
@@ -3928,7 +4916,8 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	"regionSize\x12\x14\n" +
 	"\x05cores\x18\x06 \x01(\rR\x05cores\x12\x14\n" +
 	"\x05epoch\x18\a \x01(\x04R\x05epoch\x12\x17\n" +
-	"\akeep_ms\x18\b \x01(\x03R\x06keepMs\"\x96\x03\n" +
+	"\akeep_ms\x18\b \x01(\x03R\x06keepMs\x12\x16\n" +
+	"\x06holder\x18\t \x01(\x04R\x06holder\"\xe3\x03\n" +
 	"\x11ReallocateRequest\x12\x19\n" +
 	"\bcache_id\x18\x01 \x01(\tR\acacheId\x12\x18\n" +
 	"\aregions\x18\x02 \x01(\rR\aregions\x12(\n" +
@@ -3941,12 +4930,14 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	"\x05whole\x18\t \x01(\rR\x05whole\x12\x16\n" +
 	"\x06change\x18\n" +
 	" \x01(\x04R\x06change\x12\x17\n" +
-	"\await_ms\x18\v \x01(\x03R\x06waitMs\"\xbe\x01\n" +
+	"\await_ms\x18\v \x01(\x03R\x06waitMs\x12\x16\n" +
+	"\x06holder\x18\f \x01(\x04R\x06holder\x123\n" +
+	"\x05moves\x18\r \x01(\v2\x1d.redykv.manager.v1.RegionRunsR\x05moves\"\xbe\x01\n" +
 	"\x12ReallocateResponse\x120\n" +
 	"\x06grants\x18\x01 \x03(\v2\x18.redykv.manager.v1.GrantR\x06grants\x12F\n" +
 	"\rconfiguration\x18\x02 \x01(\v2 .redykv.manager.v1.ConfigurationR\rconfiguration\x12\x14\n" +
 	"\x05whole\x18\x03 \x01(\bR\x05whole\x12\x18\n" +
-	"\apending\x18\x04 \x03(\tR\apending\"\xc5\x02\n" +
+	"\apending\x18\x04 \x03(\tR\apending\"\x90\x03\n" +
 	"\rSettleRequest\x12\x19\n" +
 	"\bcache_id\x18\x01 \x01(\tR\acacheId\x12\x1a\n" +
 	"\bcapacity\x18\x02 \x01(\x04R\bcapacity\x12(\n" +
@@ -3956,16 +4947,44 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	"\vmoved_bytes\x18\x06 \x01(\x04R\n" +
 	"movedBytes\x12\x19\n" +
 	"\bmoved_ms\x18\a \x01(\x03R\amovedMs\x12\x16\n" +
-	"\x06change\x18\b \x01(\x04R\x06change\"8\n" +
+	"\x06change\x18\b \x01(\x04R\x06change\x12\x16\n" +
+	"\x06holder\x18\t \x01(\x04R\x06holder\x121\n" +
+	"\x06places\x18\n" +
+	" \x03(\v2\x19.redykv.manager.v1.PlacesR\x06places\"8\n" +
 	"\fSettledGrant\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
 	"\aregions\x18\x02 \x01(\rR\aregions\"B\n" +
 	"\x0eSettleResponse\x120\n" +
-	"\x06grants\x18\x01 \x03(\v2\x18.redykv.manager.v1.GrantR\x06grants\")\n" +
+	"\x06grants\x18\x01 \x03(\v2\x18.redykv.manager.v1.GrantR\x06grants\"v\n" +
 	"\fRenewRequest\x12\x19\n" +
-	"\bcache_id\x18\x01 \x01(\tR\acacheId\"*\n" +
+	"\bcache_id\x18\x01 \x01(\tR\acacheId\x12\x16\n" +
+	"\x06holder\x18\x02 \x01(\x04R\x06holder\x123\n" +
+	"\awindows\x18\x03 \x03(\v2\x19.redykv.manager.v1.WindowR\awindows\"*\n" +
 	"\rRenewResponse\x12\x19\n" +
-	"\blease_ms\x18\x01 \x01(\x03R\aleaseMs\"p\n" +
+	"\blease_ms\x18\x01 \x01(\x03R\aleaseMs\"\xce\x02\n" +
+	"\x06Window\x12\x16\n" +
+	"\x06number\x18\x01 \x01(\x04R\x06number\x12 \n" +
+	"\fended_ago_ms\x18\x02 \x01(\x03R\n" +
+	"endedAgoMs\x12\x1b\n" +
+	"\tlasted_ms\x18\x03 \x01(\x03R\blastedMs\x121\n" +
+	"\x05reads\x18\x04 \x01(\v2\x1b.redykv.manager.v1.MeasuredR\x05reads\x123\n" +
+	"\x06writes\x18\x05 \x01(\v2\x1b.redykv.manager.v1.MeasuredR\x06writes\x12;\n" +
+	"\averdict\x18\x06 \x01(\x0e2!.redykv.manager.v1.Window.VerdictR\averdict\"H\n" +
+	"\aVerdict\x12\x17\n" +
+	"\x13VERDICT_UNSPECIFIED\x10\x00\x12\x10\n" +
+	"\fVERDICT_KEPT\x10\x01\x12\x12\n" +
+	"\x0eVERDICT_MISSED\x10\x02\"\xbf\x01\n" +
+	"\bMeasured\x12'\n" +
+	"\x0fthroughput_mops\x18\x01 \x01(\x01R\x0ethroughputMops\x12&\n" +
+	"\x0fmean_latency_us\x18\x02 \x01(\x01R\rmeanLatencyUs\x12$\n" +
+	"\x0ep99_latency_us\x18\x03 \x01(\x01R\fp99LatencyUs\x12\x1b\n" +
+	"\tin_flight\x18\x04 \x01(\x01R\binFlight\x12\x1f\n" +
+	"\vrecord_size\x18\x05 \x01(\rR\n" +
+	"recordSize\"U\n" +
+	"\vPerformance\x12\x1d\n" +
+	"\n" +
+	"latency_us\x18\x01 \x01(\x01R\tlatencyUs\x12'\n" +
+	"\x0fthroughput_mops\x18\x02 \x01(\x01R\x0ethroughputMops\"p\n" +
 	"\x0eReclaimRequest\x12\x13\n" +
 	"\x05vm_id\x18\x01 \x01(\tR\x04vmId\x12\x1b\n" +
 	"\tnotice_ms\x18\x02 \x01(\x03R\bnoticeMs\x12\x16\n" +
@@ -3973,15 +4992,17 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	"\x05start\x18\x04 \x01(\x04R\x05start\"T\n" +
 	"\x0fReclaimResponse\x12(\n" +
 	"\x10deadline_unix_ms\x18\x01 \x01(\x03R\x0edeadlineUnixMs\x12\x17\n" +
-	"\aleft_ms\x18\x02 \x01(\x03R\x06leftMs\".\n" +
+	"\aleft_ms\x18\x02 \x01(\x03R\x06leftMs\"V\n" +
 	"\x11DeallocateRequest\x12\x19\n" +
-	"\bcache_id\x18\x01 \x01(\tR\acacheId\".\n" +
+	"\bcache_id\x18\x01 \x01(\tR\acacheId\x12\x1b\n" +
+	"\x06holder\x18\x02 \x01(\x04H\x00R\x06holder\x88\x01\x01B\t\n" +
+	"\a_holder\".\n" +
 	"\x12DeallocateResponse\x12\x18\n" +
 	"\aexisted\x18\x01 \x01(\bR\aexisted\"\x11\n" +
 	"\x0fDescribeRequest\"m\n" +
 	"\x10DescribeResponse\x120\n" +
 	"\x06caches\x18\x01 \x03(\v2\x18.redykv.manager.v1.CacheR\x06caches\x12'\n" +
-	"\x03vms\x18\x02 \x03(\v2\x15.redykv.manager.v1.VmR\x03vms\"\x8a\x03\n" +
+	"\x03vms\x18\x02 \x03(\v2\x15.redykv.manager.v1.VmR\x03vms\"\xfb\x04\n" +
 	"\x05Cache\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1a\n" +
 	"\bcapacity\x18\x02 \x01(\x04R\bcapacity\x12(\n" +
@@ -3994,7 +5015,14 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	"\x10duration_seconds\x18\b \x01(\x03R\x0fdurationSeconds\x12&\n" +
 	"\x0fcreated_unix_ms\x18\t \x01(\x03R\rcreatedUnixMs\x12\x1a\n" +
 	"\bdistance\x18\n" +
-	" \x01(\rR\bdistance\"\xcd\x01\n" +
+	" \x01(\rR\bdistance\x12\x1b\n" +
+	"\tlinger_ms\x18\v \x01(\x03R\blingerMs\x12&\n" +
+	"\x0flingers_unix_ms\x18\f \x01(\x03R\rlingersUnixMs\x12\x16\n" +
+	"\x06holder\x18\r \x01(\x04R\x06holder\x12<\n" +
+	"\tpredicted\x18\x0e \x01(\v2\x1e.redykv.manager.v1.PerformanceR\tpredicted\x125\n" +
+	"\bmeasured\x18\x0f \x01(\v2\x19.redykv.manager.v1.WindowR\bmeasured\x12\x1d\n" +
+	"\n" +
+	"slo_broken\x18\x10 \x01(\bR\tsloBroken\"\xcd\x01\n" +
 	"\bDecision\x12\x12\n" +
 	"\x04what\x18\x01 \x01(\tR\x04what\x12\x1c\n" +
 	"\n" +
@@ -4016,26 +5044,30 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	"\fprice_micros\x18\x04 \x01(\x03R\vpriceMicros\x12\x16\n" +
 	"\x06reason\x18\x05 \x01(\tR\x06reason\"1\n" +
 	"\x14DescribeCacheRequest\x12\x19\n" +
-	"\bcache_id\x18\x01 \x01(\tR\acacheId\"\xb6\x02\n" +
+	"\bcache_id\x18\x01 \x01(\tR\acacheId\"\xeb\x02\n" +
 	"\x15DescribeCacheResponse\x12.\n" +
 	"\x05cache\x18\x01 \x01(\v2\x18.redykv.manager.v1.CacheR\x05cache\x128\n" +
 	"\x06events\x18\x02 \x03(\v2 .redykv.manager.v1.WatchResponseR\x06events\x121\n" +
 	"\x15lease_expires_unix_ms\x18\x03 \x01(\x03R\x12leaseExpiresUnixMs\x129\n" +
 	"\tdecisions\x18\x04 \x03(\v2\x1b.redykv.manager.v1.DecisionR\tdecisions\x12+\n" +
 	"\x11duration_enforced\x18\x05 \x01(\bR\x10durationEnforced\x12\x18\n" +
-	"\apending\x18\x06 \x03(\tR\apending\"\x13\n" +
+	"\apending\x18\x06 \x03(\tR\apending\x123\n" +
+	"\awindows\x18\a \x03(\v2\x19.redykv.manager.v1.WindowR\awindows\"\x13\n" +
 	"\x11ListModelsRequest\"F\n" +
 	"\x12ListModelsResponse\x120\n" +
-	"\x06models\x18\x01 \x03(\v2\x18.redykv.manager.v1.ModelR\x06models\"Y\n" +
+	"\x06models\x18\x01 \x03(\v2\x18.redykv.manager.v1.ModelR\x06models\"m\n" +
 	"\x05Model\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1c\n" +
 	"\ttransport\x18\x02 \x01(\tR\ttransport\x12\x1e\n" +
 	"\n" +
 	"provenance\x18\x03 \x01(\tR\n" +
-	"provenance\"P\n" +
+	"provenance\x12\x12\n" +
+	"\x04note\x18\x04 \x01(\tR\x04note\"x\n" +
 	"\fWatchRequest\x12\x19\n" +
 	"\bcache_id\x18\x01 \x01(\tR\acacheId\x12%\n" +
-	"\x0eafter_sequence\x18\x02 \x01(\x04R\rafterSequence\"\xcd\x03\n" +
+	"\x0eafter_sequence\x18\x02 \x01(\x04R\rafterSequence\x12\x1b\n" +
+	"\x06holder\x18\x03 \x01(\x04H\x00R\x06holder\x88\x01\x01B\t\n" +
+	"\a_holder\"\xc1\x05\n" +
 	"\rWatchResponse\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x129\n" +
 	"\x04kind\x18\x02 \x01(\x0e2%.redykv.manager.v1.WatchResponse.KindR\x04kind\x12\x13\n" +
@@ -4044,7 +5076,12 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	"\x06reason\x18\x05 \x01(\tR\x06reason\x12.\n" +
 	"\x05state\x18\x06 \x01(\v2\x18.redykv.manager.v1.CacheR\x05state\x12\x15\n" +
 	"\x06vm_ids\x18\a \x03(\tR\x05vmIds\x12\x17\n" +
-	"\aleft_ms\x18\b \x01(\x03R\x06leftMs\"\xad\x01\n" +
+	"\aleft_ms\x18\b \x01(\x03R\x06leftMs\x12F\n" +
+	"\rconfiguration\x18\t \x01(\v2 .redykv.manager.v1.ConfigurationR\rconfiguration\x12?\n" +
+	"\n" +
+	"instead_of\x18\n" +
+	" \x01(\v2 .redykv.manager.v1.ConfigurationR\tinsteadOf\x12\x16\n" +
+	"\x06saving\x18\v \x01(\bR\x06saving\"\x80\x02\n" +
 	"\x04Kind\x12\x14\n" +
 	"\x10KIND_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eKIND_VM_FAILED\x10\x01\x12\x15\n" +
@@ -4054,7 +5091,12 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	"KIND_STATE\x10\x04\x12\x10\n" +
 	"\fKIND_VM_DEAR\x10\x05\x12\x15\n" +
 	"\x11KIND_VM_SUSPECTED\x10\x06\x12\x13\n" +
-	"\x0fKIND_VM_TRUSTED\x10\a\"P\n" +
+	"\x0fKIND_VM_TRUSTED\x10\a\x12\x13\n" +
+	"\x0fKIND_SLO_BROKEN\x10\b\x12\x11\n" +
+	"\rKIND_SLO_KEPT\x10\t\x12\x14\n" +
+	"\x10KIND_RECONFIGURE\x10\n" +
+	"\x12\x13\n" +
+	"\x0fKIND_SLO_CHANGE\x10\v\"P\n" +
 	"\x11ListOffersRequest\x12!\n" +
 	"\fcloud_region\x18\x01 \x01(\tR\vcloudRegion\x12\x18\n" +
 	"\amachine\x18\x02 \x01(\tR\amachine\"\xa6\x01\n" +
@@ -4121,7 +5163,9 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	"\n" +
 	"leader_url\x18\x01 \x01(\tR\tleaderUrl\"#\n" +
 	"\vStartDetail\x12\x14\n" +
-	"\x05start\x18\x01 \x01(\x04R\x05start\"j\n" +
+	"\x05start\x18\x01 \x01(\x04R\x05start\"&\n" +
+	"\fHolderDetail\x12\x16\n" +
+	"\x06holder\x18\x01 \x01(\x04R\x06holder\"j\n" +
 	"\x0eCapacityDetail\x12\x12\n" +
 	"\x04what\x18\x01 \x01(\tR\x04what\x12\x14\n" +
 	"\x05asked\x18\x02 \x01(\x04R\x05asked\x12\x1c\n" +
@@ -4147,12 +5191,14 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	"\x0fPROBLEM_EXPIRED\x10\x03\x12\x10\n" +
 	"\fPROBLEM_ROLE\x10\x04\x12\x0e\n" +
 	"\n" +
-	"PROBLEM_VM\x10\x052\xd3\t\n" +
+	"PROBLEM_VM\x10\x052\xa2\n" +
+	"\n" +
 	"\x0eManagerService\x12S\n" +
 	"\bAllocate\x12\".redykv.manager.v1.AllocateRequest\x1a#.redykv.manager.v1.AllocateResponse\x12Y\n" +
 	"\n" +
 	"Reallocate\x12$.redykv.manager.v1.ReallocateRequest\x1a%.redykv.manager.v1.ReallocateResponse\x12M\n" +
-	"\x06Settle\x12 .redykv.manager.v1.SettleRequest\x1a!.redykv.manager.v1.SettleResponse\x12J\n" +
+	"\x06Settle\x12 .redykv.manager.v1.SettleRequest\x1a!.redykv.manager.v1.SettleResponse\x12M\n" +
+	"\x06Attach\x12 .redykv.manager.v1.AttachRequest\x1a!.redykv.manager.v1.AttachResponse\x12J\n" +
 	"\x05Renew\x12\x1f.redykv.manager.v1.RenewRequest\x1a .redykv.manager.v1.RenewResponse\x12P\n" +
 	"\aReclaim\x12!.redykv.manager.v1.ReclaimRequest\x1a\".redykv.manager.v1.ReclaimResponse\x12Y\n" +
 	"\n" +
@@ -4180,140 +5226,169 @@ func file_redykv_manager_v1_manager_proto_rawDescGZIP() []byte {
 	return file_redykv_manager_v1_manager_proto_rawDescData
 }
 
-var file_redykv_manager_v1_manager_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_redykv_manager_v1_manager_proto_msgTypes = make([]protoimpl.MessageInfo, 50)
+var file_redykv_manager_v1_manager_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
+var file_redykv_manager_v1_manager_proto_msgTypes = make([]protoimpl.MessageInfo, 59)
 var file_redykv_manager_v1_manager_proto_goTypes = []any{
 	(Slo_Operations)(0),           // 0: redykv.manager.v1.Slo.Operations
-	(WatchResponse_Kind)(0),       // 1: redykv.manager.v1.WatchResponse.Kind
-	(TokenDetail_Problem)(0),      // 2: redykv.manager.v1.TokenDetail.Problem
-	(*Slo)(nil),                   // 3: redykv.manager.v1.Slo
-	(*Configuration)(nil),         // 4: redykv.manager.v1.Configuration
-	(*Client)(nil),                // 5: redykv.manager.v1.Client
-	(*Vm)(nil),                    // 6: redykv.manager.v1.Vm
-	(*AllocateRequest)(nil),       // 7: redykv.manager.v1.AllocateRequest
-	(*AllocateResponse)(nil),      // 8: redykv.manager.v1.AllocateResponse
-	(*Grant)(nil),                 // 9: redykv.manager.v1.Grant
-	(*Terms)(nil),                 // 10: redykv.manager.v1.Terms
-	(*ReallocateRequest)(nil),     // 11: redykv.manager.v1.ReallocateRequest
-	(*ReallocateResponse)(nil),    // 12: redykv.manager.v1.ReallocateResponse
-	(*SettleRequest)(nil),         // 13: redykv.manager.v1.SettleRequest
-	(*SettledGrant)(nil),          // 14: redykv.manager.v1.SettledGrant
-	(*SettleResponse)(nil),        // 15: redykv.manager.v1.SettleResponse
-	(*RenewRequest)(nil),          // 16: redykv.manager.v1.RenewRequest
-	(*RenewResponse)(nil),         // 17: redykv.manager.v1.RenewResponse
-	(*ReclaimRequest)(nil),        // 18: redykv.manager.v1.ReclaimRequest
-	(*ReclaimResponse)(nil),       // 19: redykv.manager.v1.ReclaimResponse
-	(*DeallocateRequest)(nil),     // 20: redykv.manager.v1.DeallocateRequest
-	(*DeallocateResponse)(nil),    // 21: redykv.manager.v1.DeallocateResponse
-	(*DescribeRequest)(nil),       // 22: redykv.manager.v1.DescribeRequest
-	(*DescribeResponse)(nil),      // 23: redykv.manager.v1.DescribeResponse
-	(*Cache)(nil),                 // 24: redykv.manager.v1.Cache
-	(*Decision)(nil),              // 25: redykv.manager.v1.Decision
-	(*SiteVerdict)(nil),           // 26: redykv.manager.v1.SiteVerdict
-	(*Verdict)(nil),               // 27: redykv.manager.v1.Verdict
-	(*DescribeCacheRequest)(nil),  // 28: redykv.manager.v1.DescribeCacheRequest
-	(*DescribeCacheResponse)(nil), // 29: redykv.manager.v1.DescribeCacheResponse
-	(*ListModelsRequest)(nil),     // 30: redykv.manager.v1.ListModelsRequest
-	(*ListModelsResponse)(nil),    // 31: redykv.manager.v1.ListModelsResponse
-	(*Model)(nil),                 // 32: redykv.manager.v1.Model
-	(*WatchRequest)(nil),          // 33: redykv.manager.v1.WatchRequest
-	(*WatchResponse)(nil),         // 34: redykv.manager.v1.WatchResponse
-	(*ListOffersRequest)(nil),     // 35: redykv.manager.v1.ListOffersRequest
-	(*ListOffersResponse)(nil),    // 36: redykv.manager.v1.ListOffersResponse
-	(*Offer)(nil),                 // 37: redykv.manager.v1.Offer
-	(*ChangeMarketRequest)(nil),   // 38: redykv.manager.v1.ChangeMarketRequest
-	(*ChangeMarketResponse)(nil),  // 39: redykv.manager.v1.ChangeMarketResponse
-	(*RegisterRequest)(nil),       // 40: redykv.manager.v1.RegisterRequest
-	(*RegisterResponse)(nil),      // 41: redykv.manager.v1.RegisterResponse
-	(*Incarnation)(nil),           // 42: redykv.manager.v1.Incarnation
-	(*HeartbeatRequest)(nil),      // 43: redykv.manager.v1.HeartbeatRequest
-	(*HeartbeatResponse)(nil),     // 44: redykv.manager.v1.HeartbeatResponse
-	(*Beat)(nil),                  // 45: redykv.manager.v1.Beat
-	(*BeatAnswer)(nil),            // 46: redykv.manager.v1.BeatAnswer
-	(*NotLeaderDetail)(nil),       // 47: redykv.manager.v1.NotLeaderDetail
-	(*StartDetail)(nil),           // 48: redykv.manager.v1.StartDetail
-	(*CapacityDetail)(nil),        // 49: redykv.manager.v1.CapacityDetail
-	(*SloDetail)(nil),             // 50: redykv.manager.v1.SloDetail
-	(*RegionDetail)(nil),          // 51: redykv.manager.v1.RegionDetail
-	(*TokenDetail)(nil),           // 52: redykv.manager.v1.TokenDetail
+	(Window_Verdict)(0),           // 1: redykv.manager.v1.Window.Verdict
+	(WatchResponse_Kind)(0),       // 2: redykv.manager.v1.WatchResponse.Kind
+	(TokenDetail_Problem)(0),      // 3: redykv.manager.v1.TokenDetail.Problem
+	(*Slo)(nil),                   // 4: redykv.manager.v1.Slo
+	(*Configuration)(nil),         // 5: redykv.manager.v1.Configuration
+	(*Client)(nil),                // 6: redykv.manager.v1.Client
+	(*Vm)(nil),                    // 7: redykv.manager.v1.Vm
+	(*AllocateRequest)(nil),       // 8: redykv.manager.v1.AllocateRequest
+	(*AllocateResponse)(nil),      // 9: redykv.manager.v1.AllocateResponse
+	(*AttachRequest)(nil),         // 10: redykv.manager.v1.AttachRequest
+	(*AttachResponse)(nil),        // 11: redykv.manager.v1.AttachResponse
+	(*Places)(nil),                // 12: redykv.manager.v1.Places
+	(*RegionRun)(nil),             // 13: redykv.manager.v1.RegionRun
+	(*RegionRuns)(nil),            // 14: redykv.manager.v1.RegionRuns
+	(*Grant)(nil),                 // 15: redykv.manager.v1.Grant
+	(*Terms)(nil),                 // 16: redykv.manager.v1.Terms
+	(*ReallocateRequest)(nil),     // 17: redykv.manager.v1.ReallocateRequest
+	(*ReallocateResponse)(nil),    // 18: redykv.manager.v1.ReallocateResponse
+	(*SettleRequest)(nil),         // 19: redykv.manager.v1.SettleRequest
+	(*SettledGrant)(nil),          // 20: redykv.manager.v1.SettledGrant
+	(*SettleResponse)(nil),        // 21: redykv.manager.v1.SettleResponse
+	(*RenewRequest)(nil),          // 22: redykv.manager.v1.RenewRequest
+	(*RenewResponse)(nil),         // 23: redykv.manager.v1.RenewResponse
+	(*Window)(nil),                // 24: redykv.manager.v1.Window
+	(*Measured)(nil),              // 25: redykv.manager.v1.Measured
+	(*Performance)(nil),           // 26: redykv.manager.v1.Performance
+	(*ReclaimRequest)(nil),        // 27: redykv.manager.v1.ReclaimRequest
+	(*ReclaimResponse)(nil),       // 28: redykv.manager.v1.ReclaimResponse
+	(*DeallocateRequest)(nil),     // 29: redykv.manager.v1.DeallocateRequest
+	(*DeallocateResponse)(nil),    // 30: redykv.manager.v1.DeallocateResponse
+	(*DescribeRequest)(nil),       // 31: redykv.manager.v1.DescribeRequest
+	(*DescribeResponse)(nil),      // 32: redykv.manager.v1.DescribeResponse
+	(*Cache)(nil),                 // 33: redykv.manager.v1.Cache
+	(*Decision)(nil),              // 34: redykv.manager.v1.Decision
+	(*SiteVerdict)(nil),           // 35: redykv.manager.v1.SiteVerdict
+	(*Verdict)(nil),               // 36: redykv.manager.v1.Verdict
+	(*DescribeCacheRequest)(nil),  // 37: redykv.manager.v1.DescribeCacheRequest
+	(*DescribeCacheResponse)(nil), // 38: redykv.manager.v1.DescribeCacheResponse
+	(*ListModelsRequest)(nil),     // 39: redykv.manager.v1.ListModelsRequest
+	(*ListModelsResponse)(nil),    // 40: redykv.manager.v1.ListModelsResponse
+	(*Model)(nil),                 // 41: redykv.manager.v1.Model
+	(*WatchRequest)(nil),          // 42: redykv.manager.v1.WatchRequest
+	(*WatchResponse)(nil),         // 43: redykv.manager.v1.WatchResponse
+	(*ListOffersRequest)(nil),     // 44: redykv.manager.v1.ListOffersRequest
+	(*ListOffersResponse)(nil),    // 45: redykv.manager.v1.ListOffersResponse
+	(*Offer)(nil),                 // 46: redykv.manager.v1.Offer
+	(*ChangeMarketRequest)(nil),   // 47: redykv.manager.v1.ChangeMarketRequest
+	(*ChangeMarketResponse)(nil),  // 48: redykv.manager.v1.ChangeMarketResponse
+	(*RegisterRequest)(nil),       // 49: redykv.manager.v1.RegisterRequest
+	(*RegisterResponse)(nil),      // 50: redykv.manager.v1.RegisterResponse
+	(*Incarnation)(nil),           // 51: redykv.manager.v1.Incarnation
+	(*HeartbeatRequest)(nil),      // 52: redykv.manager.v1.HeartbeatRequest
+	(*HeartbeatResponse)(nil),     // 53: redykv.manager.v1.HeartbeatResponse
+	(*Beat)(nil),                  // 54: redykv.manager.v1.Beat
+	(*BeatAnswer)(nil),            // 55: redykv.manager.v1.BeatAnswer
+	(*NotLeaderDetail)(nil),       // 56: redykv.manager.v1.NotLeaderDetail
+	(*StartDetail)(nil),           // 57: redykv.manager.v1.StartDetail
+	(*HolderDetail)(nil),          // 58: redykv.manager.v1.HolderDetail
+	(*CapacityDetail)(nil),        // 59: redykv.manager.v1.CapacityDetail
+	(*SloDetail)(nil),             // 60: redykv.manager.v1.SloDetail
+	(*RegionDetail)(nil),          // 61: redykv.manager.v1.RegionDetail
+	(*TokenDetail)(nil),           // 62: redykv.manager.v1.TokenDetail
 }
 var file_redykv_manager_v1_manager_proto_depIdxs = []int32{
 	0,  // 0: redykv.manager.v1.Slo.operations:type_name -> redykv.manager.v1.Slo.Operations
-	3,  // 1: redykv.manager.v1.AllocateRequest.slo:type_name -> redykv.manager.v1.Slo
-	4,  // 2: redykv.manager.v1.AllocateRequest.configuration:type_name -> redykv.manager.v1.Configuration
-	5,  // 3: redykv.manager.v1.AllocateRequest.client:type_name -> redykv.manager.v1.Client
-	9,  // 4: redykv.manager.v1.AllocateResponse.grants:type_name -> redykv.manager.v1.Grant
-	4,  // 5: redykv.manager.v1.AllocateResponse.configuration:type_name -> redykv.manager.v1.Configuration
-	6,  // 6: redykv.manager.v1.Grant.vm:type_name -> redykv.manager.v1.Vm
-	10, // 7: redykv.manager.v1.Grant.terms:type_name -> redykv.manager.v1.Terms
-	3,  // 8: redykv.manager.v1.ReallocateRequest.slo:type_name -> redykv.manager.v1.Slo
-	4,  // 9: redykv.manager.v1.ReallocateRequest.configuration:type_name -> redykv.manager.v1.Configuration
-	5,  // 10: redykv.manager.v1.ReallocateRequest.client:type_name -> redykv.manager.v1.Client
-	9,  // 11: redykv.manager.v1.ReallocateResponse.grants:type_name -> redykv.manager.v1.Grant
-	4,  // 12: redykv.manager.v1.ReallocateResponse.configuration:type_name -> redykv.manager.v1.Configuration
-	3,  // 13: redykv.manager.v1.SettleRequest.slo:type_name -> redykv.manager.v1.Slo
-	4,  // 14: redykv.manager.v1.SettleRequest.configuration:type_name -> redykv.manager.v1.Configuration
-	14, // 15: redykv.manager.v1.SettleRequest.grants:type_name -> redykv.manager.v1.SettledGrant
-	9,  // 16: redykv.manager.v1.SettleResponse.grants:type_name -> redykv.manager.v1.Grant
-	24, // 17: redykv.manager.v1.DescribeResponse.caches:type_name -> redykv.manager.v1.Cache
-	6,  // 18: redykv.manager.v1.DescribeResponse.vms:type_name -> redykv.manager.v1.Vm
-	3,  // 19: redykv.manager.v1.Cache.slo:type_name -> redykv.manager.v1.Slo
-	4,  // 20: redykv.manager.v1.Cache.configuration:type_name -> redykv.manager.v1.Configuration
-	9,  // 21: redykv.manager.v1.Cache.grants:type_name -> redykv.manager.v1.Grant
-	26, // 22: redykv.manager.v1.Decision.sites:type_name -> redykv.manager.v1.SiteVerdict
-	27, // 23: redykv.manager.v1.Decision.verdicts:type_name -> redykv.manager.v1.Verdict
-	4,  // 24: redykv.manager.v1.SiteVerdict.configuration:type_name -> redykv.manager.v1.Configuration
-	24, // 25: redykv.manager.v1.DescribeCacheResponse.cache:type_name -> redykv.manager.v1.Cache
-	34, // 26: redykv.manager.v1.DescribeCacheResponse.events:type_name -> redykv.manager.v1.WatchResponse
-	25, // 27: redykv.manager.v1.DescribeCacheResponse.decisions:type_name -> redykv.manager.v1.Decision
-	32, // 28: redykv.manager.v1.ListModelsResponse.models:type_name -> redykv.manager.v1.Model
-	1,  // 29: redykv.manager.v1.WatchResponse.kind:type_name -> redykv.manager.v1.WatchResponse.Kind
-	24, // 30: redykv.manager.v1.WatchResponse.state:type_name -> redykv.manager.v1.Cache
-	37, // 31: redykv.manager.v1.ListOffersResponse.offers:type_name -> redykv.manager.v1.Offer
-	6,  // 32: redykv.manager.v1.RegisterRequest.vm:type_name -> redykv.manager.v1.Vm
-	42, // 33: redykv.manager.v1.RegisterResponse.incarnation:type_name -> redykv.manager.v1.Incarnation
-	42, // 34: redykv.manager.v1.HeartbeatResponse.incarnation:type_name -> redykv.manager.v1.Incarnation
-	43, // 35: redykv.manager.v1.Beat.heartbeat:type_name -> redykv.manager.v1.HeartbeatRequest
-	16, // 36: redykv.manager.v1.Beat.renew:type_name -> redykv.manager.v1.RenewRequest
-	44, // 37: redykv.manager.v1.BeatAnswer.heartbeat:type_name -> redykv.manager.v1.HeartbeatResponse
-	17, // 38: redykv.manager.v1.BeatAnswer.renew:type_name -> redykv.manager.v1.RenewResponse
-	3,  // 39: redykv.manager.v1.SloDetail.asked:type_name -> redykv.manager.v1.Slo
-	3,  // 40: redykv.manager.v1.SloDetail.nearest:type_name -> redykv.manager.v1.Slo
-	4,  // 41: redykv.manager.v1.SloDetail.configuration:type_name -> redykv.manager.v1.Configuration
-	2,  // 42: redykv.manager.v1.TokenDetail.problem:type_name -> redykv.manager.v1.TokenDetail.Problem
-	7,  // 43: redykv.manager.v1.ManagerService.Allocate:input_type -> redykv.manager.v1.AllocateRequest
-	11, // 44: redykv.manager.v1.ManagerService.Reallocate:input_type -> redykv.manager.v1.ReallocateRequest
-	13, // 45: redykv.manager.v1.ManagerService.Settle:input_type -> redykv.manager.v1.SettleRequest
-	16, // 46: redykv.manager.v1.ManagerService.Renew:input_type -> redykv.manager.v1.RenewRequest
-	18, // 47: redykv.manager.v1.ManagerService.Reclaim:input_type -> redykv.manager.v1.ReclaimRequest
-	20, // 48: redykv.manager.v1.ManagerService.Deallocate:input_type -> redykv.manager.v1.DeallocateRequest
-	22, // 49: redykv.manager.v1.ManagerService.Describe:input_type -> redykv.manager.v1.DescribeRequest
-	28, // 50: redykv.manager.v1.ManagerService.DescribeCache:input_type -> redykv.manager.v1.DescribeCacheRequest
-	30, // 51: redykv.manager.v1.ManagerService.ListModels:input_type -> redykv.manager.v1.ListModelsRequest
-	33, // 52: redykv.manager.v1.ManagerService.Watch:input_type -> redykv.manager.v1.WatchRequest
-	35, // 53: redykv.manager.v1.ManagerService.ListOffers:input_type -> redykv.manager.v1.ListOffersRequest
-	38, // 54: redykv.manager.v1.ManagerService.ChangeMarket:input_type -> redykv.manager.v1.ChangeMarketRequest
-	40, // 55: redykv.manager.v1.ManagerService.Register:input_type -> redykv.manager.v1.RegisterRequest
-	43, // 56: redykv.manager.v1.ManagerService.Heartbeat:input_type -> redykv.manager.v1.HeartbeatRequest
-	8,  // 57: redykv.manager.v1.ManagerService.Allocate:output_type -> redykv.manager.v1.AllocateResponse
-	12, // 58: redykv.manager.v1.ManagerService.Reallocate:output_type -> redykv.manager.v1.ReallocateResponse
-	15, // 59: redykv.manager.v1.ManagerService.Settle:output_type -> redykv.manager.v1.SettleResponse
-	17, // 60: redykv.manager.v1.ManagerService.Renew:output_type -> redykv.manager.v1.RenewResponse
-	19, // 61: redykv.manager.v1.ManagerService.Reclaim:output_type -> redykv.manager.v1.ReclaimResponse
-	21, // 62: redykv.manager.v1.ManagerService.Deallocate:output_type -> redykv.manager.v1.DeallocateResponse
-	23, // 63: redykv.manager.v1.ManagerService.Describe:output_type -> redykv.manager.v1.DescribeResponse
-	29, // 64: redykv.manager.v1.ManagerService.DescribeCache:output_type -> redykv.manager.v1.DescribeCacheResponse
-	31, // 65: redykv.manager.v1.ManagerService.ListModels:output_type -> redykv.manager.v1.ListModelsResponse
-	34, // 66: redykv.manager.v1.ManagerService.Watch:output_type -> redykv.manager.v1.WatchResponse
-	36, // 67: redykv.manager.v1.ManagerService.ListOffers:output_type -> redykv.manager.v1.ListOffersResponse
-	39, // 68: redykv.manager.v1.ManagerService.ChangeMarket:output_type -> redykv.manager.v1.ChangeMarketResponse
-	41, // 69: redykv.manager.v1.ManagerService.Register:output_type -> redykv.manager.v1.RegisterResponse
-	44, // 70: redykv.manager.v1.ManagerService.Heartbeat:output_type -> redykv.manager.v1.HeartbeatResponse
-	57, // [57:71] is the sub-list for method output_type
-	43, // [43:57] is the sub-list for method input_type
-	43, // [43:43] is the sub-list for extension type_name
-	43, // [43:43] is the sub-list for extension extendee
-	0,  // [0:43] is the sub-list for field type_name
+	4,  // 1: redykv.manager.v1.AllocateRequest.slo:type_name -> redykv.manager.v1.Slo
+	5,  // 2: redykv.manager.v1.AllocateRequest.configuration:type_name -> redykv.manager.v1.Configuration
+	6,  // 3: redykv.manager.v1.AllocateRequest.client:type_name -> redykv.manager.v1.Client
+	15, // 4: redykv.manager.v1.AllocateResponse.grants:type_name -> redykv.manager.v1.Grant
+	5,  // 5: redykv.manager.v1.AllocateResponse.configuration:type_name -> redykv.manager.v1.Configuration
+	6,  // 6: redykv.manager.v1.AttachRequest.client:type_name -> redykv.manager.v1.Client
+	4,  // 7: redykv.manager.v1.AttachResponse.slo:type_name -> redykv.manager.v1.Slo
+	5,  // 8: redykv.manager.v1.AttachResponse.configuration:type_name -> redykv.manager.v1.Configuration
+	15, // 9: redykv.manager.v1.AttachResponse.grants:type_name -> redykv.manager.v1.Grant
+	12, // 10: redykv.manager.v1.AttachResponse.places:type_name -> redykv.manager.v1.Places
+	13, // 11: redykv.manager.v1.RegionRuns.runs:type_name -> redykv.manager.v1.RegionRun
+	7,  // 12: redykv.manager.v1.Grant.vm:type_name -> redykv.manager.v1.Vm
+	16, // 13: redykv.manager.v1.Grant.terms:type_name -> redykv.manager.v1.Terms
+	4,  // 14: redykv.manager.v1.ReallocateRequest.slo:type_name -> redykv.manager.v1.Slo
+	5,  // 15: redykv.manager.v1.ReallocateRequest.configuration:type_name -> redykv.manager.v1.Configuration
+	6,  // 16: redykv.manager.v1.ReallocateRequest.client:type_name -> redykv.manager.v1.Client
+	14, // 17: redykv.manager.v1.ReallocateRequest.moves:type_name -> redykv.manager.v1.RegionRuns
+	15, // 18: redykv.manager.v1.ReallocateResponse.grants:type_name -> redykv.manager.v1.Grant
+	5,  // 19: redykv.manager.v1.ReallocateResponse.configuration:type_name -> redykv.manager.v1.Configuration
+	4,  // 20: redykv.manager.v1.SettleRequest.slo:type_name -> redykv.manager.v1.Slo
+	5,  // 21: redykv.manager.v1.SettleRequest.configuration:type_name -> redykv.manager.v1.Configuration
+	20, // 22: redykv.manager.v1.SettleRequest.grants:type_name -> redykv.manager.v1.SettledGrant
+	12, // 23: redykv.manager.v1.SettleRequest.places:type_name -> redykv.manager.v1.Places
+	15, // 24: redykv.manager.v1.SettleResponse.grants:type_name -> redykv.manager.v1.Grant
+	24, // 25: redykv.manager.v1.RenewRequest.windows:type_name -> redykv.manager.v1.Window
+	25, // 26: redykv.manager.v1.Window.reads:type_name -> redykv.manager.v1.Measured
+	25, // 27: redykv.manager.v1.Window.writes:type_name -> redykv.manager.v1.Measured
+	1,  // 28: redykv.manager.v1.Window.verdict:type_name -> redykv.manager.v1.Window.Verdict
+	33, // 29: redykv.manager.v1.DescribeResponse.caches:type_name -> redykv.manager.v1.Cache
+	7,  // 30: redykv.manager.v1.DescribeResponse.vms:type_name -> redykv.manager.v1.Vm
+	4,  // 31: redykv.manager.v1.Cache.slo:type_name -> redykv.manager.v1.Slo
+	5,  // 32: redykv.manager.v1.Cache.configuration:type_name -> redykv.manager.v1.Configuration
+	15, // 33: redykv.manager.v1.Cache.grants:type_name -> redykv.manager.v1.Grant
+	26, // 34: redykv.manager.v1.Cache.predicted:type_name -> redykv.manager.v1.Performance
+	24, // 35: redykv.manager.v1.Cache.measured:type_name -> redykv.manager.v1.Window
+	35, // 36: redykv.manager.v1.Decision.sites:type_name -> redykv.manager.v1.SiteVerdict
+	36, // 37: redykv.manager.v1.Decision.verdicts:type_name -> redykv.manager.v1.Verdict
+	5,  // 38: redykv.manager.v1.SiteVerdict.configuration:type_name -> redykv.manager.v1.Configuration
+	33, // 39: redykv.manager.v1.DescribeCacheResponse.cache:type_name -> redykv.manager.v1.Cache
+	43, // 40: redykv.manager.v1.DescribeCacheResponse.events:type_name -> redykv.manager.v1.WatchResponse
+	34, // 41: redykv.manager.v1.DescribeCacheResponse.decisions:type_name -> redykv.manager.v1.Decision
+	24, // 42: redykv.manager.v1.DescribeCacheResponse.windows:type_name -> redykv.manager.v1.Window
+	41, // 43: redykv.manager.v1.ListModelsResponse.models:type_name -> redykv.manager.v1.Model
+	2,  // 44: redykv.manager.v1.WatchResponse.kind:type_name -> redykv.manager.v1.WatchResponse.Kind
+	33, // 45: redykv.manager.v1.WatchResponse.state:type_name -> redykv.manager.v1.Cache
+	5,  // 46: redykv.manager.v1.WatchResponse.configuration:type_name -> redykv.manager.v1.Configuration
+	5,  // 47: redykv.manager.v1.WatchResponse.instead_of:type_name -> redykv.manager.v1.Configuration
+	46, // 48: redykv.manager.v1.ListOffersResponse.offers:type_name -> redykv.manager.v1.Offer
+	7,  // 49: redykv.manager.v1.RegisterRequest.vm:type_name -> redykv.manager.v1.Vm
+	51, // 50: redykv.manager.v1.RegisterResponse.incarnation:type_name -> redykv.manager.v1.Incarnation
+	51, // 51: redykv.manager.v1.HeartbeatResponse.incarnation:type_name -> redykv.manager.v1.Incarnation
+	52, // 52: redykv.manager.v1.Beat.heartbeat:type_name -> redykv.manager.v1.HeartbeatRequest
+	22, // 53: redykv.manager.v1.Beat.renew:type_name -> redykv.manager.v1.RenewRequest
+	53, // 54: redykv.manager.v1.BeatAnswer.heartbeat:type_name -> redykv.manager.v1.HeartbeatResponse
+	23, // 55: redykv.manager.v1.BeatAnswer.renew:type_name -> redykv.manager.v1.RenewResponse
+	4,  // 56: redykv.manager.v1.SloDetail.asked:type_name -> redykv.manager.v1.Slo
+	4,  // 57: redykv.manager.v1.SloDetail.nearest:type_name -> redykv.manager.v1.Slo
+	5,  // 58: redykv.manager.v1.SloDetail.configuration:type_name -> redykv.manager.v1.Configuration
+	3,  // 59: redykv.manager.v1.TokenDetail.problem:type_name -> redykv.manager.v1.TokenDetail.Problem
+	8,  // 60: redykv.manager.v1.ManagerService.Allocate:input_type -> redykv.manager.v1.AllocateRequest
+	17, // 61: redykv.manager.v1.ManagerService.Reallocate:input_type -> redykv.manager.v1.ReallocateRequest
+	19, // 62: redykv.manager.v1.ManagerService.Settle:input_type -> redykv.manager.v1.SettleRequest
+	10, // 63: redykv.manager.v1.ManagerService.Attach:input_type -> redykv.manager.v1.AttachRequest
+	22, // 64: redykv.manager.v1.ManagerService.Renew:input_type -> redykv.manager.v1.RenewRequest
+	27, // 65: redykv.manager.v1.ManagerService.Reclaim:input_type -> redykv.manager.v1.ReclaimRequest
+	29, // 66: redykv.manager.v1.ManagerService.Deallocate:input_type -> redykv.manager.v1.DeallocateRequest
+	31, // 67: redykv.manager.v1.ManagerService.Describe:input_type -> redykv.manager.v1.DescribeRequest
+	37, // 68: redykv.manager.v1.ManagerService.DescribeCache:input_type -> redykv.manager.v1.DescribeCacheRequest
+	39, // 69: redykv.manager.v1.ManagerService.ListModels:input_type -> redykv.manager.v1.ListModelsRequest
+	42, // 70: redykv.manager.v1.ManagerService.Watch:input_type -> redykv.manager.v1.WatchRequest
+	44, // 71: redykv.manager.v1.ManagerService.ListOffers:input_type -> redykv.manager.v1.ListOffersRequest
+	47, // 72: redykv.manager.v1.ManagerService.ChangeMarket:input_type -> redykv.manager.v1.ChangeMarketRequest
+	49, // 73: redykv.manager.v1.ManagerService.Register:input_type -> redykv.manager.v1.RegisterRequest
+	52, // 74: redykv.manager.v1.ManagerService.Heartbeat:input_type -> redykv.manager.v1.HeartbeatRequest
+	9,  // 75: redykv.manager.v1.ManagerService.Allocate:output_type -> redykv.manager.v1.AllocateResponse
+	18, // 76: redykv.manager.v1.ManagerService.Reallocate:output_type -> redykv.manager.v1.ReallocateResponse
+	21, // 77: redykv.manager.v1.ManagerService.Settle:output_type -> redykv.manager.v1.SettleResponse
+	11, // 78: redykv.manager.v1.ManagerService.Attach:output_type -> redykv.manager.v1.AttachResponse
+	23, // 79: redykv.manager.v1.ManagerService.Renew:output_type -> redykv.manager.v1.RenewResponse
+	28, // 80: redykv.manager.v1.ManagerService.Reclaim:output_type -> redykv.manager.v1.ReclaimResponse
+	30, // 81: redykv.manager.v1.ManagerService.Deallocate:output_type -> redykv.manager.v1.DeallocateResponse
+	32, // 82: redykv.manager.v1.ManagerService.Describe:output_type -> redykv.manager.v1.DescribeResponse
+	38, // 83: redykv.manager.v1.ManagerService.DescribeCache:output_type -> redykv.manager.v1.DescribeCacheResponse
+	40, // 84: redykv.manager.v1.ManagerService.ListModels:output_type -> redykv.manager.v1.ListModelsResponse
+	43, // 85: redykv.manager.v1.ManagerService.Watch:output_type -> redykv.manager.v1.WatchResponse
+	45, // 86: redykv.manager.v1.ManagerService.ListOffers:output_type -> redykv.manager.v1.ListOffersResponse
+	48, // 87: redykv.manager.v1.ManagerService.ChangeMarket:output_type -> redykv.manager.v1.ChangeMarketResponse
+	50, // 88: redykv.manager.v1.ManagerService.Register:output_type -> redykv.manager.v1.RegisterResponse
+	53, // 89: redykv.manager.v1.ManagerService.Heartbeat:output_type -> redykv.manager.v1.HeartbeatResponse
+	75, // [75:90] is the sub-list for method output_type
+	60, // [60:75] is the sub-list for method input_type
+	60, // [60:60] is the sub-list for extension type_name
+	60, // [60:60] is the sub-list for extension extendee
+	0,  // [0:60] is the sub-list for field type_name
 }
 
 func init() { file_redykv_manager_v1_manager_proto_init() }
@@ -4321,12 +5396,15 @@ func file_redykv_manager_v1_manager_proto_init() {
 	if File_redykv_manager_v1_manager_proto != nil {
 		return
 	}
-	file_redykv_manager_v1_manager_proto_msgTypes[35].OneofWrappers = []any{}
-	file_redykv_manager_v1_manager_proto_msgTypes[42].OneofWrappers = []any{
+	file_redykv_manager_v1_manager_proto_msgTypes[6].OneofWrappers = []any{}
+	file_redykv_manager_v1_manager_proto_msgTypes[25].OneofWrappers = []any{}
+	file_redykv_manager_v1_manager_proto_msgTypes[38].OneofWrappers = []any{}
+	file_redykv_manager_v1_manager_proto_msgTypes[43].OneofWrappers = []any{}
+	file_redykv_manager_v1_manager_proto_msgTypes[50].OneofWrappers = []any{
 		(*Beat_Heartbeat)(nil),
 		(*Beat_Renew)(nil),
 	}
-	file_redykv_manager_v1_manager_proto_msgTypes[43].OneofWrappers = []any{
+	file_redykv_manager_v1_manager_proto_msgTypes[51].OneofWrappers = []any{
 		(*BeatAnswer_Heartbeat)(nil),
 		(*BeatAnswer_Renew)(nil),
 		(*BeatAnswer_Refused)(nil),
@@ -4336,8 +5414,8 @@ func file_redykv_manager_v1_manager_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_redykv_manager_v1_manager_proto_rawDesc), len(file_redykv_manager_v1_manager_proto_rawDesc)),
-			NumEnums:      3,
-			NumMessages:   50,
+			NumEnums:      4,
+			NumMessages:   59,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -30,6 +30,7 @@ type ConnectRequest struct {
 	Terms         *managerv1.Terms         `protobuf:"bytes,1,opt,name=terms,proto3" json:"terms,omitempty"`
 	Token         string                   `protobuf:"bytes,2,opt,name=token,proto3" json:"token,omitempty"` // of the terms; valid until the grant is taken back
 	Configuration *managerv1.Configuration `protobuf:"bytes,3,opt,name=configuration,proto3" json:"configuration,omitempty"`
+	TakeUp        bool                     `protobuf:"varint,4,opt,name=take_up,json=takeUp,proto3" json:"take_up,omitempty"` // the grant is lent already, and keeps its bytes
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -85,11 +86,20 @@ func (x *ConnectRequest) GetConfiguration() *managerv1.Configuration {
 	return nil
 }
 
+func (x *ConnectRequest) GetTakeUp() bool {
+	if x != nil {
+		return x.TakeUp
+	}
+	return false
+}
+
 type ConnectResponse struct {
-	state        protoimpl.MessageState `protogen:"open.v1"`
-	Transport    string                 `protobuf:"bytes,1,opt,name=transport,proto3" json:"transport,omitempty"`
-	FabricAddr   string                 `protobuf:"bytes,2,opt,name=fabric_addr,json=fabricAddr,proto3" json:"fabric_addr,omitempty"`
-	RegionTokens [][]byte               `protobuf:"bytes,3,rep,name=region_tokens,json=regionTokens,proto3" json:"region_tokens,omitempty"` // 16 bytes each, in order
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Transport  string                 `protobuf:"bytes,1,opt,name=transport,proto3" json:"transport,omitempty"`
+	FabricAddr string                 `protobuf:"bytes,2,opt,name=fabric_addr,json=fabricAddr,proto3" json:"fabric_addr,omitempty"`
+	// region_tokens have 16 bytes each, in order. With take_up they may be fewer than the terms'
+	// regions: the last ones were released.
+	RegionTokens [][]byte `protobuf:"bytes,3,rep,name=region_tokens,json=regionTokens,proto3" json:"region_tokens,omitempty"`
 	// ticket goes into the private data of every queue pair that is dialled for this grant;
 	// a connection without it is refused.
 	Ticket        []byte `protobuf:"bytes,4,opt,name=ticket,proto3" json:"ticket,omitempty"` // 16 bytes
@@ -515,8 +525,10 @@ type PullRequest struct {
 	Regions        []*PullRegion          `protobuf:"bytes,6,rep,name=regions,proto3" json:"regions,omitempty"`                                        // copied in this order
 	BytesPerSecond uint64                 `protobuf:"varint,7,opt,name=bytes_per_second,json=bytesPerSecond,proto3" json:"bytes_per_second,omitempty"` // 0: as fast as the fabric
 	Net            string                 `protobuf:"bytes,8,opt,name=net,proto3" json:"net,omitempty"`                                                // network to simulate to the source; empty: none
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// prepare only makes the targets' memory ready for a Pull that follows. Nothing is read.
+	Prepare       bool `protobuf:"varint,9,opt,name=prepare,proto3" json:"prepare,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PullRequest) Reset() {
@@ -603,6 +615,13 @@ func (x *PullRequest) GetNet() string {
 		return x.Net
 	}
 	return ""
+}
+
+func (x *PullRequest) GetPrepare() bool {
+	if x != nil {
+		return x.Prepare
+	}
+	return false
 }
 
 type PullRegion struct {
@@ -928,11 +947,12 @@ var File_redykv_server_v1_server_proto protoreflect.FileDescriptor
 
 const file_redykv_server_v1_server_proto_rawDesc = "" +
 	"\n" +
-	"\x1dredykv/server/v1/server.proto\x12\x10redykv.server.v1\x1a\x1fredykv/manager/v1/manager.proto\"\x9e\x01\n" +
+	"\x1dredykv/server/v1/server.proto\x12\x10redykv.server.v1\x1a\x1fredykv/manager/v1/manager.proto\"\xb7\x01\n" +
 	"\x0eConnectRequest\x12.\n" +
 	"\x05terms\x18\x01 \x01(\v2\x18.redykv.manager.v1.TermsR\x05terms\x12\x14\n" +
 	"\x05token\x18\x02 \x01(\tR\x05token\x12F\n" +
-	"\rconfiguration\x18\x03 \x01(\v2 .redykv.manager.v1.ConfigurationR\rconfiguration\"\x8d\x01\n" +
+	"\rconfiguration\x18\x03 \x01(\v2 .redykv.manager.v1.ConfigurationR\rconfiguration\x12\x17\n" +
+	"\atake_up\x18\x04 \x01(\bR\x06takeUp\"\x8d\x01\n" +
 	"\x0fConnectResponse\x12\x1c\n" +
 	"\ttransport\x18\x01 \x01(\tR\ttransport\x12\x1f\n" +
 	"\vfabric_addr\x18\x02 \x01(\tR\n" +
@@ -960,7 +980,7 @@ const file_redykv_server_v1_server_proto_rawDesc = "" +
 	"\x05terms\x18\x05 \x01(\v2\x18.redykv.manager.v1.TermsR\x05terms\x12\x14\n" +
 	"\x05token\x18\x06 \x01(\tR\x05token\x12\x16\n" +
 	"\x06change\x18\a \x01(\x04R\x06change\"\x13\n" +
-	"\x11ConfigureResponse\"\x90\x02\n" +
+	"\x11ConfigureResponse\"\xaa\x02\n" +
 	"\vPullRequest\x12\x19\n" +
 	"\bcache_id\x18\x01 \x01(\tR\acacheId\x12\x14\n" +
 	"\x05grant\x18\x02 \x01(\tR\x05grant\x12\x16\n" +
@@ -970,7 +990,8 @@ const file_redykv_server_v1_server_proto_rawDesc = "" +
 	"\rsource_ticket\x18\x05 \x01(\fR\fsourceTicket\x126\n" +
 	"\aregions\x18\x06 \x03(\v2\x1c.redykv.server.v1.PullRegionR\aregions\x12(\n" +
 	"\x10bytes_per_second\x18\a \x01(\x04R\x0ebytesPerSecond\x12\x10\n" +
-	"\x03net\x18\b \x01(\tR\x03net\"]\n" +
+	"\x03net\x18\b \x01(\tR\x03net\x12\x18\n" +
+	"\aprepare\x18\t \x01(\bR\aprepare\"]\n" +
 	"\n" +
 	"PullRegion\x12!\n" +
 	"\fsource_token\x18\x01 \x01(\fR\vsourceToken\x12\x16\n" +

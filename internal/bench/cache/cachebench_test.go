@@ -13,6 +13,8 @@ import (
 
 	"github.com/redykv/redykv/internal/bench"
 	fabricbench "github.com/redykv/redykv/internal/bench/fabric"
+	"github.com/redykv/redykv/internal/fabric"
+	"github.com/redykv/redykv/internal/fabric/transport"
 	"github.com/redykv/redykv/manager"
 	"github.com/redykv/redykv/redytier"
 )
@@ -90,6 +92,61 @@ func TestRun(t *testing.T) {
 	}
 }
 
+// counted counts the queue pairs that were dialled.
+type counted struct {
+	fabric.Provider
+	dialled int
+}
+
+func (c *counted) Dial(ctx context.Context, addr string, private []byte, depth int) (fabric.QueuePair, error) {
+	c.dialled++
+	return c.Provider.Dial(ctx, addr, private, depth)
+}
+
+// The transport alone has a thread and a queue pair for each client thread of the cache, and
+// all of them together have the cache's capacity.
+func TestRaw(t *testing.T) {
+	s := spec()
+	s.Capacity, s.Modes, s.Sizes = 4*MinCapacity, []Mode{Session}, []int{8}
+	if got := s.RawMemory(); got != 2*MinCapacity {
+		t.Errorf("a thread is lent %d bytes", got)
+	}
+	p, err := transport.Open("mem")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr, stop, err := fabricbench.ServeHere(t.Context(), p, s.RawMemory())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := errors.Join(stop(), p.Close()); err != nil {
+			t.Error(err)
+		}
+	}()
+	dials := &counted{Provider: p}
+	report, err := Run(t.Context(), embed(t), &Raw{Provider: dials, Addr: addr}, s, slog.New(slog.DiscardHandler), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if dials.dialled != 2 {
+		t.Errorf("%d queue pairs", dials.dialled)
+	}
+	for _, l := range []rawLoad{{1, 1}, {2, 3}, {1, 2}, {1, 16}} {
+		if row := report.FindRaw(l.threads, l.depth, Read); row == nil || row.Operations == 0 || row.C != l.threads || row.Depth != l.threads*l.depth {
+			t.Errorf("%+v: %+v", l, row)
+		}
+	}
+	for _, r := range report.Rows {
+		if !r.Raw() && (r.MopsOverRaw <= 0 || r.MopsOverRawQ <= 0 || r.MopsOverRaw1 <= 0) {
+			t.Errorf("%+v", r)
+		}
+	}
+	if _, err := Run(t.Context(), embed(t), &Raw{Provider: p, Addr: "nowhere"}, s, slog.New(slog.DiscardHandler), nil); err == nil || !strings.Contains(err.Error(), "the transport alone") {
+		t.Errorf("nobody there: %v", err)
+	}
+}
+
 func TestRunIsCutShort(t *testing.T) {
 	s := spec()
 	s.Duration = time.Hour
@@ -101,19 +158,27 @@ func TestRunIsCutShort(t *testing.T) {
 }
 
 func TestRelate(t *testing.T) {
-	figures := func(mean, mops float64) bench.Figures { return bench.Figures{MeanUs: mean, Mops: mops} }
 	r := Report{Rows: []Row{
-		{Path: pathFabric, Op: Read, Size: 8, Depth: 1, Figures: figures(10, 0.1)},
-		{Path: pathFabric, Op: Read, Size: 8, Depth: 16, Figures: figures(20, 0.8)},
-		{Path: pathRedy, Op: Read, Size: 8, Depth: 16, C: 2, Q: 2, Figures: figures(10, 1.6)},
-		{Path: pathRedy, Op: Write, Size: 8, Depth: 16, Figures: figures(10, 1.6)},
-		{Path: pathFabric, Op: Read, Size: 8, Depth: 4, Figures: figures(16, 0.4)},
+		{Path: pathFabric, Op: Read, Size: 8, C: 1, Depth: 1},
+		{Path: pathFabric, Op: Read, Size: 8, C: 2, Depth: 16},
+		{Path: pathFabric, Op: Read, Size: 8, C: 1, Depth: 16},
+		{Path: pathRedy, Op: Read, Size: 8, Depth: 16, C: 2, Q: 2},
+		{Path: pathRedy, Op: Write, Size: 8, Depth: 16},
+		{Path: pathFabric, Op: Read, Size: 8, C: 2, Depth: 4},
 	}}
-	r.relate()
-	if x := r.Rows[2]; x.MeanOverRaw != 0.5 || x.MopsOverRaw != 2 || x.MopsOverRawQ != 4 || x.MopsOverRaw1 != 16 {
+	var samples [][]bench.Sample
+	for i, mops := range [][]float64{{0.1, 0.2, 0.05}, {0.8, 1.6, 0.1}, {99, 99, 99}, {1.6, 3.2, 0.8}, {1.6, 1.6, 1.6}, {0.4, 0.8, 0.1}} {
+		var slices []bench.Sample
+		for _, m := range mops {
+			slices = append(slices, bench.Sample{Mops: m, InFlight: r.Rows[i].Depth, Operations: 1})
+		}
+		samples = append(samples, slices)
+	}
+	r.relate(samples)
+	if x := r.Rows[3]; x.MeanOverRaw != 0.5 || x.MopsOverRaw != 2 || x.MopsOverRawQ != 4 || x.MopsOverRaw1 != 16 {
 		t.Errorf("%+v", x)
 	}
-	if x := r.Rows[3]; x.MeanOverRaw != 0 || x.MopsOverRaw1 != 0 {
+	if x := r.Rows[4]; x.MeanOverRaw != 0 || x.MopsOverRaw1 != 0 {
 		t.Errorf("nothing to compare with, and %+v", x)
 	}
 }

@@ -71,17 +71,17 @@ func (l *Live) Switch(ctx context.Context, c redytier.Configuration) error {
 
 // Measure measures operations on records of that many bytes in the cache's present
 // configuration, with as many requests in flight as it has room for (A15). Each operation
-// gets that many slices, alternately, and its sample is the second fastest of them, which
-// of three is the median. A warm-up of a quarter of that time comes first: a new cache is
-// slow until its server and the kernel have touched its memory.
-func (l *Live) Measure(ctx context.Context, size int, ops []Op, slice time.Duration, repeats int) (samples []bench.Sample, err error) {
+// gets that many slices, alternately, and its sample is all of them. A warm-up of a quarter of
+// that time comes first: a new cache is slow until its server and the kernel have touched its
+// memory.
+func (l *Live) Measure(ctx context.Context, size int, ops []Op, slice time.Duration, slices int) (samples []bench.Sample, err error) {
 	config := l.Configuration()
 	threads, err := newThreads(l.spec.Mode, &Spec{Sizes: []int{size}, Idle: l.spec.Idle}, l.cache, config)
 	defer func() { err = errors.Join(err, closeAll(threads)) }()
 	if err != nil {
 		return nil, err
 	}
-	plan := bench.Plan{Cells: len(ops), Rounds: repeats, Slice: slice, Warmup: slice * time.Duration(repeats) / 4}
+	plan := bench.Plan{Cells: len(ops), Rounds: slices, Slice: slice, Warmup: slice * time.Duration(slices) / 4}
 	all, err := plan.Run(ctx, nil, func(ctx context.Context, i, _ int, lasts time.Duration) (bench.Sample, error) {
 		c := cell{path: pathRedy, mode: l.spec.Mode, config: config, op: ops[i], size: size, threads: threads}
 		return c.slice(ctx, lasts)
@@ -90,7 +90,7 @@ func (l *Live) Measure(ctx context.Context, size int, ops []Op, slice time.Durat
 		return nil, fmt.Errorf("cachebench: configuration %s: %w", ConfigString(config), err)
 	}
 	for _, some := range all {
-		samples = append(samples, bench.SecondFastest(some))
+		samples = append(samples, bench.Pool(some))
 	}
 	return samples, nil
 }

@@ -32,9 +32,10 @@ type Manager struct {
 }
 
 // StartManager starts a manager in this process over servers and sets opts.Allocator. The
-// caller closes it.
+// manager changes no cache for its SLO, as what it has chosen is measured. The caller closes it.
 func StartManager(ctx context.Context, servers Servers, opts manager.EmbedOptions) (_ *Manager, err error) {
 	m := &Manager{together: func() error { return nil }}
+	opts.SLOWatch = manager.Observe
 	var serverCPUs []int
 	if servers.Apart {
 		if serverCPUs, m.together, err = apart(servers.Transport); err != nil {

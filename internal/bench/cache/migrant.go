@@ -32,15 +32,26 @@ type migrant struct {
 	buffers []byte
 	free    []uint64
 	due     []time.Time // by tag: when its next request is to begin; nil: at once
+	began   []time.Time // by tag: when its request in flight was due; nil as due is
 	done    []device.Completion
 	rng     *rand.PCG
 
 	ended  atomic.Bool
 	result chan error // of the loop
 	// Of the loop, until it has ended.
-	count uint64
-	ticks []tick
+	count     uint64
+	ticks     []tick
+	latencies [][]latency // of an open loop, in pieces: growing one slice would copy it
 }
+
+// latency is that of one request.
+type latency struct {
+	due  time.Duration // since the first tick
+	took time.Duration // since then
+}
+
+// latencyPiece is the number of latencies that are allocated at a time.
+const latencyPiece = 1 << 12
 
 // tick is the thread's progress at a time.
 type tick struct {
@@ -63,6 +74,7 @@ func (s *MigrateSpec) startLoad(c *redytier.Cache, op Op) (*migrant, error) {
 	m.free = bench.AllTags(nil, depth)
 	if s.Rate > 0 {
 		now := time.Now()
+		m.began = make([]time.Time, depth)
 		for tag := range depth { // evenly, one after the other
 			m.due = append(m.due, now.Add(time.Duration(tag)*s.period()/time.Duration(depth)))
 		}
@@ -100,6 +112,12 @@ func (m *migrant) run() error {
 			m.free = append(m.free, c.Tag)
 		}
 		m.count += uint64(n)
+		if m.due != nil && n > 0 {
+			now := time.Now()
+			for _, c := range m.done[:n] {
+				m.took(m.began[c.Tag], now)
+			}
+		}
 		if turn%16 == 0 {
 			if now := time.Now(); now.Sub(m.ticks[len(m.ticks)-1].at) >= tickEvery {
 				m.note(now)
@@ -113,13 +131,36 @@ func (m *migrant) note(now time.Time) {
 	m.ticks = append(m.ticks, tick{now, m.count, machine.ThreadCPU()})
 }
 
+// took records the latency of a request.
+func (m *migrant) took(due, done time.Time) {
+	last := len(m.latencies) - 1
+	if last < 0 || len(m.latencies[last]) == latencyPiece {
+		m.latencies = append(m.latencies, make([]latency, 0, latencyPiece))
+		last++
+	}
+	m.latencies[last] = append(m.latencies[last], latency{due.Sub(m.ticks[0].at), done.Sub(due)})
+}
+
 // catchUp is the most lost time that an open loop makes up for: time in which the thread did
 // not run, not time in which a request was paused.
 const catchUp = 5 * time.Millisecond
 
 // period returns the time between two requests of a tag in an open loop.
 func (s *MigrateSpec) period() time.Duration {
-	return time.Duration(float64(s.Depth) / s.Rate * float64(time.Second))
+	return max(1, time.Duration(float64(s.Depth)/s.Rate*float64(time.Second)))
+}
+
+// next returns when the next request of a tag is due. Requests that are late by more than
+// catchUp are dropped. To the latencies they count as completed now: without them a pause would
+// have a single slow request for each tag.
+func (m *migrant) next(due, now time.Time) time.Time {
+	period, latest := m.spec.period(), now.Add(-catchUp)
+	next := due.Add(period)
+	for next.Before(latest) {
+		m.took(next, now)
+		next = next.Add(period)
+	}
+	return next
 }
 
 // start issues requests for free tags that are due.
@@ -135,11 +176,8 @@ func (m *migrant) start() error {
 				left = append(left, tag)
 				continue
 			}
-			next := m.due[tag].Add(m.spec.period())
-			if latest := now.Add(-catchUp); next.Before(latest) {
-				next = latest
-			}
-			m.due[tag] = next
+			m.began[tag] = m.due[tag]
+			m.due[tag] = m.next(m.due[tag], now)
 		}
 		buf, addr := m.buffers[int(tag)*m.spec.Size:][:m.spec.Size], m.spec.draw(m.rng, tag)
 		var err error
@@ -210,7 +248,26 @@ func (m *migrant) over(spans ...span) (l Load) {
 	if took > 0 {
 		l = Load{Mops: float64(count) / took.Seconds() / 1e6, CPU: cpu.Seconds() / took.Seconds()}
 	}
+	l.P99Us = m.p99(spans)
 	return l
+}
+
+// p99 returns the 99th percentile of the latencies, in microseconds, of requests that were due
+// in some spans; 0 if there are none.
+func (m *migrant) p99(spans []span) float64 {
+	var us []float64
+	for _, piece := range m.latencies {
+		for _, l := range piece {
+			due := m.ticks[0].at.Add(l.due)
+			if slices.ContainsFunc(spans, func(s span) bool { return !due.Before(s.from) && due.Before(s.to) }) {
+				us = append(us, float64(l.took)/1e3)
+			}
+		}
+	}
+	if len(us) == 0 {
+		return 0
+	}
+	return bench.Quantile(us, 0.99)
 }
 
 // first returns the index of the first tick not before t, or of the last one.

@@ -26,7 +26,11 @@ type MigrateSpec struct {
 	// open loop: it makes up for a few milliseconds without requests, and drops requests that
 	// are later than that. 0 means a closed loop.
 	Rate float64
-	Ops  []Op // Idle, Read, Write
+	// Closed, with a Rate, measures each operation and migration once more on the same cache,
+	// in a closed loop with that many requests in flight to each region, for half of the time.
+	// An open loop may offer too little for a migration to show. 0: not once more.
+	Closed int
+	Ops    []Op // Idle, Read, Write
 	// Moving is the number of regions that move; each region then has its own VM. 0: the
 	// regions on the first region's VM move.
 	Moving     int
@@ -55,12 +59,31 @@ func (s *MigrateSpec) Check() error {
 		return errors.New("no operations to measure")
 	case !(s.Rate >= 0 && s.Rate <= 1e9):
 		return fmt.Errorf("%g requests a second to each region: want 0 to 1e9", s.Rate)
+	case s.Closed < 0 || regions*s.Closed > redytier.MaxDepth:
+		return fmt.Errorf("%d pending requests to each of %d regions in a closed loop: want 0 to %d in all", s.Closed, regions, redytier.MaxDepth)
+	case s.Closed > 0 && s.Rate == 0:
+		return errors.New("a closed loop besides one that is closed")
 	case s.Rounds < 1:
 		return fmt.Errorf("%d rounds: want at least one", s.Rounds)
 	case s.Lasts < leastLoad:
 		return fmt.Errorf("load for %v: want at least %v", s.Lasts, leastLoad)
 	}
 	return nil
+}
+
+// depth returns the largest number of requests in flight to a region.
+func (s *MigrateSpec) depth() int { return max(s.Depth, s.Closed) }
+
+// loops returns the loops in which an operation is measured, as specs without Closed.
+func (s *MigrateSpec) loops(op Op) []MigrateSpec {
+	one := *s
+	one.Closed = 0
+	if s.Closed == 0 || op == Idle {
+		return []MigrateSpec{one}
+	}
+	closed := one
+	closed.Rate, closed.Depth, closed.Lasts = 0, s.Closed, max(s.Lasts/2, leastLoad)
+	return []MigrateSpec{one, closed}
 }
 
 // leastLoad is the least time of a load for a meaningful throughput.
@@ -78,7 +101,9 @@ type MigrateRow struct {
 	Op        Op     `json:"op"`               // idle, read or write
 	Size      int    `json:"size"`
 	Depth     int    `json:"depth"` // requests in flight to each region
-	Rounds    int    `json:"rounds"`
+	// Rate is the number of requests a second offered to each region; 0: a closed loop.
+	Rate   float64 `json:"rate,omitempty"`
+	Rounds int     `json:"rounds"`
 
 	// Seconds is the time from the first region's first pause to the last region's end.
 	// BytesPerSecond is the capacity over that, OfCopy its ratio to a plain copy in
@@ -117,7 +142,7 @@ func (r *MigrateRow) figures() []*float64 {
 		&r.DuringOverBefore, &r.PerCPU, &r.AroundOverBefore, &r.BesideOverBefore, &r.DuringOverBeside,
 	}
 	for _, l := range []*Load{&r.Before, &r.Around, &r.During, &r.After, &r.Beside} {
-		all = append(all, &l.Mops, &l.CPU)
+		all = append(all, &l.Mops, &l.CPU, &l.P99Us)
 	}
 	return all
 }
@@ -140,6 +165,9 @@ func medians(rounds []MigrateRow) MigrateRow {
 type Load struct {
 	Mops float64 `json:"mops"`
 	CPU  float64 `json:"cpu"` // its share of a processor
+	// P99Us is the 99th percentile of the latency of an open loop, from the time at which a
+	// request was due until it completed, or was dropped. 0: a closed loop, or no request.
+	P99Us float64 `json:"p99_us,omitempty"`
 }
 
 // over returns the ratio of throughput; 0 if there is none.
@@ -181,7 +209,7 @@ func RunMigrations(ctx context.Context, mgr redytier.Manager, spec MigrateSpec, 
 func (s *MigrateSpec) migrate(ctx context.Context, mgr redytier.Manager, m redytier.Migration, yard *yardstick, log *slog.Logger) (rows []MigrateRow, err error) {
 	c, err := redytier.Create(ctx, mgr, redytier.Config{
 		Capacity: s.Capacity, RegionSize: s.RegionSize, Transport: s.Transport, Net: s.Net, Migration: m, Logger: log, Progress: s.Pending,
-		Configuration: redytier.Configuration{ClientThreads: 1, BatchSize: 1, QueueDepth: s.Depth},
+		Configuration: redytier.Configuration{ClientThreads: 1, BatchSize: 1, QueueDepth: s.depth()},
 	})
 	if err != nil {
 		return nil, err
@@ -195,15 +223,17 @@ func (s *MigrateSpec) migrate(ctx context.Context, mgr redytier.Manager, m redyt
 		return nil, err
 	}
 	for _, op := range s.Ops {
-		rounds := make([]MigrateRow, s.Rounds)
-		for i := range rounds {
-			if rounds[i], err = s.once(ctx, c, op, yard); err != nil {
-				return nil, fmt.Errorf("%s: %w", op, err)
+		for _, loop := range s.loops(op) {
+			rounds := make([]MigrateRow, s.Rounds)
+			for i := range rounds {
+				if rounds[i], err = loop.once(ctx, c, op, yard); err != nil {
+					return nil, fmt.Errorf("%s: %w", op, err)
+				}
 			}
+			row := medians(rounds)
+			row.Transport, row.Net, row.Pause = c.Transport(), s.Net, pauseString(m)
+			rows = append(rows, row)
 		}
-		row := medians(rounds)
-		row.Transport, row.Net, row.Pause = c.Transport(), s.Net, pauseString(m)
-		rows = append(rows, row)
 	}
 	return rows, nil
 }
@@ -221,7 +251,7 @@ func pauseString(m redytier.Migration) string {
 
 // once moves the cache to another VM and then runs a plain copy.
 func (s *MigrateSpec) once(ctx context.Context, c *redytier.Cache, op Op, yard *yardstick) (row MigrateRow, err error) {
-	row = MigrateRow{Capacity: s.Capacity, Regions: len(c.Regions()), Moving: s.Moving, Op: op, Size: s.Size, Depth: s.Depth, CopyBytesPerSecond: yard.rate()}
+	row = MigrateRow{Capacity: s.Capacity, Regions: len(c.Regions()), Moving: s.Moving, Op: op, Size: s.Size, Depth: s.Depth, Rate: s.Rate, CopyBytesPerSecond: yard.rate()}
 	var load *migrant
 	if op != Idle {
 		if load, err = s.startLoad(c, op); err != nil {

@@ -33,7 +33,7 @@ type thread interface {
 type cell struct {
 	path    string
 	mode    Mode
-	config  redytier.Configuration
+	config  redytier.Configuration // of path fabric: only the number of threads
 	tuning  string
 	depth   int // of all threads together
 	op      Op
@@ -56,13 +56,21 @@ func Run(ctx context.Context, mgr redytier.Manager, raw *Raw, spec Spec, log *sl
 	defer func() { err = errors.Join(err, b.close()) }()
 	var cells []cell
 	if raw != nil {
-		client, dialErr := raw.dial(ctx, &spec)
+		clients, dialErr := raw.dial(ctx, &spec)
+		defer func() {
+			for _, c := range clients {
+				err = errors.Join(err, c.Close())
+			}
+		}()
 		if dialErr != nil {
 			return nil, fmt.Errorf("cachebench: %w", dialErr)
 		}
-		defer func() { err = errors.Join(err, client.Close()) }()
-		for _, depth := range rawDepths(&spec) {
-			cells = append(cells, plan(&spec, cell{path: pathFabric, depth: depth, threads: []thread{rawThread{client, depth}}})...)
+		for _, l := range rawLoads(&spec) {
+			c := cell{path: pathFabric, config: redytier.Configuration{ClientThreads: l.threads}, depth: l.threads * l.depth}
+			for _, client := range clients[:l.threads] {
+				c.threads = append(c.threads, rawThread{client, l.depth})
+			}
+			cells = append(cells, plan(&spec, c)...)
 		}
 	}
 	for _, v := range spec.Variants {
@@ -81,9 +89,9 @@ func Run(ctx context.Context, mgr redytier.Manager, raw *Raw, spec Spec, log *sl
 	}
 	report = &Report{Machine: machine.Describe(), Spec: spec}
 	for i := range cells {
-		report.Rows = append(report.Rows, cells[i].row(&spec, bench.SecondFastest(samples[i])))
+		report.Rows = append(report.Rows, cells[i].row(&spec, bench.MedianSample(samples[i])))
 	}
-	report.relate()
+	report.relate(samples)
 	return report, nil
 }
 
@@ -178,23 +186,29 @@ func fill(ctx context.Context, c *redytier.Cache) error {
 	if err != nil {
 		return fmt.Errorf("cachebench: %w", err)
 	}
+	err = fillRange(ctx, s, 0, c.Capacity())
+	if err = errors.Join(err, s.Close()); err != nil {
+		return fmt.Errorf("cachebench: fill the cache: %w", err)
+	}
+	return nil
+}
+
+// fillRange writes n bytes of a cache from an address on, none of them zero.
+func fillRange(ctx context.Context, s *redytier.Session, from, n int64) (err error) {
 	block := make([]byte, MaxSize)
 	for i := range block {
 		block[i] = byte(i) | 1
 	}
 	var done [1]device.Completion
-	for at := int64(0); at < c.Capacity() && err == nil; at += int64(len(block)) {
-		if err = s.Write(block[:min(int64(len(block)), c.Capacity()-at)], at, 0); err == nil {
+	for end := from + n; from < end && err == nil; from += int64(len(block)) {
+		if err = s.Write(block[:min(int64(len(block)), end-from)], from, 0); err == nil {
 			err = s.Wait(ctx)
 		}
 		if err == nil && s.Poll(done[:]) == 1 {
 			err = done[0].Err
 		}
 	}
-	if err = errors.Join(err, s.Close()); err != nil {
-		return fmt.Errorf("cachebench: fill the cache: %w", err)
-	}
-	return nil
+	return err
 }
 
 // slice runs all threads of a cell at once.

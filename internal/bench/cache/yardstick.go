@@ -57,14 +57,29 @@ func (y *yardstick) copyWithin(ctx context.Context, n int64, d time.Duration) {
 	go func() {
 		defer close(done)
 		runtime.LockOSThread() // ends with the goroutine, and so does the thread
-		began := time.Now()
-		for copied := int64(0); copied < n && ctx.Err() == nil; {
-			size := min(yardPiece, n-copied)
-			at := copied % yardSize
+		// Only ctx ends it early.
+		_ = paced(ctx, n, yardPiece, d, func(at, size int64) error {
 			copy(y.dst[at:at+size], y.src[at:])
-			copied += size
-			time.Sleep(time.Until(began.Add(time.Duration(float64(copied) / float64(n) * float64(d)))))
-		}
+			return nil
+		})
 	}()
 	<-done
+}
+
+// paced calls do for n bytes in pieces, each at an offset in the memory, evenly within d or as fast as
+// possible if that takes longer. An error of do, or the end of ctx, ends it.
+func paced(ctx context.Context, n, piece int64, d time.Duration, do func(at, size int64) error) error {
+	began := time.Now()
+	for done := int64(0); done < n; {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		size := min(piece, n-done)
+		if err := do(done%yardSize, size); err != nil {
+			return err
+		}
+		done += size
+		time.Sleep(time.Until(began.Add(time.Duration(float64(done) / float64(n) * float64(d)))))
+	}
+	return nil
 }

@@ -20,7 +20,8 @@ type fio struct {
 	file    string
 	sector  int // unit of direct I/O on it; 1: through the page cache, as the device
 	size    int64
-	remake  bool // make the file again before each slice, with space that was never written
+	remake  bool  // make the file again before each slice, with space that was never written
+	fast    *fast // nil: fio's defaults
 }
 
 // findFio looks for the program; nil if it is not installed.
@@ -44,6 +45,18 @@ func (f *fio) way() string {
 	return "through the page cache"
 }
 
+// name names fio with its options, for a number in flight.
+func (f *fio) name(depth int) string {
+	if f.fast == nil {
+		return "fio with its defaults"
+	}
+	return fmt.Sprintf("fast fio in batches of %d with %s", f.fast.batch(depth), f.fast.pages.way)
+}
+
+// errNoMemory means that fio had no memory for its buffers, such as huge pages that others took
+// meanwhile.
+var errNoMemory = errors.New("it has no memory")
+
 // errNothing means that fio completed no operation: the slice was too short.
 var errNothing = errors.New("fio's report: nothing was done")
 
@@ -52,6 +65,10 @@ func (f *fio) slice(ctx context.Context, x cell, lasts time.Duration) (bench.Sam
 	const tries = 5
 	for n := 1; ; n++ {
 		s, err := f.measure(ctx, x, lasts)
+		if errors.Is(err, errNoMemory) && f.fast != nil && f.fast.pages.fallBack() {
+			n--
+			continue
+		}
 		if n == tries || !errors.Is(err, errNothing) {
 			return s, err
 		}
@@ -73,17 +90,29 @@ func (f *fio) measure(ctx context.Context, x cell, lasts time.Duration) (bench.S
 	if f.sector > 1 {
 		args = append(args, "--direct=1")
 	}
+	if f.fast != nil {
+		args = append(args, f.fast.args(x, f.block(x))...)
+	}
 	if !x.Op.writes() {
 		args = append(args, "--rw=randread", "--norandommap", "--randrepeat=0", "--readonly")
 	} else {
 		args = append(args, "--rw=write")
 	}
 	cmd := exec.CommandContext(ctx, f.path, args...)
+	if f.fast != nil {
+		cmd.Env = append(os.Environ(), f.fast.pages.env...)
+	}
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		return bench.Sample{}, fmt.Errorf("fio %s of %d bytes: %w: %s", x.Op, x.Size, err, strings.TrimSpace(stderr.String()))
+		// fio says on standard output, before its report, what its threads met.
+		said, _, _ := strings.Cut(string(out), "{")
+		said = strings.TrimSpace(said + stderr.String())
+		if strings.Contains(said, "Cannot allocate memory") {
+			err = fmt.Errorf("%w: %w", errNoMemory, err)
+		}
+		return bench.Sample{}, fmt.Errorf("fio %s of %d bytes: %w: %s", x.Op, x.Size, err, said)
 	}
 	return parseFio(out, x)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/redykv/redykv/internal/bench"
@@ -48,18 +49,23 @@ func Run(ctx context.Context, spec Spec, progress bench.Progress) (_ *Report, er
 	if err := spec.Check(); err != nil {
 		return nil, err
 	}
-	b := &run{spec: &spec, report: &Report{Machine: machine.Describe(), Spec: spec}, loops: make(map[Op]looper), beside: make(map[Op]*fio)}
+	if spec.Device == "ssd" {
+		if err := machine.Room(spec.Dir, spec.files()); err != nil {
+			return nil, fmt.Errorf("devicebench: %w", err)
+		}
+	}
+	b := newRun(&spec)
 	defer func() { err = errors.Join(err, b.close()) }()
 	if err := b.open(ctx); err != nil {
 		return nil, err
 	}
-	var meters []*meter
+	var meters []*meter // of each cell: the device, then each fio beside it
 	for _, x := range bench.Cells(spec.Ops, spec.Blocks, spec.Depths) {
 		if err := b.loops[x.Op].check(x); err != nil {
 			return nil, err
 		}
 		meters = append(meters, &meter{cell: x, loop: b.loops[x.Op]})
-		if f := b.beside[x.Op]; f != nil {
+		for _, f := range b.beside[x.Op] {
 			meters = append(meters, &meter{cell: x, fio: f})
 		}
 	}
@@ -70,39 +76,15 @@ func Run(ctx context.Context, spec Spec, progress bench.Progress) (_ *Report, er
 	if err != nil {
 		return nil, err
 	}
-	for i, t := range meters {
-		if t.fio != nil {
-			continue
+	for i := 0; i < len(meters); {
+		t, ours := meters[i], samples[i]
+		row := newRow(&spec, t.cell, bench.MedianSample(ours), t.cpu.Seconds()*1e6/float64(max(t.ops, 1)))
+		for i++; i < len(meters) && meters[i].fio != nil; i++ {
+			row.beside(meters[i].fio, ours, samples[i])
 		}
-		var theirs []bench.Sample
-		if i+1 < len(meters) && meters[i+1].fio != nil {
-			theirs = samples[i+1]
-		}
-		ours, beside := median(samples[i], theirs)
-		cpuUs := t.cpu.Seconds() * 1e6 / float64(max(t.ops, 1))
-		b.report.Rows = append(b.report.Rows, newRow(&spec, t.cell, ours, beside, cpuUs))
+		b.report.Rows = append(b.report.Rows, row)
 	}
 	return b.report, nil
-}
-
-// median returns the sample of the round that counts: if fio takes part, the one with the
-// median ratio to fio's throughput, because the speed of a disk varies over time and
-// neighbouring slices see the same; otherwise the one with the median throughput.
-func median(ours, theirs []bench.Sample) (our bench.Sample, their *bench.Sample) {
-	rounds := make([]int, len(ours))
-	for i := range rounds {
-		rounds[i] = i
-	}
-	round := bench.MedianBy(rounds, func(i *int) float64 {
-		if theirs == nil {
-			return ours[*i].Mops
-		}
-		return ours[*i].Mops / theirs[*i].Mops
-	})
-	if theirs != nil {
-		their = &theirs[round]
-	}
-	return ours[round], their
 }
 
 // run has what is open during a Run: a separate device for each operation, so that the log
@@ -111,7 +93,12 @@ type run struct {
 	spec   *Spec
 	report *Report
 	loops  map[Op]looper
-	beside map[Op]*fio
+	beside map[Op][]*fio
+	pages  *pages // of the fast fios; nil before there is one
+}
+
+func newRun(s *Spec) *run {
+	return &run{spec: s, report: &Report{Machine: machine.Describe(), Spec: *s}, loops: make(map[Op]looper), beside: make(map[Op][]*fio)}
 }
 
 func (b *run) open(ctx context.Context) error {
@@ -135,13 +122,31 @@ func (b *run) open(ctx context.Context) error {
 		if program == nil || b.spec.NoFio || o.segments == "" {
 			continue
 		}
-		f := *program
-		if err := b.giveFile(&f, op, o); err != nil {
+		plain := *program
+		if err := b.giveFile(&plain, op, o); err != nil {
 			return err
 		}
-		b.beside[op], b.report.Fio = &f, f.version+", io_uring, "+f.way()
+		b.beside[op] = append([]*fio{&plain}, b.fastest(plain)...)
+		b.report.Fio = fmt.Sprintf("%s, io_uring, %s; with its defaults, and fast: %s", plain.version, plain.way(), b.beside[op][1].fast.ways())
 	}
 	return nil
+}
+
+// fastest returns fio with the options of fast, for each of fastShares.
+func (b *run) fastest(plain fio) (all []*fio) {
+	bytes := 0 // in flight, of all operations
+	for _, op := range b.spec.Ops {
+		bytes = max(bytes, slices.Max(b.spec.Depths)*plain.block(cell{Op: op, Size: slices.Max(b.spec.Blocks)}))
+	}
+	if b.pages == nil {
+		b.pages = hugePages(bytes)
+	}
+	for _, share := range fastShares {
+		f := plain
+		f.fast = &fast{share: share, pin: mayPin(bytes), pages: b.pages}
+		all = append(all, &f)
+	}
+	return all
 }
 
 // newLooper makes a loop of the device, and closes the device if that fails.
@@ -186,5 +191,5 @@ func (b *run) close() (err error) {
 	for _, l := range b.loops {
 		err = errors.Join(err, l.Close())
 	}
-	return err
+	return errors.Join(err, b.pages.Close())
 }

@@ -52,6 +52,25 @@ type Spec struct {
 	Command  []string       // of redy: the cache server, as of manager.LocalOptions
 }
 
+// files returns the most bytes that the files of an ssd take, with fio's beside them.
+func (s *Spec) files() int64 {
+	logs := 0
+	for _, op := range s.Ops {
+		logs++
+		if op.writes() {
+			logs++ // until it is truncated, and the files that are kept for reuse
+		}
+		switch {
+		case s.NoFio:
+		case op == Write:
+			logs++
+		case op == Grow:
+			logs += growth
+		}
+	}
+	return int64(min(float64(logs)*float64(s.Size), 1<<62))
+}
+
 // batch returns the most completions that are polled at once. By default it is one for
 // reads, as in fio, and any number for writes, as in a log.
 func (s *Spec) batch(op Op) int {

@@ -39,7 +39,7 @@ func (r *Report) WriteTable(out io.Writer) error {
 	fmt.Fprintf(out, "machine: %s\n", r.Machine)
 	fmt.Fprintf(out, "transport: %s, network model: %v; random addresses in %v; idle: %s\n",
 		r.Spec.Transport, r.Spec.Model, units.Size(r.Memory), r.Spec.Idle)
-	fmt.Fprintf(out, "cells: %v each in %d slices, alternately; figures of the second fastest\n\n", r.Spec.Duration, bench.Rounds)
+	fmt.Fprintf(out, "%s\n\n", bench.OfSlices(r.Spec.Duration))
 	columns := []bench.Column[Row]{
 		bench.Format("op", "%s", func(r *Row) Op { return r.Op }),
 		bench.Format("size", "%v", func(r *Row) units.Size { return units.Size(r.Size) }),

@@ -42,7 +42,7 @@ func Run(ctx context.Context, p fabric.Provider, addr string, spec Spec, progres
 		return nil, err
 	}
 	for i, cell := range cells {
-		report.Rows = append(report.Rows, row(&spec, cell, bench.SecondFastest(samples[i])))
+		report.Rows = append(report.Rows, row(&spec, cell, bench.MedianSample(samples[i])))
 	}
 	return report, nil
 }

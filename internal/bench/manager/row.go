@@ -53,8 +53,9 @@ func (r *Report) WriteJSON(out io.Writer) error { return bench.WriteJSON(out, r.
 // WriteTable prints the report for people.
 func (r *Report) WriteTable(out io.Writer) error {
 	fmt.Fprintf(out, "machine: %s\n", r.Machine)
-	fmt.Fprintf(out, "catalog: %s; %d VMs, and %d clients with %d caches; their beats on %d connections; %d callers at once\n\n",
+	fmt.Fprintf(out, "catalog: %s; %d VMs, and %d clients with %d caches; their beats on %d connections; %d callers at once\n",
 		r.Spec.Catalog, r.Spec.VMs, r.Spec.Clients, r.Spec.Caches, r.Spec.Connections, r.Spec.Callers)
+	fmt.Fprintf(out, "figures: one run of each phase; rates and CPUs are means over the phase, percentiles those of all its beats and calls\n\n")
 	number := func(name, format string, value func(r *Row) float64) bench.Column[Row] {
 		return bench.Column[Row]{Name: name, Text: func(r *Row) string {
 			if x := value(r); x != 0 {

@@ -22,7 +22,7 @@ type BuildSpec struct {
 	ClientCores int           // C: most client threads
 	QueueDepth  int           // Q: most batches in flight on a connection
 	Threads     int           // most client and server threads together; 0: any number
-	PerPoint    time.Duration // of a configuration: its reads, writes and repeats
+	PerPoint    time.Duration // of a configuration: all slices of its reads and writes
 }
 
 // Check returns an error if the spec makes no sense.
@@ -151,10 +151,8 @@ func buildOne(ctx context.Context, mgr redytier.Manager, n *model.Measurement, s
 			return err
 		}
 		read, write, err := how.measure(ctx, l, n.RecordSize)
-		for tries := 1; err == nil && tries < maxTries && n.Doubtful(at, read, write); tries++ {
-			var r, w model.Performance
-			r, w, err = how.measure(ctx, l, n.RecordSize)
-			read, write = faster(read, r), faster(write, w)
+		if err == nil && n.Doubtful(at, read, write) {
+			read, write, err = how.measureAgain(ctx, l, n.RecordSize, read, write)
 		}
 		if err != nil {
 			return err
@@ -170,15 +168,26 @@ func buildOne(ctx context.Context, mgr redytier.Manager, n *model.Measurement, s
 	}
 }
 
-// maxTries is the number of measurements of a configuration that seems to gain nothing: a
+// doubtfulTries is the number of measurements of a configuration that seems to gain nothing: a
 // neighbour may have taken the processor.
-const maxTries = 3
+const doubtfulTries = 3
 
-func faster(a, b model.Performance) model.Performance {
-	if b.Mops > a.Mops {
-		return b
+// measureAgain completes the measurements of a configuration whose first one is doubtful, and
+// returns the medians of all of them.
+func (m measuring) measureAgain(ctx context.Context, l *cachebench.Live, recordSize int, read, write model.Performance) (model.Performance, model.Performance, error) {
+	reads, writes := []model.Performance{read}, []model.Performance{write}
+	for len(reads) < doubtfulTries {
+		read, write, err := m.measure(ctx, l, recordSize)
+		if err != nil {
+			return read, write, err
+		}
+		reads, writes = append(reads, read), append(writes, write)
 	}
-	return a
+	return median(reads), median(writes), nil
+}
+
+func median(all []model.Performance) model.Performance {
+	return bench.MedianBy(all, func(p *model.Performance) float64 { return p.Mops })
 }
 
 func configuration(c model.Config) redytier.Configuration {

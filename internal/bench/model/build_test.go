@@ -42,9 +42,9 @@ func buildSpec() BuildSpec {
 	return BuildSpec{
 		Setup: Setup{
 			Transport: "mem", Net: "1:none;3:20us,100Gbit", Capacity: cachebench.MinCapacity, Idle: fabricbench.Wait,
-			Repeats: MinRepeats, Log: slog.New(slog.DiscardHandler),
+			Slices: MinSlices, Log: slog.New(slog.DiscardHandler),
 		},
-		Distances: []int{1, 3}, RecordSizes: []int{2048, 4096}, ClientCores: 2, QueueDepth: 2, PerPoint: MinRepeats * bench.MinDuration,
+		Distances: []int{1, 3}, RecordSizes: []int{2048, 4096}, ClientCores: 2, QueueDepth: 2, PerPoint: MinSlices * bench.MinDuration,
 	}
 }
 
@@ -154,7 +154,7 @@ func TestBuildSpecCheck(t *testing.T) {
 		"depth":        func(s *BuildSpec) { s.RecordSizes, s.QueueDepth = []int{1}, 16 },
 		"threads":      func(s *BuildSpec) { s.Threads = -1 },
 		"capacity":     func(s *BuildSpec) { s.Capacity = 1 },
-		"repeats":      func(s *BuildSpec) { s.Repeats = 2 },
+		"slices":       func(s *BuildSpec) { s.Slices = 2 },
 		"time":         func(s *BuildSpec) { s.PerPoint = time.Millisecond },
 		"apart":        func(s *BuildSpec) { s.Apart, s.ClientCores = true, 1000 },
 	} {

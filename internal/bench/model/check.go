@@ -19,15 +19,12 @@ import (
 
 // CheckSpec says which SLOs are drawn and how they are checked.
 type CheckSpec struct {
-	Setup          // Apart as the model was measured: see Apart; Repeats in all rounds
+	Setup          // Apart as the model was measured: see Apart
 	RecordSize int // bytes
 	Count      int
 	Seed       uint64
-	Margin     float64 // the manager's
-	// Rounds is the number of times that a cache is made for each SLO and measured, all
-	// SLOs alternately. The fastest counts: a slowdown of seconds hits only one of them.
-	Rounds   int
-	Duration time.Duration // of reads and writes by each SLO, all rounds and repeats
+	Margin     float64       // the manager's
+	Duration   time.Duration // of all slices of reads and writes of a cache
 }
 
 // Check returns an error if the spec makes no sense.
@@ -38,14 +35,11 @@ func (s *CheckSpec) Check() error {
 	if err := checkRecord(s.RecordSize); err != nil {
 		return err
 	}
-	if s.Rounds < 1 || s.Repeats%s.Rounds != 0 {
-		return fmt.Errorf("%d repeats in %d rounds: want as many in each", s.Repeats, s.Rounds)
-	}
 	return s.measuring().check()
 }
 
 // CheckRow is one SLO with its result. Its JSON form is one line. Latencies and throughputs
-// are the worse of reads and writes.
+// are the worse of reads and writes; measured ones are means over all slices.
 type CheckRow struct {
 	SLOLatencyUs       float64 `json:"slo_latency_us"`
 	SLOMops            float64 `json:"slo_mops"`
@@ -56,9 +50,13 @@ type CheckRow struct {
 	model.Config
 	SearchUs float64 `json:"search_us"`
 	Leaves   int64   `json:"leaves"` // that the search looked at
-
-	read, write model.Performance // as measured
 }
+
+// LatencyKept reports whether the mean latency is within the SLO.
+func (r *CheckRow) LatencyKept() bool { return r.MeasuredLatencyUs <= r.SLOLatencyUs }
+
+// ThroughputKept reports whether the mean throughput is all that the SLO asks for.
+func (r *CheckRow) ThroughputKept() bool { return r.MeasuredMops >= r.SLOMops }
 
 // CheckReport is the result of a check.
 type CheckReport struct {
@@ -109,16 +107,14 @@ func Check(ctx context.Context, mgr redytier.Manager, models []*model.Model, spe
 		report.Rows = append(report.Rows, row)
 	}
 	progress = bench.OrQuiet(progress)
-	progress.Begin("check", int64(spec.Count*spec.Rounds))
+	progress.Begin("check", int64(spec.Count))
 	defer progress.End()
-	for range spec.Rounds {
-		for i := range report.Rows {
-			row := &report.Rows[i]
-			if err := deploy(ctx, mgr, &spec, row); err != nil {
-				return nil, fmt.Errorf("modelbench: SLO %v us, %v Mop/s: %w", row.SLOLatencyUs, row.SLOMops, err)
-			}
-			progress.Add(1)
+	for i := range report.Rows {
+		row := &report.Rows[i]
+		if err := deploy(ctx, mgr, &spec, row); err != nil {
+			return nil, fmt.Errorf("modelbench: SLO %v us, %v Mop/s: %w", row.SLOLatencyUs, row.SLOMops, err)
 		}
+		progress.Add(1)
 	}
 	return report, nil
 }
@@ -161,11 +157,11 @@ func drawSLO(rng *rand.Rand, least, most model.Performance, margin float64) mode
 	return model.SLO{LatencyUs: latency, Mops: between(least.Mops, most.Mops) / (1 + margin) * (1 - rounding)}
 }
 
-// search queries the library as a manager does, and measures the time.
+// search queries the library as a manager does, and measures the time, also of an error.
 func search(library *model.Library, query model.Query) (row CheckRow, err error) {
 	began := time.Now()
 	answers, err := library.Search(query)
-	took := time.Since(began)
+	row.SearchUs = float64(time.Since(began)) / float64(time.Microsecond)
 	if err != nil {
 		return row, err
 	}
@@ -173,14 +169,13 @@ func search(library *model.Library, query model.Query) (row CheckRow, err error)
 	if !ok {
 		return row, fmt.Errorf("%w at distance 1", model.ErrNoModel)
 	}
-	return CheckRow{
-		SLOLatencyUs: query.LatencyUs, SLOMops: query.Mops,
-		PredictedLatencyUs: found.Predicted.LatencyUs, PredictedMops: found.Predicted.Mops,
-		Config: found.Config, SearchUs: float64(took) / float64(time.Microsecond), Leaves: found.Leaves,
-	}, nil
+	row.SLOLatencyUs, row.SLOMops = query.LatencyUs, query.Mops
+	row.PredictedLatencyUs, row.PredictedMops = found.Predicted.LatencyUs, found.Predicted.Mops
+	row.Config, row.Leaves = found.Config, found.Leaves
+	return row, nil
 }
 
-// deploy makes a cache for a row's SLO and measures it, for one round.
+// deploy makes a cache for a row's SLO and measures it.
 func deploy(ctx context.Context, mgr redytier.Manager, spec *CheckSpec, row *CheckRow) (err error) {
 	how := spec.measuring()
 	by := how.live(spec.Net)
@@ -200,7 +195,29 @@ func deploy(ctx context.Context, mgr redytier.Manager, spec *CheckSpec, row *Che
 	if err != nil {
 		return err
 	}
-	row.read, row.write = faster(row.read, read), faster(row.write, write)
-	row.MeasuredLatencyUs, row.MeasuredMops = max(row.read.LatencyUs, row.write.LatencyUs), min(row.read.Mops, row.write.Mops)
+	row.MeasuredLatencyUs, row.MeasuredMops = max(read.LatencyUs, write.LatencyUs), min(read.Mops, write.Mops)
 	return nil
+}
+
+// TimeSearches draws SLOs as Check does, without their caches, and returns how long each search
+// takes, in microseconds, whether it finds a configuration or not.
+func TimeSearches(models []*model.Model, query model.Query, seed uint64, count int) (us []float64, leaves int64, err error) {
+	library, err := model.NewLibrary(models...)
+	if err != nil {
+		return nil, 0, err
+	}
+	least, most, leaves, err := library.Extent(query)
+	if err != nil {
+		return nil, 0, err
+	}
+	rng := rand.New(rand.NewPCG(seed, 1))
+	for range count {
+		query.SLO = drawSLO(rng, least, most, query.Margin)
+		row, err := search(library, query)
+		if err != nil && !errors.As(err, new(*model.ImpossibleError)) {
+			return nil, 0, fmt.Errorf("modelbench: SLO %v: %w", query.SLO, err)
+		}
+		us = append(us, row.SearchUs)
+	}
+	return us, leaves, nil
 }

@@ -22,41 +22,36 @@ type Setup struct {
 	Apart    bool
 	Capacity int64 // bytes of each cache
 	Idle     fabricbench.Idle
-	Repeats  int // the second fastest counts: of three, the median (A22)
+	Slices   int // of a measurement: all count (A22)
 	Log      *slog.Logger
 	Pending  func([]string) // redytier.Config.Progress
 }
 
-// measuring is one round of measuring a cache.
+// measuring is how a cache is measured.
 type measuring struct {
 	Setup
-	duration time.Duration // of reads, writes and all repeats
+	duration time.Duration // of all slices of reads and writes
 }
 
 func (s *BuildSpec) measuring() measuring { return measuring{s.Setup, s.PerPoint} }
 
-func (s *CheckSpec) measuring() measuring {
-	rounds := max(1, s.Rounds)
-	m := measuring{s.Setup, s.Duration / time.Duration(rounds)}
-	m.Repeats /= rounds
-	return m
-}
+func (s *CheckSpec) measuring() measuring { return measuring{s.Setup, s.Duration} }
 
-// DefaultRepeats is the default number of measurements of a configuration. They are short,
-// so that some see no other process: polling threads lose a whole time slice to one.
-const DefaultRepeats = 27
+// DefaultSlices is the default number of slices of a measurement: reads and writes take turns
+// often, so that other load slows both alike.
+const DefaultSlices = 27
 
-// MinRepeats is the fewest meaningful repeats (A22).
-const MinRepeats = 3
+// MinSlices is the fewest slices of a measurement.
+const MinSlices = 3
 
 // check returns an error if the spec makes no sense.
 func (m measuring) check() error {
-	least := time.Duration(m.Repeats) * bench.MinDuration
+	least := time.Duration(m.Slices) * bench.MinDuration
 	switch {
 	case m.Capacity < cachebench.MinCapacity:
 		return fmt.Errorf("capacity of %d bytes: want at least %d", m.Capacity, cachebench.MinCapacity)
-	case m.Repeats < MinRepeats:
-		return fmt.Errorf("%d repeats: want at least %d", m.Repeats, MinRepeats)
+	case m.Slices < MinSlices:
+		return fmt.Errorf("%d slices: want at least %d", m.Slices, MinSlices)
 	case m.duration < least:
 		return fmt.Errorf("a duration of %v for each of them: want at least %v", m.duration, least)
 	}
@@ -82,9 +77,9 @@ func (m measuring) live(net string) cachebench.LiveSpec {
 // ops are the operations that are measured.
 var ops = []cachebench.Op{cachebench.Read, cachebench.Write}
 
-// measure measures reads and writes in the present configuration.
+// measure measures reads and writes in the present configuration: means over all slices.
 func (m measuring) measure(ctx context.Context, l *cachebench.Live, recordSize int) (read, write model.Performance, err error) {
-	samples, err := l.Measure(ctx, recordSize, ops, m.duration/time.Duration(m.Repeats*len(ops)), m.Repeats)
+	samples, err := l.Measure(ctx, recordSize, ops, m.duration/time.Duration(m.Slices*len(ops)), m.Slices)
 	if err != nil {
 		return read, write, err
 	}

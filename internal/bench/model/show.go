@@ -11,6 +11,9 @@ import (
 	"github.com/redykv/redykv/manager/model"
 )
 
+// Statistic says what the figures of a model are.
+const Statistic = "of a configuration, the mean of all slices after the warm-up, or the median of three such means if it seemed to gain nothing; least us and most Mop/s: the best configuration, by the worse of reads and writes"
+
 // summary is a line of WriteSummary.
 type summary struct {
 	*model.Measurement

@@ -8,12 +8,20 @@ import (
 	"github.com/dgraph-io/badger/v4/options"
 )
 
+// leastBadgerTable is the least size of Badger's memtables: a value must fit into a seventh.
+const leastBadgerTable = 8 << 20
+
 type badgerStore struct{ db *badger.DB }
 
+// openBadger keeps the tables' indexes and filters in memory, as they are by default: without
+// one a read reads it all. Blocks get what these and the memtables leave.
 func openBadger(opts Options) (Store, error) {
+	const tables, indexBytes = 5, 24 // memtables; bytes of an index for each record
+	table := min(max(opts.Memory/32, leastBadgerTable), 64<<20)
+	blocks := max(opts.Memory-tables*table-indexBytes*opts.Records, opts.Memory/8)
 	o := badger.DefaultOptions(opts.Dir).WithLogger(nil).WithMetricsEnabled(false).
 		WithSyncWrites(false).WithDetectConflicts(false).WithCompression(options.None).
-		WithBlockCacheSize(opts.Memory)
+		WithBlockCacheSize(blocks).WithMemTableSize(table).WithNumMemtables(tables)
 	db, err := badger.Open(o)
 	if err != nil {
 		return nil, err

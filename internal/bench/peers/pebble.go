@@ -22,10 +22,11 @@ func openPebble(opts Options) (Store, error) {
 }
 
 // PebbleOptions returns the options of a Pebble that is measured: no compression, a Bloom
-// filter of 10 bits a key, no logging. The caller keeps its reference to the block cache.
+// filter of 10 bits a key, no logging. Its memtables, at most nine of a sixteenth of the block
+// cache, take their memory from it. The caller keeps its reference to the block cache.
 func PebbleOptions(cache *pebble.Cache) *pebble.Options {
 	o := &pebble.Options{
-		Cache: cache, MemTableSize: 64 << 20, MemTableStopWritesThreshold: 8, FormatMajorVersion: pebble.FormatNewest,
+		Cache: cache, MemTableSize: uint64(min(max(cache.MaxSize()/16, 4<<20), 64<<20)), MemTableStopWritesThreshold: 8, FormatMajorVersion: pebble.FormatNewest,
 		Logger: quiet{pebble.DefaultLogger},
 	}
 	for i := range o.Levels {

@@ -2,8 +2,8 @@
 // beside redykv under the same load: Pebble, Badger and bbolt.
 //
 // They are configured to do as little as possible, short of keeping their files in memory:
-// nothing is synced or compressed, and their caches are bounded by the memory that redykv
-// has. They read their files through the kernel's page cache, or map them, where redykv's
+// nothing is synced or compressed, and their memory is bounded by what redykv has: caches,
+// indexes and the tables of new writes together. They read their files through the kernel's page cache, or map them, where redykv's
 // SSD tier uses direct I/O: they do not read the disk if the database fits into free memory.
 package peers
 
@@ -47,20 +47,23 @@ type Reader interface {
 
 // Options limit a store.
 type Options struct {
-	Dir    string // an existing directory for its files
-	Memory int64  // bytes of cache
+	Dir     string // an existing directory for its files
+	Memory  int64  // bytes of its caches, indexes and tables of new writes together
+	Records int64  // records that it will have
 }
 
 // peer is a store that can be opened.
 type peer struct {
 	name, module string
 	open         func(Options) (Store, error)
+	env          []string // see Environment
+	note         string   // on what its figures depend on
 }
 
 var all = []peer{
-	{"pebble", "github.com/cockroachdb/pebble/v2", openPebble},
-	{"badger", "github.com/dgraph-io/badger/v4", openBadger},
-	{"bbolt", "go.etcd.io/bbolt", openBbolt},
+	{"pebble", "github.com/cockroachdb/pebble/v2", openPebble, []string{"MALLOC_ARENA_MAX=1"}, ""},
+	{"badger", "github.com/dgraph-io/badger/v4", openBadger, nil, "; they are mapped without advice to the kernel, so that a miss reads as much as the disk's read-ahead (read_ahead_kb)"},
+	{"bbolt", "go.etcd.io/bbolt", openBbolt, nil, ""},
 }
 
 // Names lists the known stores.
@@ -93,6 +96,18 @@ func Open(name string, opts Options) (Store, error) {
 	return s, nil
 }
 
+// Environment returns what a process with a store has in its environment when it starts, so
+// that the store keeps to its memory. Pebble's block cache is memory of the C library, which
+// with many threads has many arenas: blocks that are freed in one are not used by the others, and
+// the process grows beyond the size of its cache. So it has one arena.
+func Environment(name string) []string {
+	p, err := find(name)
+	if err != nil {
+		return nil
+	}
+	return p.env
+}
+
 // Module returns a store's Go module with its version in this program.
 func Module(name string) string {
 	p, err := find(name)
@@ -112,5 +127,9 @@ func Module(name string) string {
 
 // Describe describes a store's version and configuration.
 func Describe(name string) string {
-	return Module(name) + ": nothing synced or compressed; its files are read by way of the page cache"
+	text := Module(name) + ": nothing synced or compressed; its files are read by way of the page cache"
+	if p, err := find(name); err == nil {
+		text += p.note
+	}
+	return text
 }

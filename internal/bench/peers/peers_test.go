@@ -64,6 +64,12 @@ func TestStores(t *testing.T) {
 			}
 		})
 	}
+	if !strings.Contains(Describe("badger"), "read_ahead_kb") || strings.Contains(Describe("bbolt"), "read_ahead_kb") {
+		t.Errorf("%s; %s", Describe("badger"), Describe("bbolt"))
+	}
+	if env := Environment("pebble"); len(env) != 1 || env[0] != "MALLOC_ARENA_MAX=1" || Environment("bbolt") != nil || Environment("rocks") != nil {
+		t.Errorf("environment of pebble: %v", env)
+	}
 	if _, err := Open("rocks", Options{}); err == nil || !strings.Contains(err.Error(), "pebble, badger, bbolt") {
 		t.Error(err)
 	}

@@ -72,7 +72,15 @@ func plan(s *Spec, peer *pebblePeer) (cells []*cell, limits map[int]yards) {
 }
 
 // mops returns the cell's throughput.
-func (c *cell) mops() float64 { return medianMops(calmest(c.samples)) }
+func (c *cell) mops() float64 { return bench.MedianSample(c.samples).Mops }
+
+// over returns the ratio of the throughput to another cell's; 0 if that is nil.
+func (c *cell) over(other *cell) float64 {
+	if other == nil {
+		return 0
+	}
+	return bench.RatioOfRounds(c.samples, other.samples, bench.Throughput)
+}
 
 // reads adds up where the reads between two snapshots were answered. The store counts a
 // session's last few operations late, so only shares are meaningful.
@@ -86,13 +94,13 @@ func (c *cell) reads(before, after kv.Metrics) {
 
 // row returns the cell's result.
 func (c *cell) row(s *Spec, m kv.Metrics, y yards) Row {
-	samples := calmest(c.samples)
+	median := bench.MedianSample(c.samples)
 	r := Row{
 		Store: c.store, Case: "memory",
 		Op: c.op, Distribution: c.distribution, Mode: c.mode, Threads: c.threads,
 		Records: s.Records, ValueSize: s.ValueSize, Layout: "fixed", Depth: s.Depth,
-		Mops: medianMops(samples), MopsMin: samples[0].Mops, MopsMax: samples[len(samples)-1].Mops,
-		Slices: len(samples), LimitMops: y.lines.mops(), GeneratorNanos: y.generatorNanos(),
+		Mops: median.Mops, MopsMin: median.Mops, MopsMax: median.Mops,
+		Slices: len(c.samples), LimitMops: y.lines.mops(), OfLimit: c.over(y.lines), GeneratorNanos: y.generatorNanos(),
 		RSSBytes: c.rss, LogBytes: m.Log.Tail - m.Log.Begin, IndexBytes: m.Index.Bytes,
 	}
 	var allocs uint64
@@ -102,15 +110,15 @@ func (c *cell) row(s *Spec, m kv.Metrics, y yards) Row {
 		r.Seconds += s.Seconds
 		allocs += s.Allocs
 		gc += s.GCSeconds
+		r.CPUShare += s.CPUShare / float64(len(c.samples))
+		r.MopsMin, r.MopsMax = min(r.MopsMin, s.Mops), max(r.MopsMax, s.Mops)
 	}
+	r.CPUShare = min(r.CPUShare, 1) // a sum of rounded parts can be above 1
 	r.AllocsPerOp = float64(allocs) / float64(max(r.Operations, 1))
 	r.GCCPUShare = gc / (r.Seconds * float64(c.threads))
-	for _, s := range samples {
-		r.CPUShare += s.CPUShare
-	}
-	r.CPUShare /= float64(len(samples)) // at the end: as a sum of rounded parts it could be above 1
-	if y.copies != nil {
-		r.CopyMops = y.copies.mops()
+	r.ValueBytesRead, r.ValueBytesWritten = c.op.touches(s.ValueSize)
+	if y.copies != nil && c.op != RMW { // which copies no value
+		r.CopyMops, r.OfCopying = y.copies.mops(), c.over(y.copies)
 	}
 	if s.Cold {
 		r.Case = "cold"

@@ -24,7 +24,10 @@
 //
 // A peer has cells with plain calls only.
 //
-// A cell's figure is the median of its calm slices: those in which its threads had a
-// processor nearly all the time, or the three calmest if that is more. In one slice of
-// each cell a garbage collection is forced, so that the share of CPU includes its cost.
+// A cell's figure is that of the slice with the median throughput. In one slice of each cell a
+// garbage collection is forced, so that the share of CPU includes its cost.
+//
+// A read copies a value out of the store and an upsert copies one into it. A read-modify-write
+// adds to the first 8 bytes in place, whatever the size of the value: it is not compared with
+// copying.
 package store

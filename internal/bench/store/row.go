@@ -17,9 +17,14 @@ type Row struct {
 	Layout       string            `json:"layout,omitempty"` // fixed or variable; not of a peer
 	Depth        int               `json:"depth"`
 
-	// Mops is 10^6 operations a second of all threads together: the median of Slices
-	// calm slices, whose range is MopsMin to MopsMax. CPUShare is the share of that time
-	// for which the threads had a processor; well below 1, others used the machine.
+	// ValueBytesRead and ValueBytesWritten are the bytes of a value that an operation reads
+	// and writes, on average.
+	ValueBytesRead    float64 `json:"value_bytes_read"`
+	ValueBytesWritten float64 `json:"value_bytes_written"`
+
+	// Mops is 10^6 operations a second of all threads together, of the slice with the median
+	// throughput; the range of all Slices is MopsMin to MopsMax. CPUShare is the share of
+	// their time for which the threads had a processor; well below 1, others used the machine.
 	Mops     float64 `json:"mops"`
 	MopsMin  float64 `json:"mops_min"`
 	MopsMax  float64 `json:"mops_max"`
@@ -27,16 +32,20 @@ type Row struct {
 	CPUShare float64 `json:"cpu_share"`
 	// LimitMops is half of the 10^6 lines that as many threads load in a second from
 	// memory of the same size. CopyMops is the number of values of this size that they
-	// copy from random places, 0 for small values.
+	// copy from random places, 0 for small values and for operations that copy none.
 	LimitMops float64 `json:"limit_mops"`
 	CopyMops  float64 `json:"copy_mops,omitempty"`
+	// OfLimit and OfCopying are the shares of these. Like all ratios of a row, they are the
+	// medians of the slices' ratios.
+	OfLimit   float64 `json:"of_limit"`
+	OfCopying float64 `json:"of_copying,omitempty"`
 	// GeneratorNanos is the time of a thread for one operation without the store. It is
 	// included in Mops.
 	GeneratorNanos float64 `json:"generator_ns"`
 	// Scaling is the ratio of Mops to the same cell with one thread; 0 if there is none.
 	Scaling float64 `json:"scaling,omitempty"`
 	// RatioToPeer is the ratio of Mops to the peer's plain calls of the same operation,
-	// distribution and threads; 0 if there are none.
+	// distribution and threads, as the peer has no batches; 0 if there are none.
 	RatioToPeer float64 `json:"ratio_to_peer,omitempty"`
 
 	Operations  uint64  `json:"operations"`

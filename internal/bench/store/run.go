@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"runtime"
 	"slices"
 	"time"
@@ -163,28 +162,26 @@ func (r *Report) fill(cells []*cell, limits map[int]yards, m kv.Metrics) {
 		r.Limits = append(r.Limits, limit)
 	}
 	for _, c := range cells {
-		if c.store != "" {
-			r.Rows = append(r.Rows, c.row(&r.Spec, m, limits[c.threads]))
+		if c.store == "" {
+			continue
 		}
-	}
-	for i := range r.Rows {
-		row := &r.Rows[i]
-		if row.Threads > 1 {
-			row.Scaling = row.Mops / r.mops(row.Store, row.Op, row.Distribution, row.Mode, 1)
+		row := c.row(&r.Spec, m, limits[c.threads])
+		if c.threads > 1 {
+			row.Scaling = c.over(find(cells, c.store, c.op, c.distribution, c.mode, 1))
 		}
-		if row.Store != r.Spec.Peer {
-			row.RatioToPeer = row.Mops / r.mops(r.Spec.Peer, row.Op, row.Distribution, Plain, row.Threads)
+		if r.Spec.Peer != "" && c.store != r.Spec.Peer {
+			row.RatioToPeer = c.over(find(cells, r.Spec.Peer, c.op, c.distribution, Plain, c.threads))
 		}
+		r.Rows = append(r.Rows, row)
 	}
 }
 
-// mops returns the throughput of a row, or infinity if there is no such row: ratios to it
-// are 0.
-func (r *Report) mops(store string, op Op, d ycsb.Distribution, mode Mode, threads int) float64 {
-	for _, row := range r.Rows {
-		if row.Store == store && row.Op == op && row.Distribution == d && row.Mode == mode && row.Threads == threads {
-			return row.Mops
+// find returns a cell, or nil if there is no such cell.
+func find(cells []*cell, store string, op Op, d ycsb.Distribution, mode Mode, threads int) *cell {
+	for _, c := range cells {
+		if c.store == store && c.op == op && c.distribution == d && c.mode == mode && c.threads == threads {
+			return c
 		}
 	}
-	return math.Inf(1)
+	return nil
 }

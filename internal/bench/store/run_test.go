@@ -83,7 +83,7 @@ func checkRows(t *testing.T, report *Report) {
 		if r.Slices < 1 || r.Slices > bench.Rounds || !(r.CPUShare > 0 && r.CPUShare <= 1) {
 			t.Errorf("%+v: slices", r)
 		}
-		if r.LimitMops <= 0 || r.GeneratorNanos <= 0 || (r.CopyMops > 0) != (s.ValueSize >= copyFrom) {
+		if r.LimitMops <= 0 || r.GeneratorNanos <= 0 || (r.CopyMops > 0) != (s.ValueSize >= copyFrom && r.Op != RMW) || r.OfLimit <= 0 || (r.OfCopying > 0) != (r.CopyMops > 0) {
 			t.Errorf("%+v: yardsticks", r)
 		}
 		if r.AllocsPerOp > 0.5 && r.Store == "redykv" && !machine.RaceDetector || r.GCCPUShare < 0 {

@@ -1,8 +1,6 @@
 package store
 
 import (
-	"cmp"
-	"slices"
 	"time"
 
 	"github.com/redykv/redykv/internal/bench"
@@ -30,33 +28,4 @@ func sampleOf(threads []tally, seconds float64) bench.Sample {
 	}
 	s.CPUShare = min(float64(cpu)/float64(took), 1)
 	return s
-}
-
-const (
-	// calm is the share of its time for which the threads of a slice must have had a
-	// processor, so that the slice measures the store and not its neighbours.
-	calm = 0.95
-	// enough is the number of slices that count, calm or not.
-	enough = 3
-)
-
-// calmest returns the calm slices, or the calmest if there are too few, in order of their
-// throughput.
-func calmest(samples []bench.Sample) []bench.Sample {
-	sorted := slices.SortedStableFunc(slices.Values(samples), func(a, b bench.Sample) int { return cmp.Compare(b.CPUShare, a.CPUShare) })
-	n := 0
-	for n < len(sorted) && (sorted[n].CPUShare >= calm || n < enough) {
-		n++
-	}
-	sorted = sorted[:n]
-	slices.SortFunc(sorted, func(a, b bench.Sample) int { return cmp.Compare(a.Mops, b.Mops) })
-	return sorted
-}
-
-func medianMops(samples []bench.Sample) float64 {
-	all := make([]float64, len(samples))
-	for i, s := range samples {
-		all[i] = s.Mops
-	}
-	return bench.Median(all)
 }

@@ -7,25 +7,15 @@ import (
 	"github.com/redykv/redykv/internal/bench"
 )
 
-func TestCalmSlicesCount(t *testing.T) {
+// TestTouches checks how many bytes of a value each operation reads and writes.
+func TestTouches(t *testing.T) {
 	for _, tc := range []struct {
-		name          string
-		samples       [][2]float64 // Mops, CPUShare
-		want          float64
-		first, number int
-	}{
-		{"one", [][2]float64{{5, 0.1}}, 5, 5, 1},
-		{"all calm", [][2]float64{{5, 1}, {9, 1}, {7, 0.96}, {8, 1}}, 7.5, 5, 4},
-		{"disturbed ones do not count", [][2]float64{{2, 0.5}, {9, 1}, {1, 0.2}, {7, 0.97}, {8, 1}}, 8, 7, 3},
-		{"too few are calm", [][2]float64{{2, 0.5}, {1, 0.2}, {9, 1}, {3, 0.6}}, 3, 2, 3},
-	} {
-		var samples []bench.Sample
-		for _, s := range tc.samples {
-			samples = append(samples, bench.Sample{Mops: s[0], CPUShare: s[1]})
-		}
-		got := calmest(samples)
-		if medianMops(got) != tc.want || len(got) != tc.number || got[0].Mops != float64(tc.first) {
-			t.Errorf("%s: median %g of %v, want %g of %d", tc.name, medianMops(got), got, tc.want, tc.number)
+		op            Op
+		size          int
+		read, written float64
+	}{{Read, 1024, 1024, 0}, {Upsert, 1024, 0, 1024}, {RMW, 1024, 8, 8}, {RMW, 8, 8, 8}, {Mixed, 100, 50, 50}} {
+		if read, written := tc.op.touches(tc.size); read != tc.read || written != tc.written {
+			t.Errorf("%s of %d bytes reads %g and writes %g, want %g and %g", tc.op, tc.size, read, written, tc.read, tc.written)
 		}
 	}
 }

@@ -27,6 +27,23 @@ const (
 // Ops lists all of them.
 var Ops = []Op{Read, Upsert, RMW, Mixed}
 
+// rmwBytes is the size of the number to which a read-modify-write adds, at the begin of a value.
+const rmwBytes = 8
+
+// touches returns how many bytes of a value an operation reads and writes, on average.
+func (o Op) touches(valueSize int) (read, written float64) {
+	size := float64(valueSize)
+	switch o {
+	case Upsert:
+		return 0, size
+	case RMW:
+		return rmwBytes, rmwBytes
+	case Mixed:
+		return size / 2, size / 2
+	}
+	return size, 0
+}
+
 // Mode is the way in which a cell submits operations to a session.
 type Mode string
 

@@ -27,13 +27,16 @@ func (r *Report) WriteTable(out io.Writer) error {
 		bench.Format("to", "%.2f", func(r *Row) float64 { return r.MopsMax }),
 		bench.Format("CPU", "%.0f%%", func(r *Row) float64 { return 100 * r.CPUShare }),
 		bench.Format("limit", "%.2f", func(r *Row) float64 { return r.LimitMops }),
-		bench.Format("of limit", "%.2f", func(r *Row) float64 { return r.Mops / r.LimitMops }),
+		bench.Format("of limit", "%.2f", func(r *Row) float64 { return r.OfLimit }),
 		bench.Format("scaling", "%s", func(r *Row) string { return bench.Ratio(r.Scaling) }),
 	}
 	any := func(is func(Row) bool) bool { return slices.ContainsFunc(r.Rows, is) }
 	if any(func(r Row) bool { return r.CopyMops > 0 }) {
-		columns = append(columns, bench.Format("copy", "%.2f", func(r *Row) float64 { return r.CopyMops }),
-			bench.Format("of copy", "%.2f", func(r *Row) float64 { return r.Mops / r.CopyMops }))
+		columns = append(columns,
+			bench.Format("value bytes read", "%g", func(r *Row) float64 { return r.ValueBytesRead }),
+			bench.Format("written", "%g", func(r *Row) float64 { return r.ValueBytesWritten }),
+			bench.Column[Row]{Name: "copy", Text: func(r *Row) string { return orDash(r.CopyMops, r.CopyMops) }},
+			bench.Column[Row]{Name: "of copy", Text: func(r *Row) string { return orDash(r.CopyMops, r.OfCopying) }})
 	}
 	if any(func(r Row) bool { return r.RatioToPeer > 0 }) {
 		columns = append(columns, bench.Format("over peer", "%s", func(r *Row) string { return bench.Ratio(r.RatioToPeer) }))
@@ -49,14 +52,24 @@ func (r *Report) WriteTable(out io.Writer) error {
 		bench.Format("RSS", "%v", func(r *Row) units.Size { return units.Size(r.RSSBytes) })), r.Rows)
 }
 
+// orDash prints a figure, or a dash if what it is compared with was not measured.
+func orDash(base, figure float64) string {
+	if base == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.2f", figure)
+}
+
 // writeHead says what was measured, and the yardsticks.
 func (r *Report) writeHead(out io.Writer) {
 	s := &r.Spec
 	fmt.Fprintf(out, "machine: %s\n", r.Machine)
 	fmt.Fprintf(out, "records: %d of %d + %d bytes, loaded in %.1f s (%.1f million a second)\n",
 		s.Records, ycsb.KeySize, s.ValueSize, r.Load.Seconds, r.Load.Mops)
-	fmt.Fprintf(out, "cells: %v each in %d slices, alternately; batches and queues of %d operations\n",
-		s.Duration, bench.Rounds, s.Depth)
+	fmt.Fprintf(out, "%s; batches and queues of %d operations\n", bench.OfSlices(s.Duration), s.Depth)
+	if slices.Contains(s.Ops, RMW) {
+		fmt.Fprintf(out, "rmw: adds to the first %d bytes of a value of %d, in place: it reads and writes %d bytes of it\n", rmwBytes, s.ValueSize, rmwBytes)
+	}
 	if r.Peer != "" {
 		fmt.Fprintf(out, "peer: %s\n", r.Peer)
 	}

@@ -30,7 +30,14 @@ func TestHandles(t *testing.T) {
 	if b == a || h.Get(a) != nil || *h.Get(b) != "b" {
 		t.Errorf("handle %x was reused for %x", a, b)
 	}
-	for range maxHandles - 1 {
+	c, err := h.Offer("c")
+	if err != nil || h.Get(c) != nil {
+		t.Errorf("offered: %v, %v", h.Get(c), err)
+	}
+	if h.Adopt(); h.Get(c) == nil || *h.Get(c) != "c" {
+		t.Error("adopted, and not found")
+	}
+	for range maxHandles - 2 {
 		if _, err := h.Put("more"); err != nil {
 			t.Fatal(err)
 		}
@@ -114,7 +121,7 @@ func TestCheckBounds(t *testing.T) {
 
 // TestRegionClose revokes a region while a user is inside the gate.
 func TestRegionClose(t *testing.T) {
-	r := NewRegistry()
+	r := NewRegistry(false)
 	var gate Gate
 	r.AddGate(&gate)
 	g, err := r.Alloc(4096)

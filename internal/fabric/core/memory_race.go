@@ -12,4 +12,6 @@ func allocate(size int) ([]byte, error) {
 	return unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
 }
 
+func discard(b []byte) error { return unix.Madvise(b, unix.MADV_DONTNEED) }
+
 func release(b []byte) error { return unix.Munmap(b) }

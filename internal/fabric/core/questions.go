@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// Questions sends an owner's questions to the peer, one at a time, and returns the answers
+// Questions sends questions to the peer, one at a time, and returns the answers
 // that the connection's reading goroutine receives. Each question has a number, so that a
 // late answer is not taken for the answer to the next question.
 type Questions[A any] struct {
@@ -30,7 +30,7 @@ func NewQuestions[A any](state *State) *Questions[A] {
 
 // Ask sends a question, with a number that is never 0, and waits for its answer. It returns
 // the error of the answer, of send, of the state after the connection has ended, or of ctx. An
-// answer that was delivered is always returned. Called by the owner.
+// answer that was delivered is always returned. Any goroutine may call it, one at a time.
 func (q *Questions[A]) Ask(ctx context.Context, send func(number uint32) error) (none A, err error) {
 	if err := q.state.Err(); err != nil {
 		return none, err

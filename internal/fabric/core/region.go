@@ -51,15 +51,18 @@ type Region struct {
 
 // Registry holds the regions of one provider. Safe for concurrent use.
 type Registry struct {
+	sparse  bool // memory comes in small pages
 	mu      sync.Mutex
 	regions map[fabric.Token]*Region
 	gates   map[*Gate]struct{}
 	closed  bool
 }
 
-// NewRegistry returns an empty registry.
-func NewRegistry() *Registry {
-	return &Registry{regions: map[fabric.Token]*Region{}, gates: map[*Gate]struct{}{}}
+// NewRegistry returns an empty registry. The physical memory of its regions is allocated when
+// it is first written: in huge pages where the system has them, or, if sparse is set, in small
+// ones, so that few written bytes take little memory.
+func NewRegistry(sparse bool) *Registry {
+	return &Registry{sparse: sparse, regions: map[fabric.Token]*Region{}, gates: map[*Gate]struct{}{}}
 }
 
 // CheckSize returns an error for a region larger than the memory of the machine or container:
@@ -85,6 +88,9 @@ func (r *Registry) Alloc(size int) (*Region, error) {
 	whole, err := allocate(size)
 	if err != nil {
 		return nil, fmt.Errorf("fabric: allocate region: %w", err)
+	}
+	if r.sparse {
+		mem.SmallPages(whole)
 	}
 	g := &Region{registry: r, token: NewToken(), data: whole[:size:size], whole: whole}
 	r.mu.Lock()
@@ -131,6 +137,23 @@ func (r *Registry) Close() error {
 		err = errors.Join(err, g.Close())
 	}
 	return err
+}
+
+// Discard implements fabric.Region.
+func (g *Region) Discard(offset, n int64) error {
+	if err := CheckBounds(offset, int(n), g.Size()); err != nil {
+		return err
+	}
+	return DiscardPages(g.data[offset:offset+n], discard)
+}
+
+// NextData is mem.NextData of the region's memory. The caller is inside a gate.
+func (g *Region) NextData(offset int64) (begin, end int64, err error) {
+	if _, err := g.Access(offset, 0); err != nil {
+		return 0, 0, err
+	}
+	from, to := mem.NextData(g.data, int(offset))
+	return int64(from), int64(to), nil
 }
 
 // Bytes is the region's memory.

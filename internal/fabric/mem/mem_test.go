@@ -13,6 +13,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestConformance(t *testing.T) { fabrictest.Run(t, mem.Open) }
 
+// TestSparse checks that little memory backs a region of which little is written.
+func TestSparse(t *testing.T) { fabrictest.RunSparse(t, mem.OpenSparse) }
+
 // TestAllocations checks that operations do not allocate.
 func TestAllocations(t *testing.T) { fabrictest.RunAllocations(t, mem.Open) }
 

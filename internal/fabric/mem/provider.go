@@ -33,7 +33,10 @@ type provider struct {
 }
 
 // Open returns a new provider. Its regions are reached only through its own queue pairs.
-func Open() fabric.Provider { return &provider{regions: core.NewRegistry()} }
+func Open() fabric.Provider { return &provider{regions: core.NewRegistry(false)} }
+
+// OpenSparse is Open for regions of which little is written: their memory comes in small pages.
+func OpenSparse() fabric.Provider { return &provider{regions: core.NewRegistry(true)} }
 
 func (p *provider) Name() string { return Name }
 

@@ -13,7 +13,8 @@ import (
 const spins = 16
 
 // queuePair is one end of a connection. State and Waiter are safe for concurrent use; gate
-// and the rings are shared with the peer's owner; the rest belongs to this end's owner.
+// and the rings are shared with the peer's owner, imports with the goroutine that imports a
+// region; the rest belongs to this end's owner.
 type queuePair struct {
 	provider *provider
 	peer     *queuePair
@@ -45,7 +46,7 @@ func (q *queuePair) Import(_ context.Context, token fabric.Token) (fabric.Remote
 		r, err = q.peer.provider.regions.Find(token)
 	}
 	if err == nil {
-		handle, err = q.imports.Put(r)
+		handle, err = q.imports.Offer(r)
 	}
 	if err != nil {
 		return fabric.Remote{}, fmt.Errorf("import region: %w", err)
@@ -68,6 +69,7 @@ func (q *queuePair) execute() {
 	if i == to {
 		return
 	}
+	q.imports.Adopt()
 	q.gate.Enter()
 	pushed := false
 	// Checked inside the gate: the end of a connection drains the gate, so no copy

@@ -117,6 +117,7 @@ func FuzzPeer(f *testing.F) {
 	f.Add(loan{id: 1, word: 2, generation: 3, size: 4096}.encode(), uint8(1), uint64(1<<63))
 	f.Add(loan{id: 1}.encode(), uint8(2), uint64(core.ImmEntries+1))
 	f.Add([]byte{kindUnknown, 1, 0, 0, 0}, uint8(0), uint64(0))
+	f.Add([]byte{kindFailed, 1, 0, 0, 0}, uint8(0), uint64(0))
 	f.Fuzz(func(t *testing.T, b []byte, files uint8, mark uint64) {
 		rings, err := newShared("rings", 2*core.ImmRingWords*8)
 		if err != nil {

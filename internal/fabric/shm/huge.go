@@ -9,8 +9,6 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/redykv/redykv/internal/mem"
 )
 
 // Huge pages for memory files. Unless the administrator has reserved some, the kernel uses
@@ -60,20 +58,4 @@ func enterHuge(b []byte) {
 	for ; len(b) >= hugePage; b = b[hugePage:] {
 		atomic.LoadUint64((*uint64)(unsafe.Pointer(unsafe.SliceData(b))))
 	}
-}
-
-// collapse populates new memory with huge pages and reports whether all of it is huge. It
-// takes as long as zeroing the memory once. Memory larger than half of what the machine can
-// spare is left to be populated page by page.
-func collapse(b []byte) bool {
-	if int64(len(b)) > mem.Available()/2 {
-		return false
-	}
-	for ; len(b) >= hugePage; b = b[hugePage:] {
-		// Only populated pages can be collapsed.
-		if unix.Madvise(b[:1], unix.MADV_POPULATE_WRITE) != nil || unix.Madvise(b[:hugePage], unix.MADV_COLLAPSE) != nil {
-			return false
-		}
-	}
-	return true
 }

@@ -38,27 +38,12 @@ func TestLargeRegion(t *testing.T) {
 		if !bytes.Equal(s.data[:size], peer[:size]) {
 			t.Errorf("the peer sees other bytes, of %d", size)
 		}
-		t.Logf("%d bytes, in huge pages: %v", size, s.huge)
 		if err := unmap(peer); err != nil {
 			t.Error(err)
 		}
 		if err := s.Close(); err != nil {
 			t.Error(err)
 		}
-	}
-}
-
-// A region larger than the machine's memory does not use huge pages.
-func TestHugeRegionIsLazy(t *testing.T) {
-	s, err := newShared("redykv-test", 1<<44)
-	if err != nil {
-		t.Skip("no address space for it: ", err)
-	}
-	if s.huge {
-		t.Error("16 TiB in huge pages")
-	}
-	if err := s.Close(); err != nil {
-		t.Error(err)
 	}
 }
 

@@ -6,10 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"syscall"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/redykv/redykv/internal/fabric/core"
 )
 
 const (
@@ -26,23 +27,24 @@ var errFile = errors.New("peer's file is not a sealed memory file of the stated 
 type shared struct {
 	file *os.File
 	data []byte // the mapping, whole pages
-	huge bool
+	huge bool   // the file is of reserved huge pages
+
+	preparation core.Preparation
 }
 
-// newShared returns zeroed shared memory of at least size bytes, in huge pages if it is large
-// enough and the system has some.
+// newShared returns zeroed shared memory of at least size bytes. Its physical memory is
+// allocated when it is first accessed.
 func newShared(name string, size int) (*shared, error) {
-	if size >= hugePage {
-		rounded := (size + hugePage - 1) &^ (hugePage - 1)
-		if s, err := mapNew(name, rounded, unix.MFD_HUGETLB); err == nil {
-			s.huge = true
-			return s, nil
-		}
-	}
 	page := os.Getpagesize()
-	s, err := mapNew(name, (size+page-1)&^(page-1), 0)
-	if err == nil && size >= hugePage {
-		s.huge = collapse(s.data)
+	return mapNew(name, (size+page-1)&^(page-1), 0)
+}
+
+// newHuge is newShared in huge pages, if the administrator has reserved enough for it.
+func newHuge(name string, size int) (*shared, error) {
+	rounded := (size + hugePage - 1) &^ (hugePage - 1)
+	s, err := mapNew(name, rounded, unix.MFD_HUGETLB)
+	if err == nil {
+		s.huge = true
 	}
 	return s, err
 }
@@ -66,31 +68,53 @@ func mapNew(name string, size, flags int) (*shared, error) {
 	return &shared{file: f, data: data}, nil
 }
 
-// mapPeer maps at least size bytes of a peer's file after it has checked that the file cannot
-// shrink.
-func mapPeer(f *os.File, size int64, prot int) ([]byte, error) {
+// checkPeer returns the state of a peer's file of at least size bytes after it has checked that
+// the file cannot shrink.
+func checkPeer(f *os.File, size int64) (st unix.Stat_t, err error) {
 	seals, err := unix.FcntlInt(f.Fd(), unix.F_GET_SEALS, 0)
 	if err != nil || seals&unix.F_SEAL_SHRINK == 0 {
-		return nil, errFile
+		return st, errFile
 	}
-	st, err := f.Stat()
-	if err != nil || size <= 0 || st.Size() < size || int64(int(st.Size())) != st.Size() {
-		return nil, errFile
+	err = unix.Fstat(int(f.Fd()), &st)
+	if err != nil || size <= 0 || st.Size < size || int64(int(st.Size)) != st.Size {
+		return st, errFile
 	}
-	data, err := mapFile(int(f.Fd()), int(st.Size()), prot)
+	return st, nil
+}
+
+// mapPeer maps at least size bytes of a peer's file that checkPeer accepts.
+func mapPeer(f *os.File, size int64, prot int) ([]byte, error) {
+	st, err := checkPeer(f, size)
 	if err != nil {
-		return nil, fmt.Errorf("map %d bytes of the peer: %w", st.Size(), err)
+		return nil, err
 	}
-	if sys, ok := st.Sys().(*syscall.Stat_t); ok && sys.Blocks*512 >= st.Size() {
+	data, err := mapFile(int(f.Fd()), int(st.Size), prot)
+	if err != nil {
+		return nil, fmt.Errorf("map %d bytes of the peer: %w", st.Size, err)
+	}
+	if st.Blocks*512 >= st.Size {
 		enterHuge(data)
 	}
 	return data, nil
 }
 
-// discard returns the physical memory to the system although peers may keep mappings. Errors
-// are ignored.
-func (s *shared) discard() {
-	_ = unix.Fallocate(int(s.file.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, int64(len(s.data)))
+// discard returns the physical memory of some pages to the system although peers may keep
+// mappings. They read as zeros afterwards.
+func (s *shared) discard(offset, n int64) error {
+	return unix.Fallocate(int(s.file.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, offset, n)
+}
+
+// copyData copies the first bytes of a file into as much zeroed memory. Parts that nobody has
+// written take no memory in either.
+func copyData(to []byte, from *shared) {
+	for at, size := int64(0), int64(len(to)); at < size; {
+		begin, end, err := nextData(from.file, at, size)
+		if err != nil { // the file system does not tell
+			begin, end = at, size
+		}
+		copy(to[begin:end], from.data[begin:end])
+		at = end
+	}
 }
 
 // Close unmaps the memory on this side; the peers' mappings are independent.

@@ -23,7 +23,8 @@ import (
 //	wake                                                                 look at the rings
 //	import    id 4, token 16                                             asks for a region
 //	lent      id 4, word 4, generation 8, size 8   file: region          the answer, or
-//	unknown   id 4                                                       this
+//	unknown   id 4                                                       this, or
+//	failed    id 4                                                       this: it lacks resources
 const (
 	kindHello byte = iota + 1
 	kindAccepted
@@ -32,6 +33,7 @@ const (
 	kindImport
 	kindLent
 	kindUnknown
+	kindFailed
 )
 
 const (

@@ -30,6 +30,7 @@ func (q *queuePair) execute() {
 	q.gate.Enter()
 	pushed, wake := false, false
 	if q.State.Err() == nil {
+		q.imports.Adopt()
 		for ahead := max(i+1, q.touched); i != to; i++ {
 			for ; ahead < min(i+core.Ahead, to); ahead++ {
 				q.touch(q.Sends.At(ahead))

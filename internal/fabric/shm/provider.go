@@ -10,8 +10,6 @@ import (
 	"net"
 	"os"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/redykv/redykv/internal/fabric"
 	"github.com/redykv/redykv/internal/fabric/core"
 )
@@ -20,16 +18,26 @@ const network = "unixpacket"
 
 type provider struct {
 	core.Sockets
-	regions *regions
+	regions  *regions
+	mappings mappings
 }
 
 // Open returns a new provider. It fails if the system has no memory files.
-func Open() (fabric.Provider, error) {
-	r, err := newRegions()
+func Open() (fabric.Provider, error) { return openProvider(false) }
+
+// OpenSparse is Open for regions of which little is written: they are not prepared, and their
+// memory comes in small pages.
+func OpenSparse() (fabric.Provider, error) { return openProvider(true) }
+
+func openProvider(sparse bool) (fabric.Provider, error) {
+	r, err := newRegions(sparse)
 	if err != nil {
 		return nil, fmt.Errorf("open shm: %w", err)
 	}
-	return &provider{Sockets: core.Sockets{Transport: Name, Network: network}, regions: r}, nil
+	return &provider{
+		Sockets: core.Sockets{Transport: Name, Network: network}, regions: r,
+		mappings: mappings{keepFiles: sparse, byFile: map[fileID]*mapping{}},
+	}, nil
 }
 
 // blame counts a connection that ends with err, if the peer caused it.
@@ -152,19 +160,9 @@ func (p *provider) accept(conn *net.UnixConn, private []byte, files []*os.File, 
 // sameUser refuses processes of other users except root: an abstract socket has no
 // permissions.
 func sameUser(conn *net.UnixConn) error {
-	raw, err := conn.SyscallConn()
+	peer, err := peerOf(conn)
 	if err != nil {
 		return err
-	}
-	var peer *unix.Ucred
-	var peerErr error
-	if err := raw.Control(func(fd uintptr) {
-		peer, peerErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-	}); err != nil {
-		return err
-	}
-	if peerErr != nil {
-		return peerErr
 	}
 	if uid := int(peer.Uid); uid != 0 && uid != os.Geteuid() {
 		return fmt.Errorf("shm: process %d belongs to another user, %d", peer.Pid, peer.Uid)

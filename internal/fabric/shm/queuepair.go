@@ -96,7 +96,7 @@ func (q *queuePair) end(err error) {
 func (q *queuePair) unmap() (err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.imports.All(func(r *imported) { err = errors.Join(err, unmap(r.mapping)) })
+	q.imports.All(func(r *imported) { err = errors.Join(err, q.provider.mappings.give(r.shared)) })
 	q.imports = core.Handles[imported]{}
 	for _, m := range []*[]byte{&q.rings, &q.theirs} {
 		if *m != nil {
@@ -150,6 +150,9 @@ func (q *queuePair) handle(kind byte, body []byte, files []*os.File) error {
 	case kind == kindUnknown && len(body) == 4:
 		q.lent.Answer(binary.LittleEndian.Uint32(body), lent{}, fabric.ErrBadToken)
 		return nil
+	case kind == kindFailed && len(body) == 4:
+		q.lent.Answer(binary.LittleEndian.Uint32(body), lent{}, fabric.ErrExhausted)
+		return nil
 	case kind == kindImport:
 		return q.lend(body)
 	}
@@ -162,9 +165,13 @@ func (q *queuePair) lend(body []byte) error {
 	if err != nil {
 		return err
 	}
-	l, file, err := q.provider.regions.lend(token)
+	l, file, err := q.provider.regions.lend(token, q.conn)
 	if err != nil {
-		return send(q.conn, append([]byte{kindUnknown}, body[:4]...))
+		answer := kindFailed
+		if errors.Is(err, fabric.ErrBadToken) {
+			answer = kindUnknown
+		}
+		return send(q.conn, append([]byte{answer}, body[:4]...))
 	}
 	defer closeFiles([]*os.File{file})
 	l.id = id
@@ -190,13 +197,13 @@ func (q *queuePair) enter(l lent) (fabric.Remote, error) {
 	if q.theirs == nil {
 		return fabric.Remote{}, fabric.ErrClosed
 	}
-	r, err := importRegion(l, words(q.theirs))
+	r, err := q.provider.mappings.importRegion(l, words(q.theirs))
 	if err != nil {
 		return fabric.Remote{}, err
 	}
-	h, err := q.imports.Put(r)
+	h, err := q.imports.Offer(r)
 	if err != nil {
-		return fabric.Remote{}, errors.Join(err, unmap(r.mapping))
+		return fabric.Remote{}, errors.Join(err, q.provider.mappings.give(r.shared))
 	}
 	return fabric.Remote{Handle: h, Size: r.size}, nil
 }
@@ -205,7 +212,7 @@ func (q *queuePair) Release(r fabric.Remote) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if i, ok := q.imports.Delete(r.Handle); ok {
-		_ = unmap(i.mapping) // a whole mapping of this process: cannot fail
+		_ = q.provider.mappings.give(i.shared) // a whole mapping of this process: cannot fail
 	}
 }
 

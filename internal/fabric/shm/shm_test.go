@@ -14,6 +14,7 @@ import (
 
 func TestMain(m *testing.M) {
 	fabrictest.ServeChild(open) // the child of TestKilledPeer
+	borrow()                    // that of TestFenceOfABorrower
 	goleak.VerifyTestMain(m)
 }
 
@@ -26,6 +27,17 @@ func open() fabric.Provider {
 }
 
 func TestConformance(t *testing.T) { fabrictest.Run(t, open) }
+
+// TestSparse checks that little memory backs a region of which little is written.
+func TestSparse(t *testing.T) {
+	fabrictest.RunSparse(t, func() fabric.Provider {
+		p, err := shm.OpenSparse()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	})
+}
 
 // TestKilledPeer kills a process that serves requests.
 func TestKilledPeer(t *testing.T) { fabrictest.RunKilledPeer(t, open) }

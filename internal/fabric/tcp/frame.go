@@ -24,6 +24,9 @@ import (
 //	release   handle                       ends an import; no answer
 //	credit    length                       the peer may send length more immediates
 //	lent      imm: the question's number; flags: status; handle; offset: the region's size
+//	data      handle, offset, imm: the question's number   asks for found
+//	found     imm: the question's number; flags: status; offset, length: a range of the
+//	          region that may hold other bytes than zeros
 //	ping                                   asks for pong
 //	pong                                   the peer's process runs (pulse.go)
 //
@@ -46,6 +49,8 @@ const (
 	kindRelease
 	kindCredit
 	kindLent
+	kindData
+	kindFound
 	kindPing
 	kindPong
 	kindReply

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"math"
 	"net"
 	"testing"
 
@@ -63,6 +64,8 @@ func FuzzPeer(f *testing.F) {
 	f.Add(appendReply(nil, statusOK, 0))
 	f.Add(appendHeader(nil, &frame{kind: kindCredit, length: 1 << 31}))
 	f.Add(appendHeader(nil, &frame{kind: kindLent, offset: -5, imm: 1}))
+	f.Add(appendHeader(nil, &frame{kind: kindData, offset: -5, imm: 1}))
+	f.Add(appendHeader(nil, &frame{kind: kindFound, offset: 1, length: 1 << 31, imm: 1}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		c, err := net.Dial("tcp", l.Addr())
 		if err != nil {
@@ -93,6 +96,20 @@ func FuzzPeer(f *testing.F) {
 			t.Fatal("a stranger wrote to a region")
 		}
 	})
+}
+
+// A peer's answer lies behind the question and in the region, and is not empty but at its end.
+func TestSpanCheck(t *testing.T) {
+	const offset, size = 10, 100
+	for s, ok := range map[span]bool{
+		{10, 11}: true, {50, 100}: true, {100, 100}: true,
+		{9, 20}: false, {50, 101}: false, {50, 50}: false, {60, 50}: false, {100, 101}: false,
+		{math.MaxInt64, math.MinInt64}: false, {-1, -1}: false,
+	} {
+		if err := s.check(offset, size); (err == nil) != ok {
+			t.Errorf("%v: %v", s, err)
+		}
+	}
 }
 
 // TestMalformedIsCounted sends invalid frames.

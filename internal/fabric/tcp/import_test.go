@@ -50,6 +50,7 @@ func TestFailedImportsAreReleased(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
+				q.imports.Adopt()
 				theirs := q.imports.Get(r.Handle).handle
 				if theirs == again {
 					return

@@ -116,6 +116,24 @@ func (o *outbox) empty() {
 	o.giveBack()
 }
 
+// keepIdle is the largest empty buffer in bytes that an idle connection keeps.
+const keepIdle = 4 << 10
+
+// shrink gives large buffers of an idle connection back.
+func (o *outbox) shrink() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(o.buf) == 0 && cap(o.buf) > keepIdle {
+		o.buf = nil
+	}
+	if o.spare = o.spare[:0]; cap(o.spare) > keepIdle {
+		o.spare = nil
+	}
+	if o.sealed != nil {
+		o.sealed.shrink()
+	}
+}
+
 // keep copies lent bodies, and reclaims the room of written bytes when they are the larger
 // part.
 func (o *outbox) keep() {

@@ -46,6 +46,9 @@ type Options struct {
 	// Silence is the time after which a silent peer is disconnected: its process does not
 	// answer, or its host is unreachable. Each end has its own. Default: core.Silence, 3 s.
 	Silence time.Duration
+	// Sparse makes memory of regions come in small pages, for regions of which little is
+	// written. Default: huge pages, where the system has them.
+	Sparse bool
 }
 
 // Open returns a new provider.
@@ -59,7 +62,7 @@ func Open(opts Options) *Provider {
 	}
 	return &Provider{
 		Sockets: core.Sockets{Transport: Name, Network: "tcp"},
-		tls:     opts.TLS, silence: opts.Silence, pulse: newPulse(), regions: core.NewRegistry(),
+		tls:     opts.TLS, silence: opts.Silence, pulse: newPulse(), regions: core.NewRegistry(opts.Sparse),
 	}
 }
 
@@ -108,7 +111,7 @@ func (p *Provider) Close() error {
 // listener answers with a verdict byte, a length byte, and its private data or the reason for
 // its refusal.
 const (
-	magic    = "redytcp2"
+	magic    = "redytcp3"
 	accepted = 1
 	rejected = 2
 )

@@ -68,6 +68,7 @@ func (q *queuePair) beat() {
 	}
 	switch q.quiet++; q.quiet {
 	case 1:
+		q.out.shrink()
 		q.send(&frame{kind: kindPing})
 	case silentBeats:
 		q.State.End(fmt.Errorf("%w: silent for %v", fabric.ErrDisconnected, q.provider.silence))

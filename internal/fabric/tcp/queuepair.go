@@ -1,6 +1,7 @@
 package tcp
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,9 +13,9 @@ import (
 	"github.com/redykv/redykv/internal/fabric/core"
 )
 
-// queuePair is one end of a connection. The owner sends requests (requester.go);
-// the reader goroutine takes replies and executes the peer's requests (reader.go); both write
-// to the outbox.
+// queuePair is one end of a connection. The owner sends requests (requester.go); another
+// goroutine may ask for a region; the reader goroutine takes replies and executes the peer's
+// requests (reader.go). All write to the outbox.
 type queuePair struct {
 	provider *Provider
 	conn     *stream
@@ -22,11 +23,14 @@ type queuePair struct {
 
 	// The owner's; State is safe for concurrent use.
 	core.Requests
+	issued int64 // bytes of the first waiting operation that are sent
+	cost   uint64
+	imms   uint64                // immediates sent
+	taken  uint32                // immediates polled for which no credit was sent yet
+	found  *core.Questions[span] // questions of NextData
+
+	// Shared by the owner and the goroutine that imports a region.
 	imports core.Handles[remote]
-	issued  int64 // bytes of the first waiting operation that are sent
-	cost    uint64
-	imms    uint64                  // immediates sent
-	taken   uint32                  // immediates polled for which no credit was sent yet
 	lent    *core.Questions[remote] // questions of Import
 
 	// Shared by owner and reader.
@@ -58,6 +62,7 @@ func start(p *Provider, conn *stream, private []byte, depth int) (*queuePair, er
 	q.Private = private
 	q.Sends.Init(depth)
 	q.lent = core.NewQuestions[remote](&q.State)
+	q.found = core.NewQuestions[span](&q.State)
 	if err := core.Tune(conn.socket, p.silence); err != nil {
 		return nil, err
 	}
@@ -74,7 +79,7 @@ func start(p *Provider, conn *stream, private []byte, depth int) (*queuePair, er
 	}
 	ring := make([]uint64, core.ImmRingWords)
 	q.in = core.NewImmRing(ring)
-	q.reader = reader{pair: q, imms: core.NewImmRing(ring)}
+	q.reader = reader{pair: q, in: newInput(conn, raw), imms: core.NewImmRing(ring)}
 	p.regions.AddGate(&q.reader.gate)
 	q.tasks.Go(out.run)
 	q.tasks.Go(q.reader.run)
@@ -109,6 +114,7 @@ func (q *queuePair) ended(reason error) {
 	q.provider.regions.RemoveGate(&q.reader.gate)
 	q.over.Store(true)
 	q.lent.End()
+	q.found.End()
 	q.Notify()
 }
 
@@ -119,7 +125,7 @@ func (q *queuePair) Import(ctx context.Context, token fabric.Token) (fabric.Remo
 	})
 	var handle uint32
 	if err == nil {
-		if handle, err = q.imports.Put(r); err != nil {
+		if handle, err = q.imports.Offer(r); err != nil {
 			q.send(&frame{kind: kindRelease, handle: r.handle})
 		}
 	}
@@ -135,7 +141,39 @@ func (q *queuePair) Release(r fabric.Remote) {
 	}
 }
 
-// send writes one frame. Called by the owner.
+// span is the range [begin, end) of a region.
+type span struct{ begin, end int64 }
+
+// check returns an error if the span is no answer to a question for the data at or behind
+// offset of size bytes.
+func (s span) check(offset, size int64) error {
+	if s.begin < offset || s.end > size || s.end < s.begin || s.begin == s.end && s.begin != size {
+		return fmt.Errorf("%w: data at [%d, %d) of %d bytes", errFrame, s.begin, s.end, size)
+	}
+	return nil
+}
+
+// NextData implements fabric.HoleFinder.
+func (q *queuePair) NextData(ctx context.Context, r fabric.Remote, offset int64) (begin, end int64, err error) {
+	q.imports.Adopt()
+	i := q.imports.Get(r.Handle)
+	if i == nil {
+		return 0, 0, fabric.ErrBadToken
+	}
+	if err := core.CheckBounds(offset, 0, i.size); err != nil {
+		return 0, 0, err
+	}
+	s, err := q.found.Ask(ctx, func(question uint32) error {
+		q.send(&frame{kind: kindData, handle: i.handle, offset: offset, imm: question})
+		return nil
+	})
+	if err = cmp.Or(err, s.check(offset, i.size)); err != nil {
+		return 0, 0, fmt.Errorf("data of a region: %w", err)
+	}
+	return s.begin, s.end, nil
+}
+
+// send writes one frame.
 func (q *queuePair) send(f *frame) {
 	q.out.mu.Lock()
 	defer q.out.mu.Unlock()

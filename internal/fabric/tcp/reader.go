@@ -2,19 +2,18 @@ package tcp
 
 import (
 	"fmt"
+	"math"
 	"runtime"
 
 	"github.com/redykv/redykv/internal/fabric"
 	"github.com/redykv/redykv/internal/fabric/core"
 )
 
-// readBuffer is the size of one read in bytes: at least one frame.
-const readBuffer = 256 << 10
-
 // reader is the state of the goroutine that reads a connection. It blocks only for input:
 // replies go to the outbox, immediates to a ring for which the peer has credit.
 type reader struct {
 	pair *queuePair
+	in   *input
 
 	// The passive side.
 	gate    core.Gate // entered while it accesses this host's regions
@@ -33,28 +32,19 @@ type reader struct {
 func (r *reader) run() { r.pair.ended(r.loop()) }
 
 func (r *reader) loop() error {
-	buf := make([]byte, readBuffer)
-	start, end := 0, 0
+	defer r.in.close()
 	for {
-		n, err := r.pair.conn.Read(buf[end:])
-		if n == 0 && err != nil {
+		if err := r.in.fill(); err != nil {
 			return err
 		}
-		end += n
 		if q := r.pair; !q.heard.Load() {
 			q.heard.Store(true)
 		}
-		used, err := r.handle(buf[start:end])
+		used, err := r.handle(r.in.bytes())
 		if err != nil {
 			return err
 		}
-		start += used
-		if start == end {
-			start, end = 0, 0
-		} else if len(buf)-start < maxFrame {
-			end = copy(buf, buf[start:end])
-			start = 0
-		}
+		r.in.handled(used)
 	}
 }
 
@@ -157,6 +147,10 @@ func (r *reader) take(f *frame) error {
 		r.lent.Delete(f.handle)
 	case kindCredit:
 		q.granted.Add(uint64(f.length))
+	case kindData:
+		return r.find(f)
+	case kindFound:
+		q.found.Answer(f.imm, span{f.offset, f.offset + int64(f.length)}, errorOf(f.flags))
 	case kindPing:
 		return r.respond(&frame{kind: kindPong})
 	case kindLent:
@@ -229,6 +223,20 @@ func (r *reader) lend(f *frame) error {
 	if err == nil {
 		answer.handle, err = r.lent.Put(g)
 		answer.offset = g.Size()
+	}
+	answer.flags = statusOf(err)
+	return r.respond(&answer)
+}
+
+// find answers where a region has data. Longer ranges than a length are answered in parts.
+func (r *reader) find(f *frame) error {
+	answer := frame{kind: kindFound, imm: f.imm}
+	err := fabric.ErrBadToken
+	if g := r.lent.Get(f.handle); g != nil {
+		var begin, end int64
+		if begin, end, err = (*g).NextData(f.offset); err == nil {
+			answer.offset, answer.length = begin, uint32(min(end-begin, math.MaxUint32))
+		}
 	}
 	answer.flags = statusOf(err)
 	return r.respond(&answer)

@@ -26,6 +26,7 @@ func (q *queuePair) pump() {
 	if i == to {
 		return
 	}
+	q.imports.Adopt()
 	q.out.mu.Lock()
 	defer q.out.mu.Unlock()
 	for i != to && q.out.err == nil && q.out.pending() < enough && q.request(q.Sends.At(i)) {

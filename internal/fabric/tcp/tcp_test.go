@@ -34,6 +34,11 @@ func TestCrowd(t *testing.T) { fabrictest.RunCrowd(t, open, "tcp") }
 // TestUnanswered closes a provider that has not answered its peers.
 func TestUnanswered(t *testing.T) { fabrictest.RunUnanswered(t, open) }
 
+// TestSparse checks that little memory backs a region of which little is written.
+func TestSparse(t *testing.T) {
+	fabrictest.RunSparse(t, func() fabric.Provider { return tcp.Open(tcp.Options{Sparse: true}) })
+}
+
 // TestAllocations checks that operations do not allocate.
 func TestAllocations(t *testing.T) { fabrictest.RunAllocations(t, open) }
 

@@ -14,24 +14,41 @@ import (
 	"github.com/redykv/redykv/internal/fabric/verbs"
 )
 
-// Options are those of tcp. mem and shm do not leave the machine and ignore them; verbs has no
-// TLS, and its one-sided operations need no process at the peer.
+// Options are those of tcp. mem and shm do not leave the machine and ignore all but Sparse; verbs
+// has no TLS, and its one-sided operations need no process at the peer.
 type Options = tcp.Options
 
 var providers = []struct {
 	name string
 	open func(Options) (fabric.Provider, error)
 }{
-	{mem.Name, func(Options) (fabric.Provider, error) { return mem.Open(), nil }},
-	{shm.Name, func(Options) (fabric.Provider, error) { return shm.Open() }},
+	{mem.Name, openMem},
+	{shm.Name, openShm},
 	{tcp.Name, func(o Options) (fabric.Provider, error) { return tcp.Open(o), nil }},
 	{verbs.Name, openVerbs},
+}
+
+func openMem(o Options) (fabric.Provider, error) {
+	if o.Sparse {
+		return mem.OpenSparse(), nil
+	}
+	return mem.Open(), nil
+}
+
+func openShm(o Options) (fabric.Provider, error) {
+	if o.Sparse {
+		return shm.OpenSparse()
+	}
+	return shm.Open()
 }
 
 // openVerbs refuses TLS, which RDMA does not have.
 func openVerbs(o Options) (fabric.Provider, error) {
 	if o.TLS != nil {
 		return nil, errors.New("transport verbs: RDMA is not encrypted; open it without TLS")
+	}
+	if o.Sparse {
+		return verbs.OpenSparse()
 	}
 	return verbs.Open()
 }

@@ -35,6 +35,8 @@ var errNoImmediates = errors.New("the RDMA device is neither InfiniBand nor RoCE
 // connection's own registered memory.
 type endpoint struct {
 	queue       *C.struct_queue
+	provider    *provider
+	domain      *domain // nil: not taken yet
 	events      *cmEvents
 	completions *descriptor
 	sends       int // work requests that may be pending
@@ -45,8 +47,8 @@ type endpoint struct {
 }
 
 // connect connects to a listening connection manager and sends it the nonce.
-func connect(ctx context.Context, memory *core.Registry, local, remote netip.AddrPort, nonce wire.Nonce, depth int) (_ *endpoint, err error) {
-	e, err := newEndpoint()
+func connect(ctx context.Context, p *provider, peer wire.Peer, local, remote netip.AddrPort, nonce wire.Nonce, depth int) (_ *endpoint, err error) {
+	e, err := newEndpoint(p)
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +73,7 @@ func connect(ctx context.Context, memory *core.Registry, local, remote netip.Add
 	if err := e.events.expect(ctx, C.RDMA_CM_EVENT_ROUTE_RESOLVED); err != nil {
 		return nil, fmt.Errorf("route to %v: %w", remote, err)
 	}
-	if err := e.create(memory, depth); err != nil {
+	if err := e.create(domainID{peer: peer, dialled: true, device: q.id.verbs}, depth); err != nil {
 		return nil, err
 	}
 	if n, err := C.queue_connect(q, unsafe.Pointer(&nonce), C.uint8_t(len(nonce))); n != 0 {
@@ -84,8 +86,8 @@ func connect(ctx context.Context, memory *core.Registry, local, remote netip.Add
 }
 
 // accept accepts the connection of id, a listener's child. The endpoint owns id from here on.
-func accept(ctx context.Context, memory *core.Registry, id *C.struct_rdma_cm_id, depth int) (_ *endpoint, err error) {
-	e, err := newEndpoint()
+func accept(ctx context.Context, p *provider, peer wire.Peer, id *C.struct_rdma_cm_id, depth int) (_ *endpoint, err error) {
+	e, err := newEndpoint(p)
 	if err != nil {
 		C.rdma_destroy_id(id)
 		return nil, err
@@ -99,7 +101,7 @@ func accept(ctx context.Context, memory *core.Registry, id *C.struct_rdma_cm_id,
 	if n, err := C.rdma_migrate_id(id, e.events.channel); n != 0 {
 		return nil, fmt.Errorf("connection manager: %w", err)
 	}
-	if err := e.create(memory, depth); err != nil {
+	if err := e.create(domainID{peer: peer, device: id.verbs}, depth); err != nil {
 		return nil, err
 	}
 	if n, err := C.queue_accept(e.queue); n != 0 {
@@ -111,17 +113,21 @@ func accept(ctx context.Context, memory *core.Registry, id *C.struct_rdma_cm_id,
 	return e, nil
 }
 
-func newEndpoint() (*endpoint, error) {
+func newEndpoint(p *provider) (*endpoint, error) {
 	events, err := newCMEvents()
 	if err != nil {
 		return nil, err
 	}
-	return &endpoint{events: events, queue: (*C.struct_queue)(C.calloc(1, C.sizeof_struct_queue))}, nil
+	return &endpoint{provider: p, events: events, queue: (*C.struct_queue)(C.calloc(1, C.sizeof_struct_queue))}, nil
 }
 
 // create creates the queue pair on the resolved device and posts all its receives.
-func (e *endpoint) create(memory *core.Registry, depth int) (err error) {
+func (e *endpoint) create(id domainID, depth int) (err error) {
 	q := e.queue
+	if e.domain, err = e.provider.domains.take(id); err != nil {
+		return err
+	}
+	q.pd = e.domain.pd
 	e.sends = min(depth+1, mostSends, int(C.queue_sends(q, core.ImmEntries)))
 	if e.sends < 2 {
 		return fmt.Errorf("the RDMA device has no room for %d immediates", core.ImmEntries)
@@ -137,30 +143,16 @@ func (e *endpoint) create(memory *core.Registry, depth int) (err error) {
 		return err
 	}
 	size := min(max(leastStaging, 1<<bits.Len(uint(depth*stagingOf-1))), mostStaging)
-	if e.private, err = memory.Alloc(slots + size); err != nil {
+	if e.private, err = e.provider.memory.Alloc(slots + size); err != nil {
 		return err
 	}
 	b := e.private.Bytes()
-	if e.key, err = e.register(b, false); err != nil {
+	if e.key, err = e.domain.register(b, 0); err != nil {
 		return err
 	}
 	e.slots, e.ring = b[:slots], b[slots:]
 	q.receive_base, q.receive_key = C.uint64_t(address(b)), e.key.lkey
 	return e.receive(0, core.ImmEntries)
-}
-
-// register registers memory outside the Go heap for the connection, and for its peer if remote
-// is set.
-func (e *endpoint) register(b []byte, remote bool) (*C.struct_ibv_mr, error) {
-	access := C.int(0)
-	if remote {
-		access = 1
-	}
-	mr, err := C.queue_register(e.queue, unsafe.Pointer(unsafe.SliceData(b)), C.size_t(len(b)), access)
-	if mr == nil {
-		return nil, fmt.Errorf("register %d bytes; the limit of locked memory may be too low: %w", len(b), err)
-	}
-	return mr, nil
 }
 
 // receive posts n receives, from slot first on.
@@ -199,6 +191,9 @@ func (e *endpoint) destroy() (err error) {
 			err = errors.Join(err, fmt.Errorf("destroy queue pair: %w", errno(n)))
 		}
 		C.rdma_destroy_id(q.id)
+	}
+	if e.domain != nil {
+		err = errors.Join(err, e.provider.domains.give(e.domain))
 	}
 	err = errors.Join(err, e.events.destroy())
 	C.free(unsafe.Pointer(q))

@@ -110,7 +110,7 @@ func newStranger(t *testing.T, addr string) *stranger {
 	c, err := net.Dial("tcp", addr)
 	check(t, err)
 	s := &stranger{conn: c.(*net.TCPConn)}
-	s.rdma, _, err = p.greet(within(t), s.conn, nil, 4)
+	s.rdma, _, err = p.greet(within(t), s.conn, wire.Peer{1}, nil, 4)
 	check(t, err)
 	t.Cleanup(func() {
 		_ = s.conn.Close()
@@ -183,7 +183,7 @@ func TestStrangeNonce(t *testing.T) {
 	l, err := p.Listen("", 4)
 	check(t, err)
 	at := netip.MustParseAddrPort(l.Addr())
-	_, err = connect(within(t), p.memory, netip.AddrPortFrom(at.Addr(), 0),
+	_, err = connect(within(t), p, wire.Peer{1}, netip.AddrPortFrom(at.Addr(), 0),
 		netip.AddrPortFrom(at.Addr(), l.(*listener).port), wire.Nonce{1}, 4)
 	if err == nil || !strings.Contains(err.Error(), "connect") {
 		t.Errorf("connected with %v", err)
@@ -193,13 +193,13 @@ func TestStrangeNonce(t *testing.T) {
 	}
 }
 
-// A region's key is valid on the connection that presented the token, and on no other.
-func TestKeyOfAnotherConnection(t *testing.T) {
+// A region's key is valid on the connections of the process that presented the token, and on no
+// other.
+func TestKeyOfAnotherProcess(t *testing.T) {
 	server, addr, accepted := host(t, 4)
-	client := open(t)
 	r, err := server.Alloc(4096)
 	check(t, err)
-	friend, thief := dial(t, client, addr, 4), dial(t, client, addr, 4)
+	friend, thief := dial(t, open(t), addr, 4), dial(t, open(t), addr, 4)
 	<-accepted
 	victim := <-accepted
 	i, err := friend.Import(within(t), r.Token())

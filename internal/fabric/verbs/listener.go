@@ -176,12 +176,12 @@ func (l *listener) hello(c net.Conn) (fabric.Request, error) {
 	if _, err := io.ReadFull(c, b[:]); err != nil {
 		return nil, err
 	}
-	private, err := wire.DecodeHello(b[:])
+	peer, private, err := wire.DecodeHello(b[:])
 	if err != nil {
 		l.provider.CountMalformed()
 		return nil, err
 	}
-	r := &request{listener: l, conn: c.(*net.TCPConn), private: private}
+	r := &request{listener: l, conn: c.(*net.TCPConn), peer: peer, private: private}
 	return l.provider.NewRequest(c, private, r.accept, func(reason string) {
 		_ = r.answer(wire.Verdict{Text: []byte(reason)}) // the peer may be gone
 	}), nil
@@ -191,6 +191,7 @@ func (l *listener) hello(c net.Conn) (fabric.Request, error) {
 type request struct {
 	listener *listener
 	conn     *net.TCPConn
+	peer     wire.Peer
 	private  []byte
 }
 
@@ -233,7 +234,7 @@ func (r *request) connection(ctx context.Context, nonce wire.Nonce, c chan *C.st
 	l := r.listener
 	select {
 	case id := <-c:
-		return accept(ctx, l.provider.memory, id, l.depth)
+		return accept(ctx, l.provider, r.peer, id, l.depth)
 	case <-ctx.Done():
 		l.dismiss(nonce, c)
 		return nil, context.Cause(ctx)

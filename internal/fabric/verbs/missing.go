@@ -13,3 +13,6 @@ func Open() (fabric.Provider, error) {
 	return nil, errors.New("verbs: built without the tag verbs: install libibverbs-dev and librdmacm-dev, " +
 		"and build on Linux with cgo: go build -tags verbs ./cmd/redykv (docs/rdma.md)")
 }
+
+// OpenSparse is Open.
+func OpenSparse() (fabric.Provider, error) { return Open() }

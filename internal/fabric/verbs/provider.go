@@ -5,6 +5,7 @@ package verbs
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -17,12 +18,17 @@ import (
 	"github.com/redykv/redykv/internal/fabric"
 	"github.com/redykv/redykv/internal/fabric/core"
 	"github.com/redykv/redykv/internal/fabric/verbs/wire"
+	"github.com/redykv/redykv/internal/mem"
 )
 
 // provider is the fabric over RDMA. It is safe for concurrent use.
 type provider struct {
 	core.Sockets
-	memory *core.Registry // allocates regions, and closes them with the provider
+	memory   *core.Registry // allocates regions, and closes them with the provider
+	sparse   bool           // regions are registered on demand, where the device can
+	preparer core.Preparer  // memory is pinned sooner if it is populated
+	domains  domains
+	secret   [32]byte // of peerAt
 
 	mu      sync.Mutex
 	byToken map[fabric.Token]*region
@@ -30,14 +36,24 @@ type provider struct {
 }
 
 // Open returns a new provider. It fails if there is no RDMA device.
-func Open() (fabric.Provider, error) {
+func Open() (fabric.Provider, error) { return openProvider(false) }
+
+// OpenSparse is Open for regions of which little is written: their memory comes in small pages.
+// An adapter that can fault pages in accesses them without registering all of their memory;
+// others need all of a region's memory from its first import on.
+func OpenSparse() (fabric.Provider, error) { return openProvider(true) }
+
+func openProvider(sparse bool) (fabric.Provider, error) {
 	if err := checkDevice(); err != nil {
 		return nil, fmt.Errorf("verbs: %w", err)
 	}
 	p := &provider{
 		Sockets: core.Sockets{Transport: Name, Network: "tcp"},
-		memory:  core.NewRegistry(), byToken: map[fabric.Token]*region{},
+		memory:  core.NewRegistry(sparse), sparse: sparse, byToken: map[fabric.Token]*region{},
+		domains:  domains{byID: map[domainID]*domain{}},
+		preparer: core.Preparer{Populate: func(memory []byte) bool { mem.Populate(memory); return true }},
 	}
+	_, _ = rand.Read(p.secret[:]) // never fails: crypto/rand ends the process instead
 	p.byPlace.Store(new([]*region))
 	return p, nil
 }
@@ -50,7 +66,7 @@ func (p *provider) Alloc(size int) (fabric.Region, error) {
 	}
 	r := &region{
 		Region: m, provider: p, given: make(chan struct{}, 1),
-		loans: map[*loan]struct{}{}, users: map[*queuePair]struct{}{},
+		loans: map[*loan]struct{}{}, keys: map[*domain]*key{}, users: map[*queuePair]struct{}{},
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -59,6 +75,9 @@ func (p *provider) Alloc(size int) (fabric.Region, error) {
 	at, _ := slices.BinarySearchFunc(places, address(r.Bytes()), comparePlace)
 	places = slices.Insert(places, at, r)
 	p.byPlace.Store(&places)
+	if !p.sparse {
+		p.preparer.Prepare(&r.preparation, r.Bytes())
+	}
 	return r, nil
 }
 
@@ -109,7 +128,7 @@ func (p *provider) Listen(addr string, depth int) (fabric.Listener, error) {
 func (p *provider) Dial(ctx context.Context, addr string, private []byte, depth int) (fabric.QueuePair, error) {
 	return p.Connect(ctx, addr, private, depth, func(c net.Conn) (fabric.QueuePair, error) {
 		conn := c.(*net.TCPConn)
-		e, answer, err := p.greet(ctx, conn, private, depth)
+		e, answer, err := p.greet(ctx, conn, p.peerAt(addr), private, depth)
 		if err != nil {
 			return nil, err
 		}
@@ -124,10 +143,10 @@ func (p *provider) Dial(ctx context.Context, addr string, private []byte, depth 
 
 // greet sends the greeting, makes the RDMA connection that the listener then expects, and
 // returns the listener's private data.
-func (p *provider) greet(ctx context.Context, conn *net.TCPConn, private []byte, depth int) (*endpoint, []byte, error) {
+func (p *provider) greet(ctx context.Context, conn *net.TCPConn, self wire.Peer, private []byte, depth int) (*endpoint, []byte, error) {
 	var b [wire.VerdictSize]byte
 	if err := core.Within(ctx, conn.SetDeadline, func() error {
-		_, err := conn.Write(wire.AppendHello(nil, private))
+		_, err := conn.Write(wire.AppendHello(nil, self, private))
 		if err == nil {
 			_, err = io.ReadFull(conn, b[:])
 		}
@@ -143,11 +162,13 @@ func (p *provider) greet(ctx context.Context, conn *net.TCPConn, private []byte,
 		return nil, nil, fmt.Errorf("%w: %s", fabric.ErrRejected, v.Text)
 	}
 	peer := conn.RemoteAddr().(*net.TCPAddr).AddrPort()
-	e, err := connect(ctx, p.memory, conn.LocalAddr().(*net.TCPAddr).AddrPort(), netip.AddrPortFrom(peer.Addr(), v.Port), v.Nonce, depth)
+	e, err := connect(ctx, p, self, conn.LocalAddr().(*net.TCPAddr).AddrPort(), netip.AddrPortFrom(peer.Addr(), v.Port), v.Nonce, depth)
 	return e, v.Text, err
 }
 
 // Close closes listeners, queue pairs and regions.
 func (p *provider) Close() error {
-	return errors.Join(p.Listeners.Close(), p.Pairs.Close(), p.memory.Close())
+	err := errors.Join(p.Listeners.Close(), p.Pairs.Close())
+	p.preparer.Close()
+	return errors.Join(err, p.memory.Close())
 }

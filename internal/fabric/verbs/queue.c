@@ -39,9 +39,6 @@ int queue_create(struct queue *q, uint32_t sends, uint32_t receives)
 	// iWARP has no immediates.
 	if (q->id->verbs->device->transport_type != IBV_TRANSPORT_IB)
 		return EPROTONOSUPPORT;
-	q->pd = ibv_alloc_pd(q->id->verbs);
-	if (!q->pd)
-		return failure();
 	q->channel = ibv_create_comp_channel(q->id->verbs);
 	if (!q->channel)
 		return failure();
@@ -82,11 +79,8 @@ int queue_destroy(struct queue *q)
 		err = e;
 	if (q->channel && (e = ibv_destroy_comp_channel(q->channel)))
 		err = e;
-	if (q->pd && (e = ibv_dealloc_pd(q->pd)))
-		err = e;
 	q->cq = NULL;
 	q->channel = NULL;
-	q->pd = NULL;
 	return err;
 }
 
@@ -218,13 +212,25 @@ int queue_accept(struct queue *q)
 	return rdma_accept(q->id, &param);
 }
 
-struct ibv_mr *queue_register(struct queue *q, void *memory, size_t size, int remote)
+// faults reports whether a device accesses registered memory that has no pages yet.
+static int faults(struct ibv_context *device)
+{
+	const uint32_t needed = IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_WRITE;
+	struct ibv_device_attr_ex attr = { 0 };
+
+	return ibv_query_device_ex(device, NULL, &attr) == 0 && (attr.odp_caps.general_caps & IBV_ODP_SUPPORT) &&
+	       (attr.odp_caps.per_transport_caps.rc_odp_caps & needed) == needed;
+}
+
+struct ibv_mr *domain_register(struct ibv_pd *pd, void *memory, size_t size, int flags)
 {
 	int access = IBV_ACCESS_LOCAL_WRITE;
 
-	if (remote)
+	if (flags & REGISTER_REMOTE)
 		access |= IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE;
-	return ibv_reg_mr(q->pd, memory, size, access);
+	if ((flags & REGISTER_ON_DEMAND) && faults(pd->context))
+		access |= IBV_ACCESS_ON_DEMAND;
+	return ibv_reg_mr(pd, memory, size, access);
 }
 
 int queue_arm(struct queue *q)

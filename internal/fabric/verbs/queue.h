@@ -32,7 +32,7 @@ struct done {
 
 struct queue {
 	struct rdma_cm_id *id; // the connection
-	struct ibv_pd *pd;
+	struct ibv_pd *pd; // shared with other connections
 	struct ibv_comp_channel *channel;
 	struct ibv_cq *cq;
 	uint32_t inline_size; // the most bytes of an OP_INLINE
@@ -47,7 +47,7 @@ struct queue {
 // have beside receives, or 0.
 uint32_t queue_sends(struct queue *q, uint32_t receives);
 
-// queue_create creates the queue pair on an id whose route, or request, is known.
+// queue_create creates the queue pair in pd, on an id whose route, or request, is known.
 // Returns 0 or an errno, EPROTONOSUPPORT for a device that has no immediates. In
 // either case queue_destroy releases what was created.
 int queue_create(struct queue *q, uint32_t sends, uint32_t receives);
@@ -69,9 +69,13 @@ int queue_receive(struct queue *q, uint32_t first, uint32_t n);
 int queue_connect(struct queue *q, const void *private_data, uint8_t length);
 int queue_accept(struct queue *q);
 
-// queue_register registers memory in the connection's protection domain, for the
-// peer as well if remote is not 0. Returns NULL with errno.
-struct ibv_mr *queue_register(struct queue *q, void *memory, size_t size, int remote);
+enum {
+	REGISTER_REMOTE = 1,    // for peers as well
+	REGISTER_ON_DEMAND = 2, // if the device can fault pages in, they are not pinned
+};
+
+// domain_register registers memory in a protection domain. Returns NULL with errno.
+struct ibv_mr *domain_register(struct ibv_pd *pd, void *memory, size_t size, int flags);
 
 // queue_arm asks for an event with the next completion. Returns 0 or an errno.
 int queue_arm(struct queue *q);

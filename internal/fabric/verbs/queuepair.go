@@ -35,10 +35,11 @@ type queuePair struct {
 
 	granted atomic.Uint64 // credit for immediates beyond the first ImmEntries
 
-	// Owner.
 	answers *core.Questions[*remote] // questions of Import
-	taken   int                      // immediates since the last credit
-	next    int                      // index of the next receive to post
+
+	// Owner.
+	taken int // immediates since the last credit
+	next  int // index of the next receive to post
 
 	// Reader of the control connection.
 	lent core.Handles[*loan]
@@ -175,7 +176,7 @@ func (q *queuePair) handle(f wire.Frame) error {
 	return nil
 }
 
-var errUnregistered = errors.New("the peer could not register the region; its limit of locked memory may be too low")
+var errUnregistered = fmt.Errorf("%w to register the region; its limit of locked memory may be too low", fabric.ErrExhausted)
 
 // lend answers an import.
 func (q *queuePair) lend(f wire.Frame) wire.Frame {
@@ -191,7 +192,7 @@ func (q *queuePair) lend(f wire.Frame) wire.Frame {
 		return wire.Frame{Kind: wire.Failed, Number: f.Number}
 	}
 	return wire.Frame{
-		Kind: wire.Lent, Number: f.Number, ID: l.id, Key: uint32(l.key.rkey), Address: address(r.Bytes()), Size: r.Size(),
+		Kind: wire.Lent, Number: f.Number, ID: l.id, Key: uint32(l.key.mr.rkey), Address: address(r.Bytes()), Size: r.Size(),
 	}
 }
 
@@ -257,7 +258,7 @@ func (q *queuePair) key(r *region) (C.uint32_t, error) {
 	if r.revoked {
 		return 0, fabric.ErrClosed
 	}
-	mr, err := q.rdma.register(r.Bytes(), false)
+	mr, err := q.rdma.domain.register(r.Bytes(), 0)
 	if err != nil {
 		return 0, err
 	}

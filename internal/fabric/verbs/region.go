@@ -6,6 +6,7 @@ package verbs
 import "C"
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -29,48 +30,86 @@ var errKept = errors.New("the peer did not release a revoked region in time")
 // use without staging.
 type region struct {
 	*core.Region
-	provider *provider
+	provider    *provider
+	preparation core.Preparation
 
 	mu      sync.Mutex
 	revoked bool
 	loans   map[*loan]struct{}
+	keys    map[*domain]*key        // of the loans
 	users   map[*queuePair]struct{} // queue pairs that registered it for their own use
 	given   chan struct{}           // signalled when a loan is released
 }
 
-// loan is a region registered on one connection for its peer.
+// loan is a region that the peer of one connection has imported.
 type loan struct {
 	region *region
 	pair   *queuePair
 	id     uint32
-	key    *C.struct_ibv_mr
+	key    *key
 }
 
-// lend registers the region on a queue pair. Called by the pair's reader.
+// key is a region's registration in a domain, shared by its loans there. Guarded by region.mu.
+type key struct {
+	mr    *C.struct_ibv_mr
+	loans int
+}
+
+// lend lends the region to the peer of a queue pair. The first loan in a domain registers the
+// region; loans of other regions do not wait for it. Called by the pair's reader.
 func (r *region) lend(q *queuePair) (*loan, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.revoked {
 		return nil, fabric.ErrBadToken
 	}
-	key, err := q.rdma.register(r.Bytes(), true)
+	k, err := r.takeKey(q.rdma.domain)
 	if err != nil {
 		return nil, err
 	}
-	l := &loan{region: r, pair: q, key: key}
+	l := &loan{region: r, pair: q, key: k}
 	if l.id, err = q.lent.Put(l); err != nil {
-		return nil, errors.Join(err, unregister(key))
+		return nil, errors.Join(err, r.giveKey(q.rdma.domain))
 	}
 	r.loans[l] = struct{}{}
 	return l, nil
 }
 
-// end deregisters the loan. Called by the pair's reader.
+// takeKey returns the region's key in a domain, for one more loan. Called with mu held.
+func (r *region) takeKey(d *domain) (*key, error) {
+	k := r.keys[d]
+	if k == nil {
+		flags := C.int(C.REGISTER_REMOTE)
+		if r.provider.sparse {
+			flags |= C.REGISTER_ON_DEMAND
+		}
+		mr, err := d.register(r.Bytes(), flags)
+		if err != nil {
+			return nil, err
+		}
+		k = &key{mr: mr}
+		r.keys[d] = k
+	}
+	k.loans++
+	return k, nil
+}
+
+// giveKey ends a loan's use of the key in a domain. Called with mu held.
+func (r *region) giveKey(d *domain) error {
+	k := r.keys[d]
+	if k.loans--; k.loans > 0 {
+		return nil
+	}
+	delete(r.keys, d)
+	return unregister(k.mr)
+}
+
+// end ends the loan. Called by the pair's reader.
 func (l *loan) end() error {
-	err := unregister(l.key)
 	r := l.region
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	err := r.giveKey(l.pair.rdma.domain)
 	delete(r.loans, l)
 	select {
 	case r.given <- struct{}{}:
@@ -107,8 +146,22 @@ func (r *region) Close() error {
 	for _, q := range users {
 		err = errors.Join(err, q.unuse(r))
 	}
+	r.provider.preparer.End(&r.preparation)
 	return errors.Join(err, r.Region.Close())
 }
+
+// Discard implements fabric.Region. An adapter may have the memory registered, which must stay
+// where it is.
+func (r *region) Discard(offset, n int64) error {
+	if err := core.CheckBounds(offset, int(n), r.Size()); err != nil {
+		return err
+	}
+	clear(r.Bytes()[offset : offset+n])
+	return nil
+}
+
+// Ready implements [fabric.Preparing].
+func (r *region) Ready(ctx context.Context) { r.provider.preparer.Ready(ctx, &r.preparation) }
 
 func (r *region) left() int {
 	r.mu.Lock()

@@ -2,6 +2,7 @@ package report
 
 import (
 	"html/template"
+	"maps"
 	"slices"
 	"strings"
 
@@ -79,16 +80,24 @@ func points(c paper.Chart, d *paper.Data, trial, series string) []plot.Dot {
 	return dots
 }
 
-// course returns the points of the last round at the largest X.
+// course returns the medians of the rounds at the largest X, at the times that all rounds have.
 func course(d *paper.Data, trial, series string) []plot.Dot {
 	xs := d.Xs(trial, series)
 	if len(xs) == 0 {
 		return nil
 	}
 	rounds := d.At(trial, series, xs[len(xs)-1])
+	at := make(map[float64][]float64)
+	for _, r := range rounds {
+		for _, p := range r.Points {
+			at[p[0]] = append(at[p[0]], p[1])
+		}
+	}
 	var dots []plot.Dot
-	for _, p := range rounds[len(rounds)-1].Points {
-		dots = append(dots, plot.Lone(p[0], p[1]))
+	for _, when := range slices.Sorted(maps.Keys(at)) {
+		if v := at[when]; len(v) == len(rounds) {
+			dots = append(dots, plot.Lone(when, paper.Rounds(v).Median))
+		}
 	}
 	return dots
 }
@@ -123,7 +132,7 @@ func paperDots(c paper.Chart, f paper.Figure, d *paper.Data) []plot.Curve {
 		papers := plot.Curve{Name: own.Name, Colour: own.Colour}
 		for _, claim := range f.Claims {
 			at, ok := claim.Ours.(paper.At)
-			if !ok || claim.Paper == 0 || at.Trial != "" || at.Series != own.Name || at.Metric != c.Metric {
+			if !ok || claim.Paper == 0 || at.Series != own.Name || at.Metric != c.Metric {
 				continue
 			}
 			label := ""

@@ -17,7 +17,7 @@ import (
 var pageText string
 
 var page = template.Must(template.New("report").Funcs(template.FuncMap{
-	"figure": figureOf, "verdict": verdict, "ours": ours, "style": func() template.CSS { return plot.Style },
+	"figure": figureOf, "class": class, "ours": ours, "style": func() template.CSS { return plot.Style },
 }).Parse(pageText))
 
 // pageFigure is a figure as the page's template needs it.
@@ -37,12 +37,12 @@ type pageFigure struct {
 // WriteHTML writes the page of all figures that were measured or left out.
 func WriteHTML(w io.Writer, head paper.Head, figures []paper.Figure, d *paper.Data) error {
 	data := struct {
-		Head          []line
-		Figures       []pageFigure
-		Hold, Claimed int
-		Failing       []paper.Verdict
-		Unmeasured    []paper.LeftOut
-	}{Head: headLines(head), Unmeasured: head.LeftOut}
+		Head       []line
+		Figures    []pageFigure
+		Tally      paper.Tally
+		Failing    []paper.Verdict
+		Unmeasured []paper.LeftOut
+	}{Head: headLines(head), Tally: make(paper.Tally), Unmeasured: head.LeftOut}
 	for _, f := range figures {
 		p, known := newFigure(f, head, d)
 		if !known {
@@ -50,13 +50,8 @@ func WriteHTML(w io.Writer, head paper.Head, figures []paper.Figure, d *paper.Da
 		}
 		data.Figures = append(data.Figures, p)
 		for _, v := range p.Verdicts {
-			if v.Holds == nil {
-				continue
-			}
-			data.Claimed++
-			if *v.Holds {
-				data.Hold++
-			} else {
+			data.Tally[v.Outcome]++
+			if v.Outcome == paper.Fails {
 				data.Failing = append(data.Failing, v)
 			}
 		}
@@ -78,9 +73,9 @@ func headLines(h paper.Head) []line {
 	s := h.Scale
 	lines := []line{
 		{"machine", h.Machine + ", kernel " + h.Kernel},
-		{"revision", h.Revision},
+		{"revision", h.Revisions()},
 		{"begun", h.Started.Format("2006-01-02 15:04 MST")},
-		{"scale", fmt.Sprintf("%s: stores of %d small records (%d where local memory is to hold all) and %d large ones (the paper: 250 million), %v each after %v of warm-up; %d rounds of everything, alternately", s.Name, s.Records, s.LocalRecords, s.LargeRecords, s.Duration, s.Warmup, s.Rounds)},
+		{"scale", fmt.Sprintf("%s: stores of %d small records (%d where local memory is to hold all, %d with all sizes of the cache at once) and %d large ones (the paper: 250 million), %v each after %v of warm-up; %d rounds of everything, alternately", s.Name, s.Records, s.LocalRecords, s.TierRecords, s.LargeRecords, s.Duration, s.Warmup, s.Rounds)},
 		{"transport", h.Transport + ": memory of other processes on this machine"},
 		{"network", h.Net + " (a model on top of the transport)"},
 	}
@@ -211,14 +206,7 @@ func ours(v paper.Verdict) string {
 	return text
 }
 
-func verdict(v paper.Verdict) string {
-	switch {
-	case v.Ours == nil:
-		return "not measured"
-	case v.Holds == nil:
-		return "–"
-	case *v.Holds:
-		return "holds"
-	}
-	return "does not hold"
+// class is the style class of an outcome; those that are not counted have none.
+func class(o paper.Outcome) string {
+	return map[paper.Outcome]string{paper.Holds: "holds", paper.Fails: "fails"}[o]
 }

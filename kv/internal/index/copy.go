@@ -5,6 +5,10 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"runtime"
+	"sync/atomic"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/kv/internal/manifest"
@@ -35,9 +39,13 @@ func (t *Table) Copy(ctx context.Context, w *manifest.ObjectWriter) error {
 	return nil
 }
 
-// Load makes a table of a copy whose entries lie below tail. onCrowded is as in New.
-func Load(objects manifest.Opener, c *manifest.IndexCopy, tail int64, onCrowded func()) (*Table, error) {
-	l := loader{source: c, tail: tail, onCrowded: onCrowded}
+// Load makes a table of a copy whose entries lie below tail. onCrowded is as in New. read, unless it
+// is nil, is called with the number of bytes that were read.
+func Load(objects manifest.Opener, c *manifest.IndexCopy, tail int64, onCrowded func(), read func(bytes int64)) (*Table, error) {
+	if read == nil {
+		read = func(int64) {}
+	}
+	l := loader{source: c, tail: tail, onCrowded: onCrowded, read: read}
 	least := int64(BucketSize) << c.Bits // checked before memory is allocated
 	err := manifest.ReadObject(objects, c.Object, manifest.IndexChunk, least, l.add)
 	if err == nil {
@@ -54,6 +62,7 @@ type loader struct {
 	source    *manifest.IndexCopy
 	tail      int64
 	onCrowded func()
+	read      func(bytes int64)
 	table     *Table // allocated for the first chunk
 	next      uint64 // the number of the next bucket
 }
@@ -68,19 +77,22 @@ func (l *loader) add(at int64, b []byte) (err error) {
 	if uint64(at) != l.next || len(b)%BucketSize != 0 || l.next+uint64(len(b)/BucketSize) > l.table.mask+1+2*l.table.limit {
 		return fmt.Errorf("%w: %d bytes of buckets from number %d on, want them from %d on", device.ErrCorrupt, len(b), at, l.next)
 	}
+	l.read(int64(len(b)))
 	for ; len(b) > 0; b = b[BucketSize:] {
-		bucket := l.table.bucket(l.next)
-		for i := range BucketEntries {
+		// Plain stores: atomic ones take longer than the disk.
+		bucket := (*[BucketEntries + 1]Entry)(l.table.bucket(l.next))
+		for i := range bucket {
 			e := Entry(binary.LittleEndian.Uint64(b[i*8:]))
-			if e&Tentative != 0 {
-				continue // its record is in the log that recovery reads
+			if i < BucketEntries {
+				if e&Tentative != 0 {
+					continue // its record is in the log that recovery reads
+				}
+				if a := e.Address(); e != 0 && (e&Used == 0 || a >= l.tail || a%8 != 0) {
+					return fmt.Errorf("%w: bucket %d: entry %#x does not fit a log up to %d", device.ErrCorrupt, l.next, uint64(e), l.tail)
+				}
 			}
-			if a := e.Address(); e != 0 && (e&Used == 0 || a >= l.tail || a%8 != 0) {
-				return fmt.Errorf("%w: bucket %d: entry %#x does not fit a log up to %d", device.ErrCorrupt, l.next, uint64(e), l.tail)
-			}
-			placeIn(bucket, i).Store(e)
+			bucket[i] = e
 		}
-		placeIn(bucket, BucketEntries).Store(Entry(binary.LittleEndian.Uint64(b[BucketEntries*8:])))
 		l.next++
 	}
 	return nil
@@ -94,18 +106,35 @@ func (l *loader) finish() error {
 	}
 	t := l.table
 	t.overflow.Store(l.next - t.mask - 1)
-	linked := make([]uint64, (l.next-t.mask-1)/64+1)
-	for b := range l.next {
-		link := placeIn(t.bucket(b), BucketEntries)
-		switch to := uint64(link.Load()); {
-		case to == 0:
-		case to >= l.next:
-			link.Store(0)
-		case to <= t.mask || to <= b || linked[(to-t.mask-1)/64]>>((to-t.mask-1)%64)&1 != 0:
-			return fmt.Errorf("%w: bucket %d cannot be linked from bucket %d", device.ErrCorrupt, to, b)
-		default:
-			linked[(to-t.mask-1)/64] |= 1 << ((to - t.mask - 1) % 64)
+	linked := make([]atomic.Uint64, (l.next-t.mask-1)/64+1)
+	return inParts(l.next, func(from, to uint64) error {
+		for b := from; b < to; b++ {
+			link := placeIn(t.bucket(b), BucketEntries)
+			next := uint64(link.Load())
+			if next == 0 {
+				continue
+			}
+			if next >= l.next {
+				link.Store(0)
+				continue
+			}
+			bit := uint64(1) << ((next - t.mask - 1) % 64)
+			if next <= t.mask || next <= b || linked[(next-t.mask-1)/64].Or(bit)&bit != 0 {
+				return fmt.Errorf("%w: bucket %d cannot be linked from bucket %d", device.ErrCorrupt, next, b)
+			}
 		}
+		return nil
+	})
+}
+
+// inParts calls visit for parts of so many buckets, from as many goroutines as there are
+// processors. It returns the first error.
+func inParts(buckets uint64, visit func(from, to uint64) error) error {
+	const least = 1 << 16
+	parts := max(min(uint64(runtime.GOMAXPROCS(0)), buckets/least), 1)
+	var group errgroup.Group
+	for i := range parts {
+		group.Go(func() error { return visit(buckets*i/parts, buckets*(i+1)/parts) })
 	}
-	return nil
+	return group.Wait()
 }

@@ -34,7 +34,7 @@ func TestCopy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	loaded, err := Load(disk, &manifest.IndexCopy{Object: "object", Bits: bits, TagShift: bits}, tail, nil)
+	loaded, err := Load(disk, &manifest.IndexCopy{Object: "object", Bits: bits, TagShift: bits}, tail, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +48,7 @@ func TestCopy(t *testing.T) {
 		}
 	}
 	closeTable(t, loaded)
-	if _, err := Load(disk, &manifest.IndexCopy{Object: "object", Bits: bits, TagShift: bits}, 64, nil); err == nil {
+	if _, err := Load(disk, &manifest.IndexCopy{Object: "object", Bits: bits, TagShift: bits}, 64, nil, nil); err == nil {
 		t.Error("entries behind the tail were loaded")
 	}
 	closeTable(t, table)
@@ -62,7 +62,7 @@ func FuzzCopy(f *testing.F) {
 	f.Fuzz(func(t *testing.T, in []byte) {
 		const bits, tail = 1, 1 << 12
 		disk, _ := manifesttest.Object(t, uint32(manifest.IndexChunk), in)
-		table, err := Load(disk, &manifest.IndexCopy{Object: "object", Bits: bits, TagShift: bits, Start: hlog.FirstAddress}, tail, nil)
+		table, err := Load(disk, &manifest.IndexCopy{Object: "object", Bits: bits, TagShift: bits, Start: hlog.FirstAddress}, tail, nil, nil)
 		if err != nil {
 			return
 		}

@@ -324,7 +324,23 @@ func (t *Table) takeOverflow(limit uint64) (link Entry, ok bool) {
 // EntriesFrom calls visit for the address of every entry at or above lowest, until visit
 // returns false, which it then returns.
 func (t *Table) EntriesFrom(lowest int64, visit func(address int64) bool) bool {
-	for b := range t.allBuckets() {
+	return t.entriesIn(0, t.allBuckets(), lowest, visit)
+}
+
+// AllFrom reports whether something holds for the address of every entry at or above lowest. It
+// asks from several goroutines.
+func (t *Table) AllFrom(lowest int64, holds func(address int64) bool) bool {
+	errNot := errors.New("it does not hold")
+	return inParts(t.allBuckets(), func(from, to uint64) error {
+		if !t.entriesIn(from, to, lowest, holds) {
+			return errNot
+		}
+		return nil
+	}) == nil
+}
+
+func (t *Table) entriesIn(from, to uint64, lowest int64, visit func(address int64) bool) bool {
+	for b := from; b < to; b++ {
 		for i := range BucketEntries {
 			if e := placeIn(t.bucket(b), i).Load(); e.Address() >= lowest && !visit(e.Address()) {
 				return false

@@ -1,8 +1,12 @@
 package keycount
 
 import (
+	"math"
 	"math/rand/v2"
 	"testing"
+
+	"github.com/redykv/redykv/hlog"
+	"github.com/redykv/redykv/kv/internal/manifest"
 )
 
 // TestExpired counts keys whose times pass, and compares with a list of them.
@@ -79,4 +83,55 @@ func TestState(t *testing.T) {
 			t.Errorf("%d numbers", len(k.Ends))
 		}
 	}
+}
+
+// Far expiries, of which one is as far as there can be, take no longer.
+func TestFar(t *testing.T) {
+	c, now := New(), int64(1<<40)
+	c.Add(math.MaxInt64, 2)
+	c.Add(math.MaxInt64, -1)
+	c.Add(now+1, 1)
+	k := c.State(2, now)
+	count := &manifest.KeyCount{ClassCount: k, Classified: true, Others: map[uint8]manifest.ClassCount{7: k}}
+	m := &manifest.Manifest{PageSize: hlog.MinPageSize, Commit: manifest.State{Begin: hlog.FirstAddress, Tail: hlog.FirstAddress, Count: count}}
+	data, err := m.Encode()
+	if err == nil {
+		_, err = manifest.Parse(data)
+	}
+	if err != nil {
+		t.Errorf("a manifest with %+v: %v", k, err)
+	}
+	if len(k.Ends) != 4 || k.Ends[1] != 1 || k.Ends[3] != 1 || k.Keys != 2 {
+		t.Errorf("state %+v", k)
+	}
+	if gone, timed := c.Expired(math.MaxInt64); gone != 1 || timed != 1 {
+		t.Errorf("in the last slice %d keys have expired and %d will, want 1 and 1", gone, timed)
+	}
+}
+
+// 2.6 million slices, of 30 days, have keys.
+func BenchmarkState(b *testing.B) {
+	c, now := monthOfKeys()
+	for b.Loop() {
+		c.State(1<<22, now)
+	}
+}
+
+// A second passes, and a key with an expiry is written over.
+func BenchmarkExpired(b *testing.B) {
+	c, now := monthOfKeys()
+	for b.Loop() {
+		now += 1 << SliceBits
+		c.Add(now+1<<20, -1)
+		c.Add(now+1<<30, 1)
+		c.Expired(now)
+	}
+}
+
+func monthOfKeys() (c *Counter, now int64) {
+	c, now = New(), 1<<40
+	for i := range int64(30 * 24 * 3600) {
+		c.Add(now+i*1000, 4)
+	}
+	return c, now
 }

@@ -99,12 +99,21 @@ type Checkpoint struct {
 	Bytes int64 `json:"bytes"`
 }
 
-// KeyCount is the state of a key counter.
+// KeyCount is the state of a store's key counters.
 type KeyCount struct {
-	// Keys is the number of keys, those that expire included.
-	Keys int64 `json:"keys"`
+	// ClassCount is the count of class 0 or, unless Classified is set, of all keys.
+	ClassCount
 	// Since is when the keys were counted by a scan; 0: every change was counted.
 	Since int64 `json:"since,omitempty"`
+	// Classified is set if keys were counted by class. Others are the other classes with keys.
+	Classified bool                 `json:"classified,omitempty"`
+	Others     map[uint8]ClassCount `json:"others,omitempty"`
+}
+
+// ClassCount is the state of the counter of one class of keys.
+type ClassCount struct {
+	// Keys is the number of keys, those that expire included.
+	Keys int64 `json:"keys"`
 	// Ends are pairs: a slice of time, as the difference to the one before, and how many
 	// keys expire in it. Slices far ahead are merged.
 	Ends []int64 `json:"ends,omitempty"`
@@ -250,12 +259,27 @@ func (c *IndexCopy) check() error {
 	return device.CheckName(c.Object)
 }
 
+// maxSlice is the slice of the last time there is: slices are of 2^10 milliseconds.
+const maxSlice = math.MaxInt64>>10 + 1
+
 func (k *KeyCount) check() error {
-	if k.Keys < 0 || k.Since < 0 || len(k.Ends)%2 != 0 {
-		return fmt.Errorf("impossible key count: %d keys since %d, %d numbers for those that expire", k.Keys, k.Since, len(k.Ends))
+	if _, twice := k.Others[0]; k.Since < 0 || twice || !k.Classified && len(k.Others) > 0 {
+		return fmt.Errorf("impossible key count: since %d, of %d classes", k.Since, 1+len(k.Others))
+	}
+	for _, of := range k.Others {
+		if err := of.check(); err != nil {
+			return err
+		}
+	}
+	return k.ClassCount.check()
+}
+
+func (k *ClassCount) check() error {
+	if k.Keys < 0 || len(k.Ends)%2 != 0 {
+		return fmt.Errorf("impossible key count: %d keys, %d numbers for those that expire", k.Keys, len(k.Ends))
 	}
 	for slice, i := int64(0), 0; i < len(k.Ends); i += 2 {
-		if k.Ends[i] < 1 || k.Ends[i] > math.MaxInt64-slice {
+		if k.Ends[i] < 1 || k.Ends[i] > maxSlice-slice {
 			return fmt.Errorf("impossible key count: keys that expire %d after %d", k.Ends[i], slice)
 		}
 		slice += k.Ends[i]

@@ -155,7 +155,8 @@ func ReadObject(dev Opener, name string, kind ChunkKind, size int64, visit func(
 }
 
 func readChunks(name string, object io.ReaderAt, size int64, kind ChunkKind, visit func(addr int64, b []byte) error) error {
-	r := io.NewSectionReader(object, 0, size)
+	r := newAheadReader(object, size)
+	defer r.stop()
 	digest := xxhash.New()
 	buffer := make([]byte, chunkHeader+min(MaxChunk, size))
 	for number := 0; ; number++ {

@@ -20,6 +20,9 @@ type Machine struct {
 	phases  [tracks]Phase
 	waiting []*call // actions that have not begun, the oldest first
 	group   *Group  // the commit that others join; nil: none
+	current *Group  // the commit in progress that had its barrier; nil: none
+	served  int     // callers of the last commit that had its barrier
+	expects int     // callers of the next one, as far as the end of the last one tells
 }
 
 // call is an action that begins, or a step of one in progress.
@@ -54,6 +57,10 @@ func (m *Machine) End(a Action) {
 	defer m.mu.Unlock()
 	for _, t := range plans[a].on {
 		m.phases[t] = Resting
+	}
+	if a == Commit {
+		m.current = nil
+		m.expects = m.served + m.gathered()
 	}
 	m.next()
 }
@@ -166,7 +173,8 @@ func (m *Machine) enter(c *call) {
 		}
 		m.phases[t] = p.to
 		if p.to == Flushing {
-			m.group = nil // later calls join the next commit
+			m.served = m.gathered()
+			m.current, m.group = m.group, nil // later calls join the next commit
 		}
 	}
 }
@@ -189,6 +197,17 @@ func (m *Machine) Join() (g *Group, leads bool) {
 	}
 	m.group.size++
 	return m.group, leads
+}
+
+// Follow returns the commit in progress that has had its barrier, for a caller that waits for its
+// end, or nil.
+func (m *Machine) Follow() *Group {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.current != nil {
+		m.served++
+	}
+	return m.current
 }
 
 // Finish ends a commit with err for all that wait for it. If again is set, they try again.
@@ -217,6 +236,19 @@ func (g *Group) Wait(ctx context.Context) (ended, again bool, err error) {
 func (m *Machine) Gathered() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	return m.gathered()
+}
+
+// Missing reports whether fewer callers share the commit than were there when the last one ended:
+// those that it served, and those that waited for this one already.
+func (m *Machine) Missing() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.gathered() < m.expects
+}
+
+// gathered is Gathered for callers that hold mu.
+func (m *Machine) gathered() int {
 	if m.group == nil {
 		return 0
 	}

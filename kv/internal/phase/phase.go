@@ -19,9 +19,9 @@ const (
 
 	// Gathering: a commit waits for its barrier. Commits that are called now share it.
 	Gathering
-	// Flushing: the barrier is over; the log is written and synced up to the commit's tail.
+	// Flushing: the barrier is over; the log is written up to the commit's tail, if that takes long.
 	Flushing
-	// Recording: the manifest is written, with the commit.
+	// Recording: the log is synced, and the manifest is written, with the commit.
 	Recording
 
 	// Copying: a checkpoint copies the index to an object.
@@ -40,7 +40,8 @@ const (
 	// Removing: a checkpoint is removed from the manifest. This takes the tracks of commits
 	// and of checkpoints. The commit and the collection within have no phase of their own.
 	Removing
-	// Closed: Close makes the last commit and collection, or has made them.
+	// Closed: Close makes the last commits, a copy of the index, and the last collection, or has made
+	// them.
 	Closed
 
 	phases

@@ -216,7 +216,7 @@ func TestGroups(t *testing.T) {
 		t.Fatal(err)
 	}
 	second, leads := m.Join()
-	if !leads || second == first || m.Gathered() != 1 {
+	if !leads || second == first || m.Gathered() != 1 || m.Follow() != first {
 		t.Errorf("one that comes after the barrier shares the commit")
 	}
 	if g, leads := m.Join(); leads || g != second {
@@ -229,6 +229,15 @@ func TestGroups(t *testing.T) {
 	}
 	failed := errors.New("failed")
 	m.End(Commit)
+	for n := range 3 { // the two that shared the first one, and the one that followed it
+		if m.Follow() != nil || !m.Missing() {
+			t.Errorf("%d have come back, and none is missing", n)
+		}
+		m.Join()
+	}
+	if m.Missing() {
+		t.Error("all have come back, and one is missing")
+	}
 	m.Finish(first, failed, false)
 	if ended, again, err := first.Wait(ctx); !ended || again || !errors.Is(err, failed) {
 		t.Errorf("%v, %v, %v", ended, again, err)

@@ -1,7 +1,7 @@
 // Package acl implements the users of a [resp.Server] by Redis's access control lists. A user
 // is a name and a list of rules, which are applied in order.
 //
-//	default on nopass ~* +@all
+//	default on nopass ~* &* +@all
 //	alice on >secret ~cache:* %R~shared:* +@read +@write -flushall
 //
 // A new user is off and has no permissions. The rules are
@@ -12,37 +12,47 @@
 //	<password !hash resetpass  remove a password, or all of them
 //	~pattern %R~ %W~ %RW~      allow keys, or only reading or writing them
 //	allkeys resetkeys          allow all keys, or none
+//	&pattern                   allow channels of publish and subscribe
+//	allchannels resetchannels  allow all channels, or none
 //	+command -command          allow or forbid a command, or a subcommand as in config|get
 //	+@category -@category      allow or forbid a category
 //	+command|argument          allow a command with that first argument
 //	allcommands nocommands     the same as +@all and -@all
-//	(rules) clearselectors     add a selector: rules on keys and commands that permit a command
+//	(rules) clearselectors     add a selector: rules on keys, channels and commands that permit a command
 //	                           independently of the others; remove all selectors
 //	reset                      return to a new user
 //
-// The last of the rules that match a command decides. Rules on channels, and on commands and
-// categories of Redis that this server lacks, have no effect.
+// The last of the rules that match a command decides. Rules on commands and categories
+// of Redis that this server lacks have no effect.
 package acl
 
 import (
 	"errors"
 	"fmt"
-	"os"
 	"strings"
+	"sync"
+	"sync/atomic"
 
 	"github.com/redykv/redykv/kv/resp"
 )
 
-// Users implements [resp.Users]. It is safe for concurrent use once all users have been added.
+// Users implements [resp.UserList]. It is safe for concurrent use.
 type Users struct {
-	byName map[string]*user
+	mu     sync.RWMutex // guards the fields below
+	byName map[string]*account
+	file   string // of AddFile
+}
+
+// account is a name, and its user at present.
+type account struct {
+	now atomic.Pointer[user] // nil once the account is deleted
 }
 
 // New returns the users of a server without access control: the default user, with all
 // permissions and without a password.
 func New() *Users {
-	us := &Users{byName: make(map[string]*user)}
-	if err := us.Add(resp.DefaultUser + " on nopass allkeys +@all"); err != nil {
+	us := &Users{byName: make(map[string]*account)}
+	if err := us.Add(resp.DefaultUser + " on nopass allkeys allchannels +@all"); err != nil {
 		panic(err) // the rules are valid
 	}
 	return us
@@ -51,21 +61,52 @@ func New() *Users {
 // Add adds a user, or replaces the user of the same name. line is the name and the rules,
 // separated by blanks and optionally preceded by the word user.
 func (us *Users) Add(line string) error {
+	u, err := parse(line)
+	if err != nil {
+		return err
+	}
+	us.mu.Lock()
+	defer us.mu.Unlock()
+	us.publish(u)
+	return nil
+}
+
+// parse returns the user that a line describes.
+func parse(line string) (*user, error) {
 	words := strings.Fields(line)
 	if len(words) > 1 && words[0] == "user" {
 		words = words[1:]
 	}
 	if len(words) == 0 {
-		return errors.New("acl: no user name, want a name and rules")
+		return nil, errors.New("acl: no user name, want a name and rules")
 	}
-	u := &user{name: words[0]}
+	u := &user{name: words[0], of: new(account)}
 	for i, rule := range joinSelectors(words[1:]) {
 		if err := u.apply(rule); err != nil {
 			// The error omits the rule, which may be a password.
-			return fmt.Errorf("acl: user %s: rule %d: %w", u.name, i+1, err)
+			return nil, fmt.Errorf("acl: user %s: rule %d: %w", u.name, i+1, err)
 		}
 	}
-	us.byName[u.name] = u
+	return u, nil
+}
+
+// publish makes u the user of its name. The caller holds mu.
+func (us *Users) publish(u *user) {
+	if a := us.byName[u.name]; a != nil {
+		u.of = a
+	}
+	u.free = u.everyCommand() && u.everyKey()
+	u.of.now.Store(u)
+	us.byName[u.name] = u.of
+}
+
+// find returns the user of a name, or nil.
+func (us *Users) find(name string) *user {
+	us.mu.RLock()
+	defer us.mu.RUnlock()
+	if a := us.byName[name]; a != nil {
+		return a.now.Load()
+	}
 	return nil
 }
 
@@ -78,57 +119,31 @@ func joinSelectors(words []string) (rules []string) {
 		} else {
 			rules = append(rules, word)
 		}
-		open = (open || word[0] == '(') && !strings.HasSuffix(word, ")")
+		open = (open || strings.HasPrefix(word, "(")) && !strings.HasSuffix(word, ")")
 	}
 	return rules
 }
 
 // Require sets the password of the default user and keeps its other permissions.
 func (us *Users) Require(password string) {
-	u := *us.byName[resp.DefaultUser]
+	us.mu.Lock()
+	defer us.mu.Unlock()
+	u := *us.byName[resp.DefaultUser].now.Load()
 	u.open, u.passwords = false, nil
 	_ = u.apply(">" + password) // always a valid rule
-	us.byName[u.name] = &u
-}
-
-// AddFile adds the users of a file. Each line has the word user, a name and rules. Empty lines
-// and lines that begin with # are ignored.
-func (us *Users) AddFile(name string) error {
-	text, err := os.ReadFile(name)
-	if err != nil {
-		return fmt.Errorf("acl: %w", err)
-	}
-	seen := make(map[string]bool)
-	n := 0
-	for line := range strings.Lines(string(text)) {
-		n++
-		words := strings.Fields(line)
-		switch {
-		case len(words) == 0 || words[0][0] == '#':
-			continue
-		case words[0] != "user" || len(words) < 2:
-			return fmt.Errorf("acl: %s, line %d: want the word user, a name and rules", name, n)
-		case seen[words[1]]:
-			return fmt.Errorf("acl: %s, line %d: user %s is defined twice", name, n, words[1])
-		}
-		seen[words[1]] = true
-		if err := us.Add(line); err != nil {
-			return fmt.Errorf("%s, line %d: %w", name, n, err)
-		}
-	}
-	return nil
+	us.publish(&u)
 }
 
 // Anonymous implements [resp.Users].
 func (us *Users) Anonymous() resp.User {
-	if u := us.byName[resp.DefaultUser]; u.on && u.open {
+	if u := us.find(resp.DefaultUser); u.on && u.open {
 		return u
 	}
 	return nil
 }
 
 // Has implements [resp.Users].
-func (us *Users) Has(name []byte) bool { return us.byName[string(name)] != nil }
+func (us *Users) Has(name []byte) bool { return us.find(string(name)) != nil }
 
 // nobody replaces an unknown user, so that authentication takes as long as with a wrong
 // password.
@@ -136,11 +151,12 @@ var nobody = user{passwords: [][32]byte{{}}}
 
 // Authenticate implements [resp.Users].
 func (us *Users) Authenticate(name, password []byte) resp.User {
-	u, ok := us.byName[string(name)]
-	if !ok {
-		u = &nobody
+	u := us.find(string(name))
+	if u == nil {
+		_ = nobody.knows(password)
+		return nil
 	}
-	if !u.knows(password) || !u.on || !ok {
+	if !u.knows(password) || !u.on {
 		return nil
 	}
 	return u

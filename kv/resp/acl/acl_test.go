@@ -83,12 +83,41 @@ func TestKeys(t *testing.T) {
 		{"%W~a", "a", read, false},
 		{"%W~a", "a", 0, true}, // only whether it exists
 		{"%W~a", "b", 0, false},
-		{"%R~a %W~a", "a", read | write, false}, // as in Redis: a single rule must allow all of the access
+		{"%R~a %W~a", "a", read | write, true},
+		{"%R~a %W~a*", "a", read | write, false}, // as in Redis: a single pattern must allow all of the access
 		{"%rw~a", "a", read | write, true},
 	} {
 		if got := userOf(t, tc.rules).MayUse([]byte(tc.key), tc.access); got != tc.want {
 			t.Errorf("%q: key %s for %d: %t", tc.rules, tc.key, tc.access, got)
 		}
+	}
+}
+
+func TestChannels(t *testing.T) {
+	for _, tc := range []struct {
+		rules, channel string
+		pattern, want  bool
+	}{
+		{"", "a", false, false},
+		{"allchannels", "a", false, true},
+		{"allchannels", "a*", true, true},
+		{"&*", "any*", true, true},
+		{"&news:*", "news:1", false, true},
+		{"&news:*", "other", false, false},
+		{"&news:*", "news:*", true, true},
+		{"&news:*", "news:1*", true, false}, // as in Redis: a pattern must be allowed literally
+		{"&news:*", "news:1", true, false},
+		{"&a &b", "b", false, true},
+		{"allchannels resetchannels", "a", false, false},
+		{"&a resetchannels &b", "a", false, false},
+		{"+@all ~*", "a", false, false}, // as with Redis's default of acl-pubsub-default
+	} {
+		if got := userOf(t, tc.rules).MayJoin([]byte(tc.channel), tc.pattern); got != tc.want {
+			t.Errorf("%q: channel %s, pattern %t: %t", tc.rules, tc.channel, tc.pattern, got)
+		}
+	}
+	if !New().Anonymous().MayJoin([]byte("a"), false) {
+		t.Error("the default user may not use channels")
 	}
 }
 

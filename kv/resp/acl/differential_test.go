@@ -40,7 +40,7 @@ func startRedis(t *testing.T) *redis.Client {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
-	client := redis.NewClient(&redis.Options{Network: "unix", Addr: socket, MaxRetries: 1000})
+	client := redis.NewClient(&redis.Options{Network: "unix", Addr: socket, Protocol: 2, MaxRetries: 1000})
 	t.Cleanup(func() { _ = client.Close() })
 	info, err := client.Info(t.Context(), "server").Result() // retries until the server is up
 	if err != nil {
@@ -87,7 +87,7 @@ func rules(rng *rand.Rand, most int, selector bool) string {
 	words := strings.Fields(`+get +set -get -set +mget +@read +@write -@write +@all -@all +@string +@hash -@hash +config|get -config|get +config
 		-config +select|0 +select|1 +select -select +get|k1 +echo|hello -@connection +@connection -eval +eval +@scripting -@scripting +lpush
 		-@dangerous +client|list +client|pause +hset +hget|h ~k* ~k1 ~* %R~k1 %W~k* %RW~h allkeys resetkeys allcommands nocommands allchannels
-		resetchannels &ch* +copy +rename +GET -@ADMIN +flushall +@keyspace +del`)
+		resetchannels &ch* &ch1 &* +@pubsub -@pubsub +publish +subscribe +psubscribe +copy +rename +GET -@ADMIN +flushall +@keyspace +del`)
 	for range 1 + rng.IntN(most) {
 		rule := words[rng.IntN(len(words))]
 		if selector && rng.IntN(4) == 0 {
@@ -149,6 +149,8 @@ func TestUsersAsRedis(t *testing.T) {
 			for _, command := range []string{
 				"GET k1", "GET k2", "GET h", "SET k1 v", "SET k2 v", "MGET k1 k2", "MGET k1 h", "COPY k1 k2", "RENAME k1 k2", "DEL k1", "HGET h f", "HGET k1 f", "HSET h f v",
 				"CONFIG GET maxmemory", "SELECT 0", "SELECT 1", "ECHO hello", "ECHO HELLO", "ECHO other", "CLIENT LIST", "CLIENT ID", "PING", "FLUSHALL", "DBSIZE",
+				"PUBLISH ch1 m", "PUBLISH other m", "SPUBLISH ch1 m", "SUBSCRIBE ch1", "UNSUBSCRIBE ch1", "SUBSCRIBE other", "UNSUBSCRIBE other",
+				"PSUBSCRIBE ch*", "PUNSUBSCRIBE ch*", "PSUBSCRIBE ch1*", "PUNSUBSCRIBE ch1*", "SSUBSCRIBE ch1", "SUNSUBSCRIBE ch1",
 			} {
 				var args []any
 				for _, word := range strings.Fields(command) {
@@ -162,7 +164,8 @@ func TestUsersAsRedis(t *testing.T) {
 				refused := err != nil && strings.HasPrefix(err.Error(), "NOPERM")
 				if refused != (reply != "OK") {
 					t.Errorf("%s %q, %s: %v; Redis says %s", how, line, command, err, reply)
-				} else if refused && strings.Contains(err.Error(), "keys") != strings.Contains(reply, "key") {
+				} else if refused && (strings.Contains(err.Error(), "keys") != strings.Contains(reply, "key") ||
+					strings.Contains(err.Error(), "channels") != strings.Contains(reply, "channel")) {
 					t.Errorf("%s %q, %s: %v; Redis says %s", how, line, command, err, reply)
 				}
 			}

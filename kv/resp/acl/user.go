@@ -1,10 +1,10 @@
 package acl
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -17,16 +17,21 @@ import (
 type user struct {
 	name      string
 	on        bool
-	open      bool // any password is accepted
+	open      bool   // any password is accepted
+	payload   string // Redis's flag about RESTORE, which has no effect
 	passwords [][sha256.Size]byte
 	permissions
 	selectors []resp.Permissions
+
+	free bool     // the result of Unrestricted
+	of   *account // that published it
 }
 
 // permissions are the permissions of a user or of a selector.
 type permissions struct {
 	commands []commandRule // the last one that fits decides; if none does, the command is forbidden
 	keys     []keyRule
+	channels [][]byte // patterns; channels that match none are forbidden
 }
 
 // commandRule allows or forbids one of: a command with its subcommands, a subcommand, a
@@ -36,6 +41,7 @@ type commandRule struct {
 	all        bool
 	categories resp.Category
 	command    string
+	text       string // the rule without its sign
 }
 
 func (r *commandRule) fits(command string, is resp.Category) bool {
@@ -56,9 +62,19 @@ type keyRule struct {
 func (u *user) Name() string { return u.name }
 
 // Unrestricted implements [resp.User].
-func (u *user) Unrestricted() bool {
-	n := len(u.commands)
-	return n > 0 && u.commands[n-1] == commandRule{allow: true, all: true} && u.everyKey()
+func (u *user) Unrestricted() bool { return u.free }
+
+// Current implements [resp.ChangingUser].
+func (u *user) Current() resp.User {
+	if now := u.of.now.Load(); now != nil {
+		return now
+	}
+	return nil
+}
+
+// everyCommand reports whether all commands are allowed.
+func (p *permissions) everyCommand() bool {
+	return len(p.commands) > 0 && p.commands[0].all && !slices.ContainsFunc(p.commands, func(r commandRule) bool { return !r.allow })
 }
 
 // Selectors implements [resp.User].
@@ -90,6 +106,14 @@ func (p *permissions) MayUse(key []byte, a resp.Access) bool {
 	return false
 }
 
+// MayJoin implements [resp.Permissions]. A pattern must be allowed by a rule with the same
+// pattern.
+func (p *permissions) MayJoin(channel []byte, pattern bool) bool {
+	return slices.ContainsFunc(p.channels, func(c []byte) bool {
+		return string(c) == "*" || bytes.Equal(c, channel) || !pattern && glob.Match(c, channel)
+	})
+}
+
 // knows reports whether password is one of the user's. Its time does not depend on the
 // passwords.
 func (u *user) knows(password []byte) bool {
@@ -112,18 +136,39 @@ func (u *user) apply(rule string) error {
 	case "resetpass":
 		u.open, u.passwords = false, nil
 	case "reset":
-		*u = user{name: u.name}
+		*u = user{name: u.name, of: u.of, payload: "sanitize-payload"}
 	case "clearselectors":
 		u.selectors = nil
 	case "sanitize-payload", "skip-sanitize-payload":
-		// RESTORE always checks its payload.
+		u.payload = strings.ToLower(rule) // RESTORE always checks its payload
 	default:
 		return u.applyOther(rule)
 	}
 	return nil
 }
 
-var errRule = errors.New("want on, off, nopass, >password, #hash, ~pattern, +command, +@category, or another of Redis's rules")
+// ruleError is the reason why a rule is refused, and what Redis says then.
+type ruleError struct {
+	error
+	redis string
+}
+
+// The reasons of Redis.
+const (
+	asSyntax   = "Syntax error"
+	asUnknown  = "Unknown command or category name in ACL"
+	asPassword = "The password you are trying to remove from the user does not exist"
+	asHash     = "The password hash must be exactly 64 characters and contain only lowercase hexadecimal characters"
+	asKeys     = "Adding a pattern after the * pattern (or the 'allkeys' flag) is not valid and does not have any effect. Try 'resetkeys' to start with an empty list of patterns"
+	asChannels = "Adding a pattern after the * pattern (or the 'allchannels' flag) is not valid and does not have any effect. Try 'resetchannels' to start with an empty list of channels"
+	asFirst    = "Allowing first-arg of a subcommand is not supported"
+)
+
+func refused(redis, format string, args ...any) error {
+	return &ruleError{fmt.Errorf(format, args...), redis}
+}
+
+var errRule = refused(asSyntax, "want on, off, nopass, >password, #hash, ~pattern, +command, +@category, or another of Redis's rules")
 
 func (u *user) applyOther(rule string) error {
 	if rule == "" {
@@ -137,7 +182,7 @@ func (u *user) applyOther(rule string) error {
 		}
 		u.open = false
 		if !slices.Contains(u.passwords, sum) {
-			u.passwords = append(u.passwords, sum)
+			u.passwords = append(slices.Clip(u.passwords), sum)
 		}
 		return nil
 	case '<', '!':
@@ -147,9 +192,9 @@ func (u *user) applyOther(rule string) error {
 		}
 		at := slices.Index(u.passwords, sum)
 		if at < 0 {
-			return errors.New("the user does not have the password to remove")
+			return refused(asPassword, "the user does not have the password to remove")
 		}
-		u.passwords = slices.Delete(u.passwords, at, at+1)
+		u.passwords = slices.Delete(slices.Clone(u.passwords), at, at+1)
 		return nil
 	case '(':
 		return u.addSelector(value)
@@ -161,7 +206,7 @@ func (u *user) applyOther(rule string) error {
 func (u *user) addSelector(rules string) error {
 	rules, ok := strings.CutSuffix(rules, ")")
 	if !ok {
-		return errors.New("no closing parenthesis after the rules of a selector")
+		return refused(asSyntax, "no closing parenthesis after the rules of a selector")
 	}
 	s := new(permissions)
 	for i, rule := range strings.Fields(rules) {
@@ -169,14 +214,15 @@ func (u *user) addSelector(rules string) error {
 			return fmt.Errorf("rule %d of a selector: %w", i+1, err)
 		}
 	}
-	u.selectors = append(u.selectors, s)
+	u.selectors = append(slices.Clip(u.selectors), s)
 	return nil
 }
 
-// permit applies one rule on keys or commands.
+// permit applies one rule on keys, channels or commands. The lists may be those of a published
+// user, so they are replaced instead of changed.
 func (p *permissions) permit(rule string) error {
 	switch strings.ToLower(rule) {
-	case "allkeys":
+	case "allkeys", "~*":
 		p.keys = []keyRule{{bothWays, []byte("*")}}
 		return nil
 	case "resetkeys":
@@ -186,17 +232,24 @@ func (p *permissions) permit(rule string) error {
 		return p.addCommand(true, "@all")
 	case "nocommands":
 		return p.addCommand(false, "@all")
-	case "allchannels", "resetchannels": // the server has no channels
+	case "allchannels", "&*":
+		p.channels = [][]byte{[]byte("*")}
+		return nil
+	case "resetchannels":
+		p.channels = nil
 		return nil
 	}
 	switch value := rule[1:]; rule[0] {
 	case '~':
-		p.keys = append(p.keys, keyRule{bothWays, []byte(value)})
-		return nil
+		return p.addKeys(keyRule{bothWays, []byte(value)})
 	case '%':
-		return p.addKeys(value)
+		k, err := keyRuleOf(value)
+		if err != nil && !p.allKeys() {
+			return err
+		}
+		return p.addKeys(k)
 	case '&':
-		return nil // a channel
+		return p.addChannels(value)
 	case '+', '-':
 		return p.addCommand(rule[0] == '+', strings.ToLower(value))
 	}
@@ -209,15 +262,19 @@ func sumOf(rule string) (sum [sha256.Size]byte, err error) {
 		return sha256.Sum256([]byte(rule[1:])), nil
 	}
 	if b, err := hex.DecodeString(rule[1:]); err != nil || copy(sum[:], b) != len(sum) || len(b) != len(sum) {
-		return sum, fmt.Errorf("want %d hexadecimal digits of SHA-256 after %c", 2*len(sum), rule[0])
+		return sum, refused(asHash, "want %d hexadecimal digits of SHA-256 after %c", 2*len(sum), rule[0])
 	}
 	return sum, nil
 }
 
-// addKeys adds a rule of the form %RW~pattern. rule begins after the %.
-func (p *permissions) addKeys(rule string) error {
+// spaces are the characters that patterns and names must not contain, since users are listed as
+// lines of words.
+const spaces = " \t\n\v\f\r\x00"
+
+// keyRuleOf parses a rule of the form %RW~pattern. rule begins after the %.
+func keyRuleOf(rule string) (k keyRule, err error) {
 	letters, pattern, ok := strings.Cut(rule, "~")
-	k := keyRule{pattern: []byte(pattern)}
+	k.pattern = []byte(pattern)
 	for _, c := range strings.ToUpper(letters) {
 		switch c {
 		case 'R':
@@ -229,43 +286,100 @@ func (p *permissions) addKeys(rule string) error {
 		}
 	}
 	if !ok || k.access == 0 {
-		return errors.New("want %R~pattern, %W~pattern or %RW~pattern")
+		return k, refused(asSyntax, "want %%R~pattern, %%W~pattern or %%RW~pattern")
+	}
+	return k, nil
+}
+
+// allKeys reports whether the last rule on keys was allkeys.
+func (p *permissions) allKeys() bool {
+	return len(p.keys) == 1 && p.keys[0].access == bothWays && string(p.keys[0].pattern) == "*"
+}
+
+// allChannels reports whether the last rule on channels was allchannels.
+func (p *permissions) allChannels() bool { return len(p.channels) == 1 && string(p.channels[0]) == "*" }
+
+// addKeys adds a rule. Rules with the same pattern become one, with the access of both.
+func (p *permissions) addKeys(k keyRule) error {
+	switch {
+	case p.allKeys():
+		return refused(asKeys, "a pattern of keys after allkeys has no effect: use resetkeys first")
+	case bytes.ContainsAny(k.pattern, spaces):
+		return refused(asSyntax, "a pattern of keys contains a blank")
+	}
+	p.keys = slices.Clone(p.keys)
+	for i := range p.keys {
+		if bytes.Equal(p.keys[i].pattern, k.pattern) {
+			p.keys[i].access |= k.access
+			return nil
+		}
 	}
 	p.keys = append(p.keys, k)
 	return nil
 }
 
+func (p *permissions) addChannels(pattern string) error {
+	switch {
+	case p.allChannels():
+		return refused(asChannels, "a pattern of channels after allchannels has no effect: use resetchannels first")
+	case strings.ContainsAny(pattern, spaces):
+		return refused(asSyntax, "a pattern of channels contains a blank")
+	}
+	if !slices.ContainsFunc(p.channels, func(c []byte) bool { return string(c) == pattern }) {
+		p.channels = append(slices.Clip(p.channels), []byte(pattern))
+	}
+	return nil
+}
+
+// addCommand adds a rule on commands. Earlier rules that it overrules are removed.
 func (p *permissions) addCommand(allow bool, what string) error {
-	rule := commandRule{allow: allow, command: what}
-	if category, ok := strings.CutPrefix(what, "@"); ok {
-		if unsupportedCategories[category] {
-			return nil
-		}
-		rule.command, rule.all = "", category == "all"
-		if !rule.all {
-			var err error
-			if rule.categories, err = resp.ParseCategory(category); err != nil {
-				return fmt.Errorf("unknown category %q", category)
-			}
-		}
-	} else if unsupportedCommands[what] {
-		return nil
-	} else if !resp.HasCommand(what) {
-		name, argument, hasArgument := strings.Cut(what, "|")
-		switch {
-		case !resp.HasCommand(name) && !unsupportedCommands[name], !hasArgument, argument == "", resp.HasSubcommands(name):
-			return fmt.Errorf("unknown command %q", strings.ReplaceAll(what, "|", " "))
-		case strings.Contains(argument, "|"):
-			return fmt.Errorf("several arguments of %q, want only the first", name)
-		case !allow:
-			return fmt.Errorf("a first argument of %q can only be allowed, not forbidden", name)
-		case unsupportedCommands[name]:
-			return nil
-		}
-	}
-	if rule.all {
+	rule := commandRule{allow: allow, command: what, text: what}
+	switch category, ok := strings.CutPrefix(what, "@"); {
+	case what == "@all":
 		p.commands = nil
+		if allow {
+			p.commands = []commandRule{{allow: true, all: true, text: what}}
+		}
+		return nil
+	case ok:
+		var err error
+		rule.command = ""
+		if rule.categories, err = resp.ParseCategory(category); err != nil && !unsupportedCategories[category] {
+			return refused(asUnknown, "unknown category %q", category)
+		}
+	default:
+		if err := checkCommand(allow, what); err != nil {
+			return err
+		}
 	}
-	p.commands = append(p.commands, rule)
+	p.commands = append(slices.DeleteFunc(slices.Clone(p.commands), func(r commandRule) bool {
+		rest, ok := strings.CutPrefix(r.text, what)
+		return ok && (rest == "" || rest[0] == '|')
+	}), rule)
+	return nil
+}
+
+// checkCommand returns an error if there can be no rule on a command, subcommand or first argument.
+func checkCommand(allow bool, what string) error {
+	if resp.HasCommand(what) || unsupportedCommands[what] {
+		return nil
+	}
+	name, argument, hasArgument := strings.Cut(what, "|")
+	switch sub, _, hasMore := strings.Cut(argument, "|"); {
+	case !resp.HasCommand(name) && !unsupportedCommands[name], !hasArgument:
+		return refused(asUnknown, "unknown command %q", strings.ReplaceAll(what, "|", " "))
+	case !allow && !resp.HasSubcommands(name):
+		return refused(asUnknown, "a first argument of %q can only be allowed, not forbidden", name)
+	case argument == "":
+		return refused(asSyntax, "unknown command %q", strings.ReplaceAll(what, "|", " "))
+	case hasMore && resp.HasCommand(name+"|"+sub):
+		return refused(asFirst, "unknown command %q", strings.ReplaceAll(what, "|", " "))
+	case resp.HasSubcommands(name):
+		return refused(asUnknown, "unknown command %q", strings.ReplaceAll(what, "|", " "))
+	case hasMore:
+		return refused(asSyntax, "several arguments of %q, want only the first", name)
+	case strings.ContainsAny(argument, spaces):
+		return refused(asSyntax, "a first argument of %q contains a blank", name)
+	}
 	return nil
 }

@@ -48,6 +48,8 @@ const (
 	ManagerServiceReallocateProcedure = "/redykv.manager.v1.ManagerService/Reallocate"
 	// ManagerServiceSettleProcedure is the fully-qualified name of the ManagerService's Settle RPC.
 	ManagerServiceSettleProcedure = "/redykv.manager.v1.ManagerService/Settle"
+	// ManagerServiceAttachProcedure is the fully-qualified name of the ManagerService's Attach RPC.
+	ManagerServiceAttachProcedure = "/redykv.manager.v1.ManagerService/Attach"
 	// ManagerServiceRenewProcedure is the fully-qualified name of the ManagerService's Renew RPC.
 	ManagerServiceRenewProcedure = "/redykv.manager.v1.ManagerService/Renew"
 	// ManagerServiceReclaimProcedure is the fully-qualified name of the ManagerService's Reclaim RPC.
@@ -95,8 +97,15 @@ type ManagerServiceClient interface {
 	// are released, except those given after the call was made. Repetitions are known by change:
 	// the last one is answered again, an earlier one is refused.
 	Settle(context.Context, *connect.Request[managerv1.SettleRequest]) (*connect.Response[managerv1.SettleResponse], error)
-	// Renew renews a cache's lease. A cache whose lease ends is deallocated. A late call prolongs
-	// the lease of a cache that lives, and finds no other: ids are not used again.
+	// Attach makes the caller the holder of a cache, in place of the client that held it before.
+	// From then on calls of earlier holders are refused with a HolderDetail. Requests that they
+	// made for memory are given up, and regions that they may have moved without a Settle have no
+	// place any more. The caller then shows the new terms to the servers (ConnectRequest.take_up),
+	// which end the connections of earlier holders. Repetitions are known by request_id; a call
+	// that names another holder than the present one is FAILED_PRECONDITION with a HolderDetail.
+	Attach(context.Context, *connect.Request[managerv1.AttachRequest]) (*connect.Response[managerv1.AttachResponse], error)
+	// Renew renews a cache's lease. A cache whose lease ends is deallocated when it has lingered. A
+	// late call prolongs the lease of a cache that lives, and finds no other: ids are not used again.
 	Renew(context.Context, *connect.Request[managerv1.RenewRequest]) (*connect.Response[managerv1.RenewResponse], error)
 	// Reclaim announces that a VM is taken back at a deadline. Its caches are told, no more
 	// of its memory is granted, and at the deadline the VM counts as failed. Of several calls the
@@ -160,6 +169,12 @@ func NewManagerServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 			httpClient,
 			baseURL+ManagerServiceSettleProcedure,
 			connect.WithSchema(managerServiceMethods.ByName("Settle")),
+			connect.WithClientOptions(opts...),
+		),
+		attach: connect.NewClient[managerv1.AttachRequest, managerv1.AttachResponse](
+			httpClient,
+			baseURL+ManagerServiceAttachProcedure,
+			connect.WithSchema(managerServiceMethods.ByName("Attach")),
 			connect.WithClientOptions(opts...),
 		),
 		renew: connect.NewClient[managerv1.RenewRequest, managerv1.RenewResponse](
@@ -236,6 +251,7 @@ type managerServiceClient struct {
 	allocate      *connect.Client[managerv1.AllocateRequest, managerv1.AllocateResponse]
 	reallocate    *connect.Client[managerv1.ReallocateRequest, managerv1.ReallocateResponse]
 	settle        *connect.Client[managerv1.SettleRequest, managerv1.SettleResponse]
+	attach        *connect.Client[managerv1.AttachRequest, managerv1.AttachResponse]
 	renew         *connect.Client[managerv1.RenewRequest, managerv1.RenewResponse]
 	reclaim       *connect.Client[managerv1.ReclaimRequest, managerv1.ReclaimResponse]
 	deallocate    *connect.Client[managerv1.DeallocateRequest, managerv1.DeallocateResponse]
@@ -262,6 +278,11 @@ func (c *managerServiceClient) Reallocate(ctx context.Context, req *connect.Requ
 // Settle calls redykv.manager.v1.ManagerService.Settle.
 func (c *managerServiceClient) Settle(ctx context.Context, req *connect.Request[managerv1.SettleRequest]) (*connect.Response[managerv1.SettleResponse], error) {
 	return c.settle.CallUnary(ctx, req)
+}
+
+// Attach calls redykv.manager.v1.ManagerService.Attach.
+func (c *managerServiceClient) Attach(ctx context.Context, req *connect.Request[managerv1.AttachRequest]) (*connect.Response[managerv1.AttachResponse], error) {
+	return c.attach.CallUnary(ctx, req)
 }
 
 // Renew calls redykv.manager.v1.ManagerService.Renew.
@@ -336,8 +357,15 @@ type ManagerServiceHandler interface {
 	// are released, except those given after the call was made. Repetitions are known by change:
 	// the last one is answered again, an earlier one is refused.
 	Settle(context.Context, *connect.Request[managerv1.SettleRequest]) (*connect.Response[managerv1.SettleResponse], error)
-	// Renew renews a cache's lease. A cache whose lease ends is deallocated. A late call prolongs
-	// the lease of a cache that lives, and finds no other: ids are not used again.
+	// Attach makes the caller the holder of a cache, in place of the client that held it before.
+	// From then on calls of earlier holders are refused with a HolderDetail. Requests that they
+	// made for memory are given up, and regions that they may have moved without a Settle have no
+	// place any more. The caller then shows the new terms to the servers (ConnectRequest.take_up),
+	// which end the connections of earlier holders. Repetitions are known by request_id; a call
+	// that names another holder than the present one is FAILED_PRECONDITION with a HolderDetail.
+	Attach(context.Context, *connect.Request[managerv1.AttachRequest]) (*connect.Response[managerv1.AttachResponse], error)
+	// Renew renews a cache's lease. A cache whose lease ends is deallocated when it has lingered. A
+	// late call prolongs the lease of a cache that lives, and finds no other: ids are not used again.
 	Renew(context.Context, *connect.Request[managerv1.RenewRequest]) (*connect.Response[managerv1.RenewResponse], error)
 	// Reclaim announces that a VM is taken back at a deadline. Its caches are told, no more
 	// of its memory is granted, and at the deadline the VM counts as failed. Of several calls the
@@ -397,6 +425,12 @@ func NewManagerServiceHandler(svc ManagerServiceHandler, opts ...connect.Handler
 		ManagerServiceSettleProcedure,
 		svc.Settle,
 		connect.WithSchema(managerServiceMethods.ByName("Settle")),
+		connect.WithHandlerOptions(opts...),
+	)
+	managerServiceAttachHandler := connect.NewUnaryHandler(
+		ManagerServiceAttachProcedure,
+		svc.Attach,
+		connect.WithSchema(managerServiceMethods.ByName("Attach")),
 		connect.WithHandlerOptions(opts...),
 	)
 	managerServiceRenewHandler := connect.NewUnaryHandler(
@@ -473,6 +507,8 @@ func NewManagerServiceHandler(svc ManagerServiceHandler, opts ...connect.Handler
 			managerServiceReallocateHandler.ServeHTTP(w, r)
 		case ManagerServiceSettleProcedure:
 			managerServiceSettleHandler.ServeHTTP(w, r)
+		case ManagerServiceAttachProcedure:
+			managerServiceAttachHandler.ServeHTTP(w, r)
 		case ManagerServiceRenewProcedure:
 			managerServiceRenewHandler.ServeHTTP(w, r)
 		case ManagerServiceReclaimProcedure:
@@ -514,6 +550,10 @@ func (UnimplementedManagerServiceHandler) Reallocate(context.Context, *connect.R
 
 func (UnimplementedManagerServiceHandler) Settle(context.Context, *connect.Request[managerv1.SettleRequest]) (*connect.Response[managerv1.SettleResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("redykv.manager.v1.ManagerService.Settle is not implemented"))
+}
+
+func (UnimplementedManagerServiceHandler) Attach(context.Context, *connect.Request[managerv1.AttachRequest]) (*connect.Response[managerv1.AttachResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("redykv.manager.v1.ManagerService.Attach is not implemented"))
 }
 
 func (UnimplementedManagerServiceHandler) Renew(context.Context, *connect.Request[managerv1.RenewRequest]) (*connect.Response[managerv1.RenewResponse], error) {

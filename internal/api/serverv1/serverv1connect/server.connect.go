@@ -59,6 +59,12 @@ type CacheServerServiceClient interface {
 	// Connect lends the regions of a grant and returns a token for each region (4.2). A
 	// failed call lends nothing. A grant is lent once: a repetition is ALREADY_EXISTS, and after
 	// Disconnect NOT_FOUND. A client that got no answer has the grant taken back by its token.
+	//
+	// With take_up it is the other way round: the grant must be lent, and keeps its bytes. Terms
+	// with a higher holder than those before end all connections, pulls and the ticket of the
+	// earlier holder; when the call has returned, no access of theirs changes the memory any more.
+	// It returns another ticket and maybe other tokens of regions. A repetition is answered again.
+	// Terms with a lower holder than the present one are FAILED_PRECONDITION.
 	Connect(context.Context, *connect.Request[serverv1.ConnectRequest]) (*connect.Response[serverv1.ConnectResponse], error)
 	// Disconnect takes back a grant, or all grants of a cache. A repetition is NOT_FOUND: grants are
 	// not lent again.
@@ -176,6 +182,12 @@ type CacheServerServiceHandler interface {
 	// Connect lends the regions of a grant and returns a token for each region (4.2). A
 	// failed call lends nothing. A grant is lent once: a repetition is ALREADY_EXISTS, and after
 	// Disconnect NOT_FOUND. A client that got no answer has the grant taken back by its token.
+	//
+	// With take_up it is the other way round: the grant must be lent, and keeps its bytes. Terms
+	// with a higher holder than those before end all connections, pulls and the ticket of the
+	// earlier holder; when the call has returned, no access of theirs changes the memory any more.
+	// It returns another ticket and maybe other tokens of regions. A repetition is answered again.
+	// Terms with a lower holder than the present one are FAILED_PRECONDITION.
 	Connect(context.Context, *connect.Request[serverv1.ConnectRequest]) (*connect.Response[serverv1.ConnectResponse], error)
 	// Disconnect takes back a grant, or all grants of a cache. A repetition is NOT_FOUND: grants are
 	// not lent again.

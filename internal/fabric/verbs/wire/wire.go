@@ -19,29 +19,35 @@ var ErrMalformed = errors.New("malformed message")
 // data of the connection manager's request.
 type Nonce [16]byte
 
+// Peer names a dialing process to one listener: connections with the same one share keys. It is
+// random, and a secret of the two.
+type Peer [16]byte
+
 // Sizes of messages in bytes.
 const (
-	HelloSize   = len(magic) + 1 + fabric.MaxPrivate
+	HelloSize   = len(magic) + len(Peer{}) + 1 + fabric.MaxPrivate
 	VerdictSize = 3 + 16 + 1 + maxText
 	FrameSize   = 48
 
-	magic   = "redyrdma"
+	magic   = "redyrdm2"
 	maxText = 255 // private data of at most fabric.MaxPrivate, or a reason
 )
 
-// AppendHello encodes the dialer's first message: its private data, of at most
+// AppendHello encodes the dialer's first message: who it is, and its private data, of at most
 // fabric.MaxPrivate bytes.
-func AppendHello(b, private []byte) []byte {
-	b = append(append(b, magic...), byte(len(private)))
+func AppendHello(b []byte, peer Peer, private []byte) []byte {
+	b = append(append(append(b, magic...), peer[:]...), byte(len(private)))
 	return append(append(b, private...), make([]byte, fabric.MaxPrivate-len(private))...)
 }
 
-// DecodeHello returns the private data in b, which is HelloSize bytes.
-func DecodeHello(b []byte) ([]byte, error) {
+// DecodeHello decodes b, which is HelloSize bytes.
+func DecodeHello(b []byte) (peer Peer, private []byte, err error) {
 	if len(b) != HelloSize || string(b[:len(magic)]) != magic {
-		return nil, fmt.Errorf("%w: not a greeting", ErrMalformed)
+		return peer, nil, fmt.Errorf("%w: not a greeting", ErrMalformed)
 	}
-	return text(b[len(magic):], fabric.MaxPrivate)
+	copy(peer[:], b[len(magic):])
+	private, err = text(b[len(magic)+len(peer):], fabric.MaxPrivate)
+	return peer, private, err
 }
 
 // text decodes a length byte and that many bytes; the rest of b must be zeros.

@@ -11,9 +11,10 @@ import (
 
 func TestGreeting(t *testing.T) {
 	for _, private := range []string{"", "p", strings.Repeat("p", fabric.MaxPrivate)} {
-		got, err := DecodeHello(AppendHello(nil, []byte(private)))
-		if err != nil || string(got) != private {
-			t.Errorf("private data %q came as %q, %v", private, got, err)
+		from := Peer{1, 15: 2}
+		peer, got, err := DecodeHello(AppendHello(nil, from, []byte(private)))
+		if err != nil || string(got) != private || peer != from {
+			t.Errorf("private data %q of %v came as %q of %v, %v", private, from, got, peer, err)
 		}
 	}
 	for _, v := range []Verdict{
@@ -34,9 +35,9 @@ func TestMalformed(t *testing.T) {
 		b[at] = to
 		return b
 	}
-	hello := AppendHello(nil, []byte("private"))
-	for _, b := range [][]byte{nil, hello[1:], edit(hello, 0, 'x'), edit(hello, len(magic), 57), edit(hello, len(hello)-1, 1)} {
-		if _, err := DecodeHello(b); !errors.Is(err, ErrMalformed) {
+	hello := AppendHello(nil, Peer{1}, []byte("private"))
+	for _, b := range [][]byte{nil, hello[1:], edit(hello, 0, 'x'), edit(hello, len(magic)+len(Peer{}), 57), edit(hello, len(hello)-1, 1)} {
+		if _, _, err := DecodeHello(b); !errors.Is(err, ErrMalformed) {
 			t.Errorf("hello %q: %v", b, err)
 		}
 	}
@@ -59,12 +60,12 @@ func TestMalformed(t *testing.T) {
 
 // Encoding a decoded message returns the input: every message has only one encoding.
 func FuzzDecode(f *testing.F) {
-	f.Add(AppendHello(nil, []byte("private")))
+	f.Add(AppendHello(nil, Peer{1}, []byte("private")))
 	f.Add((&Verdict{Accepted: true, Port: 1, Text: []byte("p")}).Append(nil))
 	f.Add((&Frame{Kind: Lent, ID: 1, Number: 2, Key: 3, Address: 4, Size: 5}).Append(nil))
 	f.Add((&Frame{Kind: Import, Number: 2, Token: fabric.Token{9}}).Append(nil))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if private, err := DecodeHello(b); err == nil && !bytes.Equal(AppendHello(nil, private), b) {
+		if peer, private, err := DecodeHello(b); err == nil && !bytes.Equal(AppendHello(nil, peer, private), b) {
 			t.Error("hello changed")
 		}
 		if v, err := DecodeVerdict(b); err == nil && !bytes.Equal(v.Append(nil), b) {

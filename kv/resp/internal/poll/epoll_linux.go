@@ -12,9 +12,12 @@ import (
 type epoll struct {
 	fd     int
 	eventf int // an eventfd among the files: a write to it ends a wait
-	events [128]unix.EpollEvent
-	ready  [128]int32
+	events [maxReady]unix.EpollEvent
+	ready  [maxReady]int32
 }
+
+// maxReady is the most files that a wait returns: with a commit for each wait, the more the better.
+const maxReady = 1024
 
 // New returns a Poller without files.
 func New() (Poller, error) {

@@ -1,0 +1,278 @@
+package resp
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/redykv/redykv/kv"
+)
+
+// TestLargeListAsRedis compares a list of many nodes with one of Redis.
+func TestLargeListAsRedis(t *testing.T) {
+	largeAsRedis(t, 1, commander.onLargeList, func(*testing.T, *peer) {})
+}
+
+// largeAsRedis sends random commands on large collections to this server and to Redis, whose replies
+// must be equal. check looks at the server at the end.
+func largeAsRedis(t *testing.T, stream uint64, command func(commander) []string, check func(*testing.T, *peer)) {
+	for name, options := range map[string]func() kv.Options{"memory": inMemory, "cold": cold} {
+		t.Run(name, func(t *testing.T) {
+			redis, _ := startRedis(t)
+			_, addr := start(t, options(), Options{})
+			ours := dial(t, addr)
+			c := newCommander(t, stream)
+			rounds := 600
+			if testing.Short() {
+				rounds = 100
+			}
+			for round := range rounds {
+				commands := make([][]string, 1+c.IntN(8))
+				var pipeline strings.Builder
+				for i := range commands {
+					commands[i] = command(c)
+					pipeline.WriteString(encode(commands[i]...))
+				}
+				for _, p := range []*peer{redis, ours} {
+					p.goOn()
+					p.send(pipeline.String())
+				}
+				for _, command := range commands {
+					if want, got := redis.reply(), ours.reply(); got != want {
+						t.Fatalf("round %d: %.200q\n  got %.300s\nRedis %.300s", round, command, got, want)
+					}
+				}
+			}
+			check(t, ours)
+		})
+	}
+}
+
+// onLargeList returns a command on one of two lists of thousands of elements.
+func (c commander) onLargeList() []string {
+	key := c.one("k", "k", "k", "l")
+	index := func() string { return strconv.Itoa(c.IntN(8000) - 4000) }
+	element := func() string {
+		if c.IntN(50) == 0 {
+			return strings.Repeat("x", c.IntN(9000))
+		}
+		return fmt.Sprint("element ", c.IntN(300))
+	}
+	switch c.IntN(20) {
+	case 0, 1, 2:
+		args := []string{c.one("LPUSH", "RPUSH"), key}
+		for range c.IntN(400) + 1 {
+			args = append(args, element())
+		}
+		return args
+	case 3:
+		return []string{c.one("LPOP", "RPOP"), key, strconv.Itoa(c.IntN(300))}
+	case 4, 5:
+		return []string{"LRANGE", key, index(), index()}
+	case 6:
+		return []string{"LINDEX", key, index()}
+	case 7:
+		return []string{"LSET", key, index(), element()}
+	case 8, 9:
+		return []string{"LINSERT", key, c.one("BEFORE", "AFTER"), element(), element()}
+	case 10:
+		return []string{"LREM", key, c.one("1", "-2", "0"), element()}
+	case 11:
+		if c.IntN(4) == 0 {
+			return []string{"LTRIM", key, index(), index()}
+		}
+		return []string{"LTRIM", key, "3", "-4"}
+	case 12:
+		return []string{"LPOS", key, element(), "RANK", c.one("1", "-1", "3"), "COUNT", c.one("0", "2")}
+	case 13:
+		return []string{"LMOVE", key, c.one("k", "l"), c.one("LEFT", "RIGHT"), c.one("LEFT", "RIGHT")}
+	case 14:
+		return []string{c.one("COPY", "COPY", "RENAME"), "k", c.one("l", "k")}
+	case 15:
+		return []string{"LMPOP", "2", "l", "k", c.one("LEFT", "RIGHT"), "COUNT", strconv.Itoa(1 + c.IntN(100))}
+	case 16:
+		return []string{c.one("LPOP", "RPOP"), key}
+	case 17:
+		return []string{c.one("TYPE", "LLEN"), key}
+	case 18:
+		if c.IntN(8) == 0 {
+			return []string{"DEL", key}
+		}
+		return []string{"LLEN", key}
+	}
+	return []string{"LRANGE", key, "0", "-1"}
+}
+
+// TestDamagedCollections: what a damaged record or node holds is refused with a clear error, and not
+// changed.
+func TestDamagedCollections(t *testing.T) {
+	list := func(n int, elements ...string) (content []byte) {
+		content = binary.AppendUvarint(nil, uint64(n))
+		for _, e := range elements {
+			content = appendListElement(content, []byte(e))
+		}
+		return content
+	}
+	entry := func(score float64, member string) []byte {
+		return appendPart(binary.LittleEndian.AppendUint64(nil, math.Float64bits(score)), []byte(member))
+	}
+	for _, tc := range []struct {
+		name     string
+		mark     string
+		content  []byte
+		commands string
+		want     string
+	}{
+		{"a list of none", "l", list(0), "LRANGE a 0 -1|RPUSH a x|LPOP a", errDamagedList},
+		{"a list of too few", "l", list(3, "x", "y"), "LRANGE a 0 -1|LSET a 0 z|LPOS a z|LPOP a 3|DUMP a", errDamagedList},
+		{"a list with an element that is cut", "l", list(2, "x", "long")[:6], "LRANGE a 0 -1|RPOP a|LMOVE a b RIGHT LEFT|BRPOP a 0", errDamagedList},
+		{"a list with other lengths", "l", append(list(1), 1, 'x', 2), "LRANGE a 0 -1|LPOP a|RPOP a|LMPOP 1 a LEFT", errDamagedList},
+		{"a sorted set of none", "z", []byte{0}, "ZRANGE a 0 -1|ZADD a 1 x|ZPOPMIN a", errDamagedSorted},
+		{"a sorted set of too few", "z", append([]byte{2}, entry(1, "x")...), "ZRANGE a 0 -1|ZADD a 1 x|BZPOPMIN a 0|DUMP a", errDamagedSorted},
+		{"a sorted set out of order", "z", bytes.Join([][]byte{{2}, entry(2, "x"), entry(1, "y")}, nil), "ZSCORE a x|ZUNION 1 a|ZRANGESTORE b a 0 -1|ZINTERCARD 1 a", errDamagedSorted},
+		{"a sorted set with no number", "Z", append([]byte{1}, entry(math.NaN(), "x")...), "ZSCORE a x|ZINCRBY a 1 x|ZREM a x", errDamagedSorted},
+		{"a header that is cut", "q", []byte("short"), "LLEN a|RPUSH a x|LPOP a|DUMP a", "ERR the header of this collection is damaged"},
+		{"a header of no nodes", "q", (&header{gen: newGeneration(), count: 5, rest: make([]byte, quickListHeader)}).append(nil), "LRANGE a 0 -1|RPUSH a x", "ERR the header of this collection is damaged"},
+		{"a header without its nodes", "q", (&quickList{n: 5, weight: 5000, last: 2, nodes: nodes{gen: newGeneration()}}).headerBytes(), "LRANGE a 0 -1|LPOP a|LINDEX a 2|LREM a 0 x|LINSERT a BEFORE x y", "ERR a node of this collection is damaged"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s, addr := start(t, inMemory(), Options{})
+			session := s.store.NewSession()
+			value := append([]byte(mark+tc.mark), tc.content...)
+			if err := session.Upsert([]byte("a"), value); err != nil {
+				t.Fatal(err)
+			}
+			p := dial(t, addr)
+			for command := range strings.SplitSeq(tc.commands, "|") {
+				if got := p.do(strings.Fields(command)...); got != "-"+tc.want {
+					t.Errorf("%s: %s, want %s", command, got, tc.want)
+				}
+			}
+			got, err := session.Read([]byte("a"), nil)
+			if err != nil || !bytes.Equal(got, value) {
+				t.Errorf("the record is %q, %v, want %q", got, err, value)
+			}
+			if got := p.do("EXISTS", "b"); got != ":0" {
+				t.Error(got)
+			}
+			if err := session.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func (q *quickList) headerBytes() []byte {
+	h := q.header()
+	return h.append(nil)
+}
+
+// TestPackedList compares a packed list with a slice.
+func TestPackedList(t *testing.T) {
+	rng := rand.New(rand.NewPCG(rand.Uint64(), 0))
+	var l packedList
+	l.open(nil)
+	var want []string
+	for range 20_000 {
+		e := strings.Repeat("e", rng.IntN(300))
+		i, j := rng.IntN(len(want)+1), rng.IntN(len(want)+1)
+		switch n := len(want); rng.IntN(8) {
+		case 0:
+			l.push(true, []byte(e))
+			want = append([]string{e}, want...)
+		case 1:
+			l.push(false, []byte(e))
+			want = append(want, e)
+		case 2, 3:
+			if front := rng.IntN(2) == 0; n > 0 && front {
+				l.pop(true)
+				want = want[1:]
+			} else if n > 0 {
+				l.pop(false)
+				want = want[:n-1]
+			}
+		case 4:
+			l.insert(i, []byte(e))
+			want = append(want[:i:i], append([]string{e}, want[i:]...)...)
+		case 5:
+			if i < n {
+				l.set(i, []byte(e))
+				want[i] = e
+			}
+		case 6:
+			if rng.IntN(10) == 0 {
+				l.cut(min(i, j), max(i, j))
+				want = append(want[:min(i, j):min(i, j)], want[max(i, j):]...)
+			}
+		case 7:
+			if l.n == 0 {
+				continue
+			}
+			again := l.appendTo(nil)
+			if len(again)-markSize > l.size() {
+				t.Fatalf("%d bytes, expected at most %d", len(again)-markSize, l.size())
+			}
+			l.open(again[markSize:])
+		}
+		got := []string{}
+		if l.count() > 0 {
+			l.each(l.count()-1, true, func(e []byte) bool { got = append(got, string(e)); return true })
+		}
+		if l.fault() != "" || len(got) != len(want) {
+			t.Fatalf("%d elements, %q, want %d", len(got), l.fault(), len(want))
+		}
+		for i := range got {
+			if got[len(got)-1-i] != want[i] {
+				t.Fatalf("element %d is %q, want %q", i, got[len(got)-1-i], want[i])
+			}
+		}
+	}
+}
+
+// FuzzPackedList reads and changes damaged lists.
+func FuzzPackedList(f *testing.F) {
+	f.Add([]byte("\x02\x01a\x01\x01b\x01"), 1)
+	f.Add([]byte("\x01\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01a"), 0)
+	f.Fuzz(func(t *testing.T, content []byte, at int) {
+		for _, reverse := range []bool{false, true} {
+			var l packedList
+			l.open(content)
+			n := l.count()
+			if n == 0 {
+				return
+			}
+			i, seen := int(uint(at)%uint(n)), 0
+			l.each(i, reverse, func([]byte) bool { seen++; return true })
+			if l.fault() == "" && (!reverse && seen != n-i || reverse && seen != i+1) {
+				t.Errorf("%d elements from %d of %d, reverse %t, in %q", seen, i, n, reverse, content)
+			}
+			l.insert(i, []byte("x"))
+			l.pop(reverse)
+		}
+	})
+}
+
+// FuzzPackedSorted reads damaged sorted sets.
+func FuzzPackedSorted(f *testing.F) {
+	f.Add([]byte("\x01\x00\x00\x00\x00\x00\x00\x00\x00\x01a"), "b")
+	f.Fuzz(func(t *testing.T, content []byte, member string) {
+		var s packedSorted
+		s.open(typeSorted, content)
+		s.put([]byte(member), 1)
+		if s.fault() != "" {
+			return
+		}
+		again, rest := typed(s.appendTo(nil))
+		n := s.count()
+		var o packedSorted
+		o.open(again, rest)
+		if score, ok := o.score([]byte(member)); o.fault() != "" || o.count() != n || !ok || score != 1 {
+			t.Errorf("%q with %q: %d entries, %q, want %d", content, member, o.count(), o.fault(), n)
+		}
+	})
+}

@@ -1,0 +1,280 @@
+package resp
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/redykv/redykv/kv"
+)
+
+// A node is a record that holds a part of a spread collection: about 4 KiB. Its key is the mark,
+// 'n', the collection's generation, and the node's number; its value is the length of the content
+// in 4 bytes, the content, and spare room, so that a node that grows a little is updated in
+// place. A node without content has no record.
+//
+// Nodes are inner records of the store (kv.Options.Inner). The lock of the key that has the
+// collection's header guards them.
+
+// nodeID is a node's number in its collection. The type of the collection divides the numbers
+// among kinds of nodes, if it has several.
+type nodeID uint64
+
+const (
+	nodeMark  = mark + "n"
+	ownerMark = mark + "o"
+
+	nodeKeySize = len(nodeMark) + len(generation{}) + 8
+	nodeHead    = 4
+)
+
+// Inner reports whether a record's key is that of a node of a large collection, or of its owner. A
+// program sets it as [kv.Options.Inner], and [Orphans] as Orphans, so that hashes and sets can be
+// large.
+func Inner(key []byte) bool {
+	return len(key) > markSize && key[0] == mark[0] && (string(key[:markSize]) == nodeMark || string(key[:markSize]) == ownerMark)
+}
+
+func appendNodeKey(dst []byte, g generation, id nodeID) []byte {
+	dst = append(append(dst, nodeMark...), g[:]...)
+	return binary.BigEndian.AppendUint64(dst, uint64(id))
+}
+
+// node is a node in memory.
+type node struct {
+	id      nodeID
+	content []byte // may be changed, with changed set; empty: there is no record
+	changed bool
+	value   []byte // memory of the record's value
+	size    int    // length of the record's value, 0 if there is none
+	loaded  bool
+}
+
+// nodes are the nodes of one generation that a command uses. After an error, io.failed, all results
+// are undefined.
+type nodes struct {
+	io  *nodeIO
+	gen generation
+	all map[nodeID]*node
+}
+
+// nodeIO reads and writes nodes in batches. A worker has one.
+type nodeIO struct {
+	session *kv.Session
+	wanted  []*node
+	reads   []kv.Op // of wanted
+	writes  []kv.Op
+	keys    []byte
+	free    []*node
+	failed  error
+}
+
+// keptNodes is the most nodes whose memory a worker keeps, and keptNode the most bytes of one.
+const (
+	keptNodes = 64
+	keptNode  = 16 << 10
+)
+
+func (n *nodes) begin(io *nodeIO, g generation) {
+	n.io, n.gen = io, g
+	if n.all == nil {
+		n.all = make(map[nodeID]*node)
+	}
+}
+
+// err returns the error reply of a failure, or "".
+func (io *nodeIO) err() string {
+	if io.failed == nil {
+		return ""
+	}
+	return "ERR " + io.failed.Error()
+}
+
+func (io *nodeIO) fail(err error) {
+	if io.failed == nil {
+		io.failed = err
+	}
+}
+
+// want has the next call of fetch read a node.
+func (n *nodes) want(id nodeID) {
+	if _, ok := n.all[id]; ok {
+		return
+	}
+	var nd *node
+	if io := n.io; len(io.free) > 0 {
+		nd = io.free[len(io.free)-1]
+		io.free = io.free[:len(io.free)-1]
+	} else {
+		nd = new(node)
+	}
+	*nd = node{id: id, value: nd.value[:0]}
+	n.all[id] = nd
+	from := len(n.io.keys)
+	n.io.keys = appendNodeKey(n.io.keys, n.gen, id)
+	n.io.wanted = append(n.io.wanted, nd)
+	n.io.reads = append(n.io.reads, kv.Op{Kind: kv.OpRead, Key: n.io.keys[from:len(n.io.keys):len(n.io.keys)], Value: nd.value})
+}
+
+// fetch reads the wanted nodes, of all generations, in one batch.
+func (io *nodeIO) fetch() {
+	if len(io.reads) == 0 {
+		return
+	}
+	io.do(io.reads)
+	for i, nd := range io.wanted {
+		op := &io.reads[i]
+		nd.value, nd.loaded = op.Value, true
+		switch {
+		case op.Err != nil: // there is no such node, or io has failed
+			nd.value = nd.value[:0]
+		case !nd.take(op.Value):
+			io.fail(errDamagedNode)
+		}
+	}
+	clear(io.reads)
+	clear(io.wanted)
+	io.reads, io.wanted, io.keys = io.reads[:0], io.wanted[:0], io.keys[:0]
+}
+
+var errDamagedNode = errors.New("a node of this collection is damaged")
+
+// take sets the content from a record's value, and reports whether that is well formed.
+func (nd *node) take(value []byte) bool {
+	if len(value) <= nodeHead {
+		return false
+	}
+	n := binary.LittleEndian.Uint32(value)
+	if n == 0 || uint64(n) > uint64(len(value)-nodeHead) {
+		return false
+	}
+	nd.content, nd.size = value[nodeHead:nodeHead+n], len(value)
+	return true
+}
+
+// do runs a batch. ErrNotFound is no failure.
+func (io *nodeIO) do(ops []kv.Op) {
+	if err := io.session.Do(context.Background(), ops); err != nil {
+		io.fail(err)
+	}
+}
+
+// node returns a node, which it reads if it was not wanted before.
+func (n *nodes) node(id nodeID) *node {
+	nd := n.all[id]
+	if nd == nil || !nd.loaded {
+		n.want(id)
+		n.io.fetch()
+		nd = n.all[id]
+	}
+	return nd
+}
+
+// fresh returns a node that is known to have no record, or one that was emptied before.
+func (n *nodes) fresh(id nodeID) *node {
+	if nd := n.all[id]; nd != nil {
+		return nd
+	}
+	nd := &node{id: id, loaded: true}
+	n.all[id] = nd
+	return nd
+}
+
+// release forgets a node without changes.
+func (n *nodes) release(id nodeID) {
+	if nd := n.all[id]; nd != nil && !nd.changed {
+		delete(n.all, id)
+		n.io.keep(nd)
+	}
+}
+
+func (io *nodeIO) keep(nd *node) {
+	if len(io.free) < keptNodes && cap(nd.value) <= keptNode {
+		io.free = append(io.free, nd)
+	}
+}
+
+// releaseUnchanged forgets the nodes without changes.
+func (n *nodes) releaseUnchanged() {
+	for id := range n.all {
+		n.release(id)
+	}
+}
+
+// releaseAll forgets all nodes, with their changes.
+func (n *nodes) releaseAll() {
+	for id, nd := range n.all {
+		delete(n.all, id)
+		n.io.keep(nd)
+	}
+}
+
+// room returns the length of the value for a node: if possible that of the record, so that it is
+// updated in place, or else one with spare room.
+func (nd *node) room() int {
+	need := nodeHead + len(nd.content)
+	if need <= nd.size && need > nd.size/4 {
+		return nd.size
+	}
+	return (need + need/4 + 63) &^ 63
+}
+
+// check returns an error if a changed node is too large for the store.
+func (n *nodes) check() error {
+	for _, nd := range n.all {
+		if !nd.changed {
+			continue
+		}
+		if err := n.io.session.CheckSize(nodeKeySize, nd.room()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// store adds the writes of all changed nodes to the batch that flush runs.
+func (n *nodes) store() {
+	for id, nd := range n.all {
+		if !nd.changed {
+			continue
+		}
+		io, from := n.io, len(n.io.keys)
+		io.keys = appendNodeKey(io.keys, n.gen, id)
+		op := kv.Op{Kind: kv.OpDelete, Key: io.keys[from:len(io.keys):len(io.keys)]}
+		if size := nd.room(); len(nd.content) > 0 {
+			value := nd.value[:0]
+			if cap(value) < size {
+				value = make([]byte, 0, size)
+			}
+			value = value[:size]
+			copy(value[nodeHead:], nd.content) // which may overlap, in the same place
+			clear(value[nodeHead+len(nd.content):])
+			binary.LittleEndian.PutUint32(value, uint32(len(nd.content)))
+			op.Kind, op.Value = kv.OpUpsert, value
+			nd.value, nd.content, nd.size = value, value[nodeHead:nodeHead+len(nd.content)], size
+		} else {
+			nd.size = 0
+		}
+		nd.changed = false
+		io.writes = append(io.writes, op)
+	}
+}
+
+// put adds the write of another record to the batch.
+func (io *nodeIO) put(op kv.Op) { io.writes = append(io.writes, op) }
+
+// flush runs the batch of writes.
+func (io *nodeIO) flush() error {
+	if io.failed == nil {
+		if err := io.session.DoWhole(context.Background(), io.writes); err != nil {
+			io.fail(err)
+		}
+	}
+	clear(io.writes)
+	io.writes, io.keys = io.writes[:0], io.keys[:0]
+	if io.failed != nil {
+		return fmt.Errorf("writing a collection: %w", io.failed)
+	}
+	return nil
+}

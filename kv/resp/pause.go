@@ -1,0 +1,144 @@
+package resp
+
+import (
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// CLIENT PAUSE: commands wait until a time, or until CLIENT UNPAUSE. A connection waits on a goroutine,
+// without a worker; a loop hands over a connection that has to wait.
+
+// paused says which commands wait.
+type paused struct {
+	on atomic.Bool // some do
+
+	mu    sync.Mutex // guards the fields below
+	all   bool       // not only those that may write
+	until time.Time
+	timer *time.Timer   // calls lapse
+	over  chan struct{} // closed when the pause ends; nil without one
+}
+
+// begin begins a pause, or extends the present one. A pause of all commands is not weakened, and none
+// is shortened.
+func (p *paused) begin(all bool, until time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.over == nil {
+		p.over, p.all, p.until = make(chan struct{}), false, time.Time{}
+	}
+	p.all = p.all || all
+	if until.After(p.until) {
+		p.until = until
+	}
+	if p.timer == nil {
+		p.timer = time.AfterFunc(time.Until(p.until), p.lapse)
+	} else {
+		p.timer.Reset(time.Until(p.until))
+	}
+	p.on.Store(true)
+}
+
+// end ends the pause, if there is one.
+func (p *paused) end() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.endLocked()
+}
+
+func (p *paused) endLocked() {
+	if p.over == nil {
+		return
+	}
+	p.timer.Stop()
+	p.on.Store(false)
+	close(p.over)
+	p.over = nil
+}
+
+// lapse ends the pause if its time has come.
+func (p *paused) lapse() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.over != nil && !time.Now().Before(p.until) {
+		p.endLocked()
+	}
+}
+
+// wait waits for the end of the pause.
+func (p *paused) wait(c *client) {
+	p.mu.Lock()
+	over := p.over
+	p.mu.Unlock()
+	if over != nil {
+		c.write() // the replies of earlier commands
+		<-over
+	}
+}
+
+// mustPause reports whether a command waits while there is a pause.
+func (c *client) mustPause(cmd *command) bool {
+	p := &c.server.paused
+	p.mu.Lock()
+	all := p.all
+	p.mu.Unlock()
+	// An operator can end the pause.
+	if cmd.name == "client|unpause" || cmd.name == "client|pause" {
+		return false
+	}
+	return all || c.mayWrite(cmd)
+}
+
+// mayWrite reports whether a command may write, or publishes.
+func (c *client) mayWrite(cmd *command) bool {
+	switch cmd.name {
+	case "publish", "spublish", "eval", "evalsha", "fcall", "pfcount":
+		return true
+	case "exec":
+		if c.multi != nil {
+			for _, q := range c.multi.queue {
+				if c.mayWrite(q.cmd) {
+					return true
+				}
+			}
+		}
+		return false
+	}
+	return cmd.flags&flagWrite != 0
+}
+
+// longestPause keeps times within what time.Time compares.
+const longestPause = 100 * 365 * 24 * time.Hour
+
+func clientPause(c *client, r request) {
+	ms, ok := parseInt(r.arg(2))
+	all := true
+	switch {
+	case r.len() > 4:
+		c.fail(subcommandSyntax(r))
+		return
+	case r.len() == 4 && is(r.arg(3), "write"):
+		all = false
+	case r.len() == 4 && !is(r.arg(3), "all"):
+		c.fail("ERR CLIENT PAUSE mode must be WRITE or ALL")
+		return
+	case !ok:
+		c.fail("ERR timeout is not an integer or out of range")
+		return
+	case ms < 0:
+		c.fail("ERR timeout is negative")
+		return
+	}
+	if ms > 0 {
+		c.flush() // earlier commands
+		c.server.paused.begin(all, time.Now().Add(min(time.Duration(min(ms, math.MaxInt64/int64(time.Millisecond)))*time.Millisecond, longestPause)))
+	}
+	c.out = appendSimple(c.reply(), "OK")
+}
+
+func clientUnpause(c *client, _ request) {
+	c.server.paused.end()
+	c.out = appendSimple(c.reply(), "OK")
+}

@@ -1,0 +1,131 @@
+package manager
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/internal/units"
+	"github.com/redykv/redykv/manager/api"
+)
+
+// The holder of a cache is the client that uses it and may change it. Holders are numbered: 0 is
+// the client that allocated the cache, and each Attach makes its caller the next one. Calls name
+// their holder, so those of a client that another one has succeeded are refused, however late
+// they come. Terms of grants carry the number, by which servers do the same.
+
+// checkHolder refuses a call of a client that does not hold the cache. Called under mu.
+func (ca *cache) checkHolder(holder uint64) error {
+	if holder != ca.holder {
+		return &api.HolderError{Cache: ca.id, Holder: ca.holder}
+	}
+	return nil
+}
+
+// held returns the cache of a call of its holder. Called under mu.
+func (c *state) held(id string, holder uint64) (*cache, error) {
+	ca, err := c.known(id)
+	if err == nil {
+		err = ca.checkHolder(holder)
+	}
+	return ca, err
+}
+
+// takeUp serves Attach.
+func (l *leader) takeUp(_ context.Context, req *managerv1.AttachRequest) (*managerv1.AttachResponse, error) {
+	err := checkRequestID(req.GetRequestId())
+	if err == nil {
+		err = checkLinger(req.GetLingerMs())
+	}
+	if err == nil && len(req.GetClient().GetMachine()) > api.MaxIDLen {
+		err = fmt.Errorf("client: machine %.40q: want at most %d bytes", req.GetClient().GetMachine(), api.MaxIDLen)
+	}
+	if err != nil {
+		return nil, api.Refuse(connect.CodeInvalidArgument, err)
+	}
+	ca, again, err := l.state.takeUp(req, l.grantedLinger(req.GetLingerMs()), l.term())
+	if err == nil && again {
+		err = l.state.written()
+	}
+	if err != nil {
+		return nil, refuse(err, connect.CodeInvalidArgument)
+	}
+	answer, err := l.takenUp(ca, req)
+	if err != nil {
+		return nil, refuse(err, connect.CodeUnavailable)
+	}
+	if !again {
+		l.counts.note(func(n *Metrics) { n.Attached++ })
+		l.opts.Logger.Info("cache taken up", "cache", ca.id, "holder", answer.GetHolder(), "capacity", units.Size(answer.GetCapacity()).String(),
+			"grants", len(answer.GetGrants()))
+	}
+	return answer, nil
+}
+
+// takeUp gives a cache its next holder. What the former one had begun is given up: its requests
+// for memory, and the places of regions that it may have moved. It reports whether the call is a
+// repetition, which changes nothing.
+func (c *state) takeUp(req *managerv1.AttachRequest, linger time.Duration, t term) (_ *cache, again bool, err error) {
+	c.mu.Lock()
+	defer c.end(&err)
+	ca, err := c.known(req.GetCacheId())
+	switch {
+	case err != nil:
+		return nil, false, err
+	case ca.attachID == req.GetRequestId() && ca.holder == req.GetHolder()+1:
+		return ca, true, nil
+	}
+	if err := ca.checkHolder(req.GetHolder()); err != nil {
+		return nil, false, err
+	}
+	if want := req.GetCapacity(); want > 0 && want != ca.demand.capacity {
+		return nil, false, fmt.Errorf("cache %s has a capacity of %v, not %v", ca.id, units.Size(ca.demand.capacity), units.Size(min(want, math.MaxInt64)))
+	}
+	c.giveUp(ca, &api.HolderError{Cache: ca.id, Holder: ca.holder + 1})
+	ca.holder++
+	ca.attachID = req.GetRequestId()
+	c.leave(ca.pending)
+	ca.pending = nil
+	ca.change, ca.last = max(ca.change, ca.last.GetNumber()), nil
+	ca.forgetMoved()
+	if req.LingerMs != nil {
+		ca.linger = linger
+	}
+	if req.GetClient() != nil {
+		ca.demand.client = req.GetClient()
+	}
+	ca.lingers = time.Time{}
+	ca.renew(t)
+	ca.move = nil
+	ca.measurements = measurements{since: t.now()}
+	c.touch(ca)
+	c.then(func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		ca.log.wake() // watchers of former holders end
+	})
+	return ca, false, nil
+}
+
+// takenUp returns the answer of an Attach that is written.
+func (l *leader) takenUp(ca *cache, req *managerv1.AttachRequest) (*managerv1.AttachResponse, error) {
+	l.state.mu.Lock()
+	defer l.state.mu.Unlock()
+	if ca.ended {
+		return nil, noCache(ca.id)
+	}
+	if err := ca.checkHolder(req.GetHolder() + 1); err != nil {
+		return nil, err // another client has come meanwhile
+	}
+	p := ca.priced(ca.proto())
+	return &managerv1.AttachResponse{
+		Holder: ca.holder, Capacity: p.Capacity, Slo: p.Slo, Configuration: p.Configuration, RegionSize: p.RegionSize,
+		Grants: l.withTokens(ca, p.Grants, ca.grants), Places: ca.places,
+		LeaseMs: ca.lease.Milliseconds(), LingerMs: ca.linger.Milliseconds(), Change: ca.change, DurationSeconds: ca.demand.duration,
+		Per: ca.demand.per, Transport: ca.demand.transport,
+	}, nil
+}

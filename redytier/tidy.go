@@ -1,0 +1,235 @@
+package redytier
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"connectrpc.com/connect"
+
+	"github.com/redykv/redykv/internal/api/managerv1"
+)
+
+// This file has the last steps of tasks: memory that the table does not use goes back to its
+// servers, and the manager learns what the cache consists of. Such a step that fails, or has to
+// give way, leaves unsettled set, or a gap; the duty tidy then repeats it.
+
+// tidyUp takes all of these steps.
+func (c *Cache) tidyUp(ctx context.Context) error {
+	err := c.returnUnused(ctx)
+	if err == nil && c.misconfigured {
+		err = c.configureServers(ctx)
+	}
+	if err == nil {
+		err = c.closeGaps(ctx)
+	}
+	if err == nil && c.unsettled.Load() {
+		err = errors.New("the manager does not know the cache's regions")
+	}
+	return err
+}
+
+// closeGaps moves regions so that all memory that the table does not use can be returned: a server
+// takes the last regions of a grant back only. Gaps before them are left by a move of several
+// regions that ends half way.
+func (c *Cache) closeGaps(ctx context.Context) error {
+	within, leave := c.table.Load().closeGaps()
+	if c.gone() {
+		return nil
+	}
+	if len(within) > 0 {
+		// A client that takes the cache up meanwhile must not find a place that its region has left.
+		regions := make([]int, len(within))
+		for i, p := range within {
+			regions[i] = p.region
+		}
+		if err := c.settleAs(ctx, c.Configuration(), regions); err != nil {
+			c.unsettled.Store(true)
+			return err
+		}
+		for _, p := range within {
+			p.endpoint.grant.setLived(p.index, false)
+		}
+		if err := c.leave(ctx, within); err != nil {
+			return err
+		}
+		_, leave = c.table.Load().closeGaps()
+	}
+	if len(leave) == 0 {
+		return nil
+	}
+	return c.relocate(ctx, leave, &managerv1.ReallocateRequest{PreferPresent: true})
+}
+
+// untidy reports whether tidyUp has something to do.
+func (c *Cache) untidy() bool {
+	if c.unsettled.Load() {
+		return true
+	}
+	if c.gone() {
+		return false
+	}
+	within, leave := c.table.Load().closeGaps()
+	return len(within)+len(leave) > 0
+}
+
+// returnUnused returns memory that the table does not use: grants without regions, and then
+// the last regions of others. After an error a request may be pending to these, and they stay.
+// Unused regions before used ones are left to closeGaps.
+func (c *Cache) returnUnused(ctx context.Context) error {
+	err := c.dropIdleGrants(ctx)
+	if err == nil {
+		c.releaseUnused(ctx)
+	}
+	return err
+}
+
+// dropIdleGrants returns grants without regions to their servers, and settles the table with
+// the manager, even if ctx has ended. It waits for requests that are pending, but not while a
+// more urgent task waits for it. What it does not return, the next call does.
+func (c *Cache) dropIdleGrants(task context.Context) (err error) {
+	defer func() {
+		if err != nil {
+			// The manager learns where the regions are, however long an application leaves a
+			// request where they were; it does not matter any more to a cache that is closed.
+			if c.ctx.Err() == nil {
+				ctx, cancel := finishing(task)
+				defer cancel()
+				c.settle(ctx)
+			}
+			c.unsettled.Store(true)
+		}
+	}()
+	ctx, cancel := finishing(task)
+	defer cancel()
+	idle := c.table.Load().idle()
+	// Twice: until no session reads there (A42), and until none is connected.
+	if err := c.quiesce(ctx); err != nil {
+		return err
+	}
+	c.removeEndpoints(idle)
+	stay := c.table.Load().grants()
+	for _, e := range idle {
+		if !slices.Contains(stay, e.grant) && !slices.Contains(c.leaving, e.grant) {
+			c.leaving = append(c.leaving, e.grant)
+		}
+	}
+	if err := c.quiesce(ctx); err != nil {
+		return err
+	}
+	if err := disconnectAll(ctx, c.leaving); err != nil {
+		c.log.Warn("returning unused regions to the servers", "err", err)
+	}
+	c.leaving = nil
+	c.settle(ctx)
+	return nil
+}
+
+// releaseUnused releases the last regions of grants if the table does not use them, even if
+// ctx has ended.
+func (c *Cache) releaseUnused(ctx context.Context) {
+	ctx, cancel := finishing(ctx)
+	defer cancel()
+	keep := map[*grant]uint32{}
+	for _, r := range c.table.Load().regions.all() {
+		if r.endpoint != nil {
+			keep[r.endpoint.grant] = max(keep[r.endpoint.grant], r.index+1)
+		}
+	}
+	released, failed := false, false
+	for g, n := range keep {
+		if n == g.regions.Load() && !g.unreleased.Load() {
+			continue
+		}
+		if err := g.release(ctx, n); err != nil {
+			c.log.Warn("returning regions after shrinking", "err", err)
+			failed = true
+			continue
+		}
+		released = true
+	}
+	if released {
+		c.settle(ctx)
+	}
+	if failed {
+		c.unsettled.Store(true)
+	}
+}
+
+// settle tells the manager what the cache consists of. ctx is of finishing.
+func (c *Cache) settle(ctx context.Context) {
+	if c.gone() { // the manager does not know the cache
+		c.unsettled.Store(false)
+		return
+	}
+	err := c.settleAs(ctx, c.Configuration(), nil)
+	c.unsettled.Store(err != nil)
+	if err != nil {
+		c.log.Warn("settling the cache with the manager", "err", err)
+	}
+}
+
+// settleAs tells the manager what the cache consists of, with a given configuration. The regions
+// that move have no place then.
+func (c *Cache) settleAs(ctx context.Context, configuration Configuration, moving []int) error {
+	ctx, cancel := context.WithTimeout(ctx, controlTimeout)
+	defer cancel()
+	t := c.table.Load()
+	c.change++
+	req := &managerv1.SettleRequest{
+		CacheId: c.ID(), Capacity: uint64(t.capacity), Slo: c.slo.proto(), Configuration: configuration.proto(),
+		MovedBytes: c.moved.bytes, MovedMs: c.moved.took.Milliseconds(),
+		Change: c.change,
+	}
+	req.Holder = c.holder()
+	// Sessions may still read where regions have left, until dropIdleGrants has removed that.
+	grants := t.connected()
+	grants = slices.DeleteFunc(grants, func(g *grant) bool { return g.cache != req.CacheId || g.lost.Load() != nil }) // of a former id
+	for _, g := range grants {
+		req.Grants = append(req.Grants, &managerv1.SettledGrant{Id: g.id, Regions: g.regions.Load()})
+	}
+	req.Places = placesIn(t, grants, moving)
+	answer, err := c.mgr.Settle(ctx, connect.NewRequest(req))
+	err = c.heed(err)
+	switch {
+	case connect.CodeOf(err) == connect.CodeResourceExhausted:
+		return fmt.Errorf("settle: %w: %w", ErrCores, err)
+	case err != nil:
+		return fmt.Errorf("settle: %w", err)
+	}
+	for i, signed := range answer.Msg.GetGrants() {
+		if i < len(grants) && signed.GetId() == grants[i].id {
+			grants[i].signed.Store(signed)
+		}
+	}
+	c.moved = moveStats{}
+	return nil
+}
+
+// configureServers tells every server its part of the table's configuration, even if ctx has
+// ended.
+func (c *Cache) configureServers(ctx context.Context) error {
+	ctx, cancel := finishing(ctx)
+	defer cancel()
+	c.misconfigured = true
+	err := c.configureAll(ctx, c.Configuration())
+	if err != nil {
+		c.unsettled.Store(true)
+		return err
+	}
+	c.misconfigured = false
+	return nil
+}
+
+// configureAll configures every server for its part of a configuration.
+func (c *Cache) configureAll(ctx context.Context, configuration Configuration) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, controlTimeout)
+	defer cancel()
+	t := c.table.Load().clone()
+	t.configure(configuration)
+	for _, g := range t.grants() {
+		err = errors.Join(err, g.configure(ctx, configuration.share(int(g.regions.Load()), t.per)))
+	}
+	return err
+}
