@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/redykv/redykv/internal/machine"
+	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/internal/units"
 	"github.com/redykv/redykv/ycsb"
 )
@@ -44,8 +45,9 @@ func peak() {
 // TestComparisonTakesWhatItSays compares the estimate for the memory of a comparison with the
 // process's peak.
 func TestComparisonTakesWhatItSays(t *testing.T) {
-	if machine.RaceDetector || testing.Short() {
-		t.Skip("loads millions of records; the race detector takes memory of its own")
+	testrun.SkipUnlessSoak(t, "it loads millions of records")
+	if machine.RaceDetector {
+		t.Skip("the race detector takes memory of its own")
 	}
 	const records = 1_000_000
 	program, err := os.Stat(os.Args[0]) // its mapped pages count for the process, but can be dropped
@@ -81,8 +83,7 @@ func controlGroup(t *testing.T, limit int64) (procs string) {
 	for _, version := range []struct{ root, limit string }{
 		{"/sys/fs/cgroup/memory", "memory.limit_in_bytes"}, {"/sys/fs/cgroup", "memory.max"},
 	} {
-		dir := filepath.Join(version.root, fmt.Sprintf("redykv-test-%d", os.Getpid()))
-		err := os.Mkdir(dir, 0o755)
+		dir, err := os.MkdirTemp(version.root, "redykv-test-")
 		if err == nil {
 			t.Cleanup(func() { _ = os.Remove(dir) }) // empty by then
 			inner := filepath.Join(dir, "inner")     // the limit is on its parent

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -29,17 +28,14 @@ type place struct {
 	version int
 }
 
-// groups counts the groups of this process.
-var groups atomic.Int64
-
 // NewGroup makes a control group of version 2, or of version 1 where that has the memory
 // controller. The error says why each place where it could be was refused. The caller closes
 // the group.
 func NewGroup(limit int64) (*Group, error) {
 	var reasons []error
 	for _, p := range places(os.DirFS("/")) {
-		g := &Group{filepath.Join("/", p.dir, fmt.Sprintf("redykv-%d-%d", os.Getpid(), groups.Add(1))), p.version}
-		if err := g.create(limit); err != nil {
+		g := &Group{version: p.version}
+		if err := g.create(filepath.Join("/", p.dir), limit); err != nil {
 			reasons = append(reasons, err)
 			continue
 		}
@@ -51,25 +47,26 @@ func NewGroup(limit int64) (*Group, error) {
 	return nil, fmt.Errorf("no control group can be made: %w", reasons[0])
 }
 
-// create makes the directory and sets the limit.
-func (g *Group) create(limit int64) error {
+// create makes the directory, in another group's, and sets the limit.
+func (g *Group) create(in string, limit int64) (err error) {
 	if g.version == 2 {
 		// The kernel refuses it in a group that has processes, except for the root.
-		controllers := filepath.Join(filepath.Dir(g.dir), "cgroup.subtree_control")
+		controllers := filepath.Join(in, "cgroup.subtree_control")
 		if text, err := os.ReadFile(controllers); err == nil && !slices.Contains(strings.Fields(string(text)), "memory") {
 			if err := set(controllers, "+memory"); err != nil {
 				return err
 			}
 		}
 	}
-	if err := os.Mkdir(g.dir, 0o755); err != nil {
+	// Processes in different PID namespaces have the same numbers, so those do not tell groups apart.
+	if g.dir, err = os.MkdirTemp(in, "redykv-"); err != nil {
 		return err
 	}
 	file, swap := "memory.max", "memory.swap.max"
 	if g.version == 1 {
 		file, swap = "memory.limit_in_bytes", "memory.memsw.limit_in_bytes"
 	}
-	err := set(filepath.Join(g.dir, file), strconv.FormatInt(limit, 10))
+	err = set(filepath.Join(g.dir, file), strconv.FormatInt(limit, 10))
 	if err != nil {
 		return errors.Join(err, os.Remove(g.dir))
 	}
