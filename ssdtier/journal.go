@@ -21,8 +21,8 @@ import (
 // the journal turns over: its half is full, or a commit is too large for it, or there is a plain
 // Sync. Then a first record in the other half, of the next generation, makes those before it void.
 //
-// Metadata of a commit lives in the journal from then on, and is written to its file by Close,
-// which removes the journal.
+// Metadata of a commit lives in the journal from then on, and has no file until Close writes it there
+// and removes the journal.
 //
 // After a crash Open writes the journal's blocks to their segments again, each in its newest
 // version. That is the version of the last commit: a block that was written again later, and
@@ -402,8 +402,20 @@ func (d *Device) writeRecord(record []byte, name string, data []byte) bool {
 		d.opts.Logger.Warn("the journal cannot be written, all files are synced instead", "dir", d.dir, "err", err)
 		return false
 	}
+	if _, has := j.metas[name]; !has {
+		d.removeMeta(name)
+	}
 	j.metas[name] = bytes.Clone(data)
 	return true
+}
+
+// removeMeta removes the file of metadata that the journal has: a directory with both that loses its
+// journal would be opened in an earlier state. After a crash the file may be there again, until the
+// journal turns over.
+func (d *Device) removeMeta(name string) {
+	if err := os.Remove(d.path(metaPrefix + name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		d.opts.Logger.Warn("an earlier version of metadata that the journal has cannot be removed", "dir", d.dir, "name", name, "err", err)
+	}
 }
 
 // writeNext makes a record durable in the journal's next place.
@@ -490,6 +502,9 @@ func (d *Device) beginGeneration(metas map[string][]byte) error {
 		return d.leaveJournal(metas)
 	}
 	j.metas, j.stale, j.hasBlocks = metas, false, len(keep) > 0
+	for name := range metas {
+		d.removeMeta(name)
+	}
 	return nil
 }
 

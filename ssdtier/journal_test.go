@@ -249,6 +249,35 @@ func TestJournalIsRemoved(t *testing.T) {
 	}
 }
 
+// TestJournalIsLost: metadata that the journal has, has no file, so that a directory without its journal
+// has none, in place of earlier one.
+func TestJournalIsLost(t *testing.T) {
+	d := started(t, Options{SegmentSize: minSegmentSize})
+	content := fill(t, d, 3*sumUnit)
+	if err := errors.Join(d.Commit("m", []byte("earlier")), d.WriteMeta("n", []byte("earlier")), d.Close()); err != nil {
+		t.Fatal(err)
+	}
+	d = mustOpen(t, d.Dir(), Options{})
+	if err := d.Start(int64(len(content))); err != nil {
+		t.Fatal(err)
+	}
+	// The first begins a generation, the second is its next record.
+	if err := errors.Join(d.Commit("m", []byte("later")), d.Commit("n", []byte("later"))); err != nil {
+		t.Fatal(err)
+	}
+	if names, err := filepath.Glob(d.path(metaPrefix + "*")); err != nil || len(names) > 0 {
+		t.Errorf("files of metadata that the journal has: %v, %v", names, err)
+	}
+	lost := t.TempDir()
+	if err := errors.Join(os.CopyFS(lost, os.DirFS(d.Dir())), os.Remove(filepath.Join(lost, journalName))); err != nil {
+		t.Fatal(err)
+	}
+	again := mustOpen(t, lost, Options{})
+	if _, err := again.ReadMeta("m"); !errors.Is(err, ErrFormat) || errors.Is(err, device.ErrNoMeta) {
+		t.Errorf("metadata without the journal: %v, want ErrFormat", err)
+	}
+}
+
 // TestSmallCommits: a commit of little is one write to the journal, and no sync of a segment.
 func TestSmallCommits(t *testing.T) {
 	d := started(t, Options{SegmentSize: minSegmentSize})

@@ -36,6 +36,8 @@
 //     [Options.Recycle].
 //   - A damaged last record of the journal looks like one that a crash has torn, so that the
 //     commit before it counts. Damage of any other is an error of Open.
+//   - An older version of the journal, or of the metadata in its file, cannot be told from the newest:
+//     the metadata is that of then.
 //   - After a Sync that failed on a segment or the directory, the state of the disk is
 //     unknown, and every later Sync fails too: open the directory again. A Sync that found
 //     no space for checksums can be repeated.
