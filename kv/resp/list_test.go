@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/kv"
 )
 
@@ -44,12 +46,55 @@ func largeAsRedis(t *testing.T, stream uint64, command func(commander) []string,
 				}
 				for _, command := range commands {
 					if want, got := redis.reply(), ours.reply(); got != want {
-						t.Fatalf("round %d: %.200q\n  got %.300s\nRedis %.300s", round, command, got, want)
+						testrun.Wrong(t, "round %d: %.200q\n  got %.300s\nRedis %.300s", round, command, got, want)
 					}
 				}
 			}
 			check(t, ours)
 		})
+	}
+}
+
+// TestLongElements: an element of any collection may be nearly as long as a page, and the elements of a
+// list in any order.
+func TestLongElements(t *testing.T) {
+	_, addr := start(t, cold(), Options{})
+	p := dial(t, addr)
+	long := strings.Repeat("long", 4000)
+	for _, tc := range []struct{ command, want string }{
+		{"HSET h f " + long, ":1"},
+		{"SADD s " + long, ":1"},
+		{"ZADD z 1 " + long, ":1"},
+		{"RPUSH l " + long, ":1"},
+		{"LPUSH l first", ":2"},
+	} {
+		if got := p.do(strings.Fields(tc.command)...); got != tc.want {
+			t.Errorf("%.10s: %s, want %s", tc.command, got, tc.want)
+		}
+	}
+	want := []string{"first", long}
+	for i, n := range []int{9000, 7000, 200, 16_000, 5000, 16_000, 12_000, 1, 8000} {
+		element := strings.Repeat(strconv.Itoa(i), n)
+		at := 1 + i*5%len(want)
+		if at == len(want) {
+			at--
+		}
+		if got := p.do("LINSERT", "l", "BEFORE", want[at], element); got != fmt.Sprint(":", len(want)+1) {
+			t.Fatalf("LINSERT of %d bytes: %s", n, got)
+		}
+		want = slices.Insert(want, at, element)
+	}
+	for i, n := range []int{16_000, 15_000, 14_000} {
+		at := 2 + 3*i
+		want[at] = strings.Repeat("s", n)
+		if got := p.do("LSET", "l", strconv.Itoa(at), want[at]); got != "+OK" {
+			t.Fatalf("LSET of %d bytes: %s", n, got)
+		}
+	}
+	for i, e := range want {
+		if got := p.do("LINDEX", "l", strconv.Itoa(i)); got != strconv.Quote(e) {
+			t.Errorf("element %d is %.20s of %d bytes, want %.20s of %d", i, got, len(got)-2, e, len(e))
+		}
 	}
 }
 
@@ -174,7 +219,7 @@ func (q *quickList) headerBytes() []byte {
 
 // TestPackedList compares a packed list with a slice.
 func TestPackedList(t *testing.T) {
-	rng := rand.New(rand.NewPCG(rand.Uint64(), 0))
+	rng := rand.New(rand.NewPCG(testrun.Seed(t, 0), 0))
 	var l packedList
 	l.open(nil)
 	var want []string

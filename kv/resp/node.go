@@ -211,13 +211,21 @@ func (n *nodes) releaseAll() {
 }
 
 // room returns the length of the value for a node: if possible that of the record, so that it is
-// updated in place, or else one with spare room.
-func (nd *node) room() int {
+// updated in place, or else one with spare room, or without if that does not fit the store.
+func (n *nodes) room(nd *node) int {
 	need := nodeHead + len(nd.content)
 	if need <= nd.size && need > nd.size/4 {
 		return nd.size
 	}
-	return (need + need/4 + 63) &^ 63
+	if spare := (need + need/4 + 63) &^ 63; n.io.session.CheckSize(nodeKeySize, spare) == nil {
+		return spare
+	}
+	return need
+}
+
+// fits reports whether the store takes a node with a content of this size.
+func (n *nodes) fits(content int) bool {
+	return n.io.session.CheckSize(nodeKeySize, nodeHead+content) == nil
 }
 
 // check returns an error if a changed node is too large for the store.
@@ -226,7 +234,7 @@ func (n *nodes) check() error {
 		if !nd.changed {
 			continue
 		}
-		if err := n.io.session.CheckSize(nodeKeySize, nd.room()); err != nil {
+		if err := n.io.session.CheckSize(nodeKeySize, n.room(nd)); err != nil {
 			return err
 		}
 	}
@@ -242,7 +250,7 @@ func (n *nodes) store() {
 		io, from := n.io, len(n.io.keys)
 		io.keys = appendNodeKey(io.keys, n.gen, id)
 		op := kv.Op{Kind: kv.OpDelete, Key: io.keys[from:len(io.keys):len(io.keys)]}
-		if size := nd.room(); len(nd.content) > 0 {
+		if size := n.room(nd); len(nd.content) > 0 {
 			value := nd.value[:0]
 			if cap(value) < size {
 				value = make([]byte, 0, size)

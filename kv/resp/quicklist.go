@@ -14,10 +14,10 @@ import (
 // Elements are added and removed at the ends without a look at other nodes. A command that needs an
 // element in between reads the nodes from the nearer end, nodesAtOnce in a batch. A node in between
 // may become empty, and then has no record; one that becomes too large is divided, and the nodes
-// behind it move up by a number.
+// behind it move up by a number, or by two or three.
 
 // listNode is the size in bytes of a node's content, from which an element at an end goes to a new
-// node. A node in between is divided if it has largeListNode.
+// node. A node in between is divided if it has largeListNode, or does not fit the store.
 const (
 	listNode      = 4 << 10
 	largeListNode = 4 * listNode
@@ -299,33 +299,43 @@ func (q *quickList) insert(i int, element []byte) {
 func (q *quickList) divide(id int64) {
 	nd := q.node(nodeID(id))
 	elements := q.elementsOf(nd)
-	if len(nd.content) < largeListNode || len(elements) < 2 || q.io.failed != nil {
+	if len(nd.content) < largeListNode && q.fits(len(nd.content)) || len(elements) < 2 || q.io.failed != nil {
 		return
 	}
-	var lower, upper []byte
-	for i, e := range elements {
-		if i == 0 || i < len(elements)-1 && len(lower) < largeListNode/2 {
-			lower = appendListElement(lower, e)
-		} else {
-			upper = appendListElement(upper, e)
-		}
-	}
-	stays, moves, end, step := lower, upper, &q.last, int64(1)
+	parts, end, step := q.parts(elements), &q.last, int64(1)
 	if id-q.first < q.last-id {
-		stays, moves, end, step = upper, lower, &q.first, -1
+		end, step = &q.first, -1
+		slices.Reverse(parts)
 	}
-	nd.content, nd.changed = stays, true
+	nd.content, nd.changed = parts[0], true
+	moves := parts[1:]
 	for id != *end && q.io.failed == nil {
 		id += step
 		nd = q.node(nodeID(id))
-		content := slices.Clone(nd.content)
-		nd.content, nd.changed = moves, true
-		moves = content
+		moves = append(moves, slices.Clone(nd.content))
+		nd.content, nd.changed = moves[0], true
+		moves = moves[1:]
 		q.writeSome()
 	}
-	*end += step
-	nd = q.fresh(nodeID(*end))
-	nd.content, nd.changed = moves, true
+	for _, content := range moves {
+		*end += step
+		nd = q.fresh(nodeID(*end))
+		nd.content, nd.changed = content, true
+	}
+}
+
+// parts returns elements of one node as the contents of two, or of more if long ones do not fit the
+// store together.
+func (q *quickList) parts(elements [][]byte) (parts [][]byte) {
+	var part []byte
+	for i, e := range elements {
+		first := len(parts) == 0 && (len(part) >= largeListNode/2 || i == len(elements)-1)
+		if i > 0 && (first || !q.fits(len(part)+elementSize(e))) {
+			parts, part = append(parts, part), nil
+		}
+		part = appendListElement(part, e)
+	}
+	return append(parts, part)
 }
 
 // writeSome writes the nodes in memory if they are many.
