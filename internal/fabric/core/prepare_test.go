@@ -3,6 +3,7 @@ package core
 import (
 	"context"
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -115,10 +116,17 @@ func TestPreparerReady(t *testing.T) {
 	end()
 	p.Ready(ended, &b)
 	p.Ready(t.Context(), &none)
+	var waiting sync.WaitGroup
+	waiting.Go(func() { p.Ready(t.Context(), &c) })
+	for p.mu.Lock(); p.pieces[0].of != &c; p.mu.Lock() { // before the last worker takes one
+		p.mu.Unlock()
+	}
+	p.mu.Unlock()
 	close(last)
-	p.Ready(t.Context(), &c)
-	close(hold)
+	waiting.Wait()
+	p.Ready(t.Context(), &b) // before that of a, which would move those of a to the front
 	p.Ready(t.Context(), &a)
+	close(hold) // nothing is left for the first worker, which would append to order at the same time
 	p.Close()
 	if got := string(order); got != "ccbbaa" {
 		t.Errorf("pieces of regions %s are populated, want ccbbaa", got)
