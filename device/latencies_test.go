@@ -12,8 +12,9 @@ func TestLatencies(t *testing.T) {
 		t.Errorf("of nothing the mean is %v, the percentile %v", l.mean(), l.p99())
 	}
 	var half, all latencies
+	r := rand.New(rand.NewPCG(1, 2))
 	for i := range 1000 {
-		d := time.Duration(rand.N(2000)+1) * time.Microsecond
+		d := time.Duration(r.IntN(2000)+1) * time.Microsecond
 		if i%100 == 0 {
 			d = time.Second
 		}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/internal/epoch"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // written is a record that the test appended.
@@ -189,13 +190,14 @@ func TestWalkBesideWriters(t *testing.T) {
 		}
 	})
 	w := l.NewWalker(l.table.Register())
+	r := rand.New(rand.NewPCG(testrun.Seed(t, 0), 0))
 	for running := true; running && !t.Failed(); {
 		select {
 		case <-done:
 			running = false
 		default:
 		}
-		from := max(0, l.Tail()-rand.Int64N(20<<10))
+		from := max(0, l.Tail()-r.Int64N(20<<10))
 		to := l.Settle()
 		mu.Lock()
 		known := walkLog{Log: l.Log, records: slices.Clone(l.records)}

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/anishathalye/porcupine"
+
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // A history records the operations of concurrent sessions on a key: the arguments and result
@@ -112,7 +114,7 @@ func checkHistory(t *testing.T, history []porcupine.Operation) {
 		for _, o := range part[max(n-20, 0):n] {
 			lines += fmt.Sprintf("[%d,%d] %v saw %v\n", o.Call, o.Return, o.Input, o.Output)
 		}
-		t.Fatalf("key %d: no order of %d operations; the last of them\n%s", part[0].Input.(deed).key, n, lines)
+		testrun.Wrong(t, "key %d: no order of %d operations; the last of them\n%s", part[0].Input.(deed).key, n, lines)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/anishathalye/porcupine"
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/internal/machine"
+	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/kv/internal/manifest"
 )
 
@@ -69,7 +70,7 @@ func locking(st *Store, rng *rand.Rand, n int) error {
 		}
 		after, is := s.Read(key, nil)
 		if !errors.Is(is, was) || string(before) != string(after) {
-			return fmt.Errorf("a locked key had %x, %w, and then %x, %w", before, was, after, is)
+			return fmt.Errorf("%w a locked key had %x, %w, and then %x, %w", testrun.ErrWrong, before, was, after, is)
 		}
 		return nil
 	})
@@ -254,7 +255,7 @@ func (c *chronicler) last(t *testing.T, s *Session, key uint64) porcupine.Operat
 	c.now.Add(-1)
 	expires := last.Output.(uint64)&mortal != 0
 	if expires && after.Output != uint64(0) || !expires && after.Output != last.Output {
-		t.Errorf("key %d held %v, expiring %v, and %v later", key, last.Output, expires, after.Output)
+		testrun.Wrong(t, "key %d held %v, expiring %v, and %v later", key, last.Output, expires, after.Output)
 	}
 	return last
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/redykv/redykv/internal/machine"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 var (
@@ -83,12 +84,15 @@ func runModel(t *testing.T, seed uint64) {
 	if err == nil {
 		return
 	}
-	if !*modelNotSmall && !errors.Is(err, errHangs) {
+	if errors.Is(err, errHangs) {
+		t.Fatalf("seed %d, %v\n%v\n\n-model.script FILE plays this again:\n%v", seed, &setup, err, script)
+	}
+	if !*modelNotSmall {
 		s := shrinker{script: script, err: err, until: time.Now().Add(2 * time.Minute)}
 		s.shrink()
 		script, err = s.script, s.err
 	}
-	t.Fatalf("seed %d, %v\n%v\n\n-model.script FILE plays this again:\n%v", seed, &setup, err, script)
+	testrun.Wrong(t, "seed %d, %v\n%v\n\n-model.script FILE plays this again:\n%v", seed, &setup, err, script)
 }
 
 var errHangs = errors.New("the script does not end")

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/kv"
 	"github.com/redykv/redykv/ssdtier"
 )
@@ -96,13 +97,13 @@ func testKilledAnywhere(t *testing.T, stack string) {
 				report.Problems = slices.DeleteFunc(report.Problems, notYetCopied)
 			}
 			if !report.OK() {
-				t.Fatalf("round %d, killed after %q:\n%v", round, said, report)
+				testrun.Wrong(t, "round %d, killed after %q:\n%v", round, said, report)
 			}
 		}
 		st := openBusy(t, dir, stack)
 		p, ok := st.CommitPoint("writer")
 		if ok != (p.Until > 0) || p.Until < durable || len(p.Excluding) > 0 {
-			t.Fatalf("round %d, killed after %q: commit point %+v, %v after one of %d", round, said, p, ok, durable)
+			testrun.Wrong(t, "round %d, killed after %q: commit point %+v, %v after one of %d", round, said, p, ok, durable)
 		}
 		for k := range uint64(busyKeys) {
 			got, err := st.Read(context.Background(), binary.LittleEndian.AppendUint64(nil, k), nil)
@@ -111,7 +112,7 @@ func testKilledAnywhere(t *testing.T, stack string) {
 				continue
 			}
 			if err != nil || binary.LittleEndian.Uint64(got) != want {
-				t.Fatalf("round %d, killed after %q: key %d: %x, %v, want %d; commit point %+v\n%v",
+				testrun.Wrong(t, "round %d, killed after %q: key %d: %x, %v, want %d; commit point %+v\n%v",
 					round, said, k, got, err, want, p, st.Recovery())
 			}
 		}

@@ -4,12 +4,12 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"strconv"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/manager/access"
 )
 
@@ -136,12 +136,9 @@ func (p *twins) filled(cache string) {
 	p.check(caches...)
 }
 
-// Environment variables of TestSignalledAtEachStep: the first makes it try all steps, which takes
-// four minutes; the second is the seed by which it chooses some.
-const (
-	killsEnv     = "REDYKV_KILLS"
-	killsSeedEnv = "REDYKV_KILLS_SEED"
-)
+// killsEnv is an environment variable that makes TestSignalledAtEachStep try all steps, which takes
+// four minutes.
+const killsEnv = "REDYKV_KILLS"
 
 // someKills is the number of steps that are chosen without killsEnv: each takes three seconds.
 const someKills = 8
@@ -168,15 +165,7 @@ func TestSignalledAtEachStep(t *testing.T) {
 	}
 	signals := []syscall.Signal{syscall.SIGKILL, syscall.SIGSTOP}
 	if os.Getenv(killsEnv) == "" {
-		seed := rand.Uint64()
-		if text := os.Getenv(killsSeedEnv); text != "" {
-			var err error
-			if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
-				t.Fatal(err)
-			}
-		}
-		t.Logf("%s=%d", killsSeedEnv, seed)
-		rng := rand.New(rand.NewPCG(seed, 0))
+		rng := rand.New(rand.NewPCG(testrun.Seed(t, 0), 0))
 		done := 0
 		for tries := 0; done < someKills && tries < 20*someKills; tries++ {
 			w := signalled{rng.IntN(len(operations)), rng.IntN(6), rng.IntN(2) == 0, signals[rng.IntN(len(signals))]}

@@ -16,6 +16,7 @@ import (
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/fabric"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 var (
@@ -113,7 +114,7 @@ func (w *chaosWorker) round() {
 		for i := range known {
 			got := binary.LittleEndian.Uint64(buf[8*i:])
 			if allowed := w.words[at+i].allowed(known[i], w.losses.of(addr+8*int64(i))); !slices.Contains(allowed, got) {
-				w.t.Errorf("word at %d is %d, want one of %d", addr+8*int64(i), got, allowed)
+				w.t.Errorf("%v word at %d is %d, want one of %d", testrun.ErrWrong, addr+8*int64(i), got, allowed)
 				return
 			}
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/redykv/redykv/internal/fabric/fabrictest"
 	"github.com/redykv/redykv/internal/fabric/transport/transporttest"
 	"github.com/redykv/redykv/internal/machine"
+	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/manager/allocator"
 )
 
@@ -19,9 +20,9 @@ func churnRounds(transport string) int {
 	case testing.Short() || machine.RaceDetector:
 		return 200
 	case transport == "tcp":
-		return 2_000
+		return testrun.Scale(1000, 2_000)
 	}
-	return 10_000
+	return testrun.Scale(1000, 10_000)
 }
 
 // churn runs the rounds of a transport after some warm-up rounds, and checks for leaks. Each round

@@ -15,6 +15,7 @@ import (
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/device/devicetest"
 	"github.com/redykv/redykv/internal/fabric/transport/transporttest"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // forDevices runs a test over transports and configurations.
@@ -144,7 +145,7 @@ func TestDeviceWrapsAround(t *testing.T) {
 						}
 						for at := 0; at < n; at += 8 {
 							if got := binary.LittleEndian.Uint64(buf[at:]); got != word(addr+int64(at)) {
-								t.Errorf("address %d reads %#x", addr+int64(at), got)
+								t.Errorf("%v address %d reads %#x", testrun.ErrWrong, addr+int64(at), got)
 								return
 							}
 						}

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // TestDeviceAgainstModel plays random logs on a device whose memory is lost and replaced, in
@@ -250,7 +251,7 @@ func (m *ringModel) ended(op *ringOp, err error) {
 	case opWrite:
 		x := span{max(op.addr, m.d.Begin()), op.addr + int64(m.page)}
 		if _, hole := m.d.holes.look(x); hole && held && x.from < x.to {
-			m.t.Fatalf("write at %d is a hole and is said to be stored", op.addr)
+			testrun.Wrong(m.t, "write at %d is a hole and is said to be stored", op.addr)
 		}
 		copy(m.behind[op.addr:], op.buf)
 		if !op.all {
@@ -258,7 +259,7 @@ func (m *ringModel) ended(op *ringOp, err error) {
 		}
 	case opRead:
 		if held && !bytes.Equal(op.buf, op.want) {
-			m.t.Fatalf("read of %d bytes at %d: wrong bytes", len(op.buf), op.addr)
+			testrun.Wrong(m.t, "read of %d bytes at %d: wrong bytes", len(op.buf), op.addr)
 		}
 	}
 }
@@ -325,7 +326,7 @@ func (m *ringModel) finish() {
 		})
 		drain()
 		if !held || !bytes.Equal(op.buf, op.want) {
-			m.t.Fatalf("at %d of [%d, %d): held %v", at, begin, end, held)
+			testrun.Wrong(m.t, "at %d of [%d, %d): held %v", at, begin, end, held)
 		}
 	}
 	for _, q := range m.queues {

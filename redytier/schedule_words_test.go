@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // This file is the byte array that a schedule's cache is compared with: words of 8 bytes, each
@@ -53,7 +54,7 @@ func (w *wordState) read(v uint64, from, to uint64, blanks []uint64) error {
 		allowed = append(allowed, blanks...)
 	}
 	if !slices.Contains(allowed, v) {
-		return fmt.Errorf("is %#x between epochs %d and %d, want one of %#x", v, from, to, allowed)
+		return fmt.Errorf("%w is %#x between epochs %d and %d, want one of %#x", testrun.ErrWrong, v, from, to, allowed)
 	}
 	w.values, w.since, w.until = append(w.values[:0], v), from, to
 	return nil

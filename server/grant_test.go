@@ -16,6 +16,7 @@ import (
 	"github.com/redykv/redykv/internal/api/serverv1/serverv1connect"
 	"github.com/redykv/redykv/internal/fabric/transport/transporttest"
 	"github.com/redykv/redykv/internal/redywire"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // lend connects under a grant with one server thread and batches of 4.
@@ -221,8 +222,9 @@ func TestConfigureLive(t *testing.T) {
 			}
 		})
 	}
+	r := rand.New(rand.NewPCG(testrun.Seed(t, 0), 0))
 	for range 50 {
-		n := uint32(1 + rand.IntN(3))
+		n := uint32(1 + r.IntN(3))
 		if err := configure(configuration(n, 4)); err != nil {
 			t.Error(err)
 		}

@@ -21,6 +21,7 @@ import (
 	"github.com/redykv/redykv/internal/fabric/transport/transporttest"
 	"github.com/redykv/redykv/internal/machine"
 	"github.com/redykv/redykv/internal/redywire"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // footprint counts what a leak increases: goroutines, open files, mappings, and heap objects
@@ -41,7 +42,7 @@ func footprint(t *testing.T) (counts [4]int) {
 // Thousands of caches connect and end in every possible way, and leave nothing behind.
 func TestManyComeAndGo(t *testing.T) {
 	transports := transporttest.Names(t)
-	cycles := 10_000 / len(transports)
+	cycles := testrun.Scale(1000, 10_000) / len(transports)
 	if testing.Short() || machine.RaceDetector {
 		cycles = 150
 	}

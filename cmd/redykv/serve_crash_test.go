@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // Of a crash: concurrent connections, and writes per batch.
@@ -141,7 +143,7 @@ func checkCrash(addr string, writers []*crashWriter, round int, durability strin
 					lastKept = a.sent
 				}
 			case durability == "always":
-				return fmt.Errorf("writer %d was answered for write %d, and has %d", w.number, a.last, kept)
+				return fmt.Errorf("%w writer %d was answered for write %d, and has %d", testrun.ErrWrong, w.number, a.last, kept)
 			default:
 				if firstLost.IsZero() || a.answered.Before(firstLost) {
 					firstLost = a.answered
@@ -155,10 +157,10 @@ func checkCrash(addr string, writers []*crashWriter, round int, durability strin
 	// The server answered a batch after it was sent and before its replies were received. The
 	// comparison uses the times that give a lower bound.
 	if durability == "everysec" && lastLost.Sub(firstLost) > time.Second {
-		return fmt.Errorf("%v of answered writes are lost", lastLost.Sub(firstLost))
+		return fmt.Errorf("%w %v of answered writes are lost", testrun.ErrWrong, lastLost.Sub(firstLost))
 	}
 	if !firstLost.IsZero() && lastKept.After(firstLost) {
-		return fmt.Errorf("a write is there that was sent %v after the answer to one that is not", lastKept.Sub(firstLost))
+		return fmt.Errorf("%w a write is there that was sent %v after the answer to one that is not", testrun.ErrWrong, lastKept.Sub(firstLost))
 	}
 	return nil
 }
@@ -196,7 +198,7 @@ func countKept(addr string, w *crashWriter, round int) (kept int, err error) {
 			case reply == ":1\r\n" && kept == n+i:
 				kept++
 			case reply == ":1\r\n":
-				return 0, fmt.Errorf("writer %d has write %d, but not %d", w.number, n+i, kept)
+				return 0, fmt.Errorf("%w writer %d has write %d, but not %d", testrun.ErrWrong, w.number, n+i, kept)
 			case reply != ":0\r\n":
 				return 0, fmt.Errorf("EXISTS is answered %q", reply)
 			}

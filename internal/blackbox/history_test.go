@@ -6,6 +6,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // Promise is a durability, as in --durability: what a reply to a write promises.
@@ -291,7 +293,7 @@ func (t ticket) wrong(r Reply, first, last int) error {
 			want = append(want, text)
 		}
 	}
-	return fmt.Errorf("%v is answered %v, want one of %s\n%v", t.op, r, strings.Join(want, ", "), t.h)
+	return fmt.Errorf("%w %v is answered %v, want one of %s\n%v", testrun.ErrWrong, t.op, r, strings.Join(want, ", "), t.h)
 }
 
 // String formats the end of the history.

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // Load sends random commands in pipelines over some connections, and checks every reply.
@@ -183,11 +185,11 @@ func (c *client) replies(req request) (failed bool, err error) {
 		return false, err
 	}
 	if req.group && r.Kind != Error && len(r.Items) != len(req.tickets) {
-		return false, fmt.Errorf("EXEC of %v is answered %v", req.tickets[0].op, r)
+		return false, fmt.Errorf("%w EXEC of %v is answered %v", testrun.ErrWrong, req.tickets[0].op, r)
 	}
 	if req.one {
 		if r.Kind != Error && !r.Equal(ok) {
-			return false, fmt.Errorf("MSET of %v is answered %v", req.tickets[0].op, r)
+			return false, fmt.Errorf("%w MSET of %v is answered %v", testrun.ErrWrong, req.tickets[0].op, r)
 		}
 		if r.Kind == Error && !c.load.mayFail() {
 			return true, fmt.Errorf("MSET of %v is answered %v", req.tickets[0].op, r)
@@ -226,7 +228,7 @@ func (c *client) expect(req request) (Reply, error) {
 				return r, err
 			}
 			if !r.Equal(want) && r.Kind != Error {
-				return r, fmt.Errorf("%v in a transaction is answered %v", req.tickets[0].op, r)
+				return r, fmt.Errorf("%w %v in a transaction is answered %v", testrun.ErrWrong, req.tickets[0].op, r)
 			}
 			want = queued
 		}
@@ -412,4 +414,4 @@ func stateOf(value, expires Reply) (State, error) {
 }
 
 // errContradiction reports replies that do not fit each other.
-var errContradiction = errors.New("replies contradict each other")
+var errContradiction = fmt.Errorf("%w replies contradict each other", testrun.ErrWrong)

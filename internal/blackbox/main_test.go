@@ -8,68 +8,41 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
-	"path/filepath"
 	"regexp"
-	"slices"
-	"sync"
 	"testing"
 	"time"
 
-	"github.com/redykv/redykv/internal/machine"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 var (
-	runFor = flag.Duration("for", 20*time.Second, "how long each test runs")
-	seed   = flag.Uint64("seed", 0, "the first cycle's seed, of which the next ones count on; 0: a random one")
+	runFor = flag.Duration("for", 0, "how long each test runs; 0: a number of cycles")
+	seed   = flag.Uint64("seed", 0, "the first cycle's seed, of which the next ones count on; 0: as testrun.Seed")
 	binary = flag.String("binary", "", "the redykv to test (default: one that is built for it)")
 )
 
 // patience is the time limit of a program's steps; the machine may be busy.
 const patience = 2 * time.Minute
 
-// built is the directory of the binary under test; empty if it was not built here.
-var built string
-
 func TestMain(m *testing.M) {
 	flag.Parse()
 	os.Exit(withOwnMounts(func() int {
 		code := m.Run()
-		if built != "" {
-			_ = os.RemoveAll(built) // the system cleans up what is left
-		}
+		testrun.Cleanup()
 		return code
 	}))
 }
 
-// build builds the binary under test unless there is one.
-var build = sync.OnceValue(func() (err error) {
-	if *binary != "" {
-		return nil
-	}
-	if built, err = os.MkdirTemp("", "redykv-blackbox-"); err != nil {
-		return err
-	}
-	*binary = filepath.Join(built, "redykv")
-	args := []string{"build", "-tags", "noclouds", "-o", *binary}
-	if machine.RaceDetector {
-		args = append(args, "-race")
-	}
-	_, err = Run(context.Background(), slices.Concat([]string{"go"}, args, []string{"github.com/redykv/redykv/cmd/redykv"})...)
-	return err
-})
-
-// cycles runs cycles, each with the next seed, until the time is up.
-func cycles(t *testing.T, what string, cycle func(ctx context.Context, r *rand.Rand, seed uint64) error) (n int) {
+// cycles runs as many cycles, each with the next seed, or with -for, cycles until the time is up. It
+// returns their number.
+func cycles(t *testing.T, count int, what string, cycle func(ctx context.Context, r *rand.Rand, seed uint64) error) (n int) {
 	t.Helper()
-	if err := build(); err != nil {
-		t.Fatal(err)
+	if *binary == "" {
+		*binary = testrun.Program(t)
 	}
-	first := *seed
-	if first == 0 {
-		first = 1 + rand.Uint64()>>40
-	}
+	first := testrun.Seed(t, *seed)
 	said, end := time.Now(), time.Now().Add(*runFor)
-	for n = 0; n == 0 || time.Now().Before(end); n++ {
+	for n = 0; n == 0 || time.Now().Before(end) || *runFor == 0 && n < count; n++ {
 		seed := first + uint64(n)
 		ctx, cancel := context.WithTimeoutCause(context.Background(), 10*patience, errors.New("a cycle takes too long"))
 		err := cycle(ctx, rand.New(rand.NewPCG(seed, 1)), seed)

@@ -20,7 +20,7 @@ func TestPowerCut(t *testing.T) {
 		t.Skipf("no ext4 on a loop device: %v", err)
 	}
 	c := &powerCuts{disk: disk}
-	n := cycles(t, "store", c.life)
+	n := cycles(t, 6, "store", c.life)
 	t.Logf("%d stores, %d cuts and %d kills under load, %d of starts; %d replies and %d keys checked", n, c.cuts, c.kills, c.starts, c.replies, c.verified)
 }
 

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // found is the position of a key's found state in its history: one of the versions from
@@ -35,8 +37,8 @@ func (m *Model) Recovered(states map[string]State, promise Promise, ended time.T
 	}
 	if len(problems) > 0 {
 		const most = 5
-		return fmt.Errorf("%d problems of %d keys, promise %s, ended at %s\n%s",
-			len(problems), len(states), promise, ended.Format("05.000"), strings.Join(problems[:min(most, len(problems))], "\n"))
+		return fmt.Errorf("%w %d problems of %d keys, promise %s, ended at %s\n%s",
+			testrun.ErrWrong, len(problems), len(states), promise, ended.Format("05.000"), strings.Join(problems[:min(most, len(problems))], "\n"))
 	}
 	for key, s := range states {
 		h := m.keys[key]

@@ -19,7 +19,7 @@ import (
 // checked.
 func TestRestarts(t *testing.T) {
 	s := &restarts{dir: t.TempDir()}
-	n := cycles(t, "store", s.life)
+	n := cycles(t, 4, "store", s.life)
 	t.Logf("%d stores, %d kills and %d stops, %d caches taken up with %d bytes that were right and %d that were not; %d replies and %d keys checked",
 		n, s.kills, s.stops, s.taken, s.kept, s.dropped, s.replies, s.verified)
 	if s.taken == 0 || s.kept == 0 {

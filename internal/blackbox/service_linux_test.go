@@ -27,7 +27,7 @@ func TestService(t *testing.T) {
 		t.Skipf("no network namespaces: %v", err)
 	}
 	s := &service{network: network, dir: t.TempDir(), faults: make(map[string]int)}
-	n := cycles(t, "service", s.life)
+	n := cycles(t, 2, "service", s.life)
 	t.Logf("%d services; %v; %d replies and %d keys checked", n, s.faults, s.replies, s.verified)
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/redykv/redykv/internal/bench"
 	fabricbench "github.com/redykv/redykv/internal/bench/fabric"
 	"github.com/redykv/redykv/internal/fabric"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 func TestMain(m *testing.M) {
@@ -49,9 +50,7 @@ func newBench(t *testing.T, dir string) (*Workspace, *Bench) {
 
 // R91: every figure is measured, and every claim has a number if the machine has the devices.
 func TestAllFigures(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it measures everything")
-	}
+	testrun.SkipUnlessSoak(t, "it measures everything")
 	w, b := newBench(t, t.TempDir())
 	if err := Run(t.Context(), w, b, Figures(), false, Watcher{}); err != nil {
 		t.Fatal(err)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/redykv/redykv/internal/machine"
 	"github.com/redykv/redykv/internal/mem"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // record returns the bytes at addr. The address determines the length, and every word.
@@ -158,13 +159,14 @@ func TestTorture(t *testing.T) {
 					}
 				})
 			}
+			rng := rand.New(rand.NewPCG(testrun.Seed(t, 0), 0))
 			for n := int64(0); done.Load() < workers; n++ {
 				if err := c.Resize((32 + n*17%64) << 10); err != nil {
 					t.Error(err)
 				}
 				runtime.Gosched()
 				for range 100 {
-					fetch(t, c, nil, 8+8*rand.Int64N(100), sizes)
+					fetch(t, c, nil, 8+8*rng.Int64N(100), sizes)
 				}
 			}
 			wg.Wait()

@@ -6,7 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
+
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 func TestEventClasses(t *testing.T) {
@@ -50,8 +51,7 @@ func TestNotificationsAsRedis(t *testing.T) {
 				peers[1].do("PSUBSCRIBE", "__key*")
 			}
 			c := newCommander(t, 2)
-			end := time.Now().Add(*differentFor / 4)
-			for step := 0; time.Now().Before(end); step++ {
+			for step := range compared(2000, 4) {
 				command := c.command()
 				if !tellsTheSame(command) {
 					continue
@@ -67,7 +67,7 @@ func TestNotificationsAsRedis(t *testing.T) {
 					}
 				}
 				if !slices.Equal(got[0], got[1]) {
-					t.Fatalf("step %d: %q\n  got %q\nRedis %q", step, command, got[1], got[0])
+					testrun.Wrong(t, "step %d: %q\n  got %q\nRedis %q", step, command, got[1], got[0])
 				}
 			}
 		})
@@ -162,8 +162,7 @@ func TestTrackingAsRedis(t *testing.T) {
 				}
 			}
 			c := newCommander(t, 3)
-			end := time.Now().Add(*differentFor / 12)
-			for step := 0; time.Now().Before(end); step++ {
+			for step := range compared(400, 12) {
 				of := c.IntN(2)
 				command := c.command()
 				if !tellsTheSame(command) || strings.HasPrefix(strings.ToLower(command[0]), "eval") { // Redis 7.0 tracks the keys of EVAL instead of those read
@@ -195,7 +194,7 @@ func TestTrackingAsRedis(t *testing.T) {
 					got[i] = told(t, received)
 				}
 				if !slices.Equal(got[0], got[1]) {
-					t.Fatalf("step %d, connection %d: %q\n  got %q\nRedis %q", step, of, command, got[1], got[0])
+					testrun.Wrong(t, "step %d, connection %d: %q\n  got %q\nRedis %q", step, of, command, got[1], got[0])
 				}
 			}
 		})

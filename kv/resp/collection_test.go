@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/kv"
 )
 
@@ -124,9 +125,7 @@ func TestPipelinesOnSpread(t *testing.T) {
 			packedOnly.Inner, packedOnly.Orphans = nil, nil
 			_, modelAddr := start(t, packedOnly, Options{})
 			p, model := dial(t, addr), dial(t, modelAddr)
-			seed := rand.Uint64()
-			t.Logf("seed %d", seed)
-			c := commander{rand.New(rand.NewPCG(seed, 0))}
+			c := commander{rand.New(rand.NewPCG(testrun.Seed(t, 0), 0))}
 			for round := range 60 {
 				compareLarge(t, c, round, model, p, 1+c.IntN(80))
 			}
@@ -229,7 +228,7 @@ func compareLarge(t *testing.T, c commander, round int, model, p *peer, n int) {
 			for _, before := range commands[max(i-30, 0):i] {
 				t.Logf("before: %.200q", before)
 			}
-			t.Fatalf("round %d, command %d: %.300q\n  got %.500s\n want %.500s", round, i, command, got, want)
+			testrun.Wrong(t, "round %d, command %d: %.300q\n  got %.500s\n want %.500s", round, i, command, got, want)
 		}
 	}
 }

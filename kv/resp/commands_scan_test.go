@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redykv/redykv/internal/machine"
+	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/kv"
 )
 
@@ -71,7 +71,8 @@ func TestScanBesideWriters(t *testing.T) {
 			const keys, count = 2000, 10
 			n := 0
 			next := func() string { n++; return fmt.Sprint("key", n%keys) }
-			anyKey := func() string { return fmt.Sprint("key", rand.IntN(keys)) }
+			r := rand.New(rand.NewPCG(testrun.Seed(t, 0), 0))
+			anyKey := func() string { return fmt.Sprint("key", r.IntN(keys)) }
 			value := strings.Repeat("x", 100)
 			writeMany(p, 5*keys, next, value)
 			for p.do("SET", "counter", "1"); s.store.Metrics().Compaction.Runs == 0; {
@@ -110,9 +111,10 @@ func TestScanCursors(t *testing.T) {
 	const keys = 1000
 	n := 0
 	writeMany(p, 3*keys, func() string { n++; return fmt.Sprint("key", n%keys) }, "1")
+	r := rand.New(rand.NewPCG(testrun.Seed(t, 0), 0))
 	for range 300 {
 		cursor, _ := scanStep(p, "0")
-		for range rand.IntN(3) {
+		for range r.IntN(3) {
 			cursor, _ = scanStep(p, cursor)
 		}
 	}
@@ -137,7 +139,7 @@ func TestScanCursors(t *testing.T) {
 		}
 	}
 	for range 100 {
-		cursor := strconv.FormatUint(rand.Uint64()>>(12+rand.IntN(52)), 10)
+		cursor := strconv.FormatUint(r.Uint64()>>(12+r.IntN(52)), 10)
 		for steps := 0; steps == 0 || cursor != "0"; steps++ {
 			if cursor, _ = scanStep(p, cursor, "COUNT", "50"); steps > keys {
 				t.Fatalf("a scan from %s does not end", cursor)
@@ -199,10 +201,7 @@ for key in redis.Redis(port=int(sys.argv[1]), decode_responses=True).scan_iter(c
 // TestClientsScan scans with clients of other languages beside a writer. Each key must be
 // returned once.
 func TestClientsScan(t *testing.T) {
-	keys := 200_000
-	if machine.RaceDetector {
-		keys /= 10
-	}
+	keys := testrun.Scale(20_000, 200_000)
 	store := inMemory()
 	store.Compaction = kv.AutoCompaction{DeadShare: 0.5, Every: 10 * time.Millisecond}
 	_, addr := start(t, store, Options{})
@@ -260,7 +259,8 @@ func TestClientsScan(t *testing.T) {
 	}
 }
 
-// overwrite writes keys until stop is called.
+// overwrite writes keys until stop is called. It rests after each batch, so that it does not take a
+// processor for itself.
 func overwrite(t *testing.T, addr string, keys int) (stop func()) {
 	t.Helper()
 	conn, err := net.Dial("tcp", addr)
@@ -269,9 +269,14 @@ func overwrite(t *testing.T, addr string, keys int) (stop func()) {
 	}
 	var wg sync.WaitGroup
 	wg.Go(func() { _, _ = io.Copy(io.Discard, conn) })
+	r := rand.New(rand.NewPCG(testrun.Seed(t, 0), 0))
 	wg.Go(func() {
-		for err := error(nil); err == nil; {
-			_, err = io.WriteString(conn, encode("SET", fmt.Sprint("key", rand.IntN(keys)), "another"))
+		for err := error(nil); err == nil; time.Sleep(time.Millisecond) {
+			var batch strings.Builder
+			for range 100 {
+				batch.WriteString(encode("SET", fmt.Sprint("key", r.IntN(keys)), "another"))
+			}
+			_, err = io.WriteString(conn, batch.String())
 		}
 	})
 	return func() {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/kv"
 )
 
@@ -144,9 +145,10 @@ func TestSizeAndScan(t *testing.T) {
 			_, addr := start(t, options(), Options{})
 			p := dial(t, addr)
 			const n = 3000
+			r := rand.New(rand.NewPCG(testrun.Seed(t, 0), 0))
 			want := map[string]bool{}
 			for i := range n {
-				key := fmt.Sprint("key", rand.IntN(n/2))
+				key := fmt.Sprint("key", r.IntN(n/2))
 				if i%3 == 2 {
 					p.send(encode("DEL", key))
 					delete(want, key)

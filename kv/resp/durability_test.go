@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/kv"
 )
 
@@ -144,10 +145,11 @@ func TestEverySecond(t *testing.T) {
 				c, store := committing(DurabilityEverySecond, takes)
 				type write struct{ at, answered time.Time }
 				var atRisk []write
+				r := rand.New(rand.NewPCG(testrun.Seed(t, 0), 0))
 				for start := time.Now(); time.Since(start) < 30*time.Second; time.Sleep(70 * time.Millisecond) {
 					w := write{at: time.Now()}
 					needs := store.NextCommit()
-					time.Sleep(time.Duration(rand.IntN(1500)) * time.Millisecond)
+					time.Sleep(time.Duration(r.IntN(1500)) * time.Millisecond)
 					if err := c.wait(needs); err != nil {
 						t.Fatal(err)
 					}

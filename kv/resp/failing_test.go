@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/kv"
 	"github.com/redykv/redykv/ssdtier"
 )
@@ -117,11 +118,11 @@ func TestFailingReads(t *testing.T) {
 			single, singleDir := damaged(t, empty, rounds, opts)
 			ours, reference := dial(t, piped), dial(t, single)
 			plain := strings.NewReplacer(pipedDir, "DIR", singleDir, "DIR")
-			failures := 0
+			failures, seed := 0, testrun.Seed(t, *differentSeed)
 			for round := range rounds {
 				ours.goOn()
 				reference.goOn()
-				c := commander{rand.New(rand.NewPCG(1, uint64(round)))}
+				c := commander{rand.New(rand.NewPCG(seed, uint64(round)))}
 				commands := failingPipeline(c, round)
 				var pipeline strings.Builder
 				for _, command := range commands {
@@ -131,7 +132,7 @@ func TestFailingReads(t *testing.T) {
 				for i, command := range commands {
 					want, got := plain.Replace(reference.do(command...)), plain.Replace(ours.reply())
 					if !alike(command, unplaced(got), unplaced(want)) {
-						t.Fatalf("round %d: reply %d, to %q, behind %q:\ngot  %.200s\nwant %.200s", round, i, command, commands[max(i-5, 0):i], got, want)
+						testrun.Wrong(t, "round %d: reply %d, to %q, behind %q:\ngot  %.200s\nwant %.200s", round, i, command, commands[max(i-5, 0):i], got, want)
 					}
 					if strings.Contains(want, device.ErrCorrupt.Error()) {
 						failures++

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/kv"
 	"github.com/redykv/redykv/ssdtier"
 )
@@ -45,11 +46,10 @@ func TestAnsweredWritesSurvive(t *testing.T) {
 		for _, loops := range []int{-1, 1} {
 			t.Run(fmt.Sprint(promise, loops), func(t *testing.T) {
 				_, addr := start(t, inMemory(), Options{})
-				seed := rand.Uint64()
-				t.Logf("seed %d", seed)
+				random := rand.New(rand.NewPCG(testrun.Seed(t, 0), uint64(loops)<<8+uint64(promise)))
 				k := &killing{
 					t: t, dir: t.TempDir(), promise: promise, loops: loops,
-					commander: commander{rand.New(rand.NewPCG(seed, 0))}, model: dial(t, addr), seen: dial(t, addr),
+					commander: commander{random}, model: dial(t, addr), seen: dial(t, addr),
 				}
 				k.restart()
 				for round := range rounds {
@@ -292,6 +292,6 @@ func (k *killing) round(round int) {
 		}
 	}
 	if !slices.Contains(states, got) {
-		k.t.Fatalf("round %d: after %d answers, the last ones to %.80q:\n%s\nwant\n%s", round, stop, commands[max(stop-3, 0):stop], got, states[0])
+		testrun.Wrong(k.t, "round %d: after %d answers, the last ones to %.80q:\n%s\nwant\n%s", round, stop, commands[max(stop-3, 0):stop], got, states[0])
 	}
 }

@@ -24,6 +24,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/redykv/redykv/internal/machine"
+	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/kv"
 )
 
@@ -266,15 +267,15 @@ func TestUnauthenticatedClientsSendLittle(t *testing.T) {
 }
 
 // crowd is the number of concurrent connections.
-const crowd = 10_000
+var crowd = testrun.Scale(1000, 10_000)
 
-// TestTenThousandConnections opens connections that are idle, in the middle of a command, or
+// TestManyConnections opens connections that are idle, in the middle of a command, or
 // do not read. Each takes little memory, others are served, and nothing is left behind.
-func TestTenThousandConnections(t *testing.T) {
+func TestManyConnections(t *testing.T) {
 	if testing.Short() || machine.RaceDetector {
 		t.Skip("10 MB a second at most under the detector")
 	}
-	allowFiles(t, crowd+1000)
+	allowFiles(t, uint64(crowd)+1000)
 	const replies, requests = leastReplies, 8 << 20
 	s, addr := start(t, inMemory(), Options{
 		MaxBulk: 1 << 20, MaxRequest: 2 << 20, MaxBuffers: requests, MaxReplies: replies, Sessions: 4,
@@ -314,7 +315,7 @@ func TestTenThousandConnections(t *testing.T) {
 		t.Error(got)
 	}
 	m := s.Metrics()
-	if m.Connections != crowd+1 || m.Rejected != 0 {
+	if m.Connections != uint64(crowd)+1 || m.Rejected != 0 {
 		t.Errorf("%d connections came, %d were rejected", m.Connections, m.Rejected)
 	}
 	if m.ReplyBytes > replies || m.RequestBytes > requests {
@@ -323,7 +324,7 @@ func TestTenThousandConnections(t *testing.T) {
 	// Besides the budgets, each connection has a goroutine, its structures and small buffers.
 	// Half of the heap may be garbage.
 	const each = restingBuffer + restingOutput + 16<<10
-	if used := heap() - before; used > replies+requests+crowd*each {
+	if used := heap() - before; used > replies+requests+int64(crowd)*each {
 		t.Errorf("%d bytes for %d connections", used, m.Clients)
 	}
 	if err := errors.Join(leave.Close(), them.Wait()); err != nil {
@@ -340,13 +341,13 @@ const (
 	crowdIsHere   = "here\n"
 )
 
-// TestBeTheCrowd is the process with the clients of TestTenThousandConnections.
+// TestBeTheCrowd is the process with the clients of TestManyConnections.
 func TestBeTheCrowd(t *testing.T) {
 	addr := os.Getenv(crowdVariable)
 	if addr == "" {
-		t.Skip("for TestTenThousandConnections")
+		t.Skip("for TestManyConnections")
 	}
-	allowFiles(t, crowd+1000)
+	allowFiles(t, uint64(crowd)+1000)
 	conns := make([]net.Conn, crowd)
 	crowded(t, func(i int) error {
 		conn, err := net.Dial("tcp", addr)

@@ -8,9 +8,10 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // until sends a PING and returns what the connection receives before its reply.
@@ -138,8 +139,7 @@ func TestPubSubAsRedis(t *testing.T) {
 			theirs, ours := []*peer{redis, redisToo}, []*peer{dial(t, addr), dial(t, addr)}
 			c := newCommander(t, 1)
 			var before [][]string
-			end := time.Now().Add(*differentFor / 4)
-			for step := 0; time.Now().Before(end); step++ {
+			for step := range compared(5000, 4) {
 				of := c.IntN(2)
 				commands := [][]string{c.pubsubCommand(false)}
 				if c.IntN(10) == 0 {
@@ -163,7 +163,7 @@ func TestPubSubAsRedis(t *testing.T) {
 					token := fmt.Sprint("token", step)
 					want, got := normal(commands[0], theirs[at].until(token)), normal(commands[0], ours[at].until(token))
 					if got != want {
-						t.Fatalf("step %d, connection %d of %d: %q\nafter %q\n  got %s\nRedis %s", step, at, of, commands, before[max(len(before)-30, 0):], got, want)
+						testrun.Wrong(t, "step %d, connection %d of %d: %q\nafter %q\n  got %s\nRedis %s", step, at, of, commands, before[max(len(before)-30, 0):], got, want)
 					}
 				}
 			}

@@ -562,12 +562,12 @@ func (listener) MayJoin(channel []byte, pattern bool) bool {
 	return !pattern && string(channel) == "a" || pattern && string(channel) == "a*"
 }
 
-// TestTenThousandSubscribers: each of many connections receives each message.
-func TestTenThousandSubscribers(t *testing.T) {
+// TestManySubscribers: each of many connections receives each message.
+func TestManySubscribers(t *testing.T) {
 	if testing.Short() || machine.RaceDetector {
 		t.Skip("many connections")
 	}
-	allowFiles(t, crowd+1000)
+	allowFiles(t, uint64(crowd)+1000)
 	s, addr := start(t, inMemory(), Options{MaxClients: crowd + 1})
 	publisher := dial(t, addr)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*patience)
@@ -612,13 +612,13 @@ const (
 	crowdHasHeard = "heard\n"
 )
 
-// TestBeTheSubscribers is the process with the clients of TestTenThousandSubscribers.
+// TestBeTheSubscribers is the process with the clients of TestManySubscribers.
 func TestBeTheSubscribers(t *testing.T) {
 	addr := os.Getenv(crowdVariable)
 	if addr == "" {
-		t.Skip("for TestTenThousandSubscribers")
+		t.Skip("for TestManySubscribers")
 	}
-	allowFiles(t, crowd+1000)
+	allowFiles(t, uint64(crowd)+1000)
 	conns := make([]net.Conn, crowd)
 	exactly := func(i int, want string) error {
 		got := make([]byte, len(want))

@@ -18,22 +18,19 @@ import (
 	"time"
 
 	"github.com/redykv/redykv/internal/etcdtest"
+	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/manager/catalog"
 )
 
 var (
-	chaosSteps = flag.Int("chaos.steps", 20, "faults of TestEtcdChaos")
-	chaosSeed  = flag.Uint64("chaos.seed", 0, "seed of TestEtcdChaos; 0: random")
+	chaosSteps = flag.Int("chaos.steps", testrun.Scale(20, 200), "faults of TestEtcdChaos")
+	chaosSeed  = flag.Uint64("chaos.seed", 0, "seed of TestEtcdChaos; 0: as testrun.Seed")
 )
 
 // Managers lead in turn and count in one record, while the server is killed and stopped and
 // leases are revoked. No commit of a leader is lost, made twice, or refused as a conflict.
 func TestEtcdChaos(t *testing.T) {
-	seed := *chaosSeed
-	if seed == 0 {
-		seed = rand.Uint64()
-	}
-	t.Logf("-chaos.seed %d", seed)
+	seed := testrun.Seed(t, *chaosSeed)
 	rng := rand.New(rand.NewPCG(seed, 0))
 	server := etcdtest.Start(t, etcdtest.Options{})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -70,7 +67,7 @@ func TestEtcdChaos(t *testing.T) {
 	made, unknown := c.made.Load(), c.unknown.Load()
 	t.Logf("%d terms, %d commits made, %d of unknown outcome", c.terms.Load(), made, unknown)
 	if got < made || got > made+unknown {
-		t.Errorf("the record counts %d: want %d, and at most %d more", got, made, unknown)
+		testrun.Wrong(t, "the record counts %d: want %d, and at most %d more", got, made, unknown)
 	}
 	if made == 0 {
 		t.Error("no commit was made")

@@ -20,6 +20,7 @@ import (
 
 	"github.com/redykv/redykv/internal/etcdtest"
 	"github.com/redykv/redykv/internal/kubetest"
+	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/manager/allocator/kubernetes"
 )
 
@@ -31,7 +32,11 @@ type cluster struct {
 	program string // redykv
 }
 
-func TestMain(m *testing.M) { os.Exit(kubetest.Main(m)) }
+func TestMain(m *testing.M) {
+	code := kubetest.Main(m)
+	testrun.Cleanup()
+	os.Exit(code)
+}
 
 // fromEmpty runs the commands of the guide in an empty cluster, with a directory of the store's
 // disk as its bucket, which cannot take files from another file system. edit is a script that changes the manifests before.
@@ -42,10 +47,7 @@ func fromEmpty(t *testing.T, start func(testing.TB) *kubetest.Cluster, edit stri
 			t.Skip(err)
 		}
 	}
-	c := &cluster{Cluster: start(t), t: t, dir: t.TempDir()}
-	c.program = filepath.Join(c.dir, "redykv")
-	out, err := exec.Command("go", "build", "-o", c.program, "github.com/redykv/redykv/cmd/redykv").CombinedOutput()
-	c.check(err, string(out))
+	c := &cluster{Cluster: start(t), t: t, dir: t.TempDir(), program: testrun.Program(t)}
 	c.check(os.CopyFS(filepath.Join(c.dir, "packaging", "kubernetes"), os.DirFS(".")))
 	c.Programs["registry.example.com/redykv:1"] = []string{c.program}
 	c.Node(kubetest.NodeOptions{Name: "node-1", Memory: "64Gi", CPU: "16"})

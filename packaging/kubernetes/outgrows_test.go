@@ -29,6 +29,7 @@ import (
 	"github.com/redykv/redykv/internal/etcdtest"
 	"github.com/redykv/redykv/internal/kubetest"
 	"github.com/redykv/redykv/internal/machine"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 var (
@@ -48,6 +49,7 @@ type outgrown struct {
 // left. Nodes are drained and lost, pods preempted, a manager killed, and the store itself moves:
 // no read is wrong, and requests fail only while the store moves.
 func TestOutgrows(t *testing.T) {
+	testrun.SkipUnlessSoak(t, "its cluster needs minutes, and processors of its own")
 	if machine.RaceDetector {
 		t.Skip("the race detector does not see its processes")
 	}
@@ -375,7 +377,7 @@ func (o *outgrown) event(what string, do func()) {
 	for {
 		select {
 		case err := <-o.load.wrong:
-			o.t.Errorf("%s: %v", what, err)
+			o.t.Errorf("%v %s: %v", testrun.ErrWrong, what, err)
 			r.Wrong++
 			continue
 		default:

@@ -8,9 +8,8 @@ import (
 	"errors"
 	"log/slog"
 	"net"
-	"os/exec"
+	"os"
 	"path"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -24,11 +23,18 @@ import (
 
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/kubetest"
+	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/manager"
 	"github.com/redykv/redykv/manager/access"
 	"github.com/redykv/redykv/manager/allocator/kubernetes"
 	"github.com/redykv/redykv/redytier"
 )
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	testrun.Cleanup()
+	os.Exit(code)
+}
 
 func check(t *testing.T, err error) {
 	t.Helper()
@@ -41,11 +47,7 @@ func check(t *testing.T, err error) {
 func start(t *testing.T) *kubetest.Cluster {
 	t.Helper()
 	c := kubetest.Start(t)
-	program := filepath.Join(t.TempDir(), "redykv")
-	if out, err := exec.Command("go", "build", "-o", program, "github.com/redykv/redykv/cmd/redykv").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	c.Programs["redykv"], c.Programs["sleep"] = []string{program}, []string{"sleep"}
+	c.Programs["redykv"], c.Programs["sleep"] = []string{testrun.Program(t)}, []string{"sleep"}
 	c.Programs["sh"] = []string{"sh", "-c", "exec sleep 600"}
 	for name, value := range map[string]int32{"spot": -10, "urgent": 1000} {
 		_, err := c.Client.SchedulingV1().PriorityClasses().Create(t.Context(), &schedulingv1.PriorityClass{

@@ -12,6 +12,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/manager/catalog"
 )
 
@@ -158,7 +159,7 @@ func testModel(t *testing.T, fresh func(testing.TB) Data) {
 			},
 			"load": func(r *rapid.T) {
 				if got := records(r, term); !same(got, want) {
-					r.Fatalf("%v, want %v", got, want)
+					testrun.Wrong(r, "%v, want %v", got, want)
 				}
 			},
 		})

@@ -1,0 +1,132 @@
+// Package testrun says how the tests run: as for each change, where they are repeatable, or as a
+// soak, where they choose other seeds each time and go on for longer.
+package testrun
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"testing"
+
+	"github.com/redykv/redykv/internal/machine"
+)
+
+// Environment variables.
+const (
+	// KindEnv is "soak" in a soak.
+	KindEnv = "REDYKV_TEST"
+	// SeedEnv is the seed of all tests that choose by one.
+	SeedEnv = "REDYKV_TEST_SEED"
+	// ProgramEnv is the path of a redykv that was built before.
+	ProgramEnv = "REDYKV_TEST_PROGRAM"
+	// RaceProgramEnv is the path of one that was built with the race detector.
+	RaceProgramEnv = "REDYKV_TEST_PROGRAM_RACE"
+)
+
+// Soak reports whether the tests run as a soak.
+func Soak() bool { return os.Getenv(KindEnv) == "soak" }
+
+// SkipUnlessSoak skips a test that is for a soak only. why is what makes it so.
+func SkipUnlessSoak(t testing.TB, why string) {
+	t.Helper()
+	if !Soak() {
+		t.Skipf("%s: %s=soak go test -run '^%s$'", why, KindEnv, t.Name())
+	}
+}
+
+// Scale returns the first number, or the second one in a soak.
+func Scale(ci, soak int) int {
+	if Soak() {
+		return soak
+	}
+	return ci
+}
+
+// Seed returns the seed of a test, and logs it. It is the value of the test's flag unless that is
+// 0, or that of SeedEnv, or else 1. In a soak it is a random number instead of 1.
+func Seed(t testing.TB, flag uint64) uint64 {
+	t.Helper()
+	seed := flag
+	if text := os.Getenv(SeedEnv); seed == 0 && text != "" {
+		var err error
+		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
+			t.Fatalf("%s: %v", SeedEnv, err)
+		}
+	}
+	if seed == 0 {
+		seed = 1
+		if Soak() {
+			seed += rand.Uint64() >> 32
+		}
+	}
+	t.Logf("seed %d: %s=%[1]d go test -run '^%[3]s$' repeats it", seed, SeedEnv, t.Name())
+	return seed
+}
+
+// WrongMark begins the message of a test that found wrong data.
+const WrongMark = "WRONG DATA:"
+
+// Failer is a testing.TB or a *rapid.T.
+type Failer interface {
+	Helper()
+	Fatalf(format string, args ...any)
+}
+
+// Wrong ends a test with the verdict that the product lost, tore or invented data. Such a test is
+// never run again to see whether it passes then.
+func Wrong(t Failer, format string, args ...any) {
+	t.Helper()
+	t.Fatalf(WrongMark+" "+format, args...)
+}
+
+// ErrWrong is wrapped by errors with the verdict of Wrong. Their text has WrongMark, so a test may
+// end with them in any way.
+var ErrWrong = errors.New(WrongMark) //nolint:staticcheck // it begins a message
+
+// built is the directory of a program that this process built.
+var built string
+
+// Program returns the path of redykv, without the drivers of clouds. It has the race detector if
+// the test has it. It is the one that ProgramEnv or RaceProgramEnv names; else it is built by the
+// first call, and Cleanup removes it.
+func Program(t testing.TB) string {
+	t.Helper()
+	path, err := program()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+var program = sync.OnceValues(func() (string, error) {
+	env, args := ProgramEnv, []string{"build", "-tags", "noclouds"}
+	if machine.RaceDetector {
+		env, args = RaceProgramEnv, append(args, "-race")
+	}
+	if path := os.Getenv(env); path != "" {
+		return path, nil
+	}
+	dir, err := os.MkdirTemp("", "redykv-program-")
+	if err != nil {
+		return "", err
+	}
+	built = dir
+	path := filepath.Join(dir, "redykv")
+	cmd := exec.Command("go", append(args, "-o", path, "github.com/redykv/redykv/cmd/redykv")...)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%v: %w\n%s", cmd, err, out)
+	}
+	return path, nil
+})
+
+// Cleanup removes what Program built. A TestMain calls it after the tests.
+func Cleanup() {
+	if built != "" {
+		_ = os.RemoveAll(built) // the system cleans up what is left
+	}
+}
