@@ -6,11 +6,14 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/clock"
 )
 
 // gated is a device whose reads of pages wait until the test opens their gate.
@@ -107,6 +110,24 @@ func (q *gatedQueue) Poll(done []device.Completion) int {
 	return n + q.Queue.Poll(done[n:])
 }
 
+// steady is a clock by which each look at the time takes a tenth of a millisecond. By a real one a
+// refill on a busy machine finds that goroutines wait for a processor, and copies one piece at a time.
+type steady struct {
+	clock.Clock
+	passed atomic.Int64
+}
+
+func (c *steady) Now() time.Time {
+	return time.Unix(0, c.passed.Add(int64(100*time.Microsecond)))
+}
+
+func (c *steady) AfterFunc(d time.Duration, f func()) clock.Timer {
+	return c.Clock.AfterFunc(d, func() {
+		c.passed.Add(int64(d))
+		f()
+	})
+}
+
 // Several pieces are copied at a time. A write to one voids it, one that could not be read is read
 // again, one whose memory is lost stays a hole until there is memory, and all others are filled.
 func TestRefillPieces(t *testing.T) {
@@ -126,6 +147,7 @@ func TestRefillPieces(t *testing.T) {
 	first.steady = true
 	d := device.NewTieredWith(device.TieredOptions{Logger: quiet}, first, last)
 	device.CutRefills(d, page)
+	device.PaceRefills(d, &steady{Clock: clock.Real()})
 	if err := d.Start(int64(len(log))); err != nil {
 		t.Fatal(err)
 	}
