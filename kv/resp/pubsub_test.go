@@ -191,10 +191,11 @@ func TestMessagesAreOrdered(t *testing.T) {
 // TestNoMessageAfterUnsubscribe: messages that are published while a batch runs precede the
 // confirmation of UNSUBSCRIBE, and RESET.
 func TestNoMessageAfterUnsubscribe(t *testing.T) {
-	var s *Server
+	var server atomic.Pointer[Server]
 	s, addr := start(t, inMemory(), Options{Settings: []Setting{{Name: "publishes", Get: func() string {
-		return formatInt(s.pubsub.publish(channels, []byte("a"), []byte("m"), nil))
+		return formatInt(server.Load().pubsub.publish(channels, []byte("a"), []byte("m"), nil))
 	}}}})
+	server.Store(s)
 	p := dial(t, addr)
 	p.do("HELLO", "3")
 	for _, end := range [][2]string{{encode("UNSUBSCRIBE", "a"), `push["unsubscribe" "a" :0]`}, {encode("UNSUBSCRIBE"), `push["unsubscribe" "a" :0]`}, {encode("RESET"), "+RESET"}} {
