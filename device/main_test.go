@@ -3,7 +3,7 @@ package device_test
 import (
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testrun.Main(m) }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/internal/clock"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // gated is a device whose reads of pages wait until the test opens their gate.
@@ -131,7 +132,7 @@ func (c *steady) AfterFunc(d time.Duration, f func()) clock.Timer {
 // Several pieces are copied at a time. A write to one voids it, one that could not be read is read
 // again, one whose memory is lost stays a hole until there is memory, and all others are filled.
 func TestRefillPieces(t *testing.T) {
-	defer goleak.VerifyNone(t, goleak.IgnoreCurrent()) // ignore goroutines of other tests
+	defer testrun.NoLeaks(t, goleak.IgnoreCurrent()) // ignore goroutines of other tests
 	const page, pages = 1 << 10, 40
 	log := make([]byte, pages*page)
 	for i := range log {
@@ -155,12 +156,12 @@ func TestRefillPieces(t *testing.T) {
 
 	// The first piece is read alone. Each turn doubles their number.
 	newest := int64(len(log) - page)
-	wait(t, func() bool { return slices.Equal(last.waiting(), []int64{newest}) })
+	testrun.Until(t, "a read of the newest page waits", func() bool { return slices.Equal(last.waiting(), []int64{newest}) })
 	for len(last.waiting()) < 4 {
 		for _, addr := range last.waiting() {
 			last.end(addr, nil)
 		}
-		wait(t, func() bool { return last.passed() && len(last.waiting()) > 0 })
+		testrun.Until(t, "other reads wait", func() bool { return last.passed() && len(last.waiting()) > 0 })
 	}
 	flight := last.waiting()
 	for i, addr := range flight[1:] {
@@ -182,9 +183,9 @@ func TestRefillPieces(t *testing.T) {
 			last.end(addr, nil)
 		}
 	}
-	wait(t, last.passed)
+	testrun.Until(t, "all reads are passed on", last.passed)
 	last.endAll()
-	wait(t, func() bool { return d.Metrics()[0].Missing == page })
+	testrun.Until(t, "all pages but one are copied", func() bool { return d.Metrics()[0].Missing == page })
 	first.mu.Lock()
 	for at := newest; at > written; at -= page {
 		if held := first.held[at]; held != (at != lost) {
@@ -193,7 +194,7 @@ func TestRefillPieces(t *testing.T) {
 	}
 	first.mu.Unlock()
 	first.restore()
-	wait(t, func() bool { return d.Metrics()[0].Missing == 0 })
+	testrun.Until(t, "all pages are copied", func() bool { return d.Metrics()[0].Missing == 0 })
 	if err := errors.Join(b.q.Close(), d.Close()); err != nil {
 		t.Error(err)
 	}

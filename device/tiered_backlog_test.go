@@ -1,14 +1,12 @@
 package device_test
 
 import (
-	"context"
 	"errors"
-	"runtime"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // writeAll writes until the last event, and returns its error.
@@ -19,19 +17,6 @@ func (b *bench) writeAll(s string, addr int64) error {
 		c = b.next()
 	}
 	return c.Err
-}
-
-// until waits for an effect of the device's goroutines.
-func until(t *testing.T, what func() bool) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	for !what() {
-		if ctx.Err() != nil {
-			t.Fatal("waited for nothing")
-		}
-		runtime.Gosched()
-	}
 }
 
 // A slow tier delays no write up to its backlog; beyond that, writes wait for it.
@@ -106,11 +91,11 @@ func TestBacklogDrop(t *testing.T) {
 
 	slow.Set(device.FaultyOptions{})
 	slow.Release()
-	until(t, func() bool { b.q.Poll(make([]device.Completion, 1)); return d.Metrics()[1].Backlog == 0 })
+	testrun.Until(t, "the backlog is written", func() bool { b.q.Poll(make([]device.Completion, 1)); return d.Metrics()[1].Backlog == 0 })
 	if err := errors.Join(b.writeAll("eeee", 16), b.writeAll("ffff", 20)); err != nil {
 		t.Fatal(err)
 	}
-	until(t, func() bool {
+	testrun.Until(t, "the slow tier is refilled", func() bool {
 		b.q.Poll(make([]device.Completion, 1))
 		m := d.Metrics()[1]
 		return m.Missing == 0 && m.Backlog == 0 && m.Healthy && m.Refilled >= 16 // Refilled is counted last
@@ -141,6 +126,6 @@ func TestBacklogKeepsOrder(t *testing.T) {
 	if err := b.q.Submit(); err != nil {
 		t.Fatal(err)
 	}
-	until(t, func() bool { b.q.Poll(done); return d.Metrics()[1].Backlog == 0 })
+	testrun.Until(t, "the backlog is written", func() bool { b.q.Poll(done); return d.Metrics()[1].Backlog == 0 })
 	b.wantRead("abcdefgh", 0, 1)
 }

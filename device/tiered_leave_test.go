@@ -11,9 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // Close waits neither for a dropped tier that is stuck, nor for one that becomes stuck. Their
@@ -21,7 +20,7 @@ import (
 func TestCloseLeavesStuckTiers(t *testing.T) {
 	for name, pages := range map[string]int{"dropped": 4, "not dropped yet": 2} {
 		t.Run(name, func(t *testing.T) {
-			defer goleak.VerifyNone(t)
+			defer testrun.NoLeaks(t)
 			faulty := device.NewFaulty(device.NewMemory(), device.FaultyOptions{Stuck: 1})
 			stuck, last := &closes{Device: faulty}, &closes{Device: device.NewMemory()}
 			d := device.NewTieredWith(device.TieredOptions{
@@ -59,7 +58,7 @@ func TestCloseLeavesStuckTiers(t *testing.T) {
 				t.Fatalf("the stuck tier was closed %d times, the last %d", stuck.n.Load(), last.n.Load())
 			}
 			faulty.Release()
-			until(t, func() bool { return stuck.n.Load() == 1 && d.Metrics()[1].Backlog == 0 })
+			testrun.Until(t, "the tier is closed and the backlog written", func() bool { return stuck.n.Load() == 1 && d.Metrics()[1].Backlog == 0 })
 		})
 	}
 }
@@ -103,7 +102,7 @@ func (c *closes) Close() error {
 func TestCloseLeavesStuckRefills(t *testing.T) {
 	for name, stuckAt := range map[string]int{"filled": 0, "read": 1} {
 		t.Run(name, func(t *testing.T) {
-			defer goleak.VerifyNone(t)
+			defer testrun.NoLeaks(t)
 			var tiers [3]device.Device
 			var faulty [2]*device.Faulty
 			var asked [2]*asks
@@ -124,7 +123,7 @@ func TestCloseLeavesStuckRefills(t *testing.T) {
 			if err := b.writeAll("efgh", 4); err != nil {
 				t.Fatal(err)
 			}
-			until(t, func() bool { return asked[stuckAt].stuck.Load() })
+			testrun.Until(t, "the tier is stuck", func() bool { return asked[stuckAt].stuck.Load() })
 			if err := errors.Join(b.q.Close(), d.Close()); err != nil {
 				t.Error(err)
 			}
@@ -132,7 +131,7 @@ func TestCloseLeavesStuckRefills(t *testing.T) {
 				t.Error("the stuck tier was closed with something pending")
 			}
 			faulty[stuckAt].Release()
-			until(t, func() bool { return asked[stuckAt].closed.Load() })
+			testrun.Until(t, "the stuck tier is closed", func() bool { return asked[stuckAt].closed.Load() })
 		})
 	}
 }
@@ -190,7 +189,7 @@ func (q askedQueue) stick(addr int64, do func() error) error {
 
 // A tier whose restart takes long delays neither writes nor Close.
 func TestSlowStart(t *testing.T) {
-	defer goleak.VerifyNone(t)
+	defer testrun.NoLeaks(t)
 	faulty, slow, d := newSlowStart(time.Millisecond)
 	b := begun(t, d)
 	addr := int64(0)
@@ -218,7 +217,7 @@ func TestSlowStart(t *testing.T) {
 	}
 	slow.slow.Store(false)
 	close(end)
-	until(t, func() bool { write(); return d.Metrics()[0].Healthy })
+	testrun.Until(t, "the tier is healthy", func() bool { write(); return d.Metrics()[0].Healthy })
 	if m := d.Metrics()[0]; m.Begin != addr-4 || m.Restarts != 1 {
 		t.Errorf("at the write of %d: %+v", addr-4, m)
 	}
@@ -235,7 +234,7 @@ func TestSlowStart(t *testing.T) {
 		t.Error("closed while it is being started")
 	}
 	close(end)
-	until(t, func() bool { return slow.n.Load() == 1 })
+	testrun.Until(t, "the slow tier is closed", func() bool { return slow.n.Load() == 1 })
 }
 
 // begun starts tiers and opens a queue. The test closes both.
@@ -277,7 +276,7 @@ func (s *slowStart) Start(tail int64) error {
 
 // A detached tier that is stuck does not delay Sync, and leaves the set.
 func TestSyncLeavesStuckTiers(t *testing.T) {
-	defer goleak.VerifyNone(t)
+	defer testrun.NoLeaks(t)
 	stuck := &slowSync{closes: closes{Device: device.NewMemory()}, end: make(chan struct{})}
 	last := device.NewMemory()
 	d := device.NewTieredWith(device.TieredOptions{
@@ -300,7 +299,7 @@ func TestSyncLeavesStuckTiers(t *testing.T) {
 		t.Error("closed while it syncs")
 	}
 	close(stuck.end)
-	until(t, func() bool { return stuck.n.Load() == 1 })
+	testrun.Until(t, "the stuck tier is closed", func() bool { return stuck.n.Load() == 1 })
 }
 
 // slowSync is a device whose Sync blocks.

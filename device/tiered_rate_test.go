@@ -9,10 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/internal/clock"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // handClock advances only by pass, and reports every timer that is set.
@@ -84,7 +83,7 @@ func (q *busyQueue) Poll(done []device.Completion) int {
 
 // A refill does not exceed its rate, and reaches it. Other operations continue while it rests.
 func TestRefillRate(t *testing.T) {
-	defer goleak.VerifyNone(t)
+	defer testrun.NoLeaks(t)
 	const (
 		size     = 1 << 20
 		capacity = 1<<19 + 100<<10

@@ -10,19 +10,19 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/device/devicetest"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // TestRefillAgainstModel runs random logs on tiers, while the first tier loses random ranges
 // and restarts, and the log is written, read, truncated and reopened. Every read must be
 // right, and at the end the first tier must hold all it has room for, and nothing else.
 func TestRefillAgainstModel(t *testing.T) {
-	defer goleak.VerifyNone(t, goleak.IgnoreCurrent()) // ignore goroutines of other tests
+	defer testrun.NoLeaks(t, goleak.IgnoreCurrent()) // ignore goroutines of other tests
 	seeds := 60
 	if testing.Short() {
 		seeds = 15
@@ -194,7 +194,7 @@ func (m *refillModel) finish() {
 	if !m.d.Metrics()[0].Healthy { // only a write restarts it
 		m.reopen()
 	}
-	wait(m.t, func() bool { // the last piece is counted with a delay
+	testrun.Until(m.t, "the first tier is refilled", func() bool { // the last piece is counted with a delay
 		tier := m.d.Metrics()[0]
 		return tier.Missing == 0 && (tier.Refilled == 0) == (tier.Refills == 0)
 	})
@@ -205,21 +205,6 @@ func (m *refillModel) finish() {
 	}
 	if !bytes.Equal(f.bytes[f.begin:f.end], m.bytes[f.begin:f.end]) {
 		m.t.Errorf("the first tier holds other bytes than the log's")
-	}
-}
-
-// wait waits for an effect of a goroutine of the device. The timeout does not include time in
-// which the whole process was stopped.
-func wait(t *testing.T, until func() bool) {
-	t.Helper()
-	patience, looked := 30*time.Second, time.Now()
-	for !until() {
-		now := time.Now()
-		if patience -= min(now.Sub(looked), time.Second); patience < 0 {
-			t.Fatal("waited in vain")
-		}
-		looked = now
-		runtime.Gosched()
 	}
 }
 
@@ -246,7 +231,7 @@ func (l *lines) has(s string) bool { return l.count(s) > 0 }
 // A tier that is empty after a restart is refilled up to its capacity, newest first. Until
 // then the next tier answers its reads.
 func TestRefillAfterStart(t *testing.T) {
-	defer goleak.VerifyNone(t, goleak.IgnoreCurrent()) // ignore goroutines of other tests
+	defer testrun.NoLeaks(t, goleak.IgnoreCurrent()) // ignore goroutines of other tests
 	const size, capacity = 1 << 20, 300 << 10
 	last := device.NewMemory()
 	log := bytes.Repeat([]byte("0123456789abcdef"), size/16)
@@ -265,7 +250,7 @@ func TestRefillAfterStart(t *testing.T) {
 	b = newBench(t, d)
 	b.wantRead("789a", size-9, 1)
 	first.restore()
-	wait(t, func() bool { return logged.has("tier=fast bytes=307200") }) // the last piece is counted with a delay
+	testrun.Until(t, "the refill is logged", func() bool { return logged.has("tier=fast bytes=307200") }) // the last piece is counted with a delay
 	if m := d.Metrics()[0]; m.Missing != 0 {
 		t.Errorf("metrics %+v", m)
 	}
@@ -298,7 +283,7 @@ func TestRefillAfterStart(t *testing.T) {
 // A first tier that fails a write with ErrNotHeld stays in the set. The write is committed
 // when another tier has it.
 func TestHoleIsNoCommitPoint(t *testing.T) {
-	defer goleak.VerifyNone(t, goleak.IgnoreCurrent()) // ignore goroutines of other tests
+	defer testrun.NoLeaks(t, goleak.IgnoreCurrent()) // ignore goroutines of other tests
 	first := newLossy(2, 1000, 1000)
 	last := device.NewFaulty(device.NewMemory(), device.FaultyOptions{Stuck: 1})
 	d := device.NewTieredWith(device.TieredOptions{CommitPoint: 1, Logger: quiet, RefillRate: -1}, first, last)
@@ -343,7 +328,7 @@ func TestHoleIsNoCommitPoint(t *testing.T) {
 
 // If the commit point lost writes, Sync fails until the last tier has them.
 func TestSyncAfterALoss(t *testing.T) {
-	defer goleak.VerifyNone(t, goleak.IgnoreCurrent()) // ignore goroutines of other tests
+	defer testrun.NoLeaks(t, goleak.IgnoreCurrent()) // ignore goroutines of other tests
 	first := newLossy(3, 1000, 1000)
 	last := device.NewFaulty(device.NewMemory(), device.FaultyOptions{Stuck: 1})
 	d := device.NewTieredWith(device.TieredOptions{CommitPoint: 1, Logger: quiet}, first, last)
@@ -395,7 +380,7 @@ func TestRefillOfTiers(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	until(t, func() bool { m := d.Metrics()[0]; return m.Missing == 0 && m.Refilled > 0 })
+	testrun.Until(t, "the tier is refilled", func() bool { m := d.Metrics()[0]; return m.Missing == 0 && m.Refilled > 0 })
 	b.wantRead("aaaabbbb", 0, 0)
 	if n := device.Writing(d, 0); n != 0 {
 		t.Errorf("%d writes are pending on a tier that has nothing to do", n)

@@ -6,9 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // Reads alone bring a failed tier back into the set, for any cause of failure, and it is
@@ -38,7 +37,7 @@ func TestReadsBringTiersBack(t *testing.T) {
 			}
 			first.Set(device.FaultyOptions{})
 			for _, b := range []*bench{b, late} {
-				until(t, func() bool {
+				testrun.Until(t, "the first tier answers", func() bool {
 					got, c := b.read(8, 0)
 					if c.Err != nil || got != "aaaabbbb" {
 						t.Fatalf("%q, %+v", got, c)
@@ -69,14 +68,14 @@ func TestReadsStartTiers(t *testing.T) {
 	b = newBench(t, startedAt(t, device.NewTieredWith(opts, down, last.Reopen()), 4))
 	b.wantRead("aaaa", 0, 1)
 	down.Set(device.FaultyOptions{})
-	until(t, func() bool { _, c := b.read(4, 0); return c.Tier == 0 })
+	testrun.Until(t, "the first tier answers", func() bool { _, c := b.read(4, 0); return c.Tier == 0 })
 	b.wantRead("aaaa", 0, 0)
 }
 
 // Reads do not wait for a slow start. If writes went past its address meanwhile, the tier does
 // not answer for them.
 func TestReadsDoNotWaitForAStart(t *testing.T) {
-	defer goleak.VerifyNone(t)
+	defer testrun.NoLeaks(t)
 	faulty, slow, d := newSlowStart(time.Minute)
 	b := begun(t, d)
 	faulty.Set(device.FaultyOptions{WriteError: 1})
@@ -85,7 +84,7 @@ func TestReadsDoNotWaitForAStart(t *testing.T) {
 	slow.slow.Store(true)
 	asked := func() (end chan struct{}) {
 		t.Helper()
-		until(t, func() bool {
+		testrun.Until(t, "the tier starts", func() bool {
 			b.wantRead("aaaa", 0, 1)
 			select {
 			case end = <-slow.asked:
@@ -105,7 +104,7 @@ func TestReadsDoNotWaitForAStart(t *testing.T) {
 	b.wantRead("bbbb", 4, 1)
 	slow.slow.Store(false)
 	close(end)
-	until(t, func() bool { b.wantRead("bbbb", 4, 1); return d.Metrics()[0].Healthy })
+	testrun.Until(t, "the tier is healthy", func() bool { b.wantRead("bbbb", 4, 1); return d.Metrics()[0].Healthy })
 	if m := d.Metrics()[0]; m.Begin != 8 || m.Restarts != 1 {
 		t.Errorf("%+v", m)
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 var quiet = slog.New(slog.DiscardHandler)
@@ -331,7 +332,7 @@ func TestNoAllocations(t *testing.T) {
 		b.write("some bytes", 0)
 		src, dst := []byte("some bytes"), make([]byte, 10)
 		var done [8]device.Completion
-		if allocs := testing.AllocsPerRun(100, func() {
+		if allocs := testrun.AllocsPerRun(100, func() {
 			for tag := range uint64(4) {
 				err := b.q.Write(src, 0, tag)
 				if err == nil && name != "null" { // a null device's reads are errors

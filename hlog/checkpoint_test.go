@@ -5,10 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"testing"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // Persist returns when everything below target, which is read-only, is durable on the device.
@@ -57,9 +57,7 @@ func TestHoldKeepsMemory(t *testing.T) {
 		written <- nil
 	}()
 	last := from>>l.pageBits + l.Budget()>>l.pageBits - 1 // the next page has no frame
-	for l.Tail()>>l.pageBits < last {
-		runtime.Gosched()
-	}
+	testrun.Until(t, "the log has used its frames", func() bool { return l.Tail()>>l.pageBits >= last })
 	if head := l.Head(); head > from {
 		t.Errorf("evicted up to %d over what is held from %d on", head, from)
 	}
@@ -67,7 +65,7 @@ func TestHoldKeepsMemory(t *testing.T) {
 		t.Errorf("%x became %x", before, after)
 	}
 	l.UnholdAll()
-	if err := <-written; err != nil {
+	if err := testrun.Receive(t, "the records are written", written); err != nil {
 		t.Error(err)
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/internal/epoch"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 const testPage = 512
@@ -143,7 +144,7 @@ func TestScanFindsDamage(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			others := goleak.IgnoreCurrent()
-			t.Cleanup(func() { goleak.VerifyNone(t, others) }) // when the logs are closed
+			t.Cleanup(func() { testrun.NoLeaks(t, others) }) // when the logs are closed
 			dev := device.NewMemory()
 			l, table := openLog(t, dev, FirstAddress, FirstAddress)
 			handle := table.Register()

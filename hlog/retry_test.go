@@ -5,13 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // crowded is a device whose writes fail for lack of space while full is set, or with the error
@@ -158,9 +158,7 @@ func TestFullBeyondTheCommitPoint(t *testing.T) {
 	if err := write(); !errors.Is(err, device.ErrNoSpace) {
 		t.Fatal(err)
 	}
-	for l.Counts().Retries < 3 {
-		runtime.Gosched()
-	}
+	testrun.Until(t, "a write is repeated", func() bool { return l.Counts().Retries >= 3 })
 	if failed, passed := failed.Load(), passed.Load(); failed != 1 || passed != 0 || !l.Counts().Waiting {
 		t.Errorf("told %d times that writing has failed, and %d times that it goes on", failed, passed)
 	}
@@ -224,12 +222,10 @@ func TestTransient(t *testing.T) {
 				}
 				written <- err
 			}()
-			if err := <-told; !errors.Is(err, errno) {
+			if err := testrun.Receive(t, "the log waits", told); !errors.Is(err, errno) {
 				t.Fatalf("it waits for %v", err)
 			}
-			for l.Counts().Retries < 2 {
-				runtime.Gosched()
-			}
+			testrun.Until(t, "a write is repeated", func() bool { return l.Counts().Retries >= 2 })
 			if !l.Counts().Waiting {
 				t.Error("the counts do not say that the log waits")
 			}
@@ -237,14 +233,14 @@ func TestTransient(t *testing.T) {
 			ended := make(chan error)
 			go func() { ended <- l.Persist(ctx, l.Tail()) }()
 			cancel()
-			if err := <-ended; !errors.Is(err, context.Canceled) {
+			if err := testrun.Receive(t, "the commit ends", ended); !errors.Is(err, context.Canceled) {
 				t.Errorf("a commit whose context ends: %v", err)
 			}
 			if l.Committed() != FirstAddress {
 				t.Errorf("committed up to %d, and nothing was written", l.Committed())
 			}
 			dev.full.Store(false)
-			if err := <-written; err != nil {
+			if err := testrun.Receive(t, "the writer goes on", written); err != nil {
 				t.Fatalf("a writer: %v", err)
 			}
 			var tail int64
@@ -252,7 +248,7 @@ func TestTransient(t *testing.T) {
 			if err := l.Persist(t.Context(), tail); err != nil {
 				t.Fatal(err)
 			}
-			if err := <-told; err != nil || l.Counts().Waiting {
+			if err := testrun.Receive(t, "the log goes on", told); err != nil || l.Counts().Waiting {
 				t.Errorf("still waiting: %v", err)
 			}
 		})
@@ -285,17 +281,19 @@ func TestTransientLasts(t *testing.T) {
 	}
 	dev.full.Store(true)
 	exhaust := func() { // writes until no page can be evicted
-		for ok := true; ok || l.safeHead.load()>>l.pageBits < l.released.load()>>l.pageBits; {
-			handle.Enter()
-			_, ok = l.Allocate(l.layout.Size(8, 8, false))
-			handle.Leave()
-		}
+		testrun.Until(t, "no page can be evicted", func() bool {
+			for ok := true; ok; {
+				handle.Enter()
+				_, ok = l.Allocate(l.layout.Size(8, 8, false))
+				handle.Leave()
+			}
+			return l.safeHead.load()>>l.pageBits >= l.released.load()>>l.pageBits
+		})
 	}
 	exhaust()
 	// At a retry no write that began before the device was full is pending.
-	for retries := l.Counts().Retries; l.Counts().Retries == retries; {
-		runtime.Gosched()
-	}
+	retries := l.Counts().Retries
+	testrun.Until(t, "a write is repeated", func() bool { return l.Counts().Retries > retries })
 	exhaust()
 	written := make(chan error, 1)
 	go func() {
@@ -308,7 +306,7 @@ func TestTransientLasts(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Error(err)
 	}
-	if err := <-written; !errors.Is(err, ErrClosed) {
+	if err := testrun.Receive(t, "the writer ends", written); !errors.Is(err, ErrClosed) {
 		t.Errorf("a writer of a closed log: %v", err)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // countedDevice counts the work of a commit on a device. It can block its syncs.
@@ -78,16 +79,6 @@ func (d *countedDevice) work() [3]int64 {
 	return [3]int64{d.writes.Load(), d.syncs.Load(), d.manifests.Load()}
 }
 
-// eventually waits for a condition that another goroutine makes true.
-func eventually(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	for end := time.Now().Add(time.Minute); !is(); time.Sleep(100 * time.Microsecond) {
-		if time.Now().After(end) {
-			t.Fatal("never: " + what)
-		}
-	}
-}
-
 // TestWaitingCommitsShare makes many commits wait for one. They share one barrier, one sync
 // and one manifest, and each contains all writes before it.
 func TestWaitingCommitsShare(t *testing.T) {
@@ -107,17 +98,17 @@ func TestWaitingCommitsShare(t *testing.T) {
 	ends := make(chan error)
 	commit := func(ctx context.Context) { ends <- st.Commit(ctx) }
 	go commit(t.Context())
-	<-disk.held // its barrier is over
+	testrun.Receive(t, "its barrier is over", disk.held)
 	var needs [waiting]uint64
 	for n := range uint64(waiting) {
 		put(n + 1)
 		needs[n] = st.NextCommit()
 		go commit(t.Context())
-		eventually(t, "it waits with the others", func() bool { return st.checkpointer.machine.Gathered() == int(n)+1 })
+		testrun.Until(t, "it waits with the others", func() bool { return st.checkpointer.machine.Gathered() == int(n)+1 })
 	}
 	given, cancel := context.WithCancel(t.Context())
 	go commit(given)
-	eventually(t, "another one waits", func() bool { return st.checkpointer.machine.Gathered() == waiting+1 })
+	testrun.Until(t, "another one waits", func() bool { return st.checkpointer.machine.Gathered() == waiting+1 })
 	cancel()
 	if err := <-ends; !errors.Is(err, context.Canceled) {
 		t.Errorf("a commit that gave up: %v", err)
@@ -171,7 +162,7 @@ func TestWaitForCommit(t *testing.T) {
 	ends := make(chan end)
 	wait := func(ctx context.Context, number uint64) { ends <- end{number, st.WaitForCommit(ctx, number)} }
 	go wait(t.Context(), first)
-	<-disk.held // its barrier is over
+	testrun.Receive(t, "its barrier is over", disk.held)
 	second := put(2)
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -181,7 +172,7 @@ func TestWaitForCommit(t *testing.T) {
 	go wait(t.Context(), first)
 	for n := range 3 {
 		go wait(t.Context(), second)
-		eventually(t, "it waits for the next one", func() bool { return st.checkpointer.machine.Gathered() == n+1 })
+		testrun.Until(t, "it waits for the next one", func() bool { return st.checkpointer.machine.Gathered() == n+1 })
 	}
 	release()
 	for range 5 {
@@ -270,7 +261,7 @@ func TestCommitsGather(t *testing.T) {
 	disk := newCountedDevice()
 	disk.slow = 2 * time.Millisecond
 	st := open(t, small(disk, 8, 8))
-	eventually(t, "they share commits", func() bool {
+	testrun.Until(t, "they share commits", func() bool {
 		before := st.Metrics().Barriers.Count
 		var group errgroup.Group
 		for caller := range uint64(callers) {
@@ -306,7 +297,7 @@ func TestCommitsOutliveTheirLeader(t *testing.T) {
 			if turn { // another commit is in progress
 				release = disk.holdSyncs()
 				go func() { first <- st.Commit(t.Context()) }()
-				<-disk.held
+				testrun.Receive(t, "the commit syncs", disk.held)
 			} else { // a session holds locks
 				first <- nil
 				st.transactions.RLock()
@@ -315,10 +306,10 @@ func TestCommitsOutliveTheirLeader(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			led, followed := make(chan error), make(chan error)
 			go func() { led <- st.Commit(ctx) }()
-			eventually(t, "the leader waits", func() bool { return st.checkpointer.machine.Gathered() == 1 })
+			testrun.Until(t, "the leader waits", func() bool { return st.checkpointer.machine.Gathered() == 1 })
 			needs := st.NextCommit()
 			go func() { followed <- st.Commit(t.Context()) }()
-			eventually(t, "the other waits", func() bool { return st.checkpointer.machine.Gathered() == 2 })
+			testrun.Until(t, "the other waits", func() bool { return st.checkpointer.machine.Gathered() == 2 })
 			cancel()
 			if err := <-led; !errors.Is(err, context.Canceled) {
 				t.Errorf("the leader: %v", err)

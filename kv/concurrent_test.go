@@ -12,6 +12,7 @@ import (
 
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/internal/machine"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // TestNoTornReads repeatedly writes values of one repeated 8-byte pattern, in place and by
@@ -253,7 +254,7 @@ func TestOperationsDoNotAllocate(t *testing.T) {
 		"upsert":    func() error { return s.Upsert(hot, hot) },
 		"rmw":       func() error { return s.RMW(hot, modify) },
 	} {
-		if n := testing.AllocsPerRun(100, func() {
+		if n := testrun.AllocsPerRun(100, func() {
 			if err := op(); err != nil {
 				t.Error(err)
 			}

@@ -12,8 +12,10 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/kv"
 	"github.com/redykv/redykv/ssdtier"
 )
@@ -108,32 +110,30 @@ func TestFewDescriptorsChild(t *testing.T) {
 	}
 
 	var taken []*os.File
-	for { // the log creates a segment meanwhile, or will need one next
-		f, err := os.Open(os.DevNull)
-		if err != nil {
-			if !errors.Is(err, syscall.EMFILE) {
-				t.Fatal(err)
-			}
-			if len(waits) > 0 {
-				break
-			}
+	for end := time.Now().Add(testrun.Patience(testrun.Bound)); ; { // the log creates a segment meanwhile, or needs one next
+		f, err := os.Open(os.DevNull) // without rest, lest the log gets the descriptor that it gives up
+		if err == nil {
+			taken = append(taken, f)
 			continue
 		}
-		taken = append(taken, f)
+		if !errors.Is(err, syscall.EMFILE) {
+			t.Fatal(err)
+		}
+		if len(waits) > 0 {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("the log does not wait for a descriptor")
+		}
 	}
 	if i := <-waits; !errors.Is(i.Err, syscall.EMFILE) {
 		t.Errorf("the log waits for %v", i)
 	}
-	for st.Metrics().Log.FlushRetries == 0 {
-		continue
-	}
+	testrun.Until(t, "the log repeats a write", func() bool { return st.Metrics().Log.FlushRetries > 0 })
 	for _, f := range taken {
 		_ = f.Close()
 	}
-	for i := range waits {
-		if i.Err == nil {
-			break
-		}
+	for testrun.Receive(t, "the log goes on", waits).Err != nil {
 	}
 	stop.Store(true)
 	writers.Wait()

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // evicting returns options of a small cache.
@@ -77,11 +78,7 @@ func TestEvictionKeepsTheNewest(t *testing.T) {
 // awaitLog waits until the log is not longer than allowed.
 func awaitLog(t *testing.T, st *Store, most int64) {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); st.log.Tail()-st.log.Begin() > most; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("the log stays too long")
-		}
-	}
+	testrun.Until(t, fmt.Sprintf("the log has at most %d bytes", most), func() bool { return st.log.Tail()-st.log.Begin() <= most })
 	st.autoCompactor.pause()() // a run has ended
 }
 

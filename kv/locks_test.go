@@ -13,6 +13,7 @@ import (
 
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/internal/machine"
+	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/kv/internal/manifest"
 )
 
@@ -200,9 +201,7 @@ func TestCommitTakesTransactionsWhole(t *testing.T) {
 			})
 		}
 		for n := range int64(5) {
-			for transfers.Load() < 10*n+n%3 && !t.Failed() {
-				runtime.Gosched()
-			}
+			testrun.Until(t, "enough transfers are made", func() bool { return transfers.Load() >= 10*n+n%3 || t.Failed() })
 			if err := b.st.Commit(context.Background()); err != nil {
 				t.Fatal(err)
 			}
@@ -442,7 +441,7 @@ func TestLocksDoNotAllocate(t *testing.T) {
 	s := st.NewSession()
 	keys := [][]byte{key8(3), key8(1), key8(2)}
 	one := add(1)
-	if n := testing.AllocsPerRun(100, func() {
+	if n := testrun.AllocsPerRun(100, func() {
 		if err := s.Atomically(context.Background(), keys, func() error { return errors.Join(s.RMW(keys[0], one), s.RMW(keys[1], one)) }); err != nil {
 			t.Error(err)
 		}

@@ -21,7 +21,7 @@ var (
 	modelScriptIs  = flag.String("model.script", "", "run the model test with the script in this file")
 	modelPrint     = flag.Bool("model.print", false, "print the script of each run")
 	modelNotSmall  = flag.Bool("model.whole", false, "do not look for a shorter script that fails")
-	modelTimeLimit = flag.Duration("model.limit", 3*time.Minute, "how long a script may take")
+	modelTimeLimit = flag.Duration("model.limit", testrun.Patience(3*time.Minute), "how long a script may take")
 )
 
 // TestModel compares a store with random options with a map, under random operations in one or

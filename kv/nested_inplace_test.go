@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/kv/internal/goroutine"
 )
 
@@ -85,7 +86,7 @@ func TestInPlaceUsesAnotherSession(t *testing.T) {
 				if err != nil {
 					t.Errorf("%s, %s: %v", name, call, err)
 				}
-			case <-time.After(time.Minute):
+			case <-time.After(testrun.Patience(time.Minute)):
 				t.Fatalf("%s: %s within InPlace waits for its own goroutine", name, call)
 			}
 			if got, err := other.Read(key, nil); err != nil || string(got) != string(value(7)) {

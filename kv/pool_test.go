@@ -2,12 +2,13 @@ package kv
 
 import (
 	"context"
-	"runtime"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // TestPool checks that calls of the store share a bounded number of sessions, wait for one in
@@ -34,6 +35,11 @@ func TestPool(t *testing.T) {
 	inside.Wait()
 	const waiters = 10
 	var order []int
+	waiting := func() int {
+		st.mu.Lock()
+		defer st.mu.Unlock()
+		return len(st.pool.waiting)
+	}
 	for i := range waiters {
 		wg.Go(func() {
 			if err := st.with(context.Background(), func(s *Session) error {
@@ -44,11 +50,7 @@ func TestPool(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		for n := 0; n <= i; runtime.Gosched() {
-			st.mu.Lock()
-			n = len(st.pool.waiting)
-			st.mu.Unlock()
-		}
+		testrun.Until(t, fmt.Sprintf("%d calls wait", i+1), func() bool { return waiting() > i })
 	}
 	if err := st.withAny(func(s *Session) error { return s.Upsert(key8(0), key8(1)) }); err != nil {
 		t.Error(err)
@@ -57,11 +59,7 @@ func TestPool(t *testing.T) {
 		t.Errorf("%d sessions, want %d that are lent and another", n, maxLent)
 	}
 	close(begin[0])
-	for n := waiters; n > 0; runtime.Gosched() {
-		st.mu.Lock()
-		n = len(st.pool.waiting)
-		st.mu.Unlock()
-	}
+	testrun.Until(t, "no call waits", func() bool { return waiting() == 0 })
 	for _, c := range begin[1:] {
 		close(c)
 	}
@@ -72,9 +70,7 @@ func TestPool(t *testing.T) {
 			break
 		}
 	}
-	for st.Metrics().Sessions.Open > keepIdle {
-		runtime.Gosched()
-	}
+	testrun.Until(t, "the other sessions are closed", func() bool { return st.Metrics().Sessions.Open <= keepIdle })
 	if n := st.Metrics().Operations.Upserts; n != maxLent+1 {
 		t.Errorf("%d upserts counted, want %d", n, maxLent+1)
 	}

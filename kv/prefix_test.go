@@ -6,13 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // writer writes n to key n%keys by operation number n of a session, in one of several ways.
@@ -171,9 +171,7 @@ func crashBetweenCheckpoints(t *testing.T, kind CheckpointKind, seed uint64) (ex
 		}
 		ctx := context.Background()
 		for n := range int64(4) {
-			for steps.Load() < 30*(n+1) && !t.Failed() { // until the writers have begun, also on one processor
-				runtime.Gosched()
-			}
+			testrun.Until(t, "the writers have begun", func() bool { return steps.Load() >= 30*(n+1) || t.Failed() })
 			mustCheckpoint(t, st, CheckpointOptions{Kind: kind})
 			if kind == Index || round%2 == 0 {
 				if err := st.Commit(ctx); err != nil {

@@ -236,7 +236,7 @@ func (c *control) start(d *datadriven.TestData) error {
 	c.clock = &handClock{now: time.Unix(1_000_000, 0)}
 	opts := Options{Transport: "mem", VMMemory: c.size(d, "vm-memory"), LaunchTimeout: testTimeout, Lease: time.Minute, now: c.clock.read}
 	if d.HasArg("impatient") {
-		opts.LaunchTimeout = 50 * time.Millisecond
+		opts.LaunchTimeout = 2 * time.Second
 	}
 	switch {
 	case d.HasArg("menu"):

@@ -13,20 +13,25 @@ import (
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/clock"
 	"github.com/redykv/redykv/internal/etcdtest"
+	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/manager/access"
 )
 
-// etcdLease is the lease of leaders in these tests; etcd allows no shorter one.
-const etcdLease = 2 * time.Second
+// Leases of leaders in these tests.
+const (
+	etcdLease    = 2 * time.Second  // its end is awaited; etcd allows no shorter one
+	revokedLease = 10 * time.Second // a test revokes it; the leader notices that at its next renewal
+	longLease    = time.Minute
+)
 
-// candidates starts managers that share a catalog in etcd. It returns them when one leads,
-// and a client of all of them.
-func candidates(t *testing.T, server *etcdtest.Server, n int) ([]*Manager, access.Client) {
+// candidates starts managers that share a catalog in etcd, whose leader has the given lease. It
+// returns them when one leads, and a client of all of them.
+func candidates(t *testing.T, server *etcdtest.Server, n int, lease time.Duration) ([]*Manager, access.Client) {
 	t.Helper()
 	var all []*Manager
 	var urls []string
 	for range n {
-		m, _ := serve(t, Options{Transport: "mem", Catalog: "etcd://" + server.Address + "/managers?lease=" + etcdLease.String(), Lease: time.Hour})
+		m, _ := serve(t, Options{Transport: "mem", Catalog: "etcd://" + server.Address + "/managers?lease=" + lease.String(), Lease: time.Hour})
 		all, urls = append(all, m), append(urls, m.URL())
 	}
 	awaitLeader(t, all)
@@ -88,7 +93,7 @@ func endTerms(t *testing.T, server *etcdtest.Server) {
 // knows its caches, and a client notices nothing.
 func TestElection(t *testing.T) {
 	server := etcdtest.Start(t, etcdtest.Options{})
-	managers, client := candidates(t, server, 3)
+	managers, client := candidates(t, server, 3, revokedLease)
 	n := startNode(t, "node")
 	await(t, announce(t, n, client), "registration")
 	ca, err := allocateBytes(t, client, 1<<20)
@@ -98,7 +103,7 @@ func TestElection(t *testing.T) {
 	for range 3 {
 		former := awaitAgreement(t, managers)
 		endTerms(t, server)
-		<-former.ctx.Done()
+		testrun.Receive(t, "the former leader notices the end of its term", former.ctx.Done())
 		if l := awaitAgreement(t, managers); l.self.Epoch <= former.self.Epoch {
 			t.Errorf("epoch %d after %d", l.self.Epoch, former.self.Epoch)
 		}
@@ -141,7 +146,7 @@ func TestEtcdFails(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := etcdtest.Start(t, etcdtest.Options{Quota: 16 << 20})
-			managers, client := candidates(t, server, 2)
+			managers, client := candidates(t, server, 2, etcdLease)
 			await(t, announce(t, startNode(t, "node"), client), "registration")
 			ca, err := allocateBytes(t, client, 1<<20)
 			if err != nil {
@@ -179,7 +184,7 @@ func TestEtcdFails(t *testing.T) {
 // While etcd is away, the leader and the standby say so, with its address and the reason.
 func TestErrorNamesEtcd(t *testing.T) {
 	server := etcdtest.Start(t, etcdtest.Options{})
-	managers, client := candidates(t, server, 2)
+	managers, client := candidates(t, server, 2, etcdLease)
 	awaitAgreement(t, managers)
 	describe := func(c access.Client) error {
 		_, err := c.Describe(testContext(t), connect.NewRequest(&managerv1.DescribeRequest{}))
@@ -230,7 +235,7 @@ func TestStandbyAndLaunchedToken(t *testing.T) {
 	tokens := func() *access.TokenSet { return access.NewTokenSet(testTokens...) }
 	var all []*Manager
 	for range 2 {
-		m, _ := serve(t, Options{Transport: "mem", Tokens: tokens, Catalog: "etcd://" + server.Address + "/managers?lease=" + etcdLease.String(), Lease: time.Hour})
+		m, _ := serve(t, Options{Transport: "mem", Tokens: tokens, Catalog: "etcd://" + server.Address + "/managers?lease=" + longLease.String(), Lease: time.Hour})
 		all = append(all, m)
 	}
 	leader := awaitLeader(t, all)

@@ -13,10 +13,10 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
-	"go.uber.org/goleak"
 
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/clock"
+	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/manager/access"
 	"github.com/redykv/redykv/manager/allocator"
 	"github.com/redykv/redykv/manager/api"
@@ -36,13 +36,8 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	code := m.Run()
-	api.HTTPClient.CloseIdleConnections()
-	if err := goleak.Find(); err != nil && code == 0 {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
+	testrun.AtEnd(api.HTTPClient.CloseIdleConnections)
+	testrun.Main(m)
 }
 
 // led returns the leader of a manager that leads.
@@ -106,7 +101,7 @@ func nextChange() uint64 { return lastChange.Add(1) }
 var lastChange atomic.Uint64
 
 // testTimeout bounds each wait of a test.
-const testTimeout = time.Minute
+var testTimeout = testrun.Patience(time.Minute)
 
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 

@@ -140,14 +140,27 @@ func (p *twins) filled(cache string) {
 // four minutes.
 const killsEnv = "REDYKV_KILLS"
 
-// someKills is the number of steps that are chosen without killsEnv: each takes three seconds.
-const someKills = 8
+// someKills is the number of steps that are chosen for each signal without killsEnv: each takes
+// some seconds.
+const someKills = 4
 
 // A leader's process is killed, or stopped beyond its lease, before or after each of its steps
 // in each operation, and another one leads. The call succeeds when it is repeated, no memory is
 // lent twice or leaked, no cache is stuck, and a former leader that goes on changes nothing.
 func TestSignalledAtEachStep(t *testing.T) {
-	p := startTwins(t)
+	for _, by := range []struct {
+		name   string
+		signal syscall.Signal
+		lease  time.Duration
+	}{
+		{"killed", syscall.SIGKILL, 10 * time.Second}, // a manager at the same URL does not wait for its end
+		{"stopped", syscall.SIGSTOP, 2 * etcdLease},   // its end is awaited
+	} {
+		t.Run(by.name, func(t *testing.T) { signalledAtEachStep(t, startTwins(t, by.lease), by.signal) })
+	}
+}
+
+func signalledAtEachStep(t *testing.T, p *twins, by syscall.Signal) {
 	run := func(w signalled) bool {
 		t.Helper()
 		for range 10 {
@@ -163,12 +176,11 @@ func TestSignalledAtEachStep(t *testing.T) {
 		t.Fatal("no manager keeps its lease")
 		return false
 	}
-	signals := []syscall.Signal{syscall.SIGKILL, syscall.SIGSTOP}
 	if os.Getenv(killsEnv) == "" {
 		rng := rand.New(rand.NewPCG(testrun.Seed(t, 0), 0))
 		done := 0
 		for tries := 0; done < someKills && tries < 20*someKills; tries++ {
-			w := signalled{rng.IntN(len(operations)), rng.IntN(6), rng.IntN(2) == 0, signals[rng.IntN(len(signals))]}
+			w := signalled{rng.IntN(len(operations)), rng.IntN(6), rng.IntN(2) == 0, by}
 			if run(w) {
 				done++
 				t.Log(w)
@@ -179,17 +191,15 @@ func TestSignalledAtEachStep(t *testing.T) {
 		}
 		return
 	}
-	for _, by := range signals {
-		for _, after := range []bool{false, true} {
-			for i, o := range operations {
-				steps := 0
-				for run(signalled{i, steps, after, by}) {
-					steps++
-				}
-				t.Logf("%v, %s, after the step %v: %d steps", by, o.name, after, steps)
-				if steps == 0 {
-					t.Error("no step")
-				}
+	for _, after := range []bool{false, true} {
+		for i, o := range operations {
+			steps := 0
+			for run(signalled{i, steps, after, by}) {
+				steps++
+			}
+			t.Logf("%v, %s, after the step %v: %d steps", by, o.name, after, steps)
+			if steps == 0 {
+				t.Error("no step")
 			}
 		}
 	}

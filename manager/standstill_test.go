@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"testing"
 	"time"
+
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // Silence that a pause of the manager itself explains does not fail servers. Their
@@ -84,7 +86,8 @@ func TestManagerWaitsForCatalog(t *testing.T) {
 	m.led().state.vms["a"].deadline = due
 	<-time.After(time.Until(due) + 200*time.Millisecond)
 	m.led().state.mu.Unlock()
-	for what := range said {
+	for {
+		what := testrun.Receive(t, "the manager says that it was delayed", said)
 		if what == "manager was delayed: heartbeats and leases get more time" {
 			return
 		}

@@ -41,9 +41,10 @@ type twins struct {
 // twinsPrefix is the prefix of the catalog's keys.
 const twinsPrefix = "/twins/"
 
-func startTwins(t *testing.T) *twins {
+func startTwins(t *testing.T, lease time.Duration) *twins {
+	t.Helper()
 	server := etcdtest.Start(t, etcdtest.Options{})
-	p := &twins{t: t, etcd: server.Client("", ""), catalog: "etcd://" + server.Address + twinsPrefix + "?lease=" + etcdLease.String()}
+	p := &twins{t: t, etcd: server.Client("", ""), catalog: "etcd://" + server.Address + twinsPrefix + "?lease=" + lease.String()}
 	t.Cleanup(func() {
 		for _, m := range p.managers {
 			if t.Failed() {

@@ -21,6 +21,7 @@ import (
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/api/managerv1/managerv1connect"
+	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/manager"
 	"github.com/redykv/redykv/manager/access"
 	"github.com/redykv/redykv/manager/node"
@@ -45,6 +46,7 @@ func (m *managed) attach(t *testing.T, mgr Manager, cfg Config, id Identity) (*C
 func (m *managed) open(t *testing.T, mgr Manager, cfg Config) (*Cache, error) {
 	t.Helper()
 	cfg.Logger = slog.New(slog.DiscardHandler)
+	cfg.ServerTimeout = cmp.Or(cfg.ServerTimeout, testServerTimeout)
 	if cfg.Attach == nil {
 		cfg.RegionSize, cfg.Capacity = managedRegion, cmp.Or(cfg.Capacity, managedRegions*managedRegion)
 	}
@@ -115,7 +117,7 @@ func TestAttach(t *testing.T) {
 				wrote.Add(1)
 			}
 		}()
-		until(t, func() bool { return wrote.Load() > 10 })
+		testrun.Until(t, "the former client has written", func() bool { return wrote.Load() > 10 })
 		cache, err := m.attach(t, m, cfg, old.Identity())
 		if err != nil {
 			t.Fatal(err)
@@ -128,7 +130,7 @@ func TestAttach(t *testing.T) {
 		if err := <-failed; !errors.Is(err, ErrRegionUnavailable) {
 			t.Errorf("a write of the former client: %v", err)
 		}
-		until(t, func() bool { return errors.Is(old.Err(), ErrTaken) })
+		testrun.Until(t, "the former client knows that the cache is taken", func() bool { return errors.Is(old.Err(), ErrTaken) })
 		for range 10 {
 			zombie.do(true, junk, 0, func(c device.Completion) {
 				if !errors.Is(c.Err, ErrTaken) || !errors.Is(c.Err, ErrRegionUnavailable) {
@@ -236,7 +238,7 @@ func TestAttachWhileRegionsMove(t *testing.T) {
 				}
 			}()
 			if at == "copying" {
-				until(t, func() bool { return old.Regions()[1].State == Copying }) // the other has moved
+				testrun.Until(t, "the second region is copied", func() bool { return old.Regions()[1].State == Copying }) // the other has moved
 			} else {
 				<-reached
 			}
@@ -253,7 +255,7 @@ func TestAttachWhileRegionsMove(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			until(t, func() bool { return cache.Err() == nil })
+			testrun.Until(t, "the lost memory is replaced", func() bool { return cache.Err() == nil })
 			clear(want[:lost*managedRegion])
 			same(t, cache, want)
 			if n := events.bytes(DataLost); n != int64(lost)*managedRegion {
@@ -308,7 +310,7 @@ func TestAttachWithoutAServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	until(t, func() bool { return cache.Err() == nil })
+	testrun.Until(t, "the lost memory is replaced", func() bool { return cache.Err() == nil })
 	clear(want[:2*managedRegion])
 	same(t, cache, want)
 	if n := events.bytes(DataLost); n != 2*managedRegion {
@@ -354,7 +356,7 @@ func TestAttachConcurrently(t *testing.T) {
 	}
 	for _, c := range append(caches, old) {
 		if c != last {
-			until(t, func() bool { return errors.Is(c.Err(), ErrTaken) })
+			testrun.Until(t, "the former clients know that the cache is taken", func() bool { return errors.Is(c.Err(), ErrTaken) })
 		}
 	}
 	same(t, last, want)
@@ -363,7 +365,7 @@ func TestAttachConcurrently(t *testing.T) {
 
 // A cache can be taken up as long as it lingers, and not later.
 func TestLinger(t *testing.T) {
-	const lease = time.Second // a busy machine renews it in time
+	const lease = 3 * time.Second // its end is awaited; a busy machine renews it in time
 	for name, linger := range map[string]time.Duration{"none": 0, "short": time.Millisecond, "long": time.Hour} {
 		t.Run(name, func(t *testing.T) {
 			m := manage(t, 2, lease)
@@ -378,12 +380,12 @@ func TestLinger(t *testing.T) {
 			if err := old.Detach(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			until(t, func() bool { // the lease has ended
+			testrun.Until(t, "the lease has ended", func() bool {
 				caches := m.known(t).GetCaches()
 				return len(caches) == 0 || caches[0].GetLingersUnixMs() > 0
 			})
 			if linger < time.Minute {
-				until(t, func() bool { return len(m.known(t).GetCaches()) == 0 })
+				testrun.Until(t, "the cache has ended", func() bool { return len(m.known(t).GetCaches()) == 0 })
 				if _, err := m.attach(t, m, Config{}, old.Identity()); !errors.Is(err, ErrNoCache) {
 					t.Errorf("a cache that has ended: %v", err)
 				}
@@ -464,7 +466,7 @@ func TestAttachWhileTheManagerRestarts(t *testing.T) {
 		served := make(chan error, 1)
 		go func() { served <- m.Serve(ln) }()
 		return sync.OnceFunc(func() {
-			ctx, cancel := context.WithTimeout(context.Background(), patience)
+			ctx, cancel := context.WithTimeout(context.Background(), testrun.Patience(patience))
 			defer cancel()
 			if err := errors.Join(m.Close(ctx), <-served); err != nil {
 				t.Error(err)
@@ -512,7 +514,7 @@ func TestAttachWhileTheManagerRestarts(t *testing.T) {
 		t.Fatal(r.err)
 	}
 	same(t, r.cache, want)
-	until(t, func() bool { return errors.Is(old.Err(), ErrTaken) })
+	testrun.Until(t, "the former client knows that the cache is taken", func() bool { return errors.Is(old.Err(), ErrTaken) })
 	if err := r.cache.Delete(t.Context()); err != nil {
 		t.Error(err)
 	}

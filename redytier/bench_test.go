@@ -3,6 +3,7 @@ package redytier
 import (
 	"context"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"testing"
 
@@ -120,8 +121,12 @@ func TestNoAllocations(t *testing.T) {
 		for name, q := range map[string]device.Queue{"session": s, "device": q} {
 			readRounds(t, q, 64, 24, 10)
 			// The rounds' own buffers take three allocations.
-			if n := testing.AllocsPerRun(5, func() { readRounds(t, q, 64, 24, 100) }); n > 10 {
-				t.Errorf("b=%d, %s: %v allocations in 6400 reads", batch, name, n)
+			least := math.Inf(1) // other goroutines of the process allocate as well
+			for tries := 0; tries < 3 && least > 10; tries++ {
+				least = min(least, testing.AllocsPerRun(5, func() { readRounds(t, q, 64, 24, 100) }))
+			}
+			if least > 10 {
+				t.Errorf("b=%d, %s: %v allocations in 6400 reads", batch, name, least)
 			}
 		}
 		closeQueue(t, q)

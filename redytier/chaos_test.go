@@ -266,7 +266,7 @@ func chaos(t *testing.T, c *cluster, cfg Config, seed uint64) {
 	}
 	t.Logf("%d operations succeeded, faults %+v", oks, faulty.Counts())
 	// Without faults all of the cache answers again.
-	until(t, func() bool { return cache.Err() == nil })
+	testrun.Until(t, "the whole cache answers", func() bool { return cache.Err() == nil })
 	if err := cache.Delete(context.Background()); err != nil {
 		t.Error(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/manager"
 	"github.com/redykv/redykv/manager/allocator"
 	"github.com/redykv/redykv/manager/menu"
@@ -136,7 +137,7 @@ func TestGrowToOneLargerVMFails(t *testing.T) {
 		grown := make(chan error, 1)
 		go func() { grown <- cache.Reshape(t.Context(), 4*managedRegion, SLO{}) }()
 		target := ""
-		until(t, func() bool { // the copying takes 62 ms
+		testrun.Until(t, "the region has a target", func() bool { // the copying takes 62 ms
 			target = cache.Regions()[0].Target
 			return target != ""
 		})

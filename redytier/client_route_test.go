@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // routed is a cache on many VMs whose client threads serve some of them each.
@@ -190,7 +191,7 @@ func TestSplitCallsAndAFullRing(t *testing.T) {
 	}
 	const border = 1 << 12
 	for range clientRing + cache.Configuration().QueueDepth { // in the ring, and in the session
-		until(t, func() bool { return write(border+100, "x", k.TryWrite) == nil })
+		testrun.Until(t, "a client thread accepts the write", func() bool { return write(border+100, "x", k.TryWrite) == nil })
 	}
 	if err := write(border-4, "splitted", k.TryWrite); err != nil {
 		t.Fatalf("the first part has room: %v", err)

@@ -1,31 +1,32 @@
 package redytier
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
 	"net/http/httptest"
-	"runtime"
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"connectrpc.com/connect"
-	"go.uber.org/goleak"
 
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/api/managerv1/managerv1connect"
 	"github.com/redykv/redykv/internal/api/serverv1"
 	"github.com/redykv/redykv/internal/controltoken"
+	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/server"
 )
 
 func TestMain(m *testing.M) {
 	serveChild()
 	serveVM()
-	goleak.VerifyTestMain(m)
+	testrun.Main(m)
 }
 
 // clusterSecret is the secret of all cache servers that are started here.
@@ -235,6 +236,7 @@ func (c *cluster) Watch(ctx context.Context, _ *connect.Request[managerv1.WatchR
 func (c *cluster) create(t testing.TB, cfg Config) *Cache {
 	t.Helper()
 	cfg.Logger = slog.New(slog.DiscardHandler)
+	cfg.ServerTimeout = cmp.Or(cfg.ServerTimeout, testServerTimeout)
 	cache, err := Create(t.Context(), c.client, cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -275,15 +277,6 @@ func syncCall(t testing.TB, call func(context.Context, []byte, int64, Callback) 
 	return <-ended
 }
 
-// until polls until a condition holds.
-func until(t testing.TB, so func() bool) {
-	t.Helper()
-	for !so() {
-		select {
-		case <-t.Context().Done():
-			t.Fatal("never came true")
-		default:
-			runtime.Gosched()
-		}
-	}
-}
+// testServerTimeout is the ServerTimeout of tests that are not about it: a server that a busy
+// machine delays is not lost.
+const testServerTimeout = time.Minute

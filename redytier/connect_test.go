@@ -14,6 +14,7 @@ import (
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/fabric"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // dialler is a provider that counts connections and asks before each.
@@ -114,7 +115,7 @@ func TestConnectionsAreOpenedWhenUsed(t *testing.T) {
 		busy.drain()
 		idle.drain()
 		// A client thread is connected as well, for readsWell.
-		until(t, func() bool { return d.open.Load() == 2 })
+		testrun.Until(t, "a client thread is connected", func() bool { return d.open.Load() == 2 })
 		from := cache.Regions()[1].VM
 		if err := cache.Migrate(t.Context(), from); err != nil {
 			t.Fatal(err)
@@ -126,7 +127,7 @@ func TestConnectionsAreOpenedWhenUsed(t *testing.T) {
 			t.Errorf("%d connections are opened after the move", now-dials)
 		}
 		idle.drain()
-		until(t, func() bool { return d.open.Load() == 2 })
+		testrun.Until(t, "a connection is closed after the move", func() bool { return d.open.Load() == 2 })
 		idle.do(false, make([]byte, 1), 1<<14, idle.ok)
 		idle.drain()
 		if n := d.open.Load(); n != 3 {
@@ -158,7 +159,7 @@ func TestOpeningDelaysNobody(t *testing.T) {
 		if err := p.s.Submit(); err != nil {
 			t.Fatal(err)
 		}
-		<-begun
+		testrun.Receive(t, "the held call begins", begun)
 		for range 10 {
 			p.passes([]byte("fast"), 1<<14)
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/fabric/transport/transporttest"
+	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/kv"
 	"github.com/redykv/redykv/manager"
 	"github.com/redykv/redykv/redytier"
@@ -123,7 +124,7 @@ func TestStoreTakesCacheUp(t *testing.T) {
 				if now := redy.Cache().Identity(); now.Cache != id.Cache {
 					t.Errorf("the cache is %q, was %q\n%s", now.Cache, id.Cache, log.String())
 				}
-				for end := time.Now().Add(time.Minute); strings.Count(log.String(), "were checked") <= int(life); {
+				for end := time.Now().Add(testrun.Patience(time.Minute)); strings.Count(log.String(), "were checked") <= int(life); {
 					read(store)
 					if time.Now().After(end) {
 						t.Fatalf("the cache is not checked:\n%s", log.String())

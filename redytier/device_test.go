@@ -7,10 +7,10 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/device/devicetest"
@@ -33,6 +33,7 @@ func (c *cluster) open(t testing.TB, capacity int64, configuration Configuration
 	t.Helper()
 	d, err := Open(t.Context(), c.client, Config{
 		Capacity: capacity, Configuration: configuration, RegionSize: 16 << 10, Logger: slog.New(slog.DiscardHandler),
+		ServerTimeout: testServerTimeout,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -126,7 +127,7 @@ func TestDeviceWrapsAround(t *testing.T) {
 				for writing.Err() == nil || held[id] == 0 {
 					i := latest.Load() - r.Int64N(40)
 					if i < 0 || !written[i].Load() {
-						runtime.Gosched()
+						time.Sleep(10 * time.Microsecond)
 						continue
 					}
 					n := 8 * (1 + r.IntN(64))
@@ -137,7 +138,7 @@ func TestDeviceWrapsAround(t *testing.T) {
 							if addr < d.Begin() || d.Missing() > 0 {
 								return
 							}
-							runtime.Gosched()
+							time.Sleep(10 * time.Microsecond)
 						}
 						if c.Err != nil {
 							t.Errorf("read at %d: %v", addr, c.Err)
@@ -228,7 +229,7 @@ func TestDeviceLosesMemory(t *testing.T) {
 		if d.Begin() != 0 || d.Missing() != 1000 {
 			t.Errorf("Begin is %d, %d bytes are missing after a write of 1000 at 0 failed", d.Begin(), d.Missing())
 		}
-		until(t, func() bool { return d.Cache().Err() != nil })
+		testrun.Until(t, "the cache knows the loss", func() bool { return d.Cache().Err() != nil })
 		if err := d.Start(5000); err != nil || d.Missing() != 5000 {
 			t.Errorf("Start: %v; %d bytes are missing", err, d.Missing())
 		}

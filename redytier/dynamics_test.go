@@ -17,6 +17,7 @@ import (
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/api/serverv1"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // worker is a session that writes and reads its part of a cache, [from, to), and knows the
@@ -175,7 +176,7 @@ func TestGapsClose(t *testing.T) {
 			if err != nil || gaps == 0 {
 				t.Fatalf("%d gaps, %v", gaps, err)
 			}
-			until(t, func() bool {
+			testrun.Until(t, "the manager knows which memory is lent", func() bool {
 				c.mu.Lock()
 				defer c.mu.Unlock()
 				lent := 0
@@ -222,13 +223,13 @@ func TestMigrateWithReadsPending(t *testing.T) {
 		from, epoch := cache.Regions()[0].VM, cache.table.Load().epoch
 		migrated := make(chan error, 1)
 		go func() { migrated <- cache.Migrate(t.Context(), from) }()
-		until(t, func() bool { return cache.Regions()[0].State != Stable || cache.Regions()[0].VM != from })
+		testrun.Until(t, "the region moves", func() bool { return cache.Regions()[0].State != Stable || cache.Regions()[0].VM != from })
 		write("new")
 		writer.drain()
 		if at := cache.Regions()[0].VM; at == from {
 			t.Errorf("written on %s during the move from there", at)
 		}
-		until(t, func() bool { return cache.table.Load().epoch > epoch }) // it returns memory
+		testrun.Until(t, "the cache returns memory", func() bool { return cache.table.Load().epoch > epoch }) // it returns memory
 		i := slices.IndexFunc(c.vms, func(v *managerv1.Vm) bool { return v.GetId() == from })
 		status, err := c.servers[i].Status(t.Context(), connect.NewRequest(&serverv1.StatusRequest{}))
 		if err != nil || status.Msg.FreeMemory == status.Msg.Memory || len(migrated) > 0 {
@@ -384,15 +385,15 @@ func TestLostRegionsComeBack(t *testing.T) {
 			p.do(false, make([]byte, 8), span.from, func(c device.Completion) { failed = c.Err != nil })
 			p.drain()
 		}
-		if e := <-events; e.Kind != VMLost || e.VM != "vm-1" || e.From != span.from || e.To != span.to {
+		if e := testrun.Receive(t, "the next event", events); e.Kind != VMLost || e.VM != "vm-1" || e.From != span.from || e.To != span.to {
 			t.Errorf("event %+v", e)
 		}
 		if !recovered {
-			if e := <-events; e.Kind != DataLost || e.From != span.from || e.To != span.to {
+			if e := testrun.Receive(t, "the next event", events); e.Kind != DataLost || e.From != span.from || e.To != span.to {
 				t.Errorf("event %+v", e)
 			}
 		}
-		if e := <-events; e.Kind != Restored || e.From != span.from || e.To != span.to || e.DataLost == recovered {
+		if e := testrun.Receive(t, "the next event", events); e.Kind != Restored || e.From != span.from || e.To != span.to || e.DataLost == recovered {
 			t.Errorf("event %+v", e)
 		}
 		if err := cache.Err(); err != nil {

@@ -10,9 +10,11 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // This file tests that a partially copied region is never used.
@@ -104,16 +106,16 @@ func TestHalfARegionIsNotUsed(t *testing.T) {
 			source := cache.table.Load().regions.at(0).endpoint.grant
 			moved := make(chan error, 1)
 			go func() { moved <- kind.move(t.Context(), cache, source.vm) }()
-			until(t, func() bool { return cache.Regions()[0].State == Copying })
+			testrun.Until(t, "the region is copied", func() bool { return cache.Regions()[0].State == Copying })
 			cause := &slowError{printing: make(chan struct{}), end: make(chan struct{})}
 			told := make(chan struct{})
 			go func() {
 				defer close(told)
 				cache.lose(source, cause)
 			}()
-			<-cause.printing
+			testrun.Receive(t, "the loss is printed", cause.printing)
 			c.kill(1)
-			t.Logf("it ends with: %v", <-moved)
+			t.Logf("it ends with: %v", testrun.Receive(t, "the move ends", moved))
 			close(cause.end)
 			<-told
 			rightOrLost(t, cache, content)
@@ -132,7 +134,12 @@ func TestSourceDiesWhileItMoves(t *testing.T) {
 				source := cache.table.Load().regions.at(0).endpoint.grant
 				moved := make(chan error, 1)
 				go func() { moved <- kind.move(t.Context(), cache, source.vm) }()
-				until(t, func() bool { return cache.Regions()[0].State != Stable || cache.Regions()[0].VM != source.vm })
+				// A sleep here would miss the beginning of the move.
+				for end := time.Now().Add(testrun.Patience(testrun.Bound)); cache.Regions()[0].State == Stable && cache.Regions()[0].VM == source.vm; runtime.Gosched() {
+					if time.Now().After(end) {
+						t.Fatal("the region does not move")
+					}
+				}
 				spin := r.IntN(1 << r.IntN(16))
 				for range spin {
 					runtime.Gosched()
@@ -141,7 +148,7 @@ func TestSourceDiesWhileItMoves(t *testing.T) {
 					c.events <- &managerv1.WatchResponse{Kind: managerv1.WatchResponse_KIND_VM_FAILED, VmId: source.vm, Reason: "killed"}
 				}()
 				c.kill(1)
-				t.Logf("seed %d: %v", seed, <-moved)
+				t.Logf("seed %d: %v", seed, testrun.Receive(t, "the move ends", moved))
 				rightOrLost(t, cache, content)
 				release()
 			}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/internal/fabric"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // importer is a provider that counts imports and asks before each.
@@ -128,7 +129,7 @@ func TestRegionsAreImportedWhenUsed(t *testing.T) {
 	p.drain()
 	used(5)
 	g := cache.table.Load().regions.at(5).endpoint.grant
-	until(t, func() bool { // a client thread imports it as well, for readsWell
+	testrun.Until(t, "a client thread has imported the region", func() bool { // a client thread imports it as well, for readsWell
 		k, region := cache.clients.reader(g)
 		return k != nil && region == 5
 	})
@@ -166,7 +167,7 @@ func TestImportsPrecedeMoves(t *testing.T) {
 	}
 	use()
 	const each = 2 // one of the session, one of the client thread
-	until(t, func() bool { return n.count() >= each })
+	testrun.Until(t, "the session and the client thread have imported the region", func() bool { return n.count() >= each })
 	for name, change := range map[string]func() error{
 		"Migrate": func() error { return cache.Migrate(t.Context(), cache.Regions()[0].VM) },
 		"Reconfigure": func() error {
@@ -221,7 +222,7 @@ func TestImportDelaysNobody(t *testing.T) {
 			if err := p.s.Submit(); err != nil {
 				t.Fatal(err)
 			}
-			<-begun
+			testrun.Receive(t, "the held call begins", begun)
 			for range 10 {
 				p.passes([]byte("fast"), 1<<14)
 			}
@@ -272,7 +273,7 @@ func TestRegionIsReleasedWhileImported(t *testing.T) {
 	if err := p.s.Submit(); err != nil {
 		t.Fatal(err)
 	}
-	<-begun
+	testrun.Receive(t, "the held call begins", begun)
 	shrunk := make(chan error, 1)
 	go func() { shrunk <- cache.Reshape(t.Context(), 2<<14, SLO{}) }()
 	p.drain()
@@ -339,7 +340,7 @@ func TestImportFails(t *testing.T) {
 			})
 			p.drain()
 			if test.lost {
-				until(t, lost.Load)
+				testrun.Until(t, "the loss is reported", lost.Load)
 				n.ask(func(context.Context, fabric.Token) error { return nil })
 			}
 			p.insist([]byte("after"), 0)

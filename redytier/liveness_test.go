@@ -16,6 +16,7 @@ import (
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/fabric"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // starved is a provider that cuts connections on demand. Its next dials or allocations fail
@@ -144,7 +145,7 @@ func TestSuspectedForLong(t *testing.T) {
 		c.refuse = func(*managerv1.ReallocateRequest) error { return errors.New("no VM is left") }
 		events := make(chan Event, 16)
 		p := &counted{}
-		timeout := 600 * time.Millisecond
+		timeout := time.Second // the server is asked five times less often
 		if again {
 			timeout = time.Hour
 		}
@@ -161,13 +162,13 @@ func TestSuspectedForLong(t *testing.T) {
 			if n == 0 || again {
 				suspect(uint64(n) + 1)
 			}
-			until(t, func() bool { return p.dials.Load() > asked })
+			testrun.Until(t, "the server is asked again", func() bool { return p.dials.Load() > asked })
 		}
 		if again {
 			continue // the timeout is an hour
 		}
 		stop(t, process)
-		if e := <-events; e.Kind != VMLost || e.VM != g.vm {
+		if e := testrun.Receive(t, "the loss is reported", events); e.Kind != VMLost || e.VM != g.vm {
 			t.Errorf("%+v", e)
 		}
 		if err := process.Kill(); err != nil {
@@ -186,7 +187,7 @@ func TestSuspectedVM(t *testing.T) {
 		c.refuse = func(*managerv1.ReallocateRequest) error { return errors.New("no VM is left") }
 		events := make(chan Event, 16)
 		cache := c.create(t, Config{
-			Capacity: 1 << 16, RegionSize: 1 << 16, Configuration: configurations[2], ServerTimeout: 600 * time.Millisecond,
+			Capacity: 1 << 16, RegionSize: 1 << 16, Configuration: configurations[2], ServerTimeout: 3 * time.Second,
 			OnEvent: func(e Event) { events <- e },
 		})
 		g := cache.table.Load().grants()[0]
@@ -197,13 +198,13 @@ func TestSuspectedVM(t *testing.T) {
 			}}
 		}
 		c.events <- m
-		until(t, func() bool { return g.checking.Load() != nil })
+		testrun.Until(t, "the client checks the VM", func() bool { return g.checking.Load() != nil })
 		content(t, cache)
 		if err := cache.Err(); err != nil {
 			t.Errorf("a VM that answers: %v", err)
 		}
 		stop(t, process)
-		if e := <-events; e.Kind != VMLost || e.VM != g.vm {
+		if e := testrun.Receive(t, "the loss is reported", events); e.Kind != VMLost || e.VM != g.vm {
 			t.Errorf("%+v", e)
 		}
 		if err := process.Kill(); err != nil {
@@ -232,9 +233,9 @@ func TestTrustedAgain(t *testing.T) {
 		{Kind: managerv1.WatchResponse_KIND_VM_TRUSTED, VmId: g.vm}, state(false), {Kind: managerv1.WatchResponse_KIND_VM_TRUSTED, VmId: g.vm},
 	} {
 		c.events <- state(true)
-		probe := <-p.asked
+		probe := testrun.Receive(t, "the client asks the server", p.asked)
 		c.events <- trusted
-		<-probe.Done()
+		testrun.Receive(t, "the probe ends", probe.Done())
 		if err := context.Cause(probe); !errors.Is(err, context.Canceled) {
 			t.Errorf("a probe of a VM that is trusted again ends with %v", err)
 		}
@@ -289,7 +290,7 @@ func TestRefusedProbe(t *testing.T) {
 	p.mu.Unlock()
 	for n := range 4 {
 		c.events <- &managerv1.WatchResponse{Sequence: uint64(n) + 1, Kind: managerv1.WatchResponse_KIND_VM_SUSPECTED, VmId: g.vm, Reason: "silence"}
-		until(t, func() bool { return failed() > n })
+		testrun.Until(t, "another dial fails", func() bool { return failed() > n })
 	}
 	if err := cache.Err(); err != nil || len(events) > 0 {
 		t.Fatalf("memory that is read well: %v, %d events", err, len(events))
@@ -299,7 +300,7 @@ func TestRefusedProbe(t *testing.T) {
 	}
 	p.CutAll()
 	cache.checkSuspected(g, errTakesLong)
-	if e := <-events; e.Kind != VMLost || e.VM != g.vm {
+	if e := testrun.Receive(t, "the loss is reported", events); e.Kind != VMLost || e.VM != g.vm {
 		t.Errorf("%+v", e)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // This file tests how lost memory is replaced.
@@ -34,7 +35,7 @@ func TestZerosWaitForTheApplication(t *testing.T) {
 	first := cache.table.Load().regions.at(0).endpoint.grant
 	cache.lose(first, errors.New("gone"))
 	for _, want := range []EventKind{VMLost, DataLost} {
-		if e := <-events; e.Kind != want || e.Epoch != 1 || e.From != 0 || e.To != 2*size {
+		if e := testrun.Receive(t, "the next event", events); e.Kind != want || e.Epoch != 1 || e.From != 0 || e.To != 2*size {
 			t.Errorf("%+v, want %v", e, want)
 		}
 	}
@@ -53,7 +54,7 @@ func TestZerosWaitForTheApplication(t *testing.T) {
 		t.Errorf("regions %+v", r)
 	}
 	close(hold)
-	if e := <-events; e.Kind != Restored || !e.DataLost || e.Epoch != 1 {
+	if e := testrun.Receive(t, "the next event", events); e.Kind != Restored || !e.DataLost || e.Epoch != 1 {
 		t.Errorf("%+v", e)
 	}
 	read(nil)
@@ -63,7 +64,7 @@ func TestZerosWaitForTheApplication(t *testing.T) {
 	})
 	cache.lose(cache.table.Load().regions.at(0).endpoint.grant, errors.New("gone"))
 	for i, epoch := range []uint64{2, 8} {
-		if e := <-events; e.Kind != VMLost || e.Epoch != epoch || e.From != int64(i)*size {
+		if e := testrun.Receive(t, "the next event", events); e.Kind != VMLost || e.Epoch != epoch || e.From != int64(i)*size {
 			t.Errorf("%+v", e)
 		}
 	}
@@ -202,13 +203,13 @@ func TestGrownZerosAreNotTheFiles(t *testing.T) {
 		}
 	}
 	cache.lose(cache.table.Load().regions.at(0).endpoint.grant, errors.New("gone"))
-	if e := <-events; e.Kind != VMLost {
+	if e := testrun.Receive(t, "the next event", events); e.Kind != VMLost {
 		t.Errorf("%+v", e)
 	}
-	if e := <-events; e.Kind != DataLost {
+	if e := testrun.Receive(t, "the next event", events); e.Kind != DataLost {
 		t.Errorf("%+v", e)
 	}
-	if e := <-events; e.Kind != Restored || !e.DataLost {
+	if e := testrun.Receive(t, "the next event", events); e.Kind != Restored || !e.DataLost {
 		t.Errorf("%+v", e)
 	}
 	p := newPump(t, cache, 1)

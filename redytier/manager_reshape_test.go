@@ -1,18 +1,19 @@
 package redytier
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"connectrpc.com/connect"
 
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // A cache grows and shrinks in place, moves for another SLO, and changes its data path. The
@@ -83,7 +84,7 @@ func TestTargetLeaves(t *testing.T) {
 			during(t, cache, int(cache.Capacity()), func() {
 				source, target := cache.Regions()[0].VM, ""
 				m.vms.Reclaim(source, time.Hour)
-				until(t, func() bool { // the copying takes 125 ms
+				testrun.Until(t, "the region has a target", func() bool { // the copying takes 125 ms
 					target = cache.Regions()[0].Target
 					return target != ""
 				})
@@ -92,7 +93,7 @@ func TestTargetLeaves(t *testing.T) {
 				}
 				m.gone(t, source)
 				m.gone(t, target)
-				until(t, func() bool { return cache.Regions()[0].State == Stable })
+				testrun.Until(t, "the region is stable", func() bool { return cache.Regions()[0].State == Stable })
 				for _, r := range cache.Regions() {
 					if r.VM == source || r.VM == target {
 						t.Errorf("%+v", r)
@@ -151,7 +152,7 @@ func TestDeletedWhileItMoves(t *testing.T) {
 			moved := make(chan error, 1)
 			go func() { moved <- cache.Migrate(t.Context(), cache.Regions()[0].VM) }()
 			if at == "copying" {
-				until(t, func() bool { return cache.Regions()[0].State == Copying })
+				testrun.Until(t, "the region is copied", func() bool { return cache.Regions()[0].State == Copying })
 			} else {
 				<-reached
 			}
@@ -173,30 +174,62 @@ func TestDeletedWhileItMoves(t *testing.T) {
 	}
 }
 
-// A cache lives as long as its lease is renewed. A cache whose client cannot reach the manager
-// loses its memory, and the client notices.
-func TestLease(t *testing.T) {
-	const lease = time.Second // long enough for a busy machine to renew in time
-	m := manage(t, managedRegions, lease)
-	renewed := make(chan struct{}, 1)
-	lives := m.create(t, &gateManager{Manager: m, before: func(call string) error {
-		if call == "renew" {
-			offer(renewed)
+// A cache lives as long as its lease is renewed, beside one whose lease ends.
+func TestLeaseIsRenewed(t *testing.T) {
+	const region = 16 << 10
+	synctest.Test(t, func(t *testing.T) {
+		w := newScheduleWorld(t, scheduleMenu(region), nil)
+		create := func(mgr Manager, onEvent func(Event)) *Cache {
+			cache, err := Create(t.Context(), mgr, w.config(Config{
+				Capacity: 2 * region, RegionSize: region, Configuration: oneSided, OnEvent: onEvent,
+			}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return cache
 		}
-		return nil
-	}}, Config{Transport: "shm", Configuration: configurations[1]})
-	words := bytes.Repeat([]byte("redy"), managedRegion)
-	p := newPump(t, lives, 2)
-	p.do(true, words, 0, func(c device.Completion) {
-		if c.Err != nil {
-			t.Error(c.Err)
+		lives := create(w.client, func(e Event) {
+			if e.Kind != VMLeft { // to a cheaper VM
+				t.Errorf("event %+v of a cache that is renewed", e)
+			}
+		})
+		var deleted atomic.Bool
+		ends := create(&gateManager{Manager: w.client, before: func(call string) error {
+			if call == "renew" {
+				return connect.NewError(connect.CodeUnavailable, errors.New("no route"))
+			}
+			return nil
+		}}, func(e Event) {
+			if e.Kind == CacheDeleted {
+				deleted.Store(true)
+			}
+		})
+		markRegions(t, lives)
+		id := lives.ID()
+		time.Sleep(5*scheduleLease + scheduleLease/2)
+		if !deleted.Load() {
+			t.Error("a cache remains that is not renewed")
 		}
+		if err := ends.Delete(t.Context()); err != nil { // it has been allocated again, or will be
+			t.Error(err)
+		}
+		if d, err := w.known(); err != nil || len(d.GetCaches()) != 1 || d.GetCaches()[0].GetId() != id || lives.ID() != id {
+			t.Errorf("after five leases the manager knows %v, %v", d, err)
+		}
+		checkMarks(t, lives)
+		if err := lives.Delete(t.Context()); err != nil {
+			t.Error(err)
+		}
+		w.close()
 	})
-	p.drain()
+}
+
+// A cache whose client cannot reach the manager loses its memory, and the client notices.
+func TestLeaseEnds(t *testing.T) {
+	m := manage(t, managedRegions, time.Second)
 	var refused atomic.Int32
-	var cut atomic.Bool // the connection to the manager
 	ends := m.create(t, &gateManager{Manager: m, before: func(call string) error {
-		if call != "renew" || !cut.Load() {
+		if call != "renew" {
 			return nil
 		}
 		refused.Add(1)
@@ -204,36 +237,21 @@ func TestLease(t *testing.T) {
 	}}, Config{Transport: "shm", Configuration: configurations[1]})
 	q := newPump(t, ends, 2)
 	vm := ends.Regions()[0].VM
-	if vm == lives.Regions()[0].VM {
-		t.Fatal("both caches are on one VM")
-	}
-	cut.Store(true)
 	if e := m.expect(t, CacheDeleted); e.To != ends.Capacity() {
 		t.Errorf("%+v", e)
 	}
-	if refused.Load() == 0 {
-		t.Error("nobody tried to renew")
-	}
+	testrun.Until(t, "the client tries to renew", func() bool { return refused.Load() > 0 })
 	m.gone(t, vm)
 	failed := false
-	for !failed {
+	for end := time.Now().Add(testrun.Patience(testrun.Bound)); !failed; {
+		if time.Now().After(end) {
+			t.Fatal("no read fails")
+		}
 		q.do(false, make([]byte, 8), 0, func(c device.Completion) { failed = c.Err != nil })
 		q.drain()
 	}
 	q.close()
 	if err := ends.Delete(t.Context()); err != nil { // it has been allocated again, or will be
-		t.Error(err)
-	}
-	for range 5 { // a lease and a quarter
-		<-renewed
-	}
-	got := content(t, lives)
-	if !bytes.Equal(got, words[:len(got)]) {
-		t.Error("other bytes than were written, in a cache that is renewed")
-	}
-	m.agree(t, lives)
-	p.close()
-	if err := lives.Delete(t.Context()); err != nil {
 		t.Error(err)
 	}
 	m.nothingLeft(t)

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
-	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,6 +19,7 @@ import (
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/api/serverv1/serverv1connect"
 	"github.com/redykv/redykv/internal/fabric/transport/transporttest"
+	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/manager"
 	"github.com/redykv/redykv/manager/allocator"
 	"github.com/redykv/redykv/manager/model"
@@ -126,6 +126,7 @@ func (m *managed) create(t *testing.T, mgr Manager, cfg Config) *Cache {
 		cfg.Capacity = managedRegions * managedRegion
 	}
 	cfg.OnEvent = func(e Event) { m.events <- e }
+	cfg.ServerTimeout = cmp.Or(cfg.ServerTimeout, testServerTimeout)
 	cache, err := Create(t.Context(), mgr, cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -147,7 +148,7 @@ func (m *managed) expect(t *testing.T, kind EventKind) Event {
 			if e.Kind == kind {
 				return e
 			}
-		case <-time.After(patience):
+		case <-time.After(testrun.Patience(patience)):
 			tries++
 		}
 	}
@@ -168,7 +169,7 @@ func (m *managed) known(t *testing.T) *managerv1.DescribeResponse {
 // gone waits until the manager does not know a VM any more.
 func (m *managed) gone(t *testing.T, vm string) {
 	t.Helper()
-	until(t, func() bool {
+	testrun.Until(t, "VM "+vm+" is gone", func() bool {
 		for _, v := range m.known(t).GetVms() {
 			if v.GetId() == vm {
 				return false
@@ -181,7 +182,7 @@ func (m *managed) gone(t *testing.T, vm string) {
 // nothingLeft waits until no cache is allocated and no VM runs.
 func (m *managed) nothingLeft(t *testing.T) {
 	t.Helper()
-	until(t, func() bool {
+	testrun.Until(t, "no cache and no VM is left", func() bool {
 		r := m.known(t)
 		return len(r.GetCaches()) == 0 && len(r.GetVms()) == 0
 	})
@@ -194,7 +195,7 @@ func (m *managed) agree(t *testing.T, cache *Cache) {
 	if err := cache.perform(t.Context(), true, func(context.Context) error { return nil }); err != nil {
 		t.Fatal(err)
 	}
-	until(t, func() bool { return !cache.unsettled.Load() })
+	testrun.Until(t, "the manager knows the memory that the cache uses", func() bool { return !cache.unsettled.Load() })
 	caches := m.known(t).GetCaches()
 	if len(caches) != 1 {
 		t.Fatalf("caches %v", caches)
@@ -334,7 +335,7 @@ func TestReclaimedTooSoon(t *testing.T) {
 			t.Fatalf("byte %d is %d, want %d", i, b, want)
 		}
 	}
-	until(t, func() bool { return len(m.known(t).GetVms()) == 2 })
+	testrun.Until(t, "two VMs are left", func() bool { return len(m.known(t).GetVms()) == 2 })
 	m.agree(t, cache)
 }
 
@@ -386,7 +387,7 @@ func TestReclaimedHalfway(t *testing.T) {
 	m.vms.Reclaim(vm, time.Hour)
 	select {
 	case <-way.begun:
-	case <-t.Context().Done():
+	case <-time.After(testrun.Patience(testrun.Bound)):
 		t.Fatal("nothing moves")
 	}
 	m.vms.Reclaim(vm, time.Millisecond)
@@ -452,7 +453,7 @@ func (m late) Allocate(ctx context.Context, req *connect.Request[managerv1.Alloc
 		if r, err = m.Describe(ctx, connect.NewRequest(&managerv1.DescribeRequest{})); err == nil && len(r.Msg.GetCaches()) == 0 {
 			break
 		}
-		runtime.Gosched()
+		time.Sleep(time.Millisecond)
 	}
 	return answer, err
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/device/devicetest"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // reopened returns a device over a cache that another one may have used before.
@@ -58,7 +59,7 @@ func TestNextLifeIsWarm(t *testing.T) {
 			if err := tiered.Start(int64(from)); err != nil {
 				t.Fatal(err)
 			}
-			until(t, func() bool { // what is right is held, other pieces are holes
+			testrun.Until(t, "all pieces are checked", func() bool { // what is right is held, other pieces are holes
 				d.holes.mu.Lock()
 				defer d.holes.mu.Unlock()
 				return d.holes.current().unchecked.missing(d.Begin()) == 0
@@ -79,7 +80,7 @@ func TestNextLifeIsWarm(t *testing.T) {
 				p.Read(make([]byte, n), int64(addr), log[addr:addr+n])
 			}
 			p.Close()
-			until(t, func() bool { // a crash loses no record but those of the last write
+			testrun.Until(t, "all records are written", func() bool { // a crash loses no record but those of the last write
 				d.pieces.mu.Lock()
 				defer d.pieces.mu.Unlock()
 				return len(d.pieces.current.due) == 0

@@ -12,6 +12,7 @@ import (
 	"github.com/redykv/redykv/internal/fabric"
 	"github.com/redykv/redykv/internal/fabric/transport/transporttest"
 	"github.com/redykv/redykv/internal/redywire"
+	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/server"
 )
 
@@ -150,7 +151,7 @@ func TestFailedWriteDoesNotLandLate(t *testing.T) {
 					before, changed := cache.table.Load().regions.at(0), make(chan error, 1)
 					go func() { changed <- then(t, cache) }()
 					if name != "reconnect" { // the change waits for the session
-						until(t, func() bool {
+						testrun.Until(t, "the change waits for the session", func() bool {
 							r := cache.table.Load().regions.at(0)
 							return r.endpoint != before.endpoint || r.gate != before.gate
 						})
@@ -223,7 +224,7 @@ func TestReconnectIsRefused(t *testing.T) {
 	refused := make(chan struct{})
 	after := func() { close(refused) }
 	take := func() { // takes the failed connection's room before the session asks for it
-		until(t, func() bool {
+		testrun.Until(t, "the other session has a connection", func() bool {
 			err := cache.prepare(t.Context(), other, cache.table.Load().endpoints[0], nil, controlTimeout)
 			if err != nil && !errors.Is(err, ErrNoRoom) {
 				t.Error(err)

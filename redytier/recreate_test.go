@@ -15,6 +15,7 @@ import (
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/device/devicetest"
 	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // refusing is a manager that refuses to allocate caches while refuses is set, and otherwise
@@ -81,7 +82,7 @@ func TestForgottenCacheIsMadeAgain(t *testing.T) {
 		write((1+round)*managedRegion, (2+round)*managedRegion) // the other tier has these bytes
 		mgr.refuses.Store(false)
 		m.expect(t, Restored)
-		until(t, func() bool { return cache.Err() == nil && d.Missing() == 0 })
+		testrun.Until(t, "the lost memory is replaced and filled", func() bool { return cache.Err() == nil && d.Missing() == 0 })
 		if now := cache.ID(); now == before || now == "" {
 			t.Errorf("cache %q is made again as %q", before, now)
 		}
@@ -160,7 +161,7 @@ func TestForgottenCacheKeepsWhatAnswers(t *testing.T) {
 		if e := expect(Restored, 0, 2); !e.DataLost {
 			t.Errorf("%+v", e)
 		}
-		<-way.begun
+		testrun.Receive(t, "the copy begins", way.begun)
 		if dies {
 			m.vms.Kill(stays)
 			expect(VMLost, 3, 4)

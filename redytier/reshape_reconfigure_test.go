@@ -10,6 +10,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // A cache refuses what the manager would refuse, before anything changes: a configuration
@@ -105,7 +106,7 @@ func TestReconfigureForTheManager(t *testing.T) {
 	cache.watcher.apply(&managerv1.WatchResponse{
 		Kind: managerv1.WatchResponse_KIND_RECONFIGURE, Configuration: to.proto(), InsteadOf: was.proto(),
 	})
-	until(t, func() bool { return cache.Configuration() == to })
+	testrun.Until(t, "the cache has the new configuration", func() bool { return cache.Configuration() == to })
 	m.agree(t, cache)
 	got, read := make([]byte, len(want)), make(chan error, 1)
 	if err := cache.Read(t.Context(), got, 4000, func(_ int, err error) { read <- err }); err != nil {

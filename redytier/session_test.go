@@ -15,6 +15,7 @@ import (
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/fabric"
 	"github.com/redykv/redykv/internal/fabric/transport/transporttest"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // configurations are those that every behaviour is tested with.
@@ -94,7 +95,7 @@ func newSession(t testing.TB, cache *Cache, depth int) *Session {
 // paused.
 func waitPatiently(q device.Queue) (err error) {
 	for range 2 {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), testrun.Patience(patience))
 		err = q.Wait(ctx)
 		cancel()
 		if !errors.Is(err, context.DeadlineExceeded) {
@@ -353,7 +354,7 @@ func TestServerDies(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		e := <-events
+		e := testrun.Receive(t, "the next event", events)
 		if e.Kind != VMLost || e.VM != "vm-0" || e.From != from || e.To != to || e.Err == nil {
 			t.Errorf("event %+v", e)
 		}
@@ -367,7 +368,7 @@ func TestServerDies(t *testing.T) {
 			t.Error(err)
 		}
 		for len(events) > 0 {
-			if e := <-events; e.Kind != DataLost {
+			if e := testrun.Receive(t, "the next event", events); e.Kind != DataLost {
 				t.Errorf("another event: %+v", e)
 			}
 		}
@@ -392,7 +393,7 @@ func TestManagerReportsFailure(t *testing.T) {
 		c.events <- &managerv1.WatchResponse{Kind: managerv1.WatchResponse_KIND_CACHE_DELETED}
 		var kinds []EventKind
 		for len(kinds) < 3 {
-			if e := <-events; e.Kind != DataLost {
+			if e := testrun.Receive(t, "the next event", events); e.Kind != DataLost {
 				kinds = append(kinds, e.Kind)
 			}
 		}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/server"
 )
 
@@ -89,9 +90,12 @@ func stop(t *testing.T, p *os.Process) {
 // lateBy is how much later than configured a busy machine may notice an event in a test.
 const lateBy = 30 * time.Second
 
+// runningAnswers is a ServerTimeout within which a process answers that is not stopped.
+const runningAnswers = 5 * time.Second
+
 // soon returns a context that ends long after timeout.
 func soon(t *testing.T, timeout time.Duration) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), timeout+lateBy)
+	ctx, cancel := context.WithTimeout(t.Context(), timeout+testrun.Patience(lateBy))
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -103,10 +107,11 @@ func TestServerProcessStops(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
-	const timeout = 500 * time.Millisecond
+	const timeout = runningAnswers
 	for _, transport := range []string{"tcp", "shm"} {
 		for what, configuration := range map[string]Configuration{"one-sided": configurations[0], "batches": configurations[2]} {
 			t.Run(transport+" "+what, func(t *testing.T) {
+				t.Parallel() // it mostly waits
 				c := newCluster(t, transport, 1, 1<<20)
 				c.refuse = func(*managerv1.ReallocateRequest) error { return errors.New("no VM is left") }
 				var process *os.Process
@@ -139,7 +144,7 @@ func TestServerProcessStops(t *testing.T) {
 					t.Fatal(err)
 				}
 				var done [8]device.Completion
-				for len(polls.pending) > 0 && ctx.Err() == nil {
+				for ; len(polls.pending) > 0 && ctx.Err() == nil; time.Sleep(100 * time.Microsecond) {
 					for _, c := range done[:polls.s.Poll(done[:])] {
 						delete(polls.pending, c.Tag)
 						end(c)
@@ -152,7 +157,7 @@ func TestServerProcessStops(t *testing.T) {
 					sleeps.poll()
 				}
 				if ended != 8 {
-					t.Fatalf("%d of 8 requests have ended, %v after the process was stopped", ended, timeout+lateBy)
+					t.Fatalf("%d of 8 requests have ended, %v after the process was stopped", ended, timeout+testrun.Patience(lateBy))
 				}
 				if answers {
 					return
@@ -176,9 +181,10 @@ func TestTargetProcessStops(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
-	const timeout = 500 * time.Millisecond
+	const timeout = runningAnswers
 	for _, transport := range []string{"tcp", "shm"} {
 		t.Run(transport, func(t *testing.T) {
+			t.Parallel()                            // it mostly waits
 			c := newCluster(t, transport, 2, 1<<20) // a cache of one region is on the second VM
 			var process *os.Process
 			process, c.vms[0].ControlUrl = startChild(t, transport)
@@ -190,7 +196,7 @@ func TestTargetProcessStops(t *testing.T) {
 			defer p.close()
 			moved := make(chan error, 1)
 			go func() { moved <- cache.Migrate(t.Context(), "vm-1") }()
-			until(t, func() bool { return cache.Regions()[0].State == Copying })
+			testrun.Until(t, "the region is copied", func() bool { return cache.Regions()[0].State == Copying })
 			stop(t, process)
 			p.do(true, []byte("held"), 0, func(c device.Completion) {
 				if c.Err != nil {

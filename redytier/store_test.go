@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -19,6 +18,7 @@ import (
 	"github.com/redykv/redykv/hlog"
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/fabric/transport/transporttest"
+	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/kv"
 	"github.com/redykv/redykv/manager"
 	"github.com/redykv/redykv/manager/access"
@@ -147,7 +147,7 @@ func TestStoreOnCache(t *testing.T) {
 				reading.Wait()
 				// The VM is replaced. What it had is refilled from the next tier, as far as the log
 				// has not lapped it before.
-				for start := time.Now(); ; runtime.Gosched() {
+				for start := time.Now(); ; time.Sleep(time.Millisecond) {
 					m := store.Metrics().Device.Tiers[0]
 					refilled := m.Refilled > hlog.FirstAddress                                          // nothing is written below FirstAddress
 					lapped := m.Begin >= flushed.Load()                                                 // everything that was lost
@@ -157,7 +157,7 @@ func TestStoreOnCache(t *testing.T) {
 						}
 						break
 					}
-					if time.Since(start) > time.Minute {
+					if time.Since(start) > testrun.Patience(testrun.Bound) {
 						t.Fatalf("%v; metrics of the first tier %+v", redy.Cache().Err(), m)
 					}
 				}

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // A task preempts less urgent ones, and no other. A VM with an earlier deadline interrupts the
@@ -129,7 +131,7 @@ func TestPreemptedAfterItsCallerGaveUp(t *testing.T) {
 			return ctx.Err()
 		})
 	}()
-	until(t, func() (running bool) {
+	testrun.Until(t, "a task runs", func() (running bool) {
 		cache.controller.do(func() { running = cache.controller.running != nil })
 		return running
 	})

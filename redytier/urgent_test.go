@@ -17,6 +17,7 @@ import (
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/api/serverv1/serverv1connect"
+	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/manager"
 )
 
@@ -80,11 +81,11 @@ func TestNoticeWhileMemoryIsReturned(t *testing.T) {
 	first, other := cache.Regions()[0].VM, cache.Regions()[3].VM
 	migrated := make(chan error, 1)
 	go func() { migrated <- cache.Migrate(t.Context(), first) }()
-	until(t, func() bool { return cache.Regions()[0].VM != first })
+	testrun.Until(t, "the first region has moved", func() bool { return cache.Regions()[0].VM != first })
 	if !m.vms.Reclaim(other, time.Hour) {
 		t.Fatalf("no VM %s", other)
 	}
-	until(t, func() bool { return cache.Regions()[3].VM != other })
+	testrun.Until(t, "the last region has moved", func() bool { return cache.Regions()[3].VM != other })
 	if text := log.String(); strings.Contains(text, context.DeadlineExceeded.Error()) {
 		t.Errorf("the reclaimed VM was left after the time in which memory is returned:\n%s", text)
 	}
@@ -185,16 +186,16 @@ func TestNoticeWhileACallbackRuns(t *testing.T) {
 	if err := client.Read(t.Context(), make([]byte, 8), 0, func(int, error) { close(running); <-goOn }); err != nil {
 		t.Fatal(err)
 	}
-	<-running
+	testrun.Receive(t, "the task runs", running)
 	reclaimed := cache.Regions()[3].VM
 	other := Configuration{ClientThreads: 1, BatchSize: 1, QueueDepth: 2}
 	ended := make(chan error, 1)
 	go func() { ended <- cache.Reconfigure(t.Context(), other) }()
-	until(t, func() bool { return cache.Configuration() == other })
+	testrun.Until(t, "the cache has the other configuration", func() bool { return cache.Configuration() == other })
 	if !m.vms.Reclaim(reclaimed, time.Hour) {
 		t.Fatalf("no VM %s", reclaimed)
 	}
-	until(t, func() bool { return cache.Regions()[3].VM != reclaimed })
+	testrun.Until(t, "the last region has left the reclaimed VM", func() bool { return cache.Regions()[3].VM != reclaimed })
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
@@ -279,9 +280,9 @@ func TestNoticeWhileTheCacheSaves(t *testing.T) {
 	cache := m.create(t, m, Config{Transport: "mem", Configuration: configurations[0], control: &http.Client{Transport: way}})
 	during(t, cache, int(cache.Capacity()), func() {
 		m.price(t, 0.15)
-		<-way.begun
+		testrun.Receive(t, "the copy begins", way.begun)
 		m.leftInTime(t, cache.Regions()[0].VM)
-		until(t, func() bool { return len(m.known(t).Vms) == 1 })
+		testrun.Until(t, "one VM is left", func() bool { return len(m.known(t).Vms) == 1 })
 	})
 	m.agree(t, cache)
 	quiet(t, m)
@@ -310,7 +311,7 @@ func TestNoticeWhileLostMemoryIsRestored(t *testing.T) {
 		})
 		during(t, cache, 2*managedRegion, func() {
 			m.vms.Kill(cache.Regions()[3].VM)
-			<-begun
+			testrun.Receive(t, "the held call begins", begun)
 			m.leftInTime(t, cache.Regions()[0].VM)
 			if back := m.expect(t, Restored); back.From != 3*managedRegion || back.DataLost {
 				t.Errorf("%+v", back) // the first region was restored before
@@ -340,11 +341,11 @@ func TestNoticeWhileLostMemoryIsRestored(t *testing.T) {
 		})
 		during(t, cache, 2<<16, func() {
 			cache.lose(cache.table.Load().regions.at(2).endpoint.grant, errors.New("gone"))
-			<-told
+			testrun.Receive(t, "the loss is told", told)
 			c.events <- &managerv1.WatchResponse{Kind: managerv1.WatchResponse_KIND_VM_RECLAIMED, VmId: "vm-0", LeftMs: time.Hour.Milliseconds()}
-			until(t, func() bool { return cache.Regions()[0].VM != "vm-0" })
+			testrun.Until(t, "the first region has left the reclaimed VM", func() bool { return cache.Regions()[0].VM != "vm-0" })
 			close(hold)
-			until(t, func() bool { return cache.Err() == nil })
+			testrun.Until(t, "the lost memory is replaced", func() bool { return cache.Err() == nil })
 		})
 	})
 }
@@ -376,7 +377,7 @@ func TestNoticeWhileACacheIsFilled(t *testing.T) {
 			return source{read: read, parallel: 1, close: func() error { return nil }}, nil
 		})
 	}()
-	<-begun
+	testrun.Receive(t, "the held call begins", begun)
 	c.events <- &managerv1.WatchResponse{Kind: managerv1.WatchResponse_KIND_VM_RECLAIMED, VmId: vm, LeftMs: time.Hour.Milliseconds()}
 	if err := <-filled; err != nil {
 		t.Fatal(err)

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
-	"go.uber.org/goleak"
 
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/api/serverv1"
@@ -21,9 +20,10 @@ import (
 	"github.com/redykv/redykv/internal/fabric"
 	"github.com/redykv/redykv/internal/fabric/transport"
 	"github.com/redykv/redykv/internal/redywire"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testrun.Main(m) }
 
 const regionSize = 64 << 10
 
@@ -112,12 +112,14 @@ func dial(t testing.TB, p fabric.Provider, answer *serverv1.ConnectResponse, hel
 // await polls qp for one completion.
 func await(t testing.TB, qp fabric.QueuePair) fabric.Completion {
 	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), testrun.Patience(testrun.Bound))
+	defer cancel()
 	var done [1]fabric.Completion
 	for qp.Poll(done[:]) == 0 {
 		if err := qp.Err(); err != nil {
 			return fabric.Completion{Err: err}
 		}
-		if err := qp.Wait(t.Context()); err != nil {
+		if err := qp.Wait(ctx); err != nil {
 			return fabric.Completion{Err: err}
 		}
 	}

@@ -11,15 +11,14 @@ import (
 	"strings"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/device/devicetest"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 func TestMain(m *testing.M) {
 	slog.SetDefault(slog.New(slog.DiscardHandler))
-	goleak.VerifyTestMain(m)
+	testrun.Main(m)
 }
 
 func mustOpen(t testing.TB, dir string, opts Options) *Device {
@@ -354,7 +353,7 @@ func testNoAllocationPerRead(t *testing.T) {
 	for range 50 { // until buffers, workers and runtime structures are allocated
 		read()
 	}
-	if allocs := testing.AllocsPerRun(100, read); allocs >= 1 {
+	if allocs := testrun.AllocsPerRun(100, read); allocs >= 1 {
 		t.Errorf("%v allocations for 8 reads", allocs)
 	}
 }

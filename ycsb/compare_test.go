@@ -13,12 +13,11 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/redykv/redykv/internal/bench"
 	"github.com/redykv/redykv/internal/bench/peers"
 	"github.com/redykv/redykv/internal/machine"
 	"github.com/redykv/redykv/internal/smbd"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // storeProcess is the argument with which the test binary is a store's process, and its first
@@ -34,7 +33,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	goleak.VerifyTestMain(m)
+	testrun.Main(m)
 }
 
 // inChildren is the Child of comparisons in tests.

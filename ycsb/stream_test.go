@@ -11,6 +11,7 @@ import (
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/internal/bench/record"
 	"github.com/redykv/redykv/internal/machine"
+	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/kv"
 )
 
@@ -194,7 +195,7 @@ func TestStreamAllocatesNothing(t *testing.T) {
 	}
 	some()
 	// A page of the log from time to time, and the device's state for it.
-	if allocs := testing.AllocsPerRun(20, some); allocs > 20 {
+	if allocs := testrun.AllocsPerRun(20, some); allocs > 20 {
 		t.Errorf("%v allocations in 1000 operations", allocs)
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/etcdtest"
+	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/manager/access"
 )
 
@@ -29,7 +30,7 @@ func TestEtcdScript(t *testing.T) {
 	}
 	file := url.QueryEscape(server.File)
 	at := "etcd+tls://" + url.UserPassword(user, password).String() + "@" + server.Address
-	query := "?lease=2s&ca=" + url.QueryEscape(server.CA) + "&cert=" + file + "&key=" + file
+	query := "?lease=10s&ca=" + url.QueryEscape(server.CA) + "&cert=" + file + "&key=" + file
 	params := scripts("etcd")
 	setup := params.Setup
 	params.Setup = func(env *testscript.Env) error {
@@ -46,7 +47,7 @@ func TestEtcdScript(t *testing.T) {
 }
 
 // askTimeout bounds a call of one of several managers, which may be frozen.
-const askTimeout = 500 * time.Millisecond
+var askTimeout = testrun.Patience(500 * time.Millisecond)
 
 func cmdLeads(ts *testscript.TestScript, neg bool, args []string) {
 	want(ts, neg, args, 2, "leads VAR NAME...")

@@ -16,7 +16,7 @@ import (
 func cmdMoves(ts *testscript.TestScript, neg bool, args []string) {
 	want(ts, neg, args, 1, "moves TRANSPORT")
 	cmdStart(ts, false, []string{"MOVES", `manager ready at (http://.*)$`, "redykv", "manager", "--listen", "127.0.0.1:0", "--transport", args[0], "--memory", "64MiB"})
-	ctx, cancel := context.WithTimeout(context.Background(), scriptTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), scenarioTimeout)
 	defer cancel()
 	events := make(chan redytier.Event, 64)
 	cache, err := redytier.Create(ctx, access.Dial(ts.Getenv("MOVES")), redytier.Config{

@@ -27,6 +27,7 @@ import (
 	"github.com/redykv/redykv/internal/browsertest"
 	"github.com/redykv/redykv/internal/fabric/transport"
 	"github.com/redykv/redykv/internal/machine"
+	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/manager/access"
 )
 
@@ -53,6 +54,7 @@ func TestMain(m *testing.M) { testscript.Main(m, programs) }
 //	                                    process it was started; !: there is none
 //	endedvm ID                          wait until no cache server has that id
 //	post STATUS URL BODY FILE           POST JSON, check the status, save the answer
+//	posts STATUS URL BODY FILE          the same, until it has that status
 //	get URL FILE                        GET, check for status 200, save the answer
 //	json VAR FILE PATH                  set $VAR from an answer, e.g. grants.0.vm.id
 //	watch MANAGER CACHE FILE            wait for the next event and save it
@@ -61,6 +63,8 @@ func TestMain(m *testing.M) { testscript.Main(m, programs) }
 //	                                    writes and reads
 //	survives TRANSPORT [static]         kill the manager of a cache in use, and restart
 //	                                    it; static: its servers are started by hand
+//	quiet                               check that the last program wrote nothing on standard
+//	                                    error but warnings of a busy machine
 //	exits STDERR-REGEXP CODE PROGRAM... run a program that must end with that code and
 //	                                    one line on standard error
 //	refusing NAME                       set $NAME to an address that refuses connections
@@ -137,6 +141,8 @@ func scripts(dir string) testscript.Params {
 			"killvm":      cmdKillVM,
 			"endedvm":     cmdEndedVM,
 			"post":        cmdPost,
+			"posts":       cmdPosts,
+			"quiet":       cmdQuiet,
 			"get":         cmdGet,
 			"json":        cmdJSON,
 			"watch":       cmdWatch,
@@ -168,7 +174,10 @@ func scripts(dir string) testscript.Params {
 }
 
 // scriptTimeout bounds each wait of a script.
-const scriptTimeout = time.Minute
+var scriptTimeout = testrun.Patience(time.Minute)
+
+// scenarioTimeout bounds a command of several waits.
+var scenarioTimeout = 10 * scriptTimeout
 
 type processesKey struct{}
 
@@ -344,7 +353,7 @@ func pidOfVM(ts *testscript.TestScript, id string) int {
 
 func cmdEndedVM(ts *testscript.TestScript, neg bool, args []string) {
 	want(ts, neg, args, 1, "endedvm ID")
-	for until := time.Now().Add(scriptTimeout); pidOfVM(ts, args[0]) != 0; {
+	for until := time.Now().Add(scriptTimeout); pidOfVM(ts, args[0]) != 0; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(until) {
 			ts.Fatalf("VM %s has not ended", args[0])
 		}
@@ -353,9 +362,24 @@ func cmdEndedVM(ts *testscript.TestScript, neg bool, args []string) {
 
 func cmdPost(ts *testscript.TestScript, neg bool, args []string) {
 	want(ts, neg, args, 4, "post STATUS URL BODY FILE")
+	if status := post(ts, args[1:]); status != args[0] {
+		ts.Fatalf("status %s, want %s", status, args[0])
+	}
+}
+
+func cmdPosts(ts *testscript.TestScript, neg bool, args []string) {
+	want(ts, neg, args, 4, "posts STATUS URL BODY FILE")
+	again(ts, func() (string, bool) {
+		status := post(ts, args[1:])
+		return "status " + status, status == args[0]
+	})
+}
+
+// post posts a body to a URL, saves the answer in a file, and returns its status.
+func post(ts *testscript.TestScript, args []string) string {
 	ctx, cancel := context.WithTimeout(context.Background(), scriptTimeout)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, args[1], strings.NewReader(args[2]))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, args[0], strings.NewReader(args[1]))
 	ts.Check(err)
 	req.Header.Set("Content-Type", "application/json")
 	resp, err := http.DefaultClient.Do(req)
@@ -364,9 +388,19 @@ func cmdPost(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	ts.Check(resp.Body.Close())
 	ts.Logf("%s: %s", resp.Status, body)
-	ts.Check(os.WriteFile(ts.MkAbs(args[3]), body, 0o600))
-	if strconv.Itoa(resp.StatusCode) != args[0] {
-		ts.Fatalf("status %d, want %s", resp.StatusCode, args[0])
+	ts.Check(os.WriteFile(ts.MkAbs(args[2]), body, 0o600))
+	return strconv.Itoa(resp.StatusCode)
+}
+
+// busyMachine matches warnings that say that the machine delayed a process.
+var busyMachine = regexp.MustCompile(`level=WARN msg="(manager was delayed|server is suspected)`)
+
+func cmdQuiet(ts *testscript.TestScript, neg bool, args []string) {
+	want(ts, neg, args, 0, "quiet")
+	for line := range strings.Lines(ts.ReadFile("stderr")) {
+		if !busyMachine.MatchString(line) {
+			ts.Fatalf("standard error has: %s", line)
+		}
 	}
 }
 

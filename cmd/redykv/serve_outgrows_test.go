@@ -56,7 +56,7 @@ type outgrown struct {
 // overwrites all of it several times.
 func cmdOutgrows(ts *testscript.TestScript, neg bool, args []string) {
 	want(ts, neg, args, 1, "outgrows TRANSPORT")
-	ctx, cancel := context.WithTimeout(context.Background(), 5*scriptTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), scenarioTimeout)
 	defer cancel()
 	o := &outgrown{ts: ts, ctx: ctx, dir: "outgrown-" + args[0], keys: make(map[int]int)}
 	o.flags = []string{
@@ -182,7 +182,7 @@ func (o *outgrown) scanWhileItChanges() {
 // waitForSpace waits until compaction has freed the space of overwritten records.
 func (o *outgrown) waitForSpace() {
 	bound := int64(outgrownFiles * outgrownRecord * len(o.keys))
-	for until := time.Now().Add(scriptTimeout); ; {
+	for until := time.Now().Add(scriptTimeout); ; time.Sleep(10 * time.Millisecond) {
 		taken := o.taken()
 		if taken <= bound {
 			return

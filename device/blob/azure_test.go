@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
 	gcblob "gocloud.dev/blob"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/device/devicetest"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // The built-in account of Azurite.
@@ -55,6 +57,8 @@ func newAzurite(t *testing.T) *azurite {
 		_ = cmd.Wait() // it was killed
 	})
 	listens := regexp.MustCompile(`listens on http://(\S+)`)
+	hangs := time.AfterFunc(testrun.Patience(testrun.Bound), func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) })
+	defer hangs.Stop()
 	said := ""
 	for lines := bufio.NewScanner(out); lines.Scan(); {
 		if match := listens.FindStringSubmatch(lines.Text()); match != nil {

@@ -20,12 +20,13 @@ import (
 
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/device/devicetest"
+	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/ssdtier"
 )
 
 func TestMain(m *testing.M) {
 	// The driver keeps idle connections.
-	goleak.VerifyTestMain(m,
+	testrun.Main(m,
 		goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"), goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"))
 }
 
@@ -134,7 +135,7 @@ func closeAll(t *testing.T, closers ...interface{ Close() error }) {
 // flush waits until everything is in the bucket.
 func flush(t *testing.T, d *Device) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), testrun.Patience(time.Minute))
 	defer cancel()
 	if err := d.Flush(ctx); err != nil {
 		t.Fatal(err)

@@ -19,10 +19,11 @@ import (
 	"time"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // patience is the timeout of an operation.
-const patience = 30 * time.Second
+var patience = testrun.Patience(30 * time.Second)
 
 // Option changes what Run tests.
 type Option func(*suite)

@@ -10,7 +10,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -21,6 +20,7 @@ import (
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/device/devicetest"
 	"github.com/redykv/redykv/internal/smbd"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 var quiet = slog.New(slog.DiscardHandler)
@@ -40,7 +40,12 @@ func TestMain(m *testing.M) {
 			code = 1
 		}
 	}
-	if err := goleak.Find(); code == 0 && err != nil {
+	end := time.Now().Add(testrun.Patience(10 * time.Second))
+	err := goleak.Find()
+	for err != nil && time.Now().Before(end) {
+		err = goleak.Find()
+	}
+	if code == 0 && err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		code = 1
 	}
@@ -112,21 +117,6 @@ func mustStart(t testing.TB, d device.Device, tail int64) {
 	t.Helper()
 	if err := d.Start(tail); err != nil {
 		t.Fatal(err)
-	}
-}
-
-// eventually repeats try until it succeeds, because the server notices broken connections with
-// a delay.
-func eventually(t *testing.T, try func() error) {
-	t.Helper()
-	for deadline := time.Now().Add(time.Minute); ; {
-		err := try()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatal(err)
-		}
 	}
 }
 
@@ -389,8 +379,8 @@ func TestDoubt(t *testing.T) {
 		}
 	}
 	check()
-	// The server releases a connection only when it notices that it is broken.
-	eventually(t, func() error { return d.Start(1000) })
+	// The server releases a connection only when it notices that it is broken, with a delay.
+	testrun.UntilNil(t, func() error { return d.Start(1000) })
 	if err := errors.Join(write(t, d, want, 1000), d.Sync()); err != nil {
 		t.Error(err)
 	}
@@ -409,9 +399,7 @@ func TestServerCrashes(t *testing.T) {
 	// Nothing is pending: the next write uses new connections.
 	server.Kill()
 	for _, s := range d.sessions {
-		for !s.link.conn.broken.Load() {
-			runtime.Gosched()
-		}
+		testrun.Until(t, "the connection is broken", s.link.conn.broken.Load)
 	}
 	if err := server.Run(t.Context()); err != nil {
 		t.Fatal(err)
@@ -433,31 +421,33 @@ func TestServerCrashes(t *testing.T) {
 	}
 }
 
+// setTimeout changes the timeout of a device without requests under way, and of its connections.
+func setTimeout(d *Device, timeout time.Duration) {
+	d.opts.Timeout = timeout
+	for _, s := range d.sessions {
+		s.mu.Lock()
+		if s.link != nil {
+			s.link.conn.mu.Lock()
+			s.link.conn.patience = timeout
+			s.link.conn.mu.Unlock()
+		}
+		s.mu.Unlock()
+	}
+}
+
 // A server that hangs is given up after the timeout, and used again when it answers.
 func TestServerHangs(t *testing.T) {
 	server := ownServer(t)
 	opts := optionsFor(t, server)
-	opts.Timeout = time.Second // a busy machine's server may exceed this, so the test is repeated
-	var d *Device
-	eventually(t, func() (err error) {
-		if d, err = Open(t.Context(), opts); err != nil {
-			return err
-		}
-		if err = d.Start(0); err != nil {
-			err = errors.Join(err, d.Close())
-		}
-		return err
-	})
-	defer func() {
-		if err := d.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
+	opts.Timeout = testrun.Patience(DefaultTimeout)
+	d := mustOpen(t, opts)
+	mustStart(t, d, 0)
 	want := content(7, 10_000)
 	if err := errors.Join(write(t, d, want, 0), d.Sync()); err != nil {
 		t.Fatal(err)
 	}
 	server.Pause()
+	setTimeout(d, time.Second)
 	p := devicetest.NewPump(t, d, 8)
 	for i := range 8 {
 		p.ReadFails(make([]byte, 1000), int64(i*1000), ErrDisconnected)
@@ -467,7 +457,8 @@ func TestServerHangs(t *testing.T) {
 		t.Errorf("write: %v", err)
 	}
 	server.Resume()
-	eventually(t, func() error { return d.Start(10_000) })
+	setTimeout(d, opts.Timeout)
+	testrun.UntilNil(t, func() error { return d.Start(10_000) })
 	p = devicetest.NewPump(t, d, 8)
 	p.Read(make([]byte, len(want)), 0, want)
 	p.Close()
@@ -498,7 +489,7 @@ func TestLock(t *testing.T) {
 	}
 	cut(d, 0, 1)
 	var other *Device
-	eventually(t, func() (err error) {
+	testrun.UntilNil(t, func() (err error) {
 		other, err = Open(t.Context(), opts)
 		return err
 	})

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 const childVariable = "REDYKV_BENCH_CHILD"
@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 	case "bad":
 		os.Exit(3)
 	}
-	goleak.VerifyTestMain(m)
+	testrun.Main(m)
 }
 
 func TestChild(t *testing.T) {

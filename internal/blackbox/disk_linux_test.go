@@ -46,7 +46,11 @@ func newDisk(t *testing.T, size int64) (*disk, error) {
 	if os.Geteuid() != 0 {
 		return nil, errors.New("only root can mount a file system")
 	}
-	d := &disk{filepath.Join(t.TempDir(), "image"), filepath.Join(t.TempDir(), "disk")}
+	in := t.TempDir()
+	if memory, err := memoryDir(t, size); err == nil {
+		in = memory
+	}
+	d := &disk{filepath.Join(in, "image"), filepath.Join(t.TempDir(), "disk")}
 	err := errors.Join(os.Mkdir(d.dir, 0o755), os.WriteFile(d.image, nil, 0o600), os.Truncate(d.image, size))
 	if err != nil {
 		return nil, err
@@ -63,6 +67,28 @@ func newDisk(t *testing.T, size int64) (*disk, error) {
 		}
 	})
 	return d, nil
+}
+
+// memoryDir makes a directory in memory that has room for size bytes. A disk there does not share the
+// machine's, whose other users may delay a sync for seconds.
+func memoryDir(t *testing.T, size int64) (string, error) {
+	const memory = "/dev/shm"
+	var free unix.Statfs_t
+	if err := unix.Statfs(memory, &free); err != nil {
+		return "", err
+	}
+	if free.Bavail*uint64(free.Bsize) < uint64(size) {
+		return "", errors.New("too little memory")
+	}
+	dir, err := os.MkdirTemp(memory, "redykv-disk-*")
+	if err == nil {
+		t.Cleanup(func() {
+			if err := os.RemoveAll(dir); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	return dir, err
 }
 
 func (d *disk) mount(ctx context.Context, options string) error {

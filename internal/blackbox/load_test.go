@@ -50,7 +50,7 @@ func (l *Load) mayFail() bool { return l.Failures || l.ending.Load() }
 // Run sends commands until ctx ends or, after Ending, all connections are broken.
 func (l *Load) Run(ctx context.Context, seed uint64) error {
 	if l.Patience == 0 {
-		l.Patience = time.Minute
+		l.Patience = testrun.Patience(time.Minute)
 	}
 	l.run++
 	l.ending.Store(false)

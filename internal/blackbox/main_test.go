@@ -22,7 +22,7 @@ var (
 )
 
 // patience is the time limit of a program's steps; the machine may be busy.
-const patience = 2 * time.Minute
+var patience = testrun.Patience(2 * time.Minute)
 
 func TestMain(m *testing.M) {
 	flag.Parse()
@@ -81,6 +81,7 @@ const busy = time.Duration(-1)
 func (l *Load) during(ctx context.Context, seed uint64, meanwhile func(context.Context) error, rest time.Duration, end func() error) (at time.Time, err error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
+	go l.Model.tick(ctx)
 	ended := make(chan error, 1)
 	running, over := context.WithCancel(ctx) // ends early if the load ends by itself, which is an error
 	go func() {

@@ -122,3 +122,24 @@ func TestFailedWrite(t *testing.T) {
 		}
 	}
 }
+
+// TestAwakeBefore: a standstill of the machine does not count.
+func TestAwakeBefore(t *testing.T) {
+	began := time.Now()
+	for name, stands := range map[string]time.Duration{"awake": 0, "a standstill": 5 * time.Second} {
+		m, at := NewModel(EverySec), began
+		if got := m.awakeBefore(began, time.Second); !got.Equal(began.Add(-time.Second)) {
+			t.Errorf("without ticks: %v", got.Sub(began))
+		}
+		for n := range 200 {
+			m.ticks = append(m.ticks, at)
+			if at = at.Add(tickEvery); n == 100 {
+				at = at.Add(stands)
+			}
+		}
+		got := at.Sub(m.awakeBefore(at, 3*time.Second))
+		if want := 3*time.Second + stands; got != want {
+			t.Errorf("%s: %v, want %v", name, got, want)
+		}
+	}
+}

@@ -15,6 +15,8 @@ import (
 
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
+
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // Path returns the path of Chromium; empty if there is none.
@@ -28,12 +30,12 @@ func Path() string {
 }
 
 // patience bounds the life of a browser.
-const patience = 5 * time.Minute
+var patience = testrun.Patience(5 * time.Minute)
 
 // Start returns a context in which [chromedp.Run] runs actions in a headless Chromium that it
 // starts. stop ends it, and returns the errors of the pages' scripts.
 func Start(ctx context.Context) (_ context.Context, stop func() error) {
-	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.ExecPath(Path()), chromedp.NoSandbox, chromedp.WSURLReadTimeout(time.Minute))
+	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.ExecPath(Path()), chromedp.NoSandbox, chromedp.WSURLReadTimeout(testrun.Patience(time.Minute)))
 	ctx, endBrowser := chromedp.NewExecAllocator(ctx, options...)
 	ctx, endWait := context.WithTimeout(ctx, patience)
 	ctx, endTab := chromedp.NewContext(ctx)

@@ -22,6 +22,7 @@ import (
 	"google.golang.org/grpc/backoff"
 
 	"github.com/redykv/redykv/internal/fabric/fabrictest"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // ProgramEnv is the environment variable of the server's path. Without it, the program that
@@ -133,7 +134,7 @@ func (s *Server) Run() {
 		s.t.Fatal("etcd:", err)
 	}
 	s.process = p
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), testrun.Patience(time.Minute))
 	defer cancel()
 	go func() {
 		select {

@@ -5,16 +5,15 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/redykv/redykv/internal/fabric"
 	"github.com/redykv/redykv/internal/fabric/fabrictest"
 	"github.com/redykv/redykv/internal/fabric/mem"
 	"github.com/redykv/redykv/internal/fabric/shm"
 	"github.com/redykv/redykv/internal/fabric/tcp"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testrun.Main(m) }
 
 func modelled(open fabrictest.Open, m fabric.Model) fabrictest.Open {
 	return func() fabric.Provider { return fabric.WithModel(open(), m) }

@@ -42,7 +42,7 @@ func StartFull(t testing.TB) *Cluster {
 	p := c.spawn(program,
 		"--kubeconfig="+c.Kubeconfig("", ""), "--bind-address=127.0.0.1", "--secure-port="+port, "--leader-elect=false",
 		"--controllers="+controllers, "--root-ca-file="+c.CA, "--service-account-private-key-file="+filepath.Join(c.dir, "accounts.key"),
-		"--node-monitor-period=1s", "--node-monitor-grace-period=5s",
+		"--node-monitor-period=1s", "--node-monitor-grace-period=20s",
 		"--authorization-always-allow-paths=/healthz", "--authentication-skip-lookup", "--v=0")
 	c.await(p, "kube-controller-manager", "https://127.0.0.1:"+port+"/healthz")
 	ctx, cancel := context.WithCancel(context.Background())

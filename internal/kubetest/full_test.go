@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -20,6 +21,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/redykv/redykv/internal/kubetest"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // serves makes this program one that serves what it sees of its pod.
@@ -110,7 +112,10 @@ func TestStatefulSet(t *testing.T) {
 	}
 	ready()
 	for _, a := range c.Endpoints("default", "web") {
-		get(t, "http://"+a+"/store?text=kept-by-"+a)
+		c.Until("a pod keeps a text", func(context.Context) (bool, error) {
+			_, err := get("http://" + a + "/store?text=kept-by-" + a)
+			return err == nil, err
+		})
 	}
 	before := c.Endpoints("default", "web")
 	for _, n := range nodes[:1] {
@@ -119,21 +124,25 @@ func TestStatefulSet(t *testing.T) {
 	c.Until("a pod has moved", func(context.Context) (bool, error) {
 		return len(c.Endpoints("default", "web")) == 2 && !slices.Equal(c.Endpoints("default", "web"), before), nil
 	})
-	for _, a := range c.Endpoints("default", "web") {
-		var text string
-		c.Until("a pod has its disk, a token and names of others", func(context.Context) (bool, error) {
-			text = get(t, "http://"+a+"/")
-			return strings.Contains(text, "kept-by-10.") && strings.Contains(text, "v1.") && strings.Contains(text, "[10."), nil
-		})
-	}
+	c.Until("both pods have their disks, tokens and names of others", func(context.Context) (bool, error) {
+		at := c.Endpoints("default", "web")
+		for _, a := range at {
+			text, err := get("http://" + a + "/") // fails if the endpoint is that of the former pod
+			if err != nil || !strings.Contains(text, "kept-by-10.") || !strings.Contains(text, "v1.") || !strings.Contains(text, "[10.") {
+				return false, err
+			}
+		}
+		return len(at) == 2, nil
+	})
 }
 
-func get(t *testing.T, url string) string {
-	t.Helper()
-	answer, err := http.Get(url)
-	check(t, err)
+func get(url string) (string, error) {
+	client := http.Client{Timeout: testrun.Patience(10 * time.Second)}
+	answer, err := client.Get(url)
+	if err != nil {
+		return "", err
+	}
 	defer func() { _ = answer.Body.Close() }()
 	text, err := io.ReadAll(answer.Body)
-	check(t, err)
-	return string(text)
+	return string(text), err
 }

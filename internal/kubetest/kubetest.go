@@ -28,6 +28,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/redykv/redykv/internal/etcdtest"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // ProgramsEnv is the environment variable of the directory of kube-apiserver and
@@ -144,7 +145,7 @@ func (c *Cluster) await(p *etcdtest.Process, name, url string) {
 		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true, // the certificate is not known yet
 	}}
 	answer := "no answer"
-	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); {
+	for deadline := time.Now().Add(testrun.Patience(2 * time.Minute)); time.Now().Before(deadline); {
 		request, err := http.NewRequestWithContext(c.t.Context(), http.MethodGet, url, nil)
 		c.check(err)
 		request.Header.Set("Authorization", "Bearer "+adminToken)
@@ -216,7 +217,7 @@ func accountsKey(t testing.TB) []byte {
 // Until waits until a condition of the cluster holds.
 func (c *Cluster) Until(what string, holds func(ctx context.Context) (bool, error)) {
 	c.t.Helper()
-	ctx, cancel := context.WithTimeout(c.t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(c.t.Context(), testrun.Patience(time.Minute))
 	defer cancel()
 	for {
 		ok, err := holds(ctx)
@@ -224,7 +225,7 @@ func (c *Cluster) Until(what string, holds func(ctx context.Context) (bool, erro
 		case ok && err == nil:
 			return
 		case ctx.Err() != nil:
-			c.t.Fatalf("not within a minute: %s (%v)\n%s", what, err, c.Pods())
+			c.t.Fatalf("not within %v: %s (%v)\n%s", testrun.Patience(time.Minute), what, err, c.Pods())
 		}
 		select {
 		case <-time.After(10 * time.Millisecond):

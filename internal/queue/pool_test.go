@@ -4,10 +4,10 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testrun.Main(m) }
 
 // Every job runs once, never more than the limit at a time, and a job that has run
 // can be given again.

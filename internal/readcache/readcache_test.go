@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 	"unsafe"
 
 	"pgregory.net/rapid"
@@ -93,7 +94,7 @@ func TestModel(t *testing.T) {
 // check walks every shard: the counts match the records that have an entry, each entry is in
 // the bucket of its address, and head is at most a lap behind tail.
 func check(t interface{ Fatalf(string, ...any) }, c *Cache) {
-	wait(c)
+	wait(t, c)
 	tb := c.small.Load()
 	if tb == nil {
 		return
@@ -224,9 +225,13 @@ func TestScanPushesNothingOut(t *testing.T) {
 }
 
 // wait returns when the layout no longer changes.
-func wait(c *Cache) {
+func wait(t interface{ Fatalf(string, ...any) }, c *Cache) {
+	end := time.Now().Add(testrun.Patience(testrun.Bound))
 	for c.reshaping.Load() {
-		runtime.Gosched()
+		if time.Now().After(end) {
+			t.Fatalf("not within %v: the layout is changed", testrun.Patience(testrun.Bound))
+		}
+		time.Sleep(100 * time.Microsecond)
 	}
 }
 
@@ -239,7 +244,7 @@ func TestGuessIsMended(t *testing.T) {
 		for range 3 {
 			for addr := int64(8); addr < 8*capacity/40; addr += 8 {
 				fetch(t, c, nil, addr, sizes)
-				wait(c)
+				wait(t, c)
 			}
 		}
 		check(t, c)
@@ -257,7 +262,7 @@ func TestLargeRecords(t *testing.T) {
 	c := newCache(t, Options{Capacity: 8 << 20, Threshold: 1000, LargeShare: 0.5})
 	big := func(addr int64) []byte { return bytes.Repeat(record(nil, addr, 1), 5000) }
 	c.Add(8, big(8)) // the first large record makes the cache reserve space
-	wait(c)
+	wait(t, c)
 	for addr := int64(8); addr < 100*8; addr += 8 {
 		c.Add(addr, big(addr))
 	}
@@ -327,15 +332,15 @@ func TestMemoryGoesWithItsReaders(t *testing.T) {
 	if err := c.Resize(2 << 20); err != nil {
 		t.Fatal(err)
 	}
-	for {
+	testrun.Until(t, "the memory is unmapped", func() bool {
 		runtime.GC()
 		select {
-		case <-freed:
-			return
+		case <-freed: // cleanups run in another goroutine
+			return true
 		default:
-			runtime.Gosched() // cleanups run in another goroutine
+			return false
 		}
-	}
+	})
 }
 
 func TestNothingIsAllocated(t *testing.T) {
@@ -360,7 +365,7 @@ func TestNothingIsAllocated(t *testing.T) {
 		{"add", func() { addr += 8; c.Prefetch(addr); c.PrefetchRecord(addr); c.Add(addr, want); c.Add(addr, want) }},
 	} {
 		x.call()
-		if n := testing.AllocsPerRun(20_000, x.call); n != 0 {
+		if n := testrun.AllocsPerRun(20_000, x.call); n != 0 {
 			t.Errorf("%s: %g allocations", x.name, n)
 		}
 	}

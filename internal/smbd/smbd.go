@@ -214,7 +214,7 @@ func (s *Server) Run(ctx context.Context) error {
 }
 
 // startTimeout bounds the time until the server accepts connections.
-const startTimeout = 30 * time.Second
+const startTimeout = 2 * time.Minute
 
 // await waits until the server accepts connections.
 func (s *Server) await(ctx context.Context, p *process) error {
@@ -240,8 +240,16 @@ func (s *Server) await(ctx context.Context, p *process) error {
 // Kill kills the program and its connections, as a crash would.
 func (s *Server) Kill() { s.end(syscall.SIGKILL) }
 
-// Pause stops all processes of the program until Resume, as if the server hung.
-func (s *Server) Pause() { s.signal(syscall.SIGSTOP) }
+// Pause stops all processes of the program until Resume, as if the server hung. On Linux all have
+// stopped when it returns; elsewhere one may still answer a request that is sent at once.
+func (s *Server) Pause() {
+	s.signal(syscall.SIGSTOP)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for s.process != nil && !stopped(s.process.cmd.Process.Pid) {
+		time.Sleep(time.Millisecond)
+	}
+}
 
 // Resume continues a paused program.
 func (s *Server) Resume() { s.signal(syscall.SIGCONT) }

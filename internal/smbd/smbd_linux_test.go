@@ -9,7 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
+
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // owner is the environment variable that makes the test binary start a server and wait to be
@@ -68,14 +69,11 @@ func TestOwnerIsKilled(t *testing.T) {
 			_ = os.RemoveAll(share) // the killed process could not
 		}
 	})
-	for until := time.Now().Add(startTimeout); ; time.Sleep(10 * time.Millisecond) {
+	testrun.Until(t, "the server ends", func() bool {
 		conn, err := net.Dial("tcp", address)
-		if err != nil {
-			return
+		if err == nil {
+			_ = conn.Close()
 		}
-		_ = conn.Close()
-		if time.Now().After(until) {
-			t.Fatal("the server goes on")
-		}
-	}
+		return err != nil
+	})
 }

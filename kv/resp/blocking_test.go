@@ -1,22 +1,24 @@
 package resp
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
+	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/kv"
 )
 
 // waitForBlocked waits until so many clients of a server wait.
 func waitForBlocked(t *testing.T, s *Server, n int64) {
 	t.Helper()
-	for end := time.Now().Add(patience); s.blocking.waiting.Load() != n; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%d clients wait, want %d", s.blocking.waiting.Load(), n)
+	testrun.UntilNil(t, func() error {
+		if now := s.blocking.waiting.Load(); now != n {
+			return fmt.Errorf("%d clients wait, want %d", now, n)
 		}
-	}
+		return nil
+	})
 }
 
 // left returns the number of entries about clients that wait.
@@ -33,13 +35,21 @@ func (b *blocking) waitingAt(key string) string {
 	return strconv.FormatInt(b.queues[key][0].client.id, 10)
 }
 
-// blocked sends commands of several clients, each of which waits before the next one is sent.
+// timedOut is a timeout that ends in a test.
+const timedOut = " 0.05"
+
+// blocked sends commands of several clients, each of which waits before the next one is sent. A wait
+// with a timeout may end before it is seen.
 func blocked(t *testing.T, s *Server, addr string, commands ...string) (peers []*peer) {
 	t.Helper()
 	for i, command := range commands {
 		p := dial(t, addr)
 		p.send(encode(strings.Fields(command)...))
-		waitForBlocked(t, s, int64(i+1))
+		if strings.HasSuffix(command, timedOut) {
+			testrun.Until(t, "the client is connected", func() bool { return s.Metrics().Clients == i+2 })
+		} else {
+			waitForBlocked(t, s, int64(i+1))
+		}
 		peers = append(peers, p)
 	}
 	return peers
@@ -76,7 +86,7 @@ func TestBlockedClientsAreServed(t *testing.T) {
 		{"a large list", []string{"BLPOP a 0"}, "RPUSH b " + strings.Repeat("element ", 2000) + "|RENAME b a|LLEN a", `:2000 +OK :1999`, []string{`["a" "element"]`}},
 		{"unblocked", []string{"BLPOP a 0"}, "CLIENT UNBLOCK ID|CLIENT UNBLOCK ID|RPUSH a 1", `:1 :0 :1`, []string{`nil[]`}},
 		{"unblocked with an error", []string{"BLMOVE a b LEFT LEFT 0"}, "CLIENT UNBLOCK ID ERROR", `:1`, []string{"-" + errUnblocked}},
-		{"timeouts", []string{"BLPOP a 0.05"}, "PING", `+PONG`, []string{`nil[]`}},
+		{"timeouts", []string{"BLPOP a" + timedOut}, "PING", `+PONG`, []string{`nil[]`}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			for store, options := range map[string]func() kv.Options{"memory": inMemory, "cold": cold} {
@@ -115,9 +125,7 @@ func TestBlockedClientsAreServed(t *testing.T) {
 					}
 				}
 				waitForBlocked(t, s, 0)
-				if n := s.blocking.left(); n != 0 {
-					t.Errorf("%s: %d entries are left", store, n)
-				}
+				testrun.Until(t, "no entries are left", func() bool { return s.blocking.left() == 0 })
 			}
 		})
 	}
@@ -148,9 +156,7 @@ func TestBlockedClientsGo(t *testing.T) {
 	if got := p.do("LRANGE", "a", "0", "-1"); got != `["3"]` {
 		t.Error(got)
 	}
-	if n := s.blocking.left(); n != 0 {
-		t.Errorf("%d entries are left", n)
-	}
+	testrun.Until(t, "no entries are left", func() bool { return s.blocking.left() == 0 })
 }
 
 // TestBlockedClientsWithMore: what a client sends while it waits runs afterwards; messages arrive

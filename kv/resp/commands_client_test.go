@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // Programs that make typical use of a client library: connect, set a name, write and read, in
@@ -180,7 +182,7 @@ func TestClientReply(t *testing.T) {
 		other := dial(t, addr)
 		for i := range 2 * plainBatches {
 			p.send(encode("INCR", "n"))
-			eventually(t, "INCR has run", func() bool { return other.do("GET", "n") == strconv.Quote(strconv.Itoa(i+1)) })
+			testrun.Until(t, "INCR has run", func() bool { return other.do("GET", "n") == strconv.Quote(strconv.Itoa(i+1)) })
 		}
 		p.send(encode("DBSIZE") + encode("CLIENT", "REPLY", "ON"))
 		if got := p.reply(); got != "+OK" {

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/kv"
 )
 
@@ -150,7 +151,7 @@ func TestWhatTouches(t *testing.T) {
 	if got := p.do("SET", "a", "1", "PX", "1") + p.do("WATCH", "a") + p.do("MULTI"); got != "+OK+OK+OK" {
 		t.Fatal(got)
 	}
-	eventually(t, "the key is gone", func() bool { return other.do("EXISTS", "a") == ":0" })
+	testrun.Until(t, "the key is gone", func() bool { return other.do("EXISTS", "a") == ":0" })
 	_ = p.do("EXEC") // the result depends on whether WATCH came before the expiry
 	if got := p.do("UNWATCH") + p.do("EXEC") + p.do("DISCARD"); got != "+OK-"+errExecAlone+"-"+errDiscardAlone {
 		t.Error(got)
@@ -173,7 +174,7 @@ func TestQueueIsBounded(t *testing.T) {
 		p.reply()
 	}
 	p.expectEnd()
-	eventually(t, "what was queued is given back", func() bool { return s.Metrics().RequestBytes == 0 })
+	testrun.Until(t, "what was queued is given back", func() bool { return s.Metrics().RequestBytes == 0 })
 }
 
 // TestTransactionOfLargeReplies: the replies of a transaction are held until its end, up to a

@@ -53,6 +53,8 @@ func startRedis(t *testing.T) (first, second *peer) {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
+	hangs := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
+	defer hangs.Stop()
 	for lines := bufio.NewScanner(stdout); ; {
 		if !lines.Scan() {
 			t.Fatal("redis-server does not start")

@@ -263,7 +263,7 @@ func TestFailingSession(t *testing.T) {
 				if got := other.do("GET", "cold"); got != `"cold"` {
 					t.Error(got)
 				}
-				eventually(t, "the connection is gone", func() bool { return s.Metrics().Clients == 1 })
+				testrun.Until(t, "the connection is gone", func() bool { return s.Metrics().Clients == 1 })
 			})
 		}
 	}

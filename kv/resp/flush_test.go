@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // TestFlushAll: FLUSHALL is atomic for transactions, DBSIZE and watched keys.
@@ -101,7 +102,7 @@ func TestFlushAllGivesSpaceBack(t *testing.T) {
 				t.Fatal(got)
 			}
 			begin := s.store.Metrics().Log.Begin
-			eventually(t, "the device gives space back", func() bool { return dev.Begin() >= begin && begin > 1000*1000 })
+			testrun.Until(t, "the device gives space back", func() bool { return dev.Begin() >= begin && begin > 1000*1000 })
 			if got := p.do("DBSIZE"); got != ":0" {
 				t.Errorf("DBSIZE: %s", got)
 			}

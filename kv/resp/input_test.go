@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // sender is a connection that delivers given bytes as fast as they are read.
@@ -81,7 +83,7 @@ func TestBuffersShrink(t *testing.T) {
 				t.Fatal(got)
 			}
 		}
-		eventually(t, "its buffer is small", func() bool { return s.Metrics().RequestBytes == 0 })
+		testrun.Until(t, "its buffer is small", func() bool { return s.Metrics().RequestBytes == 0 })
 		p.send(request[half:])
 		if got := p.reply(); got != "+OK" {
 			t.Error(got)

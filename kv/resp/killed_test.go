@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -144,13 +143,13 @@ func serveUntilKilled(t *testing.T, dir string) {
 	go func() { _ = s.Serve(ln) }()
 	fmt.Println(ln.Addr())
 	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
-		for settled := false; !settled; runtime.Gosched() {
+		testrun.Until(t, "all commits are made", func() bool {
 			c := s.committer
 			c.mu.Lock()
+			defer c.mu.Unlock()
 			c.forget()
-			settled = len(c.atRisk) == 0
-			c.mu.Unlock()
-		}
+			return len(c.atRisk) == 0
+		})
 		fmt.Println("settled")
 	}
 	os.Exit(1) // the parent has gone

@@ -57,21 +57,6 @@ func listen(t testing.TB) net.Listener {
 	return ln
 }
 
-// eventually waits until a condition holds.
-func eventually(t testing.TB, what string, holds func() bool) {
-	t.Helper()
-	within(t, patience, what, holds)
-}
-
-func within(t testing.TB, limit time.Duration, what string, holds func() bool) {
-	t.Helper()
-	for until := time.Now().Add(limit); !holds(); runtime.Gosched() {
-		if time.Now().After(until) {
-			t.Fatalf("not so: %s", what)
-		}
-	}
-}
-
 // TestIdleTimeout: a client that sends nothing, or half a command, for too long is
 // disconnected.
 func TestIdleTimeout(t *testing.T) {
@@ -165,7 +150,7 @@ func TestTLS(t *testing.T) {
 	silent, plain := dial(t, addr), dial(t, addr)
 	plain.send(encode("SET", "a", "plain"))
 	_, _ = io.Copy(io.Discard, plain.in) // an alert, then the end
-	eventually(t, "who does not speak TLS is forgotten", func() bool { return s.Metrics().Clients == 1 })
+	testrun.Until(t, "who does not speak TLS is forgotten", func() bool { return s.Metrics().Clients == 1 })
 
 	conn, err := tls.Dial("tcp", addr, client)
 	if err != nil {
@@ -177,7 +162,7 @@ func TestTLS(t *testing.T) {
 	if got := p.do("SET", "a", value); got != "+OK" {
 		t.Error(got)
 	}
-	eventually(t, "large buffers are given back", func() bool { return s.Metrics().RequestBytes == 0 })
+	testrun.Until(t, "large buffers are given back", func() bool { return s.Metrics().RequestBytes == 0 })
 	if got := p.do("STRLEN", "a"); got != ":1048576" {
 		t.Error(got)
 	}
@@ -210,7 +195,7 @@ func TestRepliesAreBounded(t *testing.T) {
 		p.send(strings.Repeat(encode("GET", "a"), 200))
 		greedy = append(greedy, p)
 	}
-	eventually(t, "clients that do not read are cut off", func() bool {
+	testrun.Until(t, "clients that do not read are cut off", func() bool {
 		m := s.Metrics()
 		if m.ReplyBytes > most {
 			t.Fatalf("%d bytes of replies, at most %d are asked for", m.ReplyBytes, most)
@@ -223,7 +208,7 @@ func TestRepliesAreBounded(t *testing.T) {
 	for _, p := range greedy {
 		_ = p.conn.Close()
 	}
-	eventually(t, "their memory is free", func() bool { return s.Metrics().ReplyBytes == 0 })
+	testrun.Until(t, "their memory is free", func() bool { return s.Metrics().ReplyBytes == 0 })
 }
 
 // TestArgumentsAreBounded: the parser's memory for the arguments of incomplete commands is
@@ -237,7 +222,7 @@ func TestArgumentsAreBounded(t *testing.T) {
 		_, _ = io.WriteString(p.conn, "*1000000\r\n"+strings.Repeat("$0\r\n\r\n", 200_000)) // may be cut off
 		peers = append(peers, p)
 	}
-	eventually(t, "somebody is refused", func() bool { return s.Metrics().Clients < len(peers) })
+	testrun.Until(t, "somebody is refused", func() bool { return s.Metrics().Clients < len(peers) })
 	if held := s.Metrics().RequestBytes; held > most {
 		t.Errorf("%d bytes of requests, at most %d are asked for", held, most)
 	}
@@ -247,7 +232,7 @@ func TestArgumentsAreBounded(t *testing.T) {
 	for _, p := range peers {
 		_ = p.conn.Close()
 	}
-	eventually(t, "their memory is free", func() bool { return s.Metrics().RequestBytes == 0 })
+	testrun.Until(t, "their memory is free", func() bool { return s.Metrics().RequestBytes == 0 })
 }
 
 // TestUnauthenticatedClientsSendLittle: the commands of clients that have not authenticated are limited.
@@ -287,7 +272,7 @@ func TestManyConnections(t *testing.T) {
 	}
 	before := heap()
 	// The clients are in another process, since one process may not open files for both ends.
-	const long = 5 * patience
+	long := 5 * patience
 	ctx, cancel := context.WithTimeout(context.Background(), long)
 	defer cancel()
 	if err := reader.conn.SetDeadline(time.Now().Add(long)); err != nil {
@@ -330,7 +315,7 @@ func TestManyConnections(t *testing.T) {
 	if err := errors.Join(leave.Close(), them.Wait()); err != nil {
 		t.Error(err)
 	}
-	within(t, long, "all are gone", func() bool { return s.Metrics().Clients == 1 })
+	testrun.Until(t, "all are gone", func() bool { return s.Metrics().Clients == 1 })
 	if m := s.Metrics(); m.ReplyBytes != 0 || m.RequestBytes != 0 {
 		t.Errorf("%d bytes of replies and %d of requests are left", m.ReplyBytes, m.RequestBytes)
 	}

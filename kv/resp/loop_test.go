@@ -6,6 +6,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // only returns the server's only client.
@@ -71,7 +73,7 @@ func TestConnectionsMoveBetweenLoopsAndGoroutines(t *testing.T) {
 			}
 		},
 	} {
-		eventually(t, "before "+what+", a loop has the connection", func() bool {
+		testrun.Until(t, "before "+what+", a loop has the connection", func() bool {
 			if got := p.do("PING"); got != "+PONG" {
 				t.Fatal(got)
 			}
@@ -99,7 +101,7 @@ func TestColdStoreHasNoLoops(t *testing.T) {
 	}
 	c := only(t, s)
 	n := 0
-	eventually(t, "the connection has a goroutine", func() bool {
+	testrun.Until(t, "the connection has a goroutine", func() bool {
 		for range 100 {
 			n = (n + 7) % 2000
 			if got := p.do("STRLEN", fmt.Sprint(n)); got != ":1000" {
@@ -151,5 +153,5 @@ func TestManyConnectionsMove(t *testing.T) {
 		victim.expectEnd()
 	}
 	all.Wait()
-	eventually(t, "the killed ones are gone", func() bool { return s.Metrics().Clients == 17 })
+	testrun.Until(t, "the killed ones are gone", func() bool { return s.Metrics().Clients == 17 })
 }

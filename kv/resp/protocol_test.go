@@ -2,11 +2,13 @@ package resp
 
 import (
 	"fmt"
+	"io"
 	"net"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // TestProtocolErrors: a protocol error is answered as by Redis, after the replies to earlier
@@ -154,11 +156,7 @@ func TestIdleConnectionIsSmall(t *testing.T) {
 	if got := p.do("SET", "a", strings.Repeat("v", 1<<20)); got != "+OK" {
 		t.Fatal(got)
 	}
-	for deadline := time.Now().Add(patience); s.large.used.Load() > 0; runtime.Gosched() {
-		if time.Now().After(deadline) {
-			t.Fatalf("%d bytes are held for nothing", s.large.used.Load())
-		}
-	}
+	testrun.Until(t, "its large buffers are given back", func() bool { return s.large.used.Load() == 0 })
 	if got := p.do("STRLEN", "a"); got != ":1048576" {
 		t.Error(got)
 	}
@@ -205,14 +203,12 @@ func TestMaxClients(t *testing.T) {
 	}
 	a.expectEnd()
 	// The server removes a client shortly after closing its connection.
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
+	testrun.Until(t, "a new client is let in", func() bool {
 		d := dial(t, addr)
-		d.send("PING\r\n")
-		if got, err := readReply(d.in); err == nil && got == "+PONG" {
-			return
-		}
-	}
-	t.Error("no new client is let in")
+		_, sent := io.WriteString(d.conn, "PING\r\n") // fails if the server has closed the connection
+		got, err := readReply(d.in)
+		return sent == nil && err == nil && got == "+PONG"
+	})
 }
 
 // TestIdleConnectionsHoldNoSession: idle connections hold no session.

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/redykv/redykv/internal/machine"
+	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/kv"
 )
 
@@ -110,7 +111,7 @@ func TestPublish(t *testing.T) {
 		for _, p := range []*peer{two, three, shard} {
 			_ = p.conn.Close()
 		}
-		eventually(t, "connections that end have no subscriptions", func() bool {
+		testrun.Until(t, "connections that end have no subscriptions", func() bool {
 			return publisher.do("PUBSUB", "NUMPAT")+publisher.do("PUBSUB", "SHARDCHANNELS") == ":0[]"
 		})
 		if n := s.Metrics().ReplyBytes; n != 0 {
@@ -214,7 +215,7 @@ func TestSubscribersMove(t *testing.T) {
 	c := only(t, s)
 	inLoop := func() bool { return c.looped.Owned() == nil }
 	for range 3 {
-		eventually(t, "a loop has the connection", func() bool { return p.do("PING") == "+PONG" && inLoop() })
+		testrun.Until(t, "a loop has the connection", func() bool { return p.do("PING") == "+PONG" && inLoop() })
 		s.pubsub.publish(channels, []byte("a"), []byte("to the loop"), nil)
 		p.expects(`push["message" "a" "to the loop"]`)
 		if got := p.do("DBSIZE"); got != ":0" || inLoop() {
@@ -253,7 +254,7 @@ func TestMessagesPrecedeLaterReplies(t *testing.T) {
 		t.Fatal(got)
 	}
 	publisher.send(encode("ECHO", "waits"))
-	<-u.begun
+	testrun.Receive(t, "the command begins", u.begun)
 	publisher.send(encode("PUBLISH", "a", "m"))
 	listener.send(encode("PING", "later"))
 	u.goOn <- struct{}{}
@@ -325,7 +326,7 @@ func TestSlowSubscribers(t *testing.T) {
 			payload := strings.Repeat("p", 50_000)
 			message := `["message" "a" "` + payload + `"]`
 			sent := 0
-			eventually(t, "the slow subscriber is disconnected", func() bool {
+			testrun.Until(t, "the slow subscriber is disconnected", func() bool {
 				publisher.do("PUBLISH", "a", payload)
 				fast.expects(message)
 				sent++
@@ -335,7 +336,7 @@ func TestSlowSubscribers(t *testing.T) {
 			if n := sent * len(payload); n < 1<<20 || n > 1<<20+buffers {
 				t.Errorf("after %d messages", sent)
 			}
-			eventually(t, "its connection has ended and its memory is free", func() bool {
+			testrun.Until(t, "its connection has ended and its memory is free", func() bool {
 				m := s.Metrics()
 				return m.Clients == 2 && m.ReplyBytes == 0
 			})
@@ -448,7 +449,7 @@ func TestMessagesAreBounded(t *testing.T) {
 	}
 	payload := strings.Repeat("p", 1<<20)
 	n := 0
-	eventually(t, "slow subscribers are disconnected", func() bool {
+	testrun.Until(t, "slow subscribers are disconnected", func() bool {
 		publisher.do("PUBLISH", fmt.Sprint("slow", n%len(slow)), payload)
 		if got := publisher.do("PUBLISH", "fast", payload); got != ":1" {
 			t.Fatalf("%s subscribers", got)
@@ -463,7 +464,7 @@ func TestMessagesAreBounded(t *testing.T) {
 	for _, p := range slow {
 		_ = p.conn.Close()
 	}
-	eventually(t, "their memory is free", func() bool { return s.Metrics().ReplyBytes == 0 })
+	testrun.Until(t, "their memory is free", func() bool { return s.Metrics().ReplyBytes == 0 })
 }
 
 // TestSubscriptionsAreBounded: names of subscriptions are charged to the memory for requests.
@@ -486,7 +487,7 @@ func TestSubscriptionsAreBounded(t *testing.T) {
 		t.Errorf("%.50s", got)
 	}
 	_ = p.conn.Close()
-	eventually(t, "the names are given back", func() bool { return s.Metrics().RequestBytes == 0 })
+	testrun.Until(t, "the names are given back", func() bool { return s.Metrics().RequestBytes == 0 })
 }
 
 // TestSubscribersAreNotIdle: a client that waits for messages is not disconnected.
@@ -532,7 +533,7 @@ func TestClientsThatSubscribe(t *testing.T) {
 		t.Error(got)
 	}
 	listener.expectEnd()
-	eventually(t, "it has no subscriptions", func() bool { return p.do("PUBSUB", "CHANNELS") == "[]" })
+	testrun.Until(t, "it has no subscriptions", func() bool { return p.do("PUBSUB", "CHANNELS") == "[]" })
 }
 
 // TestChannelPermissions: commands on channels need permission for the channels.
@@ -602,7 +603,7 @@ func TestManySubscribers(t *testing.T) {
 	if err := them.Wait(); err != nil {
 		t.Error(err)
 	}
-	eventually(t, "all are gone", func() bool { return publisher.do("PUBSUB", "CHANNELS") == "[]" })
+	testrun.Until(t, "all are gone", func() bool { return publisher.do("PUBSUB", "CHANNELS") == "[]" })
 	if m := s.Metrics(); m.ReplyBytes != 0 || m.Slow != 0 {
 		t.Errorf("%d bytes of messages are left, %d subscribers were disconnected", m.ReplyBytes, m.Slow)
 	}

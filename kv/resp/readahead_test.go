@@ -15,6 +15,7 @@ import (
 
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/internal/machine"
+	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/kv"
 )
 
@@ -58,7 +59,7 @@ func TestPipelineBeforeReading(t *testing.T) {
 			if got := p.do("PING"); got != "+PONG" {
 				t.Error(got)
 			}
-			eventually(t, "nothing is held any more", func() bool { return s.Metrics().RequestBytes < 1<<20 })
+			testrun.Until(t, "nothing is held any more", func() bool { return s.Metrics().RequestBytes < 1<<20 })
 		})
 	}
 }
@@ -102,7 +103,7 @@ func TestReadingAheadIsBounded(t *testing.T) {
 				}
 				return held
 			}
-			eventually(t, "the budget for reading ahead is used up", func() bool { return bounded() > most/2-aheadChunk })
+			testrun.Until(t, "the budget for reading ahead is used up", func() bool { return bounded() > most/2-aheadChunk })
 			if got := other.do("SET", "b", strings.Repeat("v", maxLine)); got != "+OK" {
 				t.Error(got)
 			}
@@ -115,7 +116,7 @@ func TestReadingAheadIsBounded(t *testing.T) {
 					t.Error(err)
 				}
 			}
-			eventually(t, "nothing is held any more", func() bool { return s.Metrics().RequestBytes < most/4 })
+			testrun.Until(t, "nothing is held any more", func() bool { return s.Metrics().RequestBytes < most/4 })
 		})
 	}
 }
@@ -130,7 +131,7 @@ func TestShutdownAnswersWhatWasReadAhead(t *testing.T) {
 		t.Fatal(got)
 	}
 	p.send(strings.Repeat(encode("GET", "a"), commands) + encode("SET", "b", "1"))
-	eventually(t, "much is read ahead", func() bool { return s.Metrics().RequestBytes > ahead })
+	testrun.Until(t, "much is read ahead", func() bool { return s.Metrics().RequestBytes > ahead })
 	ended := make(chan error, 1)
 	go func() { ended <- s.Shutdown(t.Context()) }()
 	<-s.done
@@ -151,21 +152,23 @@ func TestIdleAfterReadingAhead(t *testing.T) {
 	const size = 7 << 20
 	for name, loops := range map[string]int{"goroutine": -1, "loop": 1} {
 		t.Run(name, func(t *testing.T) {
-			s, addr := start(t, kv.Options{Device: device.NewMemory(), Memory: 256 << 20, Records: 1 << 10}, Options{Loops: loops, IdleTimeout: time.Second})
+			t.Parallel()                  // the test mostly waits
+			const idle = 10 * time.Second // a busy machine reads the replies in less
+			s, addr := start(t, kv.Options{Device: device.NewMemory(), Memory: 256 << 20, Records: 1 << 10}, Options{Loops: loops, IdleTimeout: idle})
 			writer := s.store.NewSession()
 			if err := errors.Join(writer.Upsert(storedKey(0, []byte("a")), storedString([]byte(strings.Repeat("v", size)))), writer.Close()); err != nil {
 				t.Fatal(err)
 			}
 			p := dial(t, addr)
 			p.send(encode("GET", "a") + encode("GET", "a"))
-			eventually(t, "the connection is read ahead", func() bool { return s.Metrics().RequestBytes == aheadChunk })
+			testrun.Until(t, "the connection is read ahead", func() bool { return s.Metrics().RequestBytes == aheadChunk })
 			for range 2 {
 				if got := p.reply(); got != strconv.Quote(strings.Repeat("v", size)) {
 					t.Fatalf("a reply has %d bytes", len(got))
 				}
 			}
 			p.expectEnd()
-			eventually(t, "nothing is held any more", func() bool { return s.Metrics().RequestBytes == 0 })
+			testrun.Until(t, "nothing is held any more", func() bool { return s.Metrics().RequestBytes == 0 })
 		})
 	}
 }
@@ -189,9 +192,9 @@ func TestReadingAheadWaitsForRoom(t *testing.T) {
 	}
 	all := func() bool { return s.Metrics().RequestBytes > most/2-aheadChunk }
 	sent := [2]chan error{send(first)}
-	eventually(t, "the first client has the whole budget", all)
+	testrun.Until(t, "the first client has the whole budget", all)
 	sent[1] = send(second)
-	eventually(t, "both have been waited for", func() bool {
+	testrun.Until(t, "both have been waited for", func() bool {
 		waiting := 0
 		for _, c := range s.all() {
 			if since := c.output.since.Load(); since != 0 && time.Since(time.Unix(0, since)) > 10*aheadAfter {
@@ -206,12 +209,12 @@ func TestReadingAheadWaitsForRoom(t *testing.T) {
 	if err := <-sent[0]; err == nil {
 		t.Error("the first client has sent everything")
 	}
-	eventually(t, "the second client has the whole budget", func() bool { return s.Metrics().Clients == 1 && all() })
+	testrun.Until(t, "the second client has the whole budget", func() bool { return s.Metrics().Clients == 1 && all() })
 	second.expect(strings.Repeat("$500\r\n"+strings.Repeat("v", 500)+"\r\n", 100), commands/100)
 	if err := <-sent[1]; err != nil {
 		t.Error(err)
 	}
-	eventually(t, "nothing is held any more", func() bool { return s.Metrics().RequestBytes < most/4 })
+	testrun.Until(t, "nothing is held any more", func() bool { return s.Metrics().RequestBytes < most/4 })
 }
 
 // TestReadingAheadLetsGo: pieces that have been consumed are freed while later ones are in

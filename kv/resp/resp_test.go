@@ -13,16 +13,15 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/kv"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testrun.Main(m) }
 
 // patience bounds every wait of a test; it is not a measurement.
-const patience = time.Minute
+var patience = testrun.Patience(time.Minute)
 
 // inMemory returns options of a store that rarely needs its device, cold those of a store with
 // little memory.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/kv"
 )
 
@@ -134,7 +135,7 @@ func TestScriptKill(t *testing.T) {
 			p.last("+OK", "CONFIG SET busy-reply-threshold 1")
 			p.last("-NOTBUSY No scripts in execution right now.", "SCRIPT KILL")
 			busy := func() {
-				eventually(t, "the script is busy", func() bool { _, n := s.scripts.killable(); return n > 0 })
+				testrun.Until(t, "the script is busy", func() bool { _, n := s.scripts.killable(); return n > 0 })
 			}
 
 			runner.send(encode("EVAL", endless, "1", "k"))

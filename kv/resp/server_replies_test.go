@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // fieldsOf returns the fields of a line of CLIENT LIST, or of lines of INFO.
@@ -107,7 +109,7 @@ func TestAdministrationAsRedis(t *testing.T) {
 			t.Errorf("INFO says %s is %q", name, g[name])
 		}
 	}
-	eventually(t, "the process has used a tick", func() bool {
+	testrun.Until(t, "the process has used a tick", func() bool {
 		got, _ := both("INFO")
 		used, err := strconv.ParseFloat(fieldsOf(t, got, "\r\n", ":")["used_cpu_user"], 64)
 		return err == nil && used > 0

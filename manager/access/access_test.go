@@ -6,7 +6,6 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/api/managerv1/managerv1connect"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // A token is sent to another machine over TLS only, unless Insecure permits more.
@@ -79,7 +79,7 @@ func TestParseTokens(t *testing.T) {
 
 // rest waits until no check of the file is under way.
 func (f *TokenFile) rest() {
-	for reading := true; reading; runtime.Gosched() {
+	for reading := true; reading; time.Sleep(100 * time.Microsecond) {
 		f.mu.Lock()
 		reading = f.reading
 		f.mu.Unlock()
@@ -136,7 +136,7 @@ func TestTokensDuringCheck(t *testing.T) {
 		for _, s := range sets {
 			s.file = f
 		}
-		settled, end := context.WithTimeout(t.Context(), time.Minute)
+		settled, end := context.WithTimeout(t.Context(), testrun.Patience(time.Minute))
 		f.reading, f.checked, f.settled, f.tokens = true, now, settled, sets[0]
 		g := &Guard{Tokens: func() *TokenSet { return f.at(at) }}
 		g.SetLaunchKey("key")

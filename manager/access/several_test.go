@@ -12,6 +12,7 @@ import (
 
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/api/managerv1/managerv1connect"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // player is a manager that leads, or stands by and names the leader.
@@ -98,7 +99,7 @@ func TestHungManager(t *testing.T) {
 	defer close(over)
 	leader, atLeader := play(t)
 	leader.leads.Store(true)
-	ctx, cancel := context.WithTimeout(t.Context(), suspicion)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*suspicion)
 	defer cancel()
 	dial := func() Client {
 		client, err := DialWith(hung.URL+","+atLeader.URL, Credentials{})
@@ -111,12 +112,12 @@ func TestHungManager(t *testing.T) {
 	if err != nil || r.Msg.LeaseMs != 7 {
 		t.Error(r, err)
 	}
-	<-called
+	testrun.Receive(t, "the manager that hangs is called", called)
 	d, err := dial().Deallocate(t.Context(), connect.NewRequest(&managerv1.DeallocateRequest{CacheId: "c"}))
 	if err != nil || !d.Msg.GetExisted() {
 		t.Error(d, err)
 	}
-	<-called
+	testrun.Receive(t, "the manager that hangs is called", called)
 }
 
 func (p *player) Deallocate(context.Context, *connect.Request[managerv1.DeallocateRequest]) (*connect.Response[managerv1.DeallocateResponse], error) {

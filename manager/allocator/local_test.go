@@ -11,15 +11,14 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
 
 	"connectrpc.com/connect"
-	"go.uber.org/goleak"
 
 	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/manager"
 	"github.com/redykv/redykv/manager/access"
 	"github.com/redykv/redykv/manager/allocator"
@@ -66,7 +65,7 @@ func childMain() int {
 }
 
 // testTimeout bounds each wait of a test; it is not a measurement.
-const testTimeout = time.Minute
+var testTimeout = testrun.Patience(time.Minute)
 
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
@@ -278,9 +277,7 @@ func TestLocalCallerGivesUp(t *testing.T) {
 		_, err := client.Allocate(testContext(t), connect.NewRequest(&managerv1.AllocateRequest{RequestId: id, Capacity: 1}))
 		failed <- err // when all work of the request has ended
 	}()
-	for len(a.PIDs()) == 0 {
-		runtime.Gosched()
-	}
+	testrun.Until(t, "a process is started", func() bool { return len(a.PIDs()) > 0 })
 	ca, err := client.Allocate(testContext(t), connect.NewRequest(&managerv1.AllocateRequest{RequestId: id, Capacity: 1, WaitMs: 1}))
 	if err != nil || len(ca.Msg.GetPending()) == 0 {
 		t.Fatalf("%v, %v", ca, err)
@@ -363,11 +360,6 @@ func TestMain(m *testing.M) {
 	if os.Getenv(childEnv) != "" {
 		os.Exit(childMain())
 	}
-	code := m.Run()
-	api.HTTPClient.CloseIdleConnections()
-	if err := goleak.Find(); err != nil && code == 0 {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
+	testrun.AtEnd(api.HTTPClient.CloseIdleConnections)
+	testrun.Main(m)
 }

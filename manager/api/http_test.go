@@ -8,15 +8,15 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testrun.Main(m) }
 
 // controlServer is served as control APIs are.
 type controlServer struct {
@@ -84,15 +84,10 @@ func (s controlServer) counts() (fresh, idle, all int) {
 func (s controlServer) ended(t *testing.T) {
 	t.Helper()
 	s.Close()
-	for {
-		if _, _, all := s.counts(); all == 0 {
-			return
-		}
-		if t.Context().Err() != nil {
-			t.Fatal("connections are counted after their end")
-		}
-		runtime.Gosched()
-	}
+	testrun.Until(t, "no connection is counted", func() bool {
+		_, _, all := s.counts()
+		return all == 0
+	})
 }
 
 func echo(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) }
@@ -162,9 +157,10 @@ func TestIdleConnections(t *testing.T) {
 // A request whose body does not arrive ends. One whose answer takes longer does not.
 func TestSlowBodies(t *testing.T) {
 	forKinds(t, func(t *testing.T, start func(int, http.Handler) controlServer) {
-		const patience = 20 * time.Millisecond
+		var patience atomic.Int64
+		patience.Store(int64(2 * time.Second)) // the first body arrives in time
 		handled := make(chan error, 1)
-		s := start(8, promptly(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			body, err := io.ReadAll(r.Body)
 			handled <- err
 			if err != nil {
@@ -172,20 +168,24 @@ func TestSlowBodies(t *testing.T) {
 			}
 			for range 3 { // for longer than the body may take
 				select {
-				case <-time.After(patience):
+				case <-time.After(time.Duration(patience.Load()) / 2):
 				case <-r.Context().Done():
 					t.Error("the request ended before its answer")
 				}
 				_, _ = w.Write(body)
 				_ = http.NewResponseController(w).Flush()
 			}
-		}), patience))
+		})
+		s := start(8, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			promptly(handler, time.Duration(patience.Load())).ServeHTTP(w, r)
+		}))
 		if got, err := s.post(t, strings.NewReader("x")); got != "xxx" || err != nil {
 			t.Errorf("answer %q, %v", got, err)
 		}
 		if err := <-handled; err != nil {
 			t.Error(err)
 		}
+		patience.Store(int64(20 * time.Millisecond))
 		body, never := io.Pipe()
 		posted := make(chan struct{})
 		go func() {
@@ -219,7 +219,7 @@ func TestHalfBody(t *testing.T) {
 	if _, err := io.WriteString(c, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 8\r\n\r\nhalf"); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+	if err := c.SetReadDeadline(time.Now().Add(testrun.Patience(time.Minute))); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := io.Copy(io.Discard, c); err != nil {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"log/slog"
 	"testing"
-	"time"
 
 	"github.com/redykv/redykv/internal/etcdtest"
 	"github.com/redykv/redykv/manager/catalog"
@@ -19,7 +18,7 @@ func TestEtcdConforms(t *testing.T) {
 		prefix := fmt.Sprint("catalog-", catalogs)
 		return catalogtest.Data{Open: func() (catalog.Store, error) {
 			return catalog.OpenEtcd(catalog.EtcdOptions{
-				Endpoints: []string{server.Address}, Prefix: prefix, LeaseTTL: 2 * time.Second, Logger: slog.New(slog.DiscardHandler),
+				Endpoints: []string{server.Address}, Prefix: prefix, LeaseTTL: longLease, Logger: slog.New(slog.DiscardHandler),
 			})
 		}}
 	})

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -16,13 +15,14 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/redykv/redykv/internal/etcdtest"
+	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/manager/catalog"
 )
 
 // A candidate leaves the queue when its context ends, even if the server hangs.
 func TestEtcdHangsDuringElection(t *testing.T) {
 	server := etcdtest.Start(t, etcdtest.Options{})
-	s, standby := openEtcd(t, server, longLease), openEtcd(t, server, longLease)
+	s, standby := openEtcd(t, server, endlessLease), openEtcd(t, server, endlessLease)
 	campaign(t, s)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -36,7 +36,7 @@ func TestEtcdHangsDuringElection(t *testing.T) {
 		if !errors.Is(e.err, context.Canceled) {
 			t.Error(e.err)
 		}
-	case <-time.After(longLease / 3): // the client drops the connection later
+	case <-time.After(testrun.Patience(20 * time.Second)): // the client drops the connection later
 		t.Error("the candidate waits for the server")
 	}
 }
@@ -62,7 +62,7 @@ func awaitCandidates(t *testing.T, server *etcdtest.Server, n int) []*mvccpb.Key
 	t.Helper()
 	c := server.Client("", "")
 	defer func() { _ = c.Close() }()
-	ctx, cancel := context.WithTimeout(t.Context(), longLease/2)
+	ctx, cancel := context.WithTimeout(t.Context(), testrun.Patience(time.Minute))
 	defer cancel()
 	for {
 		resp, err := c.Get(ctx, "/redykv/leader/", clientv3.WithPrefix(), clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend))
@@ -72,6 +72,7 @@ func awaitCandidates(t *testing.T, server *etcdtest.Server, n int) []*mvccpb.Key
 		if len(resp.Kvs) == n {
 			return resp.Kvs
 		}
+		time.Sleep(time.Millisecond)
 	}
 }
 
@@ -85,7 +86,7 @@ func TestEtcdLeaseRevoked(t *testing.T) {
 	if err := old.Commit(t.Context(), []catalog.Change{put("a", 1)}); !errors.Is(err, catalog.ErrNotLeader) || errors.Is(err, catalog.ErrUnavailable) {
 		t.Errorf("commit of an earlier leader: %v", err)
 	}
-	<-old.Lost()
+	testrun.Receive(t, "the earlier term ends", old.Lost())
 	if v := version(t, term, "a"); v != 1 {
 		t.Errorf("version %d, want 1", v)
 	}
@@ -111,7 +112,7 @@ func TestEtcdTakeover(t *testing.T) {
 	server := etcdtest.Start(t, etcdtest.Options{})
 	s, standby := openEtcd(t, server, longLease), openEtcd(t, server, longLease)
 	term := campaign(t, s)
-	const records = 100_000
+	records := testrun.Scale(20_000, 100_000)
 	value := []byte(strings.Repeat("v", 300))
 	for from := 0; from < records; from += 100 {
 		changes := make([]catalog.Change, 100)
@@ -122,14 +123,14 @@ func TestEtcdTakeover(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), longLease)
+	ctx, cancel := context.WithTimeout(t.Context(), testrun.Patience(time.Minute))
 	defer cancel()
 	elected := stand(ctx, standby, "http://standby")
 	for standby.Leader() != "http://leader" {
 		if ctx.Err() != nil {
 			t.Fatal("the standby does not know the leader")
 		}
-		runtime.Gosched()
+		time.Sleep(time.Millisecond)
 	}
 	repeat(t, term, catalog.Change{Key: "vm/00000000", Version: 1}, put("z", 0))
 	from := time.Now()
@@ -150,27 +151,27 @@ func TestEtcdTakeover(t *testing.T) {
 // which Close leaves.
 func TestEtcdRestart(t *testing.T) {
 	server := etcdtest.Start(t, etcdtest.Options{})
-	ctx, cancel := context.WithTimeout(t.Context(), longLease/2) // no lease ends by itself
+	ctx, cancel := context.WithTimeout(t.Context(), testrun.Patience(time.Minute)) // no lease ends by itself
 	defer cancel()
 	die := func(s *catalog.Etcd) {
 		if err := s.Close(); err != nil {
 			t.Error(err)
 		}
 	}
-	dead := openEtcd(t, server, longLease)
+	dead := openEtcd(t, server, endlessLease)
 	campaign(t, dead)
 	die(dead)
-	s := openEtcd(t, server, longLease)
+	s := openEtcd(t, server, endlessLease)
 	e := <-stand(ctx, s, "http://leader")
 	if e.err != nil {
 		t.Fatal("a restarted leader waits: ", e.err)
 	}
 
-	dead = openEtcd(t, server, longLease)
+	dead = openEtcd(t, server, endlessLease)
 	stand(ctx, dead, "http://standby")
 	before := awaitCandidates(t, server, 2)
 	die(dead)
-	standby := stand(ctx, openEtcd(t, server, longLease), "http://standby")
+	standby := stand(ctx, openEtcd(t, server, endlessLease), "http://standby")
 	for awaitCandidates(t, server, 2)[1].Lease == before[1].Lease {
 		if ctx.Err() != nil {
 			t.Fatal("a restarted standby has not replaced its dead process")
@@ -187,14 +188,14 @@ func TestEtcdRestart(t *testing.T) {
 // A manager at another URL waits for the lease of a dead leader.
 func TestEtcdRestartElsewhere(t *testing.T) {
 	server := etcdtest.Start(t, etcdtest.Options{})
-	dead := openEtcd(t, server, longLease)
+	dead := openEtcd(t, server, endlessLease)
 	campaign(t, dead)
 	if err := dead.Close(); err != nil {
 		t.Error(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), longLease/2) // no lease ends by itself
+	ctx, cancel := context.WithTimeout(t.Context(), testrun.Patience(time.Minute)) // no lease ends by itself
 	defer cancel()
-	other := stand(ctx, openEtcd(t, server, longLease), "http://other")
+	other := stand(ctx, openEtcd(t, server, endlessLease), "http://other")
 	awaitCandidates(t, server, 2)
 	select {
 	case e := <-other:
@@ -210,9 +211,9 @@ func TestEtcdRestartElsewhere(t *testing.T) {
 // Of two managers with one URL, each deposes the other at most once.
 func TestEtcdSameURL(t *testing.T) {
 	server := etcdtest.Start(t, etcdtest.Options{})
-	ctx, cancel := context.WithTimeout(t.Context(), longLease/2) // no lease ends by itself
+	ctx, cancel := context.WithTimeout(t.Context(), testrun.Patience(time.Minute)) // no lease ends by itself
 	defer cancel()
-	stores := [2]*catalog.Etcd{openEtcd(t, server, longLease), openEtcd(t, server, longLease)}
+	stores := [2]*catalog.Etcd{openEtcd(t, server, endlessLease), openEtcd(t, server, endlessLease)}
 	var terms [2]catalog.Term
 	for i, s := range stores {
 		e := <-stand(ctx, s, "http://leader")
@@ -245,13 +246,13 @@ func TestEtcdSameURL(t *testing.T) {
 // A manager without a URL deposes no other.
 func TestEtcdNoURL(t *testing.T) {
 	server := etcdtest.Start(t, etcdtest.Options{})
-	ctx, cancel := context.WithTimeout(t.Context(), longLease/2) // no lease ends by itself
+	ctx, cancel := context.WithTimeout(t.Context(), testrun.Patience(time.Minute)) // no lease ends by itself
 	defer cancel()
-	e := <-stand(ctx, openEtcd(t, server, longLease), "")
+	e := <-stand(ctx, openEtcd(t, server, endlessLease), "")
 	if e.err != nil {
 		t.Fatal(e.err)
 	}
-	stand(ctx, openEtcd(t, server, longLease), "")
+	stand(ctx, openEtcd(t, server, endlessLease), "")
 	awaitCandidates(t, server, 2)
 	if err := e.term.Commit(ctx, nil); err != nil {
 		t.Error(err)

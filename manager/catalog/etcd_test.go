@@ -17,10 +17,12 @@ import (
 	"github.com/redykv/redykv/manager/catalog"
 )
 
-// Leases of tests: one that does not end by chance, and one whose end is awaited.
+// Leases of tests.
 const (
-	longLease  = time.Minute
-	shortLease = 2 * time.Second
+	endlessLease = time.Hour       // outlives any wait of a test
+	longLease    = time.Minute     // does not end by chance
+	hangLease    = 8 * time.Second // a call to a member that hangs takes half of it
+	shortLease   = 2 * time.Second // its end is awaited
 )
 
 func openEtcd(t *testing.T, server *etcdtest.Server, lease time.Duration) *catalog.Etcd {
@@ -315,7 +317,7 @@ func TestEtcdMemberHangs(t *testing.T) {
 	server := etcdtest.Start(t, etcdtest.Options{})
 	way := newWay(t, server.Address)
 	s, err := catalog.OpenEtcd(catalog.EtcdOptions{
-		Endpoints: []string{way.Addr().String(), server.Address}, LeaseTTL: longLease / 15, Logger: slog.New(slog.DiscardHandler),
+		Endpoints: []string{way.Addr().String(), server.Address}, LeaseTTL: hangLease, Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)

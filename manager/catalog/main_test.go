@@ -5,7 +5,7 @@ import (
 	"os"
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 func TestMain(m *testing.M) {
@@ -13,5 +13,5 @@ func TestMain(m *testing.M) {
 		fmt.Println(stoppedLeader(address))
 		return
 	}
-	goleak.VerifyTestMain(m)
+	testrun.Main(m)
 }

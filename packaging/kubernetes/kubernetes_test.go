@@ -142,7 +142,6 @@ func (c *cluster) templates() map[string]corev1.PodTemplateSpec {
 // The guide leads to what it says: what it applies is valid, nothing changes when it is applied
 // again, and the managers find no faults.
 func TestGuide(t *testing.T) {
-	t.Parallel()
 	c := fromEmpty(t, kubetest.Start, "")
 	c.bash("kubectl apply --validate=strict --warnings-as-errors -k mine && kubectl diff -k mine")
 	a, _ := c.manager()

@@ -154,7 +154,7 @@ func (o *outgrown) secret(name, key string) string {
 // connect returns a client of the store, wherever it is. It tries nothing twice.
 func (o *outgrown) connect() *redis.Client {
 	client := redis.NewClient(&redis.Options{
-		Password: o.secret("redykv-store", "password"), MaxRetries: -1, ReadTimeout: time.Minute, DialerRetries: 1,
+		Password: o.secret("redykv-store", "password"), MaxRetries: -1, ReadTimeout: testrun.Patience(time.Minute), DialerRetries: 1,
 		Dialer: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			at := o.Endpoints("redykv", "redykv-store")
 			if len(at) == 0 {
@@ -168,7 +168,7 @@ func (o *outgrown) connect() *redis.Client {
 }
 
 // patience is longer than the notice of a reclaim.
-const patience = 3 * time.Minute
+var patience = testrun.Patience(3 * time.Minute)
 
 // until waits until a condition holds, longer than [kubetest.Cluster.Until].
 func (o *outgrown) until(what string, holds func() (bool, error)) {

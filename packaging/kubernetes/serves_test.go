@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	corev1 "k8s.io/api/core/v1"
@@ -32,7 +33,6 @@ sed -i '/command: /d' etcd/etcd.yaml
 // What the guide leads to runs: managers, their catalog and a store, whose cache is pods; and
 // the guide's commands for operators work in the managers' pods. A node is drained as it says.
 func TestServes(t *testing.T) {
-	t.Parallel()
 	c := fromEmpty(t, kubetest.StartFull, smaller)
 	etcd, err := etcdtest.Program()
 	c.check(err)
@@ -40,7 +40,7 @@ func TestServes(t *testing.T) {
 	ctx := t.Context()
 	c.disks(2)
 	for _, m := range regexp.MustCompile(`(?m)^\$ (kubectl .* rollout .*)$`).FindAllStringSubmatch(strings.Join(guide(t, "console"), "\n"), -1) {
-		c.bash(m[1] + " --timeout=2m || { kubectl get pods -A -o yaml; exit 1; }")
+		c.bash(m[1] + fmt.Sprintf(" --timeout=%v", testrun.Patience(2*time.Minute)) + " || { kubectl get pods -A -o yaml; exit 1; }")
 	}
 	password := c.bash("kubectl -n redykv get secret redykv-store -o jsonpath='{.data.password}' | base64 -d")
 	db := redis.NewClient(&redis.Options{Password: password, Dialer: func(ctx context.Context, network, _ string) (net.Conn, error) {
@@ -71,7 +71,7 @@ func TestServes(t *testing.T) {
 	text, err := os.ReadFile("../../docs/kubernetes.md")
 	c.check(err)
 	drain := regexp.MustCompile("`(kubectl drain NODE .*?)`").FindSubmatch(text)[1]
-	c.bash(strings.ReplaceAll(string(drain), "NODE", "node-1") + " --timeout=3m")
+	c.bash(strings.ReplaceAll(string(drain), "NODE", "node-1") + fmt.Sprintf(" --timeout=%v", testrun.Patience(3*time.Minute)))
 	complete()
 	got, err := db.Get(ctx, "greeting").Result()
 	if !errors.Is(err, redis.Nil) {

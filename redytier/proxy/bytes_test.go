@@ -18,6 +18,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/redytier"
 )
 
@@ -97,7 +98,7 @@ func TestLoss(t *testing.T) {
 		}
 	}
 	a := s.read(path, at)
-	for end := time.Now().Add(time.Minute); a.status == http.StatusPartialContent && time.Now().Before(end); a = s.read(path, at) {
+	for end := time.Now().Add(testrun.Patience(time.Minute)); a.status == http.StatusPartialContent && time.Now().Before(end); a = s.read(path, at) {
 	}
 	unavailable := func(what string, a answer) {
 		t.Helper()
@@ -117,7 +118,7 @@ func TestLoss(t *testing.T) {
 		t.Errorf("%s", a.body)
 	}
 	s.release()
-	for end := time.Now().Add(time.Minute); a.status != http.StatusPartialContent && time.Now().Before(end); a = s.read(path, at) {
+	for end := time.Now().Add(testrun.Patience(time.Minute)); a.status != http.StatusPartialContent && time.Now().Before(end); a = s.read(path, at) {
 	}
 	if string(a.body) != "\x00\x00\x00\x00" || a.header.Get(lossesHeader) != "2" { // of both regions
 		t.Errorf("read after a loss: %d %q, losses %s", a.status, a.body, a.header.Get(lossesHeader))
@@ -317,7 +318,7 @@ func TestCreateEnds(t *testing.T) {
 	for range 2 { // pendingCache asks once more
 		<-asked
 	}
-	closing, end := context.WithTimeout(t.Context(), time.Minute)
+	closing, end := context.WithTimeout(t.Context(), testrun.Patience(time.Minute))
 	defer end()
 	if err := s.proxy.Close(closing); err != nil {
 		t.Error(err)

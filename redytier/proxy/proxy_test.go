@@ -19,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/manager"
 	"github.com/redykv/redykv/manager/access"
 	"github.com/redykv/redykv/manager/allocator"
@@ -26,7 +27,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"),
+	testrun.Main(m, goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"),
 		goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"))
 }
 
@@ -150,7 +151,7 @@ func (s *service) read(path string, at span) answer {
 // idle waits until no request has a buffer.
 func (s *service) idle() {
 	s.t.Helper()
-	for end := time.Now().Add(time.Minute); s.proxy.Metrics().BuffersUsed > 0; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(testrun.Patience(time.Minute)); s.proxy.Metrics().BuffersUsed > 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			s.t.Fatalf("%d buffers are in use", s.proxy.Metrics().BuffersUsed)
 		}

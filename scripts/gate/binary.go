@@ -55,7 +55,7 @@ func (g *gate) execute(ctx context.Context, j job, limit time.Duration, args ...
 	defer cancel()
 	c := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	c.Dir = j.dir
-	c.Env = append(os.Environ(), "PWD="+j.dir, "RAPID_SEED=1", "RAPID_NOFAILFILE=1", "REDYKV_TEST_PROGRAM="+g.program)
+	c.Env = append(os.Environ(), "PWD="+j.dir, "RAPID_SEED=1", "RAPID_NOFAILFILE=1", "REDYKV_TEST_PATIENCE=5", "REDYKV_TEST_PROGRAM="+g.program)
 	c.WaitDelay = 10 * time.Second
 	prepare(c)
 	r := &result{tests: map[string]*test{}, failed: true}

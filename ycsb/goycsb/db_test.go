@@ -8,14 +8,13 @@ import (
 	"sync"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/internal/machine"
+	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/kv"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testrun.Main(m) }
 
 // openDB returns a DB in memory with scans, and the context of one worker.
 func openDB(t *testing.T) (*DB, context.Context) {
@@ -122,7 +121,7 @@ func TestReadAllocatesNothing(t *testing.T) {
 		}
 	}
 	names, update := []string{"f0", "f1"}, fields("f1", "c")
-	allocs := testing.AllocsPerRun(100, func() {
+	allocs := testrun.AllocsPerRun(100, func() {
 		for _, key := range []string{"k", "l"} {
 			read, err := db.Read(ctx, "t", key, names)
 			if err != nil || string(read["f0"]) != "value of "+key {

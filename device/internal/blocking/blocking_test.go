@@ -6,13 +6,12 @@ import (
 	"sync"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/internal/queue"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testrun.Main(m) }
 
 // gated is a Storage whose operations block until the test releases them.
 type gated struct {

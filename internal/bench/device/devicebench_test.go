@@ -13,15 +13,14 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/redykv/redykv/internal/bench"
 	"github.com/redykv/redykv/internal/smbd"
+	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/ssdtier"
 	"github.com/redykv/redykv/ycsb"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testrun.Main(m) }
 
 func testSpec(t *testing.T, device string) Spec {
 	return Spec{

@@ -8,14 +8,13 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/redykv/redykv/internal/bench"
 	"github.com/redykv/redykv/internal/fabric"
 	"github.com/redykv/redykv/internal/fabric/transport"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testrun.Main(m) }
 
 // serveOn starts the other side on a separate provider.
 func serveOn(t *testing.T, name string, memory int) (addr string) {
@@ -119,12 +118,13 @@ func TestOtherSideEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	addrs, ended := make(chan string, 1), make(chan error, 1)
 	go func() { ended <- Serve(ctx, p, "", 1<<20, func(addr string) { addrs <- addr }) }()
+	addr := testrun.Receive(t, "the other side serves", addrs)
 	go func() {
 		time.Sleep(20 * time.Millisecond) // during the measurement or before it: both must end
 		cancel()
 	}()
 	spec := Spec{Transport: "tcp", Ops: []Op{Read}, Sizes: []int{8}, Depths: []int{4}, Idle: Wait, Duration: time.Minute}
-	if _, err := Run(t.Context(), open(t, "tcp"), <-addrs, spec, nil); err == nil {
+	if _, err := Run(t.Context(), open(t, "tcp"), addr, spec, nil); err == nil {
 		t.Error("measured without anybody there")
 	}
 	if err := errors.Join(<-ended, p.Close()); err != nil {

@@ -6,10 +6,10 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testrun.Main(m) }
 
 func TestSpecCheck(t *testing.T) {
 	good := Spec{Disturbances: Disturbances, Caches: 3, Measure: time.Second, Window: time.Second}

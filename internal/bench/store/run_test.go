@@ -9,14 +9,13 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/redykv/redykv/internal/bench"
 	"github.com/redykv/redykv/internal/machine"
+	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/ycsb"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testrun.Main(m) }
 
 // tiny covers all kinds of cells with small sizes and short times.
 func tiny() Spec {
@@ -140,7 +139,7 @@ func TestNothingIsAllocated(t *testing.T) {
 		cells, _ := plan(&spec, nil)
 		for _, c := range cells {
 			k, numbers := c.op.kinds(), w.numbers[c.distribution]
-			if n := testing.AllocsPerRun(100, func() {
+			if n := testrun.AllocsPerRun(100, func() {
 				if err := c.run(w, k, numbers.take(spec.Depth)); err != nil {
 					t.Fatal(err)
 				}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/redykv/redykv/internal/fabric"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // spokenTo is a peer that has sent both letters of its hello.
@@ -64,7 +65,7 @@ func (c *crowd) come(host, say string) net.Conn {
 func (c *crowd) served() {
 	c.t.Helper()
 	c.come("127.0.0.1", "hi")
-	ctx, cancel := context.WithTimeout(c.t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(c.t.Context(), testrun.Patience(time.Minute))
 	defer cancel()
 	r, err := c.a.Accept(ctx)
 	if err != nil {

@@ -9,10 +9,11 @@ import (
 	"time"
 
 	"github.com/redykv/redykv/internal/fabric"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // patience is the timeout of every wait. It does not measure speed.
-const patience = time.Minute
+var patience = testrun.Patience(time.Minute)
 
 // Open returns a new provider.
 type Open func() fabric.Provider

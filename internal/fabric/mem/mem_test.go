@@ -3,13 +3,12 @@ package mem_test
 import (
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/redykv/redykv/internal/fabric/fabrictest"
 	"github.com/redykv/redykv/internal/fabric/mem"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testrun.Main(m) }
 
 func TestConformance(t *testing.T) { fabrictest.Run(t, mem.Open) }
 

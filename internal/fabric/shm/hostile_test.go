@@ -7,7 +7,6 @@ import (
 	"errors"
 	"net"
 	"os"
-	"runtime"
 	"testing"
 	"time"
 
@@ -16,6 +15,7 @@ import (
 	"github.com/redykv/redykv/internal/fabric"
 	"github.com/redykv/redykv/internal/fabric/core"
 	"github.com/redykv/redykv/internal/mem"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // TestMapPeerRefuses offers files that the peer could truncate under a mapping.
@@ -120,7 +120,7 @@ func TestDeafPeer(t *testing.T) {
 	}()
 	select {
 	case <-woken:
-	case <-time.After(20 * time.Second):
+	case <-time.After(testrun.Patience(20 * time.Second)):
 		t.Error("a peer that does not read blocks the owner")
 	}
 	if err := q.Close(); err != nil {
@@ -213,16 +213,18 @@ func TestMalformedIsCounted(t *testing.T) {
 			counted := before
 			go func() { // Accept does not return a rejected peer
 				for malformed() == counted && ctx.Err() == nil {
-					runtime.Gosched()
+					time.Sleep(100 * time.Microsecond)
 				}
 				cancel()
 			}()
 			r, err := l.Accept(ctx)
 			if err == nil {
 				if q, err := r.Accept(nil); err == nil {
-					for q.Err() == nil {
+					for end := time.Now().Add(testrun.Patience(testrun.Bound)); q.Err() == nil; time.Sleep(100 * time.Microsecond) {
 						q.Poll(make([]fabric.Completion, 1))
-						runtime.Gosched()
+						if time.Now().After(end) {
+							t.Fatal("the connection of a peer that misbehaves does not end")
+						}
 					}
 					_ = q.Close()
 				}

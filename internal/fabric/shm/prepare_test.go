@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/redykv/redykv/internal/fabric/core"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // populated returns the physical memory of a region in bytes.
@@ -56,7 +57,7 @@ func TestPrepare(t *testing.T) {
 	if err := all[1].Close(); err != nil {
 		t.Error(err)
 	}
-	deadline := time.Now().Add(30 * time.Second)
+	deadline := time.Now().Add(testrun.Patience(30 * time.Second))
 	for i, r := range all {
 		for i != 1 && populated(t, r) < 2*core.PreparePiece {
 			if time.Now().After(deadline) {

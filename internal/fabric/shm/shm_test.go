@@ -5,17 +5,16 @@ package shm_test
 import (
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/redykv/redykv/internal/fabric"
 	"github.com/redykv/redykv/internal/fabric/fabrictest"
 	"github.com/redykv/redykv/internal/fabric/shm"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 func TestMain(m *testing.M) {
 	fabrictest.ServeChild(open) // the child of TestKilledPeer
 	borrow()                    // that of TestFenceOfABorrower
-	goleak.VerifyTestMain(m)
+	testrun.Main(m)
 }
 
 func open() fabric.Provider {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/redykv/redykv/internal/fabric"
 	"github.com/redykv/redykv/internal/fabric/tcp"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // TestHalfOpen removes the network between two connected hosts: nothing is refused or reset.
@@ -46,7 +47,7 @@ func halfOpen() func(*testing.T) {
 	if err != nil {
 		return fail(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), testrun.Patience(time.Minute))
 	defer cancel()
 	accepted := make(chan fabric.QueuePair, 2)
 	go func() {

@@ -11,6 +11,7 @@ import (
 	"github.com/redykv/redykv/internal/fabric/fabrictest"
 	"github.com/redykv/redykv/internal/fabric/tcp"
 	"github.com/redykv/redykv/internal/machine"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // Connections that have moved much data and are idle keep no large buffers.
@@ -51,7 +52,7 @@ func TestIdleConnections(t *testing.T) {
 				all = append(all, q)
 				exchange(t, q, region)
 			}
-			for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+			for deadline := time.Now().Add(testrun.Patience(time.Minute)); ; time.Sleep(10 * time.Millisecond) {
 				each := (heap() - before) / pairs
 				if each < most {
 					break

@@ -3,17 +3,17 @@ package tcp
 import (
 	"context"
 	"errors"
-	"runtime"
 	"testing"
 	"time"
 
 	"github.com/redykv/redykv/internal/fabric"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // An idle peer that answers is never disconnected, one that does not answer is disconnected at
 // its last beat. The test generates the beats.
 func TestBeats(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), testrun.Patience(time.Minute))
 	defer cancel()
 	p := Open(Options{Silence: 24 * time.Hour})
 	t.Cleanup(func() { _ = p.Close() })
@@ -43,7 +43,7 @@ func TestBeats(t *testing.T) {
 			if ctx.Err() != nil {
 				t.Fatal("no answer")
 			}
-			runtime.Gosched()
+			time.Sleep(100 * time.Microsecond)
 		}
 		alive.beat()
 	}

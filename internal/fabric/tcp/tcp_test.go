@@ -4,16 +4,15 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/redykv/redykv/internal/fabric"
 	"github.com/redykv/redykv/internal/fabric/fabrictest"
 	"github.com/redykv/redykv/internal/fabric/tcp"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 func TestMain(m *testing.M) {
 	fabrictest.ServeChild(open) // the child of TestKilledPeer and TestSilentPeer
-	goleak.VerifyTestMain(m)
+	testrun.Main(m)
 }
 
 func open() fabric.Provider { return tcp.Open(tcp.Options{}) }
@@ -25,7 +24,7 @@ func TestKilledPeer(t *testing.T) { fabrictest.RunKilledPeer(t, open) }
 
 // TestSilentPeer stops a process whose kernel still acknowledges.
 func TestSilentPeer(t *testing.T) {
-	fabrictest.RunSilentPeer(t, func() fabric.Provider { return tcp.Open(tcp.Options{Silence: time.Second}) })
+	fabrictest.RunSilentPeer(t, func() fabric.Provider { return tcp.Open(tcp.Options{Silence: 5 * time.Second}) })
 }
 
 // TestCrowd opens many sockets that send nothing.

@@ -15,10 +15,11 @@ import (
 	"github.com/redykv/redykv/internal/fabric"
 	"github.com/redykv/redykv/internal/fabric/core"
 	"github.com/redykv/redykv/internal/fabric/verbs/wire"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // patience bounds how long a test waits for an event that must happen.
-const patience = 20 * time.Second
+var patience = testrun.Patience(20 * time.Second)
 
 func open(t *testing.T) *provider {
 	t.Helper()

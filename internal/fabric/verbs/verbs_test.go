@@ -5,16 +5,15 @@ package verbs_test
 import (
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/redykv/redykv/internal/fabric"
 	"github.com/redykv/redykv/internal/fabric/fabrictest"
 	"github.com/redykv/redykv/internal/fabric/verbs"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 func TestMain(m *testing.M) {
 	fabrictest.ServeChild(open) // the child of TestKilledPeer
-	goleak.VerifyTestMain(m)
+	testrun.Main(m)
 }
 
 func open() fabric.Provider {

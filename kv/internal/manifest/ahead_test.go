@@ -7,7 +7,7 @@ import (
 	"testing"
 	"testing/iotest"
 
-	"go.uber.org/goleak"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // failing is a file whose bytes from an offset on cannot be read.
@@ -25,7 +25,7 @@ func (f failing) ReadAt(p []byte, at int64) (int, error) {
 }
 
 func TestAheadReader(t *testing.T) {
-	defer goleak.VerifyNone(t)
+	defer testrun.NoLeaks(t)
 	all := make([]byte, (2*aheadBlocks+1)*aheadBlock+5)
 	for i := range all {
 		all[i] = byte(i / 1000)

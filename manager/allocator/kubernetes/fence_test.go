@@ -24,6 +24,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/redykv/redykv/internal/kubetest"
+	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/manager/access"
 	"github.com/redykv/redykv/manager/allocator"
 	"github.com/redykv/redykv/manager/allocator/kubernetes"
@@ -245,7 +246,7 @@ func (w *world) launchAgain() *again {
 // await waits until the deletion of the stray is held up, and forgets what was heard of the stray
 // before: Restore may hear of its end.
 func (g *again) await() {
-	<-g.held
+	testrun.Receive(g.t, "the deletion of the stray is held up", g.held)
 	for len(g.heard) > 0 {
 		<-g.heard
 	}
@@ -290,9 +291,11 @@ func testEndedLaunchedAgain(t *testing.T, c *kubetest.Cluster) {
 	case <-g.held: // by Launch
 	case err := <-launched:
 		t.Fatalf("the ended pod is taken over: %v", err)
+	case <-time.After(testrun.Patience(testrun.Bound)):
+		t.Fatal("the launch is not held up")
 	}
 	close(g.goOn)
-	check(t, <-launched)
+	check(t, testrun.Receive(t, "the VM is launched", launched))
 	g.spared()
 	if now := w.pods()[0]; now.UID == pod.UID {
 		t.Error("the ended pod is still there")

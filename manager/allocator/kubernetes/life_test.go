@@ -13,6 +13,7 @@ import (
 
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/kubetest"
+	"github.com/redykv/redykv/manager"
 	"github.com/redykv/redykv/manager/allocator/kubernetes"
 )
 
@@ -64,7 +65,7 @@ func testGivenUp(t *testing.T, c *kubetest.Cluster) {
 
 // A pod of a higher priority takes a spot pod's node: the cache moves during the grace period.
 func testPreempted(t *testing.T, c *kubetest.Cluster) {
-	w := newWorld(t, c, kubernetes.Pool{Name: "spot", Spot: true, NoticeSeconds: 30, PriorityClass: "spot"})
+	w := newWorld(t, c, kubernetes.Pool{Name: "spot", Spot: true, NoticeSeconds: 300, PriorityClass: "spot"})
 	first := w.node("first", "spot", "200Mi", nil)
 	w.start()
 	cache := w.write(time.Hour)
@@ -77,6 +78,7 @@ func testPreempted(t *testing.T, c *kubetest.Cluster) {
 	for reason, want := range map[string]string{"Reclaimed": "PreemptionByScheduler", "Terminated": "PreemptionByScheduler", "Launched": cache.ID()} {
 		w.until("an event "+reason, func() bool { return strings.Contains(w.events(vm)[reason], want) })
 	}
+	w.until("the cache has left the VM", func() bool { return w.m.Metrics().NoticeLeft.Count > 0 })
 	if n := w.m.Metrics(); n.Reclaimed != 1 || n.NoticeLeft.Count != 1 {
 		t.Errorf("%d reclaims, %d caches left a VM in time", n.Reclaimed, n.NoticeLeft.Count)
 	}
@@ -84,10 +86,13 @@ func testPreempted(t *testing.T, c *kubetest.Cluster) {
 
 // onFirst returns the world of a subtest with a cache on a VM of node first, and room for it on
 // another node.
-func onFirst(t *testing.T, c *kubetest.Cluster, pool kubernetes.Pool) (w *world, first *kubetest.Node, written *cache, vm string) {
+func onFirst(t *testing.T, c *kubetest.Cluster, pool kubernetes.Pool, change ...func(*manager.Options)) (w *world, first *kubetest.Node, written *cache, vm string) {
 	t.Helper()
 	w = newWorld(t, c, pool)
 	first = w.node("first", pool.Name, "200Mi", nil)
+	for _, f := range change {
+		f(&w.options)
+	}
 	w.start()
 	written = w.write(0)
 	vm = written.vm()
@@ -97,7 +102,7 @@ func onFirst(t *testing.T, c *kubetest.Cluster, pool kubernetes.Pool) (w *world,
 
 // A node is drained: the cache moves during the grace period.
 func testDrained(t *testing.T, c *kubetest.Cluster) {
-	w, first, cache, vm := onFirst(t, c, kubernetes.Pool{Name: "spare", NoticeSeconds: 30})
+	w, first, cache, vm := onFirst(t, c, kubernetes.Pool{Name: "spare", NoticeSeconds: 300})
 	check(t, first.Drain(t.Context()))
 	cache.moved(vm)
 	cache.survived()
@@ -106,7 +111,7 @@ func testDrained(t *testing.T, c *kubetest.Cluster) {
 
 // A pod has the condition of one that is about to be evicted: its grace period is a notice already.
 func testDisrupted(t *testing.T, c *kubetest.Cluster) {
-	w, _, cache, vm := onFirst(t, c, kubernetes.Pool{Name: "spare", NoticeSeconds: 30})
+	w, _, cache, vm := onFirst(t, c, kubernetes.Pool{Name: "spare", NoticeSeconds: 300})
 	pod := w.pods()[0]
 	pod.Status.Conditions = append(pod.Status.Conditions, corev1.PodCondition{
 		Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "TerminationByKubelet", Message: "the node is shut down", LastTransitionTime: metav1.Now(),
@@ -115,9 +120,9 @@ func testDisrupted(t *testing.T, c *kubetest.Cluster) {
 	check(t, err)
 	cache.moved(vm)
 	cache.survived()
-	if text := w.events(vm)["Reclaimed"]; !strings.Contains(text, "TerminationByKubelet: the node is shut down") {
-		t.Errorf("event Reclaimed: %q", text)
-	}
+	w.until("an event Reclaimed", func() bool {
+		return strings.Contains(w.events(vm)["Reclaimed"], "TerminationByKubelet: the node is shut down")
+	})
 }
 
 // The process of a pod is killed: the cache gets other memory.
@@ -129,6 +134,7 @@ func testKilled(t *testing.T, c *kubetest.Cluster) {
 	cache.moved(vm)
 	cache.fill()
 	w.until("the pod is gone", func() bool { return len(w.pods()) == 1 })
+	w.until("the VM has failed", func() bool { return w.m.Metrics().Failed > 0 })
 	if n := w.m.Metrics(); n.Failed != 1 || n.Reclaimed != 0 {
 		t.Errorf("%d VMs failed, %d were reclaimed", n.Failed, n.Reclaimed)
 	}
@@ -149,7 +155,7 @@ func testLost(t *testing.T, c *kubetest.Cluster) {
 // A node vanishes, and the cluster has not noticed: missing heartbeats and broken connections
 // tell.
 func testVanished(t *testing.T, c *kubetest.Cluster) {
-	w, first, cache, vm := onFirst(t, c, kubernetes.Pool{Name: "spare"})
+	w, first, cache, vm := onFirst(t, c, kubernetes.Pool{Name: "spare"}, func(o *manager.Options) { o.Silence = 3 * time.Second })
 	first.Lose()
 	cache.moved(vm)
 	cache.fill()
@@ -164,6 +170,7 @@ func testVanished(t *testing.T, c *kubetest.Cluster) {
 func testKubeletRestarts(t *testing.T, c *kubetest.Cluster) {
 	w := newWorld(t, c, kubernetes.Pool{Name: "spare"})
 	first := w.node("first", "spare", "200Mi", nil)
+	w.options.Silence = time.Minute
 	w.start()
 	cache := w.write(0)
 	vm := cache.vm()
@@ -184,7 +191,7 @@ func testKubeletRestarts(t *testing.T, c *kubetest.Cluster) {
 // A manager is replaced while a node is drained: it takes up the pods that its caches have, and
 // removes others, with secrets that nobody has.
 func testReplaced(t *testing.T, c *kubetest.Cluster) {
-	w := newWorld(t, c, kubernetes.Pool{Name: "spare", NoticeSeconds: 60})
+	w := newWorld(t, c, kubernetes.Pool{Name: "spare", NoticeSeconds: 300})
 	first := w.node("first", "spare", "200Mi", nil)
 	w.options.State = t.TempDir()
 	w.start()

@@ -188,9 +188,9 @@ func testNames(t *testing.T, c *kubetest.Cluster) {
 		out := w.command("cache", "describe", cache.ID(), "--manager", w.address)
 		return regexp.MustCompile(`vm reclaimed +` + cache.vm() + ` +pod ` + pod + ` on node names-node: EvictionByEvictionAPI`).MatchString(out)
 	})
-	if got := w.events(cache.vm())["Launched"]; got != "for "+cache.ID()+": pool spare, 64MiB with 0 cores, $0.25/h" {
-		t.Errorf("event Launched: %q", got)
-	}
+	w.until("an event Launched", func() bool {
+		return w.events(cache.vm())["Launched"] == "for "+cache.ID()+": pool spare, 64MiB with 0 cores, $0.25/h"
+	})
 }
 
 // command runs a command of redykv, and returns what it prints.

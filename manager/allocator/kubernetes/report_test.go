@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/manager/allocator"
 )
 
@@ -58,7 +59,7 @@ func TestReportsWaitForNoOthers(t *testing.T) {
 			ObjectMeta: metav1.ObjectMeta{Name: id, Labels: map[string]string{VMLabel: id}}, Status: corev1.PodStatus{Phase: corev1.PodFailed},
 		}, false)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), testrun.Patience(time.Minute))
 	defer cancel()
 	select {
 	case <-host.other:

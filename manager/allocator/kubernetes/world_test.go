@@ -95,7 +95,7 @@ func newWorld(t *testing.T, c *kubetest.Cluster, pools ...kubernetes.Pool) *worl
 		}}}},
 	}
 	// Credentials, so that each pod has a secret.
-	w.options = manager.Options{Access: access.Credentials{Insecure: true}, Heartbeat: 200 * time.Millisecond, MigrationRate: 1 << 30}
+	w.options = manager.Options{Access: access.Credentials{Insecure: true}, Heartbeat: 200 * time.Millisecond, Silence: 10 * time.Second, MigrationRate: 1 << 30}
 	w.permit(kubernetes.Rights())
 	w.bind()
 	w.until("the rights hold", func() bool {
@@ -182,7 +182,7 @@ func (w *world) start() {
 			return
 		}
 		ended = true
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		ctx, cancel := context.WithTimeout(context.Background(), testrun.Patience(time.Minute))
 		defer cancel()
 		if err := errors.Join(m.Close(ctx), <-served); err != nil {
 			w.t.Error(err)
@@ -193,9 +193,10 @@ func (w *world) start() {
 // until waits until something holds.
 func (w *world) until(what string, holds func() bool) {
 	w.t.Helper()
-	for deadline := time.Now().Add(time.Minute); !holds(); time.Sleep(20 * time.Millisecond) {
+	limit := testrun.Patience(time.Minute)
+	for deadline := time.Now().Add(limit); !holds(); time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			w.t.Fatalf("not within a minute: %s; pods %v", what, w.describe())
+			w.t.Fatalf("not within %v: %s; pods %v", limit, what, w.describe())
 		}
 	}
 }
@@ -323,7 +324,7 @@ func (w *world) write(duration time.Duration) *cache {
 	c, err := redytier.Create(w.t.Context(), w.client, redytier.Config{Capacity: 1 << 20, Duration: duration, WaitForLost: true, Logger: slog.New(slog.DiscardHandler)})
 	check(w.t, err)
 	w.t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		ctx, cancel := context.WithTimeout(context.Background(), testrun.Patience(time.Minute))
 		defer cancel()
 		if err := c.Delete(ctx); err != nil {
 			w.t.Error("cache:", err)

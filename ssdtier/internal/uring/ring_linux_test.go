@@ -13,14 +13,15 @@ import (
 	"time"
 	"weak"
 
-	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
+
+	"github.com/redykv/redykv/internal/testrun"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testrun.Main(m) }
 
 // patience is the timeout of every wait.
-const patience = 30 * time.Second
+var patience = testrun.Patience(30 * time.Second)
 
 func newTestRing(t testing.TB, depth int) *Ring {
 	t.Helper()
@@ -450,7 +451,7 @@ func TestNoAllocations(t *testing.T) {
 	for range 20 {
 		round()
 	}
-	if allocs := testing.AllocsPerRun(100, round); allocs >= 1 {
+	if allocs := testrun.AllocsPerRun(100, round); allocs >= 1 {
 		t.Errorf("%v allocations for 8 reads", allocs)
 	}
 }

@@ -8,10 +8,11 @@ import (
 	"testing"
 
 	glua "github.com/yuin/gopher-lua"
-	"go.uber.org/goleak"
+
+	"github.com/redykv/redykv/internal/testrun"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testrun.Main(m) }
 
 // run runs a script in a new interpreter and returns what it prints as: its result, or its error.
 func run(t testing.TB, source string) string {
