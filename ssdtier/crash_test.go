@@ -282,3 +282,23 @@ func testCopiesWhileWriting(t *testing.T) {
 	}
 	wg.Wait()
 }
+
+// TestKilledBeforeTheFirstSegment: a process that ended between the sums of a segment and the segment
+// stored nothing there, so the log may end in it.
+func TestKilledBeforeTheFirstSegment(t *testing.T) {
+	d := started(t, Options{SegmentSize: minSegmentSize})
+	if err := errors.Join(d.Commit("m", []byte("empty")), d.makeSums(0)); err != nil {
+		t.Fatal(err)
+	}
+	killed := t.TempDir()
+	if err := os.CopyFS(killed, os.DirFS(d.Dir())); err != nil {
+		t.Fatal(err)
+	}
+	again := mustOpen(t, killed, Options{})
+	if err := again.Start(64); err != nil {
+		t.Error(err)
+	}
+	if data, err := again.ReadMeta("m"); err != nil || string(data) != "empty" {
+		t.Errorf("%q, %v", data, err)
+	}
+}

@@ -112,7 +112,7 @@ func neverSynced(sums []byte) bool { return len(bytes.Trim(sums, "\x00")) == 0 }
 // onlySums inspects a file of sums without a segment.
 func (in *inspector) onlySums(number int64) {
 	data, err := os.ReadFile(in.path(sumName(number)))
-	if err == nil && in.newest(number) && (neverSynced(data) || len(data) == sumPageSize && checkSumHeader(data, number) == nil) {
+	if err == nil && in.newest(number) && noSums(data, number) {
 		in.note(segmentName(number), "is new and empty")
 		return
 	}

@@ -149,8 +149,8 @@ func (t *segmentTable) closeAll() {
 	t.byNumber.Store(&map[int64]*segment{})
 }
 
-// openSegments opens the segments in the directory, and removes those below Begin and
-// unfinished files.
+// openSegments opens the segments in the directory, and removes those below Begin, unfinished
+// files, and the sums of a segment whose process ended before it made the segment.
 func (d *Device) openSegments() error {
 	entries, err := os.ReadDir(d.dir)
 	if err != nil {
@@ -177,7 +177,17 @@ func (d *Device) openSegments() error {
 			}
 		}
 	}
-	return nil
+	newest := slices.Max(slices.AppendSeq([]int64{-1}, maps.Keys(d.summed)))
+	if newest < 0 || slices.ContainsFunc(d.segments.all(), func(s *segment) bool { return s.number >= newest }) {
+		return nil
+	}
+	path := d.path(sumName(newest))
+	data, err := os.ReadFile(path)
+	if err == nil && noSums(data, newest) {
+		delete(d.summed, newest)
+		err = os.Remove(path)
+	}
+	return wrap(err)
 }
 
 // openSegment opens a segment's file, with os.O_CREATE in flags if it is new,

@@ -157,6 +157,11 @@ func (d *Device) makeSums(number int64) error {
 	return writeAndRename(d.path(sumName(number)), sumHeader(number), 0o666, false)
 }
 
+// noSums reports whether a file of sums has none: nothing of its segment was synced.
+func noSums(data []byte, number int64) bool {
+	return neverSynced(data) || len(data) == sumPageSize && checkSumHeader(data, number) == nil
+}
+
 func sumHeader(number int64) []byte {
 	header := make([]byte, sumPageSize)
 	copy(header, fmt.Appendf([]byte(sumLine), sumSegmentLine, number))
