@@ -20,6 +20,7 @@ import (
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/kv"
+	"github.com/redykv/redykv/kv/inspect"
 	"github.com/redykv/redykv/ssdtier"
 )
 
@@ -88,11 +89,13 @@ func testKilledAnywhere(t *testing.T, stack string) {
 		if err != nil || len(directories) == 0 {
 			t.Fatal("no directory of a tier:", err)
 		}
+		flushed := flushedTo(t, directories)
 		for _, directory := range directories {
 			report, err := ssdtier.Inspect(directory)
 			if err != nil {
 				t.Fatal(err)
 			}
+			report.NeededTo(flushed)
 			if len(directories) > 1 && filepath.Base(directory) == "last" {
 				report.Problems = slices.DeleteFunc(report.Problems, notYetCopied)
 			}
@@ -121,6 +124,23 @@ func testKilledAnywhere(t *testing.T, stack string) {
 		}
 	}
 	t.Log("killed after the process said:", interrupted)
+}
+
+// flushedTo returns the address up to which the tiers must have the log, as the manifest says that one
+// of them has.
+func flushedTo(t *testing.T, directories []string) (flushed int64) {
+	t.Helper()
+	for _, directory := range directories {
+		r, err := ssdtier.NewReader(directory)
+		if err != nil {
+			t.Fatal(err)
+		}
+		flushed = max(flushed, inspect.Store(r, inspect.Options{}).Log.Flushed)
+		if err := r.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return flushed
 }
 
 // notYetCopied reports whether a problem is a gap that a tier behind the commit point may have:

@@ -252,3 +252,26 @@ func TestInspectVersion1(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 }
+
+// TestInspectNeededTo: blocks without checksums are a problem where the log is needed.
+func TestInspectNeededTo(t *testing.T) {
+	d, _ := sickDirectory(t)
+	f, err := os.OpenFile(d.path(sumName(1)), os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteAt(make([]byte, 16), sumPageSize); errors.Join(err, f.Close()) != nil {
+		t.Fatal(err)
+	}
+	for needed, want := range map[int64]struct{ problems, notes []string }{
+		0:       {nil, []string{segmentName(1) + ": 8192 bytes at offset 0: not written"}},
+		sumUnit: {[]string{segmentName(1) + ": 4096 bytes at offset 0: no checksum"}, []string{segmentName(1) + ": 4096 bytes at offset 4096: not written"}},
+		1 << 40: {[]string{segmentName(1) + ": 8192 bytes at offset 0: no checksum"}, nil},
+	} {
+		r := inspect(t, d.Dir())
+		r.Notes = nil
+		r.NeededTo(r.SegmentSize + needed)
+		wantFindings(t, "problems", r.Problems, want.problems...)
+		wantFindings(t, "notes", r.Notes, want.notes...)
+	}
+}

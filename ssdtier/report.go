@@ -69,6 +69,26 @@ func (f Finding) String() string {
 // OK reports whether there are no problems.
 func (r *Report) OK() bool { return len(r.Problems) == 0 }
 
+// NeededTo says that the log is needed up to an address only, such as to what was committed last. A
+// Sync may find that later blocks are written and earlier ones are not; a process that is killed then
+// leaves blocks without checksums before others. From that address on these are notes.
+func (r *Report) NeededTo(end int64) {
+	problems := r.Problems
+	r.Problems = nil
+	for _, f := range problems {
+		if what, number := classify(f.File); what == segmentFile && f.What == noSum {
+			needed := min(max(end-number*r.SegmentSize-f.Offset, 0), f.Length)
+			if needed < f.Length {
+				r.Notes = append(r.Notes, Finding{f.File, f.Offset + needed, f.Length - needed, "not written before the process ended, and not needed"})
+			}
+			if f.Length = needed; needed == 0 {
+				continue
+			}
+		}
+		r.Problems = append(r.Problems, f)
+	}
+}
+
 // String returns the report as text for people.
 func (r *Report) String() string {
 	var b strings.Builder

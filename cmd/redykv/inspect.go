@@ -77,6 +77,9 @@ func (f *inspectFlags) run(out io.Writer, dir string) error {
 		}
 	}
 	found.Store, err = inspectStore(dir, opts)
+	if err == nil && found.Store.Log.Flushed > 0 { // the manifest could be read
+		files.NeededTo(found.Store.Log.Flushed)
+	}
 	problems := len(files.Problems)
 	if err != nil {
 		found.Error = err.Error()

@@ -79,6 +79,7 @@ type State = manifest.Info
 type Log struct {
 	Begin    int64 `json:"begin"`
 	Tail     int64 `json:"tail"`
+	Flushed  int64 `json:"flushed"` // the device has the log up to here, and a snapshot the rest
 	Records  int64 `json:"records"` // older ones of the same key and tombstones included
 	Deleted  int64 `json:"deleted"` // tombstones
 	Expiring int64 `json:"expiring"`

@@ -25,7 +25,8 @@ func (in *inspector) log() {
 			}
 		}
 	}
-	in.src.LostSums(in.Log.Begin, min(in.Log.Tail, src.Flushed), func(from, until int64, err error) {
+	in.Log.Flushed = min(in.Log.Tail, src.Flushed)
+	in.src.LostSums(in.Log.Begin, in.Log.Flushed, func(from, until int64, err error) {
 		in.problem(fmt.Sprintf("the log from %d until %d", from, until),
 			"restore that file: until then reads of this part fail, and opening the store may", err)
 	})
