@@ -36,8 +36,9 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	testrun.AtEnd(api.HTTPClient.CloseIdleConnections)
-	testrun.Main(m)
+	code := m.Run()
+	api.HTTPClient.CloseIdleConnections()
+	testrun.Exit(code)
 }
 
 // led returns the leader of a manager that leads.

@@ -15,8 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/device/devicetest"
 	"github.com/redykv/redykv/internal/smbd"
@@ -40,16 +38,7 @@ func TestMain(m *testing.M) {
 			code = 1
 		}
 	}
-	end := time.Now().Add(testrun.Patience(10 * time.Second))
-	err := goleak.Find()
-	for err != nil && time.Now().Before(end) {
-		err = goleak.Find()
-	}
-	if code == 0 && err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
+	testrun.Exit(code)
 }
 
 // sharedServer returns the server that tests share.

@@ -54,20 +54,13 @@ func UntilNil(t testing.TB, missing func() error) {
 	}
 }
 
-// atEnd are the functions of AtEnd.
-var atEnd []func()
+// Main runs the tests of a package, and then Exit.
+func Main(m *testing.M, options ...goleak.Option) { Exit(m.Run(), options...) }
 
-// AtEnd makes Main call f after the tests, before it looks for goroutines.
-func AtEnd(f func()) { atEnd = append(atEnd, f) }
-
-// Main runs the tests of a package, removes what Program built, and exits. It exits with 1 if a
-// goroutine is left that does not end within Patience(10s).
-func Main(m *testing.M, options ...goleak.Option) {
-	code := m.Run()
+// Exit removes what Program built, and exits with the code of the tests, or with 1 if a goroutine is
+// left that does not end within Patience(10s). It is for a TestMain that closes something before.
+func Exit(code int, options ...goleak.Option) {
 	Cleanup()
-	for _, f := range atEnd {
-		f()
-	}
 	if code == 0 {
 		if err := leaks(Patience(10*time.Second), options...); err != nil {
 			fmt.Fprintln(os.Stderr, err)

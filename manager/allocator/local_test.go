@@ -360,6 +360,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(childEnv) != "" {
 		os.Exit(childMain())
 	}
-	testrun.AtEnd(api.HTTPClient.CloseIdleConnections)
-	testrun.Main(m)
+	code := m.Run()
+	api.HTTPClient.CloseIdleConnections()
+	testrun.Exit(code)
 }

@@ -36,7 +36,6 @@ type result struct {
 	output  []string // what belongs to no test
 	failed  bool     // the binary did not exit with 0
 	crashed bool     // the run ended before its tests had: a panic, a time-out, an exit
-	elapsed time.Duration
 }
 
 // execute runs a job's binary with a selection of tests and reads what it reports.
@@ -59,8 +58,6 @@ func (g *gate) execute(ctx context.Context, j job, limit time.Duration, args ...
 	c.WaitDelay = 10 * time.Second
 	prepare(c)
 	r := &result{tests: map[string]*test{}, failed: true}
-	began := time.Now()
-	defer func() { r.elapsed = time.Since(began) }()
 	events, err := c.StdoutPipe()
 	if err == nil {
 		c.Stderr = c.Stdout

@@ -25,7 +25,6 @@ var faults = map[string]string{
 	"race detected during":          "data race",
 	"fatal error: concurrent map":   "data race",
 	"WRONG DATA:":                   "wrong data",
-	"[setup failed]":                "setup",
 	"gate: killed:":                 "killed",
 	"flag provided but not defined": "build",
 }
