@@ -210,7 +210,7 @@ func (c *client) await() error {
 			c.resumeFrom(w, state)
 			return c.setReadDeadline(time.Time{})
 		}
-		if len(c.in.buf) > restingBuffer && len(c.in.ahead) == 0 {
+		if c.in.roomy() && len(c.in.ahead) == 0 {
 			c.in.shrink()
 		}
 		err := c.receive()

@@ -137,7 +137,7 @@ func (c *client) fill() error {
 	if c.subscribing() { // waiting for messages is not idle
 		idle = 0
 	}
-	if len(c.in.buf) > restingBuffer || cap(c.out) > restingOutput {
+	if c.in.roomy() || cap(c.out) > restingOutput {
 		patience := c.server.opts.releaseAfter
 		if idle > 0 {
 			patience = min(patience, idle)

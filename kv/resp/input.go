@@ -174,6 +174,9 @@ func (in *input) release() {
 	in.charge(0)
 }
 
+// roomy reports whether shrink frees anything that counts.
+func (in *input) roomy() bool { return len(in.buf) > restingBuffer || in.charged > 0 }
+
 // shrink frees what a connection does not need while it waits for input. The received part of
 // a command is kept.
 func (in *input) shrink() {

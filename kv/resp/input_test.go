@@ -3,6 +3,7 @@ package resp
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"strings"
@@ -68,6 +69,35 @@ func TestBatchesGrow(t *testing.T) {
 	}
 }
 
+// TestRestingBufferIsFree: a client that stops when its buffer has just the size that an idle
+// connection may keep takes nothing of the budget for long.
+func TestRestingBufferIsFree(t *testing.T) {
+	opts := Options{}
+	if err := opts.ensureDefaults(); err != nil {
+		t.Fatal(err)
+	}
+	large := budget{most: 1 << 20}
+	in := newInput(sender{Reader: strings.NewReader(strings.Repeat(encode("SET", "a", strings.Repeat("v", 1000)), 100))}, &opts, &large)
+	for len(in.buf) < restingBuffer {
+		if err := in.fill(); err != nil {
+			t.Fatal(err)
+		}
+		for ok := true; ok; {
+			var err error
+			if _, ok, err = in.next(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if len(in.buf) != restingBuffer || large.used.Load() == 0 || !in.roomy() {
+		t.Errorf("a buffer of %d bytes takes %d, and is roomy: %v", len(in.buf), large.used.Load(), in.roomy())
+	}
+	in.shrink()
+	if large.used.Load() != 0 || in.roomy() {
+		t.Errorf("after shrink %d bytes are taken", large.used.Load())
+	}
+}
+
 // TestBuffersShrink: a client that stops in the middle of a command keeps only that command's
 // memory.
 func TestBuffersShrink(t *testing.T) {
@@ -83,7 +113,12 @@ func TestBuffersShrink(t *testing.T) {
 				t.Fatal(got)
 			}
 		}
-		testrun.Until(t, "its buffer is small", func() bool { return s.Metrics().RequestBytes == 0 })
+		testrun.UntilNil(t, func() error {
+			if n := s.Metrics().RequestBytes; n != 0 {
+				return fmt.Errorf("%d bytes are held", n)
+			}
+			return nil
+		})
 		p.send(request[half:])
 		if got := p.reply(); got != "+OK" {
 			t.Error(got)

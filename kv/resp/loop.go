@@ -388,7 +388,7 @@ func (l *loop) sweep(now time.Time) {
 		case s.opts.IdleTimeout > 0 && idle > s.opts.IdleTimeout && !c.subscribing():
 			s.counts.idle.Add(1)
 			l.end(c)
-		case idle > s.opts.releaseAfter && (len(c.in.buf) > restingBuffer || cap(c.out) > restingOutput):
+		case idle > s.opts.releaseAfter && (c.in.roomy() || cap(c.out) > restingOutput):
 			c.in.shrink()
 			c.out = nil
 			c.charge()

@@ -10,12 +10,16 @@ def client(**options):
     return redis.Redis(port=port, single_connection_client=True, decode_responses=True, **options)
 
 
-def message(of):
+def message(of, types=("message", "pmessage")):
     for _ in range(60):
         got = of.get_message(timeout=1)
-        if got and got["type"] in ("message", "pmessage"):
+        if got and got["type"] in types:
             return got
     raise AssertionError("no message")
+
+
+def subscribed(of):
+    message(of, ("subscribe", "psubscribe"))
 
 
 admin = client()
@@ -37,6 +41,7 @@ assert admin.acl_deluser("alice") == 1 and len(admin.acl_genpass()) == 64
 admin.config_set("notify-keyspace-events", "KEA")
 events = client().pubsub()
 events.psubscribe("__keyevent@*__:*")
+subscribed(events)
 admin.set("k", "v", px=1)
 got = [message(events) for _ in range(3)]
 assert [m["channel"].split(":")[1] for m in got] == ["set", "expire", "expired"], got
@@ -47,6 +52,7 @@ invalid = client().pubsub()
 invalid.execute_command("CLIENT", "ID")
 id = invalid.connection.read_response()
 invalid.subscribe("__redis__:invalidate")
+subscribed(invalid)
 reader = client()
 assert reader.execute_command("CLIENT", "TRACKING", "ON", "REDIRECT", id) == "OK"
 reader.mget("a", "b")
