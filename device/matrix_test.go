@@ -18,6 +18,7 @@ import (
 	"github.com/redykv/redykv/device/devicetest"
 	"github.com/redykv/redykv/device/smb"
 	"github.com/redykv/redykv/internal/smbd"
+	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/manager"
 	"github.com/redykv/redykv/manager/allocator"
 	"github.com/redykv/redykv/redytier"
@@ -123,9 +124,7 @@ func openRedy(t *testing.T) (device.Device, error) {
 
 // TestEveryStack runs the conformance test on every pair of devices as tiers.
 func TestEveryStack(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes half a minute")
-	}
+	testrun.SkipUnlessAll(t, "it takes half a minute")
 	all := kinds(t)
 	for _, last := range all {
 		if !last.bottom {
@@ -169,10 +168,7 @@ func TestEveryStack(t *testing.T) {
 // faults. While the last tier keeps what is written to it, no byte is wrong, no completion is
 // lost or duplicated, and nothing hangs.
 func TestEveryStackFails(t *testing.T) {
-	seeds := 24
-	if testing.Short() {
-		seeds = 10
-	}
+	seeds := testrun.Scale(10, 24, 200)
 	all := kinds(t)
 	var bottoms []kind
 	for _, k := range all {

@@ -8,16 +8,14 @@ import (
 
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/device/devicetest"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // TestTieredAgainstModel runs random logs on random stacks of faulty tiers and compares every
 // byte with an array. The last tier is slow and gets stuck, but keeps all writes. The others
 // inject every fault that they report.
 func TestTieredAgainstModel(t *testing.T) {
-	seeds := 40
-	if testing.Short() {
-		seeds = 10
-	}
+	seeds := testrun.Scale(10, 40, 1000)
 	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			m := newTieredModel(t, uint64(seed))

@@ -23,10 +23,7 @@ import (
 // right, and at the end the first tier must hold all it has room for, and nothing else.
 func TestRefillAgainstModel(t *testing.T) {
 	defer testrun.NoLeaks(t, goleak.IgnoreCurrent()) // ignore goroutines of other tests
-	seeds := 60
-	if testing.Short() {
-		seeds = 15
-	}
+	seeds := testrun.Scale(15, 60, 600)
 	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			newRefillModel(t, uint64(seed)).run()

@@ -16,8 +16,8 @@ import (
 
 var (
 	modelSeed      = flag.Uint64("model.seed", 0, "run the model test with this seed only")
-	modelRuns      = flag.Int("model.runs", 60, "how many seeds the model test runs")
-	modelFor       = flag.Duration("model.for", 0, "run the model test over new seeds for so long")
+	modelRuns      = flag.Int("model.runs", testrun.Scale(20, 60, 60), "how many seeds the model test runs")
+	modelFor       = flag.Duration("model.for", testrun.For(10*time.Minute), "run the model test over new seeds for so long")
 	modelScriptIs  = flag.String("model.script", "", "run the model test with the script in this file")
 	modelPrint     = flag.Bool("model.print", false, "print the script of each run")
 	modelNotSmall  = flag.Bool("model.whole", false, "do not look for a shorter script that fails")

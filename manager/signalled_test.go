@@ -3,7 +3,6 @@ package manager
 import (
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"syscall"
 	"testing"
 	"time"
@@ -136,12 +135,8 @@ func (p *twins) filled(cache string) {
 	p.check(caches...)
 }
 
-// killsEnv is an environment variable that makes TestSignalledAtEachStep try all steps, which takes
-// four minutes.
-const killsEnv = "REDYKV_KILLS"
-
-// someKills is the number of steps that are chosen for each signal without killsEnv: each takes
-// some seconds.
+// someKills is the number of steps that are chosen for each signal: each takes some seconds. A soak has
+// all steps, which takes four minutes.
 const someKills = 4
 
 // A leader's process is killed, or stopped beyond its lease, before or after each of its steps
@@ -176,7 +171,7 @@ func signalledAtEachStep(t *testing.T, p *twins, by syscall.Signal) {
 		t.Fatal("no manager keeps its lease")
 		return false
 	}
-	if os.Getenv(killsEnv) == "" {
+	if !testrun.Soak() {
 		rng := rand.New(rand.NewPCG(testrun.Seed(t, 0), 0))
 		done := 0
 		for tries := 0; done < someKills && tries < 20*someKills; tries++ {

@@ -17,6 +17,7 @@ import (
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/clock"
 	"github.com/redykv/redykv/internal/machine"
+	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/manager/menu"
 	"github.com/redykv/redykv/manager/plan"
 )
@@ -284,19 +285,20 @@ func (c *simClient) move(ctx context.Context, vms []string, copied, voluntary bo
 // memory, and that at rest the caches cost at most 5 % more than necessary.
 func TestSimulation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		seed := testrun.Seed(t, 0)
 		s := &simulation{t: t, store: newCrashStore(), cloud: &simCloud{t: t, running: make(map[string]*simVM)}}
 		var err error
-		if s.cloud.market, err = menu.NewMarket(simMenu(), menu.Options{Seed: 1}, s.cloud); err != nil {
+		if s.cloud.market, err = menu.NewMarket(simMenu(), menu.Options{Seed: seed}, s.cloud); err != nil {
 			t.Fatal(err)
 		}
 		s.start()
 		ctx, cancel := context.WithCancel(t.Context())
 		for i := range simCaches() {
-			c := &simClient{simulation: s, rng: rand.New(rand.NewPCG(uint64(i), 2))}
+			c := &simClient{simulation: s, rng: rand.New(rand.NewPCG(uint64(i), seed+1))}
 			s.living.Add(1)
 			go c.live(ctx)
 		}
-		rng := rand.New(rand.NewPCG(3, 4))
+		rng := rand.New(rand.NewPCG(seed+2, 4))
 		for end := time.Now().Add(simChaos); time.Now().Before(end); {
 			time.Sleep(10*time.Minute + upTo(rng, 10*time.Minute))
 			s.check()

@@ -4,14 +4,13 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -24,6 +23,7 @@ import (
 	"github.com/redykv/redykv/internal/api/serverv1"
 	"github.com/redykv/redykv/internal/api/serverv1/serverv1connect"
 	"github.com/redykv/redykv/internal/clock"
+	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/manager/api"
 	"github.com/redykv/redykv/manager/catalog"
 	"github.com/redykv/redykv/manager/catalog/catalogtest"
@@ -31,11 +31,16 @@ import (
 
 // The storm is a manager on virtual time whose leader is killed at commits and at words to
 // servers, while clients contend for the memory of a few servers, repeat their calls, and
-// send them late. REDYKV_STORM is its duration, and REDYKV_STORM_SEED its first seed.
+// send them late.
 const (
 	stormServers = 3
 	stormClients = 5
 	stormMemory  = 8 << 20
+)
+
+var (
+	stormFor  = flag.Duration("storm.for", time.Duration(testrun.Scale(10, 10, 600))*time.Minute, "virtual time of each of TestStorm's seeds")
+	stormSeed = flag.Uint64("storm.seed", 0, "TestStorm's first seed; 0: as testrun.Seed")
 )
 
 // storm has the servers' truth: what is lent, whatever the manager thinks. It carries the
@@ -389,22 +394,10 @@ func (s *storm) chaos(ctx context.Context, rng *rand.Rand) {
 // TestStorm checks that in a storm no server lends more than it has, no call fails for good,
 // and that afterwards no cache, grant or memory is left.
 func TestStorm(t *testing.T) {
-	duration, seed := 10*time.Minute, uint64(1)
-	if text := os.Getenv("REDYKV_STORM"); text != "" {
-		var err error
-		if duration, err = time.ParseDuration(text); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if text := os.Getenv("REDYKV_STORM_SEED"); text != "" {
-		var err error
-		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
-			t.Fatal(err)
-		}
-	}
+	seed := testrun.Seed(t, *stormSeed)
 	for n := range uint64(3) {
 		t.Run(fmt.Sprintf("seed %d", seed+n), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { runStorm(t, seed+n, duration) })
+			synctest.Test(t, func(t *testing.T) { runStorm(t, seed+n, *stormFor) })
 		})
 	}
 }

@@ -20,9 +20,9 @@ import (
 )
 
 var (
-	chaosRuns  = flag.Int("chaos.runs", 1, "how many seeds TestChaos plays with each transport and configuration")
+	chaosRuns  = flag.Int("chaos.runs", testrun.Scale(1, 1, 10), "how many seeds TestChaos plays with each transport and configuration")
 	chaosSteps = flag.Int("chaos.steps", 6, "how much TestChaos does to each cache")
-	chaosSeed  = flag.Uint64("chaos.seed", 1, "TestChaos's first seed")
+	chaosSeed  = flag.Uint64("chaos.seed", 0, "TestChaos's first seed; 0: as testrun.Seed")
 )
 
 // cellHistory is what a chaos worker knows of 8 bytes that only it writes: the writes to them
@@ -149,7 +149,7 @@ func (w *chaosWorker) settle() {
 // connections are cut and delayed, and frames are corrupted. Every operation ends once. A read
 // that succeeds is correct, in the order of its session's calls.
 func TestChaos(t *testing.T) {
-	seed := *chaosSeed // incremented after each run
+	seed := testrun.Seed(t, *chaosSeed) // incremented after each run
 	forAll(t, func(t *testing.T, c *cluster, cfg Config) {
 		if len(c.vms) < 2 {
 			return

@@ -17,12 +17,12 @@ import (
 // churnRounds is the number of rounds of a churn test over a transport.
 func churnRounds(transport string) int {
 	switch {
-	case testing.Short() || machine.RaceDetector:
+	case machine.RaceDetector:
 		return 200
 	case transport == "tcp":
-		return testrun.Scale(1000, 2_000)
+		return testrun.Scale(200, 1000, 2_000)
 	}
-	return testrun.Scale(1000, 10_000)
+	return testrun.Scale(200, 1000, 10_000)
 }
 
 // churn runs the rounds of a transport after some warm-up rounds, and checks for leaks. Each round

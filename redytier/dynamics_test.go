@@ -270,7 +270,7 @@ func TestReconfigure(t *testing.T) {
 	})
 }
 
-var reshapes = flag.Int("reshapes", 6, "how often TestReshape reshapes each cache")
+var reshapes = flag.Int("reshapes", testrun.Scale(2, 6, 60), "how often TestReshape reshapes each cache")
 
 // A cache grows, shrinks, and moves to another SLO, while sessions use the part that always
 // exists.

@@ -19,7 +19,7 @@ import (
 
 // This file tests that a partially copied region is never used.
 
-var halves = flag.Int("halves", 3, "how often TestSourceDiesWhileItMoves kills a source, for each kind of move")
+var halves = flag.Int("halves", testrun.Scale(1, 3, 30), "how often TestSourceDiesWhileItMoves kills a source, for each kind of move")
 
 // slowError blocks when it is printed for the first time. It delays the loss of a VM that it
 // is the cause of.

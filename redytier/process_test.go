@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/redykv/redykv/internal/fabric/transport"
+	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/manager/access"
 	"github.com/redykv/redykv/manager/allocator"
 	"github.com/redykv/redykv/manager/node"
@@ -60,7 +61,7 @@ func cacheServer(args []string) error {
 	return errors.Join(node.Announce(ctx, mgr, nil), node.Close())
 }
 
-// ForVMs runs a test with VMs in this process and, if the transport allows it, with VMs in
+// ForVMs runs a test with VMs in this process and, if all tests run and the transport allows it, with VMs in
 // their own processes. The test closes them.
 func ForVMs(t *testing.T, name, over string, test func(t *testing.T, vms VMs)) {
 	quiet := slog.New(slog.DiscardHandler)
@@ -71,7 +72,7 @@ func ForVMs(t *testing.T, name, over string, test func(t *testing.T, vms VMs)) {
 		}
 		test(t, a)
 	})
-	if !slices.Contains(transport.BetweenProcesses(), over) {
+	if !testrun.All() || !slices.Contains(transport.BetweenProcesses(), over) {
 		return
 	}
 	t.Run(name+",processes", func(t *testing.T) {

@@ -30,12 +30,7 @@ func TestDeviceAgainstModel(t *testing.T) {
 	}
 }
 
-func ringSeeds() int {
-	if testing.Short() {
-		return 50
-	}
-	return 200
-}
+func ringSeeds() int { return testrun.Scale(50, 200, 2000) }
 
 const (
 	ringRegion = 3 << 10

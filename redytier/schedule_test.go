@@ -1,18 +1,25 @@
 package redytier
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
-	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/redykv/redykv/internal/machine"
+	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/manager/model"
+)
+
+var (
+	schedulesFor    = flag.Duration("schedules.for", testrun.For(20*time.Minute), "how long TestSchedules plays seeds; 0: a number of them")
+	schedulesSeed   = flag.Uint64("schedules.seed", 0, "TestSchedules's first seed; 0: as testrun.Seed")
+	schedulesScript = flag.String("schedules.script", "", "play the schedule in this file")
 )
 
 // scheduleModels returns the models of a schedule's manager.
@@ -25,31 +32,19 @@ func scheduleModels(t *testing.T) []*model.Model { return []*model.Model{sloMode
 // then zeros or the copy. Then all faults end. The whole cache must answer again, on memory
 // that its manager and the servers know, and after its end nothing may be left.
 //
-// REDYKV_SCHEDULES is for how long seeds are played, also after one that fails, and
-// REDYKV_SCHEDULES_SEED the first of them.
-// REDYKV_SCHEDULES_SCRIPT is a file with the script of a failed run, which is played over and
-// over for that time: goroutines interleave differently each time.
+// With -schedules.for, seeds are played also after one that fails. -schedules.script plays the script
+// of a failed run over and over: goroutines interleave differently each time.
 func TestSchedules(t *testing.T) {
-	runs, seed, end, goOn := 24, uint64(1), time.Now().Add(24*time.Hour), false
+	runs, seed, end, goOn := testrun.Scale(8, 24, 24), testrun.Seed(t, *schedulesSeed), time.Now().Add(24*time.Hour), false
 	if machine.RaceDetector {
 		runs = 8
 	}
-	if text := os.Getenv("REDYKV_SCHEDULES"); text != "" {
-		d, err := time.ParseDuration(text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		runs, end, goOn = 1<<30, time.Now().Add(d), true
-	}
-	if text := os.Getenv("REDYKV_SCHEDULES_SEED"); text != "" {
-		var err error
-		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
-			t.Fatal(err)
-		}
+	if *schedulesFor > 0 {
+		runs, end, goOn = 1<<30, time.Now().Add(*schedulesFor), true
 	}
 	next := func(i int) scheduleScript { return newScheduleScript(seed + uint64(i)) }
-	if file := os.Getenv("REDYKV_SCHEDULES_SCRIPT"); file != "" {
-		text, err := os.ReadFile(file)
+	if *schedulesScript != "" {
+		text, err := os.ReadFile(*schedulesScript)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -33,6 +33,9 @@ func forAll(t *testing.T, test func(t *testing.T, c *cluster, cfg Config)) {
 	for _, name := range transporttest.Names(t) {
 		for _, configuration := range configurations {
 			for _, vms := range []int{1, 3} {
+				if vms == 1 && !testrun.All() {
+					continue
+				}
 				t.Run(fmt.Sprintf("%s,s=%d,b=%d,q=%d,vms=%d", name, configuration.ServerThreads, configuration.BatchSize, configuration.QueueDepth, vms), func(t *testing.T) {
 					c := newCluster(t, name, vms, 1<<20)
 					test(t, c, Config{Capacity: 250_000, RegionSize: 16 << 10, Configuration: configuration})

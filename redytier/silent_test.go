@@ -104,9 +104,7 @@ func soon(t *testing.T, timeout time.Duration) context.Context {
 // end with ErrRegionUnavailable, whether their owners poll or sleep, and its memory is lost.
 // Only requests that do not need the process continue.
 func TestServerProcessStops(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
+	testrun.SkipUnlessAll(t, "it waits for silences")
 	const timeout = runningAnswers
 	for _, transport := range []string{"tcp", "shm"} {
 		for what, configuration := range map[string]Configuration{"one-sided": configurations[0], "batches": configurations[2]} {
@@ -178,9 +176,7 @@ func TestServerProcessStops(t *testing.T) {
 // The process that a region moves to is stopped during the copy. The move fails, the region
 // stays at its place, and its writes continue.
 func TestTargetProcessStops(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
+	testrun.SkipUnlessAll(t, "it waits for silences")
 	const timeout = runningAnswers
 	for _, transport := range []string{"tcp", "shm"} {
 		t.Run(transport, func(t *testing.T) {

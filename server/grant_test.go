@@ -285,10 +285,7 @@ func TestConfigureLive(t *testing.T) {
 func TestCallsRace(t *testing.T) {
 	s, client := newServer(t, Options{Memory: 8 * regionSize, Cores: 4})
 	source := lend(t, client, "source", "", 1)
-	rounds := 300
-	if testing.Short() {
-		rounds = 50
-	}
+	rounds := testrun.Scale(50, 300, 3000)
 	var callers sync.WaitGroup
 	var called atomic.Int64
 	for i := range 8 {

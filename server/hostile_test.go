@@ -15,6 +15,7 @@ import (
 	"github.com/redykv/redykv/internal/fabric/mem"
 	"github.com/redykv/redykv/internal/fabric/transport/transporttest"
 	"github.com/redykv/redykv/internal/redywire"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // mark fills the memory of one tenant. Another tenant must not see it. It does not occur by
@@ -149,10 +150,7 @@ func TestHostileTenant(t *testing.T) {
 				fillMarks(region)
 			}
 			healthy := dialRings(t, victim, 4, 2)
-			rounds := 3000
-			if testing.Short() {
-				rounds = 300
-			}
+			rounds := testrun.Scale(300, 3000, 100000)
 			rng := rand.New(rand.NewPCG(7, 7))
 			h := hostilePeer{t: t, rng: rng, provider: openFabric(t, transport), answer: hostile}
 			h.dial()

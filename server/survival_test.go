@@ -42,8 +42,8 @@ func footprint(t *testing.T) (counts [4]int) {
 // Thousands of caches connect and end in every possible way, and leave nothing behind.
 func TestManyComeAndGo(t *testing.T) {
 	transports := transporttest.Names(t)
-	cycles := testrun.Scale(1000, 10_000) / len(transports)
-	if testing.Short() || machine.RaceDetector {
+	cycles := testrun.Scale(450, 1000, 10_000) / len(transports)
+	if machine.RaceDetector {
 		cycles = 150
 	}
 	for _, transport := range transports {

@@ -123,8 +123,9 @@ func TestRunRefuses(t *testing.T) {
 
 // TestHeapStaysFlat checks that the data are not in the Go heap.
 func TestHeapStaysFlat(t *testing.T) {
-	if testing.Short() || machine.RaceDetector {
-		t.Skip("a million records; the race detector moves them to the Go heap")
+	testrun.SkipUnlessAll(t, "it loads a million records")
+	if machine.RaceDetector {
+		t.Skip("the race detector moves them to the Go heap")
 	}
 	const records = 1_000_000
 	shape := Shape{Records: records, ValueSize: 8, Depth: 32, Memory: DefaultMemory(LogBytes(records, 8))}

@@ -97,7 +97,7 @@ func TestMain(m *testing.M) { testscript.Main(m, programs) }
 // $EXAMPLE is the Python program of package redytier/proxy.
 //
 // It also has the conditions [transport:NAME], if that fabric is built in, [chromium], if that is
-// installed, and [race], under the race detector.
+// installed, [race], under the race detector, and [all], if tests run that take long (testrun.All).
 func TestScript(t *testing.T) { testscript.Run(t, scripts("script")) }
 
 // scripts returns the parameters of the scripts in a folder of testdata.
@@ -115,13 +115,14 @@ func scripts(dir string) testscript.Params {
 			return err
 		},
 		Condition: func(cond string) (bool, error) {
-			if cond == "race" {
+			switch cond {
+			case "all":
+				return testrun.All(), nil
+			case "race":
 				return machine.RaceDetector, nil
-			}
-			if cond == "chromium" {
+			case "chromium":
 				return browsertest.Path() != "", nil
-			}
-			if cond == "halves" { // of this process's processors
+			case "halves": // of this process's processors
 				_, _, err := affinity.Halves()
 				return err == nil, nil
 			}

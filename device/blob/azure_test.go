@@ -36,6 +36,7 @@ type azurite struct {
 // newAzurite starts a server. It skips the test if Azurite is not installed.
 func newAzurite(t *testing.T) *azurite {
 	t.Helper()
+	testrun.SkipUnlessAll(t, "it starts Azurite")
 	program, err := exec.LookPath("azurite-blob")
 	if err != nil {
 		t.Skip(err)

@@ -44,6 +44,7 @@ func TestMain(m *testing.M) {
 // sharedServer returns the server that tests share.
 func sharedServer(t testing.TB) *smbd.Server {
 	t.Helper()
+	testrun.SkipUnlessAll(t, "it starts Samba")
 	shared.Do(func() { shared.server, shared.err = smbd.Start(t.Context()) })
 	return started(t, shared.server, shared.err)
 }
@@ -51,6 +52,7 @@ func sharedServer(t testing.TB) *smbd.Server {
 // ownServer returns a server that the test may kill.
 func ownServer(t *testing.T) *smbd.Server {
 	t.Helper()
+	testrun.SkipUnlessAll(t, "it starts Samba")
 	server, err := smbd.Start(t.Context())
 	if err == nil {
 		t.Cleanup(func() {

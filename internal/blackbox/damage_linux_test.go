@@ -14,12 +14,15 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // TestDamage damages the files of stores that were stopped or killed. A server of such a
 // store answers correctly, answers with errors, or does not start. Wherever the server has
 // an error, inspect must find damage; in undamaged stores it must find none.
 func TestDamage(t *testing.T) {
+	testrun.SkipUnlessAll(t, "it runs servers for a minute")
 	d := &damages{dir: storeDir(t), counts: make(map[string]int)}
 	n := cycles(t, 4, "store", d.life)
 	t.Logf("%d stores, damaged %d times: %v", n, d.damaged, d.counts)

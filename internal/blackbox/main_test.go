@@ -16,7 +16,7 @@ import (
 )
 
 var (
-	runFor = flag.Duration("for", 0, "how long each test runs; 0: a number of cycles")
+	runFor = flag.Duration("for", testrun.For(10*time.Minute), "how long each test runs; 0: a number of cycles")
 	seed   = flag.Uint64("seed", 0, "the first cycle's seed, of which the next ones count on; 0: as testrun.Seed")
 	binary = flag.String("binary", "", "the redykv to test (default: one that is built for it)")
 )

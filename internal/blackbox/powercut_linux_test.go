@@ -9,12 +9,15 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // TestPowerCut cuts the power of the disk below a server that is under load, idle, or
 // starting, and checks the store afterwards. Each cycle is the life of one store, whose
 // directories may not exist before.
 func TestPowerCut(t *testing.T) {
+	testrun.SkipUnlessAll(t, "it runs servers for a minute")
 	disk, err := newDisk(t, 1<<30)
 	if err != nil {
 		t.Skipf("no ext4 on a loop device: %v", err)

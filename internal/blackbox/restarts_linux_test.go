@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // TestRestarts kills a store with a Redy cache again and again, under load, and starts it again.
@@ -18,6 +20,7 @@ import (
 // and parts of such writes. All keys are checked after each start, while the cache's pieces are
 // checked.
 func TestRestarts(t *testing.T) {
+	testrun.SkipUnlessAll(t, "it runs servers for a minute")
 	s := &restarts{dir: t.TempDir()}
 	n := cycles(t, 4, "store", s.life)
 	t.Logf("%d stores, %d kills and %d stops, %d caches taken up with %d bytes that were right and %d that were not; %d replies and %d keys checked",

@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // TestService runs a manager, cache servers and a store with remote memory in network
@@ -21,6 +23,7 @@ import (
 // end of a cycle all faults are healed: the store must get remote memory again, and release
 // all of it when it stops.
 func TestService(t *testing.T) {
+	testrun.SkipUnlessAll(t, "it runs servers for a minute")
 	nodes := append([]string{managerNode, storeNode}, serverNodes...)
 	network, err := newNetwork(t, nodes...)
 	if err != nil {

@@ -86,7 +86,7 @@ func missing(t testing.TB, what ...any) {
 }
 
 // Start starts a cluster and waits until its API server and its scheduler serve. It skips the
-// test if there are no programs.
+// test unless all run (testrun.All), and if there are no programs.
 func Start(t testing.TB) *Cluster {
 	t.Helper()
 	return start(t, false)
@@ -94,6 +94,7 @@ func Start(t testing.TB) *Cluster {
 
 func start(t testing.TB, full bool) *Cluster {
 	t.Helper()
+	testrun.SkipUnlessAll(t, "it starts a cluster of Kubernetes")
 	dir, err := programs()
 	if err != nil {
 		missing(t, err)

@@ -1,5 +1,5 @@
-// Package testrun says how the tests run: as for each change, where they are repeatable, or as a
-// soak, where they choose other seeds each time and go on for longer.
+// Package testrun says how the tests run: those that are quick; all of them, as for each change, where
+// they are repeatable; or a soak, where they choose other seeds each time and go on for longer.
 package testrun
 
 import (
@@ -12,13 +12,14 @@ import (
 	"strconv"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/redykv/redykv/internal/machine"
 )
 
 // Environment variables.
 const (
-	// KindEnv is "soak" in a soak.
+	// KindEnv is AllKind or SoakKind; otherwise tests that take long, or start engines, are skipped.
 	KindEnv = "REDYKV_TEST"
 	// SeedEnv is the seed of all tests that choose by one.
 	SeedEnv = "REDYKV_TEST_SEED"
@@ -28,23 +29,51 @@ const (
 	RaceProgramEnv = "REDYKV_TEST_PROGRAM_RACE"
 )
 
+// Values of KindEnv.
+const (
+	AllKind  = "all"
+	SoakKind = "soak"
+)
+
 // Soak reports whether the tests run as a soak.
-func Soak() bool { return os.Getenv(KindEnv) == "soak" }
+func Soak() bool { return os.Getenv(KindEnv) == SoakKind }
+
+// All reports whether all tests run, as for each change or in a soak.
+func All() bool { return Soak() || os.Getenv(KindEnv) == AllKind }
+
+// SkipUnlessAll skips a test that takes long. why is what makes it so.
+func SkipUnlessAll(t testing.TB, why string) {
+	t.Helper()
+	if !All() {
+		t.Skipf("%s: %s=%s go test -run '^%s$'", why, KindEnv, AllKind, t.Name())
+	}
+}
 
 // SkipUnlessSoak skips a test that is for a soak only. why is what makes it so.
 func SkipUnlessSoak(t testing.TB, why string) {
 	t.Helper()
 	if !Soak() {
-		t.Skipf("%s: %s=soak go test -run '^%s$'", why, KindEnv, t.Name())
+		t.Skipf("%s: %s=%s go test -run '^%s$'", why, KindEnv, SoakKind, t.Name())
 	}
 }
 
-// Scale returns the first number, or the second one in a soak.
-func Scale(ci, soak int) int {
+// Scale returns how much a test does: the numbers are for a quick run, for each change and for a soak.
+func Scale(quick, all, soak int) int {
+	switch {
+	case Soak():
+		return soak
+	case All():
+		return all
+	}
+	return quick
+}
+
+// For returns how long a test that can go on for any time does so in a soak, and 0 otherwise.
+func For(soak time.Duration) time.Duration {
 	if Soak() {
 		return soak
 	}
-	return ci
+	return 0
 }
 
 // Seed returns the seed of a test, and logs it. It is the value of the test's flag unless that is

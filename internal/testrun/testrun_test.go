@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redykv/redykv/internal/machine"
 )
@@ -75,24 +76,30 @@ func TestSeed(t *testing.T) {
 	}
 }
 
-// TestSoak has tests that differ in a soak.
-func TestSoak(t *testing.T) {
-	for kind, want := range map[string]string{
-		"":     "skipped: it is long: REDYKV_TEST=soak go test -run '^TestTrial$'",
-		"soak": "10 rounds",
+// TestKinds has tests that differ between kinds of runs.
+func TestKinds(t *testing.T) {
+	skipped := func(kind string) string {
+		return "skipped: it is long: REDYKV_TEST=" + kind + " go test -run '^TestTrial$'"
+	}
+	for kind, want := range map[string]struct {
+		all, soak string
+		rounds    int
+		long      time.Duration
+	}{
+		"":       {skipped(AllKind), skipped(SoakKind), 1, 0},
+		AllKind:  {"", skipped(SoakKind), 2, 0},
+		SoakKind: {"", "", 3, time.Hour},
 	} {
 		t.Setenv(KindEnv, kind)
-		said := try(func(t *trial) {
-			SkipUnlessSoak(t, "it is long")
-			t.Logf("%d rounds", Scale(1, 10))
-		})
-		if said != want {
-			t.Errorf("%q: %s", kind, said)
+		if said := try(func(t *trial) { SkipUnlessAll(t, "it is long") }); said != want.all {
+			t.Errorf("%q: %q, want %q", kind, said, want.all)
 		}
-	}
-	t.Setenv(KindEnv, "")
-	if n := Scale(1, 10); n != 1 {
-		t.Errorf("%d rounds", n)
+		if said := try(func(t *trial) { SkipUnlessSoak(t, "it is long") }); said != want.soak {
+			t.Errorf("%q: %q, want %q", kind, said, want.soak)
+		}
+		if n, long := Scale(1, 2, 3), For(time.Hour); n != want.rounds || long != want.long {
+			t.Errorf("%q: %d rounds, for %v", kind, n, long)
+		}
 	}
 }
 

@@ -201,7 +201,7 @@ for key in redis.Redis(port=int(sys.argv[1]), decode_responses=True).scan_iter(c
 // TestClientsScan scans with clients of other languages beside a writer. Each key must be
 // returned once.
 func TestClientsScan(t *testing.T) {
-	keys := testrun.Scale(20_000, 200_000)
+	keys := testrun.Scale(20_000, 20_000, 200_000)
 	store := inMemory()
 	store.Compaction = kv.AutoCompaction{DeadShare: 0.5, Every: 10 * time.Millisecond}
 	_, addr := start(t, store, Options{})

@@ -725,7 +725,7 @@ func sorted(reply string) string {
 }
 
 var (
-	differentFor  = flag.Duration("redis.for", 0, "how long to compare with a real redis-server; 0: a number of rounds")
+	differentFor  = flag.Duration("redis.for", testrun.For(10*time.Minute), "how long to compare with a real redis-server; 0: a number of rounds")
 	differentSeed = flag.Uint64("redis.seed", 0, "compare with the commands of this seed, as logged; 0: as testrun.Seed")
 )
 

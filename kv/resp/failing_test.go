@@ -109,10 +109,7 @@ func keyOf(round int, key string) string { return fmt.Sprint("round", round, ":"
 func TestFailingReads(t *testing.T) {
 	for name, opts := range map[string]Options{"goroutines": {Loops: -1}, "loops": {Loops: 1}} {
 		t.Run(name, func(t *testing.T) {
-			rounds := 150
-			if testing.Short() {
-				rounds = 30
-			}
+			rounds := testrun.Scale(30, 150, 1000)
 			empty := emptyStore(t)
 			piped, pipedDir := damaged(t, empty, rounds, opts)
 			single, singleDir := damaged(t, empty, rounds, opts)

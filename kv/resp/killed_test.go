@@ -39,9 +39,7 @@ func TestAnsweredWritesSurvive(t *testing.T) {
 		return
 	}
 	for promise, rounds := range map[Durability]int{DurabilityAlways: 12, DurabilityEverySecond: 5} {
-		if testing.Short() {
-			rounds = 2
-		}
+		rounds = testrun.Scale(2, rounds, 10*rounds)
 		for _, loops := range []int{-1, 1} {
 			t.Run(fmt.Sprint(promise, loops), func(t *testing.T) {
 				_, addr := start(t, inMemory(), Options{})

@@ -252,12 +252,12 @@ func TestUnauthenticatedClientsSendLittle(t *testing.T) {
 }
 
 // crowd is the number of concurrent connections.
-var crowd = testrun.Scale(1000, 10_000)
+var crowd = testrun.Scale(300, 1000, 10_000)
 
 // TestManyConnections opens connections that are idle, in the middle of a command, or
 // do not read. Each takes little memory, others are served, and nothing is left behind.
 func TestManyConnections(t *testing.T) {
-	if testing.Short() || machine.RaceDetector {
+	if machine.RaceDetector {
 		t.Skip("10 MB a second at most under the detector")
 	}
 	allowFiles(t, uint64(crowd)+1000)

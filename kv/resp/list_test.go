@@ -29,10 +29,7 @@ func largeAsRedis(t *testing.T, stream uint64, command func(commander) []string,
 			_, addr := start(t, options(), Options{})
 			ours := dial(t, addr)
 			c := newCommander(t, stream)
-			rounds := 600
-			if testing.Short() {
-				rounds = 100
-			}
+			rounds := testrun.Scale(100, 600, 10000)
 			for round := range rounds {
 				commands := make([][]string, 1+c.IntN(8))
 				var pipeline strings.Builder

@@ -566,7 +566,7 @@ func (listener) MayJoin(channel []byte, pattern bool) bool {
 
 // TestManySubscribers: each of many connections receives each message.
 func TestManySubscribers(t *testing.T) {
-	if testing.Short() || machine.RaceDetector {
+	if machine.RaceDetector {
 		t.Skip("many connections")
 	}
 	allowFiles(t, uint64(crowd)+1000)

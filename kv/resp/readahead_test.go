@@ -22,9 +22,9 @@ import (
 // TestPipelineBeforeReading: a client may send a pipeline of any length before it reads, as
 // long as the requests fit the budget.
 func TestPipelineBeforeReading(t *testing.T) {
-	commands := 500_000
-	if machine.RaceDetector || testing.Short() {
-		commands = 200_000 // whose replies still exceed a socket's buffers
+	commands := testrun.Scale(200_000, 500_000, 500_000) // the replies exceed a socket's buffers
+	if machine.RaceDetector {
+		commands = 200_000
 	}
 	server, config := certificate(t)
 	config.ServerName = "127.0.0.1"

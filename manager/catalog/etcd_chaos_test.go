@@ -23,7 +23,7 @@ import (
 )
 
 var (
-	chaosSteps = flag.Int("chaos.steps", testrun.Scale(20, 200), "faults of TestEtcdChaos")
+	chaosSteps = flag.Int("chaos.steps", testrun.Scale(20, 20, 200), "faults of TestEtcdChaos")
 	chaosSeed  = flag.Uint64("chaos.seed", 0, "seed of TestEtcdChaos; 0: as testrun.Seed")
 )
 

@@ -112,7 +112,7 @@ func TestEtcdTakeover(t *testing.T) {
 	server := etcdtest.Start(t, etcdtest.Options{})
 	s, standby := openEtcd(t, server, longLease), openEtcd(t, server, longLease)
 	term := campaign(t, s)
-	records := testrun.Scale(20_000, 100_000)
+	records := testrun.Scale(20_000, 20_000, 100_000)
 	value := []byte(strings.Repeat("v", 300))
 	for from := 0; from < records; from += 100 {
 		changes := make([]catalog.Change, 100)

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // traverse is figure 10, line by line. It also counts the visited leaves.
@@ -305,7 +307,7 @@ func TestSearchInThreeMillion(t *testing.T) {
 		if (err == nil) != (exactErr == nil) || got.Config != exact.Config {
 			t.Errorf("%v: %v %v, exactly %v %v", slo, got, err, exact, exactErr)
 		}
-		if i%10 > 0 || testing.Short() {
+		if i%10 > 0 || !testrun.All() {
 			continue
 		}
 		if literal, _, ok := traverse(f, paperSpace, slo); ok != (err == nil) || ok && literal != got.Config {

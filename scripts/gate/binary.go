@@ -36,6 +36,7 @@ type result struct {
 	output  []string // what belongs to no test
 	failed  bool     // the binary did not exit with 0
 	crashed bool     // the run ended before its tests had: a panic, a time-out, an exit
+	cpu     time.Duration
 }
 
 // execute runs a job's binary with a selection of tests and reads what it reports.
@@ -54,7 +55,7 @@ func (g *gate) execute(ctx context.Context, j job, limit time.Duration, args ...
 	defer cancel()
 	c := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	c.Dir = j.dir
-	c.Env = append(os.Environ(), "PWD="+j.dir, "RAPID_SEED=1", "RAPID_NOFAILFILE=1", "REDYKV_TEST_PATIENCE=5", "REDYKV_TEST_PROGRAM="+g.program)
+	c.Env = slices.Concat(os.Environ(), []string{"PWD=" + j.dir}, g.env)
 	c.WaitDelay = 10 * time.Second
 	prepare(c)
 	r := &result{tests: map[string]*test{}, failed: true}
@@ -77,7 +78,9 @@ func (g *gate) execute(ctx context.Context, j job, limit time.Duration, args ...
 	}()
 	r.read(events)
 	close(done)
-	if err := c.Wait(); err != nil && ctx.Err() != nil {
+	err = c.Wait()
+	r.cpu = c.ProcessState.UserTime() + c.ProcessState.SystemTime()
+	if err != nil && ctx.Err() != nil {
 		r.failed = true
 		r.output = append(r.output, fmt.Sprintf("gate: killed: %v\n", context.Cause(ctx)))
 	}

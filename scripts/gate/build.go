@@ -2,12 +2,15 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path"
 	"path/filepath"
 	"strings"
+
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // build links the test binaries of packages and the programs that tests need into dir.
@@ -24,6 +27,12 @@ func (g *gate) build(ctx context.Context, dir string, patterns []string) (jobs [
 		jobs = append(jobs, job{pkg: pkg, dir: in})
 	}
 	plain := len(jobs)
+	if g.soak > 0 {
+		plain = 0
+		for i := range jobs {
+			jobs[i].race = true
+		}
+	}
 	for _, j := range jobs[:plain] {
 		if g.race && listed(raced, j.pkg) {
 			j.race, j.tests = true, racedTests[strings.TrimPrefix(j.pkg, module)]
@@ -33,17 +42,26 @@ func (g *gate) build(ctx context.Context, dir string, patterns []string) (jobs [
 	if err := g.link(ctx, filepath.Join(dir, "plain"), jobs[:plain]); err != nil {
 		return nil, err
 	}
-	if err := g.link(ctx, filepath.Join(dir, "race"), jobs[plain:], "-race"); err != nil {
+	race := []string{"-race"}
+	if g.soak == 0 {
+		race = append(race, "-tags", "noclouds") // the chosen tests of cmd/redykv need no driver of a cloud
+	}
+	if err := g.link(ctx, filepath.Join(dir, "race"), jobs[plain:], race...); err != nil {
 		return nil, err
 	}
 	if err := g.command(ctx, "go", "build", "-o", filepath.Join(dir, "test2json"), "cmd/test2json"); err != nil {
 		return nil, err
 	}
-	if _, err := os.Stat("cmd/redykv"); err == nil { // not in the module of a test
-		g.program = filepath.Join(dir, "redykv")
-		return jobs, g.command(ctx, "go", "build", "-tags", "noclouds", "-o", g.program, "./cmd/redykv")
+	if _, err := os.Stat("cmd/redykv"); errors.Is(err, os.ErrNotExist) { // in the module of a test
+		return jobs, nil
 	}
-	return jobs, nil
+	name, args := testrun.ProgramEnv, []string{"build", "-tags", "noclouds"}
+	if g.soak > 0 {
+		name, args = testrun.RaceProgramEnv, append(args, "-race")
+	}
+	program := filepath.Join(dir, "redykv")
+	g.env = append(g.env, name+"="+program)
+	return jobs, g.command(ctx, "go", append(args, "-o", program, "./cmd/redykv")...)
 }
 
 // link links the test binaries of jobs, and notes where they are. One call of go links any number

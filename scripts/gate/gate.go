@@ -6,12 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // mostFlakes is the number of flakes up to which a run passes: with more the change or the machine
@@ -22,7 +25,9 @@ type gate struct {
 	started       time.Time
 	race, isolate bool
 	limit, budget time.Duration
-	dir, program  string // of what is built; the redykv for tests
+	soak          time.Duration // how long packages run over and over, all under the race detector; 0: no soak
+	dir           string        // of what is built
+	env           []string      // of tests
 	script        string
 	watch         watch
 
@@ -30,6 +35,7 @@ type gate struct {
 	out             io.Writer
 	passed, skipped int
 	times           []timing // of packages
+	tests           []timing // of tests that are not part of others
 	stages          []timing
 	failed, flakes  []*failure
 }
@@ -49,6 +55,12 @@ func (g *gate) run(ctx context.Context, before string, patterns []string) (passe
 		return false, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(g.dir)) }()
+	g.env = append(g.env, testrun.PatienceEnv+"=5")
+	if g.soak > 0 {
+		g.env = append(g.env, testrun.KindEnv+"="+testrun.SoakKind)
+	} else {
+		g.env = append(g.env, testrun.KindEnv+"="+testrun.AllKind, "RAPID_SEED=1", "RAPID_NOFAILFILE=1")
+	}
 	if len(patterns) == 0 {
 		patterns = []string{"./..."}
 	}
@@ -72,9 +84,13 @@ func (g *gate) run(ctx context.Context, before string, patterns []string) (passe
 		}
 		jobs = append(jobs, job{pkg: g.script, dir: ".", binary: path, script: true})
 	}
-	for _, s := range plan(jobs) {
-		if len(s.jobs) > 0 {
-			g.stage(s.name, func() { g.perform(ctx, s) })
+	if g.soak > 0 {
+		g.soaks(ctx, jobs)
+	} else {
+		for _, s := range plan(jobs) {
+			if len(s.heavy)+len(s.light) > 0 {
+				g.stage(s.name, func() { g.perform(ctx, s) })
+			}
 		}
 	}
 	if err := ctx.Err(); err != nil {
@@ -92,27 +108,39 @@ func (g *gate) stage(name string, do func()) {
 	g.stages = append(g.stages, timing{name, time.Since(began)})
 }
 
+// soaks runs jobs in a random order, each alone, over and over until the time is up. A failure is one,
+// as each run has other seeds.
+func (g *gate) soaks(ctx context.Context, jobs []job) {
+	end := time.Now().Add(g.soak)
+	for round := 1; time.Now().Before(end) && ctx.Err() == nil; round++ {
+		rand.Shuffle(len(jobs), func(a, b int) { jobs[a], jobs[b] = jobs[b], jobs[a] })
+		g.stage(fmt.Sprintf("round %d", round), func() {
+			for _, j := range jobs {
+				if time.Now().After(end) || ctx.Err() != nil {
+					return
+				}
+				g.failed = append(g.failed, g.runs(ctx, j)...)
+			}
+		})
+	}
+}
+
 // perform runs the jobs of a stage, and then repeats what failed, alone.
 func (g *gate) perform(ctx context.Context, s stage) {
 	var failures []*failure
 	var workers sync.WaitGroup
-	jobs := make(chan job)
-	for range s.wide {
+	t := turns{left: s}
+	for range wide {
 		workers.Go(func() {
-			for j := range jobs {
-				began := time.Now()
+			for j, ended, ok := t.next(); ok; j, ended, ok = t.next() {
 				found := g.runs(ctx, j)
-				g.report(j, time.Since(began), found)
+				ended()
 				g.mu.Lock()
 				failures = append(failures, found...)
 				g.mu.Unlock()
 			}
 		})
 	}
-	for _, j := range s.jobs {
-		jobs <- j
-	}
-	close(jobs)
 	workers.Wait()
 	for _, f := range failures {
 		if g.again(ctx, f) {
@@ -129,7 +157,10 @@ func (g *gate) perform(ctx context.Context, s stage) {
 func (g *gate) count(j job, r *result) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for _, t := range r.tests {
+	for name, t := range r.tests {
+		if above(name) == "" && t.result != "" {
+			g.tests = append(g.tests, timing{j.name() + " " + name, t.ended.Sub(t.began)})
+		}
 		switch t.result {
 		case "pass":
 			g.passed++
@@ -139,17 +170,19 @@ func (g *gate) count(j job, r *result) {
 	}
 }
 
-// report prints a line for a package, and the output of what failed.
-func (g *gate) report(j job, took time.Duration, failures []*failure) {
+// report prints a line for a package, with its time and how many processors it kept busy, and the
+// output of what failed.
+func (g *gate) report(j job, took, cpu time.Duration, failures []*failure) {
 	g.mu.Lock()
 	g.times = append(g.times, timing{j.name(), took})
 	g.mu.Unlock()
+	line := fmt.Sprintf("%-45s %6.1f s  %4.1f processors", j.name(), took.Seconds(), cpu.Seconds()/took.Seconds())
 	if len(failures) == 0 {
-		g.say("ok    %-45s %6.1fs", j.name(), took.Seconds())
+		g.say("ok    %s", line)
 		return
 	}
 	var text strings.Builder
-	fmt.Fprintf(&text, "FAIL  %-45s %6.1fs", j.name(), took.Seconds())
+	text.WriteString("FAIL  " + line)
 	for _, f := range failures {
 		fmt.Fprintf(&text, "\n--- FAIL: %s %s\n%s", f.job.name(), f.test, strings.Join(tail(f.lines, 300), ""))
 	}

@@ -104,7 +104,7 @@ func run(t *testing.T) int {
 `
 
 // gateOn runs the gate on a module of bad packages.
-func gateOn(t *testing.T, packages map[string]string, race bool) (summary string, passed bool) {
+func gateOn(t *testing.T, packages map[string]string, race bool, soak time.Duration) (summary string, passed bool) {
 	t.Helper()
 	dir := t.TempDir()
 	write := func(file, text string) {
@@ -124,7 +124,7 @@ func gateOn(t *testing.T, packages map[string]string, race bool) (summary string
 	t.Chdir(dir)
 	t.Setenv("GATE_TEST_DIR", t.TempDir())
 	var out bytes.Buffer
-	g := gate{started: time.Now(), out: &out, race: race, limit: 3 * time.Second, budget: time.Hour}
+	g := gate{started: time.Now(), out: &out, race: race, limit: 3 * time.Second, budget: time.Hour, soak: soak}
 	passed, err := g.run(context.Background(), "", nil)
 	t.Log(out.String())
 	if err != nil {
@@ -143,7 +143,7 @@ func TestGate(t *testing.T) {
 	for _, c := range bad {
 		packages[c.pkg] = c.code
 	}
-	summary, passed := gateOn(t, packages, true)
+	summary, passed := gateOn(t, packages, true, 0)
 	if passed {
 		t.Error("the gate passes")
 	}
@@ -163,14 +163,14 @@ func TestGate(t *testing.T) {
 
 func TestGatePasses(t *testing.T) {
 	flaky := `func TestFlaky(t *testing.T) { if run(t) == 1 { t.Error("it fails once") } }`
-	summary, passed := gateOn(t, map[string]string{"fine": `func TestFine(t *testing.T) {}`, "flaky": flaky}, false)
+	summary, passed := gateOn(t, map[string]string{"fine": `func TestFine(t *testing.T) {}`, "flaky": flaky}, false, 0)
 	if !passed || !strings.HasSuffix(summary, "\n1 passed, 0 failed, 0 skipped\n") {
 		t.Errorf("passed %v: %s", passed, summary)
 	}
 }
 
 func TestGateRefusesABrokenBuild(t *testing.T) {
-	summary, passed := gateOn(t, map[string]string{"broken": `func TestBroken(t *testing.T) { undefined() }`}, false)
+	summary, passed := gateOn(t, map[string]string{"broken": `func TestBroken(t *testing.T) { undefined() }`}, false, 0)
 	if passed || !strings.Contains(summary, "FAIL  build") || !strings.HasSuffix(summary, "\n0 passed, 1 failed, 0 skipped\n") {
 		t.Errorf("passed %v: %s", passed, summary)
 	}
@@ -181,8 +181,57 @@ func TestGateRefusesManyFlakes(t *testing.T) {
 	for _, name := range []string{"a", "b", "c", "d", "e", "f"} {
 		packages[name] = `func Test` + strings.ToUpper(name) + `Flaky(t *testing.T) { if run(t) == 1 { t.Error("it fails once") } }`
 	}
-	summary, passed := gateOn(t, packages, false)
+	summary, passed := gateOn(t, packages, false, 0)
 	if passed || !strings.Contains(summary, "6 flakes are more than 5") || !strings.HasSuffix(summary, "\n0 passed, 6 failed, 0 skipped\n") {
 		t.Errorf("passed %v: %s", passed, summary)
+	}
+}
+
+// A soak goes on until its time is up, has everything under the race detector, repeats no failure, and
+// says its seed.
+func TestGateSoaks(t *testing.T) {
+	if _, err := exec.LookPath("gcc"); err != nil {
+		t.Skip("the race detector needs gcc")
+	}
+	summary, passed := gateOn(t, map[string]string{"soaks": `
+func TestSoaks(t *testing.T) { if os.Getenv("REDYKV_TEST") != "soak" { t.Error("this is no soak") } }
+func TestFails(t *testing.T) {
+	t.Log("REDYKV_TEST_SEED=7 repeats it")
+	for i := range 10 { t.Log(i) }
+	t.Error("fails")
+}`}, true, time.Second)
+	want := regexp.MustCompile(`(?s)FAIL  soaks \[race\] TestFails: last lines\n[^\n]+ REDYKV_TEST_SEED=7 repeats it\n.*FAIL  soaks \[race\] TestFails: failed in F\n +again: go test ./soaks -count=1 -race -run`)
+	if passed || !want.MatchString(summary) || strings.Contains(summary, "this is no soak") {
+		t.Errorf("passed %v: %s", passed, summary)
+	}
+}
+
+// Workers get one heavy job at a time, in the order of the list, and each job once.
+func TestTurns(t *testing.T) {
+	var jobs []job
+	for _, pkg := range []string{"redytier", "hlog", "kv/resp", "cmd/redykv", "device"} {
+		jobs = append(jobs, job{pkg: module + pkg})
+	}
+	stages := plan(append(jobs, job{pkg: module + "kv", race: true}, job{pkg: "script", script: true}))
+	turns := turns{left: stages[0]}
+	next := func(want string) (ended func()) {
+		t.Helper()
+		j, ended, ok := turns.next()
+		if got := strings.TrimPrefix(j.pkg, module); got != want || ok != (want != "") {
+			t.Errorf("%q, want %q", got, want)
+		}
+		return ended
+	}
+	programEnded := next("cmd/redykv")
+	next("kv/resp")()
+	programEnded()
+	redytierEnded := next("redytier")
+	next("device")
+	next("hlog")
+	next("")
+	redytierEnded()
+	next("")
+	if race, script := stages[1], stages[2]; len(race.light) != 1 || len(race.heavy) != 0 || len(script.heavy) != 1 {
+		t.Errorf("the other stages are %+v and %+v", race, script)
 	}
 }

@@ -32,9 +32,11 @@ var faults = map[string]string{
 // attempts is how often a binary whose run was cut off is run for the tests that it has left.
 const attempts = 4
 
-// runs runs a job's binary; after a panic or a time-out it runs it for the tests that are left.
+// runs runs a job's binary and reports on it; after a panic or a time-out it runs it for the tests that are left.
 func (g *gate) runs(ctx context.Context, j job) (failures []*failure) {
 	limit := g.longest(j)
+	began, cpu := time.Now(), time.Duration(0)
+	defer func() { g.report(j, time.Since(began), cpu, failures) }()
 	args := []string{}
 	if j.tests != "" {
 		args = append(args, "-test.run="+j.tests)
@@ -44,6 +46,7 @@ func (g *gate) runs(ctx context.Context, j job) (failures []*failure) {
 		began := time.Now()
 		r := g.execute(ctx, j, limit, append(args, skip(done)...)...)
 		g.count(j, r)
+		cpu += r.cpu
 		blamed := r.blamed()
 		for _, name := range blamed {
 			f := &failure{job: j, test: name, runs: "F", lines: r.all(name), began: began, ended: time.Now()}
@@ -73,9 +76,11 @@ func (g *gate) runs(ctx context.Context, j job) (failures []*failure) {
 // longest is the time after which a job's binary counts as hanging.
 func (g *gate) longest(j job) time.Duration {
 	switch {
+	case g.soak > 0:
+		return max(g.soak, time.Hour)
 	case j.race:
 		return 3 * g.limit
-	case j.script, listed(alone, j.pkg):
+	case j.script, listed(heavy, j.pkg):
 		return 2 * g.limit
 	}
 	return g.limit

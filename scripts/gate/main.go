@@ -3,9 +3,9 @@
 //	go run ./scripts/gate                      all packages
 //	go run ./scripts/gate ./kv ./redytier      some
 //
-// It links each package's test binary once, and runs the binaries in stages (packages.go): packages
-// two at a time, then those that start engines or many processes one at a time, then some of both
-// under the race detector. Seeds are fixed. Each binary runs in network, mount and process
+// It links each package's test binary once, and runs the binaries in stages (packages.go): all
+// packages, and then some of them under the race detector. Three run at a time, of which at most
+// one keeps all processors busy. Seeds are fixed. Each binary runs in network, mount and process
 // namespaces of its own if the caller is root, so that no port, mount or orphaned process of one
 // package reaches another.
 //
@@ -14,7 +14,11 @@
 // races and verdicts of wrong data (testrun.Wrong) are faults whenever they appear, and are not
 // repeated. A flake belongs into scripts/gate/flakes, and is to be mended.
 //
-// The last lines are the summary: stages, slowest packages, flakes, failures with their last lines
+// With -soak it runs the packages over and over, as scripts/soak does: in a random order, all under the
+// race detector, with new seeds and long budgets (testrun.Soak). Nothing is repeated then: each failure
+// is one.
+//
+// The last lines are the summary: stages, slowest packages and tests, flakes, failures with their last lines
 // and the command that repeats them, and "N passed, N failed, N skipped". The status is 0 if
 // nothing failed. Run it in the repository's root.
 package main
@@ -34,8 +38,9 @@ func main() {
 	defer stop()
 	g := gate{started: time.Now(), out: os.Stdout}
 	flag.BoolVar(&g.race, "race", true, "run the stages under the race detector")
-	flag.DurationVar(&g.limit, "limit", 10*time.Minute, "the longest time of one package; two times as long for those that run alone, three times under the race detector")
+	flag.DurationVar(&g.limit, "limit", 10*time.Minute, "the longest time of one package; two times as long for heavy ones, three times under the race detector")
 	flag.DurationVar(&g.budget, "budget", 75*time.Minute, "no test is repeated when so much time has passed since -since")
+	flag.DurationVar(&g.soak, "soak", 0, "run as a soak for so long: other seeds each time, long budgets, everything under the race detector, over and over")
 	since := flag.Int64("since", 0, "the `time` at which the whole run began, in seconds since 1970; 0: now")
 	stages := flag.String("stages", "", "a `file` with a line \"NAME SECONDS\" for each stage before this one, for the summary")
 	flag.StringVar(&g.script, "script", "", "a `file` that is run in the last stage, and repeated as a test is")

@@ -3,16 +3,18 @@ package main
 import (
 	"slices"
 	"strings"
+	"sync"
 )
 
 const module = "github.com/redykv/redykv/"
 
-// alone are the packages whose tests start engines, many processes, or goroutines that poll. Each
-// runs with nothing beside it.
-var alone = []string{
-	"redytier", "cmd/redykv", "manager", "manager/catalog", "manager/allocator/kubernetes",
-	"internal/blackbox", "internal/kubetest", "internal/console", "internal/paper/report", "packaging/kubernetes",
-}
+// heavy are the packages whose tests keep all processors busy for long: by many processes, or by
+// goroutines that poll. One of them runs at a time, in this order.
+var heavy = []string{"internal/blackbox", "cmd/redykv", "redytier"}
+
+// slow are the packages that begin before others, so that no long one is left at the end. Those that
+// start engines mostly wait for them.
+var slow = []string{"packaging/kubernetes", "kv/resp", "kv", "device/blob", "ssdtier", "manager", "device", "manager/catalog"}
 
 // raced are the packages that run under the race detector too: goroutines share memory there, and
 // tests exercise it. A name that ends with /... stands for the packages below it as well.
@@ -23,9 +25,6 @@ var raced = []string{
 	"internal/fabric/shm", "internal/fabric/tcp", "internal/memhttp", "internal/missratio", "internal/queue",
 	"internal/readcache", "cmd/redykv",
 }
-
-// racedAlone are those of raced that run with nothing beside them.
-var racedAlone = []string{"redytier", "kv", "manager", "manager/catalog", "cmd/redykv"}
 
 // racedTests chooses tests of a package under the race detector, by name; the others start engines,
 // or repeat what other packages cover.
@@ -59,28 +58,73 @@ func (j job) name() string {
 	return name
 }
 
-// A stage is jobs, of which several run at a time.
+// wide is the number of jobs that run at a time.
+const wide = 3
+
+// A stage is jobs, of which at most one that is heavy runs at a time.
 type stage struct {
-	name string
-	wide int
-	jobs []job
+	name         string
+	heavy, light []job
 }
 
 // plan sorts jobs into stages.
 func plan(jobs []job) []stage {
-	stages := []stage{{name: "light", wide: 2}, {name: "alone", wide: 1}, {name: "race", wide: 2}, {name: "race alone", wide: 1}, {name: "scripts", wide: 1}}
+	stages := []stage{{name: "plain"}, {name: "race"}, {name: "scripts"}}
 	for _, j := range jobs {
-		at, names := 0, alone
-		if j.race {
-			at, names = 2, racedAlone
+		s := &stages[0]
+		switch {
+		case j.script:
+			s = &stages[2]
+		case j.race:
+			s = &stages[1]
 		}
-		if listed(names, j.pkg) {
-			at++
+		if j.script || listed(heavy, j.pkg) {
+			s.heavy = append(s.heavy, j)
+		} else {
+			s.light = append(s.light, j)
 		}
-		if j.script {
-			at = len(stages) - 1
-		}
-		stages[at].jobs = append(stages[at].jobs, j)
+	}
+	for _, s := range stages {
+		first(s.heavy, heavy)
+		first(s.light, slow)
 	}
 	return stages
+}
+
+// first sorts jobs so that those of the named packages come first, in the order of the names.
+func first(jobs []job, names []string) {
+	place := func(j job) int {
+		if i := slices.Index(names, strings.TrimPrefix(j.pkg, module)); i >= 0 {
+			return i
+		}
+		return len(names)
+	}
+	slices.SortStableFunc(jobs, func(a, b job) int { return place(a) - place(b) })
+}
+
+// turns hands out the jobs of a stage to workers: a heavy one while none runs, else a light one.
+type turns struct {
+	mu    sync.Mutex
+	left  stage
+	heavy bool // one runs
+}
+
+// next returns the next job and a function to call when it has ended, or false if there is none for
+// this worker any more.
+func (t *turns) next() (j job, ended func(), ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.left.heavy) > 0 && !t.heavy {
+		j, t.left.heavy, t.heavy = t.left.heavy[0], t.left.heavy[1:], true
+		return j, func() {
+			t.mu.Lock()
+			defer t.mu.Unlock()
+			t.heavy = false
+		}, true
+	}
+	if len(t.left.light) > 0 {
+		j, t.left.light = t.left.light[0], t.left.light[1:]
+		return j, func() {}, true
+	}
+	return job{}, nil, false
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // known are the flakes that were seen before, a line each: DATE PACKAGE TEST.
@@ -22,7 +24,8 @@ func (g *gate) summary() {
 	}
 	g.say("\n== summary: %s, %s", now.Sub(g.started).Round(time.Second), still)
 	g.say("stages: %s", list(g.stages))
-	g.say("slowest: %s", list(slowest(g.times, 10)))
+	g.say("slowest packages: %s", list(slowest(g.times, 10)))
+	g.say("slowest tests: %s", list(slowest(g.tests, 10)))
 	for _, f := range g.flakes {
 		line := fmt.Sprintf("%s %s", f.job.name(), orPackage(f.test))
 		first, times := seen(line)
@@ -61,16 +64,22 @@ func (g *gate) summary() {
 	g.say("%d passed, %d failed, %d skipped", g.passed, failed, g.skipped)
 }
 
-// telling returns the lines of a failure that say most: those from a panic or a fault on, or else
-// the last ones.
+// telling returns the lines of a failure that say most: its seed, and those from a panic or a fault on,
+// or else the last ones.
 func telling(lines []string) []string {
 	const most = 10
+	from := max(len(lines)-most, 0)
+	var seeds []string
 	for i, line := range lines {
 		if strings.HasPrefix(line, "panic: ") || fault(lines[i:i+1]) != "" {
-			return lines[i:min(i+most, len(lines))]
+			from = i
+			break
+		}
+		if i < from && strings.Contains(line, testrun.SeedEnv+"=") {
+			seeds = append(seeds, line)
 		}
 	}
-	return tail(lines, most)
+	return append(tail(seeds, 1), lines[from:min(from+most, len(lines))]...)
 }
 
 // command is what repeats a failure.

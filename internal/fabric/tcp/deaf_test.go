@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/redykv/redykv/internal/fabric"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // stranger returns a socket that has greeted p's listener, and its queue pair there.
@@ -37,9 +38,7 @@ func stranger(t *testing.T, l fabric.Listener) (net.Conn, *queuePair) {
 // TestDeafPeer sends as many requests as a peer may have pending, and reads no answer. It
 // delays no other peer, the answers that wait for it are bounded, and it is soon disconnected.
 func TestDeafPeer(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
+	testrun.SkipUnlessAll(t, "it waits for silences")
 	p := Open(Options{})
 	t.Cleanup(func() { _ = p.Close() })
 	l, err := p.Listen("", 4)

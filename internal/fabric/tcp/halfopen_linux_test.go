@@ -18,9 +18,7 @@ import (
 // TestHalfOpen removes the network between two connected hosts: nothing is refused or reset.
 // Both sides notice the silence, whether or not they wait for an answer.
 func TestHalfOpen(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
+	testrun.SkipUnlessAll(t, "it waits for silences")
 	ended := make(chan func(*testing.T), 1)
 	go func() {
 		// Sockets of this thread are in a network namespace, which ends with the goroutine
