@@ -7,7 +7,6 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,6 +21,7 @@ import (
 	"google.golang.org/grpc/backoff"
 
 	"github.com/redykv/redykv/internal/fabric/fabrictest"
+	"github.com/redykv/redykv/internal/loopback"
 	"github.com/redykv/redykv/internal/testrun"
 )
 
@@ -73,9 +73,11 @@ func Program() (string, error) {
 	return path, nil
 }
 
-// Start starts a server and waits until it serves. It skips the test if there is no program.
+// Start starts a server and waits until it serves. It skips the test unless all run (testrun.All), and if
+// there is no program.
 func Start(t testing.TB, o Options) *Server {
 	t.Helper()
+	testrun.SkipUnlessAll(t, "it starts etcd")
 	s := &Server{t: t, Address: FreeAddress(t)}
 	var err error
 	if s.program, err = Program(); err != nil {
@@ -105,12 +107,11 @@ func Start(t testing.TB, o Options) *Server {
 // FreeAddress returns an address of loopback that is free now.
 func FreeAddress(t testing.TB) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	address, err := loopback.FreeAddress()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
+	return address
 }
 
 // write writes CA and File.

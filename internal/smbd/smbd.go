@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/redykv/redykv/internal/dirs"
+	"github.com/redykv/redykv/internal/loopback"
 )
 
 // ErrMissing means that Samba is not installed, or that this user cannot run it.
@@ -112,23 +113,13 @@ func Start(ctx context.Context) (_ *Server, err error) {
 	} else if s.Dir, err = os.MkdirTemp(s.temp.Path, "share-*"); err != nil {
 		return nil, fmt.Errorf("smbd: %w", err)
 	}
-	if s.Address, err = freeAddress(); err != nil {
-		return nil, err
+	if s.Address, err = loopback.FreeAddress(); err != nil {
+		return nil, fmt.Errorf("smbd: %w", err)
 	}
 	if err := s.configure(ctx); err != nil {
 		return nil, err
 	}
 	return s, s.Run(ctx)
-}
-
-// freeAddress returns an address of loopback that is free now.
-func freeAddress() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", fmt.Errorf("smbd: %w", err)
-	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().String(), nil
 }
 
 // configuration is smb.conf, a format of the temporary directory, the port, the share's name,
