@@ -46,8 +46,9 @@ type grant struct {
 
 	suspicion chan struct{} // holds a token when the manager suspects the server again
 
-	// lost is the cause of the loss of the grant's regions, or nil. It is set once and
-	// never cleared: lost bytes do not come back.
+	// lost is the cause of the loss of the grant's regions, or nil. The controller sets it once,
+	// just before it publishes the table that has no regions there: sessions that find that
+	// table find the cause. It is never cleared: lost bytes do not come back.
 	lost atomic.Pointer[error]
 }
 

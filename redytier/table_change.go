@@ -91,10 +91,8 @@ func (c *Cache) until(ctx context.Context, what string, settled func() bool) err
 // lose marks a grant's regions as lost permanently: nothing is read from them afterwards (A46).
 // Only the first call has an effect. When it returns, the table has no regions there.
 func (c *Cache) lose(g *grant, cause error) {
-	if g.lost.Load() == nil {
-		err := unavailable(g, cause)
-		c.controller.do(func() { c.controller.lose(g, cause, err) })
-	}
+	err := unavailable(g, cause)
+	c.controller.do(func() { c.controller.lose(g, cause, err) })
 }
 
 // dropMirrors removes the mirrors on a grant, which lack a write. The move of the whole cache
