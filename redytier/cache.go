@@ -72,6 +72,8 @@ type observer interface {
 	// restored: the addresses answer again when it returns, with zeros where there was no
 	// copy.
 	restored(at span)
+	// settled: failed connections to a grant can have no effect there any more.
+	settled()
 }
 
 // observe sets the cache's observer, before the memory is used.

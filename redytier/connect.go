@@ -88,7 +88,9 @@ func (c *Cache) connFailed(failed *conn, cause error) {
 		s.unsettled.Add(1)
 		g.unsettled.Add(1)
 		settled := sync.OnceFunc(func() {
-			g.unsettled.Add(-1)
+			if o := c.observing(); g.unsettled.Add(-1) == 0 && o != nil {
+				o.settled()
+			}
 			s.unsettled.Done()
 		})
 		if !c.background.Go(func() { c.connect(s, e, cause, settled) }) {

@@ -26,7 +26,7 @@ type Device struct {
 	device.NoObjects
 
 	cache       *Cache
-	unavailable func() spans // the cache's addresses without memory
+	unavailable func() spans // the cache's addresses that cannot be refilled now
 	segments    *segments
 	owned       bool    // Close deletes the cache, or detaches from it
 	pieces      *pieces // nil: the cache is not taken up by another process

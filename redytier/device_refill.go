@@ -35,11 +35,17 @@ func (d *Device) restored(at span) {
 	}
 }
 
-// unavailable returns the addresses without memory.
+// settled implements observer.
+func (d *Device) settled() { offer(d.holes.ready) }
+
+// unavailable returns the addresses without memory, and those where a write of a failed connection
+// may still arrive: it would overwrite what another session refills.
 func (c *Cache) unavailable() (none spans) {
 	t := c.table.Load()
-	for _, i := range t.lost() {
-		none = none.add(t.span(i))
+	for i, r := range t.regions.all() {
+		if r.endpoint == nil || r.endpoint.grant.unsettled.Load() > 0 {
+			none = none.add(t.span(i))
+		}
 	}
 	return none
 }
@@ -58,7 +64,7 @@ func (d *Device) living(at span) []span {
 	return all
 }
 
-// fillable returns the holes that have memory and are not being filled. The caller holds
+// fillable returns the holes that have memory, which nothing else writes to. The caller holds
 // holes.mu.
 func (d *Device) fillable() spans {
 	free := d.holes.current().spans.cut(span{0, d.begin.Load()})

@@ -261,3 +261,77 @@ func TestReconnectIsRefused(t *testing.T) {
 	p.drain()
 	p.close()
 }
+
+// A hole is not refilled while a write of a failed connection may still arrive there: it would
+// overwrite the refilled bytes, and the refill's session is not the one that the server keeps in order.
+func TestRefillWaitsForFailedWrites(t *testing.T) {
+	early, late := bytes.Repeat([]byte("early"), 8), bytes.Repeat([]byte("late!"), 8)
+	n := int64(len(late))
+	for _, network := range transporttest.Names(t) {
+		for _, configuration := range configurations {
+			t.Run(fmt.Sprintf("%s,b=%d", network, configuration.BatchSize), func(t *testing.T) {
+				c := newCluster(t, network, 1, 1<<20)
+				net, dials := &slowNet{catch: early[:8]}, &dialler{}
+				cache := c.create(t, Config{
+					Capacity: 1 << 16, RegionSize: 1 << 16, Configuration: configuration,
+					wrap: func(p fabric.Provider) fabric.Provider { return net.wrap(dials.wrap(p)) },
+				})
+				d := connected{NewDevice(cache)}
+				if err := d.Start(0); err != nil {
+					t.Fatal(err)
+				}
+				var queues [2]*deviceQueue
+				for i := range queues {
+					q, err := d.NewQueue(1)
+					if err != nil {
+						t.Fatal(err)
+					}
+					defer closeQueue(t, q)
+					queues[i] = q.(*deviceQueue)
+				}
+				writer, refiller := queues[0], queues[1]
+				hold, held, release := holdUp(cache.table.Load().grants()[0].fabricAddr)
+				release = sync.OnceFunc(release)
+				defer release()
+				if err := errors.Join(writer.Write(early, 0, 0), writer.Submit()); err != nil {
+					t.Fatal(err)
+				}
+				dials.before.Store(&hold)
+				net.fail(writer.s.(*Session))
+				var done [1]device.Completion
+				if writer.Poll(done[:]) != 1 || !errors.Is(done[0].Err, device.ErrNotHeld) {
+					t.Fatalf("the write ended with %+v", done[0])
+				}
+				testrun.Receive(t, "the session connects again", held)
+				if hole := d.Hole(n, int(n)); hole.From < hole.To {
+					t.Errorf("%+v may be refilled", hole)
+				}
+				hole := device.Hole{To: n, Ticket: d.holes.current().added}
+				finish(t, refiller, func() error { return refiller.Refill(late, hole, 0) }, func(c device.Completion) {
+					if !errors.Is(c.Err, device.ErrNotHeld) {
+						t.Errorf("a refill: %+v", c)
+					}
+				})
+				select {
+				case <-d.HoleReady(): // from before
+				default:
+				}
+				release()
+				testrun.Receive(t, "the hole can be refilled", d.HoleReady())
+				hole = d.Hole(n, int(n))
+				finish(t, refiller, func() error { return refiller.Refill(late, hole, 0) }, func(c device.Completion) {
+					if c.Err != nil {
+						t.Errorf("a refill of %+v: %+v", hole, c)
+					}
+				})
+				t.Logf("the write that was held back: %v", net.arrive(t))
+				got := make([]byte, n)
+				finish(t, refiller, func() error { return refiller.Read(got, 0, 0) }, func(c device.Completion) {
+					if c.Err != nil || !bytes.Equal(got, late) {
+						t.Errorf("%q, %+v, want %q", got, c, late)
+					}
+				})
+			})
+		}
+	}
+}
