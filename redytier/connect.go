@@ -227,8 +227,8 @@ func (c *Cache) deliver(ctx context.Context, s *Session, e *endpoint, answer tim
 }
 
 // addEndpoints adds new endpoints to the table, if their servers accept connections. Sessions
-// that are connected to a grant of one of them are connected to that one as well; others will
-// be when they need it. If that fails, no endpoint is added.
+// that are connected to a grant of one of them are connected to that one as well, before the
+// table has it; others will be when they need it. If that fails, no endpoint is added.
 func (c *Cache) addEndpoints(ctx context.Context, endpoints []*endpoint) error {
 	var changes []changeOfPlace
 	for i, r := range c.table.Load().regions.all() {
@@ -343,31 +343,31 @@ func (c *Cache) followRegions(ctx context.Context, places []place) error {
 	return nil
 }
 
-// removeEndpoints removes endpoints from the table. Sessions close their connections to them.
+// removeEndpoints removes endpoints from the table, and from what sessions may connect to, in one
+// step of the controller. Sessions close their connections to them.
 func (c *Cache) removeEndpoints(endpoints []*endpoint) {
 	if len(endpoints) == 0 {
 		return
 	}
 	gone := func(e *endpoint) bool { return e.removed.Load() }
-	c.mu.Lock()
-	for _, e := range endpoints {
-		e.removed.Store(true)
-	}
-	c.endpoints = slices.DeleteFunc(c.endpoints, gone)
 	var unused []*conn // of sessions that did nothing since
-	for s := range c.sessions {
-		maps.DeleteFunc(s.links, func(e *endpoint, _ *link) bool { return e.removed.Load() })
-		maps.DeleteFunc(s.generations, func(g *grant, _ uint32) bool {
-			return !slices.ContainsFunc(c.endpoints, func(e *endpoint) bool { return e.grant == g })
-		})
-		unused = append(unused, s.takeUnused(gone)...)
-	}
-	c.mu.Unlock()
-	c.closeUnused(unused)
 	c.update(func(t *table) {
-		t.endpoints = slices.DeleteFunc(t.endpoints, gone)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		for _, e := range endpoints {
+			e.removed.Store(true)
+		}
+		c.endpoints, t.endpoints = slices.DeleteFunc(c.endpoints, gone), slices.DeleteFunc(t.endpoints, gone)
 		t.removals++
+		for s := range c.sessions {
+			maps.DeleteFunc(s.links, func(e *endpoint, _ *link) bool { return e.removed.Load() })
+			maps.DeleteFunc(s.generations, func(g *grant, _ uint32) bool {
+				return !slices.ContainsFunc(c.endpoints, func(e *endpoint) bool { return e.grant == g })
+			})
+			unused = append(unused, s.takeUnused(gone)...)
+		}
 	})
+	c.closeUnused(unused)
 }
 
 // takeUnused removes the connections to some endpoints from a session's inbox, and what was

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -47,11 +48,15 @@ func (d *dialler) Dial(ctx context.Context, addr string, private []byte, depth i
 
 type dialled struct {
 	fabric.QueuePair
-	d    *dialler
-	once sync.Once
+	d       *dialler
+	once    sync.Once
+	closing func() // called by Close; nil: none
 }
 
 func (q *dialled) Close() error {
+	if q.closing != nil {
+		q.closing()
+	}
 	q.once.Do(func() { q.d.open.Add(-1) })
 	return q.QueuePair.Close()
 }
@@ -272,4 +277,38 @@ func TestQueuesFollowTheTable(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// Endpoints leave the table in the step in which sessions connect to them no more: a connection
+// that is slow to close does not separate the two.
+func TestEndpointsAreRemovedInOneStep(t *testing.T) {
+	c := newCluster(t, "mem", 1, 1<<20)
+	d := &dialler{}
+	cache := c.create(t, Config{Capacity: 1 << 16, RegionSize: 1 << 14, Configuration: oneSided, wrap: d.wrap})
+	s := newSession(t, cache, 1) // it never takes its connection
+	if err := cache.prepare(t.Context(), s, cache.table.Load().endpoints[0], nil, controlTimeout); err != nil {
+		t.Fatal(err)
+	}
+	closing, goOn := make(chan struct{}), make(chan struct{})
+	cache.mu.Lock()
+	s.inbox[0].qp.(*dialled).closing = sync.OnceFunc(func() { close(closing); <-goOn })
+	cache.mu.Unlock()
+	other := oneSided
+	other.QueueDepth++
+	changed := make(chan error, 1)
+	go func() { changed <- cache.Reconfigure(t.Context(), other) }()
+	testrun.Receive(t, "the unused connection is closed", closing)
+	cache.controller.do(func() {
+		cache.mu.Lock()
+		defer cache.mu.Unlock()
+		for _, e := range cache.table.Load().endpoints {
+			if e.removed.Load() || !slices.Contains(cache.endpoints, e) {
+				t.Errorf("the table has an endpoint of VM %s that is removed", e.grant.vm)
+			}
+		}
+	})
+	close(goOn)
+	if err := testrun.Receive(t, "the change ends", changed); err != nil {
+		t.Error(err)
+	}
 }
