@@ -3,8 +3,10 @@ package redytier
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redykv/redykv/internal/testrun"
@@ -113,6 +115,48 @@ func TestFinishing(t *testing.T) {
 	if cause := context.Cause(ctx); !errors.Is(cause, errPreempted) {
 		t.Errorf("it ends with %v", cause)
 	}
+}
+
+// A task gives way to a more urgent one within 100 ms, also in its last steps, and runs again
+// afterwards. The clock is the bubble's.
+func TestGivesWayInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &Cache{log: slog.New(slog.DiscardHandler)}
+		c.ctx, c.cancel = context.WithCancel(t.Context())
+		c.table.Store(newTable(1<<16, 1<<16, oneSided))
+		k := startController(c)
+		run := func(u urgency, operation func(ctx context.Context) error) <-chan error {
+			ended := make(chan error, 1)
+			k.do(func() {
+				k.add(&task{urgency: u, ctx: c.ctx, operation: operation, ended: func(err error) { ended <- err }})
+			})
+			return ended
+		}
+		runs := 0
+		slow := run(urgency{rank: saving}, func(ctx context.Context) error {
+			if runs++; runs > 1 {
+				return nil
+			}
+			<-ctx.Done()
+			last, end := finishing(ctx)
+			defer end()
+			<-last.Done() // as a call that is not answered
+			return context.Cause(last)
+		})
+		synctest.Wait()
+		called := time.Now()
+		urgent := run(urgency{rank: leaving}, func(context.Context) error {
+			if waited := time.Since(called); waited > 100*time.Millisecond {
+				t.Errorf("the urgent task waited for %v", waited)
+			}
+			return nil
+		})
+		if err := errors.Join(<-urgent, <-slow); err != nil || runs != 2 {
+			t.Errorf("%d runs of the preempted task: %v", runs, err)
+		}
+		c.cancel()
+		k.stop()
+	})
 }
 
 // A task whose caller has given up gives way in its last steps, too.
