@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -20,21 +19,6 @@ import (
 // This file tests that a partially copied region is never used.
 
 var halves = flag.Int("halves", testrun.Scale(1, 3, 30), "how often TestSourceDiesWhileItMoves kills a source, for each kind of move")
-
-// slowError blocks when it is printed for the first time. It delays the loss of a VM that it
-// is the cause of.
-type slowError struct {
-	printed       atomic.Bool
-	printing, end chan struct{}
-}
-
-func (e *slowError) Error() string {
-	if !e.printed.Swap(true) {
-		close(e.printing)
-		<-e.end
-	}
-	return "slow"
-}
 
 // kindsOfMoves are the operations that copy regions.
 var kindsOfMoves = map[string]struct {
@@ -98,29 +82,74 @@ func rightOrLost(t *testing.T, cache *Cache, content []byte) {
 	p.drain()
 }
 
-// A pull fails because its source is lost, while the loss is being recorded.
+// hold keeps the controller busy until release is called.
+func hold(t *testing.T, k *controller) (release func()) {
+	t.Helper()
+	held, released := make(chan struct{}), make(chan struct{})
+	k.mail.post(func() { close(held); <-released })
+	release = sync.OnceFunc(func() { close(released) })
+	t.Cleanup(release)
+	testrun.Receive(t, "the controller is held", held)
+	return release
+}
+
+// awaitMail waits until a number of letters wait for the controller.
+func awaitMail(t *testing.T, k *controller, letters int) {
+	t.Helper()
+	testrun.Until(t, "the controller has mail", func() bool {
+		k.mail.mu.Lock()
+		defer k.mail.mu.Unlock()
+		return len(k.mail.letters) >= letters
+	})
+}
+
+// A pull ends half way, and the new place, which has some of the bytes, is not used: if the
+// source's loss waits for the controller when the pull fails, if it comes after the end of the
+// move, and if the target dies.
 func TestHalfARegionIsNotUsed(t *testing.T) {
 	for name, kind := range kindsOfMoves {
-		t.Run(name, func(t *testing.T) {
-			c, cache, content, release := movable(t, kind.all, 1<<18)
-			source := cache.table.Load().regions.at(0).endpoint.grant
-			moved := make(chan error, 1)
-			go func() { moved <- kind.move(t.Context(), cache, source.vm) }()
-			testrun.Until(t, "the region is copied", func() bool { return cache.Regions()[0].State == Copying })
-			cause := &slowError{printing: make(chan struct{}), end: make(chan struct{})}
-			told := make(chan struct{})
-			go func() {
-				defer close(told)
-				cache.lose(source, cause)
-			}()
-			testrun.Receive(t, "the loss is printed", cause.printing)
-			c.kill(1)
-			t.Logf("it ends with: %v", testrun.Receive(t, "the move ends", moved))
-			close(cause.end)
-			<-told
-			rightOrLost(t, cache, content)
-			release()
-		})
+		for _, event := range []string{"loss", "loss after the move", "target dies"} {
+			t.Run(name+", "+event, func(t *testing.T) {
+				c, cache, content, release := movable(t, kind.all, 1<<14)
+				source, k := cache.table.Load().regions.at(0).endpoint.grant, cache.controller
+				moving, giveUp := context.WithCancel(t.Context())
+				defer giveUp()
+				moved := make(chan error, 1)
+				go func() { moved <- kind.move(moving, cache, source.vm) }()
+				testrun.Until(t, "a part of the region is copied", func() bool { return cache.Regions()[0].Copied > 0 })
+				if copied := cache.Regions()[0].Copied; copied == cache.RegionSize() {
+					t.Fatalf("all %d bytes are copied", copied)
+				}
+				goOn := hold(t, k)
+				lose := func() {
+					go cache.lose(source, errors.New("gone"))
+				}
+				switch event {
+				case "loss":
+					lose()
+					awaitMail(t, k, 1)
+					c.kill(1)
+					awaitMail(t, k, 2) // the move has found the loss as well
+				case "loss after the move":
+					giveUp()
+					awaitMail(t, k, 2) // the task is withdrawn, and the move has ended
+					lose()
+					awaitMail(t, k, 3)
+					c.kill(1)
+				case "target dies":
+					c.kill(0)
+				}
+				goOn()
+				if err := testrun.Receive(t, "the move ends", moved); err == nil && event != "loss" {
+					t.Error("the move has succeeded")
+				}
+				if lost := errors.Is(cache.Err(), ErrRegionUnavailable); lost != (event != "target dies") {
+					t.Errorf("the cache: %v", cache.Err())
+				}
+				rightOrLost(t, cache, content)
+				release()
+			})
+		}
 	}
 }
 
