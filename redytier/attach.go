@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"connectrpc.com/connect"
@@ -261,18 +262,25 @@ var errNoPlace = errors.New("the former client ended while the region moved, or 
 func (t *table) takeUp(regions, per int, places []placed, endpoints []*endpoint, causes []error) {
 	t.regions.resize(regions)
 	t.per = per
-	unknown := fmt.Errorf("%w: %w", ErrRegionUnavailable, errNoPlace)
-	for i := range regions {
-		t.regions.edit(i).lose(&unknown)
+	for i, e := range endpoints {
+		if e != nil && e.grant.lost.Load() != nil { // since its server has answered
+			endpoints[i], causes[i] = nil, unavailable(e.grant, *e.grant.lost.Load())
+		}
 	}
+	unknown := fmt.Errorf("%w: %w", ErrRegionUnavailable, errNoPlace)
+	lost := slices.Repeat([]*error{&unknown}, regions)
 	for _, p := range places {
-		r := t.regions.edit(p.region)
 		switch e := endpoints[p.grant]; {
 		case e == nil:
-			r.cause = &causes[p.grant]
+			lost[p.region] = &causes[p.grant]
 		case int(p.index) < len(e.grant.tokens):
-			*r = region{endpoint: e, index: p.index}
+			t.restore(filled{place{p.region, e, p.index}})
 		} // else it was released
+	}
+	for i, cause := range lost {
+		if t.regions.at(i).endpoint == nil {
+			t.regions.edit(i).lose(cause)
+		}
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -21,6 +22,7 @@ import (
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/api/managerv1/managerv1connect"
+	"github.com/redykv/redykv/internal/fabric"
 	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/manager"
 	"github.com/redykv/redykv/manager/access"
@@ -317,6 +319,24 @@ func TestAttachWithoutAServer(t *testing.T) {
 		t.Errorf("%d bytes were reported lost", n)
 	}
 	m.agree(t, cache)
+}
+
+// A grant is lost after its server has answered, and before the table has its regions: they are lost.
+func TestGrantIsLostWhileACacheIsTakenUp(t *testing.T) {
+	gone := errors.New("gone")
+	endpoints := make([]*endpoint, 2)
+	for i := range endpoints {
+		endpoints[i] = newEndpoint(&grant{tokens: make([]fabric.Token, 1)}, oneSided)
+	}
+	endpoints[0].grant.lost.Store(&gone)
+	table := newTable(2*MinRegionSize, MinRegionSize, oneSided)
+	table.takeUp(2, 2, []placed{{region: 0, grant: 0}, {region: 1, grant: 1}}, slices.Clone(endpoints), make([]error, 2))
+	if r := table.regions.at(0); r.state != Lost || r.endpoint != nil || !errors.Is(*r.cause, gone) || !errors.Is(*r.cause, ErrRegionUnavailable) {
+		t.Errorf("the lost region: %s, %+v", r.state, r)
+	}
+	if r := table.regions.at(1); r.state != Stable || r.endpoint != endpoints[1] || r.epoch != 0 {
+		t.Errorf("the other region: %s, %+v", r.state, r)
+	}
 }
 
 // Several clients take a cache up at once: the last one has it, and all others learn it.

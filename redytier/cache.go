@@ -106,8 +106,8 @@ func newCache(ctx context.Context, mgr Manager, id string, cfg Config, configura
 	}
 	places := assign(t.need(cfg.Capacity), t.endpoints)
 	t.regions.resize(len(places))
-	for _, p := range places {
-		t.regions.edit(p.region).put(p)
+	for _, f := range zeroed(places) {
+		t.restore(f)
 	}
 	t.per = t.regions.len()
 	c.endpoints = slices.Clone(t.endpoints)

@@ -55,11 +55,7 @@ func (c *Cache) openFile() (source, error) {
 // populateAll fills a new cache from the prefix of Config.File. The rest of the cache stays
 // zeros.
 func (c *Cache) populateAll(ctx context.Context) error {
-	c.update(func(t *table) {
-		for i := range t.regions.len() {
-			t.regions.edit(i).origin = new(origin)
-		}
-	})
+	c.update((*table).fromFile)
 	began := time.Now()
 	err := c.fillFrom(ctx, c.openFile)
 	c.mu.Lock()
@@ -70,20 +66,20 @@ func (c *Cache) populateAll(ctx context.Context) error {
 
 // fillFrom fills a new cache with the bytes of a source.
 func (c *Cache) fillFrom(ctx context.Context, open func() (source, error)) error {
-	filled := map[int]bool{}
+	complete := map[int]bool{}
 	return c.perform(ctx, true, func(ctx context.Context) error {
 		var places []place
 		for i, r := range c.table.Load().regions.all() {
 			if r.endpoint == nil {
 				return *r.cause
 			}
-			if !filled[i] { // a region that moves keeps its bytes
+			if !complete[i] { // a region that moves keeps its bytes
 				places = append(places, place{region: i, endpoint: r.endpoint, index: r.index})
 			}
 		}
 		done, err := c.populate(ctx, places, open)
-		for _, p := range done {
-			filled[p.region] = true
+		for _, f := range done {
+			complete[f.at.region] = true
 		}
 		return err
 	})
@@ -91,7 +87,7 @@ func (c *Cache) fillFrom(ctx context.Context, open func() (source, error)) error
 
 // populate fills regions at their places with what a source has for their addresses, those of
 // several VMs at a time. It returns those that are complete.
-func (c *Cache) populate(ctx context.Context, places []place, open func() (source, error)) (filled []place, err error) {
+func (c *Cache) populate(ctx context.Context, places []place, open func() (source, error)) (all []filled, err error) {
 	if len(places) == 0 {
 		return nil, nil
 	}
@@ -100,7 +96,7 @@ func (c *Cache) populate(ctx context.Context, places []place, open func() (sourc
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, from.close()) }()
-	var mu sync.Mutex // guards filled
+	var mu sync.Mutex // guards all
 	work, ctx := errgroup.WithContext(ctx)
 	work.SetLimit(from.parallel)
 	for _, group := range byGrant(places) {
@@ -108,12 +104,12 @@ func (c *Cache) populate(ctx context.Context, places []place, open func() (sourc
 			done, err := c.populateGrant(ctx, group, from.read)
 			mu.Lock()
 			defer mu.Unlock()
-			filled = append(filled, done...)
+			all = append(all, done...)
 			return err
 		})
 	}
 	err = work.Wait()
-	return filled, err
+	return all, err
 }
 
 // byGrant returns places of each grant, in their order.
@@ -133,7 +129,7 @@ func byGrant(places []place) (groups [][]place) {
 
 // populateGrant fills places in one grant, one after the other. It returns those that are
 // complete.
-func (c *Cache) populateGrant(ctx context.Context, places []place, read func(ctx context.Context, dst []byte, addr int64) error) (filled []place, err error) {
+func (c *Cache) populateGrant(ctx context.Context, places []place, read func(ctx context.Context, dst []byte, addr int64) error) (done []filled, err error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
@@ -143,12 +139,13 @@ func (c *Cache) populateGrant(ctx context.Context, places []place, read func(ctx
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, p.close()) }()
-	for i, at := range places {
+	for _, at := range places {
 		x := t.span(at.region)
 		err := p.fill(ctx, at.index, 0, x.to-x.from, func(dst []byte, at int64) error { return read(ctx, dst, x.from+at) })
 		if err != nil {
-			return places[:i], fmt.Errorf("populate [%d, %d) on VM %s: %w", x.from, x.to, g.vm, err)
+			return done, fmt.Errorf("populate [%d, %d) on VM %s: %w", x.from, x.to, g.vm, err)
 		}
+		done = append(done, filled{at})
 	}
-	return places, nil
+	return done, nil
 }

@@ -256,10 +256,10 @@ func createLate(mgr Manager, cfg Config, cause error) (*Cache, error) {
 	c.update(func(t *table) {
 		t.regions.resize(t.need(t.capacity))
 		for i := range t.regions.len() {
-			*t.regions.edit(i) = region{cause: &none, state: Lost, lossReported: cfg.File == "" && cfg.Recover == nil}
-			if cfg.File != "" {
-				t.regions.edit(i).origin = new(origin)
-			}
+			t.regions.edit(i).lack(&none, cfg.File == "" && cfg.Recover == nil)
+		}
+		if cfg.File != "" {
+			t.fromFile()
 		}
 	})
 	c.log.Warn("the cache has no memory yet: it is allocated as soon as possible", "err", cause)

@@ -2,8 +2,9 @@ package redytier
 
 import "sync/atomic"
 
-// region is one virtual region, as a table describes it. Its state is changed by the methods
-// in this file and by nothing else.
+// region is one virtual region, as a table describes it. It is changed by the methods in this file
+// and by nothing else. A region gets a place only for a proof that the place has its bytes: pulled,
+// for a move, and filled otherwise.
 //
 //	        begin           copy           arrive
 //	Stable ───────► Quiescing ──► Copying ────────► Stable, at its new place or with a mirror there
@@ -106,8 +107,8 @@ func (t *table) stay(m *moving) {
 // region is still in that move, so it was not lost and its gate did not open, and its new
 // memory is not lost. The new place becomes a mirror, or the region's only place.
 //
-// A table has no other way to a place with a moved region's bytes, and pulled no other source
-// than Cache.pull. So what was not pulled whole is never read.
+// There is no other way from a place to another one, or to a mirror, and pulled has no other
+// source than Cache.pull. So what was not pulled whole is never read.
 func (t *table) arrive(p pulled, mirror bool) bool {
 	m := p.move
 	if m == nil || !t.of(m) || m.to.endpoint.grant.lost.Load() != nil {
@@ -122,6 +123,27 @@ func (t *table) arrive(p pulled, mirror bool) bool {
 	return true
 }
 
+// switchover makes the region's mirror, for which arrive has demanded the proof, its only place.
+func (r *region) switchover() { r.put(place{endpoint: r.mirror, index: r.mirrorIndex}) }
+
+// dropMirrors removes the mirrors of those regions with one for which drop is true.
+func (t *table) dropMirrors(drop func(*region) bool) {
+	for i, r := range t.regions.all() {
+		if r.mirror != nil && drop(r) {
+			t.regions.edit(i).mirror = nil
+		}
+	}
+}
+
+// reconnect has regions reached over other endpoints of their grants.
+func (t *table) reconnect(instead map[*grant]*endpoint) {
+	for i, r := range t.regions.all() {
+		if r.endpoint != nil {
+			t.regions.edit(i).endpoint = instead[r.endpoint.grant]
+		}
+	}
+}
+
 // put makes p the region's only place.
 func (r *region) put(p place) {
 	*r = region{endpoint: p.endpoint, index: p.index, origin: r.origin, epoch: r.epoch}
@@ -131,6 +153,24 @@ func (r *region) put(p place) {
 // lose takes the region's place, for a cause.
 func (r *region) lose(cause *error) {
 	*r = region{state: Lost, cause: cause, origin: r.origin, epoch: r.epoch + 1}
+}
+
+// lack says that the region has had no place yet, for a cause. reported: its loss needs no report.
+func (r *region) lack(cause *error, reported bool) {
+	*r = region{state: Lost, cause: cause, lossReported: reported}
+}
+
+// reset makes the region new.
+func (r *region) reset() { *r = region{} }
+
+// setReported notes that the application was notified of the region's loss.
+func (r *region) setReported() { r.lossReported = true }
+
+// fromFile says that all regions are filled from Config.File.
+func (t *table) fromFile() {
+	for i := range t.regions.len() {
+		t.regions.edit(i).origin = new(origin)
+	}
 }
 
 // recover says that the memory of lost regions is being replaced.
@@ -147,10 +187,29 @@ func (t *table) change(regions []int, from, to RegionState) {
 	}
 }
 
-// restore gives a lost region new memory, whose bytes may be read, and reports whether that
-// has an effect: the new memory is not lost.
-func (t *table) restore(p place) bool {
-	if p.endpoint.grant.lost.Load() != nil || t.regions.at(p.region).endpoint != nil {
+// filled is the proof that a place has the bytes of its region without a move. It is made by
+//
+//	populateGrant  a source's bytes were written there
+//	zeroed         the bytes are zeros
+//	takeUp         the former client has told the manager so
+//
+// and the zero value proves nothing.
+type filled struct{ at place }
+
+// zeroed returns the proof for places in memory that was lent just now, which its server has zeroed.
+// It is for regions that are new, or whose loss was reported.
+func zeroed(places []place) (all []filled) {
+	for _, p := range places {
+		all = append(all, filled{p})
+	}
+	return all
+}
+
+// restore gives a region that is new or lost a place, and reports whether that has an effect: the
+// region has no place, and the new one is not lost.
+func (t *table) restore(f filled) bool {
+	p := f.at
+	if p.endpoint == nil || p.endpoint.grant.lost.Load() != nil || t.regions.at(p.region).endpoint != nil {
 		return false
 	}
 	t.regions.edit(p.region).put(p)

@@ -24,7 +24,7 @@ func TestRegionStates(t *testing.T) {
 				a, b = newEndpoint(&grant{vm: "a"}, oneSided), newEndpoint(&grant{vm: "b"}, oneSided)
 				tb, move, former = newTable(MinRegionSize, MinRegionSize, oneSided), nil, nil
 				tb.regions.resize(1)
-				tb.regions.edit(0).put(place{endpoint: a})
+				tb.restore(filled{place{endpoint: a}})
 			case "begin":
 				if m := tb.begin(place{endpoint: b}, holdWrites); m != nil {
 					former, move = move, m
@@ -53,7 +53,11 @@ func TestRegionStates(t *testing.T) {
 			case "give-up":
 				tb.giveUp([]int{0})
 			case "restore":
-				done = tb.restore(place{endpoint: b})
+				f := filled{place{endpoint: b}}
+				if d.HasArg("unfilled") {
+					f = filled{}
+				}
+				done = tb.restore(f)
 			default:
 				t.Fatalf("no command %s", d.Cmd)
 			}

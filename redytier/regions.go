@@ -46,7 +46,7 @@ func (l *regionList) clone() regionList {
 // resize sets the number of regions. New ones are zero.
 func (l *regionList) resize(n int) {
 	for i := n; i < l.n; i++ {
-		*l.edit(i) = region{} // for a later resize
+		l.edit(i).reset() // for a later resize
 	}
 	blocks := (n + blockRegions - 1) >> blockShift
 	for len(l.blocks) < blocks {

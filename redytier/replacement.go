@@ -54,7 +54,7 @@ func (c *Cache) reportDataLoss(ctx context.Context) error {
 	c.update(func(now *table) {
 		for _, i := range regions {
 			if i < now.regions.len() && now.regions.at(i).endpoint == nil && now.regions.at(i).epoch == t.regions.at(i).epoch {
-				now.regions.edit(i).lossReported = true
+				now.regions.edit(i).setReported()
 			}
 		}
 	})
@@ -102,8 +102,8 @@ func (c *Cache) replaceReported(ctx context.Context, avoid []string) (err error)
 	places := assignTo(append(slices.Clip(regions), former...), endpoints)
 	c.update(func(t *table) { t.recover(regions) })
 	kept, gone := c.withCopy(places[:len(regions)])
-	filled, err := c.populate(ctx, kept, c.copies)
-	c.restore(filled, gone)
+	done, err := c.populate(ctx, kept, c.copies)
+	c.restore(done, zeroed(gone))
 	c.update(func(t *table) { t.giveUp(regions) })
 	return errors.Join(err, c.leave(ctx, places[len(regions):]))
 }
@@ -126,22 +126,22 @@ func (c *Cache) withCopy(places []place) (kept, gone []place) {
 	return kept, gone
 }
 
-// restore makes regions answer from their new places. One does not if a session that did not
-// know of the loss has written to it meanwhile: its copy is stale.
-func (c *Cache) restore(kept, gone []place) {
+// restore makes regions answer from their new places, with a copy or with zeros. One does not if a
+// session that did not know of the loss has written to it meanwhile: its copy is stale.
+func (c *Cache) restore(kept, gone []filled) {
 	if o := c.observing(); o != nil {
 		t := c.table.Load()
-		for _, p := range append(gone, kept...) {
-			o.restored(t.span(p.region))
+		for _, f := range append(gone, kept...) {
+			o.restored(t.span(f.at.region))
 		}
 	}
 	t := c.table.Load()
-	back := func(places []place, dataLost bool) {
+	back := func(all []filled, dataLost bool) {
 		var regions []int
 		c.update(func(t *table) {
-			for _, p := range places {
-				if r := t.regions.at(p.region); (r.lossReported || c.hasCopy(r)) && t.restore(p) {
-					regions = append(regions, p.region)
+			for _, f := range all {
+				if r := t.regions.at(f.at.region); (r.lossReported || c.hasCopy(r)) && t.restore(f) {
+					regions = append(regions, f.at.region)
 				}
 			}
 		})

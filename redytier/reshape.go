@@ -90,16 +90,17 @@ func (c *Cache) grow(ctx context.Context, capacity int64) error {
 		}
 	}
 	places := assign(more, endpoints)
+	for i := range places {
+		places[i].region += t.regions.len()
+	}
 	var err error
 	c.update(func(t *table) {
 		if err = alive(endpoints); err != nil {
 			return
 		}
-		first := t.regions.len()
 		t.resize(t.need(capacity), capacity)
-		for _, p := range places {
-			p.region += first
-			t.regions.edit(p.region).put(p)
+		for _, f := range zeroed(places) {
+			t.restore(f)
 		}
 	})
 	if err != nil {
@@ -171,13 +172,7 @@ func (c *Cache) moveTo(ctx context.Context, endpoints []*endpoint, capacity int6
 		err = c.commit(places, endpoints, capacity, configuration)
 	}
 	if err != nil {
-		c.update(func(t *table) {
-			for i := range t.regions.len() {
-				if t.regions.at(i).mirror != nil {
-					t.regions.edit(i).mirror = nil
-				}
-			}
-		})
+		c.update(func(t *table) { t.dropMirrors(func(*region) bool { return true }) })
 		return errors.Join(err, next.discard(), c.dropIdleGrants(ctx))
 	}
 	c.slo = slo
@@ -196,15 +191,19 @@ func (c *Cache) commit(places []place, endpoints []*endpoint, capacity int64, co
 		if err = alive(endpoints); err != nil {
 			return
 		}
-		for _, p := range places[:min(len(places), t.regions.len())] {
-			if t.regions.at(p.region).mirror != p.endpoint {
+		moved := min(len(places), t.regions.len())
+		for _, p := range places[:moved] {
+			if r := t.regions.at(p.region); r.mirror != p.endpoint || r.mirrorIndex != p.index {
 				err = fmt.Errorf("%w while it moved", ErrRegionUnavailable)
 				return
 			}
 		}
 		t.resize(len(places), capacity)
-		for _, p := range places {
-			t.regions.edit(p.region).put(p)
+		for i := range moved {
+			t.regions.edit(i).switchover()
+		}
+		for _, f := range zeroed(places[moved:]) {
+			t.restore(f)
 		}
 		t.configure(configuration)
 	})
@@ -280,11 +279,7 @@ func (c *Cache) reconfigure(ctx context.Context, configuration Configuration) er
 	}
 	c.update(func(t *table) {
 		t.configure(configuration)
-		for i := range t.regions.len() {
-			if e := t.regions.at(i).endpoint; e != nil {
-				t.regions.edit(i).endpoint = instead[e.grant]
-			}
-		}
+		t.reconnect(instead)
 	})
 	if err := c.clients.replace(ctx, next); err != nil {
 		c.log.Warn("ending the client threads of the former configuration", "err", err)

@@ -116,15 +116,6 @@ func onMirror(g *grant) func(*region) bool {
 	return func(r *region) bool { return r.mirror.grant == g }
 }
 
-// dropMirrors removes the mirrors of those regions with one for which drop is true.
-func (t *table) dropMirrors(drop func(*region) bool) {
-	for i, r := range t.regions.all() {
-		if r.mirror != nil && drop(r) {
-			t.regions.edit(i).mirror = nil
-		}
-	}
-}
-
 // lose is Cache.lose on the controller's goroutine. Requests to the regions end with err. Grant
 // and table change in one step: a table in which a grant is lost has no regions on it.
 func (k *controller) lose(g *grant, cause, err error) {
