@@ -249,11 +249,12 @@ func (c *Cache) addEndpoints(ctx context.Context, endpoints []*endpoint) error {
 		c.removeEndpoints(endpoints)
 		return err
 	}
-	c.update(func(t *table) {
-		t.endpoints = append(t.endpoints, endpoints...)
+	k := c.controller
+	k.do(func() {
+		k.publish(func(t *table) { t.endpoints = append(t.endpoints, endpoints...) })
 		for _, e := range endpoints {
-			if c.taken.Load() { // since the memory was granted
-				e.grant.lost.CompareAndSwap(nil, new(ErrTaken))
+			if cause := c.forfeited(e.grant); cause != nil { // since the memory was granted
+				k.lose(e.grant, cause, unavailable(e.grant, cause))
 			}
 		}
 	})

@@ -101,6 +101,32 @@ func TestForgottenCacheIsMadeAgain(t *testing.T) {
 	m.nothingLeft(t)
 }
 
+// The manager forgets a device's cache after it has granted memory in place of a loss. That memory is
+// lost with the rest, and the cache is allocated again.
+func TestForgottenWhileMemoryIsReplaced(t *testing.T) {
+	c := newCluster(t, "mem", 2, 1<<20)
+	d := c.open(t, 64<<10, oneSided)
+	defer func() {
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	cache := d.Cache()
+	old := cache.ID()
+	c.refuse = func(*managerv1.ReallocateRequest) error {
+		c.refuse = nil
+		cache.forgotten(old)
+		return nil
+	}
+	cache.lose(cache.table.Load().grants()[0], errors.New("gone"))
+	testrun.Until(t, "the cache is allocated again", func() bool { return cache.Err() == nil && cache.ID() != old })
+	for i, r := range cache.table.Load().regions.all() {
+		if r.endpoint.grant.cache == old {
+			t.Errorf("region %d is in memory of the forgotten cache", i)
+		}
+	}
+}
+
 // A cache that is not under a device continues to use its memory after the manager has
 // forgotten it, and is allocated again when memory is lost.
 func TestForgottenCacheGoesOn(t *testing.T) {

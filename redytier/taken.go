@@ -41,6 +41,20 @@ func (c *Cache) heed(err error) error {
 	return fmt.Errorf("%w: %w", ErrTaken, err)
 }
 
+// forfeited returns why the cache must not use the memory of a grant: another client has taken the
+// cache up, or the manager has forgotten it, so that a device's cache has lost all memory.
+func (c *Cache) forfeited(g *grant) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.taken.Load():
+		return ErrTaken
+	case c.known.gone && c.known.id == g.cache && c.observing() != nil:
+		return errForgotten
+	}
+	return nil
+}
+
 // taken takes all regions from this client: requests to them end with ErrTaken, also those that
 // would wait for lost memory. No task begins any more.
 func (k *controller) taken() {
