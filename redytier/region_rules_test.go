@@ -89,7 +89,7 @@ func regionFaults(t *testing.T, name string, src any) (faults []string) {
 				}
 			case *ast.RangeStmt:
 				if id, ok := n.Value.(*ast.Ident); ok {
-					regions[id.Name] = callee(n.X) == "all"
+					regions[id.Name] = ofTable(n.X, "all")
 				}
 			case *ast.AssignStmt:
 				for i, to := range n.Lhs {
@@ -140,7 +140,20 @@ func isRegion(x ast.Expr, regions map[string]bool) bool {
 	if id, ok := x.(*ast.Ident); ok {
 		return regions[id.Name]
 	}
-	return callee(x) == "at" || callee(x) == "edit"
+	return ofTable(x, "at") || ofTable(x, "edit")
+}
+
+// ofTable reports whether an expression calls a method of the list of a table's regions.
+func ofTable(x ast.Expr, method string) bool {
+	if callee(x) != method {
+		return false
+	}
+	s, ok := x.(*ast.CallExpr).Fun.(*ast.SelectorExpr)
+	if !ok {
+		return false
+	}
+	list, ok := s.X.(*ast.SelectorExpr)
+	return ok && list.Sel.Name == "regions"
 }
 
 // callee returns the name of the function that an expression calls, or "".
