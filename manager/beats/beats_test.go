@@ -198,14 +198,13 @@ func TestTokens(t *testing.T) {
 		t.Errorf("a server's token renews a lease: %v", err)
 	}
 	w.refuse.Store(true)
-	for { // until the next check
-		if _, err := s.Heartbeat(t.Context(), &managerv1.HeartbeatRequest{VmId: "vm"}); err != nil {
-			if !errors.As(err, &refused) || refused.Code != connect.CodeUnauthenticated {
-				t.Errorf("a token that was withdrawn: %v", err)
-			}
-			return
+	testrun.Until(t, "the token is checked again", func() bool {
+		_, err := s.Heartbeat(t.Context(), &managerv1.HeartbeatRequest{VmId: "vm"})
+		if err != nil && (!errors.As(err, &refused) || refused.Code != connect.CodeUnauthenticated) {
+			t.Errorf("a token that was withdrawn: %v", err)
 		}
-	}
+		return err != nil
+	})
 }
 
 // A client beats over a stream where it can, and else by unary calls.
@@ -217,6 +216,7 @@ func TestClient(t *testing.T) {
 			dialled++
 			return beats.Dial(ctx, w.client, w.server.URL, "good")
 		})
+		c.SetClock(new(handClock).now)
 		beat := func(vm string, want connect.Code, unary int64) {
 			t.Helper()
 			before := w.unary.Load()
@@ -262,6 +262,12 @@ func TestLeaderElsewhere(t *testing.T) {
 	}
 }
 
+// handClock advances only by pass.
+type handClock struct{ passed time.Duration }
+
+func (c *handClock) now() time.Time       { return time.Unix(1e9, 0).Add(c.passed) }
+func (c *handClock) pass(d time.Duration) { c.passed += d }
+
 // Of the beats to a manager that refuses connections, few are tried, and the others fail at
 // once. When it serves again, the beats go over a stream.
 func TestAway(t *testing.T) {
@@ -292,23 +298,38 @@ func TestAway(t *testing.T) {
 		dialled++
 		return beats.Dial(ctx, client, w.server.URL, "good")
 	})
+	clock := new(handClock)
+	c.SetClock(clock.now)
 	beat := func() error {
 		_, err := c.Heartbeat(t.Context(), connect.NewRequest(&managerv1.HeartbeatRequest{VmId: "vm"}))
 		return err
 	}
-	const many = 100
-	for range many {
+	for range 100 {
 		if err := beat(); connect.CodeOf(err) != connect.CodeUnavailable {
 			t.Errorf("beat to a manager that is not there: %v, want code %v", err, connect.CodeUnavailable)
 		}
 	}
-	if dialled > many/2 || unary > many/2 {
-		t.Errorf("%d beats made %d streams and %d unary calls, want few of each", many, dialled, unary)
+	if dialled != 1 || unary != 1 {
+		t.Errorf("100 beats made %d streams and %d unary calls, want 1 of each", dialled, unary)
+	}
+	for range 3 {
+		clock.pass(beats.PauseOpen)
+		_ = beat()
+	}
+	if dialled != 4 || unary != 1 {
+		t.Errorf("3 pauses later there were %d streams and %d unary calls, want 4 and 1", dialled, unary)
+	}
+	clock.pass(beats.PauseAsk)
+	if err := beat(); err == nil || dialled != 5 || unary != 2 {
+		t.Errorf("later: %v, after %d streams and %d unary calls, want 5 and 2", err, dialled, unary)
 	}
 	there.Store(true)
-	for c.Stream() == nil {
-		_ = beat()
-		time.Sleep(time.Millisecond) // until a stream is due
+	if err := beat(); err == nil || dialled != 5 || unary != 2 {
+		t.Errorf("before a stream is due: %v, after %d streams and %d unary calls, want 5 and 2", err, dialled, unary)
+	}
+	clock.pass(beats.PauseOpen)
+	if err := beat(); err != nil || c.Stream() == nil {
+		t.Errorf("to a manager that is there again: %v", err)
 	}
 	before := unary
 	if err := beat(); err != nil || unary != before {

@@ -19,6 +19,7 @@ import (
 type Client struct {
 	managerv1connect.ManagerServiceClient
 	open func(ctx context.Context) (*Stream, error)
+	now  func() time.Time
 
 	mu      sync.Mutex    // guards the rest
 	stream  *Stream       // nil: none
@@ -30,7 +31,7 @@ type Client struct {
 
 // NewClient returns a client that makes unary calls by unary, and opens streams by open.
 func NewClient(unary managerv1connect.ManagerServiceClient, open func(ctx context.Context) (*Stream, error)) *Client {
-	return &Client{ManagerServiceClient: unary, open: open}
+	return &Client{ManagerServiceClient: unary, open: open, now: time.Now}
 }
 
 // Pauses before a stream is opened again: usually, and where streams are not served.
@@ -126,7 +127,7 @@ func (c *Client) found(s *Stream, away error) {
 func (c *Client) asks() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	now := time.Now()
+	now := c.now()
 	if now.Before(c.ask) {
 		return false
 	}
@@ -154,7 +155,7 @@ func (c *Client) opened(ctx context.Context) (s *Stream, away error) {
 	if s := c.live(); s != nil {
 		return s, nil
 	}
-	if time.Now().Before(c.next) {
+	if c.now().Before(c.next) {
 		return nil, c.away
 	}
 	opening := make(chan struct{})
@@ -171,6 +172,6 @@ func (c *Client) opened(ctx context.Context) (s *Stream, away error) {
 	if _, unsupported := errors.AsType[*UnsupportedError](err); unsupported {
 		pause = pauseUnsupported
 	}
-	c.next = time.Now().Add(clock.Jitter(pause))
+	c.next = c.now().Add(clock.Jitter(pause))
 	return s, c.away
 }
