@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redykv/redykv/internal/clock"
 	"github.com/redykv/redykv/internal/etcdtest"
 	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/manager/catalog"
@@ -36,6 +37,7 @@ func TestEtcdChaos(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	c := counters{t: t}
 	var work sync.WaitGroup
+	defer func() { cancel(); work.Wait() }()
 	for i := range 3 {
 		s := openEtcd(t, server, shortLease)
 		rng := rand.New(rand.NewPCG(seed, uint64(i+1)))
@@ -63,7 +65,7 @@ func TestEtcdChaos(t *testing.T) {
 	}
 	cancel()
 	work.Wait()
-	got := version(t, campaign(t, openEtcd(t, server, shortLease)), "n")
+	got := version(t, campaign(t, openEtcd(t, server, longLease)), "n")
 	made, unknown := c.made.Load(), c.unknown.Load()
 	t.Logf("%d terms, %d commits made, %d of unknown outcome", c.terms.Load(), made, unknown)
 	if got < made || got > made+unknown {
@@ -79,16 +81,19 @@ type counters struct {
 	terms, made, unknown atomic.Int64
 }
 
-// run leads again and again.
+// run leads again and again. A campaign that fails, as the server is away, is repeated.
 func (c *counters) run(ctx context.Context, s catalog.Store, url string, rng *rand.Rand) {
-	for ctx.Err() == nil {
+	for end := time.Now().Add(testrun.Patience(testrun.Bound)); ctx.Err() == nil; {
 		term, err := s.Campaign(ctx, url)
 		if err != nil {
-			if ctx.Err() == nil {
-				c.t.Error(err)
+			if ctx.Err() == nil && time.Now().After(end) {
+				c.t.Errorf("%s does not lead within %v: %v", url, testrun.Patience(testrun.Bound), err)
+				return
 			}
-			return
+			clock.Sleep(ctx, 10*time.Millisecond)
+			continue
 		}
+		end = time.Now().Add(testrun.Patience(testrun.Bound))
 		c.terms.Add(1)
 		c.lead(ctx, term, rng.IntN(2000))
 		_ = term.Resign(ctx) // the server may be away
@@ -154,7 +159,7 @@ func TestEtcdStoppedLeader(t *testing.T) {
 		t.Fatal(err)
 	}
 	from := time.Now()
-	term := campaign(t, openEtcd(t, server, shortLease))
+	term := campaign(t, openEtcd(t, server, longLease))
 	repeat(t, term, put("a", 1))
 	t.Logf("from the stop of the leader to the first commit of the next one, lease %v: %v", shortLease, time.Since(from))
 	if err := child.Process.Signal(syscall.SIGCONT); err != nil {
@@ -175,11 +180,13 @@ func stoppedLeader(address string) error {
 	if err != nil {
 		return err
 	}
-	term, err := s.Campaign(context.Background(), "http://child")
-	if err != nil {
-		return err
+	var term catalog.Term
+	for err = catalog.ErrNotLeader; errors.Is(err, catalog.ErrNotLeader); { // the lease may end before the commit
+		if term, err = s.Campaign(context.Background(), "http://child"); err == nil {
+			err = term.Commit(context.Background(), []catalog.Change{put("a", 0)})
+		}
 	}
-	if err := term.Commit(context.Background(), []catalog.Change{put("a", 0)}); err != nil {
+	if err != nil {
 		return err
 	}
 	fmt.Println("leads")

@@ -96,15 +96,18 @@ func revokeAll(t *testing.T, server *etcdtest.Server) {
 	t.Helper()
 	c := server.Client("", "")
 	defer func() { _ = c.Close() }()
-	leases, err := c.Leases(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, l := range leases.Leases {
-		if _, err := c.Revoke(t.Context(), l.ID); err != nil && !errors.Is(err, rpctypes.ErrLeaseNotFound) {
-			t.Fatal(err)
+	testrun.UntilNil(t, func() error { // a server that was stopped a moment ago may refuse calls
+		leases, err := c.Leases(t.Context())
+		if err != nil {
+			return err
 		}
-	}
+		for _, l := range leases.Leases {
+			if _, err := c.Revoke(t.Context(), l.ID); err != nil && !errors.Is(err, rpctypes.ErrLeaseNotFound) {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
 // A standby takes over a large catalog, and knows the leader until then.
@@ -135,7 +138,7 @@ func TestEtcdTakeover(t *testing.T) {
 	repeat(t, term, catalog.Change{Key: "vm/00000000", Version: 1}, put("z", 0))
 	from := time.Now()
 	revokeAll(t, server)
-	e := <-elected
+	e := testrun.Receive(t, "the standby is elected", elected)
 	if e.err != nil {
 		t.Fatal(e.err)
 	}
@@ -162,7 +165,7 @@ func TestEtcdRestart(t *testing.T) {
 	campaign(t, dead)
 	die(dead)
 	s := openEtcd(t, server, endlessLease)
-	e := <-stand(ctx, s, "http://leader")
+	e := testrun.Receive(t, "the manager is elected", stand(ctx, s, "http://leader"))
 	if e.err != nil {
 		t.Fatal("a restarted leader waits: ", e.err)
 	}
@@ -180,7 +183,7 @@ func TestEtcdRestart(t *testing.T) {
 	if err := e.term.Resign(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if e := <-standby; e.err != nil {
+	if e := testrun.Receive(t, "the standby is elected", standby); e.err != nil {
 		t.Error("a restarted standby waits: ", e.err)
 	}
 }
@@ -203,7 +206,7 @@ func TestEtcdRestartElsewhere(t *testing.T) {
 	default:
 	}
 	revokeAll(t, server)
-	if e := <-other; e.err != nil {
+	if e := testrun.Receive(t, "the other is elected", other); e.err != nil {
 		t.Error(e.err)
 	}
 }
@@ -216,7 +219,7 @@ func TestEtcdSameURL(t *testing.T) {
 	stores := [2]*catalog.Etcd{openEtcd(t, server, endlessLease), openEtcd(t, server, endlessLease)}
 	var terms [2]catalog.Term
 	for i, s := range stores {
-		e := <-stand(ctx, s, "http://leader")
+		e := testrun.Receive(t, "the manager is elected", stand(ctx, s, "http://leader"))
 		if e.err != nil {
 			t.Fatal(e.err)
 		}
@@ -235,7 +238,7 @@ func TestEtcdSameURL(t *testing.T) {
 		if err := terms[leader].Resign(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		e := <-again
+		e := testrun.Receive(t, "the deposed manager is elected again", again)
 		if e.err != nil {
 			t.Fatal(e.err)
 		}
@@ -248,7 +251,7 @@ func TestEtcdNoURL(t *testing.T) {
 	server := etcdtest.Start(t, etcdtest.Options{})
 	ctx, cancel := context.WithTimeout(t.Context(), testrun.Patience(time.Minute)) // no lease ends by itself
 	defer cancel()
-	e := <-stand(ctx, openEtcd(t, server, endlessLease), "")
+	e := testrun.Receive(t, "the manager is elected", stand(ctx, openEtcd(t, server, endlessLease), ""))
 	if e.err != nil {
 		t.Fatal(e.err)
 	}

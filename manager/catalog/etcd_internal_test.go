@@ -12,6 +12,7 @@ import (
 
 	"github.com/redykv/redykv/internal/etcdtest"
 	"github.com/redykv/redykv/internal/fabric/fabrictest"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // A lease that becomes stale while others are revoked is revoked the next time.
@@ -103,5 +104,5 @@ func TestUnreachableTriesAllMembers(t *testing.T) {
 		t.Error(err)
 	}
 	_ = member.Close()
-	<-served
+	testrun.Receive(t, "the member ends", served)
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/redykv/redykv/internal/etcdtest"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // A mirror whose next change etcd has forgotten loads all keys again.
@@ -44,7 +45,7 @@ func TestMirrorAfterCompaction(t *testing.T) {
 		t.Fatal(err)
 	}
 	cancel()
-	<-ended
+	testrun.Receive(t, "the mirror ends", ended)
 	if len(m.records) != 2 || string(m.records["a"].Value) != "2" || m.records["a"].Version != 2 || m.records["c"].Version != 1 {
 		t.Errorf("%v", m.records)
 	}

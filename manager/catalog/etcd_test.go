@@ -14,6 +14,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/redykv/redykv/internal/etcdtest"
+	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/manager/catalog"
 )
 
@@ -70,16 +71,20 @@ func repeat(t *testing.T, term catalog.Term, changes ...catalog.Change) {
 
 func version(t *testing.T, term catalog.Term, key string) (version int64) {
 	t.Helper()
-	err := term.Load(t.Context(), func(r catalog.Record) error {
-		if r.Key == key {
-			version = r.Version
+	for version = 0; ; version = 0 {
+		err := term.Load(t.Context(), func(r catalog.Record) error {
+			if r.Key == key {
+				version = r.Version
+			}
+			return nil
+		})
+		if err == nil {
+			return version
 		}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
+		if !errors.Is(err, catalog.ErrUnavailable) || t.Context().Err() != nil {
+			t.Fatal(err)
+		}
 	}
-	return version
 }
 
 func put(key string, version int64) catalog.Change {
@@ -151,7 +156,7 @@ func TestEtcdHangs(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Error(err)
 	}
-	if err := <-committed; err != nil && !errors.Is(err, catalog.ErrNotLeader) { // nil: it was answered before the stop
+	if err := testrun.Receive(t, "the commit ends", committed); err != nil && !errors.Is(err, catalog.ErrNotLeader) { // nil: it was answered before the stop
 		t.Errorf("commit of unknown outcome: %v", err)
 	}
 }
@@ -215,16 +220,21 @@ func TestEtcdKilled(t *testing.T) {
 // the server is back.
 func TestEtcdLeaseEnds(t *testing.T) {
 	server := etcdtest.Start(t, etcdtest.Options{})
+	first := campaign(t, openEtcd(t, server, longLease))
+	repeat(t, first, put("a", 0))
+	if err := first.Resign(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	s := openEtcd(t, server, shortLease)
 	term := campaign(t, s)
-	repeat(t, term, put("a", 0))
 	server.Pause()
-	<-term.Lost()
+	testrun.Receive(t, "the term ends", term.Lost())
 	if err := term.Commit(t.Context(), []catalog.Change{put("a", 1)}); !errors.Is(err, catalog.ErrNotLeader) {
 		t.Errorf("commit after the lease: %v", err)
 	}
 	server.Resume()
-	if v := version(t, campaign(t, s), "a"); v != 1 {
+	_ = campaign(t, s).Resign(t.Context()) // the lease may have ended
+	if v := version(t, campaign(t, openEtcd(t, server, longLease)), "a"); v != 1 {
 		t.Errorf("version %d, want 1", v)
 	}
 }

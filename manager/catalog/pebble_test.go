@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 func openPebble(t *testing.T, dir string) *Pebble {
@@ -194,7 +196,7 @@ func TestPebbleBroken(t *testing.T) {
 	term := lead(t, s)
 	disk := errors.New("disk is on fire")
 	s.data.(*database).log.fail(disk)
-	<-term.Lost()
+	testrun.Receive(t, "the term ends", term.Lost())
 	if err := term.Commit(t.Context(), []Change{{"a", []byte("1"), 0}}); !errors.Is(err, ErrNotLeader) {
 		t.Errorf("commit: %v", err)
 	}
