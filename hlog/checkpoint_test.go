@@ -80,7 +80,7 @@ func TestPersistEndsWithItsContext(t *testing.T) {
 	persisted := make(chan error)
 	go func() { persisted <- l.Persist(ctx, l.Tail()) }()
 	cancel()
-	if err := <-persisted; !errors.Is(err, context.Canceled) {
+	if err := testrun.Receive(t, "Persist ends", persisted); !errors.Is(err, context.Canceled) {
 		t.Errorf("Persist: %v", err)
 	}
 	var tail int64

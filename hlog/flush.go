@@ -45,8 +45,9 @@ type flusher struct {
 	final    bool          // see retry.go
 	retryAt  time.Time     // when writes are tried again
 	backoff  time.Duration // until then
-	since    time.Time     // of the first failure since the last successful write
+	since    time.Time     // of the first failure since the last successful write, by now
 	reported bool          // writers and the listener know of a failure
+	now      func() time.Time
 }
 
 // run steps until the log is closed. When a step has nothing to do it waits: for sessions to

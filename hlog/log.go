@@ -10,6 +10,7 @@ import (
 	"math/bits"
 	"sync"
 	"sync/atomic"
+	"time"
 	"unsafe"
 
 	"github.com/redykv/redykv/device"
@@ -50,6 +51,8 @@ type Config struct {
 	// Loading, unless it is nil, is called when Open has read so many more bytes into memory, of
 	// all that it reads.
 	Loading func(bytes, all int64)
+
+	now func() time.Time // measures device.RetryTime; nil: time.Now
 }
 
 // Log is a hybrid log. Allocate, At and the markers are for sessions inside an
@@ -158,8 +161,11 @@ func Open(cfg Config) (*Log, error) {
 		return nil, errors.Join(fmt.Errorf("hlog: opening at %d: %w", cfg.Tail, err), mem.Free(ring))
 	}
 	f := &flusher{
-		Log: l, queue: queue, issued: cfg.Tail,
+		Log: l, queue: queue, issued: cfg.Tail, now: cfg.now,
 		block: device.AlignedBuffer(int(l.alignment), int(l.alignment)),
+	}
+	if f.now == nil {
+		f.now = time.Now
 	}
 	go f.run()
 	return l, nil

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"sync"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -26,6 +27,11 @@ func openLog(t *testing.T, dev device.Device, begin, tail int64) (*Log, *epoch.T
 
 func openLogWith(t *testing.T, dev device.Device, begin, tail int64, listener Listener) (*Log, *epoch.Table) {
 	t.Helper()
+	return openLogBy(t, dev, begin, tail, listener, nil)
+}
+
+func openLogBy(t *testing.T, dev device.Device, begin, tail int64, listener Listener, now func() time.Time) (*Log, *epoch.Table) {
+	t.Helper()
 	if err := dev.Start(tail); err != nil {
 		t.Fatal(err)
 	}
@@ -33,7 +39,7 @@ func openLogWith(t *testing.T, dev device.Device, begin, tail int64, listener Li
 	l, err := Open(Config{
 		Device: dev, Epoch: table, Layout: FixedLayout(8, 8), Begin: begin, Tail: tail,
 		Memory: 8 * testPage, PageSize: testPage, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
-		Listener: listener,
+		Listener: listener, now: now,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -41,7 +41,7 @@ func (f *flusher) pause(err error) {
 	if !f.since.IsZero() {
 		return
 	}
-	f.since = time.Now()
+	f.since = f.now()
 	f.counts.waiting.Store(true)
 	f.logger.Warn("writing the log failed, it is tried again", "err", err)
 	if f.listener.Waits != nil {
@@ -51,7 +51,7 @@ func (f *flusher) pause(err error) {
 
 // writersWait reports whether writers wait for the end of a failure instead of failing.
 func (f *flusher) writersWait(err error) bool {
-	return !f.reported && !errors.Is(err, device.ErrNoSpace) && time.Since(f.since) < device.RetryTime
+	return !f.reported && !errors.Is(err, device.ErrNoSpace) && f.now().Sub(f.since) < device.RetryTime
 }
 
 // restart begins writing again at released, when the back-off is over and no write is pending.
@@ -72,7 +72,7 @@ func (f *flusher) resumed() {
 	if f.since.IsZero() || f.failed {
 		return
 	}
-	took := time.Since(f.since)
+	took := f.now().Sub(f.since)
 	f.since, f.backoff, f.reported = time.Time{}, 0, false
 	f.mu.Lock()
 	f.err = nil

@@ -14,6 +14,12 @@ import (
 	"github.com/redykv/redykv/internal/testrun"
 )
 
+// handClock advances only by pass.
+type handClock struct{ passed atomic.Int64 }
+
+func (c *handClock) now() time.Time       { return time.Unix(1e9, c.passed.Load()) }
+func (c *handClock) pass(d time.Duration) { c.passed.Add(int64(d)) }
+
 // crowded is a device whose writes fail for lack of space while full is set, or with the error
 // why. If late is set, every second Poll returns nothing.
 type crowded struct {
@@ -208,10 +214,10 @@ func TestTransient(t *testing.T) {
 		t.Run(errno.Error(), func(t *testing.T) {
 			dev := &crowded{Device: device.NewMemory(), why: device.MarkTransient(errno)}
 			told := make(chan error, 100)
-			l, table := openLogWith(t, dev, FirstAddress, FirstAddress, Listener{
+			l, table := openLogBy(t, dev, FirstAddress, FirstAddress, Listener{
 				Waits:  func(err error, _ time.Duration) { told <- err },
 				Failed: func(err error) { t.Errorf("the log has failed: %v", err) },
-			})
+			}, new(handClock).now)
 			handle := table.Register()
 			dev.full.Store(true)
 			written := make(chan error, 1)
@@ -258,9 +264,15 @@ func TestTransient(t *testing.T) {
 // TestTransientLasts: if a shortage lasts, writers get an error, and Close ends their waiting.
 // The log is writable again when the shortage ends.
 func TestTransientLasts(t *testing.T) {
-	t.Parallel() // the test mostly sleeps
 	dev := &crowded{Device: device.NewMemory(), why: device.MarkTransient(syscall.EMFILE)}
-	l, table := openLog(t, dev, FirstAddress, FirstAddress)
+	clock, waits := new(handClock), make(chan struct{}, 100)
+	l, table := openLogBy(t, dev, FirstAddress, FirstAddress, Listener{
+		Waits: func(err error, _ time.Duration) {
+			if err != nil {
+				waits <- struct{}{}
+			}
+		},
+	}, clock.now)
 	handle := table.Register()
 	dev.full.Store(true)
 	n := uint64(0)
@@ -270,15 +282,28 @@ func TestTransientLasts(t *testing.T) {
 		}
 		return err
 	}
-	if err := write(40); !errors.Is(err, syscall.EMFILE) {
+	failed := make(chan error, 1)
+	go func() { failed <- write(40) }()
+	testrun.Receive(t, "the log waits", waits)
+	retries := l.Counts().Retries
+	testrun.Until(t, "a write is repeated", func() bool { return l.Counts().Retries > retries })
+	select {
+	case err := <-failed:
+		t.Fatalf("a writer, before device.RetryTime has passed: %v", err)
+	default:
+	}
+	clock.pass(device.RetryTime)
+	if err := testrun.Receive(t, "the writer fails", failed); !errors.Is(err, syscall.EMFILE) {
 		t.Fatalf("a writer: %v", err)
 	}
 	dev.full.Store(false)
-	for err := write(40); err != nil; err = write(40) {
-		if !errors.Is(err, syscall.EMFILE) {
+	testrun.Until(t, "the log can be written again", func() bool {
+		err := write(40)
+		if err != nil && !errors.Is(err, syscall.EMFILE) {
 			t.Fatal(err)
 		}
-	}
+		return err == nil
+	})
 	dev.full.Store(true)
 	exhaust := func() { // writes until no page can be evicted
 		testrun.Until(t, "no page can be evicted", func() bool {
@@ -292,17 +317,11 @@ func TestTransientLasts(t *testing.T) {
 	}
 	exhaust()
 	// At a retry no write that began before the device was full is pending.
-	retries := l.Counts().Retries
+	retries = l.Counts().Retries
 	testrun.Until(t, "a write is repeated", func() bool { return l.Counts().Retries > retries })
 	exhaust()
 	written := make(chan error, 1)
-	go func() {
-		err := l.WaitForSpace(context.Background())
-		for errors.Is(err, syscall.EMFILE) { // RetryTime passed before the test got here
-			err = l.WaitForSpace(context.Background())
-		}
-		written <- err
-	}()
+	go func() { written <- l.WaitForSpace(context.Background()) }()
 	if err := l.Close(); err != nil {
 		t.Error(err)
 	}
