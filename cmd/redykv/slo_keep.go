@@ -55,6 +55,7 @@ others.`,
 	flags.DurationVar(&f.spec.Settle, "settle", 10*time.Second, "time from the beginning of a disturbance until windows count")
 	flags.DurationVar(&f.spec.Measure, "measure", 15*time.Second, "time during which windows count")
 	flags.DurationVar(&f.spec.Window, "window", 500*time.Millisecond, "length of a window")
+	flags.DurationVar(&f.spec.Lease, "lease", 0, "lease of the caches, which report their windows when they renew it; 0: of 8 windows")
 	flags.StringVar(&f.jsonPath, "json", "", "`file` to write the results to, as JSON lines")
 	flags.StringVar(&f.plotPath, "plot", "", "`file` to write a plot to (SVG)")
 	f.log.add(flags)

@@ -19,6 +19,7 @@ func TestSpecCheck(t *testing.T) {
 	for want, spoil := range map[string]func(*Spec){
 		"no disturbances": func(s *Spec) { s.Disturbances = nil },
 		"0 caches":        func(s *Spec) { s.Caches = 0 },
+		"a lease of -1s":  func(s *Spec) { s.Lease = -time.Second },
 		"windows of 0s":   func(s *Spec) { s.Window = 0 },
 		"then 1ms":        func(s *Spec) { s.Measure = time.Millisecond },
 	} {

@@ -1,6 +1,7 @@
 package keep
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -48,9 +49,9 @@ func once(ctx context.Context, spec *Spec, d Disturbance, watch manager.SLOWatch
 	if err != nil {
 		return row, err
 	}
-	// The client's lease is short, as it reports windows with each renewal.
+	// The clients' lease is short by default, as they report windows with each renewal.
 	mgr, err := manager.Embed(ctx, manager.EmbedOptions{
-		Pool: true, Lease: 8 * spec.Window, Models: []*model.Model{own}, SLOWatch: watch, Logger: spec.Log,
+		Pool: true, Lease: cmp.Or(spec.Lease, 8*spec.Window), Models: []*model.Model{own}, SLOWatch: watch, Logger: spec.Log,
 	})
 	if err != nil {
 		return row, err

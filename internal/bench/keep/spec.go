@@ -32,6 +32,7 @@ type Spec struct {
 	Settle       time.Duration // from a disturbance until windows count
 	Measure      time.Duration // during which windows count
 	Window       time.Duration // over which a cache measures
+	Lease        time.Duration // of the caches; 0: of 8 windows
 	// Server starts a process with a cache server of that id over tcp, of a manager at a URL.
 	Server func(ctx context.Context, manager, id string, memory uint64) (*bench.Child, error)
 	Log    *slog.Logger
@@ -50,6 +51,8 @@ func (s *Spec) Check() error {
 		return fmt.Errorf("%d caches: want 1 to %d", s.Caches, most)
 	case s.Window < least:
 		return fmt.Errorf("windows of %v: want %v or more", s.Window, least)
+	case s.Lease < 0:
+		return fmt.Errorf("a lease of %v: want 0s or more", s.Lease)
 	case s.Settle < 0 || s.Measure < s.Window:
 		return fmt.Errorf("%v from a disturbance, then %v: want 0s or more, and a window, %v, or more", s.Settle, s.Measure, s.Window)
 	}
