@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 func TestFailTheKth(t *testing.T) {
@@ -60,7 +61,7 @@ func TestStuck(t *testing.T) {
 	waited := make(chan error)
 	go func() { waited <- b.q.Wait(context.Background()) }()
 	f.Release()
-	if err := <-waited; err != nil {
+	if err := testrun.Receive(t, "Wait ends", waited); err != nil {
 		t.Errorf("Wait: %v", err)
 	}
 	if c := b.next(); c.Err != nil || c.Tag != 1 {

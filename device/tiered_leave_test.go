@@ -208,7 +208,7 @@ func TestSlowStart(t *testing.T) {
 	}
 	fail()
 	write() // triggers the restart
-	end := <-slow.asked
+	end := testrun.Receive(t, "the tier is started again", slow.asked)
 	for range 3 {
 		write()
 	}
@@ -226,7 +226,7 @@ func TestSlowStart(t *testing.T) {
 
 	fail()
 	write()
-	end = <-slow.asked
+	end = testrun.Receive(t, "the tier is started again", slow.asked)
 	if err := errors.Join(b.q.Close(), d.Close()); err != nil {
 		t.Error(err)
 	}

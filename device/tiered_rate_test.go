@@ -111,7 +111,7 @@ func TestRefillRate(t *testing.T) {
 	var elapsed time.Duration // since the first piece began
 	before := int64(0)
 	for pieces := 1; d.Metrics()[0].Missing > 0; pieces++ {
-		a := <-c.armed // a piece was copied, and the rest has begun
+		a := testrun.Receive(t, "a piece is copied", c.armed) // a piece was copied, and the rest has begun
 		copied := filled() - before
 		if copied <= 0 || copied > piece {
 			t.Fatalf("%d bytes in one piece", copied)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // TestDeadShareIsEstimated overwrites and deletes a known share of the records.
@@ -196,7 +197,7 @@ func TestAutomaticCompactionHasATrigger(t *testing.T) {
 				}
 			}
 		}
-		<-compacted
+		testrun.Receive(t, "the log is compacted", compacted)
 		if got := st.opts.Compaction.DeadShare; got != DefaultCompactDead {
 			t.Errorf("%+v: DeadShare %g", auto, got)
 		}

@@ -110,12 +110,12 @@ func TestWaitingCommitsShare(t *testing.T) {
 	go commit(given)
 	testrun.Until(t, "another one waits", func() bool { return st.checkpointer.machine.Gathered() == waiting+1 })
 	cancel()
-	if err := <-ends; !errors.Is(err, context.Canceled) {
+	if err := testrun.Receive(t, "the commit that gave up ends", ends); !errors.Is(err, context.Canceled) {
 		t.Errorf("a commit that gave up: %v", err)
 	}
 	release()
 	for range waiting + 1 {
-		if err := <-ends; err != nil {
+		if err := testrun.Receive(t, "a commit ends", ends); err != nil {
 			t.Error(err)
 		}
 	}
@@ -176,7 +176,7 @@ func TestWaitForCommit(t *testing.T) {
 	}
 	release()
 	for range 5 {
-		if e := <-ends; e.err != nil || st.LastCommit() < e.number {
+		if e := testrun.Receive(t, "a wait ends", ends); e.err != nil || st.LastCommit() < e.number {
 			t.Errorf("after commit %d one that waits for %d ends: %v", st.LastCommit(), e.number, e.err)
 		}
 	}
@@ -311,11 +311,11 @@ func TestCommitsOutliveTheirLeader(t *testing.T) {
 			go func() { followed <- st.Commit(t.Context()) }()
 			testrun.Until(t, "the other waits", func() bool { return st.checkpointer.machine.Gathered() == 2 })
 			cancel()
-			if err := <-led; !errors.Is(err, context.Canceled) {
+			if err := testrun.Receive(t, "the leader's commit ends", led); !errors.Is(err, context.Canceled) {
 				t.Errorf("the leader: %v", err)
 			}
 			release()
-			if err := errors.Join(<-first, <-followed); err != nil {
+			if err := errors.Join(testrun.Receive(t, "the first commit ends", first), testrun.Receive(t, "the following commit ends", followed)); err != nil {
 				t.Error(err)
 			}
 			if st.LastCommit() < needs {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // stallable is a device that can be stalled: then its queues complete nothing.
@@ -328,7 +329,7 @@ func TestContextEndsWaitingForLocks(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	<-held
+	testrun.Receive(t, "the key is locked", held)
 	for name, call := range map[string]func(context.Context) error{
 		"Upsert": func(ctx context.Context) error {
 			s.SetContext(ctx)

@@ -126,7 +126,7 @@ func TestFewDescriptorsChild(t *testing.T) {
 			t.Fatal("the log does not wait for a descriptor")
 		}
 	}
-	if i := <-waits; !errors.Is(i.Err, syscall.EMFILE) {
+	if i := testrun.Receive(t, "the log waits", waits); !errors.Is(i.Err, syscall.EMFILE) {
 		t.Errorf("the log waits for %v", i)
 	}
 	testrun.Until(t, "the log repeats a write", func() bool { return st.Metrics().Log.FlushRetries > 0 })

@@ -12,6 +12,7 @@ import (
 
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/internal/machine"
+	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/kv/internal/manifest"
 )
 
@@ -231,7 +232,7 @@ func TestGrowIndexIsWholeOrNotAtAll(t *testing.T) {
 	grown := make(chan error)
 	go func() { grown <- st.GrowIndex(ctx) }()
 	cancel()
-	if err := <-grown; !errors.Is(err, context.Canceled) {
+	if err := testrun.Receive(t, "GrowIndex ends", grown); !errors.Is(err, context.Canceled) {
 		t.Errorf("GrowIndex that had not begun: %v", err)
 	}
 	st.resizing.Unlock()

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // withInner returns options of a store whose inner records have keys "n/OWNER/…". They are orphans
@@ -200,15 +201,19 @@ func TestWhole(t *testing.T) {
 			return err
 		}
 		go func() { committed <- st.Commit(ctx) }()
-		for st.wholes.TryRLock() { // until the commit waits
-			st.wholes.RUnlock()
-		}
+		testrun.Until(t, "the commit waits", func() bool {
+			free := st.wholes.TryRLock()
+			if free {
+				st.wholes.RUnlock()
+			}
+			return !free
+		})
 		err := s.Atomically(ctx, [][]byte{[]byte("b")}, func() error { return s.Upsert([]byte("b"), []byte("2")) })
 		return errors.Join(err, s.DoWhole(ctx, []Op{{Kind: OpUpsert, Key: []byte("c")}, {Kind: OpUpsert, Key: []byte("d")}}))
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if err := <-committed; err != nil {
+	if err := testrun.Receive(t, "the commit ends", committed); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Close(); err != nil {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // longLocks opens a store with two sessions for tests of locks that are held for long.
@@ -38,7 +39,7 @@ func TestRefuseWaiters(t *testing.T) {
 			case <-time.After(10 * time.Millisecond): // it waits now, or will
 			}
 			holder.RefuseWaiters()
-			if err := <-errs; !errors.Is(err, ErrKeyBusy) {
+			if err := testrun.Receive(t, "the change that waits ends", errs); !errors.Is(err, ErrKeyBusy) {
 				t.Errorf("a change that waits ends with %v", err)
 			}
 			if err := holder.LockMore(background, [][]byte{key8(2)}); err != nil {
@@ -50,7 +51,7 @@ func TestRefuseWaiters(t *testing.T) {
 				errs <- other.Upsert(key8(3), key8(5))
 			}()
 			for _, want := range []error{ErrKeyBusy, ErrKeyBusy, nil} {
-				if err := <-errs; !errors.Is(err, want) {
+				if err := testrun.Receive(t, "a change that waits ends", errs); !errors.Is(err, want) {
 					t.Errorf("got %v, want %v", err, want)
 				}
 			}
@@ -94,14 +95,14 @@ func TestLockMore(t *testing.T) {
 				return nil
 			})
 		}()
-		<-locked
+		testrun.Receive(t, "the other session has locked its key", locked)
 		cancelled, stop := context.WithCancel(background)
 		stop()
 		if err := holder.LockMore(cancelled, [][]byte{key8(2)}); !errors.Is(err, context.Canceled) {
 			t.Errorf("of a key that another session has locked: %v", err)
 		}
 		cancel()
-		if err := <-done; err != nil {
+		if err := testrun.Receive(t, "the other session ends", done); err != nil {
 			return err
 		}
 		return holder.LockMore(background, [][]byte{key8(2)})

@@ -375,7 +375,7 @@ func TestWaitingForLocksEnds(t *testing.T) {
 			go func() { ends <- wait(ctx) }()
 		}
 		for range waiting {
-			if err := <-ends; !errors.Is(err, context.DeadlineExceeded) {
+			if err := testrun.Receive(t, "a wait ends", ends); !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("waited in vain: %v", err)
 			}
 		}

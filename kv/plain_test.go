@@ -10,6 +10,7 @@ import (
 	"unsafe"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // directLayouts are the key and value sizes of stores whose plain calls go directly to a
@@ -186,7 +187,7 @@ func TestDirectCallsWaitForLocks(t *testing.T) {
 					}
 					read <- got
 				}()
-				<-began
+				testrun.Receive(t, "the session has read", began)
 				err := locker.Upsert(key, within)
 				for range 100 { // give the read time to fail
 					runtime.Gosched()
@@ -201,7 +202,7 @@ func TestDirectCallsWaitForLocks(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := <-read; !bytes.Equal(got, after) {
+			if got := testrun.Receive(t, "the read ends", read); !bytes.Equal(got, after) {
 				t.Errorf("%x was read, want %x", got, after)
 			}
 			// A session that holds locks reads only the keys that it has locked.

@@ -10,6 +10,7 @@ import (
 	"unsafe"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // addWord returns the WordModifier of a counter.
@@ -219,7 +220,7 @@ func TestWordModifierMovesTheStack(t *testing.T) {
 				return old + grow(*delta), Put
 			})
 		}()
-		if err := <-done; err != nil {
+		if err := testrun.Receive(t, "the update ends", done); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/api/serverv1"
 	"github.com/redykv/redykv/internal/api/serverv1/serverv1connect"
+	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/manager/access"
 	"github.com/redykv/redykv/manager/allocator"
 	"github.com/redykv/redykv/manager/api"
@@ -263,11 +264,11 @@ func TestDeallocateDuringReallocate(t *testing.T) {
 		_, err := service{m: m}.Reallocate(testContext(t), connect.NewRequest(&managerv1.ReallocateRequest{Change: nextChange(), CacheId: ca.GetCacheId(), Regions: 2}))
 		failed <- err
 	}()
-	<-a.silent
+	testrun.Receive(t, "the VM is launched", a.silent)
 	if _, err := client.Deallocate(testContext(t), connect.NewRequest(&managerv1.DeallocateRequest{CacheId: ca.GetCacheId()})); err != nil {
 		t.Fatal(err)
 	}
-	if err := <-failed; connect.CodeOf(err) != connect.CodeNotFound {
+	if err := testrun.Receive(t, "Reallocate ends", failed); connect.CodeOf(err) != connect.CodeNotFound {
 		t.Errorf("error %v", err)
 	}
 	if d := m.led().state.describe(); len(d.GetCaches())+len(d.GetVms()) != 0 || a.used() != 0 {

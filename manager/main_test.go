@@ -144,7 +144,7 @@ func serve(t testing.TB, opts Options) (*Manager, access.Client) {
 		if err := m.Close(ctx); err != nil {
 			t.Error(err)
 		}
-		if err := <-served; err != nil {
+		if err := testrun.Receive(t, "Serve ends", served); err != nil {
 			t.Error(err)
 		}
 	})

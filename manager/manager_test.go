@@ -11,6 +11,7 @@ import (
 
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/clock"
+	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/manager/allocator"
 	"github.com/redykv/redykv/manager/catalog"
 )
@@ -54,11 +55,11 @@ func TestCloseDuringAllocate(t *testing.T) {
 		_, err := service{m: m}.Allocate(testContext(t), connect.NewRequest(&managerv1.AllocateRequest{RequestId: newRequestID(), Capacity: 2 << 20, RegionSize: 1 << 20}))
 		failed <- err
 	}()
-	<-a.silent
+	testrun.Receive(t, "the VM is launched", a.silent)
 	if err := m.Close(testContext(t)); err != nil {
 		t.Fatal(err)
 	}
-	if err := <-failed; connect.CodeOf(err) != connect.CodeUnavailable {
+	if err := testrun.Receive(t, "Allocate ends", failed); connect.CodeOf(err) != connect.CodeUnavailable {
 		t.Errorf("error %v", err)
 	}
 	if a.used() != 0 {

@@ -13,6 +13,7 @@ import (
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/api/serverv1"
 	"github.com/redykv/redykv/internal/api/serverv1/serverv1connect"
+	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/manager/access"
 	"github.com/redykv/redykv/manager/api"
 	"github.com/redykv/redykv/manager/node"
@@ -42,7 +43,7 @@ func announce(t *testing.T, n *node.Node, mgr access.Client) <-chan struct{} {
 	go func() { ended <- n.Announce(ctx, mgr, func() { registered <- struct{}{} }) }()
 	t.Cleanup(func() {
 		cancel()
-		if err := <-ended; err != nil {
+		if err := testrun.Receive(t, "the node ends", ended); err != nil {
 			t.Error(err)
 		}
 	})
@@ -130,7 +131,7 @@ func TestAnnounceBeforeManager(t *testing.T) {
 	served := make(chan error, 1)
 	go func() { served <- m.Serve(ln) }()
 	await(t, registered, "registration")
-	if err := errors.Join(m.Close(testContext(t)), <-served); err != nil {
+	if err := errors.Join(m.Close(testContext(t)), testrun.Receive(t, "Serve ends", served)); err != nil {
 		t.Error(err)
 	}
 }

@@ -4,12 +4,14 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // A long loop over the state lets calls in between its values.
 func TestPieces(t *testing.T) {
 	c := &state{}
-	const size = 2000
+	const size = 200_000 // more than the loop gets through before the call is let in
 	m := make(map[string]int)
 	for i := range size {
 		m[strconv.Itoa(i)] = i
@@ -29,7 +31,7 @@ func TestPieces(t *testing.T) {
 		}
 	}
 	c.mu.Unlock()
-	<-done
+	testrun.Receive(t, "the call ends", done)
 	if n == size {
 		t.Error("a call waited until the end")
 	}

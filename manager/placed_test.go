@@ -9,6 +9,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/manager/allocator"
 	"github.com/redykv/redykv/manager/model"
 	"github.com/redykv/redykv/manager/node"
@@ -115,7 +116,7 @@ func TestWaitingVM(t *testing.T) {
 		_, err := client.Allocate(testContext(t), connect.NewRequest(&managerv1.AllocateRequest{RequestId: newRequestID(), Capacity: 1 << 20, RegionSize: 1 << 20}))
 		failed <- err
 	}()
-	id := <-a.launches
+	id := testrun.Receive(t, "the VM is launched", a.launches)
 	m.led().state.mu.Lock()
 	v := m.led().state.vms[id]
 	v.entered = v.entered.Add(-time.Hour)
@@ -125,7 +126,7 @@ func TestWaitingVM(t *testing.T) {
 		t.Fatalf("a VM that waits is late by %v", late)
 	}
 	a.host.Waiting(id, "")
-	if err := <-failed; connect.CodeOf(err) != connect.CodeUnavailable {
+	if err := testrun.Receive(t, "Allocate ends", failed); connect.CodeOf(err) != connect.CodeUnavailable {
 		t.Fatalf("error %v: want Unavailable", err)
 	}
 }

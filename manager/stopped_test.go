@@ -15,6 +15,7 @@ import (
 	"github.com/redykv/redykv/internal/api/serverv1"
 	"github.com/redykv/redykv/internal/api/serverv1/serverv1connect"
 	"github.com/redykv/redykv/internal/clock"
+	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/manager/access"
 	"github.com/redykv/redykv/manager/api"
 	"github.com/redykv/redykv/manager/catalog"
@@ -68,7 +69,7 @@ func (s *stopper) disarm() {
 	}
 	s.mu.Unlock()
 	if began {
-		<-s.stop
+		testrun.Receive(s.t, "the leader stops", s.stop)
 	}
 }
 
@@ -193,7 +194,7 @@ func (p *pair) resume() {
 	}
 	before := p.all()
 	close(p.goOn)
-	<-p.done
+	testrun.Receive(p.t, "the stopped leader ends", p.done)
 	p.calls.Wait()
 	for ctx := testContext(p.t); p.first.led() != nil; {
 		if !clock.Sleep(ctx, time.Millisecond) {

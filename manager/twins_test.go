@@ -20,6 +20,7 @@ import (
 	"github.com/redykv/redykv/internal/clock"
 	"github.com/redykv/redykv/internal/controltoken"
 	"github.com/redykv/redykv/internal/etcdtest"
+	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/manager/access"
 	"github.com/redykv/redykv/manager/api"
 	"github.com/redykv/redykv/manager/catalog"
@@ -88,7 +89,7 @@ func (s *cacheServer) start(t *testing.T, id string) {
 	}()
 	s.end = func() {
 		cancel()
-		<-announced
+		testrun.Receive(t, "the server ends", announced)
 	}
 	t.Cleanup(s.end)
 }

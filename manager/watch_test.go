@@ -7,6 +7,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // A watch continues after the watcher's last event. If the manager does not have all later
@@ -97,7 +98,7 @@ func TestWatchGoesOn(t *testing.T) {
 	if _, err := client.Deallocate(testContext(t), connect.NewRequest(&managerv1.DeallocateRequest{CacheId: ca.GetCacheId()})); err != nil {
 		t.Fatal(err)
 	}
-	if e := <-ended; e.GetKind() != managerv1.WatchResponse_KIND_CACHE_DELETED {
+	if e := testrun.Receive(t, "the last event", ended); e.GetKind() != managerv1.WatchResponse_KIND_CACHE_DELETED {
 		t.Errorf("last event %v", e)
 	}
 	if err := stream.Close(); err != nil {

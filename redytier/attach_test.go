@@ -129,7 +129,7 @@ func TestAttach(t *testing.T) {
 		}
 		copy(want, fill(t, cache, 0, part))
 		same(t, cache, want)
-		if err := <-failed; !errors.Is(err, ErrRegionUnavailable) {
+		if err := testrun.Receive(t, "the former client's write ends", failed); !errors.Is(err, ErrRegionUnavailable) {
 			t.Errorf("a write of the former client: %v", err)
 		}
 		testrun.Until(t, "the former client knows that the cache is taken", func() bool { return errors.Is(old.Err(), ErrTaken) })
@@ -242,7 +242,7 @@ func TestAttachWhileRegionsMove(t *testing.T) {
 			if at == "copying" {
 				testrun.Until(t, "the second region is copied", func() bool { return old.Regions()[1].State == Copying }) // the other has moved
 			} else {
-				<-reached
+				testrun.Receive(t, "the migration reaches the step", reached)
 			}
 			moved := at == "copying" || at == "settle" || at == "settled"
 			lost := 2 // regions
@@ -488,7 +488,7 @@ func TestAttachWhileTheManagerRestarts(t *testing.T) {
 		return sync.OnceFunc(func() {
 			ctx, cancel := context.WithTimeout(context.Background(), testrun.Patience(patience))
 			defer cancel()
-			if err := errors.Join(m.Close(ctx), <-served); err != nil {
+			if err := errors.Join(m.Close(ctx), testrun.Receive(t, "Serve ends", served)); err != nil {
 				t.Error(err)
 			}
 		})
@@ -505,11 +505,11 @@ func TestAttachWhileTheManagerRestarts(t *testing.T) {
 	go func() { over <- n.Announce(ctx, client, sync.OnceFunc(func() { close(registered) })) }()
 	defer func() {
 		cancel()
-		if err := errors.Join(<-over, n.Close()); err != nil {
+		if err := errors.Join(testrun.Receive(t, "the node ends", over), n.Close()); err != nil {
 			t.Error(err)
 		}
 	}()
-	<-registered
+	testrun.Receive(t, "the node is registered", registered)
 	var m managed
 	old, err := m.open(t, client, Config{Linger: time.Hour})
 	if err != nil {
@@ -527,9 +527,9 @@ func TestAttachWhileTheManagerRestarts(t *testing.T) {
 		cache, err := m.attach(t, asked, Config{Linger: time.Hour}, old.Identity())
 		attached <- result{cache, err}
 	}()
-	<-asked.calls
+	testrun.Receive(t, "the manager is asked", asked.calls)
 	stop = start()
-	r := <-attached
+	r := testrun.Receive(t, "the cache is attached", attached)
 	if r.err != nil {
 		t.Fatal(r.err)
 	}

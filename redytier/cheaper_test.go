@@ -144,7 +144,7 @@ func TestGrowToOneLargerVMFails(t *testing.T) {
 		if !m.vms.Kill(target) {
 			t.Fatalf("no VM %s", target)
 		}
-		if err := <-grown; err == nil {
+		if err := testrun.Receive(t, "the reshape ends", grown); err == nil {
 			t.Error("it has grown although its new VM is gone")
 		}
 	})

@@ -102,7 +102,7 @@ func TestCacheChurn(t *testing.T) {
 					called := make(chan error, 1)
 					err = cache.Write(t.Context(), make([]byte, 100), 0, func(_ int, err error) { called <- err })
 					if err == nil {
-						err = <-called
+						err = testrun.Receive(t, "the write ends", called)
 					}
 				}
 				if err = errors.Join(err, cache.Delete(context.Background())); err != nil {

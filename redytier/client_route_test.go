@@ -207,7 +207,7 @@ func TestSplitCallsAndAFullRing(t *testing.T) {
 		later <- write(border+2, "er", func(b []byte, at int64, cb Callback) error { return k.Write(t.Context(), b, at, cb) })
 	}()
 	setGate(0)
-	if err := <-later; err != nil {
+	if err := testrun.Receive(t, "the later write ends", later); err != nil {
 		t.Error(err)
 	}
 	pending.Wait()
@@ -236,7 +236,7 @@ func TestSplitCallFails(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if err := <-ended; !errors.Is(err, ErrRegionUnavailable) {
+	if err := testrun.Receive(t, "the read ends", ended); !errors.Is(err, ErrRegionUnavailable) {
 		t.Error(err)
 	}
 	if err := cache.Delete(t.Context()); err != nil {

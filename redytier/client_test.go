@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // Requests of the callback API on the same bytes execute in the order of the calls, and each
@@ -74,7 +76,7 @@ func TestCallRefused(t *testing.T) {
 	if err := cache.TryWrite(nil, 0, func(int, error) { close(blocked); <-goOn; panic("on purpose") }); err != nil {
 		t.Fatal(err)
 	}
-	<-blocked
+	testrun.Receive(t, "the callback runs", blocked)
 	accepted := 0
 	var err error
 	for ; err == nil; accepted++ {
@@ -92,11 +94,11 @@ func TestCallRefused(t *testing.T) {
 	waited := make(chan error)
 	go func() { waited <- cache.Read(context.Background(), make([]byte, 8), 0, end) }()
 	close(goOn)
-	if err := <-waited; err != nil {
+	if err := testrun.Receive(t, "the read that waited begins", waited); err != nil {
 		t.Errorf("Read that waited: %v", err)
 	}
 	for range accepted + 1 {
-		if err := <-ends; err != nil {
+		if err := testrun.Receive(t, "a call ends", ends); err != nil {
 			t.Error(err)
 		}
 	}
@@ -125,7 +127,7 @@ func TestCallFromCallback(t *testing.T) {
 	if err := cache.TryWrite(buf, 0, next); err != nil {
 		t.Fatal(err)
 	}
-	if err := <-end; err != nil {
+	if err := testrun.Receive(t, "the last call ends", end); err != nil {
 		t.Error(err)
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // counting is an application thread that increments its words and checks that reads return the
@@ -99,7 +101,7 @@ func TestHandlesAreSpread(t *testing.T) {
 		var at []*clientThread
 		for range 3 {
 			thread, err := k.try(call{buf: make([]byte, 8), cb: func(_ int, err error) { done <- err }})
-			if err = errors.Join(err, <-done); err != nil {
+			if err = errors.Join(err, testrun.Receive(t, "the call ends", done)); err != nil {
 				t.Fatal(err)
 			}
 			at = append(at, thread)

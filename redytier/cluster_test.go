@@ -274,7 +274,7 @@ func syncCall(t testing.TB, call func(context.Context, []byte, int64, Callback) 
 	if err := call(t.Context(), buf, addr, func(_ int, err error) { ended <- err }); err != nil {
 		return err
 	}
-	return <-ended
+	return testrun.Receive(t, "the call ends", ended)
 }
 
 // testServerTimeout is the ServerTimeout of tests that are not about it: a server that a busy

@@ -180,7 +180,7 @@ func TestOpeningDelaysNobody(t *testing.T) {
 			}
 		})
 		p.drain()
-		if err := <-moved; err != nil {
+		if err := testrun.Receive(t, "the migration ends", moved); err != nil {
 			t.Error(err)
 		}
 		release()

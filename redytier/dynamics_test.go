@@ -99,9 +99,10 @@ func during(t *testing.T, cache *Cache, size int, f func()) {
 }
 
 // expectLeft receives the events of one migration: at least one, and all that are queued.
-func expectLeft(events chan Event) (left []Event) {
+func expectLeft(t *testing.T, events chan Event) (left []Event) {
+	t.Helper()
 	for {
-		left = append(left, <-events)
+		left = append(left, testrun.Receive(t, "an event of the migration", events))
 		if len(events) == 0 {
 			return left
 		}
@@ -123,7 +124,7 @@ func TestMigrate(t *testing.T) {
 				if err := cache.Migrate(t.Context(), vm); err != nil {
 					t.Fatal(err)
 				}
-				for _, e := range expectLeft(events) {
+				for _, e := range expectLeft(t, events) {
 					if e.VM != vm {
 						t.Errorf("event %+v", e)
 					}
@@ -236,7 +237,7 @@ func TestMigrateWithReadsPending(t *testing.T) {
 			t.Errorf("VM %s has %v, and Migrate has returned: %v, while a read of a region's former memory is pending", from, status, len(migrated) > 0)
 		}
 		reader.drain()
-		if err := <-migrated; err != nil {
+		if err := testrun.Receive(t, "the migration ends", migrated); err != nil {
 			t.Error(err)
 		}
 		writer.close()

@@ -141,7 +141,7 @@ func TestDeleteEndsAMigration(t *testing.T) {
 	case <-time.After(testrun.Patience(patience)):
 		t.Fatal("Delete still waits")
 	}
-	if err := <-moved; !errors.Is(err, ErrDeleted) {
+	if err := testrun.Receive(t, "the migration ends", moved); !errors.Is(err, ErrDeleted) {
 		t.Errorf("Migrate: %v", err)
 	}
 	c.nothingLeft(t)
@@ -345,7 +345,7 @@ func TestReshapeFailsWithAFile(t *testing.T) {
 			c.refuse = nil
 		}
 		cancel()
-		if err := <-failed; err == nil || cache.Capacity() != 60_000 {
+		if err := testrun.Receive(t, "the reshape ends", failed); err == nil || cache.Capacity() != 60_000 {
 			t.Fatalf("Reshape: %v; capacity %d", err, cache.Capacity())
 		}
 		cache.lose(cache.table.Load().regions.at(0).endpoint.grant, errors.New("gone"))
@@ -461,7 +461,7 @@ func TestShrinkUnderRequests(t *testing.T) {
 				t.Errorf("%+v: %d of %d requests ended", configuration, ended[p], n)
 			}
 		}
-		if err := <-shrunk; err != nil {
+		if err := testrun.Receive(t, "the cache has shrunk", shrunk); err != nil {
 			t.Error(err)
 		}
 		if lent := cache.table.Load().regions.at(0).endpoint.grant.regions.Load(); lent != 4 {

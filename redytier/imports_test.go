@@ -240,7 +240,7 @@ func TestImportDelaysNobody(t *testing.T) {
 			if moves {
 				release()
 			}
-			if err := <-moved; err != nil {
+			if err := testrun.Receive(t, "the migration ends", moved); err != nil {
 				t.Error(err)
 			}
 			got = make([]byte, 4)
@@ -277,7 +277,7 @@ func TestRegionIsReleasedWhileImported(t *testing.T) {
 	shrunk := make(chan error, 1)
 	go func() { shrunk <- cache.Reshape(t.Context(), 2<<14, SLO{}) }()
 	p.drain()
-	if err := <-shrunk; err != nil {
+	if err := testrun.Receive(t, "the cache has shrunk", shrunk); err != nil {
 		t.Fatal(err)
 	}
 	if lent := g.regions.Load(); lent != 2 {

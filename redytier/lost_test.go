@@ -97,7 +97,7 @@ func TestWaitForLost(t *testing.T) {
 		})
 		lose := func() {
 			cache.lose(cache.table.Load().regions.at(0).endpoint.grant, errors.New("gone"))
-			<-told
+			testrun.Receive(t, "the event is told", told)
 		}
 		p := newPump(t, cache, 4)
 		var ended []string
@@ -132,7 +132,7 @@ func TestWaitForLost(t *testing.T) {
 		if err := cache.Reconfigure(t.Context(), oneSided); err != nil {
 			t.Error(err)
 		}
-		if err := <-called; !errors.Is(err, ErrRegionUnavailable) {
+		if err := testrun.Receive(t, "the call ends", called); !errors.Is(err, ErrRegionUnavailable) {
 			t.Errorf("%+v: a call: %v", configuration, err)
 		}
 		hold <- struct{}{}
@@ -145,7 +145,7 @@ func TestWaitForLost(t *testing.T) {
 		go func() { deleted <- cache.Delete(context.Background()) }()
 		p.drain()
 		hold <- struct{}{}
-		if err := <-deleted; err != nil {
+		if err := testrun.Receive(t, "the deletion ends", deleted); err != nil {
 			t.Error(err)
 		}
 		p.close()

@@ -154,7 +154,7 @@ func TestDeletedWhileItMoves(t *testing.T) {
 			if at == "copying" {
 				testrun.Until(t, "the region is copied", func() bool { return cache.Regions()[0].State == Copying })
 			} else {
-				<-reached
+				testrun.Receive(t, "the migration reaches the step", reached)
 			}
 			// Held while the region moves and ended by the deletion, or executed before it.
 			p.do(true, make([]byte, 100), 0, func(c device.Completion) {
@@ -165,7 +165,7 @@ func TestDeletedWhileItMoves(t *testing.T) {
 			if err := cache.Delete(t.Context()); err != nil {
 				t.Error(err)
 			}
-			if err := <-moved; err == nil && at != "settle" {
+			if err := testrun.Receive(t, "the migration ends", moved); err == nil && at != "settle" {
 				t.Error("a deleted cache has moved")
 			}
 			p.close()

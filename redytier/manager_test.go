@@ -98,11 +98,11 @@ func (m *managed) announceOver(t *testing.T, transport string, regions int) *nod
 	go func() { over <- node.Announce(ctx, m, sync.OnceFunc(func() { close(registered) })) }()
 	t.Cleanup(func() {
 		cancel()
-		if err := errors.Join(<-over, node.Close()); err != nil { // ends with its context
+		if err := errors.Join(testrun.Receive(t, "the node ends", over), node.Close()); err != nil { // ends with its context
 			t.Error(err)
 		}
 	})
-	<-registered
+	testrun.Receive(t, "the node is registered", registered)
 	return node
 }
 
@@ -380,7 +380,7 @@ func TestReclaimedHalfway(t *testing.T) {
 	if err := cache.Write(t.Context(), written, 0, func(_ int, err error) { called <- err }); err != nil {
 		t.Fatal(err)
 	}
-	if err := <-called; err != nil {
+	if err := testrun.Receive(t, "the write ends", called); err != nil {
 		t.Fatal(err)
 	}
 	vm := cache.Regions()[0].VM

@@ -11,6 +11,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/manager/allocator"
 )
 
@@ -60,17 +61,17 @@ func TestProgress(t *testing.T) {
 		t.Helper()
 		ended := make(chan error, 1)
 		go func() { ended <- do() }()
-		spec := <-vms.launched
-		if pending := <-progress; len(pending) != 1 || !strings.Contains(pending[0], "VM "+spec.ID+" waits: the rack has no power") {
+		spec := testrun.Receive(t, "a VM is launched", vms.launched)
+		if pending := testrun.Receive(t, "what is waited for is reported", progress); len(pending) != 1 || !strings.Contains(pending[0], "VM "+spec.ID+" waits: the rack has no power") {
 			t.Errorf("pending: %q", pending)
 		}
 		vms.start(t, spec)
-		if err := <-ended; err != nil {
+		if err := testrun.Receive(t, "the call ends", ended); err != nil {
 			t.Fatal(err)
 		}
-		pending := <-progress
+		pending := testrun.Receive(t, "the end of the wait is reported", progress)
 		for len(progress) > 0 {
-			pending = <-progress
+			pending = testrun.Receive(t, "the end of the wait is reported", progress)
 		}
 		if pending != nil {
 			t.Errorf("pending at the end: %q", pending)
@@ -108,12 +109,12 @@ func TestCreateEndsWhilePending(t *testing.T) {
 				})
 				ended <- err
 			}()
-			spec := <-vms.launched
+			spec := testrun.Receive(t, "a VM is launched", vms.launched)
 			if reported {
-				<-progress
+				testrun.Receive(t, "what is waited for is reported", progress)
 			}
 			cancel()
-			if err := <-ended; !errors.Is(err, context.Canceled) {
+			if err := testrun.Receive(t, "the call ends", ended); !errors.Is(err, context.Canceled) {
 				t.Error(err)
 			}
 			if _, err := m.DescribeCache(t.Context(), connect.NewRequest(&managerv1.DescribeCacheRequest{CacheId: spec.Cache})); connect.CodeOf(err) != connect.CodeNotFound {

@@ -172,7 +172,7 @@ func TestFailedWriteDoesNotLandLate(t *testing.T) {
 					})
 					p.drain()
 					p.close()
-					if err := <-changed; err != nil {
+					if err := testrun.Receive(t, "the change ends", changed); err != nil {
 						t.Error(err)
 					}
 				})
@@ -241,7 +241,7 @@ func TestReconnectIsRefused(t *testing.T) {
 		}
 	})
 	p.drain()
-	<-refused
+	testrun.Receive(t, "the connection is refused", refused)
 	p.do(false, make([]byte, 8), 0, func(c device.Completion) {
 		if !errors.Is(c.Err, ErrRegionUnavailable) {
 			t.Errorf("without a connection: %+v", c)

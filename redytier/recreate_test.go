@@ -75,7 +75,7 @@ func TestForgottenCacheIsMadeAgain(t *testing.T) {
 		m.forget(t, before)
 		m.expect(t, CacheDeleted)
 		m.expect(t, VMLost)
-		<-mgr.asked
+		testrun.Receive(t, "the cache asks for memory", mgr.asked)
 		if err := cache.Err(); !errors.Is(err, ErrRegionUnavailable) {
 			t.Errorf("without a cache: %v", err)
 		}
@@ -165,7 +165,7 @@ func TestForgottenCacheKeepsWhatAnswers(t *testing.T) {
 			if err := cache.Write(t.Context(), all, 0, func(_ int, err error) { called <- err }); err != nil {
 				t.Fatal(err)
 			}
-			if err := <-called; err != nil {
+			if err := testrun.Receive(t, "the write ends", called); err != nil {
 				t.Fatal(err)
 			}
 			return all
@@ -233,7 +233,7 @@ func TestLateCache(t *testing.T) {
 		t.Errorf("cache %q without memory: %v", cache.ID(), err)
 	}
 	for range 3 { // the controller tries again
-		<-mgr.asked
+		testrun.Receive(t, "the cache asks for memory", mgr.asked)
 	}
 	mgr.refuses.Store(false)
 	m.expect(t, Restored)

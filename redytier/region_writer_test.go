@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // A cache begins with the bytes of a file. When a server is lost, regions that were never
@@ -67,7 +68,7 @@ func TestFile(t *testing.T) {
 		}
 		lost, restored := map[bool]int64{}, int64(0)
 		for all := int64(len(regions)) * cfg.RegionSize; restored < all; {
-			if e := <-events; e.Kind == Restored {
+			if e := testrun.Receive(t, "the next event", events); e.Kind == Restored {
 				lost[e.DataLost] += e.To - e.From
 				restored += e.To - e.From
 			}

@@ -84,7 +84,7 @@ func TestReconfigureForTheManager(t *testing.T) {
 	if err := cache.Write(t.Context(), want, 4000, func(_ int, err error) { wrote <- err }); err != nil {
 		t.Fatal(err)
 	}
-	if err := <-wrote; err != nil {
+	if err := testrun.Receive(t, "the write ends", wrote); err != nil {
 		t.Fatal(err)
 	}
 	asks := func(to, insteadOf Configuration, saves bool) {
@@ -112,7 +112,7 @@ func TestReconfigureForTheManager(t *testing.T) {
 	if err := cache.Read(t.Context(), got, 4000, func(_ int, err error) { read <- err }); err != nil {
 		t.Fatal(err)
 	}
-	if err := <-read; err != nil || !bytes.Equal(got, want) {
+	if err := testrun.Receive(t, "the read ends", read); err != nil || !bytes.Equal(got, want) {
 		t.Errorf("the cache does not hold what was written: %v", err)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/manager"
 	"github.com/redykv/redykv/manager/model"
 )
@@ -68,7 +69,7 @@ func TestConfigurationBySLO(t *testing.T) {
 	if err := c.Write(t.Context(), want, 5000, func(_ int, err error) { wrote <- err }); err != nil {
 		t.Fatal(err)
 	}
-	if err := <-wrote; err != nil {
+	if err := testrun.Receive(t, "the write ends", wrote); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.Reshape(t.Context(), 1<<20, SLO{MaxLatency: time.Millisecond, MinThroughput: 5e6, RecordSize: 64}); err != nil {
@@ -88,7 +89,7 @@ func TestConfigurationBySLO(t *testing.T) {
 	if err := c.Read(t.Context(), got, 5000, func(_ int, err error) { read <- err }); err != nil {
 		t.Fatal(err)
 	}
-	if err := <-read; err != nil || !bytes.Equal(got, want) {
+	if err := testrun.Receive(t, "the read ends", read); err != nil || !bytes.Equal(got, want) {
 		t.Errorf("the cache does not hold what was written: %v", err)
 	}
 	if _, err := Create(t.Context(), mgr, Config{Capacity: 1 << 20, SLO: SLO{MaxLatency: time.Nanosecond, RecordSize: 64}, Logger: log}); err == nil {

@@ -59,7 +59,7 @@ func TestOrderOfTasks(t *testing.T) {
 	}
 	now := time.Now()
 	run("first of all", urgency{rank: leaving, deadline: now}, t.Context())
-	<-held
+	testrun.Receive(t, "the first task runs", held)
 	gone, giveUp := context.WithCancel(t.Context())
 	withdrawn := make(chan error)
 	go func() {
@@ -82,13 +82,13 @@ func TestOrderOfTasks(t *testing.T) {
 		t.Errorf("it does not wait for the running task: %v", err)
 	}
 	giveUp()
-	if err := <-withdrawn; !errors.Is(err, context.Canceled) {
+	if err := testrun.Receive(t, "the task is withdrawn", withdrawn); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
 	close(hold)
 	var got []string
 	for range 10 {
-		got = append(got, <-ran)
+		got = append(got, testrun.Receive(t, "the next task runs", ran))
 	}
 	want := []string{"first of all", "first", "second", "third", "lost", "called first", "called then", "mend", "save", "tidy"}
 	if !slices.Equal(got, want) {
@@ -180,7 +180,7 @@ func TestPreemptedAfterItsCallerGaveUp(t *testing.T) {
 		return running
 	})
 	giveUp()
-	<-last
+	testrun.Receive(t, "the task takes its last steps", last)
 	ran := make(chan struct{})
 	cache.controller.do(func() {
 		cache.controller.add(&task{
@@ -188,10 +188,10 @@ func TestPreemptedAfterItsCallerGaveUp(t *testing.T) {
 			operation: func(context.Context) error { close(ran); return nil },
 		})
 	})
-	if cause := <-ended; !errors.Is(cause, errPreempted) {
+	if cause := testrun.Receive(t, "the last steps end", ended); !errors.Is(cause, errPreempted) {
 		t.Errorf("the last steps end with %v", cause)
 	}
-	<-ran
+	testrun.Receive(t, "the preempting task runs", ran)
 }
 
 // A task that has failed before interrupts none, and keeps no other one from doing so.

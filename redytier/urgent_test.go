@@ -90,7 +90,7 @@ func TestNoticeWhileMemoryIsReturned(t *testing.T) {
 		t.Errorf("the reclaimed VM was left after the time in which memory is returned:\n%s", text)
 	}
 	reader.drain()
-	if err := <-migrated; err != nil {
+	if err := testrun.Receive(t, "the migration ends", migrated); err != nil {
 		t.Error(err)
 	}
 	m.gone(t, other)
@@ -160,7 +160,7 @@ func TestNoticeWhileTheApplicationChangesTheCache(t *testing.T) {
 				reclaimed, other := cache.Regions()[0].VM, cache.Regions()[3].VM
 				ended := obstruct(t, way, func() error { return tc.change(cache) })
 				m.leftInTime(t, reclaimed)
-				if err := <-ended; err != nil {
+				if err := testrun.Receive(t, "the operation goes on", ended); err != nil {
 					t.Errorf("it did not go on: %v", err)
 				}
 				if name == "migrate" {
@@ -196,7 +196,7 @@ func TestNoticeWhileACallbackRuns(t *testing.T) {
 		t.Fatalf("no VM %s", reclaimed)
 	}
 	testrun.Until(t, "the last region has left the reclaimed VM", func() bool { return cache.Regions()[3].VM != reclaimed })
-	if err := <-ended; err != nil {
+	if err := testrun.Receive(t, "the reconfiguration ends", ended); err != nil {
 		t.Error(err)
 	}
 	later := make(chan error, 1)
@@ -209,7 +209,7 @@ func TestNoticeWhileACallbackRuns(t *testing.T) {
 	default:
 	}
 	close(goOn)
-	if err := <-later; err != nil {
+	if err := testrun.Receive(t, "the later call ends", later); err != nil {
 		t.Error(err)
 	}
 	m.gone(t, reclaimed)
@@ -245,14 +245,14 @@ func TestNoticeWhileTheManagerDoesNotAnswer(t *testing.T) {
 		reclaimed, other := cache.Regions()[0].VM, cache.Regions()[3].VM
 		migrated := make(chan error, 1)
 		go func() { migrated <- cache.Migrate(t.Context(), other) }()
-		<-mgr.stuck
+		testrun.Receive(t, "the migration is stuck", mgr.stuck)
 		if !m.vms.Reclaim(reclaimed, time.Hour) {
 			t.Fatalf("no VM %s", reclaimed)
 		}
-		if cause := <-mgr.cause; !errors.Is(cause, errPreempted) {
+		if cause := testrun.Receive(t, "the stuck call ends", mgr.cause); !errors.Is(cause, errPreempted) {
 			t.Errorf("the preempted task waited until %v", cause)
 		}
-		if err := <-migrated; err != nil {
+		if err := testrun.Receive(t, "the migration ends", migrated); err != nil {
 			t.Error(err)
 		}
 		m.gone(t, reclaimed)
@@ -379,7 +379,7 @@ func TestNoticeWhileACacheIsFilled(t *testing.T) {
 	}()
 	testrun.Receive(t, "the held call begins", begun)
 	c.events <- &managerv1.WatchResponse{Kind: managerv1.WatchResponse_KIND_VM_RECLAIMED, VmId: vm, LeftMs: time.Hour.Milliseconds()}
-	if err := <-filled; err != nil {
+	if err := testrun.Receive(t, "the cache is filled", filled); err != nil {
 		t.Fatal(err)
 	}
 	for _, r := range cache.Regions() {

@@ -12,6 +12,7 @@ import (
 	"github.com/redykv/redykv/internal/api/serverv1"
 	"github.com/redykv/redykv/internal/fabric"
 	"github.com/redykv/redykv/internal/redywire"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // held is a provider whose Alloc waits until it is released.
@@ -63,11 +64,11 @@ func TestGivenUpConnect(t *testing.T) {
 				_, err := s.Connect(ctx, connect.NewRequest(&serverv1.ConnectRequest{Terms: &managerv1.Terms{CacheId: "cache", Regions: 1, RegionSize: regionSize, Cores: 16}}))
 				ended <- err
 			}()
-			<-h.asked
+			testrun.Receive(t, "the server asks for a ring", h.asked)
 			if err := giveUp(s, cancel, h.let); err != nil {
 				t.Error(err)
 			}
-			if err := <-ended; connect.CodeOf(err) != connect.CodeUnavailable {
+			if err := testrun.Receive(t, "Connect ends", ended); connect.CodeOf(err) != connect.CodeUnavailable {
 				t.Errorf("Connect: %v", err)
 			}
 			status, err := s.Status(context.Background(), connect.NewRequest(&serverv1.StatusRequest{}))
@@ -103,7 +104,7 @@ func TestSlowConnection(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(qp.Close(), <-slow); err != nil {
+	if err := errors.Join(qp.Close(), testrun.Receive(t, "the slow connection ends", slow)); err != nil {
 		t.Error(err)
 	}
 }

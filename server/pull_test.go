@@ -16,6 +16,7 @@ import (
 	"github.com/redykv/redykv/internal/api/serverv1/serverv1connect"
 	"github.com/redykv/redykv/internal/fabric/transport"
 	"github.com/redykv/redykv/internal/fabric/transport/transporttest"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // lendBig lends regions of size bytes under a grant, without threads.
@@ -241,7 +242,7 @@ func TestPullUnheard(t *testing.T) {
 	}
 	p.provider = to.provider
 	go p.run(p.copyAll)
-	<-p.over
+	testrun.Receive(t, "the pull ends", p.over)
 	if _, err := toClient.Disconnect(t.Context(), connect.NewRequest(&serverv1.DisconnectRequest{CacheId: "cache"})); err != nil {
 		t.Error(err)
 	}

@@ -227,13 +227,13 @@ func TestBlockedClientsInCrowd(t *testing.T) {
 		}()
 	}
 	for range 2 * clients {
-		if err := <-failed; err != nil {
+		if err := testrun.Receive(t, "a client ends", failed); err != nil {
 			t.Fatal(err)
 		}
 	}
 	seen := map[string]bool{}
 	for range clients * each {
-		seen[<-got] = true
+		seen[testrun.Receive(t, "the next reply", got)] = true
 	}
 	if len(seen) != clients*each {
 		t.Errorf("%d elements, want %d", len(seen), clients*each)

@@ -260,5 +260,5 @@ func TestAdministration(t *testing.T) {
 	}
 	p.send(encode("SHUTDOWN"))
 	p.expectEnd()
-	<-asked
+	testrun.Receive(t, "the server is asked to shut down", asked)
 }

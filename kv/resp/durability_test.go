@@ -252,10 +252,8 @@ func TestOperatorWhileTheDeviceStands(t *testing.T) {
 	gate := make(chan struct{})
 	dev.gate.Store(&gate)
 	p.send(encode("SET", "a", "2"))
-	<-dev.waits
-	for !s.loops[0].stands() {
-		time.Sleep(time.Millisecond)
-	}
+	testrun.Receive(t, "the device waits", dev.waits)
+	testrun.Until(t, "the loop stands", func() bool { return s.loops[0].stands() })
 	operator := dial(t, addr)
 	if got := operator.do("PING"); got != "+PONG" {
 		t.Error(got)

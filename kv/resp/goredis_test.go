@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // goRedis returns a client of go-redis.
@@ -186,7 +188,7 @@ func TestGoRedisQueue(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := errors.Join(<-done, <-done); err != nil {
+		if err := errors.Join(testrun.Receive(t, "a worker ends", done), testrun.Receive(t, "a worker ends", done)); err != nil {
 			t.Error(err)
 		}
 		if n, err := db.Exists(ctx, "queue", "working", "delayed").Result(); err != nil || n != 0 {

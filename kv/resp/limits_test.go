@@ -41,7 +41,7 @@ func startOn(t testing.TB, ln net.Listener, opts Options) *Server {
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(ln) }()
 	t.Cleanup(func() {
-		if err := errors.Join(s.Close(), <-served, st.Close()); err != nil {
+		if err := errors.Join(s.Close(), testrun.Receive(t, "Serve ends", served), st.Close()); err != nil {
 			t.Error(err)
 		}
 	})

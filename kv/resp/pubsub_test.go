@@ -403,7 +403,7 @@ func TestCommandsAmongMessages(t *testing.T) {
 	go func() { _, _ = io.Copy(io.Discard, p.in) }() // until the server ends
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	if err := errors.Join(feed.server.Shutdown(ctx), <-served, st.Close()); err != nil {
+	if err := errors.Join(feed.server.Shutdown(ctx), testrun.Receive(t, "Serve ends", served), st.Close()); err != nil {
 		t.Error(err)
 	}
 }

@@ -112,7 +112,7 @@ func TestReadingAheadIsBounded(t *testing.T) {
 				bounded()
 			}
 			for range peers {
-				if err := <-sent; err != nil {
+				if err := testrun.Receive(t, "a client has sent all", sent); err != nil {
 					t.Error(err)
 				}
 			}
@@ -134,12 +134,12 @@ func TestShutdownAnswersWhatWasReadAhead(t *testing.T) {
 	testrun.Until(t, "much is read ahead", func() bool { return s.Metrics().RequestBytes > ahead })
 	ended := make(chan error, 1)
 	go func() { ended <- s.Shutdown(t.Context()) }()
-	<-s.done
+	testrun.Receive(t, "the server shuts down", s.done)
 	n, err := io.Copy(io.Discard, p.in)
 	if err != nil || n < int64(ahead/len(encode("GET", "a"))*1000) {
 		t.Errorf("%d bytes of replies, %v", n, err)
 	}
-	for _, err := range []error{<-ended, <-served, st.Close()} {
+	for _, err := range []error{testrun.Receive(t, "Shutdown ends", ended), testrun.Receive(t, "Serve ends", served), st.Close()} {
 		if err != nil {
 			t.Error(err)
 		}
@@ -206,12 +206,12 @@ func TestReadingAheadWaitsForRoom(t *testing.T) {
 	if err := first.conn.Close(); err != nil {
 		t.Error(err)
 	}
-	if err := <-sent[0]; err == nil {
+	if err := testrun.Receive(t, "the first client ends", sent[0]); err == nil {
 		t.Error("the first client has sent everything")
 	}
 	testrun.Until(t, "the second client has the whole budget", func() bool { return s.Metrics().Clients == 1 && all() })
 	second.expect(strings.Repeat("$500\r\n"+strings.Repeat("v", 500)+"\r\n", 100), commands/100)
-	if err := <-sent[1]; err != nil {
+	if err := testrun.Receive(t, "the second client has sent all", sent[1]); err != nil {
 		t.Error(err)
 	}
 	testrun.Until(t, "nothing is held any more", func() bool { return s.Metrics().RequestBytes < most/4 })
@@ -229,7 +229,7 @@ func TestReadingAheadLetsGo(t *testing.T) {
 	}()
 	for in.roomAhead() && in.readAhead() {
 	}
-	if err := <-sent; err != nil || len(in.ahead) != 3 {
+	if err := testrun.Receive(t, "all is sent", sent); err != nil || len(in.ahead) != 3 {
 		t.Fatal(len(in.ahead), err)
 	}
 	first := weak.Make(&in.ahead[0][0])

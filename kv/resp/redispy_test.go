@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/kv"
 	"github.com/redykv/redykv/kv/resp"
 	"github.com/redykv/redykv/kv/resp/acl"
@@ -39,7 +40,7 @@ func TestRedisPy(t *testing.T) {
 	if err != nil || !strings.HasSuffix(string(out), "passed\n") {
 		t.Errorf("%v\n%s", err, out)
 	}
-	for _, err := range []error{s.Close(), <-served, st.Close()} {
+	for _, err := range []error{s.Close(), testrun.Receive(t, "Serve ends", served), st.Close()} {
 		if err != nil {
 			t.Error(err)
 		}

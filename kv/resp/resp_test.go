@@ -56,7 +56,7 @@ func start(t testing.TB, store kv.Options, opts Options) (*Server, string) {
 		if err := s.Shutdown(ctx); err != nil {
 			t.Error(err)
 		}
-		if err := <-served; err != nil {
+		if err := testrun.Receive(t, "Serve ends", served); err != nil {
 			t.Error(err)
 		}
 		if err := st.Close(); err != nil {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/kv"
 )
 
@@ -47,7 +48,7 @@ func TestShutdown(t *testing.T) {
 	if err := s.Shutdown(ctx); err != nil {
 		t.Error(err)
 	}
-	if err := <-served; err != nil {
+	if err := testrun.Receive(t, "Serve ends", served); err != nil {
 		t.Error(err)
 	}
 	idle.expectEnd()
@@ -88,7 +89,7 @@ func TestShutdownDeadline(t *testing.T) {
 	if err := s.Shutdown(ctx); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("shutdown with a client that does not read: %v", err)
 	}
-	if err := errors.Join(<-served, st.Close()); err != nil {
+	if err := errors.Join(testrun.Receive(t, "Serve ends", served), st.Close()); err != nil {
 		t.Error(err)
 	}
 }
@@ -105,7 +106,7 @@ func TestClosedStore(t *testing.T) {
 		t.Error(got)
 	}
 	p.expectEnd()
-	if err := errors.Join(s.Close(), <-served); err != nil {
+	if err := errors.Join(s.Close(), testrun.Receive(t, "Serve ends", served)); err != nil {
 		t.Error(err)
 	}
 }
