@@ -269,7 +269,9 @@ func TestContextEndsWaitingForSpace(t *testing.T) {
 		t.Error(err)
 	}
 	before := st.Metrics().Log.MemoryBudget
-	if err := st.SetMemory(soon(t), 4<<10); err != nil { // the log is at its minimum
+	bounded, cancel := context.WithTimeout(t.Context(), testrun.Patience(testrun.Bound))
+	defer cancel()
+	if err := st.SetMemory(bounded, 4<<10); err != nil { // the log is at its minimum
 		t.Error(err)
 	}
 	dev.resume()
@@ -376,9 +378,7 @@ func TestContextEndsWaitingForASession(t *testing.T) {
 		defer st.mu.Unlock()
 		return st.pool.lent, len(st.pool.waiting)
 	}
-	for n := 0; n < maxLent; n, _ = lent() {
-		time.Sleep(time.Millisecond)
-	}
+	testrun.Until(t, "all sessions are lent", func() bool { n, _ := lent(); return n == maxLent })
 	if _, err := st.Read(soon(t), key8(1), nil); !errors.Is(err, context.DeadlineExceeded) {
 		t.Error(err)
 	}

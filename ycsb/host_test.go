@@ -125,12 +125,13 @@ func TestChildrenStop(t *testing.T) {
 	c.Child, c.Duration = inChildren, time.Hour
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	began := time.Now()
-	if _, err := Compare(ctx, c, cancelOn{"ssd/uniform/1", cancel}); !errors.Is(err, context.Canceled) {
+	compared := make(chan error, 1)
+	go func() {
+		_, err := Compare(ctx, c, cancelOn{"ssd/uniform/1", cancel})
+		compared <- err
+	}()
+	if err := testrun.Receive(t, "the comparison ends", compared); !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v, want that of the context", err)
-	}
-	if took := time.Since(began); took > testrun.Patience(15*time.Second) {
-		t.Errorf("it took %v", took)
 	}
 }
 

@@ -490,19 +490,32 @@ func TestSubscriptionsAreBounded(t *testing.T) {
 	testrun.Until(t, "the names are given back", func() bool { return s.Metrics().RequestBytes == 0 })
 }
 
+// insist sends a command over new connections until one is answered. A busy machine may send it so
+// late that the connection has been idle for too long.
+func insist(t *testing.T, addr string, command ...string) (p *peer, reply string) {
+	t.Helper()
+	testrun.UntilNil(t, func() (err error) {
+		p = dial(t, addr)
+		if _, err = io.WriteString(p.conn, encode(command...)); err == nil {
+			reply, err = readReply(p.in)
+		}
+		return err
+	})
+	return p, reply
+}
+
 // TestSubscribersAreNotIdle: a client that waits for messages is not disconnected.
 func TestSubscribersAreNotIdle(t *testing.T) {
 	pubsub := func(loops int) {
 		s, addr := start(t, inMemory(), Options{Loops: loops, IdleTimeout: 20 * time.Millisecond})
-		listener := dial(t, addr)
-		listener.do("SUBSCRIBE", "a")
+		listener, _ := insist(t, addr, "SUBSCRIBE", "a")
 		for range 3 { // each is idle for longer than the limit
 			dial(t, addr).expectEnd()
 		}
-		if n := s.Metrics().Idle; n != 3 {
+		if n := s.Metrics().Idle; n < 3 {
 			t.Errorf("%d connections were idle", n)
 		}
-		if got := dial(t, addr).do("PUBLISH", "a", "m"); got != ":1" {
+		if _, got := insist(t, addr, "PUBLISH", "a", "m"); got != ":1" {
 			t.Errorf("%s subscribers", got)
 		}
 		listener.expects(`["message" "a" "m"]`)

@@ -152,6 +152,11 @@ func DialWith(addr string, c Credentials) (Client, error) {
 	if strings.ContainsAny(c.Token, "\r\n") {
 		return nil, errors.New("token has line breaks: want one line")
 	}
+	return dial(addr, c, scheme, client)
+}
+
+// dial is DialWith over an HTTP client. A host:port has the scheme.
+func dial(addr string, c Credentials, scheme string, client *http.Client) (Client, error) {
 	addrs := strings.Split(addr, ",")
 	managers := &several{next: client.Transport, streams: make(map[*streamOf]context.CancelFunc)}
 	for i, to := range addrs {

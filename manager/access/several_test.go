@@ -7,12 +7,13 @@ import (
 	"net/http/httptest"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
 	"connectrpc.com/connect"
 
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/api/managerv1/managerv1connect"
-	"github.com/redykv/redykv/internal/testrun"
+	"github.com/redykv/redykv/internal/memhttp"
 )
 
 // player is a manager that leads, or stands by and names the leader.
@@ -42,11 +43,16 @@ func (p *player) Renew(context.Context, *connect.Request[managerv1.RenewRequest]
 func play(t *testing.T) (*player, *httptest.Server) {
 	t.Helper()
 	p := &player{}
-	mux := http.NewServeMux()
-	mux.Handle(managerv1connect.NewManagerServiceHandler(p))
-	s := httptest.NewServer(mux)
+	s := httptest.NewServer(serving(p))
 	t.Cleanup(s.Close)
 	return p, s
+}
+
+// serving returns the handler of a manager's calls.
+func serving(m managerv1connect.ManagerServiceHandler) *http.ServeMux {
+	mux := http.NewServeMux()
+	mux.Handle(managerv1connect.NewManagerServiceHandler(m))
+	return mux
 }
 
 // A client follows the leader among the managers that it was given, and no other.
@@ -90,34 +96,36 @@ func TestSeveralManagers(t *testing.T) {
 // A manager that hangs takes neither the whole deadline of a call, nor for ever from one that
 // has none.
 func TestHungManager(t *testing.T) {
-	called, over := make(chan struct{}, 8), make(chan struct{})
-	hung := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-		called <- struct{}{}
-		<-over
-	}))
-	defer hung.Close()
-	defer close(over)
-	leader, atLeader := play(t)
-	leader.leads.Store(true)
-	ctx, cancel := context.WithTimeout(t.Context(), 3*suspicion)
-	defer cancel()
-	dial := func() Client {
-		client, err := DialWith(hung.URL+","+atLeader.URL, Credentials{})
-		if err != nil {
-			t.Fatal(err)
+	synctest.Test(t, func(t *testing.T) {
+		network, called, over := new(memhttp.Network), make(chan struct{}, 8), make(chan struct{})
+		defer close(over)
+		network.Serve("hung", http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+			called <- struct{}{}
+			<-over
+		}))
+		leader := &player{}
+		leader.leads.Store(true)
+		network.Serve("leader", serving(leader))
+		ctx, cancel := context.WithTimeout(t.Context(), 3*suspicion)
+		defer cancel()
+		dial := func() Client {
+			client, err := dial("http://hung,http://leader", Credentials{}, "http://", &http.Client{Transport: network.From("client")})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return client
 		}
-		return client
-	}
-	r, err := dial().Renew(ctx, connect.NewRequest(&managerv1.RenewRequest{CacheId: "c"}))
-	if err != nil || r.Msg.LeaseMs != 7 {
-		t.Error(r, err)
-	}
-	testrun.Receive(t, "the manager that hangs is called", called)
-	d, err := dial().Deallocate(t.Context(), connect.NewRequest(&managerv1.DeallocateRequest{CacheId: "c"}))
-	if err != nil || !d.Msg.GetExisted() {
-		t.Error(d, err)
-	}
-	testrun.Receive(t, "the manager that hangs is called", called)
+		r, err := dial().Renew(ctx, connect.NewRequest(&managerv1.RenewRequest{CacheId: "c"}))
+		if err != nil || r.Msg.LeaseMs != 7 {
+			t.Error(r, err)
+		}
+		<-called
+		d, err := dial().Deallocate(t.Context(), connect.NewRequest(&managerv1.DeallocateRequest{CacheId: "c"}))
+		if err != nil || !d.Msg.GetExisted() {
+			t.Error(d, err)
+		}
+		<-called
+	})
 }
 
 func (p *player) Deallocate(context.Context, *connect.Request[managerv1.DeallocateRequest]) (*connect.Response[managerv1.DeallocateResponse], error) {
@@ -127,22 +135,22 @@ func (p *player) Deallocate(context.Context, *connect.Request[managerv1.Dealloca
 // A call that takes long, because there is no memory yet, is not repeated while its manager
 // runs.
 func TestSlowCall(t *testing.T) {
-	checked := make(chan struct{}, 8)
-	slow := &slowPlayer{checked: checked}
-	mux := http.NewServeMux()
-	mux.Handle(managerv1connect.NewManagerServiceHandler(slow))
-	mux.HandleFunc("GET /healthz", func(http.ResponseWriter, *http.Request) { checked <- struct{}{} })
-	server := httptest.NewServer(mux)
-	defer server.Close()
-	_, other := play(t)
-	client, err := DialWith(server.URL+","+other.URL, Credentials{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := client.Allocate(t.Context(), connect.NewRequest(&managerv1.AllocateRequest{Capacity: 1}))
-	if err != nil || r.Msg.GetCacheId() != "c" || slow.calls.Load() != 1 {
-		t.Error(r, err, slow.calls.Load())
-	}
+	synctest.Test(t, func(t *testing.T) {
+		network, checked := new(memhttp.Network), make(chan struct{}, 8)
+		slow := &slowPlayer{checked: checked}
+		mux := serving(slow)
+		mux.HandleFunc("GET /healthz", func(http.ResponseWriter, *http.Request) { checked <- struct{}{} })
+		network.Serve("slow", mux)
+		network.Serve("other", serving(&player{}))
+		client, err := dial("http://slow,http://other", Credentials{}, "http://", &http.Client{Transport: network.From("client")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := client.Allocate(t.Context(), connect.NewRequest(&managerv1.AllocateRequest{Capacity: 1}))
+		if err != nil || r.Msg.GetCacheId() != "c" || slow.calls.Load() != 1 {
+			t.Error(r, err, slow.calls.Load())
+		}
+	})
 }
 
 // slowPlayer answers after it was asked twice whether it runs.

@@ -33,18 +33,13 @@ func TestBeats(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	<-accepted
+	testrun.Receive(t, "the server accepts", accepted)
 	alive := dialled.(*queuePair)
 	for range 5 * silentBeats {
 		for alive.quiet == 0 {
 			alive.beat()
 		}
-		for !alive.heard.Load() { // it was asked and answers
-			if ctx.Err() != nil {
-				t.Fatal("no answer")
-			}
-			time.Sleep(100 * time.Microsecond)
-		}
+		testrun.Until(t, "the peer answers", alive.heard.Load)
 		alive.beat()
 	}
 	if err := alive.Err(); err != nil || alive.quiet != 0 {
