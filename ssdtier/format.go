@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 
 	"github.com/redykv/redykv/device"
 )
@@ -103,31 +102,6 @@ func parseBegin(version int, data []byte) (begin int64, ok bool) {
 	_, err := fmt.Sscanf(string(text), beginLine1, &begin)
 	ok = string(text) == fmt.Sprintf(beginLine, begin) || version == 1 && string(text) == fmt.Sprintf(beginLine1, begin)
 	return begin, ok && err == nil && begin >= 0
-}
-
-// lockDir locks the directory for this process until the file is closed or the process ends.
-func lockDir(dir string) (*os.File, error) {
-	f, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR|os.O_CREATE, 0o666)
-	if err != nil {
-		return nil, fmt.Errorf("ssdtier: %s is not writable: %w", dir, err)
-	}
-	if err := flock(f, syscall.LOCK_EX); err != nil {
-		_ = f.Close() // nothing was written to it
-		return nil, err
-	}
-	return f, nil
-}
-
-// flock locks a directory by its lock file, exclusively or shared. It does not wait.
-func flock(f *os.File, how int) error {
-	err := syscall.Flock(int(f.Fd()), how|syscall.LOCK_NB)
-	if errors.Is(err, syscall.EWOULDBLOCK) {
-		return fmt.Errorf("%w: %s", ErrLocked, filepath.Dir(f.Name()))
-	}
-	if err != nil {
-		return fmt.Errorf("ssdtier: lock %s: %w", filepath.Dir(f.Name()), err)
-	}
-	return nil
 }
 
 // wrap adds the package to the error of a system call or a file.

@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/redykv/redykv/device"
 )
@@ -86,15 +85,14 @@ func (in *inspector) note(file, what string, args ...any) {
 
 // lock keeps the directory from being opened, unless it is open already.
 func (in *inspector) lock() (unlock func()) {
-	f, err := os.Open(in.path(lockName))
+	l, err := lockForReading(in.Dir)
 	if err != nil {
-		if !errors.Is(err, fs.ErrNotExist) {
+		if in.InUse = errors.Is(err, ErrLocked); !in.InUse {
 			in.problem(lockName, "%v", err)
 		}
 		return func() {}
 	}
-	in.InUse = errors.Is(flock(f, syscall.LOCK_SH), ErrLocked)
-	return func() { _ = f.Close() } // nothing was written to it
+	return func() { _ = l.close() } // nothing was written
 }
 
 func (in *inspector) formatAndBegin() {

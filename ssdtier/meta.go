@@ -151,7 +151,7 @@ func writeAndRename(path string, file []byte, perm fs.FileMode, sync bool) error
 // syncNames makes the names of the files in the directory durable. It opens no file, so that a
 // lack of descriptors does not look like a directory that cannot be synced.
 func (d *Device) syncNames() error {
-	if err := d.names.Sync(); err != nil {
+	if err := d.lock.dir.Sync(); err != nil {
 		return fmt.Errorf("ssdtier: sync directory: %w", err)
 	}
 	return nil

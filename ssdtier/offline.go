@@ -4,11 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 
 	"github.com/redykv/redykv/device"
 )
@@ -20,7 +18,7 @@ type Reader struct {
 	version     int
 	segmentSize int64
 	begin       int64
-	lock        *os.File      // shared; nil if there is none
+	lock        *dirLock
 	journal     *journalState // nil if there is none
 	segment     *os.File      // the last segment read, or nil
 	number      int64         // of segment
@@ -37,15 +35,8 @@ func NewReader(dir string) (*Reader, error) {
 	if r.begin, err = readBegin(filepath.Join(dir, beginName), r.version); err != nil {
 		return nil, err
 	}
-	r.lock, err = os.Open(filepath.Join(dir, lockName))
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-	case err != nil:
-		return nil, wrap(err)
-	default:
-		if err := flock(r.lock, syscall.LOCK_SH); err != nil {
-			return nil, errors.Join(err, r.Close())
-		}
+	if r.lock, err = lockForReading(dir); err != nil {
+		return nil, err
 	}
 	if r.journal, err = readJournal(filepath.Join(dir, journalName)); err != nil {
 		return nil, errors.Join(err, r.Close())
@@ -178,8 +169,5 @@ func listObjects(dir string) ([]string, error) {
 // Close releases the directory.
 func (r *Reader) Close() error {
 	r.closeSegment()
-	if r.lock == nil {
-		return nil
-	}
-	return wrap(r.lock.Close())
+	return r.lock.close()
 }

@@ -70,10 +70,9 @@ var openFile = os.OpenFile
 
 // Device is a log in a directory. It implements device.Device.
 type Device struct {
-	dir   string
-	opts  Options
-	lock  *os.File
-	names *os.File // the directory, to sync it
+	dir  string
+	opts Options
+	lock *dirLock
 	// directFlag is the flag for opening segments and objects: openDirect, or 0.
 	directFlag int
 	block      int  // unit of writes and of reads that are verified, in bytes; a multiple of sumUnit
@@ -131,14 +130,10 @@ func OpenWith(dir string, opts Options) (_ *Device, err error) {
 	if d.lock, err = lockDir(dir); err != nil {
 		return nil, err
 	}
-	if d.names, err = os.Open(dir); err != nil {
-		return nil, fmt.Errorf("ssdtier: %w", errors.Join(err, d.lock.Close()))
-	}
 	defer func() {
 		if err != nil {
 			d.segments.closeAll()
-			_ = d.lock.Close() // nothing was written to it
-			_ = d.names.Close()
+			_ = d.lock.close() // nothing was written to it
 			if d.journal.file != nil {
 				_ = d.journal.file.Close() // it is as it was
 			}
@@ -356,7 +351,7 @@ func (d *Device) Close() error {
 	d.segments.closeAll()
 	d.spares.close()
 	d.buffers.close()
-	return errors.Join(append(errs, wrap(d.names.Close()), wrap(d.lock.Close()))...)
+	return errors.Join(append(errs, d.lock.close())...)
 }
 
 // String names the device for errors.

@@ -101,6 +101,18 @@ func TestLock(t *testing.T) {
 	if _, err := Open(d.Dir()); !errors.Is(err, ErrLocked) || !strings.Contains(err.Error(), d.Dir()) {
 		t.Errorf("opening an open directory: %v, want ErrLocked naming it", err)
 	}
+	if err := os.Remove(filepath.Join(d.Dir(), lockName)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(d.Dir()); !errors.Is(err, ErrLocked) {
+		t.Errorf("opening an open directory whose file LOCK was removed: %v, want ErrLocked", err)
+	}
+	if _, err := NewReader(d.Dir()); !errors.Is(err, ErrLocked) {
+		t.Errorf("reading it: %v, want ErrLocked", err)
+	}
+	if in, err := Inspect(d.Dir()); err != nil || !in.InUse {
+		t.Errorf("inspecting it: %v, %+v", err, in)
+	}
 	if err := d.Close(); err != nil {
 		t.Fatal(err)
 	}
