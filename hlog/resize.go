@@ -2,7 +2,6 @@ package hlog
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 
@@ -25,9 +24,8 @@ func MutablePages(resident int64, fraction float64) int64 {
 // Resize changes the bytes of the log that may be in memory, while sessions use it. If it
 // lowers them, it returns when the memory was released: when the pages have been written to
 // all tiers, no session is inside an earlier epoch, and they are not held. A size that is not
-// possible is an error and changes nothing. It returns the log's error if the log fails
-// meanwhile. If ctx ends meanwhile, the log keeps the bytes that it had; pages that were evicted
-// stay so.
+// possible is an error and changes nothing. If the log fails meanwhile, its device has no space, or
+// ctx ends, the log keeps the bytes that it had; pages that were evicted stay so.
 func (l *Log) Resize(ctx context.Context, memory int64) error {
 	frames := memory >> l.pageBits
 	switch {
@@ -47,11 +45,9 @@ func (l *Log) Resize(ctx context.Context, memory int64) error {
 		l.wake()
 		err = l.await(ctx, func() bool { return l.tailPage()-l.safeHead.load()>>l.pageBits < l.frames.Load() })
 	}
-	if err != nil && errors.Is(err, ctx.Err()) {
+	if err != nil {
 		l.frames.Store(before)
 		l.progress.Broadcast() // there is space again
-	}
-	if err != nil {
 		return fmt.Errorf("hlog: resizing to %v: %w", units.Size(memory), err)
 	}
 	// mu keeps pages from being opened. The frames of the others are free.

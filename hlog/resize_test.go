@@ -13,6 +13,7 @@ import (
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/internal/epoch"
 	"github.com/redykv/redykv/internal/mem"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // TestResize changes the budget while sessions write records and read them back.
@@ -100,6 +101,27 @@ func TestResize(t *testing.T) {
 	if err := l.Resize(t.Context(), 8*page); !errors.Is(err, ErrClosed) {
 		t.Errorf("resizing a closed log: %v", err)
 	}
+}
+
+// TestResizeWithoutSpace shrinks a log whose device turns out to be full. The log keeps its budget, and
+// shrinks when there is space.
+func TestResizeWithoutSpace(t *testing.T) {
+	dev := &crowded{Device: device.NewMemory()}
+	l, table := openLog(t, dev, FirstAddress, FirstAddress)
+	dev.full.Store(true)
+	handle := table.Register()
+	defer handle.Unregister()
+	for n := uint64(0); l.tailPage() < 5; n++ {
+		if _, err := add(l, handle, n, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := l.Budget()
+	if err := l.Resize(t.Context(), MinFrames*testPage); !errors.Is(err, device.ErrNoSpace) || l.Budget() != before {
+		t.Errorf("%v, and a budget of %d bytes, was %d", err, l.Budget(), before)
+	}
+	dev.full.Store(false)
+	testrun.UntilNil(t, func() error { return l.Resize(t.Context(), MinFrames*testPage) })
 }
 
 // TestCommitDoesNotWaitForTheLastTier: a tier beyond the commit point never completes a write.

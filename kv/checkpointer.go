@@ -163,7 +163,8 @@ func (st *Store) holds(s *manifest.State) bool {
 		return false
 	}
 	m.SetCommit(s)
-	m.Commit.Sequence = last.Sequence
+	// With the same log the count of keys differs only by those that have expired meanwhile.
+	m.Commit.Sequence, m.Commit.Count = last.Sequence, last.Count
 	st.noteIndexBits(&m)
 	data, err := m.Encode()
 	return err == nil && bytes.Equal(data, written)

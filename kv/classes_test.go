@@ -111,3 +111,27 @@ func TestKeyClassNeedsCounting(t *testing.T) {
 		closeAll(t, st)
 	}
 }
+
+// TestWrongKeyCount opens a store whose count of its keys is below zero, as after a fault. It counts
+// them again.
+func TestWrongKeyCount(t *testing.T) {
+	disk := device.NewMemory()
+	opts := small(disk, 8, 8)
+	opts.CountKeys = true
+	st := open(t, opts)
+	for n := range uint64(10) {
+		if err := st.Upsert(t.Context(), key8(n), key8(n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	st.mu.Lock()
+	st.keysPast[0] -= 100
+	st.mu.Unlock()
+	closeAll(t, st)
+	opts.Device = disk.Reopen()
+	st = open(t, opts)
+	if n, _, ok := st.KeyCount(); n != 10 || !ok {
+		t.Errorf("%d keys, %v", n, ok)
+	}
+	closeAll(t, st)
+}

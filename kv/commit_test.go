@@ -332,6 +332,8 @@ func TestCommitOfNothing(t *testing.T) {
 	disk := newCountedDevice()
 	opts := small(disk, 8, 8)
 	opts.CountKeys = true
+	now := int64(MinExpires)
+	opts.now = func() int64 { return now }
 	st := open(t, opts)
 	s, err := st.NewNamedSession("it")
 	if err != nil {
@@ -373,6 +375,16 @@ func TestCommitOfNothing(t *testing.T) {
 	}
 	commit("after a read of a session with a name", true)
 	commit("after that", false)
+	for n := range uint64(3) {
+		if err := s.UpsertTTL(key8(10+n), key8(1), time.Duration(1+n)*time.Minute); err != nil {
+			t.Fatal(err)
+		}
+	}
+	commit("after writes with expiries", true)
+	for range 4 {
+		now += time.Minute.Milliseconds()
+		commit("after keys have expired", false)
+	}
 	mustCheckpoint(t, st, CheckpointOptions{Kind: Index})
 	commit("after a copy of the index", true)
 	commit("after that", false)

@@ -154,7 +154,7 @@ func (c *compactor) until() int64 {
 	case c.opts.Until > 0:
 		until = min(until, c.opts.Until)
 	case c.opts.Bytes > 0:
-		until = min(until, c.info.From+c.opts.Bytes)
+		until = c.info.From + min(until-c.info.From, c.opts.Bytes)
 	}
 	return c.page(until)
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -114,7 +115,7 @@ func TestCompact(t *testing.T) {
 					opts.Device = dev.Reopen()
 					st = open(t, opts)
 					check(t, st, keys, want)
-					mustCompact(t, st, CompactOptions{Method: method})
+					mustCompact(t, st, CompactOptions{Method: method, Bytes: math.MaxInt64}) // all
 					check(t, st, keys, want)
 					if m := st.Metrics(); m.Compaction.Runs != 1 || m.Compaction.ReclaimedBytes == 0 {
 						t.Errorf("metrics %+v", m)

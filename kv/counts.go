@@ -161,11 +161,14 @@ func (st *Store) takeCount(s *manifest.State) {
 }
 
 // beginKeyCounters continues from the count of the recovered state. It counts the keys by a scan
-// if the state has no count, since the store did not count, or none by class that is wanted.
+// if the state has no count, since the store did not count, or none by class that is wanted, or a
+// negative one.
 func (st *Store) beginKeyCounters(s *manifest.State) error {
 	switch classified := st.opts.KeyClass != nil; {
 	case st.keyCounters == nil, s.Tail == s.Begin:
 		return nil
+	case s.Count != nil && s.Count.Negative():
+		st.opts.Logger.Warn("the store's count of its keys is wrong; they are counted again")
 	case s.Count != nil && (s.Count.Classified || !classified):
 		st.keyCounters.Since = s.Count.Since
 		st.continueCount(0, s.Count.ClassCount)
@@ -203,7 +206,7 @@ func (st *Store) countByScan() error {
 		counter := st.keyCounters.Of(class)
 		st.keysPast[class]++
 		if r.Expires != 0 {
-			counter.Add(r.Expires, 1)
+			counter.Add(r.Expires)
 		}
 		keys++
 	}
@@ -243,9 +246,9 @@ func (s *Session) recount(key []byte, there bool, was int64, verdict Verdict, ex
 		return
 	}
 	if was != 0 {
-		counter.Add(was, -1)
+		counter.Remove(was)
 	}
 	if expires != 0 {
-		counter.Add(expires, 1)
+		counter.Add(expires)
 	}
 }

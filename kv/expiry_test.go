@@ -3,6 +3,7 @@ package kv
 import (
 	"context"
 	"errors"
+	"math"
 	"testing"
 	"time"
 
@@ -155,6 +156,13 @@ func TestTimeToLive(t *testing.T) {
 		if _, err := s.Read(key, nil); !errors.Is(err, ErrNotFound) {
 			t.Errorf("for %v: at its end: %v", ttl, err)
 		}
+	}
+	if err := s.UpsertTTL(key8(8), key8(8), math.MaxInt64); err != nil {
+		t.Errorf("for as long as there is: %v", err)
+	}
+	op := Op{Kind: OpRead, Key: key8(8)}
+	if err := s.Run(&op); err != nil || op.Expires != now+math.MaxInt64/1_000_000+1 {
+		t.Errorf("for as long as there is: %v, until %d", err, op.Expires)
 	}
 	for _, ttl := range []time.Duration{0, -time.Second} {
 		if err := s.UpsertTTL(key8(9), key8(9), ttl); !errors.Is(err, ErrBadExpiry) {

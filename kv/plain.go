@@ -55,7 +55,10 @@ func (s *Session) UpsertTTL(key, value []byte, ttl time.Duration) error {
 	if ttl <= 0 {
 		return fmt.Errorf("%w: a time to live of %v", ErrBadExpiry, ttl)
 	}
-	expires := s.store.now() + int64((ttl+time.Millisecond-1)/time.Millisecond)
+	expires := s.store.now() + ttl.Milliseconds()
+	if ttl%time.Millisecond > 0 {
+		expires++
+	}
 	return s.runPlain(Op{Kind: OpUpsert, Key: key, Value: value, Expires: expires})
 }
 

@@ -9,6 +9,7 @@ package keycount
 
 import (
 	"iter"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -69,6 +70,9 @@ type Counter struct {
 	timed int64 // the sum of ends[0]
 	ended int64 // keys that have expired ever
 	last  int64 // no slice behind it has had keys
+	// merged are the slices of Restore, in order. A key that was counted before is in the first of
+	// them that is not before its expiry.
+	merged []int64
 }
 
 const (
@@ -86,11 +90,28 @@ func New() *Counter {
 // sliceOf returns the first slice at whose beginning a key with that expiry has expired.
 func sliceOf(expires int64) int64 { return (expires-1)>>SliceBits + 1 }
 
-// Add counts n more keys that expire at that time.
-func (c *Counter) Add(expires, n int64) {
+// Add counts one more key that expires at that time.
+func (c *Counter) Add(expires int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.addSlice(sliceOf(expires), n)
+	c.addSlice(sliceOf(expires), 1)
+}
+
+// Remove counts one key less that expires at that time.
+func (c *Counter) Remove(expires int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	slice := sliceOf(expires)
+	if slice > c.past && c.ends[0][blockOf(slice, 0)] <= 0 { // it was counted before Restore
+		at, _ := slices.BinarySearch(c.merged, slice)
+		for ; at < len(c.merged); at++ {
+			if merged := c.merged[at]; c.ends[0][blockOf(merged, 0)] > 0 {
+				slice = merged
+				break
+			}
+		}
+	}
+	c.addSlice(slice, -1)
 }
 
 func (c *Counter) addSlice(slice, n int64) {
@@ -194,7 +215,7 @@ func (c *Counter) Clear() {
 	for i := range c.ends {
 		c.ends[i] = make(map[int64]int64)
 	}
-	c.gone, c.timed, c.last = 0, 0, 0
+	c.gone, c.timed, c.last, c.merged = 0, 0, 0, nil
 }
 
 // nearSlices is how many slices ahead State keeps one by one. Farther ones it merges: two
@@ -232,5 +253,7 @@ func (c *Counter) Restore(k manifest.ClassCount) {
 	for i := 0; i+1 < len(k.Ends); i += 2 {
 		slice += k.Ends[i]
 		c.addSlice(slice, k.Ends[i+1])
+		c.merged = append(c.merged, slice)
 	}
+	slices.Sort(c.merged) // that of several classes, in a store that does not tell them apart
 }

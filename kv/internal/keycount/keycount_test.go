@@ -18,12 +18,12 @@ func TestExpired(t *testing.T) {
 		for range rng.IntN(20) {
 			end := now + 1 + rng.Int64N(1<<20)
 			ends = append(ends, end)
-			c.Add(end, 1)
+			c.Add(end)
 		}
 		for range min(rng.IntN(5), len(ends)) { // changed to never expire, before it does
 			i := rng.IntN(len(ends))
 			if ends[i] > now {
-				c.Add(ends[i], -1)
+				c.Remove(ends[i])
 				ends[i] = ends[len(ends)-1]
 				ends = ends[:len(ends)-1]
 			}
@@ -60,7 +60,7 @@ func TestState(t *testing.T) {
 		for range keys {
 			end := now + 1 + rng.Int64N(1<<rng.IntN(40))
 			last = max(last, end)
-			c.Add(end, 1)
+			c.Add(end)
 		}
 		k := c.State(keys, now)
 		if k.Keys != keys {
@@ -88,9 +88,10 @@ func TestState(t *testing.T) {
 // Far expiries, of which one is as far as there can be, take no longer.
 func TestFar(t *testing.T) {
 	c, now := New(), int64(1<<40)
-	c.Add(math.MaxInt64, 2)
-	c.Add(math.MaxInt64, -1)
-	c.Add(now+1, 1)
+	c.Add(math.MaxInt64)
+	c.Add(math.MaxInt64)
+	c.Remove(math.MaxInt64)
+	c.Add(now + 1)
 	k := c.State(2, now)
 	count := &manifest.KeyCount{ClassCount: k, Classified: true, Others: map[uint8]manifest.ClassCount{7: k}}
 	m := &manifest.Manifest{PageSize: hlog.MinPageSize, Commit: manifest.State{Begin: hlog.FirstAddress, Tail: hlog.FirstAddress, Count: count}}
@@ -122,8 +123,8 @@ func BenchmarkExpired(b *testing.B) {
 	c, now := monthOfKeys()
 	for b.Loop() {
 		now += 1 << SliceBits
-		c.Add(now+1<<20, -1)
-		c.Add(now+1<<30, 1)
+		c.Remove(now + 1<<20)
+		c.Add(now + 1<<30)
 		c.Expired(now)
 	}
 }
@@ -131,7 +132,41 @@ func BenchmarkExpired(b *testing.B) {
 func monthOfKeys() (c *Counter, now int64) {
 	c, now = New(), 1<<40
 	for i := range int64(30 * 24 * 3600) {
-		c.Add(now+i*1000, 4)
+		for range 4 {
+			c.Add(now + i*1000)
+		}
 	}
 	return c, now
+}
+
+// TestRemoveRestored removes keys that were counted before a restart, beside others of the same
+// expiries that were counted after it. None is counted at any time from then on, and the others as
+// long as they live.
+func TestRemoveRestored(t *testing.T) {
+	rng := rand.New(rand.NewPCG(5, 6))
+	for _, removed := range []int{100, 200} { // some of the restored ones, and all
+		before, now := New(), int64(1<<40)
+		var ends []int64
+		for range 200 {
+			end := now + 1 + rng.Int64N(1<<31)
+			ends = append(ends, end)
+			before.Add(end)
+		}
+		c := New()
+		c.Restore(before.State(200, now))
+		for _, end := range ends[:removed] {
+			c.Add(end)
+		}
+		for _, end := range ends[:removed] {
+			c.Remove(end)
+			c.Remove(end)
+		}
+		left := int64(200 - removed)
+		for at := now; at < now+1<<32; at += 1 << 23 {
+			gone, timed := c.Expired(at)
+			if gone < 0 || timed < 0 || gone+timed != left {
+				t.Fatalf("%d ms later %d have expired and %d will, of %d", at-now, gone, timed, left)
+			}
+		}
+	}
 }

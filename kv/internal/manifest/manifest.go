@@ -275,8 +275,8 @@ func (k *KeyCount) check() error {
 }
 
 func (k *ClassCount) check() error {
-	if k.Keys < 0 || len(k.Ends)%2 != 0 {
-		return fmt.Errorf("impossible key count: %d keys, %d numbers for those that expire", k.Keys, len(k.Ends))
+	if len(k.Ends)%2 != 0 {
+		return fmt.Errorf("impossible key count: %d numbers for those that expire", len(k.Ends))
 	}
 	for slice, i := int64(0), 0; i < len(k.Ends); i += 2 {
 		if k.Ends[i] < 1 || k.Ends[i] > maxSlice-slice {
@@ -285,6 +285,16 @@ func (k *ClassCount) check() error {
 		slice += k.Ends[i]
 	}
 	return nil
+}
+
+// Negative reports whether the number of keys of a class is below zero, so that the count is wrong.
+func (k *KeyCount) Negative() bool {
+	for _, of := range k.Others {
+		if of.Keys < 0 {
+			return true
+		}
+	}
+	return k.Keys < 0
 }
 
 // Match checks the sizes that a store is opened with against the manifest.
