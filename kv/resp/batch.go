@@ -222,13 +222,7 @@ func (c *client) flush() {
 		c.noteChanges(w)
 	}
 	w.reset()
-	if c.locked && int64(len(c.out)-c.lockedAt) > c.server.opts.MaxReplies {
-		// Sending the replies would free memory, but must not happen while locks are held.
-		c.server.opts.Logger.Warn("the replies of a transaction are too large", "client", c.id)
-		c.out = c.out[:c.lockedAt]
-		c.error(errTooLargeReply)
-		c.endAfter(len(c.out))
-	}
+	c.dropExcess()
 	c.serveWaiters()
 	c.sendIfLarge()
 }

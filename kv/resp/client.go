@@ -42,8 +42,9 @@ type client struct {
 
 	worker    *worker // borrowed from the first operation of a batch to the batch's end
 	quit      bool    // no further command runs
+	leaves    bool    // quit follows after the command, or the transaction
 	refused   bool    // quit, because the input was invalid or too large
-	truncated bool    // quit, because a reply is missing: only out[:sendable] is sent
+	truncated bool    // quit or leaves, and a reply is missing: only out[:sendable] is sent
 	sendable  int
 
 	readUntil, writeUntil time.Time // the deadlines of conn
@@ -232,6 +233,8 @@ type commandState struct {
 	alone       bool // within exclusively
 	locked      bool // within atomically or exclusively: the worker is not given back
 	lockedAt    int  // length of out at the beginning of that
+	excessAt    int  // the same, or within a script the length of out at the beginning of a command
+	excess      bool // the replies from excessAt on were too large: they are dropped
 
 	// Of a command whose operations may be in several batches:
 	tally        int64  // the number for its reply

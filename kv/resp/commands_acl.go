@@ -97,7 +97,7 @@ func (c *client) endUsers(users UserList, changed func(name string) bool) {
 			continue
 		}
 		if of == c {
-			c.quit = true
+			c.leaves = true
 		} else if err := hangUp(of.conn); err != nil {
 			c.server.opts.Logger.Debug("ending a client", "client", of.id, "err", err)
 		}

@@ -293,7 +293,7 @@ func clientKill(c *client, r request) {
 		}
 		n++
 		if of == c {
-			c.quit = true
+			c.leaves = true
 		} else if err := hangUp(of.conn); err != nil {
 			c.server.opts.Logger.Debug("ending a client", "client", of.id, "err", err)
 		}
@@ -305,6 +305,9 @@ func clientKill(c *client, r request) {
 		c.fail(errNoClient)
 	default:
 		c.out = appendSimple(out, "OK")
+	}
+	if c.leaves { // a transaction goes on without replies
+		c.noMore(len(c.out))
 	}
 }
 

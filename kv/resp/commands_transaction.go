@@ -114,9 +114,10 @@ func carryOut(c *client, _ request) {
 		}
 		c.out = appendArray(c.reply(), len(t.queue))
 		for _, q := range t.queue {
-			if c.run(q.cmd, q.r); c.quit {
+			if c.run(q.cmd, q.r); c.quit { // the store has failed
 				return
 			}
+			c.dropExcess()
 		}
 	}
 	if t.whole {
@@ -161,14 +162,13 @@ func (c *client) atomically(keys [][]byte, do func()) {
 		}
 		return
 	}
-	c.locked, c.lockedAt = true, len(c.out)
+	c.lockOut()
 	err := w.session.Atomically(context.Background(), keys, func() error {
 		do()
 		c.flush()
 		return nil
 	})
-	c.locked = false
-	switch {
+	switch c.unlockOut(); {
 	case isBusy(err):
 		c.fail(errBusy)
 	case err != nil:
@@ -197,11 +197,13 @@ func (c *client) tryExclusively(do func()) (done bool) {
 	if c.worker = c.server.pool.seize(); c.worker == nil {
 		return false
 	}
-	c.locked, c.alone, c.lockedAt = true, true, len(c.out)
+	c.alone = true
+	c.lockOut()
 	do()
 	c.flush()
 	c.server.pool.release()
-	c.locked, c.alone = false, false
+	c.alone = false
+	c.unlockOut()
 	c.serveWaiters()
 	return true
 }

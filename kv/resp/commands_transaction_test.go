@@ -2,6 +2,8 @@ package resp
 
 import (
 	"fmt"
+	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -196,5 +198,98 @@ func TestTransactionOfLargeReplies(t *testing.T) {
 	p.expectEnd()
 	if got := dial(t, addr).do("STRLEN", "a"); got != ":1048576" {
 		t.Error(got)
+	}
+}
+
+// TestTransactionIsCarriedOutWhole: a transaction whose replies are too large, or that ends its own
+// connection, is carried out whole.
+func TestTransactionIsCarriedOutWhole(t *testing.T) {
+	big := strings.Repeat("v", 1<<20)
+	large := slices.Repeat([][]string{{"GET", "big"}}, 2*leastReplies>>20)
+	for name, c := range map[string]struct {
+		between [][]string
+		want    string // the reply to EXEC, before the connection ends; "": it is cut off
+	}{
+		"large replies":             {large, "-" + errTooLargeReply},
+		"a large reply of one":      {[][]string{append([]string{"MGET"}, slices.Repeat([]string{"big"}, len(large))...)}, "-" + errTooLargeReply},
+		"kills itself":              {[][]string{{"CLIENT", "KILL", "TYPE", "normal", "SKIPME", "no"}}, ""},
+		"kills itself, and more":    {append([][]string{{"CLIENT", "KILL", "TYPE", "normal", "SKIPME", "no"}}, large...), "-" + errTooLargeReply},
+		"kills itself, and scans":   {[][]string{{"CLIENT", "KILL", "TYPE", "normal", "SKIPME", "no"}, {"DBSIZE"}}, ""},
+		"large replies, and a scan": {append([][]string{{"DBSIZE"}}, large...), "-" + errTooLargeReply},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, addr := start(t, inMemory(), Options{MaxReplies: leastReplies})
+			p := dial(t, addr)
+			if got := p.do("SET", "big", big) + p.do("MULTI") + p.do("SET", "a", "1"); got != "+OK+OK+QUEUED" {
+				t.Fatal(got)
+			}
+			for _, args := range append(c.between, []string{"SET", "b", "1"}) {
+				if got := p.do(args...); got != "+QUEUED" {
+					t.Fatal(got)
+				}
+			}
+			p.send(encode("EXEC"))
+			if c.want == "" {
+				got, err := io.ReadAll(p.in)
+				if want := fmt.Sprintf("*%d\r\n+OK\r\n:1\r\n", len(c.between)+2); string(got) != want || err != nil {
+					t.Errorf("%q, %v, want %q", got, err, want)
+				}
+			} else {
+				if got := p.reply(); got != c.want {
+					t.Errorf("%.100s", got)
+				}
+				p.expectEnd()
+			}
+			if got := dial(t, addr).do("MGET", "a", "b"); got != `["1" "1"]` {
+				t.Error(got)
+			}
+		})
+	}
+}
+
+// TestTransactionKillsItselfAsRedis compares a transaction that ends its own connection with Redis.
+func TestTransactionKillsItselfAsRedis(t *testing.T) {
+	redis, other := startRedis(t)
+	_, addr := start(t, inMemory(), Options{})
+	for name, p := range map[string][2]*peer{"redis": {redis, other}, "redykv": {dial(t, addr), dial(t, addr)}} {
+		id := strings.TrimPrefix(p[0].do("CLIENT", "ID"), ":")
+		p[0].send(encode("MULTI") + encode("SET", "a", "1") + encode("CLIENT", "KILL", "ID", id, "SKIPME", "no") + encode("SET", "b", "1") + encode("EXEC"))
+		got, err := io.ReadAll(p[0].in)
+		if want := "+OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n*3\r\n+OK\r\n:1\r\n"; string(got) != want || err != nil {
+			t.Errorf("%s: %q, %v, want %q", name, got, err, want)
+		}
+		if got := p[1].do("MGET", "a", "b"); got != `["1" "1"]` {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+}
+
+// TestScriptOfLargeReplies: a script whose command has a too large reply gets an error, and goes on.
+func TestScriptOfLargeReplies(t *testing.T) {
+	_, addr := start(t, inMemory(), Options{MaxReplies: leastReplies})
+	p := dial(t, addr)
+	if got := p.do("SET", "big", strings.Repeat("v", 1<<20)); got != "+OK" {
+		t.Fatal(got)
+	}
+	const script = `redis.call("SET", KEYS[2], 1)
+		local bigs = {}
+		for i = 1, tonumber(ARGV[1]) do bigs[i] = KEYS[1] end
+		local refused = redis.pcall("MGET", unpack(bigs))
+		redis.call("SET", KEYS[3], 1)
+		return refused`
+	eval := []string{"EVAL", script, "3", "big", "a", "b", strconv.Itoa(2 * leastReplies >> 20)}
+	for _, in := range []string{"", "MULTI"} {
+		want := "-" + errMemory
+		if _ = p.do("DEL", "a", "b"); in != "" {
+			_, want = p.do(in), "["+want+"]"
+			p.do(eval...)
+			eval = []string{"EXEC"}
+		}
+		if got := p.do(eval...); got != want {
+			t.Errorf("%s: %.100s", in, got)
+		}
+		if got := p.do("MGET", "a", "b"); got != `["1" "1"]` {
+			t.Errorf("%s: %s", in, got)
+		}
 	}
 }

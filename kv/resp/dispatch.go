@@ -96,6 +96,7 @@ func (c *client) dispatch(r request) {
 	default:
 		c.run(cmd, r)
 	}
+	c.quit = c.quit || c.leaves
 	if c.asked && c.multi == nil && cmd != nil && !strings.HasPrefix(cmd.name, "client|") {
 		c.asked = false // CLIENT CACHING is about one command or transaction
 	}

@@ -119,9 +119,48 @@ func (c *client) holdReplies() { c.needs = c.server.store.NextCommit() }
 // endAfter ends the connection after the first n bytes of out. A reply is missing there, and
 // the client would mistake a later reply for it.
 func (c *client) endAfter(n int) {
+	c.quit = true
+	c.noMore(n)
+}
+
+// noMore drops the replies after the first n bytes of out.
+func (c *client) noMore(n int) {
 	if !c.truncated {
-		c.quit, c.truncated, c.sendable = true, true, n
+		c.truncated, c.sendable = true, n
 	}
+}
+
+// dropExcess drops the replies that a client holds back while its keys are locked, if they exceed
+// Options.MaxReplies. Its commands go on without replies.
+func (c *client) dropExcess() {
+	if !c.locked {
+		return
+	}
+	if int64(len(c.out)-c.excessAt) > c.server.opts.MaxReplies {
+		c.excess = true
+	}
+	if c.excess {
+		c.out = c.out[:c.excessAt]
+	}
+}
+
+// lockOut notes that the client locks keys. Replies are not sent before unlockOut.
+func (c *client) lockOut() { c.locked, c.lockedAt, c.excessAt = true, len(c.out), len(c.out) }
+
+// unlockOut notes that the client has unlocked its keys. If it has dropped replies, an error replaces
+// all that it held back, and ends the connection.
+func (c *client) unlockOut() {
+	c.dropExcess()
+	excess := c.excess
+	c.locked, c.excess = false, false
+	if !excess || c.quit {
+		return
+	}
+	c.server.opts.Logger.Warn("the replies of a transaction are too large", "client", c.id)
+	c.out = c.out[:c.lockedAt]
+	c.error(errTooLargeReply)
+	c.truncated = false // no earlier reply is missing
+	c.endAfter(len(c.out))
 }
 
 // write sends the replies, then the messages for a subscriber.

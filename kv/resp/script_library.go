@@ -162,13 +162,20 @@ func (run *scriptRun) command(l *glua.LState, r request) (reply glua.LValue, ref
 			return nil, "ERR " + err.Error()
 		}
 	}
-	at := len(c.out)
+	at, excessAt, excess := len(c.out), c.excessAt, c.excess
+	c.excessAt, c.excess = at, false
 	c.count(cmd)
 	c.enter(cmd, r)
 	cmd.run(c, r)
 	c.flush()
-	if c.quit {
+	tooLarge := c.excess
+	c.excessAt, c.excess = excessAt, excess
+	switch {
+	case c.quit:
 		return glua.LNil, ""
+	case tooLarge:
+		c.out = c.out[:at]
+		return nil, errMemory
 	}
 	written := c.out[at:]
 	c.out = c.out[:at]

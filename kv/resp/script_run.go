@@ -81,9 +81,9 @@ func (run *scriptRun) execute(keys, args [][]byte) {
 		run.alone = true
 		c.exclusively(once)
 	case len(run.keys) == 0:
-		c.locked, c.lockedAt = true, len(c.out)
+		c.lockOut()
 		once()
-		c.locked = false
+		c.unlockOut()
 		c.giveBack()
 	default:
 		run.locks = true
