@@ -2,7 +2,6 @@ package resp
 
 import (
 	"context"
-	"errors"
 	"hash/maphash"
 	"sync"
 	"sync/atomic"
@@ -399,15 +398,15 @@ func (c *client) watch(key []byte) error {
 	w := watched{key: append([]byte{}, storedKey(c.db, key)...)}
 	w.counter = c.server.watches.counter(w.key).Load()
 	w.flushes = c.server.watches.flushes.Load()
-	op := kv.Op{Kind: kv.OpRead, Key: w.key}
+	op := []kv.Op{{Kind: kv.OpRead, Key: w.key}}
 	session := c.borrow().session
-	if err := session.Run(&op); err != nil && !errors.Is(err, kv.ErrNotFound) {
+	if err := absent(op, session.Do(context.Background(), op)); err != nil {
 		if session.Err() != nil {
 			c.abandon(err)
 		}
 		return err
 	}
-	w.existed, w.expires = op.Err == nil, op.Expires
+	w.existed, w.expires = op[0].Err == nil, op[0].Expires
 	c.watching = append(c.watching, w)
 	return nil
 }

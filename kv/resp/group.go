@@ -134,7 +134,7 @@ func (c *client) again(at int) {
 	w.deferring = false
 	ops := w.ops[at : at+1]
 	watched := c.server.watches.begin(ops)
-	_ = w.session.Do(context.Background(), ops) // the error is in the operation, or is that of the session
+	_ = absent(ops, w.session.Do(context.Background(), ops)) // the error is in the operation, or is that of the session
 	if watched {
 		c.server.watches.end(ops, w.mods[at:at+1])
 	}

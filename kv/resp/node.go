@@ -155,7 +155,7 @@ func (nd *node) take(value []byte) bool {
 
 // do runs a batch. ErrNotFound is no failure.
 func (io *nodeIO) do(ops []kv.Op) {
-	if err := io.session.Do(context.Background(), ops); err != nil {
+	if err := absent(ops, io.session.Do(context.Background(), ops)); err != nil {
 		io.fail(err)
 	}
 }

@@ -75,7 +75,7 @@ func newWorker(p *pool) *worker {
 // run runs the whole batch: if a crash loses writes of a connection, it loses the last ones.
 // It returns the error of a failed session; errors of operations are in ops.
 func (w *worker) run() error {
-	if w.session.DoWhole(context.Background(), w.ops) == nil {
+	if absent(w.ops, w.session.DoWhole(context.Background(), w.ops)) == nil {
 		return nil
 	}
 	return w.session.Err()
