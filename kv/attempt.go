@@ -97,18 +97,30 @@ func (s *Session) check(op *Op) error {
 // bytes, or nil.
 func (s *Session) CheckSize(key, value int) error { return s.checkSizes(key, value) }
 
+// CheckSize is [Session.CheckSize] for callers without a session.
+func (st *Store) CheckSize(key, value int) error { return checkSizes(st.log, key, value) }
+
+// CheckKey returns the error, ErrBadSize, of an operation with a key of this size in bytes, whatever the
+// value, or nil.
+func (st *Store) CheckKey(size int) error { return checkSizes(st.log, size, st.opts.ValueSize) }
+
 // checkSizes returns the reason why no record can have a key and a value of these sizes, or
 // nil.
 func (s *Session) checkSizes(key, value int) error {
 	if key == s.keySize && value == s.valueSize && s.fixed {
 		return nil
 	}
-	err := s.layout.Check(key, value)
+	return checkSizes(s.log, key, value)
+}
+
+func checkSizes(log *hlog.Log, key, value int) error {
+	layout, page := log.Layout(), log.PageSize()
+	err := layout.Check(key, value)
 	if err == nil && key == 0 {
 		err = errors.New("empty key")
 	}
-	if size := s.layout.Size(key, value, true); err == nil && size > s.log.PageSize()-hlog.FirstAddress {
-		err = fmt.Errorf("record of %d bytes does not fit in pages of %d (Options.PageSize)", size, s.log.PageSize())
+	if size := layout.Size(key, value, true); err == nil && size > page-hlog.FirstAddress {
+		err = fmt.Errorf("record of %d bytes does not fit in pages of %d (Options.PageSize)", size, page)
 	}
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrBadSize, err)

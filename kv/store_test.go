@@ -415,6 +415,21 @@ func TestBadInput(t *testing.T) {
 	if _, err := fixed.Read(context.Background(), key8(1), nil); !errors.Is(err, ErrNotFound) {
 		t.Errorf("after failed writes: %v", err)
 	}
+	for name, err := range map[string]error{
+		"fixed": fixed.CheckSize(8, 8), "key of fixed": fixed.CheckKey(8), "variable": variable.CheckSize(3, 100), "key of variable": variable.CheckKey(100),
+	} {
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for name, err := range map[string]error{
+		"value of fixed": fixed.CheckSize(8, 9), "key of fixed": fixed.CheckKey(7), "over the page": variable.CheckSize(8, 1<<10),
+		"key over the page": variable.CheckKey(1 << 10), "long key": variable.CheckKey(hlog.MaxKeySize + 1),
+	} {
+		if !errors.Is(err, ErrBadSize) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
 	s := fixed.NewSession()
 	if err := fixed.Close(); err == nil {
 		t.Error("closed with an open session")

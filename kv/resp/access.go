@@ -261,6 +261,11 @@ func (d denial) refusal(cmd *command) string {
 	return errNoChannel
 }
 
+// isDenial reports whether a refusal is one of permitted.
+func isDenial(refusal string) bool {
+	return refusal == errNoAuth || strings.HasPrefix(refusal, "NOPERM ")
+}
+
 // deniedTo returns why a user may not run a command.
 func (cmd *command) deniedTo(u User, r request) denial {
 	d := cmd.denied(u, r)

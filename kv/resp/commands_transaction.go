@@ -113,7 +113,7 @@ func carryOut(c *client, _ request) {
 		}
 		c.out = appendArray(c.reply(), len(t.queue))
 		for _, q := range t.queue {
-			if c.run(q.cmd, q.r); c.quit { // the store has failed
+			if c.runQueued(q); c.quit { // the store has failed
 				return
 			}
 			c.dropExcess()
@@ -124,6 +124,17 @@ func carryOut(c *client, _ request) {
 	} else {
 		c.atomically(all, run)
 	}
+}
+
+// runQueued runs a command of the transaction, unless it may not run any more: commands before it may have
+// changed the client's database.
+func (c *client) runQueued(q queued) {
+	refusal := c.refusalOf(q.cmd, q.r)
+	if refusal == "" {
+		c.run(q.cmd, q.r)
+		return
+	}
+	c.fail(refusal)
 }
 
 // appendKeys appends the records' keys that a command uses in a database, and returns the database

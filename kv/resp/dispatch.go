@@ -70,8 +70,8 @@ func (c *client) dispatch(r request) {
 			return
 		}
 	}
-	if refusal == "" && !c.free {
-		refusal = c.permitted(cmd, r)
+	if refusal == "" {
+		refusal = c.refusalOf(cmd, r)
 	}
 	if refusal == "" && c.sub != nil && cmd.flags&flagListens == 0 && !c.resp3 && c.subscribing() {
 		refusal = onlyForSubscribers(cmd.name)
@@ -100,6 +100,18 @@ func (c *client) dispatch(r request) {
 	if c.asked && c.multi == nil && cmd != nil && !strings.HasPrefix(cmd.name, "client|") {
 		c.asked = false // CLIENT CACHING is about one command or transaction
 	}
+}
+
+// refusalOf returns the error reply if a command may not run now, or else "". All commands pass it right
+// before they run or are queued, also those of transactions and scripts.
+func (c *client) refusalOf(cmd *command, r request) (refusal string) {
+	if !c.free {
+		refusal = c.permitted(cmd, r)
+	}
+	if refusal == "" {
+		refusal = c.oversize(cmd, r)
+	}
+	return refusal
 }
 
 // refuse replies to a command that is not run.

@@ -146,10 +146,8 @@ func (run *scriptRun) command(l *glua.LState, r request) (reply glua.LValue, ref
 	case run.readOnly && cmd.flags&flagWrite != 0:
 		return nil, errScriptWrites
 	}
-	if !c.free {
-		if refusal := c.permitted(cmd, r); refusal != "" {
-			return nil, scriptPermission(refusal)
-		}
+	if refusal := c.refusalOf(cmd, r); refusal != "" {
+		return nil, scriptRefusal(refusal)
 	}
 	in := run.in
 	in.keys, _ = c.server.appendKeys(in.keys[:0], queued{cmd, r}, c.db)
@@ -184,15 +182,17 @@ func (run *scriptRun) command(l *glua.LState, r request) (reply glua.LValue, ref
 	return reply, ""
 }
 
-// scriptPermission returns the error of a script whose user may not run a command.
-func scriptPermission(refusal string) string {
-	switch refusal {
-	case errNoKeyPermission:
+// scriptRefusal returns the error of a script for the refusal of a command.
+func scriptRefusal(refusal string) string {
+	switch {
+	case refusal == errNoKeyPermission:
 		return "ERR The user executing the script can't access at least one of the keys mentioned in the command arguments"
-	case errNoChannel:
+	case refusal == errNoChannel:
 		return "ERR The user executing the script can't publish to the channel mentioned in the command"
+	case isDenial(refusal):
+		return "ERR The user executing the script can't run this command or subcommand"
 	}
-	return "ERR The user executing the script can't run this command or subcommand"
+	return refusal
 }
 
 func (in *interpreter) sha1hex(l *glua.LState) int {

@@ -26,6 +26,7 @@ type Server struct {
 	err   error // error of the options, which Serve returns
 	table *table
 	pool  *pool
+	short int // bytes of a request whose arguments the store does not refuse for their size
 
 	large     budget // budget for requests
 	replies   room
@@ -89,6 +90,9 @@ func NewServer(store *kv.Store, opts Options) *Server {
 		done:      make(chan struct{}),
 		listeners: make(map[net.Listener]struct{}),
 		clients:   make(map[*client]struct{}),
+	}
+	if store != nil {
+		s.short = shortRequest(store)
 	}
 	s.runID = newRunID()
 	s.stats.init(len(s.table.all))
