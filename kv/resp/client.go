@@ -230,6 +230,7 @@ type commandState struct {
 
 	executing   bool // within EXEC or a script
 	transacting bool // within EXEC
+	scripting   bool // within a script
 	alone       bool // within exclusively
 	locked      bool // within atomically or exclusively: the worker is not given back
 	lockedAt    int  // length of out at the beginning of that

@@ -126,13 +126,21 @@ func carryOut(c *client, _ request) {
 	}
 }
 
-// runQueued runs a command of the transaction, unless it may not run any more: commands before it may have
-// changed the client's database.
+// runQueued runs a command of the transaction, unless it may not run any more: since it was queued, the
+// client's user, the rules of that, or the database may have changed.
 func (c *client) runQueued(q queued) {
 	refusal := c.refusalOf(q.cmd, q.r)
 	if refusal == "" {
 		c.run(q.cmd, q.r)
 		return
+	}
+	switch {
+	case refusal == errNoKeyPermission:
+		refusal = errExecDenied + "no permission to touch the specified keys"
+	case refusal == errNoChannel:
+		refusal = errExecDenied + "no permission to access one of the channels used as arguments"
+	case isDenial(refusal) && refusal != errNoAuth:
+		refusal = errExecDenied + "no permission to execute the command or subcommand"
 	}
 	c.fail(refusal)
 }

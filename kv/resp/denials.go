@@ -42,7 +42,10 @@ func (ds *denials) add(c *client, d denial, user string) {
 		return
 	}
 	in := "toplevel"
-	if c.executing || c.multi != nil {
+	switch {
+	case c.scripting:
+		in = "lua"
+	case c.executing, c.multi != nil:
 		in = "multi"
 	}
 	line, now := c.line(request{}), time.Now()

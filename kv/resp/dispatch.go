@@ -87,6 +87,7 @@ func (c *client) dispatch(r request) {
 		c.flush()
 		c.giveBack()
 		c.server.paused.wait(c)
+		refusal = c.refusalOf(cmd, r) // permissions may have changed
 	}
 	switch {
 	case refusal != "":

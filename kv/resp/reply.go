@@ -152,6 +152,7 @@ const (
 	errWatchInMulti   = "ERR WATCH inside MULTI is not allowed"
 	errExecAborted    = "EXECABORT Transaction discarded because of previous errors."
 	errExecBecause    = "EXECABORT Transaction discarded because of: "
+	errExecDenied     = "NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call. This command is no longer allowed for the following reason: "
 	errExpireNX       = "ERR NX and XX, GT or LT options at the same time are not compatible"
 	errExpireGT       = "ERR GT and LT options at the same time are not compatible"
 	errCursor         = "ERR invalid cursor"

@@ -107,7 +107,7 @@ func (run *scriptRun) once(keys, args [][]byte) (again bool) {
 	in := run.in
 	in.run = run
 	before := scriptSurroundings{len(c.out), c.resp3, c.db, c.executing}
-	c.resp3, c.executing = false, true
+	c.resp3, c.executing, c.scripting = false, true, true
 	value, reusable, err := in.state.Run(run.s.compiled, in.table(keys), in.table(args), run.poll)
 	resp3 := c.resp3
 	c.restore(before)
@@ -153,7 +153,7 @@ type scriptSurroundings struct {
 }
 
 func (c *client) restore(s scriptSurroundings) {
-	c.out, c.resp3, c.executing = c.out[:s.at], s.resp3, s.executing
+	c.out, c.resp3, c.executing, c.scripting = c.out[:s.at], s.resp3, s.executing, false
 	c.setDB(s.db)
 }
 
