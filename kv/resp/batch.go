@@ -205,7 +205,10 @@ func (c *client) flush() {
 		err = c.runBatch()
 	}
 	if w.changes() {
-		c.holdReplies()
+		if c.firstWrite < 0 { // the session has failed
+			c.firstWrite = len(c.out)
+		}
+		c.holdReplies(c.firstWrite)
 		if c.server.blocking.waiting.Load() > 0 {
 			c.noteReady(w)
 		}
@@ -231,6 +234,7 @@ func (c *client) flush() {
 // error of a failed session.
 func (c *client) runBatch() error {
 	w := c.worker
+	c.firstWrite = -1
 	watched := c.server.watches.begin(w.ops)
 	err := w.run()
 	if watched {
@@ -255,6 +259,7 @@ func (c *client) runBatch() error {
 		if n > 0 {
 			c.runGroup(i, at, n)
 		} else {
+			c.noteWrite(&w.ops[at])
 			c.answer(r, w, at)
 			n = 1
 		}

@@ -251,10 +251,10 @@ func (c *client) resumeFrom(w *waiter, state waiterState) {
 		}
 		return
 	}
+	c.holdReplies(len(c.out))
 	if !w.silent {
 		c.out = append(c.out, w.reply...)
 	}
-	c.holdReplies()
 }
 
 // noteReady notes the keys that the batch has changed and that clients wait for.

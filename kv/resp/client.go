@@ -39,6 +39,9 @@ type client struct {
 	out    []byte // replies that are not sent yet
 	output output
 	needs  uint64 // the LastCommit of the store that out waits for; 0: none
+	// needsAt is where the replies begin in out that wait for needs. The others are sent with them, but
+	// do not depend on it.
+	needsAt int
 
 	worker    *worker // borrowed from the first operation of a batch to the batch's end
 	quit      bool    // no further command runs
@@ -223,6 +226,8 @@ type commandState struct {
 	waits   *waiter  // the client waits, and no command runs
 	ready   [][]byte // records' keys that it has changed and others wait for
 	serving bool     // within serveWaiters
+
+	firstWrite int // where in out the reply to the first write of the batch begins, or -1
 
 	running uint16   // number of the command that adds operations
 	tracker *tracker // nil without CLIENT TRACKING

@@ -306,7 +306,7 @@ func (c *client) clearStore() {
 		c.fail("ERR " + err.Error())
 		return
 	}
-	c.holdReplies()
+	c.holdReplies(len(c.out))
 	c.server.watches.flushes.Add(1)
 	c.server.tracking.flushed(c.loop)
 	c.server.giveSpaceBack()

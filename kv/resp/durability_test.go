@@ -3,6 +3,7 @@ package resp
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"strings"
 	"sync/atomic"
@@ -298,6 +299,66 @@ func TestServerCannotCommit(t *testing.T) {
 		if got := p.do("INFO", "persistence"); !strings.Contains(got, line) {
 			t.Errorf("%s lacks %s", got, line)
 		}
+	}
+}
+
+// TestOnlyWritesAreNotDurable: if writes cannot be committed, the replies to the commands before the first
+// write of a pipeline arrive. The error replaces the reply to that write, and the connection ends.
+func TestOnlyWritesAreNotDurable(t *testing.T) {
+	const misconf = "-MISCONF"
+	for name, opts := range map[string]Options{"goroutines": {Loops: -1}, "loops": {Loops: 1}} {
+		t.Run(name, func(t *testing.T) {
+			faulty := device.NewFaulty(device.NewMemory(), device.FaultyOptions{})
+			options := inMemory()
+			options.Device = faulty
+			opts.Durability = DurabilityAlways
+			_, addr := start(t, options, opts)
+			setup := dial(t, addr)
+			setup.do("SET", "g", "hello")
+			for i := range 1000 {
+				setup.do("HSET", "large", fmt.Sprint("field", i), "value")
+			}
+			setup.do("RPUSH", "l", "1", "2", "3", "4", "5", "6", "7", "8")
+			faulty.Set(device.FaultyOptions{SyncError: 1})
+			for _, c := range []struct {
+				commands string
+				want     []string
+			}{
+				{"GET g; GET g; SET g hello; GET g", []string{`"hello"`, `"hello"`, misconf}},
+				{"SET g hello; GET g", []string{misconf}},
+				{"GET g; MGET g g; HGET large field7; EXISTS g large", []string{`"hello"`, `["hello" "hello"]`, `"value"`, ":2"}},
+				{"GET g; HGET large field7; HSET large field7 value; HGET large field7", []string{`"hello"`, `"value"`, misconf}},
+				{"HGET large field7; HSET large field7 value; SET g hello", []string{`"value"`, misconf}},
+				{"GET g; MSET g hello h 1", []string{`"hello"`, misconf}},
+				{"GET g; DEL none more", []string{`"hello"`, misconf}},
+				{"GET g; LPOP l", []string{`"hello"`, misconf}},
+				{"GET g; BLPOP l 0; GET g", []string{`"hello"`, misconf}},
+				{"GET g; LMOVE l l LEFT LEFT; GET g", []string{`"hello"`, misconf}},
+				{"GET g; MSETNX m 1 n 2; GET g", []string{`"hello"`, misconf}},
+				{"GET g; MSETNX g 1 n 2; GET g", []string{`"hello"`, ":0", `"hello"`}},
+				{"GET g; RENAME g g2; RENAME g2 g", []string{`"hello"`, misconf}},
+				{"GET g; MULTI; GET g; SET g hello; EXEC; GET g", []string{`"hello"`, "+OK", "+QUEUED", "+QUEUED", misconf}},
+				{"MULTI; GET g; EXEC; MULTI; LLEN l; HSET large field7 value; LLEN l; EXEC", []string{"+OK", "+QUEUED", `["hello"]`, "+OK", "+QUEUED", "+QUEUED", "+QUEUED", misconf}},
+				{"GET g; EVAL return(redis.call('get',KEYS[1])) 1 g", []string{`"hello"`, `"hello"`}},
+				{"GET g; EVAL return({redis.call('get',KEYS[1]),redis.call('set',KEYS[1],'hello')}) 1 g; GET g", []string{`"hello"`, misconf}},
+			} {
+				p := dial(t, addr)
+				var pipeline strings.Builder // sent at once: the connection may end after a part
+				for command := range strings.SplitSeq(c.commands, "; ") {
+					pipeline.WriteString(encode(strings.Fields(command)...))
+				}
+				p.send(pipeline.String())
+				for i, want := range c.want {
+					if got := p.reply(); got != want && (want != misconf || !strings.HasPrefix(got, misconf+" ")) {
+						t.Errorf("%s: reply %d is %s, want %s", c.commands, i, got, want)
+						break
+					} else if want == misconf {
+						p.expectEnd()
+					}
+				}
+			}
+			faulty.Set(device.FaultyOptions{})
+		})
 	}
 }
 

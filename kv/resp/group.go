@@ -194,18 +194,19 @@ func isSpread(value []byte) bool {
 // runGroup carries out n operations of the batch on opened collections. If one of them fails, each
 // is carried out by itself, so that only that one has no effect.
 func (c *client) runGroup(i, at, n int) {
-	before := len(c.out)
+	before, firstWrite := len(c.out), c.firstWrite
 	err := c.tryGroup(i, at, n)
-	switch {
-	case err == nil || c.worker.session.Err() != nil:
+	if err == nil || c.worker.session.Err() != nil {
 		return
+	}
+	c.out, c.firstWrite = c.out[:before], firstWrite
+	switch {
 	case n > 1:
-		c.out = c.out[:before]
 		for k := range n {
 			c.runGroup(i+k, at+k, 1)
 		}
 	default:
-		c.out = c.out[:before]
+		c.noteWrite(&c.worker.ops[at])
 		c.error("ERR " + err.Error())
 		if c.worker.ops[at].Kind == kv.OpRMW {
 			c.worker.mods[at].changed = false
@@ -235,6 +236,7 @@ func (c *client) tryGroup(i, at, n int) error {
 		w.collections.io.fetch()
 		for k := range ops {
 			col, before := w.collections.of(keys[k]), len(c.out)
+			c.noteWrite(&ops[k])
 			if ops[k].Kind == kv.OpRMW {
 				c.apply(w.mods[at+k], col)
 			} else {
@@ -364,7 +366,7 @@ func (c *client) refuseOpened(text string) error {
 
 // concludeOpened replies to a command that called opened with its error, or by reply.
 func (c *client) concludeOpened(err error, reply func(out []byte) []byte) {
-	w := c.worker
+	w, at := c.worker, len(c.out)
 	if w.session.Err() == nil {
 		c.tellNoted(err == nil, c)
 	}
@@ -380,7 +382,7 @@ func (c *client) concludeOpened(err error, reply func(out []byte) []byte) {
 		c.out = reply(c.out)
 	}
 	if w.collections.stored {
-		c.holdReplies()
+		c.holdReplies(at)
 	}
 	c.serveWaiters()
 }

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"sync/atomic"
 	"time"
+
+	"github.com/redykv/redykv/kv"
 )
 
 // Replies are kept in a connection's buffer until its client reads them. The part of a buffer
@@ -113,8 +115,25 @@ func (s *Server) disconnectStuck() {
 }
 
 // holdReplies makes the replies that are not sent yet wait until all writes so far are as durable as
-// promised.
-func (c *client) holdReplies() { c.needs = c.server.store.NextCommit() }
+// promised. The first reply to one of these writes is at from in out, or will be, or is the one that the
+// client holds back while its keys are locked.
+func (c *client) holdReplies(from int) {
+	if c.locked {
+		from = c.lockedAt
+	}
+	if c.needs == 0 {
+		c.needsAt = from
+	}
+	c.needs = c.server.store.NextCommit()
+}
+
+// noteWrite notes that the reply to an operation of the batch follows, if it is the first that may have
+// changed anything.
+func (c *client) noteWrite(op *kv.Op) {
+	if c.firstWrite < 0 && op.Kind != kv.OpRead {
+		c.firstWrite = len(c.out)
+	}
+}
 
 // endAfter ends the connection after the first n bytes of out. A reply is missing there, and
 // the client would mistake a later reply for it.
@@ -170,7 +189,7 @@ func (c *client) write() {
 }
 
 // writeReplies sends the replies after the writes among their commands are as durable as
-// promised. A client that does not read them within Options.WriteTimeout is disconnected.
+// promised. If one is not, an error replaces its reply, and ends the connection. A client that does not read them within Options.WriteTimeout is disconnected.
 func (c *client) writeReplies() {
 	if c.truncated {
 		c.out, c.sendable = c.out[:min(c.sendable, len(c.out))], 0
@@ -179,7 +198,7 @@ func (c *client) writeReplies() {
 		return
 	}
 	if err := c.server.committer.wait(c.needs); err != nil {
-		c.out = appendError(c.out[:0], "MISCONF the write is not durable: "+err.Error())
+		c.out = appendError(c.out[:min(c.needsAt, len(c.out))], "MISCONF the write is not durable: "+err.Error())
 		c.endAfter(0)
 	}
 	c.needs = 0
