@@ -71,7 +71,7 @@ func (col *collection) open(io *nodeIO, op *kv.Op, most int64) {
 		}
 		col.spread, col.table.most = true, most
 	case t.isElements():
-		if !col.pairs.load(content, t, 1) {
+		if !col.pairs.load(content, t) {
 			io.fail(errors.New(col.pairs.err()[len("ERR "):]))
 		}
 	}
@@ -150,7 +150,7 @@ func (col *collection) reset(family valueType) {
 	if family == typeSet {
 		col.typ = typeIntSet // until there is a member
 	}
-	col.pairs.load(nil, col.typ, 1)
+	col.pairs.load(nil, col.typ)
 }
 
 // prepare decides how a changed collection is stored. packedMost is the most bytes of a packed
@@ -296,7 +296,7 @@ func (col *collection) toTable(io *nodeIO) {
 // toPairs packs a spread collection. Its generation dies.
 func (col *collection) toPairs() {
 	t := &col.table
-	col.pairs.load(nil, t.typ, 1)
+	col.pairs.load(nil, t.typ)
 	t.each(func(field, value []byte) bool {
 		col.pairs.set(bytes.Clone(field), bytes.Clone(value))
 		return true

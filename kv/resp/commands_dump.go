@@ -283,15 +283,14 @@ func (d *undumper) plainLength() uint64 {
 	return n
 }
 
-// hashLen reads the number of a hash's pairs. Each pair takes at least two bytes.
-func (d *undumper) hashLen() int {
+// beginHash reads the number of a hash's pairs. Each pair takes at least two bytes.
+func (d *undumper) beginHash() {
 	n := d.plainLength()
 	if d.failed || n > uint64(len(d.b)/2) {
 		d.failed = true
-		return 0
+		return
 	}
 	d.left = int(n)
-	return d.left
 }
 
 func (d *undumper) string() []byte {
@@ -374,7 +373,8 @@ func (d *undumper) hash(p *pairs, kind byte) {
 		d.list(p, d.string(), kind)
 		return
 	}
-	p.load(nil, typeHash, d.hashLen())
+	p.load(nil, typeHash)
+	d.beginHash()
 	for d.left > 0 && !d.failed {
 		d.left--
 		if kind == dumpTimed && d.plainLength() != 0 {
@@ -386,7 +386,7 @@ func (d *undumper) hash(p *pairs, kind byte) {
 
 // set reads the members of a set of the given type.
 func (d *undumper) set(p *pairs, kind byte) {
-	p.load(nil, typeIntSet, 1)
+	p.load(nil, typeIntSet)
 	switch kind {
 	case dumpIntSet:
 		d.ints(p, d.string())
@@ -446,7 +446,7 @@ func (d *undumper) list(p *pairs, b []byte, kind byte) {
 	} else {
 		l.take(4 + 2)
 	}
-	p.load(nil, typeHash, len(l.b)/4)
+	p.load(nil, typeHash)
 	for !l.failed && len(l.b) > 0 && l.b[0] != 0xff {
 		var pair [2][]byte
 		for i := range pair {

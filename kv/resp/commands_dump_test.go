@@ -205,7 +205,7 @@ func FuzzPacked(f *testing.F) {
 	f.Fuzz(func(t *testing.T, content, field []byte, of uint8) {
 		kind := typeHash + valueType(of)%(typeTableSet-typeHash+1)
 		var p pairs
-		if !p.load(content, kind, 2) {
+		if !p.load(content, kind) {
 			return
 		}
 		want := p.live

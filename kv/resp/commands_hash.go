@@ -22,31 +22,16 @@ func hget(c *client, r request) {
 func hmget(c *client, r request) { c.readElements(typeHash, r, 2, -1, replyFields) }
 
 func replyFields(out []byte, resp3 bool, e elements, args [][]byte) []byte {
-	var p pairs
-	e = indexed(e, &p, len(args))
+	var few [fewLooks]look
 	out = appendArray(out, len(args))
-	for _, field := range args {
-		if value, ok := e.get(field); ok {
-			out = appendBulk(out, value)
+	for _, l := range lookUp(e, args, few[:0]) {
+		if l.found {
+			out = appendBulk(out, l.value)
 		} else {
 			out = appendNull(out, resp3)
 		}
 	}
 	return out
-}
-
-// indexed returns elements for many looks: for packed ones, those that are loaded into p.
-func indexed(e elements, p *pairs, looks int) elements {
-	packed, ok := e.(*packed)
-	if !ok || looks < 2 {
-		return e
-	}
-	t := typeTableHash
-	if packed.family == typeSet {
-		t = typeTableSet
-	}
-	packed.damaged = !p.load(packed.rest, t, looks)
-	return p
 }
 
 func hgetAll(c *client, r request) { c.readElements(typeHash, r, 2, 0, replyPairs) }
@@ -148,7 +133,7 @@ func hset(c *client, r request) {
 }
 
 func changeFields(m *modification) kv.Verdict {
-	if !m.load(len(m.args) / 2) {
+	if !m.load() {
 		return kv.Keep
 	}
 	m.result = 0
@@ -164,7 +149,7 @@ func hsetNX(c *client, r request) { c.modifyElements(typeHash, r, 0, changeNewFi
 
 func changeNewField(m *modification) kv.Verdict {
 	m.result = 0
-	if !m.load(1) {
+	if !m.load() {
 		return kv.Keep
 	}
 	if _, found := m.elements.get(m.args[0]); found {
@@ -179,7 +164,7 @@ func hdel(c *client, r request) { c.modifyElements(typeHash, r, 1, changeLessFie
 
 func changeLessFields(m *modification) kv.Verdict {
 	m.result = 0
-	if !m.load(len(m.args)) {
+	if !m.load() {
 		return kv.Keep
 	}
 	for _, field := range m.args {
@@ -203,7 +188,7 @@ func hincrBy(c *client, r request) {
 }
 
 func changeFieldInt(m *modification) kv.Verdict {
-	if !m.load(1) {
+	if !m.load() {
 		return kv.Keep
 	}
 	n, ok := int64(0), true
@@ -234,7 +219,7 @@ func hincrByFloat(c *client, r request) {
 }
 
 func changeFieldFloat(m *modification) kv.Verdict {
-	if !m.load(1) {
+	if !m.load() {
 		return kv.Keep
 	}
 	old, found := m.elements.get(m.args[0])

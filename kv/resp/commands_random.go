@@ -82,8 +82,7 @@ func (c *client) replySample(n int64, values bool) elementsReply {
 		switch size := int64(e.len()); {
 		case size == 0 || n == 0:
 		case n < 0:
-			var p pairs
-			e = indexed(e, &p, 2)
+			e = loaded(e)
 			for i := n; i < 0 && e.err() == ""; i++ {
 				if !put(e.random()) {
 					return appendError(out[:at], errMemory)
@@ -99,6 +98,21 @@ func (c *client) replySample(n int64, values bool) elementsReply {
 		}
 		return insertHead(out, at, written)
 	}
+}
+
+// loaded returns elements of which any one is found at once: a packed content has to be read for each.
+func loaded(e elements) elements {
+	packed, ok := e.(*packed)
+	if !ok {
+		return e
+	}
+	t := typeTableHash
+	if packed.family == typeSet {
+		t = typeTableSet
+	}
+	p := pairs{list: make([]pair, 0, packed.len())}
+	packed.damaged = !p.load(packed.rest, t)
+	return &p
 }
 
 // insertHead inserts the head of an array of n elements that begin at an offset.

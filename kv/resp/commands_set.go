@@ -12,7 +12,7 @@ func sadd(c *client, r request) { c.modifyElements(typeSet, r, 1, changeMembers,
 
 func changeMembers(m *modification) kv.Verdict {
 	m.result, m.quiet = 0, false
-	if !m.load(len(m.args)) {
+	if !m.load() {
 		return kv.Keep
 	}
 	converted := m.elements.expect(m.args[0], len(m.args))
@@ -34,15 +34,21 @@ func scard(c *client, r request) { c.readElements(typeSet, r, 2, 0, replyCount) 
 func sismember(c *client, r request) { c.readElements(typeSet, r, 2, -1, replyWhetherHas) }
 
 func smismember(c *client, r request) {
-	c.readElements(typeSet, r, 2, -1, func(out []byte, resp3 bool, e elements, args [][]byte) []byte {
-		var p pairs
-		e = indexed(e, &p, len(args))
-		out = appendArray(out, len(args))
-		for i := range args {
-			out = replyWhetherHas(out, resp3, e, args[i:i+1])
+	c.readElements(typeSet, r, 2, -1, replyWhichHas)
+}
+
+// replyWhichHas replies for each argument 1 if it is a member, or else 0.
+func replyWhichHas(out []byte, _ bool, e elements, args [][]byte) []byte {
+	var few [fewLooks]look
+	out = appendArray(out, len(args))
+	for _, l := range lookUp(e, args, few[:0]) {
+		n := int64(0)
+		if l.found {
+			n = 1
 		}
-		return out
-	})
+		out = appendInt(out, n)
+	}
+	return out
 }
 
 func smembers(c *client, r request) {
@@ -77,7 +83,7 @@ func spop(c *client, r request) {
 }
 
 func changePop(m *modification) kv.Verdict {
-	if !m.found || !m.load(1) {
+	if !m.found || !m.load() {
 		return kv.Keep
 	}
 	member, _ := m.elements.random()
@@ -97,7 +103,7 @@ func replyPopped(m *modification, out []byte, resp3 bool) []byte {
 // their number in m.result.
 func changePopSome(m *modification) kv.Verdict {
 	m.result, m.old = 0, m.old[:0]
-	if !m.found || m.delta == 0 || !m.load(1) {
+	if !m.found || m.delta == 0 || !m.load() {
 		return kv.Keep
 	}
 	pop := func(member []byte) {

@@ -314,7 +314,7 @@ func (b *builder) finish() error {
 		p.each(func(member, _ []byte) bool { _, allInts = parseInt(member); return allInts })
 		if allInts {
 			list := p.list
-			p.load(nil, typeIntSet, 1)
+			p.load(nil, typeIntSet)
 			for _, of := range slices.Clone(list) {
 				p.set(of.field, nil)
 			}

@@ -3,6 +3,7 @@ package resp
 import (
 	"bytes"
 	"cmp"
+	"errors"
 	"math"
 	"slices"
 
@@ -242,6 +243,14 @@ func (c *client) follow(pattern, element []byte) (value []byte, ok bool) {
 	}
 	if field == nil {
 		return stringOf(ops[0].Value)
+	}
+	if t, content := typed(ops[0].Value); t.family() == typeHash && !t.isSpread() {
+		p := packed{rest: content, family: typeHash}
+		value, ok = p.get(field)
+		if refusal := p.err(); refusal != "" {
+			w.collections.io.fail(errors.New(refusal[len("ERR "):]))
+		}
+		return value, ok
 	}
 	var col collection
 	col.open(&w.collections.io, &ops[0], c.server.opts.MaxReplies)

@@ -59,9 +59,8 @@ func (c *client) modifyElements(family valueType, r request, fields int, change 
 	return m
 }
 
-// load prepares m.elements, in which looks fields will be looked up. It returns false if they are
-// damaged.
-func (m *modification) load(looks int) bool {
+// load prepares m.elements. It returns false if they are damaged.
+func (m *modification) load() bool {
 	if m.opened != nil {
 		m.elements = m.opened.elements()
 		return true
@@ -74,7 +73,7 @@ func (m *modification) load(looks int) bool {
 		t = m.only
 	}
 	m.elements = &m.pairs
-	if !m.pairs.load(m.content, t, looks) {
+	if !m.pairs.load(m.content, t) {
 		m.refused = m.pairs.err()
 		return false
 	}

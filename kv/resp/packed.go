@@ -113,6 +113,51 @@ func (p *packed) err() string {
 	return errDamagedSet
 }
 
+// look is a field that is looked up, and what is found.
+type look struct {
+	field, value []byte
+	found        bool
+}
+
+// fewLooks is the number of fields that are looked up without allocating memory.
+const fewLooks = 16
+
+// lookUp looks fields up and appends what it finds to looks, in their order. It reads a packed content
+// once.
+func lookUp(e elements, fields [][]byte, looks []look) []look {
+	looks = slices.Grow(looks, len(fields))
+	for _, field := range fields {
+		looks = append(looks, look{field: field})
+	}
+	if p, ok := e.(*packed); ok {
+		p.lookUp(looks)
+		return looks
+	}
+	for i := range looks {
+		looks[i].value, looks[i].found = e.get(looks[i].field)
+	}
+	return looks
+}
+
+// lookUp compares each field of the content with the sorted ones of looks, until all are found.
+func (p *packed) lookUp(looks []look) {
+	var few [fewLooks]int
+	order := slices.Grow(few[:0], len(looks)) // indexes of looks in the order of their fields
+	for i := range looks {
+		order = append(order, i)
+	}
+	slices.SortFunc(order, func(a, b int) int { return bytes.Compare(looks[a].field, looks[b].field) })
+	left := len(looks)
+	p.each(func(field, value []byte) bool {
+		at, _ := slices.BinarySearchFunc(order, field, func(i int, field []byte) int { return bytes.Compare(looks[i].field, field) })
+		for ; at < len(order) && bytes.Equal(looks[order[at]].field, field); at++ {
+			looks[order[at]].value, looks[order[at]].found = value, true
+			left--
+		}
+		return left > 0
+	})
+}
+
 // Limits of Redis's encodings. A hash or set that exceeded those of a list does not return to it.
 const (
 	listPairs   = 512 // of a hash
@@ -171,31 +216,29 @@ type pairs struct {
 	list    []pair
 	live    int
 	typ     valueType      // a packed type
-	byField map[string]int // index in list by field; nil if few fields are looked up
+	byField map[string]int // index in list by field; nil if few fields were looked up
+	looked  int            // fields that were compared without byField
 	damaged bool
 }
 
-// manyLooks is the number of comparisons from which a map is built.
-const manyLooks = 1 << 12
+// manyLooked is the number of comparisons after which a map is built. They take about as long as
+// building one of some hundred fields.
+const manyLooked = 1 << 14
 
-// load reads the elements of a content of a packed type, in which looks fields will be looked up.
-// It returns false if the content is damaged.
-func (p *pairs) load(content []byte, t valueType, looks int) bool {
-	p.list, p.byField, p.typ = p.list[:0], nil, t
+// load reads the elements of a content of a packed type. It returns false if the content is damaged.
+func (p *pairs) load(content []byte, t valueType) bool {
+	p.list, p.byField, p.looked, p.typ = p.list[:0], nil, 0, t
 	r := packed{rest: content, family: t.family()}
 	for field, value, ok := r.next(); ok; field, value, ok = r.next() {
 		p.list = append(p.list, pair{field, value})
 	}
 	p.live, p.damaged = len(p.list), r.damaged
-	if t != typeIntSet && looks > 1 && (len(p.list)+looks)*looks > manyLooks {
-		p.index(looks)
-	}
 	return !p.damaged
 }
 
-// index builds the map, with room for more fields.
-func (p *pairs) index(more int) {
-	p.byField = make(map[string]int, len(p.list)+more)
+// index builds the map.
+func (p *pairs) index() {
+	p.byField = make(map[string]int, len(p.list))
 	for i, of := range p.list {
 		if of.field != nil {
 			p.byField[string(of.field)] = i
@@ -211,12 +254,16 @@ func (p *pairs) find(field []byte) int {
 			return i
 		}
 		return -1
-	case p.byField != nil:
+	case p.byField == nil && p.looked > manyLooked:
+		p.index()
+	}
+	if p.byField != nil {
 		if i, ok := p.byField[string(field)]; ok {
 			return i
 		}
 		return -1
 	}
+	p.looked += len(p.list)
 	for i := range p.list {
 		if of := p.list[i].field; of != nil && bytes.Equal(of, field) {
 			return i
@@ -296,20 +343,12 @@ func (p *pairs) set(field, value []byte) (isNew bool) {
 		p.list = slices.Insert(p.list, i, pair{field, nil})
 		return true
 	}
-	switch {
-	case p.byField != nil:
+	if p.byField != nil {
 		p.byField[string(field)] = len(p.list)
-	case len(p.list) >= manyPairs:
-		p.list = append(p.list, pair{field, value})
-		p.index(len(p.list))
-		return true
 	}
 	p.list = append(p.list, pair{field, value})
 	return true
 }
-
-// manyPairs is the number of pairs from which an addition builds the map.
-const manyPairs = 1 << 8
 
 // remove removes a field, and reports whether it existed.
 func (p *pairs) remove(field []byte) bool {
