@@ -68,6 +68,16 @@ func (c *client) room() *worker {
 	return c.borrow()
 }
 
+// parts prepares a command of n operations that has one reply after all of them. It sends earlier replies
+// that would otherwise be sent between two of the operations: if the client does not read them, the
+// connection ends before the command and not in the middle. Then parts returns false.
+func (c *client) parts(n int) (ok bool) {
+	if w := c.room(); len(w.ops)+n > w.limit {
+		c.flush()
+	}
+	return !c.quit
+}
+
 // key returns the record's key for a key of the client's database. It is valid until the batch
 // has run, to which the next operation is added.
 func (c *client) key(key []byte) []byte {

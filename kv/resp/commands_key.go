@@ -11,6 +11,9 @@ import (
 // Commands on keys of any type.
 
 func del(c *client, r request) {
+	if !c.parts(r.len() - 1) {
+		return
+	}
 	for i := 1; i < r.len(); i++ {
 		c.modifyRecord(replyTallyMod, c.key(r.arg(i)), changeDelete, nil)
 	}

@@ -189,6 +189,9 @@ func mset(c *client, r request) {
 		c.fail(wrongArity("mset"))
 		return
 	}
+	if !c.parts(r.len() / 2) {
+		return
+	}
 	for i := 1; i < r.len(); i += 2 {
 		c.upsert(replyPart, r.arg(i), r.arg(i+1), 0)
 	}

@@ -169,9 +169,11 @@ func (s *Server) appendKeys(all [][]byte, q queued, db uint8) ([][]byte, uint8) 
 }
 
 // atomically calls do and flushes the batch while no other client reads or changes the records'
-// keys. do may use no other keys.
+// keys. do may use no other keys. If the connection ends before, it does not call do.
 func (c *client) atomically(keys [][]byte, do func()) {
-	c.flush()
+	if c.flush(); c.quit {
+		return
+	}
 	w := c.borrow()
 	if c.locked || len(keys) == 0 {
 		// A client that has the store alone holds no locks.
@@ -196,14 +198,14 @@ func (c *client) atomically(keys [][]byte, do func()) {
 }
 
 // exclusively calls do while no other connection runs commands. If it would have to wait for a script
-// that runs for long, it replies with an error instead.
+// that runs for long, it replies with an error instead. If the connection ends before, it does neither.
 func (c *client) exclusively(do func()) {
 	if !c.tryExclusively(do) {
 		c.fail(errBusy)
 	}
 }
 
-// tryExclusively is exclusively without a reply. It reports whether it has called do.
+// tryExclusively is exclusively without a reply. It reports false if it would have to wait for a script.
 func (c *client) tryExclusively(do func()) (done bool) {
 	c.flush()
 	if c.locked {
@@ -211,7 +213,9 @@ func (c *client) tryExclusively(do func()) (done bool) {
 		c.flush()
 		return true
 	}
-	c.giveBack()
+	if c.giveBack(); c.quit {
+		return true
+	}
 	if c.worker = c.server.pool.seize(); c.worker == nil {
 		return false
 	}

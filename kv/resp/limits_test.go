@@ -16,6 +16,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -209,6 +210,50 @@ func TestRepliesAreBounded(t *testing.T) {
 		_ = p.conn.Close()
 	}
 	testrun.Until(t, "their memory is free", func() bool { return s.Metrics().ReplyBytes == 0 })
+}
+
+// TestNoCommandIsHalf: the connection of a client that does not read its replies ends before or after a
+// command of several keys, a transaction or a script, and not in the middle.
+func TestNoCommandIsHalf(t *testing.T) {
+	var keys, pairs []string
+	for i := range 100 {
+		keys = append(keys, fmt.Sprint("key", i))
+		pairs = append(pairs, keys[i], "1")
+	}
+	for name, pipeline := range map[string]string{
+		"MSET":     encode(append([]string{"MSET"}, pairs...)...),
+		"DEL":      encode(append([]string{"DEL"}, keys...)...),
+		"EXEC":     encode("MULTI") + encode("SUNIONSTORE", "key0", "s") + encode("SET", "key1", "1") + encode("EXEC"),
+		"a script": encode("EVAL", "redis.call('sunionstore', KEYS[1], KEYS[3]); redis.call('set', KEYS[2], 1)", "3", "key0", "key1", "s"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, addr := start(t, inMemory(), Options{Loops: -1})
+			reader := dial(t, addr)
+			if got := reader.do("SET", "big", strings.Repeat("v", 1_900_000)) + reader.do("SADD", "s", "x"); got != "+OK:1" {
+				t.Fatal(got)
+			}
+			if name == "DEL" {
+				reader.do(append([]string{"MSET"}, pairs...)...)
+			}
+			p := dial(t, addr)
+			if err := p.conn.(*net.TCPConn).SetReadBuffer(4 << 10); err != nil {
+				t.Fatal(err)
+			}
+			p.send(strings.Repeat(encode("GET", "big"), 10) + pipeline) // more than the system's buffers hold
+			testrun.Until(t, "the server waits for the client to read", func() bool {
+				return slices.ContainsFunc(s.all(), func(c *client) bool { return c.output.since.Load() != 0 })
+			})
+			if err := p.conn.Close(); err != nil {
+				t.Fatal(err)
+			}
+			testrun.Until(t, "the client is gone", func() bool { return s.Metrics().Clients == 1 })
+			switch got := reader.do(append([]string{"EXISTS"}, keys...)...); {
+			case got == ":0", got == ":100", got == ":2" && name != "MSET" && name != "DEL":
+			default:
+				t.Errorf("%s of the keys exist", got)
+			}
+		})
+	}
 }
 
 // TestArgumentsAreBounded: the parser's memory for the arguments of incomplete commands is

@@ -60,7 +60,9 @@ const lockTime = time.Second
 
 // runScript runs a script and replies. args are those behind the number of keys.
 func (c *client) runScript(s *script, keys, args [][]byte, readOnly bool) {
-	c.flush()
+	if c.flush(); c.quit {
+		return
+	}
 	c.collect() // messages before the reply, which must stay whole
 	run := &scriptRun{c: c, s: s, readOnly: readOnly || s.readOnly, began: time.Now()}
 	for _, key := range keys {
