@@ -87,10 +87,16 @@ func hideZeroSizes(cmd *cobra.Command) {
 }
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second interrupt ends the process at once
+	ctx, interrupt := context.WithCancel(context.Background())
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		<-signals
+		signal.Stop(signals) // first: from then on, another signal ends the process at once
+		interrupt()
+	}()
 	err := newRootCmd().ExecuteContext(ctx)
-	stop()
+	signal.Stop(signals)
 	if err == nil {
 		return
 	}

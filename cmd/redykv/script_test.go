@@ -259,11 +259,13 @@ func started(ts *testscript.TestScript, name string) *exec.Cmd {
 	return cmd
 }
 
-// exitCode waits for a process. It kills one that does not end, and returns -1.
-func exitCode(cmd *exec.Cmd) int {
+// exitCode waits for a process. A process that does not end fails the script.
+func exitCode(ts *testscript.TestScript, cmd *exec.Cmd) int {
 	timer := time.AfterFunc(scriptTimeout, func() { _ = cmd.Process.Kill() })
-	defer timer.Stop()
 	_ = cmd.Wait() // the exit code has the result
+	if !timer.Stop() {
+		ts.Fatalf("%v does not end", cmd.Args)
+	}
 	return cmd.ProcessState.ExitCode()
 }
 
@@ -300,7 +302,7 @@ func cmdEnds(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Check(err)
 	}
 	cmd := started(ts, args[0])
-	if got := exitCode(cmd); got != code {
+	if got := exitCode(ts, cmd); got != code {
 		ts.Fatalf("%s: exit code %d, want %d", args[0], got, code)
 	}
 }
@@ -321,7 +323,7 @@ func cmdKill(ts *testscript.TestScript, neg bool, args []string) {
 	want(ts, neg, args, 1, "kill9 NAME")
 	cmd := started(ts, args[0])
 	ts.Check(cmd.Process.Kill())
-	exitCode(cmd)
+	exitCode(ts, cmd)
 }
 
 func cmdKillVM(ts *testscript.TestScript, neg bool, args []string) {
@@ -482,7 +484,7 @@ func cmdExits(ts *testscript.TestScript, neg bool, args []string) {
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	ts.Check(cmd.Start())
-	got := exitCode(cmd)
+	got := exitCode(ts, cmd)
 	text := calm(stderr.String())
 	if got != code || !re.MatchString(text) || strings.Count(text, "\n") != 1 {
 		ts.Fatalf("exit code %d, want %d, and one line like %q:\n%s", got, code, args[0], text)
