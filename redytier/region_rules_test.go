@@ -102,7 +102,7 @@ func regionFaults(t *testing.T, name string, src any) (faults []string) {
 				written(n.X)
 			case *ast.CompositeLit:
 				of := nameOf(n.Type)
-				if who, limited := mayCompose[of]; limited && len(n.Elts) > 0 && !slices.Contains(who, in) && !(owner && of == "region") {
+				if who, limited := mayCompose[of]; limited && len(n.Elts) > 0 && !slices.Contains(who, in) && (!owner || of != "region") {
 					fault(n, "composes "+of)
 				}
 			case *ast.CallExpr:
