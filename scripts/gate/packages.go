@@ -10,11 +10,13 @@ const module = "github.com/redykv/redykv/"
 
 // heavy are the packages whose tests keep all processors busy for long: by many processes, or by
 // goroutines that poll. One of them runs at a time, in this order.
-var heavy = []string{"internal/blackbox", "cmd/redykv", "redytier"}
+var heavy = []string{"cmd/redykv", "redytier"}
 
 // slow are the packages that begin before others, so that no long one is left at the end. Those that
 // start engines mostly wait for them.
-var slow = []string{"packaging/kubernetes", "kv/resp", "kv", "device/blob", "ssdtier", "manager", "device", "manager/catalog"}
+var slow = []string{
+	"internal/blackbox", "kv/resp", "kv", "ssdtier", "manager", "device", "device/blob", "manager/catalog", "packaging/kubernetes",
+}
 
 // raced are the packages that run under the race detector too: goroutines share memory there, and
 // tests exercise it. A name that ends with /... stands for the packages below it as well.
