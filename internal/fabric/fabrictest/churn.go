@@ -12,14 +12,15 @@ import (
 
 	"github.com/redykv/redykv/internal/fabric"
 	"github.com/redykv/redykv/internal/machine"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // RunChurn opens and closes thousands of connections, in every order of closing, and checks
-// that memory, mappings, descriptors and goroutines are released. Short runs and the race
-// detector use fewer rounds.
+// that memory, mappings, descriptors and goroutines are released. The race detector has fewer
+// rounds.
 func RunChurn(t *testing.T, open Open) {
-	rounds := 10_000
-	if testing.Short() || machine.RaceDetector {
+	rounds := testrun.Scale(500, 1000, 10_000)
+	if machine.RaceDetector {
 		rounds = 500
 	}
 	server, client := open(), open()
