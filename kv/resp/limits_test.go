@@ -344,6 +344,12 @@ func TestManyConnections(t *testing.T) {
 	if got := reader.do("STRLEN", "a"); got != ":50000" {
 		t.Error(got)
 	}
+	testrun.UntilNil(t, func() error { // the system connects clients before the server takes them
+		if n := s.Metrics().Connections; n < uint64(crowd)+1 {
+			return fmt.Errorf("%d connections came", n)
+		}
+		return nil
+	})
 	m := s.Metrics()
 	if m.Connections != uint64(crowd)+1 || m.Rejected != 0 {
 		t.Errorf("%d connections came, %d were rejected", m.Connections, m.Rejected)
