@@ -50,10 +50,11 @@ const (
 	InsecureEnv = "REDYKV_MANAGER_INSECURE"
 )
 
-// FromEnv returns the Credentials of the environment.
+// FromEnv returns the Credentials of the environment. One newline at the end of the token is cut
+// off.
 func FromEnv() Credentials {
 	return Credentials{
-		Token: os.Getenv(TokenEnv), CA: os.Getenv(CAEnv), Cert: os.Getenv(CertEnv), Key: os.Getenv(KeyEnv),
+		Token: strings.TrimSuffix(os.Getenv(TokenEnv), "\n"), CA: os.Getenv(CAEnv), Cert: os.Getenv(CertEnv), Key: os.Getenv(KeyEnv),
 		Insecure: os.Getenv(InsecureEnv) != "",
 	}
 }

@@ -163,3 +163,11 @@ func TestTokensDuringCheck(t *testing.T) {
 		t.Error("a removed token is good after a pause without calls")
 	}
 }
+
+// TestTokenNewline checks that a token from a file of a secret, which ends with a newline, is the token.
+func TestTokenNewline(t *testing.T) {
+	t.Setenv(TokenEnv, "secret\n")
+	if got := FromEnv().Token; got != "secret" {
+		t.Errorf("%q", got)
+	}
+}

@@ -34,10 +34,11 @@ const (
 	KeyEnv      = "REDYKV_CATALOG_KEY"
 )
 
-// FromEnv returns the Options of the environment.
+// FromEnv returns the Options of the environment. One newline at the end of the password is cut
+// off.
 func FromEnv() Options {
 	return Options{
-		User: os.Getenv(UserEnv), Password: os.Getenv(PasswordEnv),
+		User: os.Getenv(UserEnv), Password: strings.TrimSuffix(os.Getenv(PasswordEnv), "\n"),
 		CA: os.Getenv(CAEnv), Cert: os.Getenv(CertEnv), Key: os.Getenv(KeyEnv),
 	}
 }

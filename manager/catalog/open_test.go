@@ -70,3 +70,12 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// TestPasswordNewline checks that a password from a file of a secret, which ends with a newline, is
+// the password.
+func TestPasswordNewline(t *testing.T) {
+	t.Setenv(PasswordEnv, "secret\n")
+	if got := FromEnv().Password; got != "secret" {
+		t.Errorf("%q", got)
+	}
+}

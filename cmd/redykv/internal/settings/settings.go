@@ -4,7 +4,9 @@
 //
 // A flag --max-clients is REDYKV_MAX_CLIENTS in the environment, with the prefix REDYKV_, and
 // max-clients in the file. A repeatable flag is a list in the file, and has one value per line
-// in the environment.
+// in the environment. One newline at the end of a value in the environment or the file is cut
+// off: files of secrets and block scalars end with one. A null in the file is an error, as it
+// could mean the default, or none.
 package settings
 
 import (
@@ -132,7 +134,7 @@ func FromFile(flags *pflag.FlagSet, name string) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", at, err)
 		}
-		if f.Changed || values == nil {
+		if f.Changed {
 			continue
 		}
 		if err := set(flags, f, values); err != nil {
@@ -142,15 +144,19 @@ func FromFile(flags *pflag.FlagSet, name string) error {
 	return nil
 }
 
-// valuesOf returns the values of a flag in the file; nil if it has none.
+// errNull is the error for a null in the file.
+var errNull = errors.New(`null is no value: remove the setting for its default, or write "" or "null" if that is meant`)
+
+// isNull reports whether n is null: nothing, ~ or null without quotes.
+func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.Tag == "!!null" }
+
+// valuesOf returns the values of a flag in the file.
 func valuesOf(n *yaml.Node, f *pflag.Flag) ([]string, error) {
-	if n.Kind == yaml.AliasNode {
-		n = n.Alias
-	}
+	n = target(n)
 	_, list := f.Value.(pflag.SliceValue)
 	switch {
-	case n.Kind == yaml.ScalarNode && n.Tag == "!!null":
-		return nil, nil
+	case isNull(n):
+		return nil, errNull
 	case n.Kind == yaml.ScalarNode && f.Value.Type() == "bool":
 		value := n.Value // the flag rejects it if it is no boolean
 		var truth bool
@@ -165,7 +171,11 @@ func valuesOf(n *yaml.Node, f *pflag.Flag) ([]string, error) {
 	}
 	values := []string{}
 	for _, element := range n.Content {
-		if element.Kind != yaml.ScalarNode {
+		element = target(element)
+		switch {
+		case isNull(element):
+			return nil, fmt.Errorf("line %d: %w", element.Line, errNull)
+		case element.Kind != yaml.ScalarNode:
 			return nil, fmt.Errorf("line %d: want a list of values", element.Line)
 		}
 		values = append(values, element.Value)
@@ -173,8 +183,19 @@ func valuesOf(n *yaml.Node, f *pflag.Flag) ([]string, error) {
 	return values, nil
 }
 
-// set sets a flag to a value or to a list.
+// target returns the node that an alias stands for, and any other node itself.
+func target(n *yaml.Node) *yaml.Node {
+	if n.Kind == yaml.AliasNode {
+		return n.Alias
+	}
+	return n
+}
+
+// set sets a flag to a value or to a list, each without one newline at its end.
 func set(flags *pflag.FlagSet, f *pflag.Flag, values []string) error {
+	for i, value := range values {
+		values[i] = strings.TrimSuffix(value, "\n")
+	}
 	if list, ok := f.Value.(pflag.SliceValue); ok {
 		if err := list.Replace(values); err != nil {
 			return err

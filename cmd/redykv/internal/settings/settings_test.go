@@ -55,7 +55,7 @@ func TestPrecedence(t *testing.T) {
 	t.Setenv("T_NAME", "environment")
 	t.Setenv("T_TOKEN", "environment")
 	t.Setenv("T_USER", "alice on\nbob, too off\n")
-	name := file(t, "name: file\nmax-clients: 40\nshare: 0.25\nopen: false\nwait: # nothing\nword: 0123\ntoken: file\nuser: [carol]\n")
+	name := file(t, "name: file\nmax-clients: 40\nshare: 0.25\nopen: false\nword: 0123\ntoken: file\nuser: [carol]\n")
 	var o options
 	flags := o.flags()
 	if err := flags.Parse([]string{"--name", "line"}); err != nil {
@@ -70,6 +70,28 @@ func TestPrecedence(t *testing.T) {
 	if o.name != "line" || o.clients != 30 || o.share != 0.25 || o.open || o.wait != time.Second || o.word != "0123" || o.token != "" ||
 		strings.Join(o.users, "|") != "alice on|bob, too off" {
 		t.Errorf("%+v", o)
+	}
+}
+
+// TestNewline checks that one newline at the end of a value is cut off, wherever it comes from.
+func TestNewline(t *testing.T) {
+	t.Setenv("T_WORD", "sesame\n")
+	t.Setenv("T_MAX_CLIENTS", "30\n")
+	var o options
+	if err := FromEnvironment(o.flags(), "T_"); err != nil || o.word != "sesame" || o.clients != 30 {
+		t.Errorf("%+v, %v", o, err)
+	}
+	for text, want := range map[string]string{
+		"word: |\n  sesame\n":      "sesame",
+		"word: \"sesame\\n\"\n":    "sesame",
+		"word: \"sesame\\n\\n\"\n": "sesame\n",
+		"word: \" sesame \"\n":     " sesame ",
+		"user:\n- |\n  alice on\n": "alice on",
+	} {
+		var o options
+		if err := FromFile(o.flags(), file(t, text)); err != nil || o.word+strings.Join(o.users, "|") != want {
+			t.Errorf("%q: %q, %q, %v", text, o.word, o.users, err)
+		}
 	}
 }
 
@@ -121,6 +143,13 @@ func TestErrors(t *testing.T) {
 		"user: [[a]]\n":           "line 1: user: line 1: want a list of values",
 		"- name\n":                "line 1: want a map",
 		"name: [\n":               "yaml: ",
+		"name: a\nword: null\n":   "line 2: word: null is no value",
+		"word: ~\n":               "line 1: word: null is no value",
+		"max-clients: # none\n":   "line 1: max-clients: null is no value",
+		"open: null\n":            "line 1: open: null is no value",
+		"user: null\n":            "line 1: user: null is no value",
+		"user:\n- a\n- ~\n":       "line 1: user: line 3: null is no value",
+		"word: \"null\"\n":        "",
 		"# nothing\n":             "",
 		"":                        "",
 	} {
