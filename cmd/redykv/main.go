@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/redykv/redykv/internal/machine"
 	"github.com/redykv/redykv/internal/units"
 )
 
@@ -64,14 +65,14 @@ func newRootCmd() *cobra.Command {
 	return root
 }
 
-// version returns the version of the module from which the program was built, with the revision
-// of a checkout, and what it was built with and for.
+// version returns the version of the module and the revision from which the program was built, and
+// what it was built with and for.
 func version() string {
-	module := "of unknown version"
+	module := "(unknown)"
 	if info, ok := debug.ReadBuildInfo(); ok {
 		module = info.Main.Version
 	}
-	return fmt.Sprintf("%s, %s, %s/%s", module, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	return fmt.Sprintf("%s, revision %s, %s, %s/%s", module, machine.Revision(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
 // hideZeroSizes omits the default 0B from help texts: such a flag's text says what 0 means.

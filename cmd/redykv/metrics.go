@@ -81,10 +81,10 @@ func metricsHandler(registry *prometheus.Registry, log *slog.Logger) http.Handle
 	})
 }
 
-// handleProfiles adds the profiles of the process at /debug/pprof/.
+// handleProfiles adds the profiles of the process at /debug/pprof/, without pprof.Cmdline: a command
+// line can hold a password.
 func handleProfiles(mux *http.ServeMux) {
 	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
-	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
 	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
