@@ -27,6 +27,10 @@ maxexecutiontime, fieldlength, requestdistribution, ...), and these:
   ` + goycsb.PropScan + `    keep the keys in order in memory, about 100 bytes each, so that
                  scans work (default: true if the workload scans)
 
+As in YCSB, load inserts insertcount records from insertstart on, recordcount of them
+without insertcount; run uses those from insertstart to recordcount. If operations fail,
+such as reads of records that were not loaded, the exit code is 1.
+
 load and run work on the same directory, one after the other. A workload that
 scans needs records that were loaded by one that scans, or with ` + goycsb.PropScan + `=true.
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -30,8 +31,8 @@ the round with the median throughput; the ratio is the median of the rounds' rat
            least work that a store in memory can do
   empty    no store: the cost of go-ycsb itself, which is the upper limit
 
-Workloads choose records as YCSB defines. go-ycsb's generator also chooses records that
-do not exist; column failed counts those.`,
+Workloads choose records as YCSB defines, among those that were loaded. Column failed
+counts operations that failed in any round; if there are some, the exit code is 1.`,
 		Example: "  redykv ycsb suite --workloads workloada,workloadc --stores redykv,pebble --threads 2",
 		Args:    usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
@@ -45,10 +46,14 @@ do not exist; column failed counts those.`,
 			}
 			defer func() { err = errors.Join(err, work.remove()) }()
 			spec.Dir = work.dir.Path
-			return runMeasurement(cmd, jsonPath, func(p ycsb.Progress) (measurement, error) {
-				rows, err := goycsb.Suite(cmd.Context(), spec, p)
+			var rows []goycsb.SuiteRow
+			if err := runMeasurement(cmd, jsonPath, func(p ycsb.Progress) (measurement, error) {
+				rows, err = goycsb.Suite(cmd.Context(), spec, p)
 				return measuredRows[goycsb.SuiteRow]{ofRounds(spec.Rounds, "figures of the round with the median throughput, ratios the median of the rounds' ratios"), suiteColumns(spec.Stores[0]), rows}, err
-			})
+			}); err != nil {
+				return err
+			}
+			return suiteFailures(rows)
 		},
 	}
 	flags := cmd.Flags()
@@ -64,6 +69,16 @@ do not exist; column failed counts those.`,
 	flags.StringVar(&dir, "dir", "", "directory on the SSD for files, which are removed afterwards (default: the directory for temporary files)")
 	flags.StringVar(&jsonPath, "json", "", "`file` to write the results to, as JSON lines")
 	return cmd
+}
+
+// suiteFailures returns an error for the first store whose operations failed.
+func suiteFailures(rows []goycsb.SuiteRow) error {
+	for _, r := range rows {
+		if r.Failed > 0 {
+			return fmt.Errorf("%s: %d operations of %s failed", r.Workload, r.Failed, r.Store)
+		}
+	}
+	return nil
 }
 
 // suiteColumns returns the columns of the table, with the ratio of the throughput of the first

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/redykv/redykv/ycsb"
+	"github.com/redykv/redykv/ycsb/goycsb"
 )
 
 // cacheServers returns the process ids of this process's cache servers.
@@ -176,5 +177,17 @@ func TestCompareFailures(t *testing.T) {
 		if err := failures([]ycsb.Result{{Device: ycsb.Redy}, tc.result}); (err == nil) != (tc.want == "") || err != nil && err.Error() != tc.want {
 			t.Errorf("%+v: %v, want %q", tc.result, err, tc.want)
 		}
+	}
+}
+
+// TestSuiteFailures checks that operations which failed, of any store, make the suite fail.
+func TestSuiteFailures(t *testing.T) {
+	rows := []goycsb.SuiteRow{{Workload: "workloada", Store: "redykv"}, {Workload: "workloadb", Store: "pebble"}}
+	if err := suiteFailures(rows); err != nil {
+		t.Error(err)
+	}
+	rows[1].Failed = 2
+	if err := suiteFailures(rows); err == nil || err.Error() != "workloadb: 2 operations of pebble failed" {
+		t.Error(err)
 	}
 }

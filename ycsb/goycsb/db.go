@@ -31,8 +31,9 @@ type DB struct {
 	keys  *keySet                    // nil: no scans
 	save  func(ordered []byte) error // stores the keys, before the store closes
 
-	mu      sync.Mutex // guards failure
-	failure error      // the first error other than a missing record
+	mu      sync.Mutex // guards the fields below
+	failed  int        // operations with an error, a missing record included
+	failure error      // the first error
 }
 
 var _ goycsb.DB = (*DB)(nil)
@@ -335,22 +336,25 @@ func (db *DB) Close() error {
 	return errors.Join(err, db.store.Close())
 }
 
-// Err returns the first error of an operation other than a missing record. go-ycsb's client
-// only counts errors.
+// Err returns an error if operations have failed, also for missing records, with their number and the
+// first one's error. go-ycsb's client only counts them.
 func (db *DB) Err() error {
 	db.mu.Lock()
 	defer db.mu.Unlock()
-	return db.failure
+	if db.failed == 0 {
+		return nil
+	}
+	return fmt.Errorf("%d operations failed; the first: %w", db.failed, db.failure)
 }
 
 // check records err for Err, and returns it.
 func (db *DB) check(err error) error {
-	if err == nil || errors.Is(err, kv.ErrNotFound) {
-		return err
+	if err == nil {
+		return nil
 	}
 	db.mu.Lock()
 	defer db.mu.Unlock()
-	if db.failure == nil {
+	if db.failed++; db.failed == 1 {
 		db.failure = err
 	}
 	return err

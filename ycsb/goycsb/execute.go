@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/magiconair/properties"
@@ -33,7 +34,8 @@ const (
 var ErrProperties = errors.New("bad properties")
 
 // Execute loads or runs a workload on the store in the directory that the properties name, and
-// prints what go-ycsb's own command prints, to os.Stdout. maxexecutiontime and ctx can end a
+// prints what go-ycsb's own command prints, to os.Stdout. Operations that failed are an error, after
+// that output. maxexecutiontime and ctx can end a
 // phase early. A process can run only one Execute at a time: go-ycsb measures in global
 // variables.
 func Execute(ctx context.Context, p *properties.Properties, phase Phase) (err error) {
@@ -58,9 +60,9 @@ func Execute(ctx context.Context, p *properties.Properties, phase Phase) (err er
 
 	printProperties(p)
 	measurement.InitMeasure(p)
-	workload, err := goycsb.GetWorkloadCreator(p.GetString(prop.Workload, "core")).Create(p)
+	workload, err := newWorkload(p)
 	if err != nil {
-		return fmt.Errorf("go-ycsb: %w", err)
+		return err
 	}
 	defer func() { err = errors.Join(err, workload.Close()) }()
 
@@ -77,6 +79,31 @@ func Execute(ctx context.Context, p *properties.Properties, phase Phase) (err er
 		return errors.Join(own.report(), ctx.Err())
 	}
 	return errors.Join(output(), db.Err(), ctx.Err())
+}
+
+// newWorkload returns the workload of the properties.
+//
+// go-ycsb's core workload draws zipfian records from insertstart to insertstart + insertcount + twice
+// the expected inserts, both included: the last one never exists, and others do not exist yet. YCSB
+// draws again until the record exists. Here the workload gets an insertcount of one less and no
+// operationcount, which it uses for nothing else, so that it draws from the records that were loaded.
+func newWorkload(p *properties.Properties) (goycsb.Workload, error) {
+	name := p.GetString(prop.Workload, "core")
+	if name != WorkloadNative && p.GetString(prop.RequestDistribution, prop.RequestDistributionDefault) == "zipfian" {
+		count := p.GetInt64(prop.InsertCount, p.GetInt64(prop.RecordCount, 0)-p.GetInt64(prop.InsertStart, 0))
+		p = properties.LoadMap(p.Map())
+		p.DisableExpansion = true
+		for name, value := range map[string]int64{prop.InsertCount: count - 1, prop.OperationCount: 0} {
+			if _, _, err := p.Set(name, strconv.FormatInt(value, 10)); err != nil {
+				return nil, fmt.Errorf("property %s: %w", name, err)
+			}
+		}
+	}
+	w, err := goycsb.GetWorkloadCreator(name).Create(p)
+	if err != nil {
+		return nil, fmt.Errorf("go-ycsb: %w", err)
+	}
+	return w, nil
 }
 
 // output prints the measurements. It returns an error where go-ycsb panics: if it cannot write

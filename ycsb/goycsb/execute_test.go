@@ -8,7 +8,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/magiconair/properties"
+
 	"github.com/redykv/redykv/internal/machine"
+	"github.com/redykv/redykv/kv"
 )
 
 // execute executes one phase of a workload in dir.
@@ -37,6 +40,92 @@ func TestCoreWorkloads(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestLoadCounts checks that both drivers insert as many records as YCSB's client: insertcount of them,
+// or else recordcount, from insertstart on.
+func TestLoadCounts(t *testing.T) {
+	if machine.RaceDetector {
+		t.Skip("go-ycsb has data races of its own")
+	}
+	for _, workload := range []string{"core", WorkloadNative} {
+		for _, c := range []struct {
+			sizes []string
+			want  int64
+		}{
+			{[]string{"recordcount=1000", "insertstart=500"}, 1000},
+			{[]string{"recordcount=1000", "insertstart=300"}, 1000},
+			{[]string{"recordcount=1000", "insertstart=300", "insertcount=200"}, 200},
+			{[]string{"recordcount=10", "insertstart=9", "threadcount=5"}, 10},
+		} {
+			p, err := Properties(nil, append([]string{
+				"workload=" + workload, "fieldlength=8", "requestdistribution=zipfian", PropDir + "=" + t.TempDir(), PropMemory + "=1MiB",
+			}, c.sizes...))
+			if err == nil {
+				err = Execute(t.Context(), p, PhaseLoad)
+			}
+			if err != nil {
+				t.Fatalf("%s, %v: %v", workload, c.sizes, err)
+			}
+			if got := recordsOf(t, p); got != c.want {
+				t.Errorf("%s, %v: %d records, want %d", workload, c.sizes, got, c.want)
+			}
+		}
+	}
+}
+
+// recordsOf returns the number of records in the store of the properties.
+func recordsOf(t *testing.T, p *properties.Properties) (n int64) {
+	t.Helper()
+	s, err := readSettings(p, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	db, err := open(t.Context(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	for _, err := range db.Store().Scan() {
+		if err != nil {
+			t.Fatal(err)
+		}
+		n++
+	}
+	return n
+}
+
+// TestZipfianReadsWhatWasLoaded checks that no operation misses on a complete load, and that one which
+// does is an error.
+func TestZipfianReadsWhatWasLoaded(t *testing.T) {
+	if machine.RaceDetector {
+		t.Skip("go-ycsb has data races of its own")
+	}
+	for _, records := range []string{"recordcount=2", "recordcount=10"} {
+		dir := t.TempDir()
+		if err := execute(t, t.Context(), PhaseLoad, "workloadc", dir, records); err != nil {
+			t.Fatal(err)
+		}
+		for _, mix := range []string{"insertproportion=0", "insertproportion=0.5"} {
+			if err := execute(t, t.Context(), PhaseRun, "workloadc", dir, records, mix, "readproportion=0.5"); err != nil {
+				t.Errorf("%s, %s: %v", records, mix, err)
+			}
+		}
+	}
+	dir := t.TempDir()
+	if err := execute(t, t.Context(), PhaseLoad, "workloadc", dir, "insertcount=250"); err != nil {
+		t.Fatal(err)
+	}
+	for _, distribution := range []string{"zipfian", "uniform"} {
+		err := execute(t, t.Context(), PhaseRun, "workloadc", dir, "requestdistribution="+distribution)
+		if !errors.Is(err, kv.ErrNotFound) || !strings.Contains(err.Error(), "operations failed") {
+			t.Errorf("half a load, %s: %v", distribution, err)
+		}
 	}
 }
 

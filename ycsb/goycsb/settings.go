@@ -223,8 +223,11 @@ func checkWorkload(p *properties.Properties, loading bool) error {
 	first := p.GetInt64(prop.InsertStart, 0)
 	inserts := p.GetInt64(prop.InsertCount, records-first)
 	count, counted := p.GetInt64(prop.OperationCount, 0), prop.OperationCount
-	if loading {
-		count, counted = inserts, prop.RecordCount
+	if loading { // as YCSB's client: without insertcount, recordcount records from insertstart on
+		count, counted = records, prop.RecordCount
+		if _, given := p.Get(prop.InsertCount); given {
+			count, counted = inserts, prop.InsertCount
+		}
 	}
 	batch := p.GetInt64(prop.BatchSize, 1)
 	var total float64

@@ -100,7 +100,7 @@ type SuiteRow struct {
 	P99     float64 `json:"p99_us"`
 	P999    float64 `json:"p999_us"`
 	Max     float64 `json:"max_us"`
-	Failed  int64   `json:"failed,omitempty"` // operations; go-ycsb asks for some keys that do not exist
+	Failed  int64   `json:"failed,omitempty"` // operations of all rounds
 }
 
 // Suite loads each workload into all stores and runs it on them alternately, in several
@@ -180,8 +180,9 @@ func (s *SuiteSpec) workload(ctx context.Context, name string, progress ycsb.Pro
 func summarize(rounds, first []SuiteRow) SuiteRow {
 	ops := func(r *SuiteRow) float64 { return r.Ops }
 	row := bench.MedianBy(rounds, ops)
-	row.Rounds, row.Least, row.Most = len(rounds), row.Ops, row.Ops
+	row.Rounds, row.Least, row.Most, row.Failed = len(rounds), row.Ops, row.Ops, 0
 	for _, r := range rounds {
+		row.Failed += r.Failed
 		row.Least, row.Most = min(row.Least, r.Ops), max(row.Most, r.Ops)
 	}
 	row.FirstIs = bench.RatioOfRounds(first, rounds, ops)
@@ -254,9 +255,9 @@ func (s *SuiteSpec) run(ctx context.Context, workload, store string, db goycsb.D
 	}
 	err = silently(func() error {
 		measurement.InitMeasure(p)
-		w, err := goycsb.GetWorkloadCreator("core").Create(p)
+		w, err := newWorkload(p)
 		if err != nil {
-			return fmt.Errorf("go-ycsb: %w", err)
+			return err
 		}
 		client.NewClient(p, w, client.DbWrapper{DB: db}).Run(ctx)
 		return errors.Join(w.Close(), output(), ctx.Err())
