@@ -8,7 +8,7 @@
 //
 // The driver costs little compared with a store that answers in tens of nanoseconds: drawing a
 // record number takes a few nanoseconds, keys have eight bytes, no operation allocates, and a
-// closed loop reads the clock only for every 32nd operation. Every value read is checked
+// closed loop reads the clock only for every 31st operation. Every value read is checked
 // against its key, so that wrong answers are never counted.
 //
 // Package goycsb runs the core workloads A to F of YCSB with go-ycsb's client and output.

@@ -39,7 +39,7 @@ type Mix [kinds]float64
 // Counted has the counts of one kind of operation.
 type Counted struct {
 	Ops, Errors uint64
-	// Latencies has the latency of every 32nd operation, in nanoseconds. It is nil if there is
+	// Latencies has the latency of every 31st operation, in nanoseconds. It is nil if there is
 	// none.
 	Latencies *hdrhistogram.Histogram
 }

@@ -16,8 +16,9 @@ import (
 
 const (
 	// sampleEvery is the number of reads per measured one. A clock reading costs as much as a
-	// read from memory.
-	sampleEvery = 32
+	// read from memory. It shares no factor with burst and with the store's lanes, which have powers
+	// of two, so that reads at all places of them are measured.
+	sampleEvery = 31
 	// burst is the number of reads submitted between two polls.
 	burst = 64
 	// maxLatency is the upper end of the histogram, in nanoseconds. Longer latencies count as
@@ -181,8 +182,7 @@ func (r *reader) submit(most int) (int, error) {
 		}
 		if r.pacer.open() {
 			r.began[i] = r.pacer.intended()
-		} else if r.countdown--; r.countdown == 0 {
-			r.countdown = sampleEvery
+		} else if r.countdown == 1 {
 			r.began[i] = r.now()
 		}
 		if err := r.session.Submit(op); err != nil {
@@ -194,6 +194,9 @@ func (r *reader) submit(most int) (int, error) {
 		}
 		r.free = r.free[:len(r.free)-1]
 		r.pacer.advance()
+		if r.countdown--; r.countdown == 0 {
+			r.countdown = sampleEvery
+		}
 	}
 	return most, nil
 }

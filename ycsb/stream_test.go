@@ -3,6 +3,7 @@ package ycsb
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -103,6 +104,43 @@ func TestStreams(t *testing.T) {
 
 // ops2samples returns the number of measured operations.
 func ops2samples(threads, each int) int64 { return int64(threads * (each / sampleEvery)) }
+
+// TestSamplesAllPlaces checks that reads at every place of a burst, and so of a lane, are measured.
+func TestSamplesAllPlaces(t *testing.T) {
+	store := streamStore(t, 100, 8)
+	numbers, err := Uniform.Generator(100, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newReader(8, burst, numbers)
+	r.session = store.NewSession()
+	var measured [burst]int
+	for range 2 * sampleEvery {
+		order := slices.Clone(r.free)
+		slices.Reverse(order)
+		if n, err := r.submit(burst); n != burst || err != nil {
+			t.Fatal(n, err)
+		}
+		for place, i := range order {
+			if r.began[i] != 0 {
+				measured[place]++
+			}
+		}
+		for len(r.free) < burst {
+			if r.poll() == 0 {
+				if err := r.session.Wait(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	if err := r.end(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if slices.Min(measured[:]) < 1 || r.errors > 0 {
+		t.Errorf("measured at each place: %v; %d errors", measured, r.errors)
+	}
+}
 
 // TestStreamFindsWrongRecords checks that each kind of operation counts wrong records.
 func TestStreamFindsWrongRecords(t *testing.T) {

@@ -35,7 +35,7 @@ load and run work on the same directory, one after the other. A workload that
 scans needs records that were loaded by one that scans, or with ` + goycsb.PropScan + `=true.
 
 With workload=` + goycsb.WorkloadNative + ` go-ycsb's client runs this project's own driver: many
-operations are pending in each thread, every value is checked, and every 32nd operation
+operations are pending in each thread, every value is checked, and every 31st operation
 is timed, in nanoseconds. Values have fieldcount times fieldlength bytes; records are
 chosen uniform or zipfian; there are no scans and no batches. It loads its own records.`
 

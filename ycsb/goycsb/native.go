@@ -25,7 +25,7 @@ import (
 // WorkloadNative is the value of property workload that runs package ycsb's driver in
 // go-ycsb's client, on a [DB]. Keys are record numbers. A value is one piece of fieldcount
 // times fieldlength bytes, and every read checks it. Each thread has a generator and a
-// session, and keeps many operations pending. It measures every 32nd operation, in
+// session, and keeps many operations pending. It measures every 31st operation, in
 // nanoseconds. The report has the form of go-ycsb's, with fractions of microseconds.
 const WorkloadNative = "redykv"
 
