@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/redykv/redykv/internal/bench"
 	"github.com/redykv/redykv/internal/fabric"
@@ -53,6 +54,7 @@ type paperRunFlags struct {
 	transport, net  string
 	trace           string
 	again           bool
+	reportOnly      bool
 	log             logFlags
 }
 
@@ -89,7 +91,8 @@ worst round; or that one is more than the other, where the paper says no more. B
 over SSD and SMB are near this project's disk and file server: a faster disk fails them.
 So does a round in which nothing was done. Other verdicts do not count: not measured; a
 constant, of the network model or the experiment; reported, a number that other hardware
-need not reach. A reason is given if this run has measured it.`,
+need not reach. A reason is given if this run has measured it. If a claim of the
+experiments does not hold, the exit code is 1, after the report.`,
 		Example: "  redykv paper run fig18a --scale quick\n" +
 			"  redykv paper run all --scale machine --out report-machine",
 		Args: usageArgs(cobra.MinimumNArgs(1)),
@@ -103,8 +106,14 @@ need not reach. A reason is given if this run has measured it.`,
 	flags.StringVar(&f.net, "net", "rdma", "model of the network to Redy: "+fabric.ModelUsage)
 	flags.StringVar(&f.trace, "trace", "", "`file` with a trace of VMs, in the format of the Azure public data set (vmtable.csv); default: a generated one")
 	flags.BoolVar(&f.again, "again", false, "repeat measurements that the directory already has")
+	addReportOnly(flags, &f.reportOnly)
 	f.log.add(flags)
 	return cmd
+}
+
+// addReportOnly adds the flag of the commands that judge claims.
+func addReportOnly(flags *pflag.FlagSet, reportOnly *bool) {
+	flags.BoolVar(reportOnly, "report-only", false, "exit with code 0 also if claims do not hold")
 }
 
 func (f *paperRunFlags) run(cmd *cobra.Command, names []string) (err error) {
@@ -168,7 +177,7 @@ func (f *paperRunFlags) run(cmd *cobra.Command, names []string) (err error) {
 	if err = errors.Join(orInterrupted(cmd.Context(), err), reportErr); err != nil {
 		return err
 	}
-	return printVerdicts(cmd.OutOrStdout(), f.out, w.Head, figures, verdicts)
+	return printVerdicts(cmd.OutOrStdout(), f.out, w.Head, figures, verdicts, f.reportOnly)
 }
 
 // writePaperReport writes the report of a run into its directory, and returns the verdicts on the
@@ -195,8 +204,9 @@ func writePaperReport(dir string, head paper.Head, data *paper.Data) ([]paper.Ve
 	return verdicts, nil
 }
 
-// printVerdicts prints the verdicts on the claims of some figures of the run in dir.
-func printVerdicts(out io.Writer, dir string, head paper.Head, figures []paper.Figure, verdicts []paper.Verdict) error {
+// printVerdicts prints the verdicts on the claims of some figures of the run in dir. It returns an
+// error if one of them does not hold, unless the command only reports.
+func printVerdicts(out io.Writer, dir string, head paper.Head, figures []paper.Figure, verdicts []paper.Verdict, reportOnly bool) error {
 	for _, l := range head.LeftOut {
 		if slices.ContainsFunc(figures, func(f paper.Figure) bool { return f.Trial == l.Trial }) {
 			fmt.Fprintf(out, "%s: left out: %v\n", l.Trial, l)
@@ -215,10 +225,17 @@ func printVerdicts(out io.Writer, dir string, head paper.Head, figures []paper.F
 			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", v.Figure, v.Claim, optional(v.Paper), optional(v.Ours), v.Unit, verdict)
 		}
 	})
-	if err == nil {
-		_, err = fmt.Fprintf(out, "\n%v\nreport: %s\n", paper.Count(verdicts), filepath.Join(dir, paper.ReportFile))
+	if err != nil {
+		return err
 	}
-	return err
+	tally := paper.Count(verdicts)
+	if _, err := fmt.Fprintf(out, "\n%v\nreport: %s\n", tally, filepath.Join(dir, paper.ReportFile)); err != nil {
+		return fmt.Errorf("writing the verdicts: %w", err)
+	}
+	if fails := tally[paper.Fails]; fails > 0 && !reportOnly {
+		return fmt.Errorf("%d of %d claims that were judged do not hold", fails, tally[paper.Holds]+fails)
+	}
+	return nil
 }
 
 func optional(v *float64) string {
@@ -229,13 +246,15 @@ func optional(v *float64) string {
 }
 
 func newPaperJudgeCmd() *cobra.Command {
-	return &cobra.Command{
+	var reportOnly bool
+	cmd := &cobra.Command{
 		Use:   "judge DIR",
 		Short: "Judge a run again, with the bounds of this program",
 		Long: `Reads the measurements in a directory that paper run wrote, judges the paper's claims
 by the bounds of this program, and writes report.html, claims.jsonl and measurements.csv
 again. Nothing is measured, and measurements.jsonl and run.json stay as they are. The
-revision that measured and the one that judges are printed, and stand in the report.`,
+revision that measured and the one that judges are printed, and stand in the report. If a
+claim does not hold, the exit code is 1.`,
 		Example: "  redykv paper judge report-machine",
 		Args:    usageArgs(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -249,9 +268,11 @@ revision that measured and the one that judges are printed, and stand in the rep
 				return err
 			}
 			fmt.Fprintf(cmd.OutOrStdout(), "revision: %s\n", head.Revisions())
-			return printVerdicts(cmd.OutOrStdout(), dir, head, paper.Figures(), verdicts)
+			return printVerdicts(cmd.OutOrStdout(), dir, head, paper.Figures(), verdicts, reportOnly)
 		},
 	}
+	addReportOnly(cmd.Flags(), &reportOnly)
+	return cmd
 }
 
 func newPaperDiffCmd() *cobra.Command {

@@ -51,7 +51,8 @@ func newSLOCheckCmd() *cobra.Command {
 that can be met, it creates a cache with the configuration that the manager chooses,
 and measures it. The report has the distributions of figures 13 and 14 of the Redy
 paper (SLO, predicted, measured), how many SLOs were met, their cores, and the time of
-the searches. With --min-kept the exit code is 1, after the report, if fewer were met.
+the searches. The exit code is 1, after the report, if fewer were met than --min-kept, by
+default all.
 
 An SLO is met if the mean latency is within it and the mean throughput is all of it,
 over all slices after the warm-up, of reads and of writes. What other load and a model's
@@ -81,7 +82,8 @@ was measured on.`,
 	flags.IntVar(&f.spec.Slices, "slices", modelbench.DefaultSlices, "slices in which reads and writes of a cache take turns; all count")
 	flags.Var(&f.capacity, "capacity", "size of each cache; that of the model's build (--capacity)")
 	flags.StringVar(&f.idle, "idle", "", "what an idle thread does: "+bench.Names(fabricbench.Idles)+" (default: wait over tcp, otherwise poll)")
-	flags.IntVar(&f.minKept, "min-kept", 0, "SLOs whose latency and throughput must be met, otherwise the exit code is 1")
+	flags.IntVar(&f.minKept, "min-kept", 0, "SLOs whose latency and throughput must be met, otherwise the exit code is 1; 0: only report")
+	flags.Lookup("min-kept").DefValue = "all of --count"
 	flags.BoolVar(&f.calibrate, "calibrate", true, "scale the models that are part of the program by a measurement of this machine, as a manager does; not with --model")
 	flags.StringVar(&f.jsonPath, "json", "", "`file` to write the results to, as JSON lines")
 	flags.StringVar(&f.verdict, "verdict", "", "`file` to write how many SLOs were met to, and how good the predictions were, as one line of JSON")
@@ -100,6 +102,9 @@ func (f *sloCheckFlags) run(cmd *cobra.Command) (err error) {
 	}
 	if f.jsonPath != "" && f.jsonPath == f.verdict {
 		return usagef("--json and --verdict name the same file, %s", f.verdict)
+	}
+	if !cmd.Flags().Changed("min-kept") {
+		f.minKept = s.Count
 	}
 	if f.minKept < 0 || f.minKept > s.Count {
 		return usagef("--min-kept %d: want 0 to --count, %d", f.minKept, s.Count)

@@ -120,8 +120,8 @@ a shared machine the figures themselves vary.`,
 	flags.Float64Var(&f.rate, "rate", 0, "operations a second that all threads together start, even if earlier ones are pending (open loop); latencies count from the time at which an operation is due (default: closed loop, as many as possible)")
 	flags.IntVar(&f.depth, "depth", ycsb.DefaultDepth, "operations that each thread keeps pending")
 	flags.StringVar(&f.net, "net", "rdma", "model of the network to Redy: "+fabric.ModelUsage)
-	flags.StringVar(&f.jsonPath, "json", "redykv-compare.jsonl", "`file` to write the results to, as JSON lines; empty: none")
-	flags.StringVar(&f.reportPath, "report", "redykv-compare.html", "`file` to write the report to, as one HTML page; empty: none")
+	flags.StringVar(&f.jsonPath, "json", "", "`file` to write the results to, as JSON lines")
+	flags.StringVar(&f.reportPath, "report", "", "`file` to write the report to, as one HTML page")
 	flags.StringVar(&f.dir, "dir", "", "directory on the SSD for files, which are removed afterwards (default: the directory for temporary files)")
 	return cmd
 }

@@ -83,18 +83,18 @@ var parts = []part{
 		"{bin} bench open --records 10000000 --value-size 850 --rounds 1 --json {json}",
 	}, columns: strings.Fields("after records value_size memory opened_s cpu_s index replayed bytes disk_bytes_per_second of_disk")},
 	{name: "compare", statistic: ratiosOfRounds, commands: []string{
-		"{bin} ycsb compare --devices redy,smb,ssd --threads 1,2 --rounds 5 --distributions uniform,zipfian --report= --json {json}",
+		"{bin} ycsb compare --devices redy,smb,ssd --threads 1,2 --rounds 5 --distributions uniform,zipfian --json {json}",
 	}, columns: strings.Fields(ycsbColumns)},
 	{name: "compare-read-cache", statistic: ratiosOfRounds, commands: []string{
-		"{bin} ycsb compare --devices redy,ssd --threads 1,2 --rounds 5 --distributions zipfian --read-cache 0,0.5 --report= --json {json}",
+		"{bin} ycsb compare --devices redy,ssd --threads 1,2 --rounds 5 --distributions zipfian --read-cache 0,0.5 --json {json}",
 	}, columns: strings.Fields(ycsbColumns)},
 	{name: "compare-peers", statistic: ratiosOfRounds, commands: []string{
-		"{bin} ycsb compare --devices redy,ssd,pebble,badger,bbolt --records 10000000 --value-size 100 --threads 1,2 --rounds 5 --report= --json {json}",
+		"{bin} ycsb compare --devices redy,ssd,pebble,badger,bbolt --records 10000000 --value-size 100 --threads 1,2 --rounds 5 --json {json}",
 	}, columns: strings.Fields(ycsbColumns + " depth files_bytes disk_bytes/ops=disk_bytes_per_read killed")},
 	{name: "compare-mixes", statistic: ratiosOfRounds + "; times pebble: of the faster of its rows", commands: []string{
-		"{bin} ycsb compare --devices redy,ssd,pebble --mixes a,b,f,write --records 20000000 --threads 1,2 --rounds 3 --report= --json {json}",
-		"{bin} ycsb compare --devices redy,ssd,pebble --mixes a,b,f,write --records 5000000 --value-size 100 --threads 1,2 --rounds 3 --report= --json {json}",
-		"{bin} ycsb compare --devices redy,ssd,pebble --mixes a,b,f,write --records 1000000 --value-size 1KiB --threads 1,2 --rounds 3 --report= --json {json}",
+		"{bin} ycsb compare --devices redy,ssd,pebble --mixes a,b,f,write --records 20000000 --threads 1,2 --rounds 3 --json {json}",
+		"{bin} ycsb compare --devices redy,ssd,pebble --mixes a,b,f,write --records 5000000 --value-size 100 --threads 1,2 --rounds 3 --json {json}",
+		"{bin} ycsb compare --devices redy,ssd,pebble --mixes a,b,f,write --records 1000000 --value-size 1KiB --threads 1,2 --rounds 3 --json {json}",
 	}, columns: strings.Fields("device mix distribution value_size threads depth mops mops_min mops_max p50_us p99_us ratio_to_ssd=times_ssd ratio_to_pebble=times_pebble of_disk share_of_device=of_the_disk's_writes write_amplification space_amplification settle_s processors killed")},
 	{name: "README-compare", from: "compare-read-cache", document: "README.md", picture: "docs/compare.svg", columns: strings.Fields(
 		"device distribution threads read_cache mops mops_min mops_max p50_us p99_us ratio_to_ssd=times_ssd hit_memory hit_cache hit_redy hit_ssd of_disk"),
@@ -109,17 +109,17 @@ var parts = []part{
 		"scripts/bench-server --durable --bin {bin} --json {json}",
 	}, columns: strings.Fields("op value connections pipeline redis.ops=redis redykv.ops=redykv ratio p99_ratio")},
 	{name: "paper", statistic: paperStatistic, commands: []string{
-		"{bin} paper run fig3 fig7 fig8 fig11 fig12 fig13 fig14 fig18a fig18b fig18c fig18d fig18e fig18f fig18g fig18h fig19 fig20 stranded --scale machine --out {dir}",
+		"{bin} paper run fig3 fig7 fig8 fig11 fig12 fig13 fig14 fig18a fig18b fig18c fig18d fig18e fig18f fig18g fig18h fig19 fig20 stranded --scale machine --report-only --out {dir}",
 		"mv {dir}/claims.jsonl {json}",
 	}, columns: strings.Fields(paperColumns), sentence: paperSentence},
 	{name: "paper-moves", statistic: paperStatistic, commands: []string{
-		"{bin} paper run fig15 fig16 --scale machine --out {dir}",
+		"{bin} paper run fig15 fig16 --scale machine --report-only --out {dir}",
 		"mv {dir}/claims.jsonl {json}",
 	}, columns: strings.Fields(paperColumns), sentence: paperSentence},
 	{name: "slo", statistic: "kept: of each cache the mean of all slices after its warm-up; errors: medians of the SLOs; search: the mean", commands: []string{
-		"{bin} slo check --record 64 --verdict {json}",
-		"{bin} slo check --record 64 --net rdma --verdict {json}",
-		"{bin} slo check --record 64 --transport tcp --capacity 64MiB --duration 800ms --verdict {json}",
+		"{bin} slo check --min-kept 0 --record 64 --verdict {json}",
+		"{bin} slo check --min-kept 0 --record 64 --net rdma --verdict {json}",
+		"{bin} slo check --min-kept 0 --record 64 --transport tcp --capacity 64MiB --duration 800ms --verdict {json}",
 	}, columns: strings.Fields("transport net record_bytes margin slos=SLOs kept latency_kept throughput_kept latency_error throughput_error margin_for_95=margin_that_allows_for_95_% margin_for_all=for_all search_us leaves=configurations")},
 	{name: "slo-keep", statistic: "all windows of all caches from 10 s after the disturbance on; changes: the most of one cache", commands: []string{
 		"{bin} slo keep --json {json}",

@@ -53,7 +53,7 @@ func run(names []string) error {
 			if err := execute(args[0], args[1:]...); err != nil {
 				return fmt.Errorf("%s: %w", p.name, err)
 			}
-			shown := strings.TrimSpace(strings.NewReplacer("{bin}", "redykv", " --json {json}", "", " --verdict {json}", "", " -outgrows.json {json}", "", " --report=", "").Replace(c))
+			shown := strings.TrimSpace(strings.NewReplacer("{bin}", "redykv", " --json {json}", "", " --verdict {json}", "", " -outgrows.json {json}", "", " --report-only", "", " --min-kept 0", "").Replace(c))
 			if !strings.HasPrefix(shown, "mv ") {
 				m.Commands = append(m.Commands, shown)
 			}
