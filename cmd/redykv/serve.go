@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"os/signal"
 	"syscall"
 	"time"
@@ -161,7 +160,7 @@ func runServe(cmd *cobra.Command, f *serveFlags) (err error) {
 	opts.ProtectedMode, opts.Durability, opts.Logger = f.listen.protected, f.durability.promise, log
 	// Listen before the store is opened, which may take long, so that a port in use is
 	// reported at once.
-	listeners, err := f.listen.listen(ctx)
+	listeners, err := f.listen.listen(ctx, log)
 	if err != nil {
 		return err
 	}
@@ -201,13 +200,13 @@ func runServe(cmd *cobra.Command, f *serveFlags) (err error) {
 
 // serve serves until ctx ends, and then sends the last replies. It prints a line with its
 // addresses when it is ready.
-func (f *serveFlags) serve(ctx context.Context, cmd *cobra.Command, server *resp.Server, listeners []net.Listener, admin *admin, log *slog.Logger) error {
+func (f *serveFlags) serve(ctx context.Context, cmd *cobra.Command, server *resp.Server, listeners []listener, admin *admin, log *slog.Logger) error {
 	served := make(chan error, len(listeners))
 	for _, ln := range listeners {
-		go func() { served <- server.Serve(ln) }()
+		go func() { served <- server.Serve(ln.Listener) }()
 	}
 	admin.setUnready("")
-	fmt.Fprintf(cmd.OutOrStdout(), "redykv ready at %s%s\n", f.listen.where(listeners), admin.where())
+	fmt.Fprintf(cmd.OutOrStdout(), "redykv ready at %s%s\n", where(listeners), admin.where())
 	notify(log, "READY=1")
 	var err error
 	running := len(listeners)
@@ -230,7 +229,7 @@ func (f *serveFlags) serve(ctx context.Context, cmd *cobra.Command, server *resp
 	return err
 }
 
-func closeAll(listeners []net.Listener) error {
+func closeAll(listeners []listener) error {
 	var errs []error
 	for _, ln := range listeners {
 		errs = append(errs, ln.Close())

@@ -6,8 +6,10 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/pflag"
 
@@ -18,17 +20,39 @@ import (
 
 // listenFlags are the flags for the addresses of serve, TLS and users.
 type listenFlags struct {
-	addr, tlsAddr string
-	cert, key, ca string
-	protected     bool
-	password      string
-	users         []string
-	usersFile     string
+	addrs, tlsAddrs []string // see addresses
+	cert, key, ca   string
+	protected       bool
+	password        string
+	users           []string
+	usersFile       string
 }
 
+// listener is an open listener of serve.
+type listener struct {
+	net.Listener
+	encrypted bool
+}
+
+// addresses returns the addresses of a flag: those of all its values, separated by commas.
+func addresses(values []string) (addrs []string) {
+	for _, value := range values {
+		for addr := range strings.SplitSeq(value, ",") {
+			if addr = strings.TrimSpace(addr); addr != "" {
+				addrs = append(addrs, addr)
+			}
+		}
+	}
+	return addrs
+}
+
+// mayLack returns an address without a leading -, and whether it had one: it is skipped on a machine
+// that does not have it.
+func mayLack(addr string) (string, bool) { return strings.CutPrefix(addr, "-") }
+
 func (f *listenFlags) add(flags *pflag.FlagSet) {
-	flags.StringVar(&f.addr, "addr", "127.0.0.1:6380", "address to listen on; empty: only --tls-addr")
-	flags.StringVar(&f.tlsAddr, "tls-addr", "", "address to listen on for TLS, with --listen-cert and --listen-key (default: none)")
+	flags.StringArrayVar(&f.addrs, "addr", []string{"127.0.0.1:6380", "-[::1]:6380"}, "`ADDRESSES` to listen on, separated by commas or given several times; one that begins with - is skipped on a machine that does not have it, as in Redis; empty: only --tls-addr")
+	flags.StringArrayVar(&f.tlsAddrs, "tls-addr", nil, "`ADDRESSES` to listen on for TLS, as for --addr, with --listen-cert and --listen-key (default: none)")
 	flags.StringVar(&f.cert, "listen-cert", "", "`FILE` with the certificate for --tls-addr, in PEM; read again when it changes")
 	flags.StringVar(&f.key, "listen-key", "", "`FILE` with the private key of --listen-cert, in PEM")
 	flags.StringVar(&f.ca, "listen-client-ca", "", "`FILE` with authorities, in PEM: clients at --tls-addr must show a certificate signed by one of them (default: no client certificates)")
@@ -39,20 +63,31 @@ func (f *listenFlags) add(flags *pflag.FlagSet) {
 }
 
 func (f *listenFlags) check() error {
-	if f.addr == "" && f.tlsAddr == "" {
+	plain, encrypted := addresses(f.addrs), addresses(f.tlsAddrs)
+	if len(plain)+len(encrypted) == 0 {
 		return usagef("--addr and --tls-addr are empty: give at least one address to listen on")
 	}
-	if err := cmp.Or(checkOptional("--addr", f.addr), checkOptional("--tls-addr", f.tlsAddr)); err != nil {
+	if err := cmp.Or(checkAddresses("--addr", plain), checkAddresses("--tls-addr", encrypted)); err != nil {
 		return err
 	}
 	switch {
-	case f.tlsAddr != "" && (f.cert == "" || f.key == ""):
+	case len(encrypted) > 0 && (f.cert == "" || f.key == ""):
 		return usagef("--tls-addr requires --listen-cert and --listen-key")
-	case f.tlsAddr == "" && (f.cert != "" || f.key != "" || f.ca != ""):
+	case len(encrypted) == 0 && (f.cert != "" || f.key != "" || f.ca != ""):
 		return usagef("--listen-cert, --listen-key and --listen-client-ca require --tls-addr")
 	}
 	_, err := f.access()
 	return err
+}
+
+func checkAddresses(flag string, addrs []string) error {
+	for _, addr := range addrs {
+		addr, _ = mayLack(addr)
+		if err := checkListen(flag, addr); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // access returns the users of the server. Without flags, that is the default user, who may do
@@ -75,35 +110,59 @@ func (f *listenFlags) access() (resp.Users, error) {
 	return users, nil
 }
 
-// listen opens the listeners.
-func (f *listenFlags) listen(ctx context.Context) (listeners []net.Listener, err error) {
-	if f.addr != "" {
-		ln, err := new(net.ListenConfig).Listen(ctx, "tcp", f.addr)
+// listen opens the listeners: the plain ones, and then those for TLS.
+func (f *listenFlags) listen(ctx context.Context, log *slog.Logger) (listeners []listener, err error) {
+	defer func() {
 		if err != nil {
-			return nil, err
+			err = errors.Join(err, closeAll(listeners))
 		}
-		listeners = append(listeners, ln)
+	}()
+	for _, addr := range addresses(f.addrs) {
+		if listeners, err = listenAt(ctx, listeners, addr, nil, log); err != nil {
+			return listeners, err
+		}
 	}
-	if f.tlsAddr == "" {
+	encrypted := addresses(f.tlsAddrs)
+	if len(encrypted) > 0 {
+		config, err := f.encryption()
+		if err != nil {
+			return listeners, err
+		}
+		for _, addr := range encrypted {
+			if listeners, err = listenAt(ctx, listeners, addr, config, log); err != nil {
+				return listeners, err
+			}
+		}
+	}
+	if len(listeners) == 0 {
+		return nil, errors.New("this machine has none of the addresses of --addr and --tls-addr")
+	}
+	return listeners, nil
+}
+
+// listenAt adds a listener, with TLS if there is a configuration. It skips an address that this
+// machine may lack, and does.
+func listenAt(ctx context.Context, listeners []listener, addr string, config *tls.Config, log *slog.Logger) ([]listener, error) {
+	addr, may := mayLack(addr)
+	ln, err := new(net.ListenConfig).Listen(ctx, "tcp", addr)
+	switch {
+	case may && (errors.Is(err, syscall.EADDRNOTAVAIL) || errors.Is(err, syscall.EAFNOSUPPORT)):
+		log.Info("this machine does not have an address to listen on, skipped", "address", addr, "err", err)
 		return listeners, nil
+	case err != nil:
+		return listeners, err
+	case config != nil:
+		ln = tls.NewListener(ln, config)
 	}
-	config, err := f.encryption()
-	if err != nil {
-		return nil, errors.Join(err, closeAll(listeners))
-	}
-	ln, err := new(net.ListenConfig).Listen(ctx, "tcp", f.tlsAddr)
-	if err != nil {
-		return nil, errors.Join(err, closeAll(listeners))
-	}
-	return append(listeners, tls.NewListener(ln, config)), nil
+	return append(listeners, listener{ln, config != nil}), nil
 }
 
 // where returns the addresses of the listeners.
-func (f *listenFlags) where(listeners []net.Listener) string {
+func where(listeners []listener) string {
 	var at []string
-	for i, ln := range listeners {
+	for _, ln := range listeners {
 		where := ln.Addr().String()
-		if i == len(listeners)-1 && f.tlsAddr != "" {
+		if ln.encrypted {
 			where += " (TLS)"
 		}
 		at = append(at, where)

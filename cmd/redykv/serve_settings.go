@@ -7,6 +7,7 @@ import (
 	"net"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/redykv/redykv/internal/units"
 	"github.com/redykv/redykv/kv"
@@ -23,24 +24,17 @@ var redisLevels = []struct {
 }
 
 // settings returns the configuration for CONFIG GET and CONFIG SET, under Redis's names.
-func (f *serveFlags) settings(store *kv.Store, listeners []net.Listener, level *slog.LevelVar) []resp.Setting {
+func (f *serveFlags) settings(store *kv.Store, listeners []listener, level *slog.LevelVar) []resp.Setting {
 	constant := func(name, value string) resp.Setting {
 		return resp.Setting{Name: name, Get: func() string { return value }}
 	}
-	host, port := "", "0"
-	if f.listen.addr != "" {
-		host, port, _ = net.SplitHostPort(listeners[0].Addr().String()) // the plain listener
-	}
-	tlsPort := "0"
-	if f.listen.tlsAddr != "" {
-		_, tlsPort, _ = net.SplitHostPort(listeners[len(listeners)-1].Addr().String()) // the TLS listener
-	}
+	hosts, port, tlsPort := bound(listeners)
 	protected := "no"
 	if f.listen.protected {
 		protected = "yes"
 	}
 	settings := []resp.Setting{
-		constant("bind", host), constant("port", port), constant("tls-port", tlsPort),
+		constant("bind", hosts), constant("port", port), constant("tls-port", tlsPort),
 		constant("protected-mode", protected), constant("dir", f.storage.dir),
 		{
 			Name: "maxmemory",
@@ -65,6 +59,26 @@ func (f *serveFlags) settings(store *kv.Store, listeners []net.Listener, level *
 		settings = slices.DeleteFunc(settings, func(s resp.Setting) bool { return s.Name == "maxmemory" })
 	}
 	return settings
+}
+
+// bound returns the hosts of the listeners, as in Redis's bind, and the port of the first plain one
+// and of the first one for TLS; "0": there is none.
+func bound(listeners []listener) (hosts, port, tlsPort string) {
+	port, tlsPort = "0", "0"
+	var all []string
+	for _, ln := range listeners {
+		host, at, _ := net.SplitHostPort(ln.Addr().String())
+		if !slices.Contains(all, host) {
+			all = append(all, host)
+		}
+		switch {
+		case ln.encrypted && tlsPort == "0":
+			tlsPort = at
+		case !ln.encrypted && port == "0":
+			port = at
+		}
+	}
+	return strings.Join(all, " "), port, tlsPort
 }
 
 // setMemory sets the store's memory, as --memory does.
