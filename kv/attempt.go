@@ -140,10 +140,14 @@ func (s *Session) attempt(op *Op, hash uint64, keep int, p *pendingOp) (where co
 		if endSuspicion != nil {
 			endSuspicion()
 		}
+		s.endTurn(op.Kind, hash)
 	}()
 	for tries := 1; ; {
 		var err error
 		outcome, where := s.try(op, hash, keep, p)
+		if outcome != keyLocked {
+			s.endTurn(op.Kind, hash) // nobody in line waits for space
+		}
 		switch outcome {
 		case complete:
 			return where, false
@@ -163,10 +167,15 @@ func (s *Session) attempt(op *Op, hash uint64, keep int, p *pendingOp) (where co
 				}
 			}
 			tries++
-			if outcome == keyLocked && tries > patience {
-				time.Sleep(lockNap) // the holder probably waits for a device, or runs for long
-			} else {
+			switch {
+			case err != nil:
+			case outcome != keyLocked || tries <= patience:
 				runtime.Gosched()
+			case s.first:
+				time.Sleep(lockNap) // the holder probably waits for a device, or runs for long
+			default:
+				err = s.store.locks.enterLine(s.ctx, stripeOf(hash), claimOf(op.Kind), s.store.mayWait)
+				s.first = err == nil
 			}
 		}
 		if err != nil {
@@ -176,6 +185,14 @@ func (s *Session) attempt(op *Op, hash uint64, keep int, p *pendingOp) (where co
 			}
 			return where, false
 		}
+	}
+}
+
+// endTurn leaves the line of a key's stripe, if the operation is the first in it.
+func (s *Session) endTurn(kind OpKind, hash uint64) {
+	if s.first {
+		s.first = false
+		s.store.locks.leaveLine(stripeOf(hash), claimOf(kind))
 	}
 }
 

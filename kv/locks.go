@@ -30,7 +30,8 @@ var ErrKeyBusy = errors.New("kv: the key is locked for long")
 //
 // There is no deadlock: lockers take stripes in ascending order, outside any epoch; operations
 // wait for a stripe outside their epoch and while holding no stripe. An operation of a session
-// that holds locks fails on a key that is not locked, instead of waiting.
+// that holds locks fails on a key that is not locked, instead of waiting. The first in the line of a
+// stripe waits for the holders of that stripe only, and the others for it.
 //
 // An operation that reads a record from the device holds its stripe at its beginning and at
 // its end. The record does not change in between, so a read takes effect at its beginning; a
@@ -38,35 +39,45 @@ var ErrKeyBusy = errors.New("kv: the key is locked for long")
 
 // stripe is one word:
 //
-//	63      62         61       60..40        39..20         19..0
-//	wanted  exclusive  refuses  shared locks  changes going  reads going on
+//	63      62         61       60            59..40        39..20         19..0
+//	wanted  exclusive  refuses  wanted alone  shared locks  changes going  reads going on
 //
-// A locker that has to wait sets wanted, so that later operations do not starve it. The next
-// locker to get the stripe clears it. While refuses is set, nothing waits for the stripe.
+// Lockers and operations that wait for the stripe stand in a line. The first of it sets wanted, so
+// that lockers and changes that come later do not starve it, and clears it when it leaves the line.
+// If it locks exclusively, it sets wanted alone too, which keeps off later reads. While refuses is
+// set, nothing waits for the stripe.
 type stripe struct{ v atomic.Uint64 }
 
 const (
 	stripeBits = 16
 
-	stripeReads     = 1<<20 - 1
-	stripeChanges   = stripeReads << 20
-	stripeShared    = (1<<21 - 1) << 40
-	stripeRefuses   = 1 << 61
-	stripeExclusive = 1 << 62
-	stripeWanted    = 1 << 63
+	stripeReads       = 1<<20 - 1
+	stripeChanges     = stripeReads << 20
+	stripeShared      = stripeReads << 40
+	stripeWantedAlone = 1 << 60
+	stripeRefuses     = 1 << 61
+	stripeExclusive   = 1 << 62
+	stripeWanted      = 1 << 63
 )
 
-// claim is a way to hold a stripe: the value it adds, and the bits that exclude it.
-type claim struct{ adds, bars uint64 }
+// claim is a way to hold a stripe: the value it adds, the bits that exclude it, and the bits that
+// it sets while it is the first in the line.
+type claim struct{ adds, bars, wants uint64 }
 
 var (
-	toRead   = claim{1, stripeExclusive | stripeWanted}
-	toChange = claim{1 << 20, stripeExclusive | stripeWanted | stripeShared}
-	shared   = claim{1 << 40, stripeExclusive | stripeChanges}
-	alone    = claim{stripeExclusive, stripeExclusive | stripeShared | stripeChanges | stripeReads}
+	toRead   = claim{1, stripeExclusive | stripeWantedAlone, stripeWanted}
+	toChange = claim{1 << 20, stripeExclusive | stripeWanted | stripeShared, stripeWanted}
+	shared   = claim{1 << 40, stripeExclusive | stripeWanted | stripeChanges, stripeWanted}
+	alone    = claim{stripeExclusive, stripeExclusive | stripeWanted | stripeShared | stripeChanges | stripeReads, stripeWanted | stripeWantedAlone}
 )
 
-// try takes the stripe for an operation if it is free.
+// inLine is the claim without the bits that keep off those that are not the first in the line.
+func (c claim) inLine() claim {
+	c.bars &^= stripeWanted | stripeWantedAlone
+	return c
+}
+
+// try takes the stripe if it is free.
 func (s *stripe) try(c claim) bool {
 	for {
 		old := s.v.Load()
@@ -79,41 +90,100 @@ func (s *stripe) try(c claim) bool {
 	}
 }
 
-// lock waits for the stripe and takes it for a locker. If that takes long, it calls mayWait
-// once, and it returns an error when ctx ends.
-func (s *stripe) lock(ctx context.Context, c claim, mayWait func() error) error {
-	for waits := 0; ; waits++ {
-		old := s.v.Load()
+// lock waits in the line of a stripe and takes it for a locker. If that takes long, it calls mayWait,
+// and it returns an error when ctx ends.
+func (l *locks) lock(ctx context.Context, n uint32, c claim, mayWait func() error) error {
+	s := &l.stripes[n]
+	switch {
+	case s.try(c):
+		return nil
+	case s.v.Load()&stripeRefuses != 0:
+		return ErrKeyBusy
+	}
+	if err := l.enterLine(ctx, n, c, mayWait); err != nil {
+		return err
+	}
+	defer l.leaveLine(n, c)
+	for waits := 0; !s.try(c.inLine()); waits++ {
 		switch {
-		case old&c.bars == 0:
-			if s.v.CompareAndSwap(old, old&^stripeWanted+c.adds) {
-				return nil
-			}
-		case old&stripeRefuses != 0:
-			s.v.And(^uint64(stripeWanted)) // other waiting lockers see the same
+		case s.v.Load()&stripeRefuses != 0:
 			return ErrKeyBusy
-		case waits == patience:
-			if err := mayWait(); err != nil {
-				s.v.And(^uint64(stripeWanted)) // other waiting lockers set it again
-				return err
-			}
-		case waits > patience && ctx.Err() != nil:
-			s.v.And(^uint64(stripeWanted))
-			return fmt.Errorf("kv: waiting for a key's lock: %w", ctx.Err())
-		case old&stripeWanted == 0:
-			s.v.Or(stripeWanted)
 		case waits < patience:
 			runtime.Gosched()
-		default:
-			time.Sleep(lockNap)
+			continue
+		case waits == patience:
+			if err := mayWait(); err != nil {
+				return err
+			}
 		}
+		if ctx.Err() != nil {
+			return fmt.Errorf("kv: waiting for a key's lock: %w", ctx.Err())
+		}
+		time.Sleep(lockNap)
+	}
+	return nil
+}
+
+// line is the line of those that wait for a stripe. Channels serve senders in order.
+type line struct {
+	first chan struct{} // holds one token while there is a first
+	size  int           // guarded by linesMu
+}
+
+// enterLine returns when the caller is the first in the line of a stripe. It calls mayWait if there
+// is another, and returns an error when ctx ends.
+func (l *locks) enterLine(ctx context.Context, n uint32, c claim, mayWait func() error) (err error) {
+	l.linesMu.Lock()
+	in := l.lines[n]
+	if in == nil {
+		in = &line{first: make(chan struct{}, 1)}
+		l.lines[n] = in
+	}
+	in.size++
+	l.linesMu.Unlock()
+	select {
+	case in.first <- struct{}{}:
+	default:
+		if err = mayWait(); err != nil {
+			break
+		}
+		select {
+		case in.first <- struct{}{}:
+		case <-ctx.Done():
+			err = fmt.Errorf("kv: waiting for a key's lock: %w", ctx.Err())
+		}
+	}
+	if err != nil {
+		l.linesMu.Lock()
+		defer l.linesMu.Unlock()
+		l.shorten(n, in)
+		return err
+	}
+	l.stripes[n].v.Or(c.wants)
+	return nil
+}
+
+// leaveLine is called by the first in a line, with the claim with which it has entered it.
+func (l *locks) leaveLine(n uint32, c claim) {
+	l.stripes[n].v.And(^c.wants)
+	l.linesMu.Lock()
+	defer l.linesMu.Unlock()
+	in := l.lines[n]
+	<-in.first
+	l.shorten(n, in)
+}
+
+// shorten counts one less in a line. The caller holds linesMu.
+func (l *locks) shorten(n uint32, in *line) {
+	if in.size--; in.size == 0 {
+		delete(l.lines, n)
 	}
 }
 
 func (s *stripe) release(c claim) { s.v.Add(-c.adds) }
 
 const (
-	patience  = 1000 // yields before a locker sleeps: the holder probably waits for a device
+	patience  = 1000 // yields before a waiter sleeps: the holder probably waits for a device
 	lockNap   = 50 * time.Microsecond
 	guardTime = 100 * time.Millisecond // without a locker, until guarded is cleared
 )
@@ -127,6 +197,9 @@ type locks struct {
 	recent atomic.Bool // there was a locker since the last unguard
 	mu     sync.Mutex  // guards changes of the other fields
 	idle   *time.Timer
+
+	linesMu sync.Mutex       // guards lines
+	lines   map[uint32]*line // of the stripes for which something waits
 }
 
 func stripeOf(hash uint64) uint32 { return uint32(hash>>24) & (1<<stripeBits - 1) }
@@ -149,7 +222,7 @@ func (s *Session) Atomically(ctx context.Context, keys [][]byte, do func() error
 }
 
 // ReadAtomically is [Session.Atomically] for a do that only reads: other sessions may read the
-// keys meanwhile, but not change them.
+// keys meanwhile, but not change them. It waits behind sessions that already wait to change them.
 func (s *Session) ReadAtomically(ctx context.Context, keys [][]byte, do func() error) error {
 	return s.locked(ctx, keys, shared, do)
 }
@@ -202,7 +275,7 @@ func (s *Session) lock(ctx context.Context, keys [][]byte, c claim) error {
 	slices.Sort(s.stripes)
 	s.stripes = slices.Compact(s.stripes)
 	for i, n := range s.stripes {
-		if err := st.locks.stripes[n].lock(ctx, c, st.mayWait); err != nil {
+		if err := st.locks.lock(ctx, n, c, st.mayWait); err != nil {
 			s.stripes = s.stripes[:i]
 			s.release(c)
 			return err
@@ -242,9 +315,12 @@ func (s *Session) LockMore(ctx context.Context, keys [][]byte) error {
 		if found {
 			continue
 		}
+		// Not behind the line: the first of it may wait for another reader that waits for this one.
 		stripe := &s.store.locks.stripes[n]
-		if err := stripe.lock(ctx, s.holds, mayWait); err != nil {
-			return err
+		if !stripe.try(s.holds.inLine()) {
+			if err := s.store.locks.lock(ctx, n, s.holds, mayWait); err != nil {
+				return err
+			}
 		}
 		if s.refuses {
 			stripe.v.Or(stripeRefuses)
@@ -309,7 +385,7 @@ func (st *Store) guard() error {
 		return nil
 	}
 	if l.stripes == nil {
-		l.stripes = new([1 << stripeBits]stripe)
+		l.stripes, l.lines = new([1 << stripeBits]stripe), make(map[uint32]*line)
 	}
 	l.guarded.Store(true)
 	st.epoch.Wait(st.epoch.Bump())
@@ -337,15 +413,20 @@ func (st *Store) unguard() {
 	st.epoch.Bump()
 }
 
+// claimOf is the claim of an operation.
+func claimOf(kind OpKind) claim {
+	if kind.changes() {
+		return toChange
+	}
+	return toRead
+}
+
 // pass takes the stripe of a key before an operation of a guarded session is attempted. The
 // caller releases at, unless it is nil. A session that holds locks takes no stripe, but must
 // have locked the key. Inner records have no stripe. ok is false if the operation has to wait for the
 // stripe.
 func (s *Session) pass(kind OpKind, key []byte, hash uint64) (at *stripe, c claim, err error, ok bool) {
-	c = toRead
-	if kind.changes() {
-		c = toChange
-	}
+	c = claimOf(kind)
 	if kind.changes() && s.store.suspects.Load() > 0 {
 		if err := s.store.inModifier(); err != nil {
 			return nil, claim{}, err, true
@@ -357,8 +438,12 @@ func (s *Session) pass(kind OpKind, key []byte, hash uint64) (at *stripe, c clai
 	n := stripeOf(hash)
 	if s.holds.adds == 0 {
 		at = &s.store.locks.stripes[n]
+		take := c
+		if s.first {
+			take = c.inLine()
+		}
 		switch {
-		case at.try(c):
+		case at.try(take):
 			return at, c, nil, true
 		case at.v.Load()&stripeRefuses != 0:
 			return nil, claim{}, ErrKeyBusy, true

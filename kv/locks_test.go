@@ -398,6 +398,130 @@ func TestWaitingForLocksEnds(t *testing.T) {
 	closeAll(t, s, st)
 }
 
+// While two sessions lock a key for reading again and again, so that nearly always one of them has it,
+// others that want to change it get their turn.
+func TestReadersStarveNothing(t *testing.T) {
+	st := open(t, Options{Device: device.NewMemory(), KeySize: 8, ValueSize: 8, Memory: 1 << 20})
+	key := key8(1)
+	var stop atomic.Bool
+	var reads [2]atomic.Int64
+	var readers sync.WaitGroup
+	for i := range reads {
+		readers.Go(func() {
+			s := st.NewSession()
+			defer closeAll(t, s)
+			for !stop.Load() {
+				err := s.ReadAtomically(t.Context(), [][]byte{key}, func() error {
+					reads[i].Add(1)
+					other := reads[1-i].Load()
+					for n := 0; n < 10_000 && reads[1-i].Load() == other; n++ {
+						runtime.Gosched() // until the other one has the lock too
+					}
+					return nil
+				})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	defer func() { readers.Wait(); closeAll(t, st) }()
+	defer stop.Store(true)
+	for name, change := range map[string]func(*Session) error{
+		"Atomically": func(s *Session) error {
+			return s.Atomically(t.Context(), [][]byte{key}, func() error { return s.Upsert(key, key) })
+		},
+		"Upsert": func(s *Session) error { return s.Upsert(key, key) },
+		"RMW":    func(s *Session) error { return s.RMW(key, add(1)) },
+		"Delete": func(s *Session) error { return s.Delete(key) },
+		"LockMore": func(s *Session) error {
+			return s.Atomically(t.Context(), [][]byte{key8(2)}, func() error {
+				return s.LockMore(t.Context(), [][]byte{key})
+			})
+		},
+	} {
+		for range 3 {
+			before := [2]int64{reads[0].Load(), reads[1].Load()}
+			testrun.Until(t, "both read", func() bool { return reads[0].Load() > before[0] && reads[1].Load() > before[1] })
+			changed := make(chan error, 1)
+			go func() {
+				s := st.NewSession()
+				defer closeAll(t, s)
+				changed <- change(s)
+			}()
+			if err := testrun.Receive(t, name+" gets its turn", changed); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}
+	testrun.Until(t, "nothing is left in line", func() bool {
+		st.locks.linesMu.Lock()
+		defer st.locks.linesMu.Unlock()
+		return len(st.locks.lines) == 0 || stop.Load()
+	})
+}
+
+// Those that leave the line because their contexts have ended are in nobody's way.
+func TestLeavingTheLine(t *testing.T) {
+	holder, other := longLocks(t)
+	key := [][]byte{key8(0)}
+	st, turn := holder.store, errors.New("it had its turn")
+	inLine := func(want int) {
+		t.Helper()
+		testrun.Until(t, "the line has its length", func() bool {
+			st.locks.linesMu.Lock()
+			defer st.locks.linesMu.Unlock()
+			in := st.locks.lines[stripeOf(other.hash(key[0]))]
+			return want == 0 && in == nil || in != nil && in.size == want && len(in.first) == 1
+		})
+	}
+	err := holder.ReadAtomically(t.Context(), key, func() error {
+		waits := []func(context.Context) error{
+			func(ctx context.Context) error { return st.Upsert(ctx, key[0], key[0]) },
+			func(ctx context.Context) error {
+				return st.Atomically(ctx, key, func(*Session) error { return turn })
+			},
+			func(ctx context.Context) error {
+				s := st.NewSession()
+				defer closeAll(t, s)
+				return s.ReadAtomically(ctx, key, func() error { return turn })
+			},
+		}
+		for _, leave := range [][]int{{0, 1, 2}, {2, 1, 0}, {1, 2, 0}} { // in this order
+			var cancels []context.CancelFunc
+			var ends []chan error
+			for n, wait := range waits {
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				ended := make(chan error, 1)
+				cancels, ends = append(cancels, cancel), append(ends, ended)
+				go func() { ended <- wait(ctx) }()
+				inLine(n + 1)
+			}
+			for i, n := range leave {
+				want := context.Canceled
+				if i == 2 && n == 2 {
+					want = turn // the other reader is not in its way
+				} else {
+					cancels[n]()
+				}
+				if err := testrun.Receive(t, "a wait ends", ends[n]); !errors.Is(err, want) {
+					t.Errorf("number %d of %v ends with %v, want %v", n, leave, err, want)
+				}
+			}
+			inLine(0)
+			if err := other.ReadAtomically(t.Context(), key, func() error { return nil }); err != nil {
+				t.Error(err)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestGuardEnds checks that operations get their fast paths back, and that the next locker is
 // safe.
 func TestGuardEnds(t *testing.T) {

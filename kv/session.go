@@ -38,6 +38,7 @@ type Session struct {
 	refuses    bool     // RefuseWaiters was called for stripes
 	holds      claim    // how Atomically holds stripes; zero outside Atomically
 	stripes    []uint32 // stripes held, in ascending order
+	first      bool     // the operation is the first in its stripe's line: see attempt
 	// counts stand near the start of the session, which starts a page: a load waits for an older
 	// store to an address with the same low 12 bits, and goroutines that call few functions have
 	// their stack at the end of a page. With the counts at the session's end RMWWord was a
