@@ -101,6 +101,14 @@ func (l *Log) failure() error {
 	return l.err
 }
 
+// Err returns the error for which the log cannot be written, or nil. After a temporary failure it is
+// nil again when a write has succeeded.
+func (l *Log) Err() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.failure()
+}
+
 // wake makes the flusher take a step, and ends its wait for a write.
 func (l *Log) wake() {
 	select {

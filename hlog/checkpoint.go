@@ -42,9 +42,7 @@ func (l *Log) Write(ctx context.Context, target int64) error {
 // is in buf, which is aligned, and not ok if they do not fit there, or if the log cannot be
 // written.
 func (l *Log) Unwritten(target int64, buf []byte) (blocks []byte, addr int64, ok bool) {
-	l.mu.Lock()
-	failure := l.failure()
-	l.mu.Unlock()
+	failure := l.Err()
 	committed := l.committed.load()
 	addr = l.Block(committed)
 	if committed >= target {

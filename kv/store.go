@@ -141,6 +141,16 @@ func newStore(opts Options) *Store {
 	return st
 }
 
+// WriteError returns the error of writes that need room in memory while the device takes no more of
+// the log, as when it is full, or nil. The store tries again by itself if the error may pass. After
+// Close it is an error too.
+func (st *Store) WriteError() error {
+	if err := st.log.Err(); err != nil {
+		return fmt.Errorf("kv: %w", err)
+	}
+	return nil
+}
+
 func (st *Store) isClosed() bool {
 	st.mu.Lock()
 	defer st.mu.Unlock()

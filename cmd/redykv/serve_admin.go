@@ -25,8 +25,8 @@ import (
 //	/mrc           the miss ratio curve as JSON; PUT /mrc?sampling=on begins and
 //	               sampling=off ends the sampling of accesses
 //	/healthz       200 while the process is alive
-//	/readyz        200 while clients are served and their writes become as
-//	               durable as promised, otherwise 503 and the reason
+//	/readyz        200 while clients are served and the disk takes their
+//	               writes, as durably as promised, otherwise 503 and the reason
 //	/debug/pprof/  profiles
 type admin struct {
 	*httpServer
@@ -84,14 +84,15 @@ func (a *admin) opened(server *resp.Server, store *kv.Store, numbers ...promethe
 // setUnready sets the reason why clients are not served; "": they are served.
 func (a *admin) setUnready(unready string) { a.unready.Store(&unready) }
 
-// status returns console.Ready, or why clients are not served or their writes are not durable.
+// status returns console.Ready, or why clients are not served, or why their writes fail or are not
+// durable.
 func (a *admin) status() string {
 	if why := *a.unready.Load(); why != "" {
 		return why
 	}
 	if store := a.store.Load(); store != nil {
 		if err := store.server.Durable(); err != nil {
-			return fmt.Sprintf("writes do not become durable: %v", err)
+			return fmt.Sprintf("writes fail or do not become durable: %v", err)
 		}
 	}
 	return console.Ready

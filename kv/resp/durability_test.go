@@ -377,3 +377,61 @@ func TestDurabilityText(t *testing.T) {
 		t.Error(err, durabilities)
 	}
 }
+
+// full is a device that takes no writes while set is true.
+type full struct {
+	device.Device
+	set atomic.Bool
+}
+
+func (d *full) NewQueue(depth int) (device.Queue, error) {
+	q, err := d.Device.NewQueue(depth)
+	return &fullQueue{q, d}, err
+}
+
+type fullQueue struct {
+	device.Queue
+	d *full
+}
+
+func (q *fullQueue) Write(src []byte, addr int64, tag uint64) error {
+	if q.d.set.Load() {
+		return device.ErrNoSpace
+	}
+	return q.Queue.Write(src, addr, tag)
+}
+
+// While the device is full, the server says so, also if it promises nothing, until there is space.
+func TestFullDeviceShows(t *testing.T) {
+	dev := &full{Device: device.NewMemory()}
+	options := cold()
+	options.Device = dev
+	s, addr := start(t, options, Options{Durability: DurabilityNone})
+	p := dial(t, addr)
+	written := func(want string) {
+		t.Helper()
+		if got := p.do("INFO", "persistence"); !strings.Contains(got, "aof_last_write_status:"+want) {
+			t.Errorf("%s lacks the status %s", got, want)
+		}
+	}
+	set := func(n int) string { return p.do("SET", fmt.Sprint(n), strings.Repeat("v", 1000)) }
+	if err := s.Durable(); err != nil {
+		t.Error(err)
+	}
+	written("ok")
+	dev.set.Store(true)
+	n := 0
+	for got := "+OK"; got == "+OK"; n++ {
+		got = set(n)
+	}
+	if err := s.Durable(); !errors.Is(err, device.ErrNoSpace) {
+		t.Errorf("on a full device: %v", err)
+	}
+	written("err")
+	dev.set.Store(false)
+	testrun.UntilNil(t, s.Durable)
+	written("ok")
+	if got := set(n); got != "+OK" {
+		t.Errorf("with space: %s", got)
+	}
+}
