@@ -30,6 +30,7 @@ func (t *Tiered) Prepare(tail int64) error {
 	last := len(t.tiers) - 1
 	t.mu.Lock()
 	t.tail, t.preparing = tail, true
+	t.writes.Reset(tail)
 	t.mu.Unlock()
 	t.shut()
 	if err := Prepare(t.last().dev, tail); err != nil {

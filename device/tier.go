@@ -4,6 +4,8 @@ import (
 	"math"
 	"sync/atomic"
 	"time"
+
+	"github.com/redykv/redykv/device/internal/progress"
 )
 
 // tier is one device of a Tiered and its health.
@@ -131,8 +133,8 @@ func (t *Tiered) admit(n int, addr int64) uint32 {
 		set |= 1 << i
 	}
 	t.tail = max(t.tail, addr+int64(n))
-	if t.keepsWriting() {
-		t.writing = append(t.writing, addr)
+	if t.keepsWrites() {
+		t.writes.Begin(progress.Span{From: addr, To: addr + int64(n)})
 	}
 	t.mu.Unlock()
 	for _, e := range back {
@@ -236,5 +238,5 @@ func (tr *tier) alignUp(addr int64) int64 {
 	return (addr + align - 1) &^ (align - 1)
 }
 
-// keepsWriting reports whether the addresses of pending writes are needed.
-func (t *Tiered) keepsWriting() bool { return t.refills || t.commit < len(t.tiers)-1 }
+// keepsWrites reports whether the progress of writes is needed.
+func (t *Tiered) keepsWrites() bool { return t.refills || t.commit < len(t.tiers)-1 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/redykv/redykv/device/internal/progress"
 )
 
 // MaxTiers is the most tiers that a Tiered can have.
@@ -109,11 +111,11 @@ type Tiered struct {
 	refills bool  // tiers are refilled
 	err     error // of NewTiered's arguments; every method returns it
 
-	mu      sync.Mutex // guards the fields below, and the tiers' health
-	tail    int64      // end of the highest write so far, or Start's tail
-	writing []int64    // addresses of the pending writes
-	dirty   bool       // the floors have changed since Sync stored them
-	behind  bool       // Sync stored that writes beyond the commit point were pending
+	mu     sync.Mutex      // guards the fields below, and the tiers' health
+	tail   int64           // end of the highest write so far, or Start's tail
+	writes progress.Writes // if keepsWrites
+	dirty  bool            // the floors have changed since Sync stored them
+	behind bool            // Sync stored that the last tier may lack writes beyond the commit point
 	// preparing: Prepare was called, and Start not yet.
 	preparing bool
 	queues    map[*tieredQueue]struct{}
@@ -203,6 +205,7 @@ func (t *Tiered) Start(tail int64) error {
 	t.prepared()
 	t.mu.Lock()
 	t.tail = tail
+	t.writes.Reset(tail)
 	t.mu.Unlock()
 	last := len(t.tiers) - 1
 	for i, tr := range t.tiers {

@@ -61,6 +61,36 @@ func TestCatchUp(t *testing.T) {
 	}
 }
 
+// Start copies what was committed and has failed on the last tier.
+func TestCatchUpFailed(t *testing.T) {
+	first, last := device.NewMemory(), device.NewMemory()
+	faulty := device.NewFaulty(last, device.FaultyOptions{})
+	d := started(t, device.NewTieredWith(device.TieredOptions{CommitPoint: 1, Logger: quiet}, first, faulty))
+	b := newBench(t, d)
+	if err := b.writeAll("aaaa", 0); err != nil {
+		t.Fatal(err)
+	}
+	faulty.Set(device.FaultyOptions{Stuck: 1, WriteError: 1})
+	if c := b.write("bbbb", 4); c.Event != device.Committed {
+		t.Fatalf("%+v", c)
+	}
+	faulty.Release()
+	if c := b.next(); c.Event != device.Released || c.Err == nil {
+		t.Fatalf("%+v", c)
+	}
+	if err := d.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	again := device.NewTieredWith(device.TieredOptions{CommitPoint: 1, Logger: quiet, RefillRate: -1}, first.Reopen(), last.Reopen())
+	if err := again.Start(8); err != nil {
+		t.Fatal(err)
+	}
+	if err := again.Close(); err != nil {
+		t.Fatal(err)
+	}
+	newBench(t, startedAt(t, last.Reopen(), 8)).wantRead("aaaabbbb", 0, 0)
+}
+
 // Prepare also makes the log whole before it is truncated.
 func TestCatchUpPrepared(t *testing.T) {
 	first, last := device.NewMemory(), device.NewMemory()

@@ -150,8 +150,8 @@ const floorsMeta = "tiered.floors"
 //
 // The Sync also covers writes that are pending beyond the commit point and may never end
 // there. So for a tier with pending writes the stored floor is the tail: after a restart it
-// answers nothing of what lies below. For the last tier it is, plus one, the lowest address
-// that it may lack, see catchUp.
+// answers nothing of what lies below. For the last tier, if it has pending writes or failed ones
+// that were not repeated, it is, plus one, the lowest address that it may lack, see catchUp.
 func (t *Tiered) storeFloors() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -159,12 +159,13 @@ func (t *Tiered) storeFloors() error {
 	floors := make([]int64, len(t.tiers))
 	for i, tr := range t.tiers {
 		floors[i] = tr.floor.Load()
-		if i <= t.commit || tr.writes.Load() == 0 {
+		lacks := tr == t.last() && t.writes.Failed()
+		if i <= t.commit || tr.writes.Load() == 0 && !lacks {
 			continue
 		}
 		behind = true
 		if floors[i] = t.tail; tr == t.last() {
-			floors[i] = 1 + t.lowestPending()
+			floors[i] = 1 + t.writes.Settled()
 		}
 	}
 	if !t.dirty && !behind && !t.behind {

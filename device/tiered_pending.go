@@ -2,44 +2,32 @@ package device
 
 import (
 	"errors"
-	"slices"
+
+	"github.com/redykv/redykv/device/internal/progress"
 )
 
 // isWritten reports whether writes are pending.
 func (t *Tiered) isWritten() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return len(t.writing) > 0
+	return t.writes.Pending()
 }
 
-// settled is the address below which no tier has a pending write.
+// settled is the address below which no tier has a pending write, and the last one holds all.
 func (t *Tiered) settled() int64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.lowestPending()
+	return t.writes.Settled()
 }
 
-// lowestPending is the lowest address of a pending write, at most the tail. The caller holds mu.
-func (t *Tiered) lowestPending() int64 {
-	low := t.tail
-	for _, addr := range t.writing {
-		low = min(low, addr)
-	}
-	return low
-}
-
-// ended removes a write from the pending ones.
-func (t *Tiered) ended(addr int64) {
-	if !t.keepsWriting() {
+// ended records the end of a write on all tiers. It has failed if the last one does not hold it.
+func (t *Tiered) ended(n int, addr int64, held bool) {
+	if !t.keepsWrites() {
 		return
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if i := slices.Index(t.writing, addr); i >= 0 {
-		last := len(t.writing) - 1
-		t.writing[i] = t.writing[last]
-		t.writing = t.writing[:last]
-	}
+	t.writes.End(progress.Span{From: addr, To: addr + int64(n)}, held)
 }
 
 // lost reports, given the result of a Refiller's Sync, whether the tier may have lost a

@@ -91,7 +91,7 @@ func (q *tieredQueue) settle(id uint32) (Completion, bool) {
 		c.N, c.Err = 0, op.err
 	}
 	if op.set != 0 {
-		q.t.ended(op.addr)
+		q.t.ended(len(op.buf), op.addr, c.Err == nil)
 	}
 	return q.end(id, c), true
 }

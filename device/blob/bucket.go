@@ -157,12 +157,12 @@ func (b *bucket) remove(ctx context.Context, key string) error {
 	return err
 }
 
-// list returns the names of the blobs that begin with a prefix, in order.
-func (b *bucket) list(ctx context.Context, prefix string) (keys []string, err error) {
+// list returns the blobs whose names begin with a prefix, with their sizes.
+func (b *bucket) list(ctx context.Context, prefix string) (sizes map[string]int64, err error) {
 	err = b.try(ctx, "list", func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, attempt)
 		defer cancel()
-		keys = keys[:0]
+		sizes = make(map[string]int64)
 		for it := b.List(&gcblob.ListOptions{Prefix: prefix}); ; {
 			o, err := it.Next(ctx)
 			if errors.Is(err, io.EOF) {
@@ -171,8 +171,28 @@ func (b *bucket) list(ctx context.Context, prefix string) (keys []string, err er
 			if err != nil {
 				return err
 			}
-			keys = append(keys, o.Key)
+			sizes[o.Key] = o.Size
 		}
 	})
-	return keys, err
+	return sizes, err
+}
+
+// sizes returns the sizes of blobs, without those that do not exist.
+func (b *bucket) sizes(ctx context.Context, keys []string) (map[string]int64, error) {
+	sizes := make(map[string]int64, len(keys))
+	for _, key := range keys {
+		err := b.try(ctx, "look at "+key, func(ctx context.Context) error {
+			ctx, cancel := context.WithTimeout(ctx, attempt)
+			defer cancel()
+			a, err := b.Attributes(ctx, key)
+			if err == nil {
+				sizes[key] = a.Size
+			}
+			return err
+		})
+		if err != nil && !notFound(err) {
+			return nil, err
+		}
+	}
+	return sizes, nil
 }

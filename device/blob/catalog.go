@@ -123,14 +123,35 @@ func (c *catalog) drop(begin int64) {
 	c.Pieces = slices.DeleteFunc(c.Pieces, func(p piece) bool { return p.To <= begin })
 }
 
+// reach is the address up to which the catalog has the log without a gap.
+func (c *catalog) reach() int64 {
+	at := c.Begin
+	for _, p := range c.Pieces {
+		if p.From > at {
+			break
+		}
+		at = max(at, p.To)
+	}
+	return at
+}
+
+// blobs are the blobs that the catalog names, with their sizes.
+func (c *catalog) blobs() map[string]int64 {
+	blobs := make(map[string]int64, len(c.Pieces)+len(c.Objects))
+	for _, p := range c.Pieces {
+		blobs[p.Key] = packedSize(p.Stored - p.From)
+	}
+	for _, o := range c.Objects {
+		blobs[o.Key] = packedSize(o.Size)
+	}
+	return blobs
+}
+
 // keys are the blobs that belong to the state.
 func (c *catalog) keys() map[string]bool {
 	keys := make(map[string]bool, len(c.Pieces)+len(c.Objects)+1)
-	for _, p := range c.Pieces {
-		keys[p.Key] = true
-	}
-	for _, o := range c.Objects {
-		keys[o.Key] = true
+	for key := range c.blobs() {
+		keys[key] = true
 	}
 	if c.Number > 0 {
 		keys[catalogKey(c.Number)] = true
@@ -195,8 +216,8 @@ func parseCatalog(data []byte) (*catalog, error) {
 
 // newestNumber returns the highest number of a catalog; 0 if there is none.
 func (b *bucket) newestNumber(ctx context.Context) (newest int64, err error) {
-	keys, err := b.list(ctx, catalogPrefix)
-	for _, key := range keys {
+	there, err := b.list(ctx, catalogPrefix)
+	for key := range there {
 		if n, ok := parseCatalogKey(key); ok {
 			newest = max(newest, n)
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/device/internal/blocking"
+	"github.com/redykv/redykv/device/internal/progress"
 )
 
 // Device is a log on a local device with a copy in a bucket. It implements
@@ -41,7 +41,7 @@ type Device struct {
 	tail    int64             // of the last Start
 	started bool
 	closed  bool
-	log     progress
+	log     logState
 	changes uint64 // counts changes that have to be uploaded
 	up      uploader
 }
@@ -118,7 +118,8 @@ func (d *Device) Start(tail int64) error {
 		d.begin.Store(tail)
 	}
 	d.tail = tail
-	d.log = progress{top: tail, synced: tail, durable: tail, dirty: tail}
+	d.log = logState{synced: tail, durable: tail, dirty: tail}
+	d.log.writes.Reset(tail)
 	if c := d.catalog.Load(); c != nil {
 		d.adopt(c)
 	} else {
@@ -197,7 +198,7 @@ func (d *Device) Truncate(begin int64) error {
 // Sync implements device.Device, on the local device.
 func (d *Device) Sync() error {
 	d.mu.Lock()
-	covered := d.log.low()
+	covered := d.log.writes.Written()
 	d.mu.Unlock()
 	if err := d.local.Sync(); err != nil {
 		return err
@@ -313,53 +314,32 @@ func (d *Device) Close() error {
 	return err
 }
 
-// progress is what is known about the log's writes since Start.
-type progress struct {
-	writing []span // pending, or failed
-	top     int64  // end of the highest successful write
+// logState is what is known about the log since Start.
+type logState struct {
+	writes progress.Writes
 	// Everything below synced was synced. Everything below durable was synced before the
 	// newest metadata, which depends on nothing above it.
 	synced, durable int64
-	dirty           int64 // nothing below it has changed since the last snapshot
+	dirty           int64 // no write below it has ended since the last snapshot
 }
 
-// span is a range of addresses.
-type span struct{ from, to int64 }
-
-// low returns the address below which every write has succeeded.
-func (p *progress) low() int64 {
-	low := int64(math.MaxInt64)
-	for _, w := range p.writing {
-		low = min(low, w.from)
-	}
-	return min(low, p.top)
+// beginWrite adds a write.
+func (d *Device) beginWrite(w progress.Span) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.log.writes.Begin(w)
 }
 
-// beginWrite adds a write, unless its range is empty or not one of a log.
-func (d *Device) beginWrite(w span) {
-	if w.from < 0 || w.to <= w.from {
+// endWrite records the end of a write. A full segment is uploaded.
+func (d *Device) endWrite(w progress.Span, succeeded bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	before := d.log.writes.Written()
+	if !d.log.writes.End(w, succeeded) {
 		return
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.log.writing = append(d.log.writing, w)
-	d.log.dirty = min(d.log.dirty, w.from)
-}
-
-// endWrite removes a write that succeeded or never began. A full segment is uploaded.
-func (d *Device) endWrite(w span, done bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	i := slices.Index(d.log.writing, w)
-	if i < 0 {
-		return // it began before Start, or beginWrite did not add it
-	}
-	before := d.log.low()
-	d.log.writing = slices.Delete(d.log.writing, i, i+1)
-	if done {
-		d.log.top = max(d.log.top, w.to)
-	}
-	if size := d.state.SegmentSize; before/size != d.log.low()/size {
+	d.log.dirty = min(d.log.dirty, w.From)
+	if size := d.state.SegmentSize; before/size != d.log.writes.Written()/size {
 		d.changed()
 	}
 }

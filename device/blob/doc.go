@@ -23,7 +23,8 @@
 // A full segment is sealed: it is uploaded once more and not again, until truncation deletes
 // it. The segment in which the log ends is uploaded with each state. Every blob has a new
 // name, except a catalog, whose number only one writer can create: if two machines have the
-// same store, the later one gets [ErrTaken]. Each block of 4 KiB has a checksum of its bytes
+// same store, the later one gets [ErrTaken]. A catalog is stored when the bucket has all that it
+// names, and only then are older ones deleted. Each block of 4 KiB has a checksum of its bytes
 // and its address.
 //
 // The program that uses this package imports the drivers, as with gocloud.dev:

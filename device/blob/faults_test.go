@@ -371,7 +371,7 @@ func TestWriteNeverBegan(t *testing.T) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if low := d.log.low(); low != 0 {
+	if low := d.log.writes.Written(); low != 0 {
 		t.Errorf("the log is there up to %d", low)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/device/internal/progress"
 	"github.com/redykv/redykv/internal/queue"
 )
 
@@ -92,7 +93,9 @@ func (q *bucketQueue) Write(src []byte, addr int64, tag uint64) error {
 	return err
 }
 
-func (s *operation) span() span { return span{s.addr, s.addr + int64(len(s.buf))} }
+func (s *operation) span() progress.Span {
+	return progress.Span{From: s.addr, To: s.addr + int64(len(s.buf))}
+}
 
 // ended removes an operation.
 func (q *bucketQueue) ended(n uint64) {
@@ -155,9 +158,7 @@ func (q *bucketQueue) settleLocal(c device.Completion) (_ device.Completion, ove
 	case s.write && c.Event == device.Committed:
 		return c, true
 	case s.write:
-		if c.Err == nil {
-			q.d.endWrite(s.span(), true)
-		}
+		q.d.endWrite(s.span(), c.Err == nil)
 	case c.Err != nil && q.d.inBucket(s.addr):
 		if err := q.queues[remote].Read(s.buf, s.addr, n); err != nil {
 			c.Err = fmt.Errorf("%w; reading it from the bucket failed: %w", c.Err, err)

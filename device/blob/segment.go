@@ -47,6 +47,9 @@ func unpack(data []byte, at int64, emit func(block []byte, at int64)) error {
 	return nil
 }
 
+// packedSize is the size of a blob with n bytes.
+func packedSize(n int64) int64 { return n + 8*((n+blockSize-1)/blockSize) }
+
 // packedRange returns the offset and length of the blocks that contain the bytes addr..to, in
 // a blob with the bytes from..end, and the address of the first.
 func packedRange(from, end, addr, to int64) (off, n, first int64) {

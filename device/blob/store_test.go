@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"slices"
@@ -371,7 +372,7 @@ func names(t *testing.T, b *gcblob.Bucket) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return all
+	return slices.Sorted(maps.Keys(all))
 }
 
 // TestSweep: truncated segments are removed from the bucket, and so are blobs of an

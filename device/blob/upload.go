@@ -23,7 +23,7 @@ type uploader struct {
 	stopped  chan struct{}
 	stopOnce sync.Once
 
-	swept bool // unknown blobs were deleted
+	looked bool // all blobs in the bucket were listed, and a catalog was stored
 
 	// Guarded by Device.mu.
 	fatal    error         // if set, nothing is uploaded any more: another machine has taken the store
@@ -158,10 +158,10 @@ func (d *Device) snapshot() (*snapshot, error) {
 	size := d.state.SegmentSize
 	s := &snapshot{
 		changes: d.changes, begin: d.begin.Load(), dirty: d.log.dirty,
-		to:   max(d.log.durable, d.log.low()/size*size),
+		to:   max(d.log.durable, d.log.writes.Written()/size*size),
 		meta: maps.Clone(d.meta), objects: objects, replaced: slices.Clone(d.state.Replaced), segmentSize: size,
 	}
-	d.log.dirty = min(d.log.low(), s.to)
+	d.log.dirty = s.to
 	return s, nil
 }
 
@@ -243,7 +243,7 @@ func (d *Device) uploadSnapshot(ctx context.Context, s *snapshot) error {
 	if err := d.uploadObjects(ctx, s, old, next); err != nil {
 		return err
 	}
-	if err := d.publish(ctx, next); err != nil {
+	if err := d.publish(ctx, next, s.to); err != nil {
 		return err
 	}
 	d.mu.Lock()
@@ -257,16 +257,23 @@ func (d *Device) uploadSnapshot(ctx context.Context, s *snapshot) error {
 	})
 }
 
-// publish stores a catalog whose blobs are all stored, and deletes blobs that are no longer
-// needed.
-func (d *Device) publish(ctx context.Context, next *catalog) error {
+// publish stores a catalog that has the log at least up to an address, and deletes blobs that
+// are no longer needed. The bucket must hold all that the catalog names, so that a catalog
+// that can be restored is only deleted for another one.
+func (d *Device) publish(ctx context.Context, next *catalog, end int64) error {
 	old := d.catalog.Load()
+	there, err := d.prove(ctx, old, next, end)
+	if err != nil {
+		return err
+	}
 	if err := d.bucket.storeCatalog(ctx, next); err != nil {
 		return err
 	}
 	d.counts.uploads.Add(1)
 	d.catalog.Store(next)
-	return d.sweep(ctx, old, next)
+	d.up.looked = true
+	d.sweep(ctx, old, next, there)
+	return nil
 }
 
 // following returns the next catalog, with the same content.
@@ -302,11 +309,12 @@ func (d *Device) uploadLog(ctx context.Context, s *snapshot, next *catalog) erro
 		}
 		since = 0
 		// The old state with further pieces.
-		step := d.following(d.catalog.Load())
+		before := d.catalog.Load()
+		step := d.following(before)
 		for _, p := range next.Pieces {
 			step.set(p)
 		}
-		if err := d.publish(ctx, step); err != nil {
+		if err := d.publish(ctx, step, before.reach()); err != nil {
 			return err
 		}
 		next.Number = step.Number + 1
@@ -367,21 +375,14 @@ func (d *Device) uploadObject(ctx context.Context, s stored, o device.Object) er
 	})
 }
 
-// sweep deletes blobs that no state needs any more: those of the previous state and, after the
-// first upload since the device was opened, all unknown blobs of this package. Blobs that
-// cannot be deleted now are deleted the next time.
-func (d *Device) sweep(ctx context.Context, old, next *catalog) error {
+// sweep deletes blobs that no state needs any more: those of the previous state, and blobs of
+// this package among others that are there. Blobs that cannot be deleted now are deleted after
+// the device was opened again.
+func (d *Device) sweep(ctx context.Context, old, next *catalog, there map[string]int64) {
 	drop := old.keys()
-	if !d.up.swept {
-		d.up.swept = true
-		keys, err := d.bucket.list(ctx, "")
-		if err != nil {
-			return err
-		}
-		for _, key := range keys {
-			if ours.MatchString(key) {
-				drop[key] = true
-			}
+	for key := range there {
+		if ours.MatchString(key) {
+			drop[key] = true
 		}
 	}
 	keep := next.keys()
@@ -393,7 +394,6 @@ func (d *Device) sweep(ctx context.Context, old, next *catalog) error {
 			d.opts.Logger.Warn("an unneeded blob could not be deleted, it stays until the device is opened again", "key", key, "err", err)
 		}
 	}
-	return nil
 }
 
 // ours matches the names of this package's blobs: the bucket may have others.

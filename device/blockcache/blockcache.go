@@ -36,6 +36,7 @@ import (
 	"github.com/dgraph-io/ristretto/v2"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/device/internal/progress"
 	"github.com/redykv/redykv/internal/readcache"
 	"github.com/redykv/redykv/internal/units"
 )
@@ -73,11 +74,10 @@ type Cache struct {
 	round         atomic.Uint64 // counts Starts: part of the keys
 
 	// final is the address below which everything was written and is not written again.
-	final atomic.Int64
-	mu    sync.Mutex // guards writing and newest
-	// writing are the addresses of the writes that are pending or have failed.
-	writing []int64
-	newest  int64 // address of the highest write
+	final  atomic.Int64
+	mu     sync.Mutex // guards the fields below
+	writes progress.Writes
+	newest int64 // address of the newest write
 
 	closeOnce    sync.Once
 	hits, misses atomic.Uint64
@@ -131,38 +131,29 @@ func (c *Cache) start(tail int64, start func(device.Device, int64) error) error 
 	if err := start(c.Device, tail); err != nil {
 		return err
 	}
-	c.writing = c.writing[:0]
 	c.newest = max(tail, 0)
+	c.writes.Reset(c.newest)
 	c.final.Store(c.newest)
 	return nil
 }
 
 // begin adds a pending write.
-func (c *Cache) begin(addr int64) {
+func (c *Cache) begin(w progress.Span) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.writing = append(c.writing, addr)
-	c.newest = max(c.newest, addr)
+	c.writes.Begin(w)
+	c.newest = w.From
 }
 
-// end removes a write that has ended. A log writes the block in which it ends again, at or
-// above the address of its newest write: everything below that is final, except pending
-// writes.
-func (c *Cache) end(addr int64) {
+// end records the end of a write. A log writes the block in which it ends again, at or above
+// the address of its newest write: everything below that is final, except pending writes and
+// failed ones.
+func (c *Cache) end(w progress.Span, succeeded bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	i := slices.Index(c.writing, addr)
-	if i < 0 {
-		return // it began before Start
+	if c.writes.End(w, succeeded) {
+		c.final.Store(max(c.final.Load(), min(c.newest, c.writes.Settled())))
 	}
-	last := len(c.writing) - 1
-	c.writing[i] = c.writing[last]
-	c.writing = c.writing[:last]
-	final := c.newest
-	for _, addr := range c.writing {
-		final = min(final, addr)
-	}
-	c.final.Store(max(c.final.Load(), final))
 }
 
 // Parts implements device.Composite.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/device/devicetest"
+	"github.com/redykv/redykv/device/internal/progress"
 	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/ssdtier"
 )
@@ -199,12 +200,42 @@ func TestWritesUnderWay(t *testing.T) {
 		{true, 12288, 8192}, {false, 8192, 12288}, {false, 12288, 12288}, {true, 16384, 12288}, {true, 20480, 12288},
 		{false, 20480, 16384},
 	} {
+		w := progress.Span{From: step.addr, To: step.addr + 4096}
 		if step.begin {
-			c.begin(step.addr)
+			c.begin(w)
 		} else {
-			c.end(step.addr)
+			c.end(w, true)
 		}
 		if got := c.final.Load(); got != step.want {
+			t.Errorf("step %d, %+v: final up to %d", i, step, got)
+		}
+	}
+}
+
+// TestFailedWrite: blocks of a failed write are cached once it was repeated, and those after it.
+func TestFailedWrite(t *testing.T) {
+	c := cached(t, device.NewFaulty(device.NewMemory(), device.FaultyOptions{FailWrite: 2}), Options{})
+	defer closeAll(t, c)
+	if err := c.Start(0); err != nil {
+		t.Fatal(err)
+	}
+	q, err := c.NewQueue(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := q.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	for i, step := range []struct{ addr, final int64 }{
+		{0, 0}, {4096, 4096}, {8192, 4096}, {4096, 4096}, {8192, 8192}, {12288, 12288},
+	} {
+		err := device.Finish(t.Context(), q, q.Write(make([]byte, 4096), step.addr, 0))
+		if failed := i == 1; errors.Is(err, device.ErrFault) != failed || !failed && err != nil {
+			t.Fatalf("step %d: %v", i, err)
+		}
+		if got := c.final.Load(); got != step.final {
 			t.Errorf("step %d, %+v: final up to %d", i, step, got)
 		}
 	}

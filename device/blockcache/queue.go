@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/device/internal/progress"
 	"github.com/redykv/redykv/internal/queue"
 )
 
@@ -36,6 +37,10 @@ type operation struct {
 	blocks []byte
 	first  int64
 	round  uint64
+}
+
+func (o *operation) span() progress.Span {
+	return progress.Span{From: o.addr, To: o.addr + int64(len(o.buf))}
 }
 
 // NewQueue implements device.Device.
@@ -88,10 +93,11 @@ func (q *cachedQueue) Write(src []byte, addr int64, tag uint64) error {
 	if err := q.admit(); err != nil {
 		return err
 	}
-	q.c.begin(addr)
-	err := q.start(operation{tag: tag, buf: src, addr: addr, write: true})
+	op := operation{tag: tag, buf: src, addr: addr, write: true}
+	q.c.begin(op.span())
+	err := q.start(op)
 	if err != nil {
-		q.c.end(addr) // it never began
+		q.c.end(op.span(), false)
 	}
 	return err
 }
@@ -177,9 +183,7 @@ func (q *cachedQueue) settled(c device.Completion) (_ device.Completion, over bo
 	case s.write && c.Event == device.Committed:
 		return c, true
 	case s.write:
-		if c.Err == nil {
-			q.c.end(s.addr)
-		}
+		q.c.end(s.span(), c.Err == nil)
 	case s.blocks != nil && c.Err == nil && c.N == len(s.blocks):
 		copy(s.buf, s.blocks[s.addr-s.first<<q.c.shift:])
 		c.N = len(s.buf)
