@@ -61,6 +61,7 @@ type storageFlags struct {
 	commitPoint string
 	bucket      string
 	bucketEvery time.Duration
+	onlyWriter  bool
 	blockCache  units.Size
 	tls         tlsFlags
 	access      accessFlags
@@ -123,6 +124,7 @@ func (f *storageFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.commitPoint, "commit-point", commitSSD, "tier that a write must reach to be durable: ssd or redy")
 	flags.StringVar(&f.bucket, "bucket", "", "URL of a bucket for a copy of the store, with which an empty --dir continues: s3://, azblob://, gs:// or file:// (default: none)")
 	flags.DurationVar(&f.bucketEvery, "bucket-every", blob.DefaultEvery, "minimum time between two uploads to --bucket; what is not uploaded is lost with this machine")
+	flags.BoolVar(&f.onlyWriter, "bucket-only-writer", false, "this machine alone writes to --bucket, which need not support conditional writes (If-None-Match): another server with it is not noticed, and may damage the copy")
 	flags.Var(&f.blockCache, "block-cache", "part of --memory for a cache of SSD blocks; for values of some KiB, or for a store in --bucket; 0: none")
 	f.tls.add(flags)
 	f.access.add(flags)
@@ -238,8 +240,11 @@ func (f *storageFlags) openSSD(ctx context.Context, log *slog.Logger) (dev devic
 	}
 	dev = files
 	if f.bucket != "" {
-		with, err := blob.OpenURL(ctx, dev, f.bucket, blob.Options{Every: f.bucketEvery, Logger: log})
+		with, err := blob.OpenURL(ctx, dev, f.bucket, blob.Options{Every: f.bucketEvery, OnlyWriter: f.onlyWriter, Logger: log})
 		if err != nil {
+			if errors.Is(err, blob.ErrUnconditional) {
+				err = fmt.Errorf("%w; if this machine is the only one that uses the bucket, add --bucket-only-writer", err)
+			}
 			return nil, nil, errors.Join(fmt.Errorf("--bucket: %w", err), dev.Close())
 		}
 		dev = with

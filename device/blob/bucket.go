@@ -18,7 +18,9 @@ import (
 type bucket struct {
 	*gcblob.Bucket
 	patience time.Duration
-	retried  func(what string, err error) // called for each failure that is retried
+	// unconditional: writes do not depend on what exists, see Options.OnlyWriter.
+	unconditional bool
+	retried       func(what string, err error) // called for each failure that is retried
 }
 
 // Pauses between two attempts: they double, with jitter.
@@ -101,6 +103,32 @@ func (b *bucket) get(ctx context.Context, key string, off, n int64, check func([
 	})
 }
 
+// exists reports whether the error means that a blob that must not exist is there.
+func exists(err error) bool {
+	code := gcerrors.Code(err)
+	return code == gcerrors.FailedPrecondition || code == gcerrors.AlreadyExists
+}
+
+// probeKey is the name of a blob that stays in the bucket, see probe.
+const probeKey = "probe"
+
+// probe checks that the bucket obeys conditional writes: a blob can be created once only.
+func (b *bucket) probe(ctx context.Context) error {
+	for range 2 {
+		err := b.put(ctx, probeKey, true, func(w io.Writer) error {
+			_, err := io.WriteString(w, "This blob was created on the condition that it did not exist.\n")
+			return err
+		})
+		if exists(err) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return ErrUnconditional
+}
+
 // put stores a blob whole, or nothing. With create it must not exist.
 func (b *bucket) put(ctx context.Context, key string, create bool, write func(w io.Writer) error) error {
 	return b.try(ctx, "write of "+key, func(ctx context.Context) error {
@@ -110,7 +138,7 @@ func (b *bucket) put(ctx context.Context, key string, create bool, write func(w 
 		stalled := time.AfterFunc(attempt, cancel)
 		defer stalled.Stop()
 		w, err := b.NewWriter(ctx, key, &gcblob.WriterOptions{
-			ContentType: "application/octet-stream", DisableContentTypeDetection: true, IfNotExist: create,
+			ContentType: "application/octet-stream", DisableContentTypeDetection: true, IfNotExist: create && !b.unconditional,
 		})
 		if err != nil {
 			return err

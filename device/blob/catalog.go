@@ -13,7 +13,6 @@ import (
 	"strings"
 
 	"github.com/cespare/xxhash/v2"
-	"gocloud.dev/gcerrors"
 
 	"github.com/redykv/redykv/device"
 )
@@ -286,7 +285,7 @@ func (b *bucket) createCatalog(ctx context.Context, c *catalog) error {
 		_, err := w.Write(data)
 		return err
 	})
-	if code := gcerrors.Code(err); code != gcerrors.FailedPrecondition && code != gcerrors.AlreadyExists {
+	if !exists(err) {
 		return err
 	}
 	there, readErr := b.readCatalog(ctx, c.Number)

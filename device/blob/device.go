@@ -54,7 +54,7 @@ func Open(ctx context.Context, local device.Device, b *gcblob.Bucket, opts Optio
 		return nil, err
 	}
 	d := &Device{local: local, opts: opts, meta: make(map[string][]byte)}
-	d.bucket = &bucket{Bucket: b, patience: opts.Patience, retried: d.retried}
+	d.bucket = &bucket{Bucket: b, patience: opts.Patience, unconditional: opts.OnlyWriter, retried: d.retried}
 	d.up.init()
 	if err := d.match(ctx); err != nil {
 		return nil, err

@@ -19,6 +19,7 @@
 //	segment/000000000003-2a-writer part of the log, from one multiple of Options.SegmentSize
 //	                               to the next, or to the end
 //	object/NAME-2a-writer          an object
+//	probe                          shows that a blob can be created once only
 //
 // A full segment is sealed: it is uploaded once more and not again, until truncation deletes
 // it. The segment in which the log ends is uploaded with each state. Every blob has a new

@@ -26,6 +26,11 @@ func (d *Device) match(ctx context.Context) error {
 		d.state = s
 		return d.checkSize()
 	}
+	if err := d.probe(ctx); errors.Is(err, ErrUnconditional) {
+		return err
+	} else if err != nil {
+		d.opts.Logger.Warn("the bucket cannot be written: nothing is uploaded until it can", "err", err)
+	}
 	switch {
 	case s == nil && c == nil:
 		d.state = d.newState(newName())
@@ -59,6 +64,16 @@ func (d *Device) match(ctx context.Context) error {
 		d.catalog.Store(c)
 	}
 	return d.checkSize()
+}
+
+// probe checks, until it knows, that the bucket obeys conditional writes.
+func (d *Device) probe(ctx context.Context) error {
+	if d.opts.OnlyWriter || d.up.probed {
+		return nil
+	}
+	err := d.bucket.probe(ctx)
+	d.up.probed = err == nil
+	return err
 }
 
 // newState returns the state of a device without one.

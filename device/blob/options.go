@@ -16,6 +16,9 @@ var (
 	ErrTaken = errors.New("blob: another machine has taken the store over")
 	// ErrFormat means that the bucket holds data in an unknown format.
 	ErrFormat = errors.New("blob: unknown format")
+	// ErrUnconditional means that the bucket ignores the condition of a write that the blob
+	// must not exist: see Options.OnlyWriter.
+	ErrUnconditional = errors.New("blob: the bucket ignores conditional writes (If-None-Match), so that two machines could write the same store without noticing")
 )
 
 // Options are the choices of a Device. The zero value is a good one.
@@ -36,6 +39,11 @@ type Options struct {
 	// Linger is how long Close waits until everything is in the bucket. Default 1 min;
 	// negative: Close does not wait.
 	Linger time.Duration
+	// OnlyWriter says that no other machine uses the bucket for this store at the same time.
+	// Then the bucket need not support conditional writes, by which machines notice each
+	// other, and two machines may damage the store in the bucket. Default: Open returns
+	// ErrUnconditional if the bucket ignores the condition.
+	OnlyWriter bool
 	// Logger receives messages for an operator. Default: slog.Default().
 	Logger *slog.Logger
 }

@@ -23,10 +23,11 @@ type uploader struct {
 	stopped  chan struct{}
 	stopOnce sync.Once
 
+	probed bool // the bucket obeys conditional writes
 	looked bool // all blobs in the bucket were listed, and a catalog was stored
 
 	// Guarded by Device.mu.
-	fatal    error         // if set, nothing is uploaded any more: another machine has taken the store
+	fatal    error         // if set, nothing is uploaded any more, such as when another machine has taken the store
 	failure  error         // of the last upload; nil if it succeeded
 	uploaded uint64        // changes that are in the bucket
 	last     time.Time     // of the last successful upload
@@ -106,7 +107,7 @@ func (d *Device) upload() {
 // uploadEnded records the result of an upload, and logs it if that has changed. It reports
 // whether nothing can be uploaded any more.
 func (d *Device) uploadEnded(err error) (fatal bool) {
-	fatal = errors.Is(err, ErrTaken) || errors.Is(err, ErrForeign) || errors.Is(err, ErrFormat)
+	fatal = errors.Is(err, ErrTaken) || errors.Is(err, ErrForeign) || errors.Is(err, ErrFormat) || errors.Is(err, ErrUnconditional)
 	d.mu.Lock()
 	before := d.up.failure
 	d.up.failure = err
@@ -196,9 +197,12 @@ func (d *Device) uploadOnce(ctx context.Context) error {
 	}
 }
 
-// attach matches device and bucket, if the bucket was not reachable when the device was
+// attach matches device and bucket, as far as the bucket was not reachable when the device was
 // opened.
 func (d *Device) attach(ctx context.Context) error {
+	if err := d.probe(ctx); err != nil {
+		return err
+	}
 	if d.catalog.Load() != nil {
 		return nil
 	}
