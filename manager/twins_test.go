@@ -215,8 +215,7 @@ func insist[Q, A any](p *twins, call func(access.Client, context.Context, *conne
 			if err == nil {
 				return answer.Msg
 			}
-			// A server obeys the former leader for as long as that is not silent for its bound.
-			if !heldUp(err) && !strings.Contains(err.Error(), "the server obeys another one") || ctx.Err() != nil {
+			if !heldUp(err) && !obeysAnother(err) || ctx.Err() != nil {
 				p.t.Fatal(err)
 			}
 		case <-l.acts:
