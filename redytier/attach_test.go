@@ -486,7 +486,7 @@ func TestAttachWhileTheManagerRestarts(t *testing.T) {
 		served := make(chan error, 1)
 		go func() { served <- m.Serve(ln) }()
 		return sync.OnceFunc(func() {
-			ctx, cancel := context.WithTimeout(context.Background(), testrun.Patience(patience))
+			ctx, cancel := context.WithTimeout(context.Background(), patience)
 			defer cancel()
 			if err := errors.Join(m.Close(ctx), testrun.Receive(t, "Serve ends", served)); err != nil {
 				t.Error(err)

@@ -138,7 +138,7 @@ func TestDeleteEndsAMigration(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-	case <-time.After(testrun.Patience(patience)):
+	case <-time.After(patience):
 		t.Fatal("Delete still waits")
 	}
 	if err := testrun.Receive(t, "the migration ends", moved); !errors.Is(err, ErrDeleted) {

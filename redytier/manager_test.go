@@ -148,7 +148,7 @@ func (m *managed) expect(t *testing.T, kind EventKind) Event {
 			if e.Kind == kind {
 				return e
 			}
-		case <-time.After(testrun.Patience(patience)):
+		case <-time.After(patience):
 			tries++
 		}
 	}

@@ -26,7 +26,7 @@ var configurations = []Configuration{
 }
 
 // patience bounds how long a test waits for an event that must happen.
-const patience = time.Minute
+var patience = testrun.Patience(time.Minute)
 
 // forAll runs a test over transports, configurations and numbers of VMs.
 func forAll(t *testing.T, test func(t *testing.T, c *cluster, cfg Config)) {
@@ -98,7 +98,7 @@ func newSession(t testing.TB, cache *Cache, depth int) *Session {
 // paused.
 func waitPatiently(q device.Queue) (err error) {
 	for range 2 {
-		ctx, cancel := context.WithTimeout(context.Background(), testrun.Patience(patience))
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		err = q.Wait(ctx)
 		cancel()
 		if !errors.Is(err, context.DeadlineExceeded) {

@@ -72,7 +72,7 @@ func (col *collection) open(io *nodeIO, op *kv.Op, most int64) {
 		col.spread, col.table.most = true, most
 	case t.isElements():
 		if !col.pairs.load(content, t) {
-			io.fail(errors.New(col.pairs.err()[len("ERR "):]))
+			io.refuse(col.pairs.err())
 		}
 	}
 }
@@ -209,9 +209,7 @@ func (col *collection) prepareList(io *nodeIO, packedMost int) error {
 	case col.spread && q.isSparse():
 		q.restart(0, 0)
 	}
-	if fault := col.fault(); fault != "" && io.failed == nil {
-		io.fail(errors.New(fault[len("ERR "):]))
-	}
+	io.refuse(col.fault())
 	if io.failed != nil {
 		return io.failed
 	}
@@ -250,9 +248,7 @@ func (col *collection) prepareSorted(io *nodeIO, packedMost int) error {
 		s.releaseAll()
 		col.spread, col.typ = false, typeSorted
 	}
-	if fault := col.fault(); fault != "" && io.failed == nil {
-		io.fail(errors.New(fault[len("ERR "):]))
-	}
+	io.refuse(col.fault())
 	if io.failed != nil {
 		return io.failed
 	}

@@ -3,7 +3,6 @@ package resp
 import (
 	"bytes"
 	"cmp"
-	"errors"
 	"math"
 	"slices"
 
@@ -247,9 +246,7 @@ func (c *client) follow(pattern, element []byte) (value []byte, ok bool) {
 	if t, content := typed(ops[0].Value); t.family() == typeHash && !t.isSpread() {
 		p := packed{rest: content, family: typeHash}
 		value, ok = p.get(field)
-		if refusal := p.err(); refusal != "" {
-			w.collections.io.fail(errors.New(refusal[len("ERR "):]))
-		}
+		w.collections.io.refuse(p.err())
 		return value, ok
 	}
 	var col collection

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/redykv/redykv/kv"
 )
@@ -94,6 +95,13 @@ func (io *nodeIO) err() string {
 func (io *nodeIO) fail(err error) {
 	if io.failed == nil {
 		io.failed = err
+	}
+}
+
+// refuse is fail with the error reply to a client; "": there is no error.
+func (io *nodeIO) refuse(reply string) {
+	if reply != "" {
+		io.fail(errors.New(strings.TrimPrefix(reply, "ERR ")))
 	}
 }
 

@@ -189,7 +189,8 @@ func (c *client) write() {
 }
 
 // writeReplies sends the replies after the writes among their commands are as durable as
-// promised. If one is not, an error replaces its reply, and ends the connection. A client that does not read them within Options.WriteTimeout is disconnected.
+// promised. If one is not, an error replaces its reply, and ends the connection. A client that does
+// not read them within Options.WriteTimeout is disconnected.
 func (c *client) writeReplies() {
 	if c.truncated {
 		c.out, c.sendable = c.out[:min(c.sendable, len(c.out))], 0
