@@ -16,6 +16,7 @@ import (
 	gcblob "gocloud.dev/blob"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/kv"
 )
 
@@ -202,7 +203,7 @@ func TestSameMachine(t *testing.T) {
 // TestDiesAnywhere: a machine is lost after any of its requests to the bucket. Another one
 // restores the store in a state it was in, no older than the last known upload.
 func TestDiesAnywhere(t *testing.T) {
-	for seed := range uint64(5) {
+	for seed := range uint64(testrun.Scale(2, 5, 20)) {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 2))
 			s3 := newS3(t)

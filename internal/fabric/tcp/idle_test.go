@@ -23,7 +23,7 @@ func TestIdleConnections(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			const pairs, most = 50, 192 << 10
 			before := heap()
-			open := func() fabric.Provider { return tcp.Open(tcp.Options{TLS: config, Silence: time.Minute}) }
+			open := func() fabric.Provider { return tcp.Open(tcp.Options{TLS: config, Silence: 15 * time.Second}) }
 			server, client := open(), open()
 			defer func() {
 				if err := errors.Join(client.Close(), server.Close()); err != nil {
