@@ -9,6 +9,7 @@ package keycount
 
 import (
 	"iter"
+	"math/bits"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -60,32 +61,19 @@ func (c *Counters) All() iter.Seq2[uint8, *Counter] {
 // Counter counts the keys of a class that expire. Times are milliseconds of Unix time.
 type Counter struct {
 	mu sync.Mutex // guards the next fields
-	// ends are the numbers of keys that expire in each slice of time, in ends[0], and in each
-	// block of 64 to the power of i slices, in ends[i]; so the sum of many slices takes few
-	// lookups. A block ends with a multiple of its length, as the slices that State merges do.
-	// Slices up to past are not in them; their keys are counted in gone.
-	ends  [levels]map[int64]int64
+	// ends are the keys that have not expired, by the slice of their expiry. Slices up to past
+	// are not in it; their keys are counted in gone.
+	ends  block
 	past  int64
 	gone  int64
-	timed int64 // the sum of ends[0]
 	ended int64 // keys that have expired ever
-	last  int64 // no slice behind it has had keys
 	// merged are the slices of Restore, in order. A key that was counted before is in the first of
 	// them that is not before its expiry.
 	merged []int64
 }
 
-const (
-	radixBits = 6 // log2 of the number of blocks in the next larger one
-	levels    = 4 // the largest blocks are three days; each is one more update for each change
-)
-
 // New returns a counter of no keys.
-func New() *Counter {
-	c := new(Counter)
-	c.Clear()
-	return c
-}
+func New() *Counter { return new(Counter) }
 
 // sliceOf returns the first slice at whose beginning a key with that expiry has expired.
 func sliceOf(expires int64) int64 { return (expires-1)>>SliceBits + 1 }
@@ -102,10 +90,10 @@ func (c *Counter) Remove(expires int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	slice := sliceOf(expires)
-	if slice > c.past && c.ends[0][blockOf(slice, 0)] <= 0 { // it was counted before Restore
+	if slice > c.past && c.ends.at(slice) <= 0 { // it was counted before Restore
 		at, _ := slices.BinarySearch(c.merged, slice)
 		for ; at < len(c.merged); at++ {
-			if merged := c.merged[at]; c.ends[0][blockOf(merged, 0)] > 0 {
+			if merged := c.merged[at]; c.ends.at(merged) > 0 {
 				slice = merged
 				break
 			}
@@ -119,47 +107,7 @@ func (c *Counter) addSlice(slice, n int64) {
 		c.gone += n
 		return
 	}
-	for i, ends := range c.ends {
-		block := blockOf(slice, i)
-		if ends[block] += n; ends[block] == 0 {
-			delete(ends, block)
-		}
-	}
-	c.timed += n
-	c.last = max(c.last, slice)
-}
-
-// blockOf returns the block of 64 to the power of i slices in which a slice is.
-func blockOf(slice int64, i int) int64 { return (slice - 1) >> (i * radixBits) }
-
-// sum returns the number of keys that expire in the slices from first to last.
-func (c *Counter) sum(first, last int64) (n int64) {
-	for first <= last {
-		if top := c.ends[levels-1]; (last-first)>>((levels-1)*radixBits) > int64(len(top)) {
-			return n + c.sumTop(first, last)
-		}
-		i := levels - 1
-		for i > 0 && ((first-1)&(1<<(i*radixBits)-1) != 0 || first+1<<(i*radixBits)-1 > last) {
-			i--
-		}
-		n += c.ends[i][blockOf(first, i)]
-		first += 1 << (i * radixBits)
-	}
-	return n
-}
-
-// sumTop is sum for slices of more blocks of the largest length than have keys.
-func (c *Counter) sumTop(first, last int64) (n int64) {
-	const length = 1 << ((levels - 1) * radixBits)
-	for block, all := range c.ends[levels-1] {
-		switch begin, end := block*length+1, (block+1)*length; {
-		case first <= begin && end <= last:
-			n += all
-		case first <= end && begin <= last:
-			n += c.sum(max(first, begin), min(last, end))
-		}
-	}
-	return n
+	c.ends.add(slice, n)
 }
 
 // Expired returns how many of the keys that were ever counted have expired, and how many
@@ -168,7 +116,7 @@ func (c *Counter) Expired(now int64) (gone, timed int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.expire(now)
-	return c.gone, c.timed
+	return c.gone, c.ends.n
 }
 
 // Ended returns how many keys have expired while they were counted, whatever was written to them
@@ -186,25 +134,9 @@ func (c *Counter) expire(now int64) {
 	if past <= c.past {
 		return
 	}
-	before := c.past
-	move := func(slice, n int64) {
-		c.addSlice(slice, -n)
-		c.gone += n
-		c.ended += n
-	}
-	if past-before < int64(len(c.ends[0])) {
-		for slice := before + 1; slice <= past; slice++ {
-			if n := c.ends[0][blockOf(slice, 0)]; n != 0 {
-				move(slice, n)
-			}
-		}
-	} else { // a long time has passed, or there are few slices
-		for block, n := range c.ends[0] {
-			if block < past {
-				move(block+1, n)
-			}
-		}
-	}
+	n := c.ends.take(past)
+	c.gone += n
+	c.ended += n
 	c.past = past
 }
 
@@ -212,36 +144,36 @@ func (c *Counter) expire(now int64) {
 func (c *Counter) Clear() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for i := range c.ends {
-		c.ends[i] = make(map[int64]int64)
-	}
-	c.gone, c.timed, c.last, c.merged = 0, 0, 0, nil
+	c.ends, c.gone, c.merged = block{}, 0, nil
 }
 
 // nearSlices is how many slices ahead State keeps one by one. Farther ones it merges: two
 // into one up to twice as far, and so on. So a key expires later by up to a thirty-second.
 const nearSlices = 64
 
+// mergedSlice returns the slice in which State counts the keys of a slice.
+func (c *Counter) mergedSlice(slice int64) int64 {
+	far := bits.Len64(uint64(max(0, slice-c.past-1)) / nearSlices)
+	return (slice + 1<<far - 1) >> far << far
+}
+
 // State returns the counter for a manifest; keys is the number of keys of the class ever counted,
-// less those removed. It looks up a few sums, however many slices have keys: the caller is in a
-// barrier.
+// less those removed. However many slices have keys, it looks at a number of blocks that grows with
+// the logarithm of the farthest: the caller is in a barrier.
 func (c *Counter) State(keys, now int64) manifest.ClassCount {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.expire(now)
 	k := manifest.ClassCount{Keys: keys - c.gone}
-	last, first := int64(0), c.past+1
-	for far := 0; first <= c.last; far++ {
-		for end := min(c.past+nearSlices<<far, c.last+1); first < end; {
-			// The keys of a merged slice expire in it or before.
-			slice := min((first+1<<far-1)>>far<<far, end-1)
-			if n := c.sum(first, slice); n != 0 {
-				k.Ends = append(k.Ends, slice-last, n)
-				last = slice
-			}
-			first = slice + 1
+	last := int64(0)
+	c.ends.merge(c.mergedSlice, func(merged, n int64) {
+		if merged == last {
+			k.Ends[len(k.Ends)-1] += n
+			return
 		}
-	}
+		k.Ends = append(k.Ends, merged-last, n)
+		last = merged
+	})
 	return k
 }
 

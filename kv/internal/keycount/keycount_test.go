@@ -2,6 +2,7 @@ package keycount
 
 import (
 	"math"
+	"math/bits"
 	"math/rand/v2"
 	"testing"
 
@@ -110,12 +111,123 @@ func TestFar(t *testing.T) {
 	}
 }
 
-// 2.6 million slices, of 30 days, have keys.
-func BenchmarkState(b *testing.B) {
-	c, now := monthOfKeys()
-	for b.Loop() {
-		c.State(1<<22, now)
+// TestBlocks compares blocks with a map of slices, and merges them as State does.
+func TestBlocks(t *testing.T) {
+	rng := rand.New(rand.NewPCG(7, 8))
+	for range 50 {
+		var c Counter
+		model := make(map[int64]int64)
+		reach := 1 << rng.IntN(53)
+		for range 1000 {
+			slice := c.past + 1 + rng.Int64N(int64(reach))
+			switch rng.IntN(8) {
+			case 0:
+				want := int64(0)
+				past := c.past + 1 + rng.Int64N(int64(reach)/64+1)
+				for slice, n := range model {
+					if slice <= past {
+						want += n
+						delete(model, slice)
+					}
+				}
+				if got := c.ends.take(past); got != want {
+					t.Fatalf("%d keys up to slice %d, want %d", got, past, want)
+				}
+				c.past = past
+			case 1, 2, 3:
+				for slice = range model { // any
+					break
+				}
+				fallthrough
+			default:
+				n := rng.Int64N(7) - 3
+				c.ends.add(slice, n)
+				model[slice] += n
+			}
+			if got := c.ends.at(slice); got != model[slice] {
+				t.Fatalf("%d keys in slice %d, want %d", got, slice, model[slice])
+			}
+		}
+		got, want := make(map[int64]int64), make(map[int64]int64)
+		for slice, n := range model {
+			want[c.mergedSlice(slice)] += n
+		}
+		last := int64(0)
+		c.ends.merge(c.mergedSlice, func(merged, n int64) {
+			if merged < last {
+				t.Fatalf("slice %d after %d", merged, last)
+			}
+			last = merged
+			got[merged] += n
+		})
+		for slice, n := range want {
+			if got[slice] != n {
+				t.Fatalf("%d keys in the merged slice %d, want %d", got[slice], slice, n)
+			}
+		}
+		for slice, n := range model {
+			c.ends.add(slice, -n)
+		}
+		if !c.ends.empty() {
+			t.Fatalf("not empty: %+v", c.ends)
+		}
 	}
+}
+
+// TestStateSteps counts the slices that State looks at: a few for each doubling of the time,
+// however many slices have keys, and wherever they are.
+func TestStateSteps(t *testing.T) {
+	for _, d := range []struct {
+		name string
+		keys int
+		at   func(i int, rng *rand.Rand) int64 // milliseconds from now
+	}{
+		{"12 days", 1 << 20, func(i int, _ *rand.Rand) int64 { return int64(i) << SliceBits }},
+		{"a century", 1 << 16, func(_ int, rng *rand.Rand) int64 { return rng.Int64N(100 * 365 * 24 * 3600 * 1000) }},
+		{"all time", 1 << 16, func(_ int, rng *rand.Rand) int64 { return rng.Int64N(1 << 62) }},
+		{"all time by its logarithm", 1 << 16, func(_ int, rng *rand.Rand) int64 { return rng.Int64N(1 << rng.IntN(63)) }},
+	} {
+		rng := rand.New(rand.NewPCG(9, 10))
+		c, now, far := New(), int64(1<<40), int64(0)
+		for i := range d.keys {
+			after := 1 + d.at(i, rng)
+			far = max(far, after)
+			c.Add(now + after)
+		}
+		c.Expired(now)
+		steps := 0
+		c.ends.merge(func(slice int64) int64 {
+			steps++
+			return c.mergedSlice(slice)
+		}, func(_, _ int64) {})
+		doublings := bits.Len64(uint64(far) >> SliceBits)
+		if most := 16 * nearSlices * doublings; steps > most {
+			t.Errorf("%s: %d steps for %d keys, want at most %d", d.name, steps, d.keys, most)
+		}
+		if k := c.State(int64(d.keys), now); len(k.Ends) > 2*nearSlices*doublings {
+			t.Errorf("%s: %d numbers", d.name, len(k.Ends))
+		}
+		t.Logf("%s: %d steps", d.name, steps)
+	}
+}
+
+func BenchmarkState(b *testing.B) {
+	b.Run("month", func(b *testing.B) {
+		c, now := monthOfKeys()
+		for b.Loop() {
+			c.State(1<<22, now)
+		}
+	})
+	b.Run("anytime", func(b *testing.B) { // a million keys that expire anywhere
+		rng := rand.New(rand.NewPCG(1, 2))
+		c, now := New(), int64(1<<40)
+		for range 1 << 20 {
+			c.Add(now + 1 + rng.Int64N(1<<62))
+		}
+		for b.Loop() {
+			c.State(1<<20, now)
+		}
+	})
 }
 
 // A second passes, and a key with an expiry is written over.
@@ -129,6 +241,7 @@ func BenchmarkExpired(b *testing.B) {
 	}
 }
 
+// 2.6 million slices, of 30 days, have keys.
 func monthOfKeys() (c *Counter, now int64) {
 	c, now = New(), 1<<40
 	for i := range int64(30 * 24 * 3600) {
