@@ -1,15 +1,20 @@
 package main
 
 import (
+	"bytes"
 	"io"
 	"os"
 	"path/filepath"
 	"regexp"
 	"testing"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	appsv1 "k8s.io/api/apps/v1"
+	"sigs.k8s.io/yaml"
 
 	"github.com/redykv/redykv/cmd/redykv/internal/settings"
+	"github.com/redykv/redykv/internal/units"
 )
 
 // TestPackaging checks that the installed files use existing settings with valid values.
@@ -38,5 +43,48 @@ func TestPackaging(t *testing.T) {
 				t.Errorf("%s: there is no setting %s", file, name)
 			}
 		}
+	}
+}
+
+// TestMemoryOfTheStore checks that the container of the manifest has memory for the log, for a heap
+// with what all clients may take, and for an index.
+func TestMemoryOfTheStore(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("..", "..", "packaging", "kubernetes", "store", "store.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var set appsv1.StatefulSet
+	for document := range bytes.SplitSeq(text, []byte("\n---\n")) {
+		if bytes.Contains(document, []byte("kind: StatefulSet\n")) {
+			if err := yaml.UnmarshalStrict(document, &set); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	c := set.Spec.Template.Spec.Containers[0]
+	f, cmd := newServeFlags(), new(cobra.Command)
+	f.add(cmd)
+	if err := cmd.ParseFlags(c.Args[1:]); err != nil {
+		t.Fatal(err)
+	}
+	var heap units.Size
+	for _, v := range c.Env {
+		if v.Name == "GOMEMLIMIT" {
+			if err := heap.Set(v.Value); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	const (
+		collection  = 75 << 20 // Go's heap and buffers besides, see docs/serve.md
+		bytesPerKey = 26
+		keys        = 10_000_000
+	)
+	if least := f.clients.requests + f.clients.replies + collection; heap < least {
+		t.Errorf("GOMEMLIMIT is %v, want at least %v for the requests and replies of clients", heap, least)
+	}
+	limit := units.Size(c.Resources.Limits.Memory().Value())
+	if index := limit - f.storage.memory - heap; limit < f.storage.memory+heap || index < keys*bytesPerKey {
+		t.Errorf("of %v, --memory %v and GOMEMLIMIT %v leave no index of %d keys", limit, f.storage.memory, heap, keys)
 	}
 }
