@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/spf13/cobra"
@@ -42,6 +43,21 @@ func TestPackaging(t *testing.T) {
 			if !known[name] {
 				t.Errorf("%s: there is no setting %s", file, name)
 			}
+		}
+	}
+}
+
+// The image has what the program takes from its machine: certificates, where crypto/x509 looks for them
+// first, and a directory for temporary files.
+func TestImage(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("..", "..", "packaging", "Containerfile"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, image, _ := strings.Cut(string(text), "\nFROM scratch\n")
+	for _, path := range []string{"/etc/ssl/certs/ca-certificates.crt", "/tmp", "/data"} {
+		if !regexp.MustCompile(`(?m)^COPY .* ` + path + `$`).MatchString(image) {
+			t.Errorf("the image has no %s", path)
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -73,18 +74,33 @@ func Open(ctx context.Context, local device.Device, b *gcblob.Bucket, opts Optio
 }
 
 // OpenURL is Open with a bucket by its URL, as gocloud.dev/blob.OpenBucket takes it. The
-// driver must have been imported.
-func OpenURL(ctx context.Context, local device.Device, url string, opts Options) (*Device, error) {
-	b, err := gcblob.OpenBucket(ctx, url)
+// driver must have been imported. A bucket of files has no_tmp_dir=true, unless the URL sets it.
+func OpenURL(ctx context.Context, local device.Device, bucketURL string, opts Options) (*Device, error) {
+	b, err := gcblob.OpenBucket(ctx, withDefaults(bucketURL))
 	if err != nil {
-		return nil, fmt.Errorf("blob: bucket %s: %w", url, err)
+		return nil, fmt.Errorf("blob: bucket %s: %w", bucketURL, err)
 	}
 	d, err := Open(ctx, local, b, opts)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("bucket %s: %w", url, err), b.Close())
+		return nil, errors.Join(fmt.Errorf("bucket %s: %w", bucketURL, err), b.Close())
 	}
 	d.owned = true
 	return d, nil
+}
+
+// withDefaults returns a bucket's URL with our defaults. The driver of files writes them in the
+// directory for temporary files, and cannot move them from there to another file system.
+func withDefaults(text string) string {
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme != "file" {
+		return text // gocloud.dev says what is wrong
+	}
+	params := u.Query()
+	if !params.Has("no_tmp_dir") {
+		params.Set("no_tmp_dir", "true")
+	}
+	u.RawQuery = params.Encode()
+	return u.String()
 }
 
 // Start implements device.Device. From then on the log is uploaded.

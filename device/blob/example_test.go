@@ -32,7 +32,7 @@ func Example() {
 		if err != nil {
 			log.Fatal(err)
 		}
-		dev, err := blob.OpenURL(context.Background(), ssd, "file://"+bucket+"?no_tmp_dir=true", blob.Options{})
+		dev, err := blob.OpenURL(context.Background(), ssd, "file://"+bucket, blob.Options{})
 		if err != nil {
 			log.Fatal(err)
 		}

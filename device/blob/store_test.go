@@ -8,6 +8,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"net/http"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -111,6 +112,30 @@ func (m *machine) mustClose() {
 	m.t.Helper()
 	if err := m.close(); err != nil {
 		m.t.Error(err)
+	}
+}
+
+// TestFilesElsewhere puts the bucket on another file system than that for temporary files, which a
+// container may not have at all.
+func TestFilesElsewhere(t *testing.T) {
+	bucket := t.TempDir()
+	t.Setenv("TMPDIR", filepath.Join(bucket, "missing"))
+	opts := testOptions()
+	opts.Patience = 1 // nothing is tried again
+	d, err := OpenURL(t.Context(), device.NewMemory(), "file://"+filepath.ToSlash(bucket), opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeAll(t, d)
+	if err := errors.Join(d.Start(0), d.WriteMeta("meta", []byte("data"))); err != nil {
+		t.Fatal(err)
+	}
+	testrun.Until(t, "an upload has ended", func() bool {
+		s := d.Status()
+		return s.Err != nil || s.Catalog > 0
+	})
+	if s := d.Status(); s.Err != nil {
+		t.Errorf("upload: %v", s.Err)
 	}
 }
 
@@ -394,7 +419,12 @@ func TestSweep(t *testing.T) {
 		t.Errorf("%d segments in the bucket, before the compaction %d", after, before)
 	}
 	others := []string{"README", "segment/mine", "object/cat.jpg", "catalog/of-books"}
-	leftovers := []string{segmentPrefix + "000000000099-7-" + newName(), objectPrefix + "o.1-7-" + newName()}
+	leftovers := []string{
+		segmentPrefix + "000000000099-7-" + newName(), objectPrefix + "o.1-7-" + newName(),
+		// As fileblob names files that it writes.
+		catalogKey(7) + ".18b0c3d2e1f00000.tmp", segmentPrefix + "000000000099-7-" + newName() + ".18b0c3d2e1f00000.tmp",
+		objectPrefix + "o.1-7-" + newName() + ".18b0c3d2e1f00000.tmp", probeKey + ".18b0c3d2e1f00000.tmp",
+	}
 	for _, key := range append(slices.Clone(others), leftovers...) {
 		if err := b.WriteAll(t.Context(), key, []byte("x"), nil); err != nil {
 			t.Fatal(err)

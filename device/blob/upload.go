@@ -400,5 +400,6 @@ func (d *Device) sweep(ctx context.Context, old, next *catalog, there map[string
 	}
 }
 
-// ours matches the names of this package's blobs: the bucket may have others.
-var ours = regexp.MustCompile(`^(catalog/[0-9a-f]{16}|segment/\d{12}-[0-9a-f]+-[A-Z2-7]{16}|object/[\w.-]+-[0-9a-f]+-[A-Z2-7]{16})$`)
+// ours matches the names of this package's blobs, and of files that killed processes left in a bucket
+// of files: the bucket may have others.
+var ours = regexp.MustCompile(`^((catalog/[0-9a-f]{16}|segment/\d{12}-[0-9a-f]+-[A-Z2-7]{16}|object/[\w.-]+-[0-9a-f]+-[A-Z2-7]{16})(\.[0-9a-f]+\.tmp)?|probe\.[0-9a-f]+\.tmp)$`)

@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 }
 
 // fromEmpty runs the commands of the guide in an empty cluster, with a directory of the store's
-// disk as its bucket, which cannot take files from another file system. edit is a script that changes the manifests before.
+// disk as its bucket. edit is a script that changes the manifests before.
 func fromEmpty(t *testing.T, start func(testing.TB) *kubetest.Cluster, edit string) *cluster {
 	t.Helper()
 	for _, program := range []string{"bash", "openssl"} {
@@ -53,7 +53,7 @@ func fromEmpty(t *testing.T, start func(testing.TB) *kubetest.Cluster, edit stri
 	c.Node(kubetest.NodeOptions{Name: "node-1", Memory: "64Gi", CPU: "16"})
 	c.bash(edit)
 	script := strings.Join(guide(t, "sh"), "\n")
-	local := regexp.MustCompile(`'s3://.*'`).ReplaceAllString(script, "'file:///data/bucket?create_dir=true&no_tmp_dir=true'")
+	local := regexp.MustCompile(`'s3://.*'`).ReplaceAllString(script, "'file:///data/bucket?create_dir=true'")
 	if local == script {
 		t.Fatal("the guide has no bucket")
 	}
