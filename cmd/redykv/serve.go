@@ -14,9 +14,7 @@ import (
 
 	"github.com/redykv/redykv/cmd/redykv/internal/settings"
 	"github.com/redykv/redykv/kv"
-	"github.com/redykv/redykv/kv/prom"
 	"github.com/redykv/redykv/kv/resp"
-	respprom "github.com/redykv/redykv/kv/resp/prom"
 )
 
 // servePrefix begins the names of environment variables for serve's flags.
@@ -169,7 +167,7 @@ func runServe(cmd *cobra.Command, f *serveFlags) (err error) {
 		return errors.Join(err, closeAll(listeners))
 	}
 	defer admin.close()
-	dev, release, err := f.storage.open(ctx, log)
+	dev, bucket, release, err := f.storage.open(ctx, log)
 	if err != nil {
 		return errors.Join(err, closeAll(listeners))
 	}
@@ -194,7 +192,7 @@ func runServe(cmd *cobra.Command, f *serveFlags) (err error) {
 	defer func() { err = errors.Join(err, store.Close()) }()
 	opts.Shutdown, opts.Settings = stop, f.settings(store, listeners, level)
 	server := resp.NewServer(store, opts)
-	admin.opened(server, store, prom.NewCollector(store, nil), respprom.NewCollector(server, nil))
+	admin.opened(servedStore{server, store, bucket})
 	return f.serve(ctx, cmd, server, listeners, admin, log)
 }
 

@@ -11,9 +11,13 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/redykv/redykv/device/blob"
+	blobprom "github.com/redykv/redykv/device/blob/prom"
 	"github.com/redykv/redykv/internal/console"
 	"github.com/redykv/redykv/kv"
+	"github.com/redykv/redykv/kv/prom"
 	"github.com/redykv/redykv/kv/resp"
+	respprom "github.com/redykv/redykv/kv/resp/prom"
 )
 
 // admin is an HTTP server for operators. It runs before the store is opened and until it is
@@ -25,8 +29,9 @@ import (
 //	/mrc           the miss ratio curve as JSON; PUT /mrc?sampling=on begins and
 //	               sampling=off ends the sampling of accesses
 //	/healthz       200 while the process is alive
-//	/readyz        200 while clients are served and the disk takes their
-//	               writes, as durably as promised, otherwise 503 and the reason
+//	/readyz        200 while clients are served, the disk takes their writes, as durably as
+//	               promised, and uploads to the bucket have not all failed, otherwise 503 and
+//	               the reason
 //	/debug/pprof/  profiles
 type admin struct {
 	*httpServer
@@ -36,10 +41,11 @@ type admin struct {
 	unready  atomic.Pointer[string]      // why clients are not served; "": they are served
 }
 
-// servedStore is the open store's server and table of metrics.
+// servedStore is the open store, its server, and its bucket, which is nil if it has none.
 type servedStore struct {
 	server *resp.Server
 	store  *kv.Store
+	bucket *blob.Device
 }
 
 // listenAdmin opens the listener and starts the HTTP server.
@@ -73,19 +79,24 @@ func (a *admin) close() {
 	a.httpServer.close()
 }
 
-// opened adds the metrics of the open store and of its server.
-func (a *admin) opened(server *resp.Server, store *kv.Store, numbers ...prometheus.Collector) {
-	a.store.Store(&servedStore{server, store})
-	if a.registry != nil {
-		a.registry.MustRegister(numbers...)
+// opened adds the metrics of the open store, and of its server and bucket.
+func (a *admin) opened(s servedStore) {
+	a.store.Store(&s)
+	if a.registry == nil {
+		return
+	}
+	a.registry.MustRegister(prom.NewCollector(s.store, nil), respprom.NewCollector(s.server, nil))
+	if s.bucket != nil {
+		a.registry.MustRegister(blobprom.NewCollector(s.bucket, nil))
 	}
 }
 
 // setUnready sets the reason why clients are not served; "": they are served.
 func (a *admin) setUnready(unready string) { a.unready.Store(&unready) }
 
-// status returns console.Ready, or why clients are not served, or why their writes fail or are not
-// durable.
+// status returns console.Ready, or why clients are not served, why their writes fail or are not
+// durable, or why there is no copy of the store in its bucket. A bucket that has a copy may fail for a
+// while.
 func (a *admin) status() string {
 	if why := *a.unready.Load(); why != "" {
 		return why
@@ -93,6 +104,11 @@ func (a *admin) status() string {
 	if store := a.store.Load(); store != nil {
 		if err := store.server.Durable(); err != nil {
 			return fmt.Sprintf("writes fail or do not become durable: %v", err)
+		}
+		if store.bucket != nil {
+			if s := store.bucket.Status(); s.Empty && s.Err != nil {
+				return fmt.Sprintf("no upload to the bucket has ever succeeded: %v", s.Err)
+			}
 		}
 	}
 	return console.Ready

@@ -191,26 +191,26 @@ func (f *storageFlags) check() error {
 	return nil
 }
 
-// open opens the store's files and the remote memory above them. The caller closes the device,
-// and then calls release.
-func (f *storageFlags) open(ctx context.Context, log *slog.Logger) (dev device.Device, release func() error, err error) {
+// open opens the store's files and the remote memory above them. bucket is a part of dev, nil without
+// one. The caller closes the device, and then calls release.
+func (f *storageFlags) open(ctx context.Context, log *slog.Logger) (dev device.Device, bucket *blob.Device, release func() error, err error) {
 	release = func() error { return nil }
 	if f.kind == storageMemory {
-		return device.NewMemory(), release, nil
+		return device.NewMemory(), nil, release, nil
 	}
-	ssd, files, err := f.openSSD(ctx, log)
+	ssd, files, bucket, err := f.openSSD(ctx, log)
 	if err != nil || f.redy == redyNone {
-		return ssd, release, err
+		return ssd, bucket, release, err
 	}
 	redy, mgr, err := f.openRedy(ctx, files, log)
 	if err != nil {
-		return nil, nil, errors.Join(fmt.Errorf("--redy %s: %w", f.redy, err), ssd.Close())
+		return nil, nil, nil, errors.Join(fmt.Errorf("--redy %s: %w", f.redy, err), ssd.Close())
 	}
 	opts := device.TieredOptions{Names: []string{"redy", "ssd"}, RefillRate: f.refillLimit(), Logger: log}
 	if f.commitPoint == commitRedy {
 		opts.CommitPoint = 1
 	}
-	return device.NewTieredWith(opts, redy, ssd), mgr.Close, nil
+	return device.NewTieredWith(opts, redy, ssd), bucket, mgr.Close, nil
 }
 
 // refillLimit returns device.TieredOptions.RefillRate, whose 0 is no limit.
@@ -234,29 +234,29 @@ func (f *storageFlags) files(log *slog.Logger) ssdtier.Options {
 
 // openSSD opens the files. dev has the bucket behind them and the cache in front of them, if the
 // flags ask for these.
-func (f *storageFlags) openSSD(ctx context.Context, log *slog.Logger) (dev device.Device, files *ssdtier.Device, err error) {
+func (f *storageFlags) openSSD(ctx context.Context, log *slog.Logger) (dev device.Device, files *ssdtier.Device, bucket *blob.Device, err error) {
 	if files, err = ssdtier.OpenWith(f.dir, f.files(log)); err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	dev = files
 	if f.bucket != "" {
-		with, err := blob.OpenURL(ctx, dev, f.bucket, blob.Options{Every: f.bucketEvery, OnlyWriter: f.onlyWriter, Logger: log})
+		bucket, err = blob.OpenURL(ctx, dev, f.bucket, blob.Options{Every: f.bucketEvery, OnlyWriter: f.onlyWriter, Logger: log})
 		if err != nil {
 			if errors.Is(err, blob.ErrUnconditional) {
 				err = fmt.Errorf("%w; if this machine is the only one that uses the bucket, add --bucket-only-writer", err)
 			}
-			return nil, nil, errors.Join(fmt.Errorf("--bucket: %w", err), dev.Close())
+			return nil, nil, nil, errors.Join(fmt.Errorf("--bucket: %w", err), dev.Close())
 		}
-		dev = with
+		dev = bucket
 	}
 	if f.blockCache != 0 {
 		with, err := blockcache.New(dev, blockcache.Options{Capacity: int64(f.blockCache)})
 		if err != nil {
-			return nil, nil, errors.Join(fmt.Errorf("--block-cache: %w", err), dev.Close())
+			return nil, nil, nil, errors.Join(fmt.Errorf("--block-cache: %w", err), dev.Close())
 		}
 		dev = with
 	}
-	return dev, files, nil
+	return dev, files, bucket, nil
 }
 
 // openRedy makes the cache, or takes up the one that the files' last server has left. With an

@@ -118,6 +118,11 @@ func (d *Device) Start(tail int64) error {
 	if err := d.local.Start(tail); err != nil {
 		return err
 	}
+	if d.isNew() && d.state.First != tail {
+		if err := d.change(func(s *state) { s.First = tail }); err != nil {
+			return err
+		}
+	}
 	if d.state.Restored && !d.state.Started {
 		// Only the bucket has the log below the block in which it continues.
 		if err := d.local.Truncate(tail &^ (int64(d.local.Alignment()) - 1)); err != nil {
@@ -151,6 +156,16 @@ func (d *Device) Start(tail int64) error {
 
 // Prepare implements device.Preparer: nothing is uploaded yet, and the bucket is only read.
 func (d *Device) Prepare(tail int64) error { return device.Prepare(d.local, tail) }
+
+// isNew reports whether the log is empty when it is started: no state of a store is there, or one
+// without a log was restored. The caller holds mu.
+func (d *Device) isNew() bool {
+	if !d.state.Restored {
+		return len(d.state.Meta) == 0
+	}
+	c := d.catalog.Load()
+	return !d.state.Started && c != nil && len(c.Pieces) == 0
+}
 
 // adopt restricts a catalog to the log as it was started: parts of the bucket's log after that
 // address do not belong to it. The last block may have been written again. The caller holds

@@ -15,6 +15,7 @@ import (
 
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/device/devicetest"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // filled returns a device with n random bytes, all of them in the bucket.
@@ -112,6 +113,44 @@ func TestUnreachable(t *testing.T) {
 	}
 	if s := d.Status(); !s.Behind {
 		t.Errorf("%+v", s)
+	}
+}
+
+// TestEmpty: Status tells a bucket that never had a state from one that cannot be reached.
+func TestEmpty(t *testing.T) {
+	s3 := newS3(t)
+	b := openBucket(t, s3.url())
+	opts, local := testOptions(), device.NewMemory()
+	opts.Linger = -1
+	s3.set(func(_ int64, r *http.Request) int {
+		if r.Method == http.MethodPut {
+			return http.StatusForbidden
+		}
+		return 0
+	})
+	d := mustOpen(t, local, b, opts)
+	if err := errors.Join(d.Start(0), d.WriteMeta("meta", []byte("data"))); err != nil {
+		t.Fatal(err)
+	}
+	testrun.Until(t, "an upload fails", func() bool { return d.Status().Err != nil })
+	if s := d.Status(); !s.Empty {
+		t.Errorf("%+v, want an empty bucket", s)
+	}
+	s3.set(func(int64, *http.Request) int { return 0 })
+	flush(t, d)
+	if s := d.Status(); s.Empty || s.Err != nil {
+		t.Errorf("%+v, want no empty bucket", s)
+	}
+	closeAll(t, d)
+	s3.set(func(int64, *http.Request) int { return http.StatusForbidden })
+	d = mustOpen(t, local.Reopen(), b, opts)
+	defer closeAll(t, d)
+	if err := d.Start(0); err != nil {
+		t.Fatal(err)
+	}
+	testrun.Until(t, "an upload fails again", func() bool { return d.Status().Err != nil })
+	if s := d.Status(); s.Empty {
+		t.Errorf("%+v, want no empty bucket", s)
 	}
 }
 

@@ -89,13 +89,16 @@ func (d *Device) checkSize() error {
 	return nil
 }
 
-// belongs returns an error if a catalog does not belong to the device's state.
+// belongs returns an error if a catalog does not belong to the device's state. The caller holds mu,
+// or is Open.
 func (d *Device) belongs(c *catalog) error {
 	switch {
 	case c == nil && d.state.Restored:
 		return fmt.Errorf("%w: the bucket is empty, but it alone had a part of the log", ErrForeign)
+	case c == nil && d.state.Uploaded: // everything is uploaded again
+		return d.change(func(s *state) { s.Uploaded = false })
 	case c == nil:
-		return nil // nothing was uploaded yet, or everything is uploaded again
+		return nil // nothing was uploaded yet
 	case c.Store != d.state.Store:
 		return fmt.Errorf("%w: the bucket has store %s, the device %s", ErrForeign, c.Store, d.state.Store)
 	case c.Writer != d.state.Writer && c.Number > d.state.Number:
@@ -135,7 +138,7 @@ func (d *Device) checkEmpty(c *catalog) error {
 // restore fetches metadata and objects. If it is interrupted, the next Open repeats it.
 func (d *Device) restore(ctx context.Context, c *catalog) error {
 	s := d.state
-	s.Restoring, s.Restored, s.Begin, s.Number = true, true, c.Begin, c.Number
+	s.Restoring, s.Restored, s.Uploaded, s.Begin, s.Number = true, true, true, c.Begin, c.Number
 	s.Meta = slices.AppendSeq(s.Meta[:0], maps.Keys(c.Meta))
 	if err := s.store(d.local); err != nil {
 		return err

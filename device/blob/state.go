@@ -23,6 +23,10 @@ type state struct {
 	// Number is that of the catalog from which the device was restored. A later one of
 	// another writer means that another machine has taken the store.
 	Number int64 `json:"number,omitempty"`
+	// Uploaded: the bucket has, or had when it was last reachable, a state of the store.
+	Uploaded bool `json:"uploaded,omitempty"`
+	// First is the tail of a new log: below it there never was anything.
+	First int64 `json:"first,omitempty"`
 	// Restoring: metadata and objects are being fetched, and may not be complete.
 	// Restored: the log below some address is only in the bucket; from the first Start
 	// on, after which Started is set, that address is the local device's Begin.

@@ -12,6 +12,7 @@ import (
 type Status struct {
 	Catalog  int64     // number of the newest state in the bucket; 0: none yet
 	LogEnd   int64     // address up to which the bucket has the log
+	Empty    bool      // no upload has ever succeeded, also of earlier processes
 	Behind   bool      // something has to be uploaded
 	Uploaded time.Time // time of the last successful upload; zero: none yet
 	Err      error     // of the last upload; nil if it succeeded
@@ -40,8 +41,15 @@ func (d *Device) Status() Status {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	s.Empty = d.isEmpty()
 	s.Behind, s.Uploaded, s.Err = d.up.uploaded < d.changes, d.up.last, d.up.failure
 	return s
+}
+
+// isEmpty reports whether the bucket has never had a state, as far as is known. The caller holds mu.
+func (d *Device) isEmpty() bool {
+	c := d.catalog.Load()
+	return !d.state.Uploaded && (c == nil || c.Number == 0)
 }
 
 // Flush waits until the bucket has everything that was synced and is covered by metadata now.

@@ -1,10 +1,12 @@
 package blob
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"math/rand/v2"
 	"net/http"
@@ -136,6 +138,27 @@ func TestFilesElsewhere(t *testing.T) {
 	})
 	if s := d.Status(); s.Err != nil {
 		t.Errorf("upload: %v", s.Err)
+	}
+}
+
+// TestIdle uploads a store to which nothing was written, without a failure.
+func TestIdle(t *testing.T) {
+	var log bytes.Buffer // its handler has a lock, and the devices are closed when it is read
+	b, opts := memBucket(t), testOptions()
+	opts.Logger = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	for range 3 {
+		m, err := start(t, t.TempDir(), b, opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		flush(t, m.dev)
+		if s := m.dev.Status(); s.Catalog == 0 || s.Empty || s.Err != nil {
+			t.Errorf("%+v", s)
+		}
+		m.mustClose()
+	}
+	if log.Len() > 0 {
+		t.Errorf("warnings: %s", &log)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"maps"
 	"regexp"
 	"slices"
@@ -109,8 +110,11 @@ func (d *Device) upload() {
 func (d *Device) uploadEnded(err error) (fatal bool) {
 	fatal = errors.Is(err, ErrTaken) || errors.Is(err, ErrForeign) || errors.Is(err, ErrFormat) || errors.Is(err, ErrUnconditional)
 	d.mu.Lock()
-	before := d.up.failure
+	before, level := d.up.failure, slog.LevelWarn
 	d.up.failure = err
+	if d.isEmpty() {
+		level = slog.LevelError
+	}
 	if fatal {
 		d.up.fatal = err
 	}
@@ -119,7 +123,7 @@ func (d *Device) uploadEnded(err error) (fatal bool) {
 	d.mu.Unlock()
 	switch {
 	case err != nil && before == nil:
-		d.opts.Logger.Warn("upload to the bucket failed", "err", err, "retried", !fatal)
+		d.opts.Logger.Log(context.Background(), level, "upload to the bucket failed", "err", err, "retried", !fatal)
 	case err == nil && before != nil:
 		d.opts.Logger.Info("the bucket is up to date again")
 	}
@@ -161,6 +165,9 @@ func (d *Device) snapshot() (*snapshot, error) {
 		changes: d.changes, begin: d.begin.Load(), dirty: d.log.dirty,
 		to:   max(d.log.durable, d.log.writes.Written()/size*size),
 		meta: maps.Clone(d.meta), objects: objects, replaced: slices.Clone(d.state.Replaced), segmentSize: size,
+	}
+	if s.to <= d.state.First { // no block was written yet
+		s.to = s.begin
 	}
 	d.log.dirty = s.to
 	return s, nil
@@ -253,10 +260,11 @@ func (d *Device) uploadSnapshot(ctx context.Context, s *snapshot) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.up.uploaded, d.up.last = max(d.up.uploaded, s.changes), time.Now()
-	if len(s.replaced) == 0 {
+	if len(s.replaced) == 0 && d.state.Uploaded {
 		return nil
 	}
 	return d.change(func(st *state) {
+		st.Uploaded = true
 		st.Replaced = slices.DeleteFunc(st.Replaced, func(name string) bool { return slices.Contains(s.replaced, name) })
 	})
 }

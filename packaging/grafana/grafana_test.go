@@ -18,6 +18,8 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/device/blob"
+	bucketprom "github.com/redykv/redykv/device/blob/prom"
 	"github.com/redykv/redykv/kv"
 	storeprom "github.com/redykv/redykv/kv/prom"
 	"github.com/redykv/redykv/kv/resp"
@@ -101,6 +103,10 @@ func (source) Metrics() kv.Metrics {
 	return kv.Metrics{Device: kv.DeviceMetrics{Tiers: make([]device.TierMetrics, 1)}}
 }
 
+type bucket struct{}
+
+func (bucket) Status() blob.Status { return blob.Status{} }
+
 type server struct{}
 
 func (server) Metrics() resp.Metrics           { return resp.Metrics{} }
@@ -116,12 +122,13 @@ func (service) Metrics() manager.Metrics {
 	}
 }
 
-// metrics returns what a store, its server and a manager export.
+// metrics returns what a store, its server and bucket, and a manager export.
 func metrics(t *testing.T) map[string]*dto.MetricFamily {
 	t.Helper()
 	r := prometheus.NewPedanticRegistry()
 	for _, c := range []prometheus.Collector{
 		storeprom.NewCollector(source{}, nil), serverprom.NewCollector(server{}, nil), managerprom.NewCollector(service{}),
+		bucketprom.NewCollector(bucket{}, nil),
 	} {
 		if err := r.Register(c); err != nil {
 			t.Fatal(err)
