@@ -20,7 +20,7 @@ var (
 	// read, with other options, or that files of it are damaged or missing.
 	ErrFormat = errors.New("smb: unknown format")
 	// ErrDoubt means that a connection broke while the server had bytes that were not
-	// durable. Writing fails until Start.
+	// durable. Writing, and reading such bytes, fails until Start.
 	ErrDoubt = errors.New("smb: connection lost during writes, the server may lack some")
 	// ErrDisconnected means that there is no connection to the server.
 	ErrDisconnected = errors.New("smb: no connection")

@@ -44,8 +44,9 @@ func (s *session) do(changes bool, what func(*link) error) error {
 	if err == nil || !connectionLost(err) {
 		return err
 	}
+	err = s.d.lost(err, changes) // before another link answers reads
 	s.drop(l)
-	return s.d.lost(err, changes)
+	return err
 }
 
 // connect returns the link, and makes one if there is none or it is broken.
@@ -128,6 +129,7 @@ func (s *session) shut(f *file) {
 	err := l.shut(f)
 	l.conn.end()
 	if err != nil && connectionLost(err) {
+		_ = s.d.lost(err, false)
 		s.drop(l)
 	}
 }

@@ -17,10 +17,11 @@
 //
 // Caveats:
 //   - A write or a change that was pending when its connection broke fails. If the server had
-//     bytes that were not durable, all later writes fail too: [ErrDoubt]. SMB cannot
-//     distinguish a cut network from a server that lost its memory. Start, which tells where
-//     the log ends, ends that state: a Tiered calls it for tiers before its last. A store
-//     whose last tier is the server has to be opened again.
+//     bytes that were not durable, all later writes fail too, and so do reads above what the
+//     last Sync covered: [ErrDoubt]. SMB cannot distinguish a cut network from a server that
+//     lost its memory. Start, which tells where the log ends, ends that state: a Tiered calls
+//     it for tiers before its last. A store whose last tier is the server has to be opened
+//     again.
 //   - The files have no checksums: the bytes of the server are not verified. Options.Sign
 //     protects the messages.
 //   - Sync depends on the server: it requests a flush of each file that was written, and of
@@ -35,6 +36,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -44,6 +46,7 @@ import (
 
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/device/internal/blocking"
+	"github.com/redykv/redykv/device/internal/progress"
 )
 
 // Device is a log on a file server. It implements device.Device.
@@ -71,7 +74,9 @@ type Device struct {
 
 	mu      sync.Mutex // guards the fields below; not held during requests
 	dirty   map[*file]struct{}
-	syncing bool  // files taken out of dirty are being made durable
+	syncing bool // files taken out of dirty are being made durable
+	writes  progress.Writes
+	synced  int64 // the log is durable below this address; before Start there is no limit
 	doubt   error // see ErrDoubt
 	fenceBy error // set when another Device has taken the directory
 }
@@ -86,6 +91,7 @@ func Open(ctx context.Context, opts Options) (_ *Device, err error) {
 	_, _ = rand.Read(owner[:]) // never fails
 	d := &Device{
 		opts: opts, owner: hex.EncodeToString(owner[:]), closing: make(chan struct{}), dirty: make(map[*file]struct{}),
+		synced: math.MaxInt64,
 	}
 	d.segments.Store(&map[int64]*file{})
 	for i := range opts.Sessions {
@@ -188,6 +194,17 @@ func (d *Device) inDoubt() error {
 	return d.doubt
 }
 
+// believe returns an error if the server may lack bytes below an address that it was given, so that it
+// may have answered a read of them with others.
+func (d *Device) believe(end int64) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if end <= d.synced {
+		return nil
+	}
+	return d.doubt
+}
+
 // fence ends the use of a directory that another Device has taken, if why is not nil. It
 // returns why the use has ended.
 func (d *Device) fence(why error) error {
@@ -229,7 +246,8 @@ func (d *Device) Start(tail int64) error {
 		}
 	}
 	d.mu.Lock()
-	d.doubt, d.dirty = nil, make(map[*file]struct{})
+	d.doubt, d.dirty, d.synced = nil, make(map[*file]struct{}), tail
+	d.writes.Reset(tail)
 	d.mu.Unlock()
 	if d.begin.Load() > tail {
 		if err := d.storeHead(tail); err != nil {
@@ -307,7 +325,7 @@ func (d *Device) Sync() error {
 		return device.ErrClosed
 	}
 	d.mu.Lock()
-	files := d.dirty
+	files, written := d.dirty, d.writes.Written()
 	err := d.doubt
 	if err == nil {
 		d.dirty, d.syncing = make(map[*file]struct{}), true
@@ -329,6 +347,9 @@ func (d *Device) Sync() error {
 	d.syncing = false
 	if err != nil && d.doubt == nil {
 		d.doubt = fmt.Errorf("%w: %w", ErrDoubt, err)
+	}
+	if d.doubt == nil {
+		d.synced = max(d.synced, written)
 	}
 	return d.doubt
 }

@@ -341,7 +341,8 @@ func TestConnectionsBreak(t *testing.T) {
 	}
 }
 
-// If a connection breaks while writes are not durable, all writes fail until Start.
+// If a connection breaks while writes are not durable, all writes, and reads of what was written, fail
+// until Start.
 func TestDoubt(t *testing.T) {
 	d := mustOpen(t, optionsFor(t, sharedServer(t)))
 	mustStart(t, d, 0)
@@ -357,6 +358,10 @@ func TestDoubt(t *testing.T) {
 		p.Close()
 	}
 	check() // the device has noticed the break
+	p := devicetest.NewPump(t, d, 2)
+	p.ReadFails(make([]byte, 1000), 1000, ErrDoubt)
+	p.ReadFails(make([]byte, 2), 999, ErrDoubt)
+	p.Close()
 	w, createErr := d.CreateObject("o")
 	if createErr == nil {
 		_, createErr = w.Write(want)

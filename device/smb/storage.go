@@ -11,6 +11,7 @@ import (
 	smb2 "github.com/cloudsoda/go-smb2"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/device/internal/progress"
 )
 
 // segment returns the segment of that number, or nil.
@@ -86,23 +87,35 @@ func (s storage) ReadAt(dst []byte, addr int64) error {
 	if begin := d.Begin(); addr < begin {
 		return fmt.Errorf("%s: %d bytes at %d, below its begin %d: %w", d.opts.place(), len(dst), addr, begin, device.ErrNotHeld)
 	}
-	return d.pieces(dst, addr, func(f *file, piece []byte, off int64) error {
+	err := d.pieces(dst, addr, func(f *file, piece []byte, off int64) error {
 		if f == nil {
 			return fmt.Errorf("%s: no segment for %d bytes at %d: %w", d.opts.place(), len(dst), addr, device.ErrNotHeld)
 		}
 		return d.read(f, piece, off)
 	}, d.segment)
+	if doubt := d.believe(addr + int64(len(dst))); doubt != nil { // also if the server has been restarted meanwhile
+		return d.named(fmt.Sprintf("read of %d bytes at %d", len(dst), addr), doubt)
+	}
+	return err
 }
 
 // WriteAt implements blocking.Storage. A write to a segment below Begin is dropped.
 func (s storage) WriteAt(src []byte, addr int64) error {
 	d := s.d
-	return d.pieces(src, addr, func(f *file, piece []byte, off int64) error {
+	span := progress.Span{From: addr, To: addr + int64(len(src))}
+	d.mu.Lock()
+	d.writes.Begin(span)
+	d.mu.Unlock()
+	err := d.pieces(src, addr, func(f *file, piece []byte, off int64) error {
 		if f == nil {
 			return nil
 		}
 		return d.write(f, piece, off)
 	}, d.segmentToWrite)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.writes.End(span, err == nil)
+	return err
 }
 
 // pieces calls do for the parts of buf that lie in one segment each.

@@ -19,7 +19,7 @@ const portions = 15
 type watchedConn struct {
 	net.Conn
 	patience time.Duration
-	broken   atomic.Bool
+	broken   atomic.Bool // set when onBreak has returned
 
 	mu       sync.Mutex // guards the fields below
 	pending  int        // pending requests
@@ -28,22 +28,26 @@ type watchedConn struct {
 	onBreak  func(error)
 }
 
-// notifyBreak sets the function that is called once when the connection breaks; f may be nil.
+// notifyBreak sets the function that is called once when the connection breaks, or now if it has;
+// f may be nil.
 func (c *watchedConn) notifyBreak(f func(error)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.onBreak = f
+	if f != nil && c.broken.Load() {
+		f(net.ErrClosed)
+		c.onBreak = nil
+	}
 }
 
 func (c *watchedConn) breaks(err error) {
-	c.broken.Store(true)
 	c.mu.Lock()
-	f := c.onBreak
-	c.onBreak = nil
-	c.mu.Unlock()
-	if f != nil {
-		f(err)
+	defer c.mu.Unlock()
+	if c.onBreak != nil {
+		c.onBreak(err)
+		c.onBreak = nil
 	}
+	c.broken.Store(true)
 }
 
 // begin counts a pending request.

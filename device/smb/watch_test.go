@@ -33,15 +33,23 @@ func TestPatience(t *testing.T) {
 	}{
 		{true, 0, nil}, {true, portions - 1, nil}, {true, portions, os.ErrDeadlineExceeded}, {false, 1, nil},
 	} {
-		var told error
+		var told, again error
 		c := &watchedConn{Conn: &lateConn{late: tc.late}, patience: time.Hour}
-		c.notifyBreak(func(err error) { told = err })
+		c.notifyBreak(func(err error) {
+			told = err
+			if c.broken.Load() {
+				t.Error("the connection is replaced before its break is known")
+			}
+		})
 		if tc.pending {
 			c.begin()
 		}
 		_, err := c.Read(make([]byte, 1))
 		if !errors.Is(err, tc.want) || !errors.Is(told, tc.want) || c.broken.Load() != (tc.want != nil) {
 			t.Errorf("%+v: %v, told %v", tc, err, told)
+		}
+		if c.notifyBreak(func(err error) { again = err }); (again != nil) != (tc.want != nil) {
+			t.Errorf("%+v: told %v afterwards", tc, again)
 		}
 	}
 }
