@@ -19,7 +19,10 @@ import (
 // compaction truncates a part of the log that the scan has not reached. A key that exists only
 // for a part of the scan may be found. A key that was deleted before the scan began is not
 // found. Inner records (Options.Inner) are not found. An error ends the iteration.
-func (st *Store) Scan() iter.Seq2[Record, error] {
+func (st *Store) Scan() iter.Seq2[Record, error] { return st.ScanContext(context.Background()) }
+
+// ScanContext is Scan until ctx ends, whose cause is then the error.
+func (st *Store) ScanContext(ctx context.Context) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
 		err := st.withAny(func(s *Session) error {
 			sc, err := s.newScanner()
@@ -31,7 +34,7 @@ func (st *Store) Scan() iter.Seq2[Record, error] {
 				goOn = yield(r, nil)
 				return goOn
 			}
-			for goOn && sc.next < sc.end {
+			for goOn && sc.next < sc.end && ctx.Err() == nil {
 				if err := sc.step(visit); err != nil {
 					return err
 				}
@@ -39,23 +42,31 @@ func (st *Store) Scan() iter.Seq2[Record, error] {
 			if err := sc.w.Pause(); err != nil {
 				return walkError(err)
 			}
-			if !goOn || !sc.lost {
-				return nil
+			if !goOn || !sc.lost || ctx.Err() != nil {
+				return ended(ctx, goOn)
 			}
 			// The newest records of the part that was lost are now at the end of the scan or
 			// above it.
 			w := newSweep(s, 0, sc.end)
-			for goOn && w.at < index.Positions {
+			for goOn && w.at < index.Positions && ctx.Err() == nil {
 				if _, err := w.step(math.MaxInt, math.MaxInt, visit); err != nil {
 					return err
 				}
 			}
-			return nil
+			return ended(ctx, goOn)
 		})
 		if err != nil {
 			yield(Record{}, err)
 		}
 	}
+}
+
+// ended returns the error of a scan that goes on although its context has ended.
+func ended(ctx context.Context, goesOn bool) error {
+	if goesOn && ctx.Err() != nil {
+		return fmt.Errorf("kv: scanning: %w", context.Cause(ctx))
+	}
+	return nil
 }
 
 // scanner finds live records, a batch at a time. It walks the log up to end, the tail when the

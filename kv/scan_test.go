@@ -38,6 +38,38 @@ func TestParseCursor(t *testing.T) {
 	}
 }
 
+// TestScanContext: a scan whose context ends visits few more records, and its error is the context's cause.
+func TestScanContext(t *testing.T) {
+	st := open(t, small(device.NewMemory(), 0, 0))
+	const keys = 10 * scanBatch
+	for n := range uint64(keys) {
+		if err := st.Upsert(context.Background(), key8(n), key8(n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithCancelCause(context.Background())
+	defer cancel(nil)
+	why, n := errors.New("why"), 0
+	var err error
+	for _, err = range st.ScanContext(ctx) {
+		cancel(why)
+		n++
+	}
+	if !errors.Is(err, why) || n > 2*scanBatch {
+		t.Errorf("%d records of %d, %v", n, keys, err)
+	}
+	for _, err := range st.Scan() { // its session is as good as before
+		if err != nil {
+			t.Fatal(err)
+		}
+		n++
+	}
+	if n < keys {
+		t.Errorf("%d records in all", n)
+	}
+	closeAll(t, st)
+}
+
 // TestScanFromAnyCursor uses cursors that no scan has returned. All records found are in the
 // store, and the scan ends.
 func TestScanFromAnyCursor(t *testing.T) {

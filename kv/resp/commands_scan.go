@@ -15,7 +15,7 @@ import (
 // whole scan is returned. KEYS scans the log and may return a key twice if compaction moves it
 // meanwhile. SCAN scans the index in the order of the keys' hashes. Its cursor is a position
 // in that order, so the server keeps no state of a scan, and neither writers nor compaction
-// can make it return a key twice or go on for ever.
+// can make it return a key twice or go on for ever. KEYS ends when its client has gone.
 //
 // The store holds the keys of all databases, and a scan passes those of others. A database
 // without keys is not scanned.
@@ -111,24 +111,26 @@ func keys(c *client, r request) {
 	}
 	o := scanOptions{match: r.arg(1)}
 	found := c.gather()
-	var failed error
-	for rec, err := range c.server.scanAll(c.db) {
-		if err != nil {
-			failed = err
-			break
+	c.attend(func(ctx context.Context) {
+		var failed error
+		for rec, err := range c.server.scanAll(ctx, c.db) {
+			if err != nil {
+				failed = err
+				break
+			}
+			if _, key := shownKey(rec.Key); o.takes(&rec, key) && !found.add(key) {
+				break
+			}
 		}
-		if _, key := shownKey(rec.Key); o.takes(&rec, key) && !found.add(key) {
-			break
-		}
-	}
-	c.reply()
-	found.finish(failed)
+		c.reply()
+		found.finish(failed)
+	})
 }
 
-// scanAll is the store's Scan for the records of a database.
-func (s *Server) scanAll(db uint8) iter.Seq2[kv.Record, error] {
+// scanAll is the store's ScanContext for the records of a database.
+func (s *Server) scanAll(ctx context.Context, db uint8) iter.Seq2[kv.Record, error] {
 	return func(yield func(kv.Record, error) bool) {
-		for rec, err := range s.store.Scan() {
+		for rec, err := range s.store.ScanContext(ctx) {
 			if (err != nil || KeyClass(rec.Key) == db) && !yield(rec, err) {
 				return
 			}
@@ -224,40 +226,55 @@ func (g *gathering) finish(err error) {
 
 // randomKey returns a random one of the keys after a random position in the order of hashes.
 func randomKey(c *client, _ request) {
-	const near = 16
 	if c.hasNoKeys() {
 		c.out = appendNull(c.reply(), c.resp3)
 		return
 	}
 	c.borrow() // limits concurrent scans, see gather
-	var chosen []byte
+	c.attend(func(ctx context.Context) {
+		switch key, err := c.server.randomKey(ctx, c.db); {
+		case err != nil:
+			c.fail("ERR " + err.Error())
+		case key == nil:
+			c.out = appendNull(c.reply(), c.resp3)
+		default:
+			c.out = appendBulk(c.reply(), key)
+		}
+	})
+}
+
+// randomKey returns a key of a database, or nil if it finds none.
+func (s *Server) randomKey(ctx context.Context, db uint8) (chosen []byte, err error) {
+	const near = 16
 	n := 0
 	at, wrapped := kv.CursorAt(rand.Float64()), false
-	for n == 0 {
-		next, err := c.server.scanFrom(at, c.db, near, func(_ *kv.Record, key []byte) bool {
+	for {
+		next, err := s.scanFrom(at, db, near, func(_ *kv.Record, key []byte) bool {
 			if n++; rand.IntN(n) == 0 {
 				chosen = append([]byte{}, key...)
 			}
 			return true
 		})
 		switch {
-		case err != nil:
-			c.fail("ERR " + err.Error())
-			return
-		case next == 0 && wrapped && n == 0:
-			c.out = appendNull(c.reply(), c.resp3)
-			return
+		case err != nil || n > 0 || next == 0 && wrapped:
+			return chosen, err
+		case ctx.Err() != nil:
+			return nil, context.Cause(ctx)
 		case next == 0:
 			wrapped = true
 		}
 		at = next
 	}
-	c.out = appendBulk(c.reply(), chosen)
 }
 
-// dbSize replies with the number of keys in the client's database.
+// dbSize replies with the number of keys in the client's database. It scans the log if the store does
+// not count the keys of each.
 func dbSize(c *client, _ request) {
-	n, err := c.server.size(c.db)
+	n, _, counted := c.server.store.KeyCountOf(c.db)
+	var err error
+	if !counted {
+		c.attend(func(ctx context.Context) { n, err = c.server.size(ctx, c.db) })
+	}
 	if err != nil {
 		c.fail("ERR " + err.Error())
 		return
@@ -315,7 +332,7 @@ func (c *client) clearStore() {
 
 // deleteKeys deletes the keys of the client's database.
 func (c *client) deleteKeys() {
-	for rec, err := range c.server.scanAll(c.db) {
+	for rec, err := range c.server.scanAll(c.server.working, c.db) {
 		if err != nil {
 			c.failed = err
 		}
@@ -340,13 +357,9 @@ func (s *Server) isAlone(db uint8) bool {
 	return true
 }
 
-// size returns the number of keys in a database. It scans the log if the store does not count
-// the keys of each.
-func (s *Server) size(db uint8) (n int64, err error) {
-	if n, _, counted := s.store.KeyCountOf(db); counted {
-		return n, nil
-	}
-	for _, err := range s.scanAll(db) {
+// size scans the log for the number of keys in a database.
+func (s *Server) size(ctx context.Context, db uint8) (n int64, err error) {
+	for _, err := range s.scanAll(ctx, db) {
 		if err != nil {
 			return 0, err
 		}

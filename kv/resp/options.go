@@ -66,6 +66,9 @@ type Options struct {
 	// releaseAfter is the time after which an idle connection frees large buffers. Tests
 	// shorten it.
 	releaseAfter time.Duration
+	// lookEvery is the time between two looks whether a client whose command scans has gone. Tests
+	// shorten it.
+	lookEvery time.Duration
 	// packedMost is the most bytes of a packed collection. Tests lower it.
 	packedMost int
 }
@@ -103,6 +106,7 @@ func (o *Options) ensureDefaults() error {
 	o.Loops = max(o.Loops, 0)
 	o.WriteTimeout = cmp.Or(o.WriteTimeout, DefaultWriteTimeout)
 	o.releaseAfter = cmp.Or(o.releaseAfter, time.Second)
+	o.lookEvery = cmp.Or(o.lookEvery, 100*time.Millisecond)
 	o.packedMost = cmp.Or(o.packedMost, packedMost)
 	o.Logger = cmp.Or(o.Logger, slog.Default())
 	switch {

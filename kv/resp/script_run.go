@@ -50,7 +50,6 @@ const (
 
 var (
 	errScriptKilled  = errors.New("Script killed by user with SCRIPT KILL...") //nolint:staticcheck // Redis's words
-	errScriptEnds    = errors.New("the server ends")
 	errScriptAgain   = errors.New("the script needs the store alone")
 	errScriptSession = errors.New("the connection ends")
 )
@@ -170,7 +169,7 @@ func (run *scriptRun) poll() error {
 		run.beginBusy()
 	}
 	if s.closing.Load() && (busy || run.killed.Load() != runWrote || time.Since(run.began) > busyAfter*time.Millisecond) {
-		return errScriptEnds
+		return errServerEnds
 	}
 	return nil
 }

@@ -65,7 +65,9 @@ type Server struct {
 	end     sync.Once // stops them
 
 	closing atomic.Bool
-	done    chan struct{}  // closed when closing becomes true
+	done    chan struct{}   // closed when closing becomes true
+	working context.Context // of scans; ends when the clients are disconnected
+	cease   context.CancelCauseFunc
 	ended   sync.WaitGroup // connections
 
 	mu        sync.Mutex // guards listeners and clients
@@ -91,6 +93,7 @@ func NewServer(store *kv.Store, opts Options) *Server {
 		listeners: make(map[net.Listener]struct{}),
 		clients:   make(map[*client]struct{}),
 	}
+	s.working, s.cease = context.WithCancelCause(context.Background())
 	if store != nil {
 		s.short = shortRequest(store)
 	}
@@ -251,15 +254,18 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	}
 }
 
-// Close disconnects all clients, waits for their operations, and closes the sessions.
+// Close disconnects all clients, ends their scans, waits for their other operations, and closes the
+// sessions.
 func (s *Server) Close() error {
 	s.stop(hangUp)
+	s.cease(errServerEnds)
 	s.ended.Wait()
 	return s.finish()
 }
 
 // finish stops the background goroutines after all connections have ended.
 func (s *Server) finish() error {
+	s.cease(errServerEnds)
 	s.saves.Wait()
 	s.watches.close()
 	s.expirer.stop()
@@ -275,12 +281,7 @@ func (s *Server) finish() error {
 
 // hangUp closes a connection without TLS's closing message, which a client that does not read
 // would delay.
-func hangUp(conn net.Conn) error {
-	if encrypted, ok := conn.(*tls.Conn); ok {
-		conn = encrypted.NetConn()
-	}
-	return conn.Close()
-}
+func hangUp(conn net.Conn) error { return socket(conn).Close() }
 
 // stop ends Serve, and calls end for each connection.
 func (s *Server) stop(end func(net.Conn) error) {

@@ -16,6 +16,9 @@ type epoll struct {
 	ready  [maxReady]int32
 }
 
+// hangUps are the events of Gone. Input that was not read yet does not hide them.
+const hangUps = unix.POLLRDHUP
+
 // maxReady is the most files that a wait returns: with a commit for each wait, the more the better.
 const maxReady = 1024
 

@@ -2,7 +2,14 @@
 
 package poll
 
-import "errors"
+import (
+	"errors"
+
+	"golang.org/x/sys/unix"
+)
+
+// hangUps are the events of Gone.
+const hangUps = unix.POLLHUP
 
 // New fails: on this system each connection has a goroutine.
 func New() (Poller, error) { return nil, errors.ErrUnsupported }

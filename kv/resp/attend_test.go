@@ -1,0 +1,138 @@
+package resp
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/testrun"
+)
+
+// said is a log that a test looks into.
+type said struct {
+	mu   sync.Mutex // guards text
+	text bytes.Buffer
+}
+
+func (s *said) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.Write(p)
+}
+
+// count returns how many of the log's lines have some text.
+func (s *said) count(text string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return strings.Count(s.text.String(), text)
+}
+
+// standingReads is a device whose reads can be made to wait.
+type standingReads struct {
+	*device.Faulty
+	reads atomic.Int64
+}
+
+type standingReadsQueue struct {
+	device.Queue
+	reads *atomic.Int64
+}
+
+func (d *standingReads) NewQueue(depth int) (device.Queue, error) {
+	q, err := d.Faulty.NewQueue(depth)
+	return &standingReadsQueue{q, &d.reads}, err
+}
+
+func (q *standingReadsQueue) Read(dst []byte, addr int64, tag uint64) error {
+	q.reads.Add(1)
+	return q.Queue.Read(dst, addr, tag)
+}
+
+// stand makes reads wait from now on.
+func (d *standingReads) stand() {
+	d.Set(device.FaultyOptions{Stuck: 1})
+	d.reads.Store(0)
+}
+
+// await waits until a read waits.
+func (d *standingReads) await(t *testing.T) {
+	t.Helper()
+	testrun.Until(t, "a read waits for the device", func() bool { return d.reads.Load() > 0 })
+}
+
+// goOn ends the waiting.
+func (d *standingReads) goOn() {
+	d.Set(device.FaultyOptions{})
+	d.Release()
+}
+
+// slowScans starts a server whose store has most keys on a device, and makes its reads wait. log is the
+// server's log.
+func slowScans(t *testing.T, opts Options) (s *Server, dev *standingReads, addr string, log *said) {
+	t.Helper()
+	dev = &standingReads{Faulty: device.NewFaulty(device.NewMemory(), device.FaultyOptions{})}
+	store := cold()
+	store.Device = dev
+	log, opts.lookEvery = new(said), time.Millisecond
+	s, addr = start(t, store, opts)
+	s.opts.Logger = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})) // before it has clients
+	n := 0
+	writeMany(dial(t, addr), 5000, func() string { n++; return fmt.Sprint("key", n) }, strings.Repeat("v", 100))
+	dev.stand()
+	t.Cleanup(dev.goOn)
+	return s, dev, addr, log
+}
+
+// TestScansEndWithTheirClient: commands that scan end when their clients have gone, also in transactions.
+func TestScansEndWithTheirClient(t *testing.T) {
+	for name, commands := range map[string]string{
+		"alone":            encode("KEYS", "nothing*"),
+		"before others":    encode("KEYS", "nothing*") + encode("PING"),
+		"in a transaction": encode("MULTI") + encode("KEYS", "nothing*") + encode("EXEC"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, dev, addr, log := slowScans(t, Options{})
+			p := dial(t, addr)
+			p.send(commands)
+			dev.await(t)
+			if err := p.conn.Close(); err != nil {
+				t.Fatal(err)
+			}
+			testrun.Until(t, "the server sees that the client has gone", func() bool { return log.count("has gone") == 1 })
+			dev.goOn()
+			testrun.Until(t, "the client has left", func() bool { return s.Metrics().Clients == 1 })
+			if n := s.stats.errors.Load(); n != 1 {
+				t.Errorf("%d errors: the scan went on to its end", n)
+			}
+		})
+	}
+}
+
+// TestScansEndWithTheServer: a server that is closed ends the scans, so that its time to shut down is
+// bounded.
+func TestScansEndWithTheServer(t *testing.T) {
+	s, dev, addr, _ := slowScans(t, Options{})
+	p := dial(t, addr)
+	p.send(encode("KEYS", "nothing*"))
+	dev.await(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- s.Shutdown(ctx) }()
+	testrun.Receive(t, "the scans are told to end", s.working.Done())
+	dev.goOn()
+	if err := testrun.Receive(t, "the server ends", ended); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	if n := s.stats.errors.Load(); n != 1 {
+		t.Errorf("%d errors: the scan went on to its end", n)
+	}
+}
