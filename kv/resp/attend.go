@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"net"
+	"runtime"
 	"time"
 
 	"github.com/redykv/redykv/kv/resp/internal/poll"
@@ -14,6 +15,35 @@ var (
 	errServerEnds = errors.New("the server ends")
 	errClientGone = errors.New("the client has closed the connection")
 )
+
+// turns limits the commands that scan at the same time. It has an element for each that does.
+type turns chan struct{}
+
+// newScanTurns returns the turns of commands that scan the whole log. More of them at a time would take
+// the processors from other commands, and gain little.
+func newScanTurns() turns { return make(turns, max(runtime.GOMAXPROCS(0)/2, 2)) }
+
+// scanning runs a command that scans: it calls do, which replies, in its turn. The client has no worker
+// meanwhile, so nobody waits for the scan, unless the client has the store alone. If the client goes before
+// its turn, do is not called.
+func (c *client) scanning(in turns, do func(ctx context.Context)) {
+	c.flush()
+	if c.giveBack(); c.quit {
+		return
+	}
+	c.attend(func(ctx context.Context) {
+		if !c.locked {
+			select {
+			case in <- struct{}{}:
+				defer func() { <-in }()
+			case <-ctx.Done():
+				c.fail("ERR waiting to scan: " + context.Cause(ctx).Error())
+				return
+			}
+		}
+		do(ctx)
+	})
+}
 
 // attend calls do with a context that ends when the client closes its connection, or its direction to the
 // server, and when the server disconnects all clients. Nothing is read from the client meanwhile.

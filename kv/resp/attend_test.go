@@ -136,3 +136,46 @@ func TestScansEndWithTheServer(t *testing.T) {
 		t.Errorf("%d errors: the scan went on to its end", n)
 	}
 }
+
+// TestNobodyWaitsForScans: while commands scan, others go on, also those that need the store alone. More
+// commands that scan the whole log than may do so at the same time wait, and end with their clients, too.
+func TestNobodyWaitsForScans(t *testing.T) {
+	for name, commands := range map[string][]string{
+		"WATCH":       {"WATCH key4999", "+OK"},
+		"FLUSHALL":    {"FLUSHALL", "+OK"},
+		"transaction": {"MULTI", "+OK", "DBSIZE", "+QUEUED", "EXEC", "[:5000]"},
+		"script":      {"EVAL return(redis.call('dbsize')) 0", ":5000"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, dev, addr, _ := slowScans(t, Options{Sessions: 2})
+			waiting := make([]*peer, 10)
+			for i := range waiting {
+				waiting[i] = dial(t, addr)
+				waiting[i].send(encode("KEYS", "nothing*"))
+			}
+			testrun.Until(t, "scans run", func() bool { return len(s.scans) == cap(s.scans) })
+			dev.await(t)
+			p := dial(t, addr)
+			for i := 0; i < len(commands); i += 2 {
+				if got := p.do(strings.Fields(commands[i])...); got != commands[i+1] {
+					t.Errorf("%s: %s, want %s", commands[i], got, commands[i+1])
+				}
+				if got := dial(t, addr).do("GET", "nosuch"); got != "nil" {
+					t.Errorf("GET: %s", got)
+				}
+			}
+			for _, w := range waiting[5:] {
+				if err := w.conn.Close(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			dev.goOn()
+			for _, w := range waiting[:5] {
+				if got := w.reply(); got != "[]" {
+					t.Errorf("KEYS: %s", got)
+				}
+			}
+			testrun.Until(t, "the scans have ended", func() bool { return len(s.scans) == 0 })
+		})
+	}
+}

@@ -11,7 +11,8 @@ import (
 	"github.com/redykv/redykv/kv/resp/internal/glob"
 )
 
-// Commands on all keys. They scan the store in separate sessions. A key that exists during the
+// Commands on all keys. They scan the store in separate sessions and without a worker: nobody waits for
+// them, unless they are part of a transaction or a script. A key that exists during the
 // whole scan is returned. KEYS scans the log and may return a key twice if compaction moves it
 // meanwhile. SCAN scans the index in the order of the keys' hashes. Its cursor is a position
 // in that order, so the server keeps no state of a scan, and neither writers nor compaction
@@ -96,12 +97,14 @@ func scan(c *client, r request) {
 		c.out = appendArray(appendBulk(appendArray(c.reply(), 2), "0"), 0)
 		return
 	}
-	found := c.gather()
-	next, err := c.server.scanFrom(at, c.db, o.count, func(rec *kv.Record, key []byte) bool {
-		return !o.takes(rec, key) || found.add(key)
+	c.scanning(c.server.steps, func(context.Context) {
+		found := c.gather()
+		next, err := c.server.scanFrom(at, c.db, o.count, func(rec *kv.Record, key []byte) bool {
+			return !o.takes(rec, key) || found.add(key)
+		})
+		c.out = appendBulk(appendArray(c.out, 2), next.String())
+		found.finish(err)
 	})
-	c.out = appendBulk(appendArray(c.reply(), 2), next.String())
-	found.finish(err)
 }
 
 func keys(c *client, r request) {
@@ -110,8 +113,8 @@ func keys(c *client, r request) {
 		return
 	}
 	o := scanOptions{match: r.arg(1)}
-	found := c.gather()
-	c.attend(func(ctx context.Context) {
+	c.scanning(c.server.scans, func(ctx context.Context) {
+		found := c.gather()
 		var failed error
 		for rec, err := range c.server.scanAll(ctx, c.db) {
 			if err != nil {
@@ -122,7 +125,6 @@ func keys(c *client, r request) {
 				break
 			}
 		}
-		c.reply()
 		found.finish(failed)
 	})
 }
@@ -184,13 +186,8 @@ type gathering struct {
 	full  bool  // the budget was exhausted
 }
 
-// gather begins a reply. It borrows a worker that the scan does not use, so that the number of
-// workers limits concurrent scans.
-func (c *client) gather() *gathering {
-	g := &gathering{c: c, at: len(c.reply())}
-	c.borrow()
-	return g
-}
+// gather begins a reply.
+func (c *client) gather() *gathering { return &gathering{c: c, at: len(c.reply())} }
 
 // gatherStep is the number of bytes that are taken from the budget at once.
 const gatherStep = 1 << 20
@@ -230,8 +227,7 @@ func randomKey(c *client, _ request) {
 		c.out = appendNull(c.reply(), c.resp3)
 		return
 	}
-	c.borrow() // limits concurrent scans, see gather
-	c.attend(func(ctx context.Context) {
+	c.scanning(c.server.steps, func(ctx context.Context) {
 		switch key, err := c.server.randomKey(ctx, c.db); {
 		case err != nil:
 			c.fail("ERR " + err.Error())
@@ -270,16 +266,18 @@ func (s *Server) randomKey(ctx context.Context, db uint8) (chosen []byte, err er
 // dbSize replies with the number of keys in the client's database. It scans the log if the store does
 // not count the keys of each.
 func dbSize(c *client, _ request) {
-	n, _, counted := c.server.store.KeyCountOf(c.db)
-	var err error
-	if !counted {
-		c.attend(func(ctx context.Context) { n, err = c.server.size(ctx, c.db) })
-	}
-	if err != nil {
-		c.fail("ERR " + err.Error())
+	if n, _, counted := c.server.store.KeyCountOf(c.db); counted {
+		c.out = appendInt(c.reply(), n)
 		return
 	}
-	c.out = appendInt(c.reply(), n)
+	c.scanning(c.server.scans, func(ctx context.Context) {
+		n, err := c.server.size(ctx, c.db)
+		if err != nil {
+			c.fail("ERR " + err.Error())
+			return
+		}
+		c.out = appendInt(c.reply(), n)
+	})
 }
 
 // flushRefusal returns the error of FLUSHALL or FLUSHDB with other options than they have, or "".

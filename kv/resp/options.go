@@ -33,7 +33,7 @@ type Options struct {
 	// keys of the others, hidden. Default 16.
 	Databases int
 	// Sessions is the most batches that run concurrently, each in a session of the store;
-	// others wait. Default 64.
+	// others wait. Commands that scan have other sessions. Default 64.
 	Sessions int
 	// Loops is the number of goroutines that share the connections with simple commands, which
 	// costs less than one goroutine per connection. Default: the number of processors less

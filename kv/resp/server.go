@@ -66,6 +66,8 @@ type Server struct {
 
 	closing atomic.Bool
 	done    chan struct{}   // closed when closing becomes true
+	scans   turns           // of commands that scan the whole log
+	steps   turns           // of commands that scan a part of the index
 	working context.Context // of scans; ends when the clients are disconnected
 	cease   context.CancelCauseFunc
 	ended   sync.WaitGroup // connections
@@ -93,6 +95,7 @@ func NewServer(store *kv.Store, opts Options) *Server {
 		listeners: make(map[net.Listener]struct{}),
 		clients:   make(map[*client]struct{}),
 	}
+	s.scans, s.steps = newScanTurns(), make(turns, max(opts.Sessions, 1))
 	s.working, s.cease = context.WithCancelCause(context.Background())
 	if store != nil {
 		s.short = shortRequest(store)
