@@ -11,8 +11,7 @@ import (
 
 // eventLog holds the events of one cache in order: those about VMs of the cache, and its
 // end. A watcher gets all of them, so that no event is lost between Allocate and Watch
-// (A35). Events about VMs that the cache no longer has are removed, as another VM may have
-// the id meanwhile. It is guarded by state.mu.
+// (A35). Events about VMs that the cache no longer has are removed. It is guarded by state.mu.
 //
 // The log is bounded. A watcher that needs older events, or has a higher sequence number
 // than the log, from a manager that has lost its state, gets the cache's state instead.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	"connectrpc.com/connect"
@@ -192,6 +193,7 @@ type want struct {
 	d       demand
 	avoid   map[string]bool
 	without map[string]bool // avoid, and other VMs that are not to be used
+	leaves  bool            // the cache leaves VMs, or has lost some
 	present []*vm
 	servers map[*vm]plan.Server // what those of the pool cost
 	s       supply
@@ -220,11 +222,9 @@ func (c *state) want(req *managerv1.ReallocateRequest, configs map[int]*managerv
 	for _, id := range req.GetAvoidVms() {
 		avoid[id] = true
 	}
-	for _, s := range ca.all() {
-		// A cache must not have grants on two incarnations of a VM, as events name VMs by
-		// id.
-		if s.vm.failed != "" {
-			avoid[s.vm.id] = true
+	for _, lost := range req.GetLostVms() {
+		if v := c.vms[lost.GetVmId()]; v != nil && (lost.GetStart() == 0 || lost.GetStart() == v.Start) {
+			avoid[v.id] = true
 		}
 	}
 	var present []*vm
@@ -236,6 +236,7 @@ func (c *state) want(req *managerv1.ReallocateRequest, configs map[int]*managerv
 	}
 	w = want{
 		ca: ca, changes: ca.changes, d: d, avoid: avoid, without: avoid, present: present, s: c.withWarm(s, d.transport, true),
+		leaves: len(avoid)+len(req.GetLostVms()) > 0 || slices.ContainsFunc(ca.all(), func(g *grant) bool { return g.vm.failed != "" }),
 	}
 	w.servers = make(map[*vm]plan.Server, len(present))
 	for _, v := range present {
@@ -293,8 +294,8 @@ func (w want) priceOf(p placement) plan.Price {
 func (w want) place(c *state, req *managerv1.ReallocateRequest, configs map[int]*managerv1.Configuration, within reach) (placement, error) {
 	p, err := c.place(within.bound(w.d), w.present, w.without, w.s)
 	var short *api.CapacityError
-	if errors.As(err, &short) && within != nil && len(w.avoid) > 0 && !req.GetVoluntary() {
-		// The cache has to leave its VMs, even for VMs at which the SLO is not met.
+	if errors.As(err, &short) && within != nil && w.leaves && !req.GetVoluntary() {
+		// The cache has to do without its VMs, even for VMs at which the SLO is not met.
 		p, err = c.place(w.d, w.present, w.without, w.s)
 	}
 	if err == nil && configs == nil && req.GetConfiguration() == nil && bounded(w.d.slo) {

@@ -152,3 +152,51 @@ func TestPendingSharesAreBounded(t *testing.T) {
 	}
 	m.led().state.check(t)
 }
+
+// A cache whose only server was started again under its id gets memory there, although the former
+// incarnation's grants are still the cache's, and its client avoids that incarnation. Events name
+// the incarnation that they are about.
+func TestReallocateOnARestartedServer(t *testing.T) {
+	m, client := serve(t, Options{})
+	ctx := testContext(t)
+	v := testVM("node", 1<<20, 0, "http://127.0.0.1:1")
+	register := func() {
+		t.Helper()
+		if err := m.led().state.register(v, "", time.Time{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	register()
+	ca, err := allocateBytes(t, client, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lost := v.Start
+	v.Start++
+	register()
+	known, _ := m.led().state.watched(ca.GetCacheId())
+	events, _, _ := m.led().state.eventsAfter(known, nil, 0, time.Now())
+	if len(events) != 1 || events[0].GetKind() != managerv1.WatchResponse_KIND_VM_FAILED || events[0].GetVmId() != "node" || events[0].GetStart() != lost {
+		t.Errorf("events %v, want that start %d of the VM has failed", events, lost)
+	}
+	more := func(starts ...uint64) ([]*managerv1.Grant, error) {
+		req := &managerv1.ReallocateRequest{CacheId: ca.GetCacheId(), Change: nextChange(), Regions: 1}
+		for _, start := range starts {
+			req.LostVms = append(req.LostVms, &managerv1.VmIncarnation{VmId: "node", Start: start})
+		}
+		r, err := client.Reallocate(ctx, connect.NewRequest(req))
+		if err != nil {
+			return nil, err
+		}
+		return r.Msg.GetGrants(), nil
+	}
+	for _, avoided := range [][]uint64{{v.Start}, {lost, v.Start}, {0}} {
+		if grants, err := more(avoided...); connect.CodeOf(err) != connect.CodeResourceExhausted {
+			t.Errorf("without starts %d: %v, %v", avoided, grants, err)
+		}
+	}
+	if grants, err := more(lost); err != nil || len(grants) != 1 || grants[0].GetVm().GetStart() != v.Start {
+		t.Errorf("%v, %v: want memory of the server that runs", grants, err)
+	}
+	m.led().state.check(t)
+}

@@ -84,7 +84,7 @@ func (c *state) listen(now time.Time, heartbeat, silent, lease time.Duration) (s
 		case v.lent == 0: // in one of the next checks
 		case !v.suspected:
 			v.suspected = true
-			c.notify(v, &managerv1.WatchResponse{Kind: managerv1.WatchResponse_KIND_VM_SUSPECTED, VmId: v.id, Reason: l.reason})
+			c.notify(v, &managerv1.WatchResponse{Kind: managerv1.WatchResponse_KIND_VM_SUSPECTED, Reason: l.reason})
 			s.suspected = append(s.suspected, l)
 		}
 	}
@@ -110,7 +110,7 @@ func (c *state) heard(v *vm, deadline time.Time) {
 		ca.log.remove(func(e event) bool {
 			return e.vm == v && e.message.GetKind() == managerv1.WatchResponse_KIND_VM_SUSPECTED
 		})
-		c.tell(ca, v, &managerv1.WatchResponse{Kind: managerv1.WatchResponse_KIND_VM_TRUSTED, VmId: v.id})
+		c.tell(ca, v, &managerv1.WatchResponse{Kind: managerv1.WatchResponse_KIND_VM_TRUSTED, VmId: v.id, Start: v.Start})
 	}
 }
 

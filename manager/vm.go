@@ -269,7 +269,7 @@ func (c *state) reclaim(id string, start uint64, now, deadline time.Time, reason
 	c.list(v)
 	c.stirred(v)
 	c.notify(v, &managerv1.WatchResponse{
-		Kind: managerv1.WatchResponse_KIND_VM_RECLAIMED, VmId: v.id, DeadlineUnixMs: deadline.UnixMilli(), Reason: reason,
+		Kind: managerv1.WatchResponse_KIND_VM_RECLAIMED, DeadlineUnixMs: deadline.UnixMilli(), Reason: reason,
 	})
 	return deadline, first, nil
 }
@@ -332,7 +332,7 @@ func (c *state) failVM(v *vm, reason string) {
 	c.touch(v)
 	c.queue(v.key())
 	c.stirred(v)
-	c.notify(v, &managerv1.WatchResponse{Kind: managerv1.WatchResponse_KIND_VM_FAILED, VmId: v.id, Reason: v.failed})
+	c.notify(v, &managerv1.WatchResponse{Kind: managerv1.WatchResponse_KIND_VM_FAILED, Reason: v.failed})
 	for g := range v.held {
 		if g.phase == leaving {
 			c.queue(g.key())
@@ -352,7 +352,7 @@ func (c *state) stirred(v *vm) {
 // notify tells the caches with grants on a VM an event. Called under mu.
 func (c *state) notify(v *vm, e *managerv1.WatchResponse) {
 	for _, ca := range c.users(v) {
-		c.tell(ca, v, &managerv1.WatchResponse{Kind: e.Kind, VmId: e.VmId, DeadlineUnixMs: e.DeadlineUnixMs, Reason: e.Reason})
+		c.tell(ca, v, &managerv1.WatchResponse{Kind: e.Kind, VmId: v.id, Start: v.Start, DeadlineUnixMs: e.DeadlineUnixMs, Reason: e.Reason})
 	}
 }
 

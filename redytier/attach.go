@@ -296,10 +296,10 @@ func (c *Cache) restoreTaken(grants []*managerv1.Grant, causes []error, known in
 		d.tidy.call()
 		for i, g := range grants {
 			if causes[i] != nil {
-				d.lost(g.GetVm().GetId())
+				d.lost(incarnation{g.GetVm().GetId(), g.GetVm().GetStart()})
 			}
 		}
-		d.lost("")
+		d.lost()
 	})
 }
 

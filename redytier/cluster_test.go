@@ -141,7 +141,8 @@ func (c *cluster) Reallocate(ctx context.Context, req *connect.Request[managerv1
 	}
 	var usable []int
 	for i, vm := range c.vms {
-		if _, err := c.servers[i].Status(ctx, connect.NewRequest(&serverv1.StatusRequest{})); err == nil && !c.closed(i) && !slices.Contains(m.AvoidVms, vm.Id) {
+		lost := slices.ContainsFunc(m.LostVms, func(l *managerv1.VmIncarnation) bool { return l.VmId == vm.Id && l.Start == vm.Start })
+		if _, err := c.servers[i].Status(ctx, connect.NewRequest(&serverv1.StatusRequest{})); err == nil && !c.closed(i) && !lost && !slices.Contains(m.AvoidVms, vm.Id) {
 			usable = append(usable, i)
 		}
 	}

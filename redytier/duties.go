@@ -22,9 +22,15 @@ type duties struct {
 	restore    *duty
 	tidy       *duty
 
-	avoid     []string // VMs whose memory was lost and is not replaced yet
-	attempts  int      // to replace it
-	reporting bool     // the application is being notified of losses
+	avoid     []incarnation // servers whose memory was lost and is not replaced yet
+	attempts  int           // to replace it since the last loss
+	reporting bool          // the application is being notified of losses
+}
+
+// incarnation is one run of a VM's cache server.
+type incarnation struct {
+	vm    string
+	start uint64 // 0: not known
 }
 
 // duty is one such task.
@@ -193,11 +199,13 @@ func (d *duties) reconfigure(to, insteadOf Configuration, saves bool) {
 	})
 }
 
-// lost has the lost memory of a VM replaced, however long that takes. Only the first attempt
+// lost has lost memory replaced that servers lent, however long that takes. Only the first attempt
 // preempts other tasks: they would never finish if no memory is available.
-func (d *duties) lost(vm string) {
-	if vm != "" && !slices.Contains(d.avoid, vm) {
-		d.avoid = append(d.avoid, vm)
+func (d *duties) lost(servers ...incarnation) {
+	for _, s := range servers {
+		if !slices.Contains(d.avoid, s) {
+			d.avoid, d.attempts = append(d.avoid, s), 0
+		}
 	}
 	d.report()
 	switch c := d.controller.cache; {
@@ -228,13 +236,16 @@ func (d *duties) report() {
 	})
 }
 
-// attempt returns the VM whose memory is not used in the next attempt to replace what is lost.
-// Of several lost VMs each is avoided in turn: they may be back.
-func (k *controller) attempt() (avoid string) {
+// attempt returns the servers whose memory is not used in the next attempt to replace what is lost.
+// The manager may not know yet that they are lost. Every second attempt may use them: they may run,
+// and be all that there is.
+func (k *controller) attempt() (avoid []*managerv1.VmIncarnation) {
 	k.do(func() {
 		d := &k.duties
-		if len(d.avoid) > 0 {
-			avoid = d.avoid[d.attempts%len(d.avoid)]
+		if d.attempts%2 == 0 {
+			for _, s := range d.avoid {
+				avoid = append(avoid, &managerv1.VmIncarnation{VmId: s.vm, Start: s.start})
+			}
 		}
 		d.attempts++
 	})

@@ -25,6 +25,7 @@ type grant struct {
 	id         string // unique within the cache
 	cache      string
 	vm         string
+	start      uint64 // number of the server's incarnation; 0: not known
 	controlURL string
 	transport  string
 	fabricAddr string
@@ -95,7 +96,7 @@ func connectGrant(ctx context.Context, cache string, cfg *Config, share *manager
 // newGrant returns a grant that is not connected yet.
 func newGrant(cache string, cfg *Config, share *managerv1.Grant) *grant {
 	g := &grant{
-		id: share.GetId(), cache: cache, vm: share.GetVm().GetId(),
+		id: share.GetId(), cache: cache, vm: share.GetVm().GetId(), start: share.GetVm().GetStart(),
 		controlURL: share.GetVm().GetControlUrl(), size: uint64(cfg.RegionSize), distance: int(share.GetVm().GetDistance()), tuning: cfg.Tuning,
 		http: cfg.control, timeout: cfg.ServerTimeout, suspicion: make(chan struct{}, 1),
 	}

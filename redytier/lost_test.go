@@ -7,8 +7,10 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/testrun"
 )
 
@@ -221,4 +223,59 @@ func TestGrownZerosAreNotTheFiles(t *testing.T) {
 	})
 	p.drain()
 	p.close()
+}
+
+// A server that was started again under its id lends a cache memory that its former incarnation
+// has lost, and a late event about that one does not take the new memory away.
+func TestServerIsStartedAgain(t *testing.T) {
+	c := newCluster(t, "mem", 2, 1<<20)
+	for i, start := range []uint64{2, 1} { // a region goes to the last VM
+		c.vms[i].Id, c.vms[i].Start = "node", start
+	}
+	restored := make(chan Event, 1)
+	cache := c.create(t, Config{
+		Capacity: 1 << 16, RegionSize: 1 << 16, Configuration: oneSided,
+		OnEvent: func(e Event) {
+			if e.Kind == Restored {
+				restored <- e
+			}
+		},
+	})
+	on := func() uint64 { return cache.table.Load().regions.at(0).endpoint.grant.start }
+	if start := on(); start != 1 {
+		t.Fatalf("the region is in memory of start %d", start)
+	}
+	c.kill(1)
+	c.events <- &managerv1.WatchResponse{Kind: managerv1.WatchResponse_KIND_VM_FAILED, VmId: "node", Start: 1}
+	testrun.Receive(t, "the region has memory again", restored)
+	for _, m := range []*managerv1.WatchResponse{
+		{Kind: managerv1.WatchResponse_KIND_VM_FAILED, VmId: "node", Start: 1},
+		{Kind: managerv1.WatchResponse_KIND_VM_RECLAIMED, VmId: "other", LeftMs: time.Minute.Milliseconds()},
+	} {
+		c.events <- m
+	}
+	testrun.Until(t, "the events are received", func() bool { return len(cache.controller.reclaiming()) == 1 })
+	if err := cache.Err(); err != nil {
+		t.Fatalf("after a late event about the former incarnation: %v", err)
+	}
+	if start := on(); start != 2 {
+		t.Errorf("the region is in memory of start %d", start)
+	}
+}
+
+// Memory of a server that was believed lost and runs is used again, if there is no other.
+func TestServerWasNotLost(t *testing.T) {
+	c := newCluster(t, "mem", 1, 1<<20)
+	c.vms[0].Start = 1
+	restored := make(chan Event, 1)
+	cache := c.create(t, Config{
+		Capacity: 1 << 16, RegionSize: 1 << 16, Configuration: oneSided,
+		OnEvent: func(e Event) {
+			if e.Kind == Restored {
+				restored <- e
+			}
+		},
+	})
+	cache.lose(cache.table.Load().regions.at(0).endpoint.grant, errors.New("believed"))
+	testrun.Receive(t, "the region has memory again", restored)
 }

@@ -263,6 +263,6 @@ func createLate(mgr Manager, cfg Config, cause error) (*Cache, error) {
 		}
 	})
 	c.log.Warn("the cache has no memory yet: it is allocated as soon as possible", "err", cause)
-	c.controller.do(func() { c.controller.duties.lost("") })
+	c.controller.do(func() { c.controller.duties.lost() })
 	return c, nil
 }

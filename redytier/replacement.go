@@ -14,11 +14,7 @@ import (
 // was notified (A46): until then they are left to the next call.
 func (c *Cache) replaceLost(ctx context.Context) error {
 	defer c.controller.attempted()
-	var avoid []string
-	if vm := c.controller.attempt(); vm != "" {
-		avoid = []string{vm}
-	}
-	return c.replaceReported(ctx, avoid)
+	return c.replaceReported(ctx, c.controller.attempt())
 }
 
 // unreported lists the lost regions without a copy that the application was not notified of.
@@ -64,7 +60,7 @@ func (c *Cache) reportDataLoss(ctx context.Context) error {
 // replaceReported replaces the lost regions that have a copy, or whose loss was reported.
 // The others are left. If the manager has forgotten the cache, all of it is allocated again,
 // and the regions that still answer move there.
-func (c *Cache) replaceReported(ctx context.Context, avoid []string) (err error) {
+func (c *Cache) replaceReported(ctx context.Context, lost []*managerv1.VmIncarnation) (err error) {
 	rest := false
 	t, forgotten, id := c.table.Load(), c.gone(), c.ID()
 	var regions, former []int // to replace; that answer, in grants that the manager does not know
@@ -86,7 +82,7 @@ func (c *Cache) replaceReported(ctx context.Context, avoid []string) (err error)
 		return c.dropIdleGrants(ctx)
 	case !forgotten:
 		endpoints, _, err = c.reallocate(ctx, &managerv1.ReallocateRequest{
-			CacheId: id, Regions: uint32(len(regions) + len(former)), AvoidVms: avoid, Client: c.cfg.client(),
+			CacheId: id, Regions: uint32(len(regions) + len(former)), LostVms: lost, Client: c.cfg.client(),
 			Moves: runsOf(regions, former),
 		})
 	case rest:

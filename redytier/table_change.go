@@ -141,5 +141,5 @@ func (k *controller) lose(g *grant, cause, err error) {
 		}
 		c.watcher.report(t.event(Event{Kind: VMLost, VM: g.vm, Err: cause}, at))
 	}
-	k.duties.lost(g.vm)
+	k.duties.lost(incarnation{g.vm, g.start})
 }

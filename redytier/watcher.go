@@ -273,9 +273,9 @@ func (w *watcher) receive(m *managerv1.WatchResponse, h *streamState) {
 		for _, s := range m.State.GetGrants() {
 			vm := s.GetVm()
 			e := &managerv1.WatchResponse{
-				VmId: vm.GetId(), DeadlineUnixMs: vm.GetDeadlineUnixMs(), LeftMs: vm.GetLeftMs(), Reason: "it has failed",
+				VmId: vm.GetId(), Start: vm.GetStart(), DeadlineUnixMs: vm.GetDeadlineUnixMs(), LeftMs: vm.GetLeftMs(), Reason: "it has failed",
 			}
-			sight := &managerv1.WatchResponse{Kind: managerv1.WatchResponse_KIND_VM_TRUSTED, VmId: vm.GetId()}
+			sight := &managerv1.WatchResponse{Kind: managerv1.WatchResponse_KIND_VM_TRUSTED, VmId: vm.GetId(), Start: vm.GetStart()}
 			if vm.GetSuspected() {
 				sight.Kind, sight.Reason = managerv1.WatchResponse_KIND_VM_SUSPECTED, "it is silent"
 			}
@@ -315,21 +315,21 @@ func (w *watcher) apply(m *managerv1.WatchResponse) {
 	t := c.table.Load()
 	switch m.Kind {
 	case managerv1.WatchResponse_KIND_VM_FAILED:
-		for _, g := range c.grantsOf(m.VmId) {
+		for _, g := range c.grantsOf(m) {
 			c.lose(g, fmt.Errorf("manager: %s", m.Reason))
 		}
 	case managerv1.WatchResponse_KIND_VM_SUSPECTED:
-		for _, g := range c.grantsOf(m.VmId) {
+		for _, g := range c.grantsOf(m) {
 			c.checkSuspected(g, fmt.Errorf("manager: %s", m.Reason))
 		}
 	case managerv1.WatchResponse_KIND_VM_TRUSTED:
-		for _, g := range c.grantsOf(m.VmId) {
+		for _, g := range c.grantsOf(m) {
 			c.trust(g)
 		}
 	case managerv1.WatchResponse_KIND_VM_RECLAIMED:
 		deadline := deadlineOf(m)
 		for _, g := range t.grants() {
-			if g.vm != m.VmId {
+			if !g.concerns(m) {
 				continue
 			}
 			for _, span := range t.spans(t.on(g)) {
@@ -364,12 +364,19 @@ func deadlineOf(m *managerv1.WatchResponse) time.Time {
 // maxLeft bounds the time left of a notice.
 const maxLeft = 365 * 24 * time.Hour
 
-// grantsOf lists a VM's grants, including those that regions are about to move to.
-func (c *Cache) grantsOf(vm string) (grants []*grant) {
+// concerns reports whether an event about a VM is about the grant's: the server that runs there now
+// need not be the one that the event is about.
+func (g *grant) concerns(m *managerv1.WatchResponse) bool {
+	return g.vm == m.VmId && (m.Start == 0 || g.start == 0 || g.start == m.Start)
+}
+
+// grantsOf lists the grants that an event about a VM is about, including those that regions are
+// about to move to.
+func (c *Cache) grantsOf(m *managerv1.WatchResponse) (grants []*grant) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, e := range c.endpoints {
-		if g := e.grant; g.vm == vm && !slices.Contains(grants, g) {
+		if g := e.grant; g.concerns(m) && !slices.Contains(grants, g) {
 			grants = append(grants, g)
 		}
 	}

@@ -125,7 +125,7 @@ func (x Window_Verdict) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Window_Verdict.Descriptor instead.
 func (Window_Verdict) EnumDescriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{20, 0}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{21, 0}
 }
 
 type WatchResponse_Kind int32
@@ -207,7 +207,7 @@ func (x WatchResponse_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use WatchResponse_Kind.Descriptor instead.
 func (WatchResponse_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{39, 0}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{40, 0}
 }
 
 type TokenDetail_Problem int32
@@ -265,7 +265,7 @@ func (x TokenDetail_Problem) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use TokenDetail_Problem.Descriptor instead.
 func (TokenDetail_Problem) EnumDescriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{58, 0}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{59, 0}
 }
 
 // Slo is the performance that the application needs (3.3, 5.2).
@@ -1607,7 +1607,8 @@ type ReallocateRequest struct {
 	// moves are the regions that may get a place in the new grants. Until a Settle with this number
 	// or a higher one, an Attach does not know where they are. Unset: all regions, as in any case if
 	// the answer is whole.
-	Moves         *RegionRuns `protobuf:"bytes,13,opt,name=moves,proto3" json:"moves,omitempty"`
+	Moves         *RegionRuns      `protobuf:"bytes,13,opt,name=moves,proto3" json:"moves,omitempty"`
+	LostVms       []*VmIncarnation `protobuf:"bytes,14,rep,name=lost_vms,json=lostVms,proto3" json:"lost_vms,omitempty"` // not to be used: the caller has lost its memory there
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1733,6 +1734,67 @@ func (x *ReallocateRequest) GetMoves() *RegionRuns {
 	return nil
 }
 
+func (x *ReallocateRequest) GetLostVms() []*VmIncarnation {
+	if x != nil {
+		return x.LostVms
+	}
+	return nil
+}
+
+// VmIncarnation is one run of a VM's cache server. The next one has the same id, and none of the
+// memory that the former one has lent.
+type VmIncarnation struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	VmId          string                 `protobuf:"bytes,1,opt,name=vm_id,json=vmId,proto3" json:"vm_id,omitempty"`
+	Start         uint64                 `protobuf:"varint,2,opt,name=start,proto3" json:"start,omitempty"` // as Vm.start; 0: whichever runs
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VmIncarnation) Reset() {
+	*x = VmIncarnation{}
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VmIncarnation) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VmIncarnation) ProtoMessage() {}
+
+func (x *VmIncarnation) ProtoReflect() protoreflect.Message {
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VmIncarnation.ProtoReflect.Descriptor instead.
+func (*VmIncarnation) Descriptor() ([]byte, []int) {
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *VmIncarnation) GetVmId() string {
+	if x != nil {
+		return x.VmId
+	}
+	return ""
+}
+
+func (x *VmIncarnation) GetStart() uint64 {
+	if x != nil {
+		return x.Start
+	}
+	return 0
+}
+
 type ReallocateResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Grants        []*Grant               `protobuf:"bytes,1,rep,name=grants,proto3" json:"grants,omitempty"`
@@ -1745,7 +1807,7 @@ type ReallocateResponse struct {
 
 func (x *ReallocateResponse) Reset() {
 	*x = ReallocateResponse{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[14]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1757,7 +1819,7 @@ func (x *ReallocateResponse) String() string {
 func (*ReallocateResponse) ProtoMessage() {}
 
 func (x *ReallocateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[14]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1770,7 +1832,7 @@ func (x *ReallocateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReallocateResponse.ProtoReflect.Descriptor instead.
 func (*ReallocateResponse) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{14}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ReallocateResponse) GetGrants() []*Grant {
@@ -1825,7 +1887,7 @@ type SettleRequest struct {
 
 func (x *SettleRequest) Reset() {
 	*x = SettleRequest{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[15]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1837,7 +1899,7 @@ func (x *SettleRequest) String() string {
 func (*SettleRequest) ProtoMessage() {}
 
 func (x *SettleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[15]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1850,7 +1912,7 @@ func (x *SettleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleRequest.ProtoReflect.Descriptor instead.
 func (*SettleRequest) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{15}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *SettleRequest) GetCacheId() string {
@@ -1933,7 +1995,7 @@ type SettledGrant struct {
 
 func (x *SettledGrant) Reset() {
 	*x = SettledGrant{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[16]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1945,7 +2007,7 @@ func (x *SettledGrant) String() string {
 func (*SettledGrant) ProtoMessage() {}
 
 func (x *SettledGrant) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[16]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1958,7 +2020,7 @@ func (x *SettledGrant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettledGrant.ProtoReflect.Descriptor instead.
 func (*SettledGrant) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{16}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *SettledGrant) GetId() string {
@@ -1986,7 +2048,7 @@ type SettleResponse struct {
 
 func (x *SettleResponse) Reset() {
 	*x = SettleResponse{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[17]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1998,7 +2060,7 @@ func (x *SettleResponse) String() string {
 func (*SettleResponse) ProtoMessage() {}
 
 func (x *SettleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[17]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2011,7 +2073,7 @@ func (x *SettleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleResponse.ProtoReflect.Descriptor instead.
 func (*SettleResponse) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{17}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *SettleResponse) GetGrants() []*Grant {
@@ -2036,7 +2098,7 @@ type RenewRequest struct {
 
 func (x *RenewRequest) Reset() {
 	*x = RenewRequest{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[18]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2048,7 +2110,7 @@ func (x *RenewRequest) String() string {
 func (*RenewRequest) ProtoMessage() {}
 
 func (x *RenewRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[18]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2061,7 +2123,7 @@ func (x *RenewRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewRequest.ProtoReflect.Descriptor instead.
 func (*RenewRequest) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{18}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *RenewRequest) GetCacheId() string {
@@ -2094,7 +2156,7 @@ type RenewResponse struct {
 
 func (x *RenewResponse) Reset() {
 	*x = RenewResponse{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[19]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2106,7 +2168,7 @@ func (x *RenewResponse) String() string {
 func (*RenewResponse) ProtoMessage() {}
 
 func (x *RenewResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[19]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2119,7 +2181,7 @@ func (x *RenewResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewResponse.ProtoReflect.Descriptor instead.
 func (*RenewResponse) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{19}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *RenewResponse) GetLeaseMs() int64 {
@@ -2146,7 +2208,7 @@ type Window struct {
 
 func (x *Window) Reset() {
 	*x = Window{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[20]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2158,7 +2220,7 @@ func (x *Window) String() string {
 func (*Window) ProtoMessage() {}
 
 func (x *Window) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[20]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2171,7 +2233,7 @@ func (x *Window) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Window.ProtoReflect.Descriptor instead.
 func (*Window) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{20}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Window) GetNumber() uint64 {
@@ -2231,7 +2293,7 @@ type Measured struct {
 
 func (x *Measured) Reset() {
 	*x = Measured{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[21]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2243,7 +2305,7 @@ func (x *Measured) String() string {
 func (*Measured) ProtoMessage() {}
 
 func (x *Measured) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[21]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2256,7 +2318,7 @@ func (x *Measured) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Measured.ProtoReflect.Descriptor instead.
 func (*Measured) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{21}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Measured) GetThroughputMops() float64 {
@@ -2305,7 +2367,7 @@ type Performance struct {
 
 func (x *Performance) Reset() {
 	*x = Performance{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[22]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2317,7 +2379,7 @@ func (x *Performance) String() string {
 func (*Performance) ProtoMessage() {}
 
 func (x *Performance) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[22]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2330,7 +2392,7 @@ func (x *Performance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Performance.ProtoReflect.Descriptor instead.
 func (*Performance) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{22}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Performance) GetLatencyUs() float64 {
@@ -2359,7 +2421,7 @@ type ReclaimRequest struct {
 
 func (x *ReclaimRequest) Reset() {
 	*x = ReclaimRequest{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[23]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2371,7 +2433,7 @@ func (x *ReclaimRequest) String() string {
 func (*ReclaimRequest) ProtoMessage() {}
 
 func (x *ReclaimRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[23]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2384,7 +2446,7 @@ func (x *ReclaimRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReclaimRequest.ProtoReflect.Descriptor instead.
 func (*ReclaimRequest) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{23}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ReclaimRequest) GetVmId() string {
@@ -2425,7 +2487,7 @@ type ReclaimResponse struct {
 
 func (x *ReclaimResponse) Reset() {
 	*x = ReclaimResponse{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[24]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2437,7 +2499,7 @@ func (x *ReclaimResponse) String() string {
 func (*ReclaimResponse) ProtoMessage() {}
 
 func (x *ReclaimResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[24]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2450,7 +2512,7 @@ func (x *ReclaimResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReclaimResponse.ProtoReflect.Descriptor instead.
 func (*ReclaimResponse) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{24}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ReclaimResponse) GetDeadlineUnixMs() int64 {
@@ -2477,7 +2539,7 @@ type DeallocateRequest struct {
 
 func (x *DeallocateRequest) Reset() {
 	*x = DeallocateRequest{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[25]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2489,7 +2551,7 @@ func (x *DeallocateRequest) String() string {
 func (*DeallocateRequest) ProtoMessage() {}
 
 func (x *DeallocateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[25]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2502,7 +2564,7 @@ func (x *DeallocateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeallocateRequest.ProtoReflect.Descriptor instead.
 func (*DeallocateRequest) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{25}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *DeallocateRequest) GetCacheId() string {
@@ -2528,7 +2590,7 @@ type DeallocateResponse struct {
 
 func (x *DeallocateResponse) Reset() {
 	*x = DeallocateResponse{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[26]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2540,7 +2602,7 @@ func (x *DeallocateResponse) String() string {
 func (*DeallocateResponse) ProtoMessage() {}
 
 func (x *DeallocateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[26]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2553,7 +2615,7 @@ func (x *DeallocateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeallocateResponse.ProtoReflect.Descriptor instead.
 func (*DeallocateResponse) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{26}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *DeallocateResponse) GetExisted() bool {
@@ -2571,7 +2633,7 @@ type DescribeRequest struct {
 
 func (x *DescribeRequest) Reset() {
 	*x = DescribeRequest{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[27]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2583,7 +2645,7 @@ func (x *DescribeRequest) String() string {
 func (*DescribeRequest) ProtoMessage() {}
 
 func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[27]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2596,7 +2658,7 @@ func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeRequest.ProtoReflect.Descriptor instead.
 func (*DescribeRequest) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{27}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{28}
 }
 
 type DescribeResponse struct {
@@ -2609,7 +2671,7 @@ type DescribeResponse struct {
 
 func (x *DescribeResponse) Reset() {
 	*x = DescribeResponse{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[28]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2621,7 +2683,7 @@ func (x *DescribeResponse) String() string {
 func (*DescribeResponse) ProtoMessage() {}
 
 func (x *DescribeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[28]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2634,7 +2696,7 @@ func (x *DescribeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeResponse.ProtoReflect.Descriptor instead.
 func (*DescribeResponse) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{28}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *DescribeResponse) GetCaches() []*Cache {
@@ -2679,7 +2741,7 @@ type Cache struct {
 
 func (x *Cache) Reset() {
 	*x = Cache{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[29]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2691,7 +2753,7 @@ func (x *Cache) String() string {
 func (*Cache) ProtoMessage() {}
 
 func (x *Cache) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[29]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2704,7 +2766,7 @@ func (x *Cache) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cache.ProtoReflect.Descriptor instead.
 func (*Cache) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{29}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Cache) GetId() string {
@@ -2833,7 +2895,7 @@ type Decision struct {
 
 func (x *Decision) Reset() {
 	*x = Decision{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[30]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2845,7 +2907,7 @@ func (x *Decision) String() string {
 func (*Decision) ProtoMessage() {}
 
 func (x *Decision) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[30]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2858,7 +2920,7 @@ func (x *Decision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Decision.ProtoReflect.Descriptor instead.
 func (*Decision) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{30}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Decision) GetWhat() string {
@@ -2911,7 +2973,7 @@ type SiteVerdict struct {
 
 func (x *SiteVerdict) Reset() {
 	*x = SiteVerdict{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[31]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2923,7 +2985,7 @@ func (x *SiteVerdict) String() string {
 func (*SiteVerdict) ProtoMessage() {}
 
 func (x *SiteVerdict) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[31]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2936,7 +2998,7 @@ func (x *SiteVerdict) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SiteVerdict.ProtoReflect.Descriptor instead.
 func (*SiteVerdict) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{31}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *SiteVerdict) GetDistance() uint32 {
@@ -2995,7 +3057,7 @@ type Verdict struct {
 
 func (x *Verdict) Reset() {
 	*x = Verdict{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[32]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3007,7 +3069,7 @@ func (x *Verdict) String() string {
 func (*Verdict) ProtoMessage() {}
 
 func (x *Verdict) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[32]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3020,7 +3082,7 @@ func (x *Verdict) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Verdict.ProtoReflect.Descriptor instead.
 func (*Verdict) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{32}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Verdict) GetName() string {
@@ -3068,7 +3130,7 @@ type DescribeCacheRequest struct {
 
 func (x *DescribeCacheRequest) Reset() {
 	*x = DescribeCacheRequest{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[33]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3080,7 +3142,7 @@ func (x *DescribeCacheRequest) String() string {
 func (*DescribeCacheRequest) ProtoMessage() {}
 
 func (x *DescribeCacheRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[33]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3093,7 +3155,7 @@ func (x *DescribeCacheRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeCacheRequest.ProtoReflect.Descriptor instead.
 func (*DescribeCacheRequest) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{33}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *DescribeCacheRequest) GetCacheId() string {
@@ -3118,7 +3180,7 @@ type DescribeCacheResponse struct {
 
 func (x *DescribeCacheResponse) Reset() {
 	*x = DescribeCacheResponse{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[34]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3130,7 +3192,7 @@ func (x *DescribeCacheResponse) String() string {
 func (*DescribeCacheResponse) ProtoMessage() {}
 
 func (x *DescribeCacheResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[34]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3143,7 +3205,7 @@ func (x *DescribeCacheResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeCacheResponse.ProtoReflect.Descriptor instead.
 func (*DescribeCacheResponse) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{34}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *DescribeCacheResponse) GetCache() *Cache {
@@ -3203,7 +3265,7 @@ type ListModelsRequest struct {
 
 func (x *ListModelsRequest) Reset() {
 	*x = ListModelsRequest{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[35]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3215,7 +3277,7 @@ func (x *ListModelsRequest) String() string {
 func (*ListModelsRequest) ProtoMessage() {}
 
 func (x *ListModelsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[35]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3228,7 +3290,7 @@ func (x *ListModelsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListModelsRequest.ProtoReflect.Descriptor instead.
 func (*ListModelsRequest) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{35}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{36}
 }
 
 type ListModelsResponse struct {
@@ -3240,7 +3302,7 @@ type ListModelsResponse struct {
 
 func (x *ListModelsResponse) Reset() {
 	*x = ListModelsResponse{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[36]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3252,7 +3314,7 @@ func (x *ListModelsResponse) String() string {
 func (*ListModelsResponse) ProtoMessage() {}
 
 func (x *ListModelsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[36]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3265,7 +3327,7 @@ func (x *ListModelsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListModelsResponse.ProtoReflect.Descriptor instead.
 func (*ListModelsResponse) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{36}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ListModelsResponse) GetModels() []*Model {
@@ -3290,7 +3352,7 @@ type Model struct {
 
 func (x *Model) Reset() {
 	*x = Model{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[37]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3302,7 +3364,7 @@ func (x *Model) String() string {
 func (*Model) ProtoMessage() {}
 
 func (x *Model) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[37]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3315,7 +3377,7 @@ func (x *Model) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Model.ProtoReflect.Descriptor instead.
 func (*Model) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{37}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Model) GetName() string {
@@ -3361,7 +3423,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[38]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3373,7 +3435,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[38]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3386,7 +3448,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{38}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *WatchRequest) GetCacheId() string {
@@ -3426,13 +3488,16 @@ type WatchResponse struct {
 	Configuration *Configuration `protobuf:"bytes,9,opt,name=configuration,proto3" json:"configuration,omitempty"`
 	InsteadOf     *Configuration `protobuf:"bytes,10,opt,name=instead_of,json=insteadOf,proto3" json:"instead_of,omitempty"`
 	Saving        bool           `protobuf:"varint,11,opt,name=saving,proto3" json:"saving,omitempty"`
+	// start tells which incarnation of vm_id the event is about, as Vm.start; 0: any. A reclaim also
+	// holds for the later ones until its deadline.
+	Start         uint64 `protobuf:"varint,12,opt,name=start,proto3" json:"start,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *WatchResponse) Reset() {
 	*x = WatchResponse{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[39]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3444,7 +3509,7 @@ func (x *WatchResponse) String() string {
 func (*WatchResponse) ProtoMessage() {}
 
 func (x *WatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[39]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3457,7 +3522,7 @@ func (x *WatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
 func (*WatchResponse) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{39}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *WatchResponse) GetSequence() uint64 {
@@ -3537,6 +3602,13 @@ func (x *WatchResponse) GetSaving() bool {
 	return false
 }
 
+func (x *WatchResponse) GetStart() uint64 {
+	if x != nil {
+		return x.Start
+	}
+	return 0
+}
+
 type ListOffersRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	CloudRegion   string                 `protobuf:"bytes,1,opt,name=cloud_region,json=cloudRegion,proto3" json:"cloud_region,omitempty"` // unset: the manager's default
@@ -3547,7 +3619,7 @@ type ListOffersRequest struct {
 
 func (x *ListOffersRequest) Reset() {
 	*x = ListOffersRequest{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[40]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3559,7 +3631,7 @@ func (x *ListOffersRequest) String() string {
 func (*ListOffersRequest) ProtoMessage() {}
 
 func (x *ListOffersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[40]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3572,7 +3644,7 @@ func (x *ListOffersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOffersRequest.ProtoReflect.Descriptor instead.
 func (*ListOffersRequest) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{40}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ListOffersRequest) GetCloudRegion() string {
@@ -3600,7 +3672,7 @@ type ListOffersResponse struct {
 
 func (x *ListOffersResponse) Reset() {
 	*x = ListOffersResponse{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[41]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3612,7 +3684,7 @@ func (x *ListOffersResponse) String() string {
 func (*ListOffersResponse) ProtoMessage() {}
 
 func (x *ListOffersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[41]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3625,7 +3697,7 @@ func (x *ListOffersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOffersResponse.ProtoReflect.Descriptor instead.
 func (*ListOffersResponse) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{41}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ListOffersResponse) GetOffers() []*Offer {
@@ -3669,7 +3741,7 @@ type Offer struct {
 
 func (x *Offer) Reset() {
 	*x = Offer{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[42]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3681,7 +3753,7 @@ func (x *Offer) String() string {
 func (*Offer) ProtoMessage() {}
 
 func (x *Offer) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[42]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3694,7 +3766,7 @@ func (x *Offer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Offer.ProtoReflect.Descriptor instead.
 func (*Offer) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{42}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Offer) GetType() string {
@@ -3790,7 +3862,7 @@ type ChangeMarketRequest struct {
 
 func (x *ChangeMarketRequest) Reset() {
 	*x = ChangeMarketRequest{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[43]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3802,7 +3874,7 @@ func (x *ChangeMarketRequest) String() string {
 func (*ChangeMarketRequest) ProtoMessage() {}
 
 func (x *ChangeMarketRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[43]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3815,7 +3887,7 @@ func (x *ChangeMarketRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeMarketRequest.ProtoReflect.Descriptor instead.
 func (*ChangeMarketRequest) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{43}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ChangeMarketRequest) GetType() string {
@@ -3882,7 +3954,7 @@ type ChangeMarketResponse struct {
 
 func (x *ChangeMarketResponse) Reset() {
 	*x = ChangeMarketResponse{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[44]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3894,7 +3966,7 @@ func (x *ChangeMarketResponse) String() string {
 func (*ChangeMarketResponse) ProtoMessage() {}
 
 func (x *ChangeMarketResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[44]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3907,7 +3979,7 @@ func (x *ChangeMarketResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeMarketResponse.ProtoReflect.Descriptor instead.
 func (*ChangeMarketResponse) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{44}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{45}
 }
 
 type RegisterRequest struct {
@@ -3927,7 +3999,7 @@ type RegisterRequest struct {
 
 func (x *RegisterRequest) Reset() {
 	*x = RegisterRequest{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[45]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3939,7 +4011,7 @@ func (x *RegisterRequest) String() string {
 func (*RegisterRequest) ProtoMessage() {}
 
 func (x *RegisterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[45]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3952,7 +4024,7 @@ func (x *RegisterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterRequest.ProtoReflect.Descriptor instead.
 func (*RegisterRequest) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{45}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *RegisterRequest) GetVm() *Vm {
@@ -3979,7 +4051,7 @@ type RegisterResponse struct {
 
 func (x *RegisterResponse) Reset() {
 	*x = RegisterResponse{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[46]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3991,7 +4063,7 @@ func (x *RegisterResponse) String() string {
 func (*RegisterResponse) ProtoMessage() {}
 
 func (x *RegisterResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[46]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4004,7 +4076,7 @@ func (x *RegisterResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterResponse.ProtoReflect.Descriptor instead.
 func (*RegisterResponse) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{46}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *RegisterResponse) GetHeartbeatMs() int64 {
@@ -4036,7 +4108,7 @@ type Incarnation struct {
 
 func (x *Incarnation) Reset() {
 	*x = Incarnation{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[47]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4048,7 +4120,7 @@ func (x *Incarnation) String() string {
 func (*Incarnation) ProtoMessage() {}
 
 func (x *Incarnation) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[47]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4061,7 +4133,7 @@ func (x *Incarnation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Incarnation.ProtoReflect.Descriptor instead.
 func (*Incarnation) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{47}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Incarnation) GetEpoch() uint64 {
@@ -4096,7 +4168,7 @@ type HeartbeatRequest struct {
 
 func (x *HeartbeatRequest) Reset() {
 	*x = HeartbeatRequest{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[48]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4108,7 +4180,7 @@ func (x *HeartbeatRequest) String() string {
 func (*HeartbeatRequest) ProtoMessage() {}
 
 func (x *HeartbeatRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[48]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4121,7 +4193,7 @@ func (x *HeartbeatRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatRequest.ProtoReflect.Descriptor instead.
 func (*HeartbeatRequest) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{48}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *HeartbeatRequest) GetVmId() string {
@@ -4154,7 +4226,7 @@ type HeartbeatResponse struct {
 
 func (x *HeartbeatResponse) Reset() {
 	*x = HeartbeatResponse{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[49]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4166,7 +4238,7 @@ func (x *HeartbeatResponse) String() string {
 func (*HeartbeatResponse) ProtoMessage() {}
 
 func (x *HeartbeatResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[49]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4179,7 +4251,7 @@ func (x *HeartbeatResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatResponse.ProtoReflect.Descriptor instead.
 func (*HeartbeatResponse) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{49}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *HeartbeatResponse) GetIncarnation() *Incarnation {
@@ -4204,7 +4276,7 @@ type Beat struct {
 
 func (x *Beat) Reset() {
 	*x = Beat{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[50]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4216,7 +4288,7 @@ func (x *Beat) String() string {
 func (*Beat) ProtoMessage() {}
 
 func (x *Beat) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[50]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4229,7 +4301,7 @@ func (x *Beat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Beat.ProtoReflect.Descriptor instead.
 func (*Beat) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{50}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Beat) GetCall() isBeat_Call {
@@ -4288,7 +4360,7 @@ type BeatAnswer struct {
 
 func (x *BeatAnswer) Reset() {
 	*x = BeatAnswer{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[51]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4300,7 +4372,7 @@ func (x *BeatAnswer) String() string {
 func (*BeatAnswer) ProtoMessage() {}
 
 func (x *BeatAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[51]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4313,7 +4385,7 @@ func (x *BeatAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BeatAnswer.ProtoReflect.Descriptor instead.
 func (*BeatAnswer) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{51}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *BeatAnswer) GetAnswer() isBeatAnswer_Answer {
@@ -4384,7 +4456,7 @@ type NotLeaderDetail struct {
 
 func (x *NotLeaderDetail) Reset() {
 	*x = NotLeaderDetail{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[52]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4396,7 +4468,7 @@ func (x *NotLeaderDetail) String() string {
 func (*NotLeaderDetail) ProtoMessage() {}
 
 func (x *NotLeaderDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[52]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4409,7 +4481,7 @@ func (x *NotLeaderDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NotLeaderDetail.ProtoReflect.Descriptor instead.
 func (*NotLeaderDetail) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{52}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *NotLeaderDetail) GetLeaderUrl() string {
@@ -4430,7 +4502,7 @@ type StartDetail struct {
 
 func (x *StartDetail) Reset() {
 	*x = StartDetail{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[53]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4442,7 +4514,7 @@ func (x *StartDetail) String() string {
 func (*StartDetail) ProtoMessage() {}
 
 func (x *StartDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[53]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4455,7 +4527,7 @@ func (x *StartDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartDetail.ProtoReflect.Descriptor instead.
 func (*StartDetail) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{53}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *StartDetail) GetStart() uint64 {
@@ -4476,7 +4548,7 @@ type HolderDetail struct {
 
 func (x *HolderDetail) Reset() {
 	*x = HolderDetail{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[54]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4488,7 +4560,7 @@ func (x *HolderDetail) String() string {
 func (*HolderDetail) ProtoMessage() {}
 
 func (x *HolderDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[54]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4501,7 +4573,7 @@ func (x *HolderDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HolderDetail.ProtoReflect.Descriptor instead.
 func (*HolderDetail) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{54}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *HolderDetail) GetHolder() uint64 {
@@ -4525,7 +4597,7 @@ type CapacityDetail struct {
 
 func (x *CapacityDetail) Reset() {
 	*x = CapacityDetail{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[55]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4537,7 +4609,7 @@ func (x *CapacityDetail) String() string {
 func (*CapacityDetail) ProtoMessage() {}
 
 func (x *CapacityDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[55]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4550,7 +4622,7 @@ func (x *CapacityDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CapacityDetail.ProtoReflect.Descriptor instead.
 func (*CapacityDetail) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{55}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *CapacityDetail) GetWhat() string {
@@ -4593,7 +4665,7 @@ type SloDetail struct {
 
 func (x *SloDetail) Reset() {
 	*x = SloDetail{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[56]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4605,7 +4677,7 @@ func (x *SloDetail) String() string {
 func (*SloDetail) ProtoMessage() {}
 
 func (x *SloDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[56]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4618,7 +4690,7 @@ func (x *SloDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SloDetail.ProtoReflect.Descriptor instead.
 func (*SloDetail) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{56}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *SloDetail) GetAsked() *Slo {
@@ -4653,7 +4725,7 @@ type RegionDetail struct {
 
 func (x *RegionDetail) Reset() {
 	*x = RegionDetail{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[57]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4665,7 +4737,7 @@ func (x *RegionDetail) String() string {
 func (*RegionDetail) ProtoMessage() {}
 
 func (x *RegionDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[57]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4678,7 +4750,7 @@ func (x *RegionDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegionDetail.ProtoReflect.Descriptor instead.
 func (*RegionDetail) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{57}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *RegionDetail) GetAsked() string {
@@ -4709,7 +4781,7 @@ type TokenDetail struct {
 
 func (x *TokenDetail) Reset() {
 	*x = TokenDetail{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[58]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4721,7 +4793,7 @@ func (x *TokenDetail) String() string {
 func (*TokenDetail) ProtoMessage() {}
 
 func (x *TokenDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[58]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4734,7 +4806,7 @@ func (x *TokenDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenDetail.ProtoReflect.Descriptor instead.
 func (*TokenDetail) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{58}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *TokenDetail) GetProblem() TokenDetail_Problem {
@@ -4917,7 +4989,7 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	"\x05cores\x18\x06 \x01(\rR\x05cores\x12\x14\n" +
 	"\x05epoch\x18\a \x01(\x04R\x05epoch\x12\x17\n" +
 	"\akeep_ms\x18\b \x01(\x03R\x06keepMs\x12\x16\n" +
-	"\x06holder\x18\t \x01(\x04R\x06holder\"\xe3\x03\n" +
+	"\x06holder\x18\t \x01(\x04R\x06holder\"\xa0\x04\n" +
 	"\x11ReallocateRequest\x12\x19\n" +
 	"\bcache_id\x18\x01 \x01(\tR\acacheId\x12\x18\n" +
 	"\aregions\x18\x02 \x01(\rR\aregions\x12(\n" +
@@ -4932,7 +5004,11 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	" \x01(\x04R\x06change\x12\x17\n" +
 	"\await_ms\x18\v \x01(\x03R\x06waitMs\x12\x16\n" +
 	"\x06holder\x18\f \x01(\x04R\x06holder\x123\n" +
-	"\x05moves\x18\r \x01(\v2\x1d.redykv.manager.v1.RegionRunsR\x05moves\"\xbe\x01\n" +
+	"\x05moves\x18\r \x01(\v2\x1d.redykv.manager.v1.RegionRunsR\x05moves\x12;\n" +
+	"\blost_vms\x18\x0e \x03(\v2 .redykv.manager.v1.VmIncarnationR\alostVms\":\n" +
+	"\rVmIncarnation\x12\x13\n" +
+	"\x05vm_id\x18\x01 \x01(\tR\x04vmId\x12\x14\n" +
+	"\x05start\x18\x02 \x01(\x04R\x05start\"\xbe\x01\n" +
 	"\x12ReallocateResponse\x120\n" +
 	"\x06grants\x18\x01 \x03(\v2\x18.redykv.manager.v1.GrantR\x06grants\x12F\n" +
 	"\rconfiguration\x18\x02 \x01(\v2 .redykv.manager.v1.ConfigurationR\rconfiguration\x12\x14\n" +
@@ -5067,7 +5143,7 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	"\bcache_id\x18\x01 \x01(\tR\acacheId\x12%\n" +
 	"\x0eafter_sequence\x18\x02 \x01(\x04R\rafterSequence\x12\x1b\n" +
 	"\x06holder\x18\x03 \x01(\x04H\x00R\x06holder\x88\x01\x01B\t\n" +
-	"\a_holder\"\xc1\x05\n" +
+	"\a_holder\"\xd7\x05\n" +
 	"\rWatchResponse\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x129\n" +
 	"\x04kind\x18\x02 \x01(\x0e2%.redykv.manager.v1.WatchResponse.KindR\x04kind\x12\x13\n" +
@@ -5081,7 +5157,8 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	"\n" +
 	"instead_of\x18\n" +
 	" \x01(\v2 .redykv.manager.v1.ConfigurationR\tinsteadOf\x12\x16\n" +
-	"\x06saving\x18\v \x01(\bR\x06saving\"\x80\x02\n" +
+	"\x06saving\x18\v \x01(\bR\x06saving\x12\x14\n" +
+	"\x05start\x18\f \x01(\x04R\x05start\"\x80\x02\n" +
 	"\x04Kind\x12\x14\n" +
 	"\x10KIND_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eKIND_VM_FAILED\x10\x01\x12\x15\n" +
@@ -5227,7 +5304,7 @@ func file_redykv_manager_v1_manager_proto_rawDescGZIP() []byte {
 }
 
 var file_redykv_manager_v1_manager_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_redykv_manager_v1_manager_proto_msgTypes = make([]protoimpl.MessageInfo, 59)
+var file_redykv_manager_v1_manager_proto_msgTypes = make([]protoimpl.MessageInfo, 60)
 var file_redykv_manager_v1_manager_proto_goTypes = []any{
 	(Slo_Operations)(0),           // 0: redykv.manager.v1.Slo.Operations
 	(Window_Verdict)(0),           // 1: redykv.manager.v1.Window.Verdict
@@ -5247,51 +5324,52 @@ var file_redykv_manager_v1_manager_proto_goTypes = []any{
 	(*Grant)(nil),                 // 15: redykv.manager.v1.Grant
 	(*Terms)(nil),                 // 16: redykv.manager.v1.Terms
 	(*ReallocateRequest)(nil),     // 17: redykv.manager.v1.ReallocateRequest
-	(*ReallocateResponse)(nil),    // 18: redykv.manager.v1.ReallocateResponse
-	(*SettleRequest)(nil),         // 19: redykv.manager.v1.SettleRequest
-	(*SettledGrant)(nil),          // 20: redykv.manager.v1.SettledGrant
-	(*SettleResponse)(nil),        // 21: redykv.manager.v1.SettleResponse
-	(*RenewRequest)(nil),          // 22: redykv.manager.v1.RenewRequest
-	(*RenewResponse)(nil),         // 23: redykv.manager.v1.RenewResponse
-	(*Window)(nil),                // 24: redykv.manager.v1.Window
-	(*Measured)(nil),              // 25: redykv.manager.v1.Measured
-	(*Performance)(nil),           // 26: redykv.manager.v1.Performance
-	(*ReclaimRequest)(nil),        // 27: redykv.manager.v1.ReclaimRequest
-	(*ReclaimResponse)(nil),       // 28: redykv.manager.v1.ReclaimResponse
-	(*DeallocateRequest)(nil),     // 29: redykv.manager.v1.DeallocateRequest
-	(*DeallocateResponse)(nil),    // 30: redykv.manager.v1.DeallocateResponse
-	(*DescribeRequest)(nil),       // 31: redykv.manager.v1.DescribeRequest
-	(*DescribeResponse)(nil),      // 32: redykv.manager.v1.DescribeResponse
-	(*Cache)(nil),                 // 33: redykv.manager.v1.Cache
-	(*Decision)(nil),              // 34: redykv.manager.v1.Decision
-	(*SiteVerdict)(nil),           // 35: redykv.manager.v1.SiteVerdict
-	(*Verdict)(nil),               // 36: redykv.manager.v1.Verdict
-	(*DescribeCacheRequest)(nil),  // 37: redykv.manager.v1.DescribeCacheRequest
-	(*DescribeCacheResponse)(nil), // 38: redykv.manager.v1.DescribeCacheResponse
-	(*ListModelsRequest)(nil),     // 39: redykv.manager.v1.ListModelsRequest
-	(*ListModelsResponse)(nil),    // 40: redykv.manager.v1.ListModelsResponse
-	(*Model)(nil),                 // 41: redykv.manager.v1.Model
-	(*WatchRequest)(nil),          // 42: redykv.manager.v1.WatchRequest
-	(*WatchResponse)(nil),         // 43: redykv.manager.v1.WatchResponse
-	(*ListOffersRequest)(nil),     // 44: redykv.manager.v1.ListOffersRequest
-	(*ListOffersResponse)(nil),    // 45: redykv.manager.v1.ListOffersResponse
-	(*Offer)(nil),                 // 46: redykv.manager.v1.Offer
-	(*ChangeMarketRequest)(nil),   // 47: redykv.manager.v1.ChangeMarketRequest
-	(*ChangeMarketResponse)(nil),  // 48: redykv.manager.v1.ChangeMarketResponse
-	(*RegisterRequest)(nil),       // 49: redykv.manager.v1.RegisterRequest
-	(*RegisterResponse)(nil),      // 50: redykv.manager.v1.RegisterResponse
-	(*Incarnation)(nil),           // 51: redykv.manager.v1.Incarnation
-	(*HeartbeatRequest)(nil),      // 52: redykv.manager.v1.HeartbeatRequest
-	(*HeartbeatResponse)(nil),     // 53: redykv.manager.v1.HeartbeatResponse
-	(*Beat)(nil),                  // 54: redykv.manager.v1.Beat
-	(*BeatAnswer)(nil),            // 55: redykv.manager.v1.BeatAnswer
-	(*NotLeaderDetail)(nil),       // 56: redykv.manager.v1.NotLeaderDetail
-	(*StartDetail)(nil),           // 57: redykv.manager.v1.StartDetail
-	(*HolderDetail)(nil),          // 58: redykv.manager.v1.HolderDetail
-	(*CapacityDetail)(nil),        // 59: redykv.manager.v1.CapacityDetail
-	(*SloDetail)(nil),             // 60: redykv.manager.v1.SloDetail
-	(*RegionDetail)(nil),          // 61: redykv.manager.v1.RegionDetail
-	(*TokenDetail)(nil),           // 62: redykv.manager.v1.TokenDetail
+	(*VmIncarnation)(nil),         // 18: redykv.manager.v1.VmIncarnation
+	(*ReallocateResponse)(nil),    // 19: redykv.manager.v1.ReallocateResponse
+	(*SettleRequest)(nil),         // 20: redykv.manager.v1.SettleRequest
+	(*SettledGrant)(nil),          // 21: redykv.manager.v1.SettledGrant
+	(*SettleResponse)(nil),        // 22: redykv.manager.v1.SettleResponse
+	(*RenewRequest)(nil),          // 23: redykv.manager.v1.RenewRequest
+	(*RenewResponse)(nil),         // 24: redykv.manager.v1.RenewResponse
+	(*Window)(nil),                // 25: redykv.manager.v1.Window
+	(*Measured)(nil),              // 26: redykv.manager.v1.Measured
+	(*Performance)(nil),           // 27: redykv.manager.v1.Performance
+	(*ReclaimRequest)(nil),        // 28: redykv.manager.v1.ReclaimRequest
+	(*ReclaimResponse)(nil),       // 29: redykv.manager.v1.ReclaimResponse
+	(*DeallocateRequest)(nil),     // 30: redykv.manager.v1.DeallocateRequest
+	(*DeallocateResponse)(nil),    // 31: redykv.manager.v1.DeallocateResponse
+	(*DescribeRequest)(nil),       // 32: redykv.manager.v1.DescribeRequest
+	(*DescribeResponse)(nil),      // 33: redykv.manager.v1.DescribeResponse
+	(*Cache)(nil),                 // 34: redykv.manager.v1.Cache
+	(*Decision)(nil),              // 35: redykv.manager.v1.Decision
+	(*SiteVerdict)(nil),           // 36: redykv.manager.v1.SiteVerdict
+	(*Verdict)(nil),               // 37: redykv.manager.v1.Verdict
+	(*DescribeCacheRequest)(nil),  // 38: redykv.manager.v1.DescribeCacheRequest
+	(*DescribeCacheResponse)(nil), // 39: redykv.manager.v1.DescribeCacheResponse
+	(*ListModelsRequest)(nil),     // 40: redykv.manager.v1.ListModelsRequest
+	(*ListModelsResponse)(nil),    // 41: redykv.manager.v1.ListModelsResponse
+	(*Model)(nil),                 // 42: redykv.manager.v1.Model
+	(*WatchRequest)(nil),          // 43: redykv.manager.v1.WatchRequest
+	(*WatchResponse)(nil),         // 44: redykv.manager.v1.WatchResponse
+	(*ListOffersRequest)(nil),     // 45: redykv.manager.v1.ListOffersRequest
+	(*ListOffersResponse)(nil),    // 46: redykv.manager.v1.ListOffersResponse
+	(*Offer)(nil),                 // 47: redykv.manager.v1.Offer
+	(*ChangeMarketRequest)(nil),   // 48: redykv.manager.v1.ChangeMarketRequest
+	(*ChangeMarketResponse)(nil),  // 49: redykv.manager.v1.ChangeMarketResponse
+	(*RegisterRequest)(nil),       // 50: redykv.manager.v1.RegisterRequest
+	(*RegisterResponse)(nil),      // 51: redykv.manager.v1.RegisterResponse
+	(*Incarnation)(nil),           // 52: redykv.manager.v1.Incarnation
+	(*HeartbeatRequest)(nil),      // 53: redykv.manager.v1.HeartbeatRequest
+	(*HeartbeatResponse)(nil),     // 54: redykv.manager.v1.HeartbeatResponse
+	(*Beat)(nil),                  // 55: redykv.manager.v1.Beat
+	(*BeatAnswer)(nil),            // 56: redykv.manager.v1.BeatAnswer
+	(*NotLeaderDetail)(nil),       // 57: redykv.manager.v1.NotLeaderDetail
+	(*StartDetail)(nil),           // 58: redykv.manager.v1.StartDetail
+	(*HolderDetail)(nil),          // 59: redykv.manager.v1.HolderDetail
+	(*CapacityDetail)(nil),        // 60: redykv.manager.v1.CapacityDetail
+	(*SloDetail)(nil),             // 61: redykv.manager.v1.SloDetail
+	(*RegionDetail)(nil),          // 62: redykv.manager.v1.RegionDetail
+	(*TokenDetail)(nil),           // 63: redykv.manager.v1.TokenDetail
 }
 var file_redykv_manager_v1_manager_proto_depIdxs = []int32{
 	0,  // 0: redykv.manager.v1.Slo.operations:type_name -> redykv.manager.v1.Slo.Operations
@@ -5312,83 +5390,84 @@ var file_redykv_manager_v1_manager_proto_depIdxs = []int32{
 	5,  // 15: redykv.manager.v1.ReallocateRequest.configuration:type_name -> redykv.manager.v1.Configuration
 	6,  // 16: redykv.manager.v1.ReallocateRequest.client:type_name -> redykv.manager.v1.Client
 	14, // 17: redykv.manager.v1.ReallocateRequest.moves:type_name -> redykv.manager.v1.RegionRuns
-	15, // 18: redykv.manager.v1.ReallocateResponse.grants:type_name -> redykv.manager.v1.Grant
-	5,  // 19: redykv.manager.v1.ReallocateResponse.configuration:type_name -> redykv.manager.v1.Configuration
-	4,  // 20: redykv.manager.v1.SettleRequest.slo:type_name -> redykv.manager.v1.Slo
-	5,  // 21: redykv.manager.v1.SettleRequest.configuration:type_name -> redykv.manager.v1.Configuration
-	20, // 22: redykv.manager.v1.SettleRequest.grants:type_name -> redykv.manager.v1.SettledGrant
-	12, // 23: redykv.manager.v1.SettleRequest.places:type_name -> redykv.manager.v1.Places
-	15, // 24: redykv.manager.v1.SettleResponse.grants:type_name -> redykv.manager.v1.Grant
-	24, // 25: redykv.manager.v1.RenewRequest.windows:type_name -> redykv.manager.v1.Window
-	25, // 26: redykv.manager.v1.Window.reads:type_name -> redykv.manager.v1.Measured
-	25, // 27: redykv.manager.v1.Window.writes:type_name -> redykv.manager.v1.Measured
-	1,  // 28: redykv.manager.v1.Window.verdict:type_name -> redykv.manager.v1.Window.Verdict
-	33, // 29: redykv.manager.v1.DescribeResponse.caches:type_name -> redykv.manager.v1.Cache
-	7,  // 30: redykv.manager.v1.DescribeResponse.vms:type_name -> redykv.manager.v1.Vm
-	4,  // 31: redykv.manager.v1.Cache.slo:type_name -> redykv.manager.v1.Slo
-	5,  // 32: redykv.manager.v1.Cache.configuration:type_name -> redykv.manager.v1.Configuration
-	15, // 33: redykv.manager.v1.Cache.grants:type_name -> redykv.manager.v1.Grant
-	26, // 34: redykv.manager.v1.Cache.predicted:type_name -> redykv.manager.v1.Performance
-	24, // 35: redykv.manager.v1.Cache.measured:type_name -> redykv.manager.v1.Window
-	35, // 36: redykv.manager.v1.Decision.sites:type_name -> redykv.manager.v1.SiteVerdict
-	36, // 37: redykv.manager.v1.Decision.verdicts:type_name -> redykv.manager.v1.Verdict
-	5,  // 38: redykv.manager.v1.SiteVerdict.configuration:type_name -> redykv.manager.v1.Configuration
-	33, // 39: redykv.manager.v1.DescribeCacheResponse.cache:type_name -> redykv.manager.v1.Cache
-	43, // 40: redykv.manager.v1.DescribeCacheResponse.events:type_name -> redykv.manager.v1.WatchResponse
-	34, // 41: redykv.manager.v1.DescribeCacheResponse.decisions:type_name -> redykv.manager.v1.Decision
-	24, // 42: redykv.manager.v1.DescribeCacheResponse.windows:type_name -> redykv.manager.v1.Window
-	41, // 43: redykv.manager.v1.ListModelsResponse.models:type_name -> redykv.manager.v1.Model
-	2,  // 44: redykv.manager.v1.WatchResponse.kind:type_name -> redykv.manager.v1.WatchResponse.Kind
-	33, // 45: redykv.manager.v1.WatchResponse.state:type_name -> redykv.manager.v1.Cache
-	5,  // 46: redykv.manager.v1.WatchResponse.configuration:type_name -> redykv.manager.v1.Configuration
-	5,  // 47: redykv.manager.v1.WatchResponse.instead_of:type_name -> redykv.manager.v1.Configuration
-	46, // 48: redykv.manager.v1.ListOffersResponse.offers:type_name -> redykv.manager.v1.Offer
-	7,  // 49: redykv.manager.v1.RegisterRequest.vm:type_name -> redykv.manager.v1.Vm
-	51, // 50: redykv.manager.v1.RegisterResponse.incarnation:type_name -> redykv.manager.v1.Incarnation
-	51, // 51: redykv.manager.v1.HeartbeatResponse.incarnation:type_name -> redykv.manager.v1.Incarnation
-	52, // 52: redykv.manager.v1.Beat.heartbeat:type_name -> redykv.manager.v1.HeartbeatRequest
-	22, // 53: redykv.manager.v1.Beat.renew:type_name -> redykv.manager.v1.RenewRequest
-	53, // 54: redykv.manager.v1.BeatAnswer.heartbeat:type_name -> redykv.manager.v1.HeartbeatResponse
-	23, // 55: redykv.manager.v1.BeatAnswer.renew:type_name -> redykv.manager.v1.RenewResponse
-	4,  // 56: redykv.manager.v1.SloDetail.asked:type_name -> redykv.manager.v1.Slo
-	4,  // 57: redykv.manager.v1.SloDetail.nearest:type_name -> redykv.manager.v1.Slo
-	5,  // 58: redykv.manager.v1.SloDetail.configuration:type_name -> redykv.manager.v1.Configuration
-	3,  // 59: redykv.manager.v1.TokenDetail.problem:type_name -> redykv.manager.v1.TokenDetail.Problem
-	8,  // 60: redykv.manager.v1.ManagerService.Allocate:input_type -> redykv.manager.v1.AllocateRequest
-	17, // 61: redykv.manager.v1.ManagerService.Reallocate:input_type -> redykv.manager.v1.ReallocateRequest
-	19, // 62: redykv.manager.v1.ManagerService.Settle:input_type -> redykv.manager.v1.SettleRequest
-	10, // 63: redykv.manager.v1.ManagerService.Attach:input_type -> redykv.manager.v1.AttachRequest
-	22, // 64: redykv.manager.v1.ManagerService.Renew:input_type -> redykv.manager.v1.RenewRequest
-	27, // 65: redykv.manager.v1.ManagerService.Reclaim:input_type -> redykv.manager.v1.ReclaimRequest
-	29, // 66: redykv.manager.v1.ManagerService.Deallocate:input_type -> redykv.manager.v1.DeallocateRequest
-	31, // 67: redykv.manager.v1.ManagerService.Describe:input_type -> redykv.manager.v1.DescribeRequest
-	37, // 68: redykv.manager.v1.ManagerService.DescribeCache:input_type -> redykv.manager.v1.DescribeCacheRequest
-	39, // 69: redykv.manager.v1.ManagerService.ListModels:input_type -> redykv.manager.v1.ListModelsRequest
-	42, // 70: redykv.manager.v1.ManagerService.Watch:input_type -> redykv.manager.v1.WatchRequest
-	44, // 71: redykv.manager.v1.ManagerService.ListOffers:input_type -> redykv.manager.v1.ListOffersRequest
-	47, // 72: redykv.manager.v1.ManagerService.ChangeMarket:input_type -> redykv.manager.v1.ChangeMarketRequest
-	49, // 73: redykv.manager.v1.ManagerService.Register:input_type -> redykv.manager.v1.RegisterRequest
-	52, // 74: redykv.manager.v1.ManagerService.Heartbeat:input_type -> redykv.manager.v1.HeartbeatRequest
-	9,  // 75: redykv.manager.v1.ManagerService.Allocate:output_type -> redykv.manager.v1.AllocateResponse
-	18, // 76: redykv.manager.v1.ManagerService.Reallocate:output_type -> redykv.manager.v1.ReallocateResponse
-	21, // 77: redykv.manager.v1.ManagerService.Settle:output_type -> redykv.manager.v1.SettleResponse
-	11, // 78: redykv.manager.v1.ManagerService.Attach:output_type -> redykv.manager.v1.AttachResponse
-	23, // 79: redykv.manager.v1.ManagerService.Renew:output_type -> redykv.manager.v1.RenewResponse
-	28, // 80: redykv.manager.v1.ManagerService.Reclaim:output_type -> redykv.manager.v1.ReclaimResponse
-	30, // 81: redykv.manager.v1.ManagerService.Deallocate:output_type -> redykv.manager.v1.DeallocateResponse
-	32, // 82: redykv.manager.v1.ManagerService.Describe:output_type -> redykv.manager.v1.DescribeResponse
-	38, // 83: redykv.manager.v1.ManagerService.DescribeCache:output_type -> redykv.manager.v1.DescribeCacheResponse
-	40, // 84: redykv.manager.v1.ManagerService.ListModels:output_type -> redykv.manager.v1.ListModelsResponse
-	43, // 85: redykv.manager.v1.ManagerService.Watch:output_type -> redykv.manager.v1.WatchResponse
-	45, // 86: redykv.manager.v1.ManagerService.ListOffers:output_type -> redykv.manager.v1.ListOffersResponse
-	48, // 87: redykv.manager.v1.ManagerService.ChangeMarket:output_type -> redykv.manager.v1.ChangeMarketResponse
-	50, // 88: redykv.manager.v1.ManagerService.Register:output_type -> redykv.manager.v1.RegisterResponse
-	53, // 89: redykv.manager.v1.ManagerService.Heartbeat:output_type -> redykv.manager.v1.HeartbeatResponse
-	75, // [75:90] is the sub-list for method output_type
-	60, // [60:75] is the sub-list for method input_type
-	60, // [60:60] is the sub-list for extension type_name
-	60, // [60:60] is the sub-list for extension extendee
-	0,  // [0:60] is the sub-list for field type_name
+	18, // 18: redykv.manager.v1.ReallocateRequest.lost_vms:type_name -> redykv.manager.v1.VmIncarnation
+	15, // 19: redykv.manager.v1.ReallocateResponse.grants:type_name -> redykv.manager.v1.Grant
+	5,  // 20: redykv.manager.v1.ReallocateResponse.configuration:type_name -> redykv.manager.v1.Configuration
+	4,  // 21: redykv.manager.v1.SettleRequest.slo:type_name -> redykv.manager.v1.Slo
+	5,  // 22: redykv.manager.v1.SettleRequest.configuration:type_name -> redykv.manager.v1.Configuration
+	21, // 23: redykv.manager.v1.SettleRequest.grants:type_name -> redykv.manager.v1.SettledGrant
+	12, // 24: redykv.manager.v1.SettleRequest.places:type_name -> redykv.manager.v1.Places
+	15, // 25: redykv.manager.v1.SettleResponse.grants:type_name -> redykv.manager.v1.Grant
+	25, // 26: redykv.manager.v1.RenewRequest.windows:type_name -> redykv.manager.v1.Window
+	26, // 27: redykv.manager.v1.Window.reads:type_name -> redykv.manager.v1.Measured
+	26, // 28: redykv.manager.v1.Window.writes:type_name -> redykv.manager.v1.Measured
+	1,  // 29: redykv.manager.v1.Window.verdict:type_name -> redykv.manager.v1.Window.Verdict
+	34, // 30: redykv.manager.v1.DescribeResponse.caches:type_name -> redykv.manager.v1.Cache
+	7,  // 31: redykv.manager.v1.DescribeResponse.vms:type_name -> redykv.manager.v1.Vm
+	4,  // 32: redykv.manager.v1.Cache.slo:type_name -> redykv.manager.v1.Slo
+	5,  // 33: redykv.manager.v1.Cache.configuration:type_name -> redykv.manager.v1.Configuration
+	15, // 34: redykv.manager.v1.Cache.grants:type_name -> redykv.manager.v1.Grant
+	27, // 35: redykv.manager.v1.Cache.predicted:type_name -> redykv.manager.v1.Performance
+	25, // 36: redykv.manager.v1.Cache.measured:type_name -> redykv.manager.v1.Window
+	36, // 37: redykv.manager.v1.Decision.sites:type_name -> redykv.manager.v1.SiteVerdict
+	37, // 38: redykv.manager.v1.Decision.verdicts:type_name -> redykv.manager.v1.Verdict
+	5,  // 39: redykv.manager.v1.SiteVerdict.configuration:type_name -> redykv.manager.v1.Configuration
+	34, // 40: redykv.manager.v1.DescribeCacheResponse.cache:type_name -> redykv.manager.v1.Cache
+	44, // 41: redykv.manager.v1.DescribeCacheResponse.events:type_name -> redykv.manager.v1.WatchResponse
+	35, // 42: redykv.manager.v1.DescribeCacheResponse.decisions:type_name -> redykv.manager.v1.Decision
+	25, // 43: redykv.manager.v1.DescribeCacheResponse.windows:type_name -> redykv.manager.v1.Window
+	42, // 44: redykv.manager.v1.ListModelsResponse.models:type_name -> redykv.manager.v1.Model
+	2,  // 45: redykv.manager.v1.WatchResponse.kind:type_name -> redykv.manager.v1.WatchResponse.Kind
+	34, // 46: redykv.manager.v1.WatchResponse.state:type_name -> redykv.manager.v1.Cache
+	5,  // 47: redykv.manager.v1.WatchResponse.configuration:type_name -> redykv.manager.v1.Configuration
+	5,  // 48: redykv.manager.v1.WatchResponse.instead_of:type_name -> redykv.manager.v1.Configuration
+	47, // 49: redykv.manager.v1.ListOffersResponse.offers:type_name -> redykv.manager.v1.Offer
+	7,  // 50: redykv.manager.v1.RegisterRequest.vm:type_name -> redykv.manager.v1.Vm
+	52, // 51: redykv.manager.v1.RegisterResponse.incarnation:type_name -> redykv.manager.v1.Incarnation
+	52, // 52: redykv.manager.v1.HeartbeatResponse.incarnation:type_name -> redykv.manager.v1.Incarnation
+	53, // 53: redykv.manager.v1.Beat.heartbeat:type_name -> redykv.manager.v1.HeartbeatRequest
+	23, // 54: redykv.manager.v1.Beat.renew:type_name -> redykv.manager.v1.RenewRequest
+	54, // 55: redykv.manager.v1.BeatAnswer.heartbeat:type_name -> redykv.manager.v1.HeartbeatResponse
+	24, // 56: redykv.manager.v1.BeatAnswer.renew:type_name -> redykv.manager.v1.RenewResponse
+	4,  // 57: redykv.manager.v1.SloDetail.asked:type_name -> redykv.manager.v1.Slo
+	4,  // 58: redykv.manager.v1.SloDetail.nearest:type_name -> redykv.manager.v1.Slo
+	5,  // 59: redykv.manager.v1.SloDetail.configuration:type_name -> redykv.manager.v1.Configuration
+	3,  // 60: redykv.manager.v1.TokenDetail.problem:type_name -> redykv.manager.v1.TokenDetail.Problem
+	8,  // 61: redykv.manager.v1.ManagerService.Allocate:input_type -> redykv.manager.v1.AllocateRequest
+	17, // 62: redykv.manager.v1.ManagerService.Reallocate:input_type -> redykv.manager.v1.ReallocateRequest
+	20, // 63: redykv.manager.v1.ManagerService.Settle:input_type -> redykv.manager.v1.SettleRequest
+	10, // 64: redykv.manager.v1.ManagerService.Attach:input_type -> redykv.manager.v1.AttachRequest
+	23, // 65: redykv.manager.v1.ManagerService.Renew:input_type -> redykv.manager.v1.RenewRequest
+	28, // 66: redykv.manager.v1.ManagerService.Reclaim:input_type -> redykv.manager.v1.ReclaimRequest
+	30, // 67: redykv.manager.v1.ManagerService.Deallocate:input_type -> redykv.manager.v1.DeallocateRequest
+	32, // 68: redykv.manager.v1.ManagerService.Describe:input_type -> redykv.manager.v1.DescribeRequest
+	38, // 69: redykv.manager.v1.ManagerService.DescribeCache:input_type -> redykv.manager.v1.DescribeCacheRequest
+	40, // 70: redykv.manager.v1.ManagerService.ListModels:input_type -> redykv.manager.v1.ListModelsRequest
+	43, // 71: redykv.manager.v1.ManagerService.Watch:input_type -> redykv.manager.v1.WatchRequest
+	45, // 72: redykv.manager.v1.ManagerService.ListOffers:input_type -> redykv.manager.v1.ListOffersRequest
+	48, // 73: redykv.manager.v1.ManagerService.ChangeMarket:input_type -> redykv.manager.v1.ChangeMarketRequest
+	50, // 74: redykv.manager.v1.ManagerService.Register:input_type -> redykv.manager.v1.RegisterRequest
+	53, // 75: redykv.manager.v1.ManagerService.Heartbeat:input_type -> redykv.manager.v1.HeartbeatRequest
+	9,  // 76: redykv.manager.v1.ManagerService.Allocate:output_type -> redykv.manager.v1.AllocateResponse
+	19, // 77: redykv.manager.v1.ManagerService.Reallocate:output_type -> redykv.manager.v1.ReallocateResponse
+	22, // 78: redykv.manager.v1.ManagerService.Settle:output_type -> redykv.manager.v1.SettleResponse
+	11, // 79: redykv.manager.v1.ManagerService.Attach:output_type -> redykv.manager.v1.AttachResponse
+	24, // 80: redykv.manager.v1.ManagerService.Renew:output_type -> redykv.manager.v1.RenewResponse
+	29, // 81: redykv.manager.v1.ManagerService.Reclaim:output_type -> redykv.manager.v1.ReclaimResponse
+	31, // 82: redykv.manager.v1.ManagerService.Deallocate:output_type -> redykv.manager.v1.DeallocateResponse
+	33, // 83: redykv.manager.v1.ManagerService.Describe:output_type -> redykv.manager.v1.DescribeResponse
+	39, // 84: redykv.manager.v1.ManagerService.DescribeCache:output_type -> redykv.manager.v1.DescribeCacheResponse
+	41, // 85: redykv.manager.v1.ManagerService.ListModels:output_type -> redykv.manager.v1.ListModelsResponse
+	44, // 86: redykv.manager.v1.ManagerService.Watch:output_type -> redykv.manager.v1.WatchResponse
+	46, // 87: redykv.manager.v1.ManagerService.ListOffers:output_type -> redykv.manager.v1.ListOffersResponse
+	49, // 88: redykv.manager.v1.ManagerService.ChangeMarket:output_type -> redykv.manager.v1.ChangeMarketResponse
+	51, // 89: redykv.manager.v1.ManagerService.Register:output_type -> redykv.manager.v1.RegisterResponse
+	54, // 90: redykv.manager.v1.ManagerService.Heartbeat:output_type -> redykv.manager.v1.HeartbeatResponse
+	76, // [76:91] is the sub-list for method output_type
+	61, // [61:76] is the sub-list for method input_type
+	61, // [61:61] is the sub-list for extension type_name
+	61, // [61:61] is the sub-list for extension extendee
+	0,  // [0:61] is the sub-list for field type_name
 }
 
 func init() { file_redykv_manager_v1_manager_proto_init() }
@@ -5397,14 +5476,14 @@ func file_redykv_manager_v1_manager_proto_init() {
 		return
 	}
 	file_redykv_manager_v1_manager_proto_msgTypes[6].OneofWrappers = []any{}
-	file_redykv_manager_v1_manager_proto_msgTypes[25].OneofWrappers = []any{}
-	file_redykv_manager_v1_manager_proto_msgTypes[38].OneofWrappers = []any{}
-	file_redykv_manager_v1_manager_proto_msgTypes[43].OneofWrappers = []any{}
-	file_redykv_manager_v1_manager_proto_msgTypes[50].OneofWrappers = []any{
+	file_redykv_manager_v1_manager_proto_msgTypes[26].OneofWrappers = []any{}
+	file_redykv_manager_v1_manager_proto_msgTypes[39].OneofWrappers = []any{}
+	file_redykv_manager_v1_manager_proto_msgTypes[44].OneofWrappers = []any{}
+	file_redykv_manager_v1_manager_proto_msgTypes[51].OneofWrappers = []any{
 		(*Beat_Heartbeat)(nil),
 		(*Beat_Renew)(nil),
 	}
-	file_redykv_manager_v1_manager_proto_msgTypes[51].OneofWrappers = []any{
+	file_redykv_manager_v1_manager_proto_msgTypes[52].OneofWrappers = []any{
 		(*BeatAnswer_Heartbeat)(nil),
 		(*BeatAnswer_Renew)(nil),
 		(*BeatAnswer_Refused)(nil),
@@ -5415,7 +5494,7 @@ func file_redykv_manager_v1_manager_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_redykv_manager_v1_manager_proto_rawDesc), len(file_redykv_manager_v1_manager_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   59,
+			NumMessages:   60,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
