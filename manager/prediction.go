@@ -11,18 +11,25 @@ import (
 )
 
 // observe tells the predictor that a spot VM's life has ended: it was reclaimed, or given
-// back. v may be nil.
+// back. The first call for a VM counts, as its termination may have to be repeated. v may be nil.
 func (l *leader) observe(v *vm, reclaimed bool) {
-	if v == nil || !v.launched {
+	if v == nil {
 		return
 	}
 	l.state.mu.Lock()
-	kind, started, over := v.kind(), v.Started, !v.leaves.IsZero() || v.failed != ""
+	first, kind, started := v.runsOnSpot(), v.kind(), v.Started
+	v.observed = v.observed || first
 	l.state.mu.Unlock()
-	if kind.Spot && !started.IsZero() && !over { // a reclaimed one was observed before
+	if first {
 		l.opts.Predictor.Observe(kind, l.opts.now().Sub(started), reclaimed)
-		l.remember()
+		_ = l.state.put(&l.state.learnt, v) // the leader ends if the catalog does
 	}
+}
+
+// runsOnSpot reports whether a launched VM is a spot VM whose end has not been observed. A VM that
+// an operator reclaims, or that fails, tells nothing of its provider. Called under mu.
+func (v *vm) runsOnSpot() bool {
+	return v.launched && v.Spot && !v.Started.IsZero() && !v.observed && v.leaves.IsZero() && v.failed == ""
 }
 
 // alive returns for each kind the sum of the lifetimes of its spot VMs that still run.
@@ -31,7 +38,7 @@ func (c *state) alive(now time.Time) map[menu.Kind]time.Duration {
 	defer c.mu.Unlock()
 	all := make(map[menu.Kind]time.Duration)
 	for v := range pieces(c, c.vms) {
-		if v.launched && v.Spot && !v.Started.IsZero() && v.leaves.IsZero() { // as in observe
+		if v.runsOnSpot() {
 			all[v.kind()] += max(0, now.Sub(v.Started))
 		}
 	}

@@ -2,17 +2,20 @@ package manager
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"connectrpc.com/connect"
 
 	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/manager/allocator"
 	"github.com/redykv/redykv/manager/menu"
 )
@@ -86,6 +89,67 @@ func TestLifeIsKept(t *testing.T) {
 	if len(lives) != 1 || lives[0] != want {
 		t.Errorf("%v, want %v", lives, want)
 	}
+}
+
+// stubborn is an allocator whose first calls of Terminate fail.
+type stubborn struct {
+	*allocator.InProcess
+	failures atomic.Int32
+	tries    chan struct{} // buffered
+}
+
+func (a *stubborn) Terminate(ctx context.Context, id, why string) error {
+	a.tries <- struct{}{}
+	if a.failures.Add(-1) >= 0 {
+		return errors.New("not now")
+	}
+	return a.InProcess.Terminate(ctx, id, why)
+}
+
+// The life of a VM whose termination is repeated is observed once, also when another leader
+// repeats it, and the VM is not counted among those that live.
+func TestLifeIsObservedOnce(t *testing.T) {
+	m, err := menu.Parse([]byte(`{"version": 1, "types": [{"name": "v", "memory": "4MiB", "sold": [
+		{"cloud_region": "here", "distance": 1, "price": 1, "spot": {"price": 0.1, "lowest": 0.1, "highest": 0.1, "notice": "1h"}}]}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sells, err := allocator.NewInProcess(allocator.InProcessOptions{Menu: &m, Market: menu.Options{Step: -1}, Logger: quiet()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &stubborn{InProcess: sells, tries: make(chan struct{}, 1000)}
+	c, s := &handClock{now: time.Unix(1_000_000, 0)}, newCrashStore()
+	mgr, client := serve(t, Options{Allocator: a, Economy: Economy{Every: -1}, MigrationRate: 1 << 40, store: s, now: c.read})
+	id := allocateSpot(t, client)
+	c.advance(3 * time.Hour)
+	a.failures.Store(1 << 20)
+	if _, _, err := mgr.led().state.deallocate(id, nil, c.read(), "deallocated"); err != nil {
+		t.Fatal(err)
+	}
+	for range 4 {
+		testrun.Receive(t, "the VM is to be terminated", a.tries)
+	}
+	want := allocator.Life{Kind: menu.Kind{Type: "v", CloudRegion: "here", Distance: 1, Spot: true}, Lived: 3 * time.Hour}
+	lives := func(m *Manager) {
+		t.Helper()
+		if all := m.opts.Predictor.(allocator.Learner).Lives(); len(all) != 1 || all[0] != want {
+			t.Errorf("%v, want %v", all, want)
+		}
+		if alive := m.led().state.alive(c.read()); len(alive) != 0 {
+			t.Errorf("%v live", alive)
+		}
+	}
+	lives(mgr)
+	again, err := reload(t, s) // which has no allocator, so its VM is terminated at once
+	if err != nil {
+		t.Fatal(err)
+	}
+	again.led().rest(t)
+	lives(again)
+	a.failures.Store(0)
+	testrun.Until(t, "the VM is terminated", func() bool { _, vms := mgr.led().state.size(); return vms == 0 })
+	lives(mgr)
 }
 
 // Without a measurement the migration rate stays unknown.

@@ -57,7 +57,7 @@ func (v *vm) encode() ([]byte, error) {
 	return encoded(&catalogv1.Vm{
 		Vm: info.Proto(true), Order: v.order, Launched: v.launched, Memory: v.memory, Beats: !v.deadline.IsZero(),
 		Leaving: v.leaving, Failed: v.failed, ControlSecret: []byte(v.Secret), Registrant: v.registrant,
-		LeavesUnixMs: api.ToMillis(v.leaves), LeavesNoticeMs: v.notice.Milliseconds(), Warm: v.warm,
+		LeavesUnixMs: api.ToMillis(v.leaves), LeavesNoticeMs: v.notice.Milliseconds(), Warm: v.warm, Observed: v.observed,
 	})
 }
 

@@ -156,11 +156,13 @@ func (c *state) written() error {
 	return c.writer.wait(t)
 }
 
-// put writes a record of which there is one.
-func (c *state) put(s *single) (err error) {
+// put writes records in one transaction.
+func (c *state) put(all ...record) (err error) {
 	c.mu.Lock()
 	defer c.end(&err)
-	c.touch(s)
+	for _, r := range all {
+		c.touch(r)
+	}
 	return nil
 }
 

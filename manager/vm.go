@@ -60,6 +60,7 @@ type vm struct {
 	audited     time.Time           // the last audit began
 	strays      map[stray]time.Time // grants that it has and no cache, by first sight
 	ending      bool                // it is terminated
+	observed    bool                // the predictor has been told of its end
 	unreachable bool                // it has failed, and its server does not answer
 }
 
@@ -84,7 +85,7 @@ func vmFrom(p *catalogv1.Vm) *vm {
 		VM: node.FromProto(p.GetVm()), id: p.GetVm().GetId(), order: p.GetOrder(), launched: p.GetLaunched(),
 		memory: p.GetMemory(), leaving: p.GetLeaving(), failed: p.GetFailed(), leaves: api.FromMillis(p.GetLeavesUnixMs()),
 		notice:     time.Duration(p.GetLeavesNoticeMs()) * time.Millisecond,
-		registrant: p.GetRegistrant(), warm: p.GetWarm(), held: make(map[*grant]struct{}),
+		registrant: p.GetRegistrant(), warm: p.GetWarm(), observed: p.GetObserved(), held: make(map[*grant]struct{}),
 	}
 	v.Secret = string(p.GetControlSecret())
 	return v

@@ -42,6 +42,7 @@ type Vm struct {
 	// leaves_notice_ms is the time from the reclaim until leaves_unix_ms; 0: it is not known. A
 	// leader whose clock differs gives the VM no more than that.
 	LeavesNoticeMs int64 `protobuf:"varint,12,opt,name=leaves_notice_ms,json=leavesNoticeMs,proto3" json:"leaves_notice_ms,omitempty"`
+	Observed       bool  `protobuf:"varint,13,opt,name=observed,proto3" json:"observed,omitempty"` // the predictor of lifetimes has been told of the VM's end
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -158,6 +159,13 @@ func (x *Vm) GetLeavesNoticeMs() int64 {
 		return x.LeavesNoticeMs
 	}
 	return 0
+}
+
+func (x *Vm) GetObserved() bool {
+	if x != nil {
+		return x.Observed
+	}
+	return false
 }
 
 // Cache is one allocation that has been answered, or that has ended. It consists of the grants that it names,
@@ -1354,7 +1362,7 @@ var File_redykv_catalog_v1_catalog_proto protoreflect.FileDescriptor
 
 const file_redykv_catalog_v1_catalog_proto_rawDesc = "" +
 	"\n" +
-	"\x1fredykv/catalog/v1/catalog.proto\x12\x11redykv.catalog.v1\x1a\x1fredykv/manager/v1/manager.proto\"\xe8\x02\n" +
+	"\x1fredykv/catalog/v1/catalog.proto\x12\x11redykv.catalog.v1\x1a\x1fredykv/manager/v1/manager.proto\"\x84\x03\n" +
 	"\x02Vm\x12%\n" +
 	"\x02vm\x18\x01 \x01(\v2\x15.redykv.manager.v1.VmR\x02vm\x12\x14\n" +
 	"\x05order\x18\x02 \x01(\x04R\x05order\x12\x1a\n" +
@@ -1370,7 +1378,8 @@ const file_redykv_catalog_v1_catalog_proto_rawDesc = "" +
 	" \x01(\tR\n" +
 	"registrant\x12\x12\n" +
 	"\x04warm\x18\v \x01(\bR\x04warm\x12(\n" +
-	"\x10leaves_notice_ms\x18\f \x01(\x03R\x0eleavesNoticeMs\"\x86\x05\n" +
+	"\x10leaves_notice_ms\x18\f \x01(\x03R\x0eleavesNoticeMs\x12\x1a\n" +
+	"\bobserved\x18\r \x01(\bR\bobserved\"\x86\x05\n" +
 	"\x05Cache\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x121\n" +
 	"\x06demand\x18\x02 \x01(\v2\x19.redykv.catalog.v1.DemandR\x06demand\x12/\n" +
