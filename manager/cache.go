@@ -60,6 +60,7 @@ type cache struct {
 // state.mu, except done.
 type request struct {
 	addition
+	number  uint64        // the older of two has the lower one
 	change  uint64        // of Reallocate; 0: it is an Allocate
 	waiting int           // calls that wait for it
 	left    time.Time     // when the last call stopped waiting
@@ -81,7 +82,8 @@ type addition struct {
 // begin makes a request for reserved grants. It is granted at once if their VMs are up.
 // Called under mu.
 func (c *state) begin(ca *cache, more addition, change uint64, t term) *request {
-	r := &request{addition: more, change: change, done: make(chan struct{})}
+	c.requests++
+	r := &request{addition: more, number: c.requests, change: change, done: make(chan struct{})}
 	ca.request = r
 	c.proceed(ca, t)
 	return r

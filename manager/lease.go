@@ -106,12 +106,13 @@ func (ca *cache) over(now time.Time) bool {
 }
 
 // expire is one step of monitor. It fails the reclaimed VMs whose deadline has passed, checks
-// servers for silence, gives up requests that no client repeats, forgets what has ended long ago,
+// servers for silence, ends requests that give way or that no client repeats, forgets what has ended long ago,
 // and deletes caches whose lease or duration has ended (A33).
 func (l *leader) expire(now time.Time) {
 	lost, blind := l.listen(now)
 	l.failAll(append(l.state.overdue(now), lost...))
 	l.audit(now)
+	l.giveWay(now)
 	_ = l.state.dropForgotten(now) // the leader ends if the catalog does
 	_ = l.state.forgetEnded(now)
 	if blind {

@@ -57,6 +57,10 @@ type Options struct {
 	// LaunchTimeout bounds how long a launched VM may take to register, without the time that
 	// the allocator says it waits. Default: 30 s.
 	LaunchTimeout time.Duration
+	// GiveWay is how long two requests may wait for VMs of one kind for which the allocator has no
+	// room, while both hold some. Then the younger one ends, as if the kind were sold out. It has
+	// to be longer than the allocator's provider takes to add machines. Default: 5 min.
+	GiveWay time.Duration
 	// Provision is the time to launch a VM. It has to fit into the notice of a spot VM
 	// (A28). Default: 2 s, enough for a process.
 	Provision time.Duration
@@ -141,6 +145,7 @@ func (o *Options) ensureDefaults() error {
 		}
 	}
 	o.LaunchTimeout = cmp.Or(o.LaunchTimeout, 30*time.Second)
+	o.GiveWay = cmp.Or(o.GiveWay, 5*time.Minute)
 	o.Provision = cmp.Or(o.Provision, 2*time.Second)
 	o.NoticeMargin = cmp.Or(o.NoticeMargin, 5*time.Second)
 	o.MinLifetime = cmp.Or(o.MinLifetime, 2*time.Minute)
@@ -169,8 +174,8 @@ func (o *Options) ensureDefaults() error {
 	if o.Lease > 0 && o.Lease < time.Millisecond {
 		return fmt.Errorf("manager: lease %v: want 1ms or more", o.Lease)
 	}
-	if o.LaunchTimeout < 0 || o.Heartbeat < time.Millisecond || o.Silence < o.Heartbeat {
-		return fmt.Errorf("manager: launch timeout %v, heartbeat %v, silence %v: want a heartbeat of 1ms or more and a silence not below it", o.LaunchTimeout, o.Heartbeat, o.Silence)
+	if o.LaunchTimeout < 0 || o.GiveWay < 0 || o.Heartbeat < time.Millisecond || o.Silence < o.Heartbeat {
+		return fmt.Errorf("manager: launch timeout %v, give way %v, heartbeat %v, silence %v: want a heartbeat of 1ms or more and a silence not below it", o.LaunchTimeout, o.GiveWay, o.Heartbeat, o.Silence)
 	}
 	o.Logger = cmp.Or(o.Logger, slog.Default()).With("component", "manager")
 	return nil

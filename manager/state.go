@@ -10,6 +10,7 @@ import (
 	"github.com/redykv/redykv/internal/api/catalogv1"
 	"github.com/redykv/redykv/manager/api"
 	"github.com/redykv/redykv/manager/catalog"
+	"github.com/redykv/redykv/manager/menu"
 	"github.com/redykv/redykv/manager/plan"
 )
 
@@ -50,6 +51,9 @@ type state struct {
 	blind      bool      // see silence.go
 	blindSince time.Time // start of blindness, or the last check that found no calls for a term
 	renewed    time.Time // last renewal of a lease
+
+	requests uint64                  // number of requests that ever began
+	soldOut  map[menu.Kind]time.Time // end of the time for which a kind counts as sold out: see giveway.go
 }
 
 var (
@@ -65,7 +69,7 @@ var (
 func newState(w *writer, work func(key string)) *state {
 	return &state{
 		writer: w, work: work, vms: make(map[string]*vm), caches: make(map[string]*cache), grants: make(map[string]*grant),
-		orders: make(map[uint64]*vm), warms: make(map[*vm]struct{}), reclaimed: make(map[*vm]struct{}), asked: make(map[string]*cache), ended: make(map[string]*past), due: make(map[*cache]struct{}), pool: plan.NewPool(freshFor),
+		orders: make(map[uint64]*vm), warms: make(map[*vm]struct{}), reclaimed: make(map[*vm]struct{}), asked: make(map[string]*cache), ended: make(map[string]*past), due: make(map[*cache]struct{}), soldOut: make(map[menu.Kind]time.Time), pool: plan.NewPool(freshFor),
 	}
 }
 

@@ -42,6 +42,7 @@ func (l *leader) supply(ctx context.Context, client from) (supply, error) {
 		return s, refuse(err, connect.CodeUnavailable)
 	}
 	s.offers = slices.Clone(offers)
+	l.state.markSoldOut(s.offers, region, s.now)
 	var alive map[menu.Kind]time.Duration
 	for i, o := range s.offers {
 		if o.Spot && o.Lifetime == 0 {

@@ -38,12 +38,13 @@ type vm struct {
 	failed     string // why it failed; empty: it has not
 	gone       bool   // it has no record any more
 
-	entered   time.Time       // when it was ordered; zero: it registered itself
-	launching bool            // the allocator has been told, or has taken it over
-	launchErr error           // of the allocator; nil: none
-	unwanted  error           // why the request that it was launched for was given up; nil: it was not, or that is not known
-	waits     string          // why it does not start yet, as the allocator says; empty: it starts
-	place     allocator.Place // as the allocator says; zero: unknown
+	entered    time.Time       // when it was ordered; zero: it registered itself
+	launching  bool            // the allocator has been told, or has taken it over
+	launchErr  error           // of the allocator; nil: none
+	unwanted   error           // why the request that it was launched for was given up; nil: it was not, or that is not known
+	waits      string          // why it does not start yet, as the allocator says; empty: it starts
+	waitsSince time.Time       // beginning of that
+	place      allocator.Place // as the allocator says; zero: unknown
 
 	memory      uint64              // bytes that can be granted
 	held        map[*grant]struct{} // all grants of its memory
@@ -180,7 +181,7 @@ func (v *vm) deliver(info *node.VM) {
 
 // waiting notes why a launched VM does not start yet, empty if it does. It returns the VM if it
 // starts after it has waited.
-func (c *state) waiting(id, reason string) *vm {
+func (c *state) waiting(id, reason string, now time.Time) *vm {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	v := c.vms[id]
@@ -188,6 +189,9 @@ func (c *state) waiting(id, reason string) *vm {
 		return nil
 	}
 	waited := v.waits != ""
+	if !waited {
+		v.waitsSince = now
+	}
 	v.waits = strings.ToValidUTF8(reason, "?")
 	if !waited || reason != "" {
 		return nil
