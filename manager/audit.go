@@ -13,9 +13,9 @@ import (
 	"github.com/redykv/redykv/manager/node"
 )
 
-// An audit compares the grants of a server with those of the state. They differ after a leader
-// has ended between a change of one and of the other: then a server has a grant that no cache
-// has, a stray. A stray that was seen for long enough leaves, as any other grant that is taken
+// An audit compares the grants of a server, and their amounts, with those of the state. They differ
+// after a leader has ended between a change of one and of the other: then a server has a grant that no
+// cache has, a stray. A stray that was seen for long enough leaves, as any other grant that is taken
 // back. A manager whose catalog is in memory does not audit: such grants may be of caches of
 // an earlier manager, which their clients still use.
 type auditor struct {
@@ -114,6 +114,7 @@ func (c *state) audited(id string, grants []*serverv1.Grant, now time.Time, enou
 		held += l.GetBytes()
 		s := stray{l.GetCacheId(), l.GetId()}
 		if g := c.grants[grantKey(s.cache, s.grant)]; g != nil && g.vm == v {
+			c.shows(g, l.GetRegions())
 			continue
 		}
 		first, seen := v.strays[s]

@@ -196,7 +196,7 @@ func (c *state) idleServers(now time.Time) (all []Calibration, quiet bool) {
 		}
 		j := Calibration{
 			Place: model.Place{Transport: v.Transport, Distance: int(max(1, v.Distance))}, Host: model.Host{CPU: v.Processor, Cores: int(v.Processors)},
-			VM: v.id, Memory: v.memory - v.reserved, Threads: max(1, model.ThisHost().Cores/2),
+			VM: v.id, Memory: v.free(), Threads: max(1, model.ThisHost().Cores/2),
 		}
 		if v.Cores > 0 {
 			j.Threads = min(j.Threads, int(v.Cores))

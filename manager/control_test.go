@@ -16,10 +16,13 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/internal/api/serverv1"
+	"github.com/redykv/redykv/internal/api/serverv1/serverv1connect"
 	"github.com/redykv/redykv/internal/clock"
 	"github.com/redykv/redykv/internal/units"
 	"github.com/redykv/redykv/manager/access"
 	"github.com/redykv/redykv/manager/allocator"
+	"github.com/redykv/redykv/manager/api"
 	"github.com/redykv/redykv/manager/menu"
 	"github.com/redykv/redykv/manager/node"
 	"github.com/redykv/redykv/manager/plan"
@@ -38,6 +41,8 @@ import (
 //	allocate capacity=SIZE [region=SIZE] [s=N c=N b=N q=N] [transport=NAME] [request=ID]
 //	deallocate cache=cN
 //	reallocate cache=cN regions=N [present] [voluntary] [avoid=(ID,…)] [s=N c=N b=N q=N]
+//	connect cache=cN                               its client connects the last grants; it will release
+//	                                               what it settles without
 //	settle cache=cN capacity=SIZE [s=N c=N b=N q=N]  and below, a line each: GRANT REGIONS
 //	renew cache=cN
 //	reclaim vm=ID notice=DURATION                  by the operator
@@ -109,6 +114,10 @@ type control struct {
 	names []string // real, shown, real, shown…
 	real  map[string]string
 	nodes map[string]*node.Node
+
+	granted map[string][]*managerv1.Grant      // by cache: those of the last answer
+	lent    map[lease]*serverv1.ReleaseRequest // to release a part of connected grants
+	urls    map[lease]string                   // of their servers
 }
 
 // name records the name that a random id has in the script.
@@ -166,6 +175,8 @@ func (c *control) run(d *datadriven.TestData) (string, error) {
 		return "", c.silence(d)
 	case "reallocate":
 		return c.reallocate(d)
+	case "connect":
+		return "", c.connect(d)
 	case "settle":
 		return "", c.settle(d)
 	case "renew":
@@ -183,7 +194,8 @@ func (c *control) run(d *datadriven.TestData) (string, error) {
 		c.manager.led().expireAt(c.clock.advance(c.duration(d, "by")))
 		return "", nil
 	case "heartbeat":
-		_, err := c.client.Heartbeat(c.ctx, connect.NewRequest(&managerv1.HeartbeatRequest{VmId: c.id(d, "id"), Start: starts(c.manager, c.id(d, "id"))}))
+		id := c.id(d, "id")
+		_, err := c.client.Heartbeat(c.ctx, connect.NewRequest(&managerv1.HeartbeatRequest{VmId: id, Start: starts(c.manager, id), FreeMemory: c.nodes[id].VM().Free}))
 		return "", err
 	case "watch":
 		return c.watch(d)
@@ -233,6 +245,7 @@ func (c *control) size(d *datadriven.TestData, key string) uint64 {
 
 func (c *control) start(d *datadriven.TestData) error {
 	c.real, c.names, c.nodes = make(map[string]string), nil, make(map[string]*node.Node)
+	c.granted, c.lent, c.urls = make(map[string][]*managerv1.Grant), make(map[lease]*serverv1.ReleaseRequest), make(map[lease]string)
 	c.clock = &handClock{now: time.Unix(1_000_000, 0)}
 	opts := Options{Transport: "mem", VMMemory: c.size(d, "vm-memory"), LaunchTimeout: testTimeout, Lease: time.Minute, now: c.clock.read}
 	if d.HasArg("impatient") {
@@ -285,6 +298,7 @@ func (c *control) allocate(d *datadriven.TestData) (string, error) {
 		return "", err
 	}
 	c.name("c", r.Msg.GetCacheId())
+	c.granted[r.Msg.GetCacheId()] = r.Msg.GetGrants()
 	cache := &managerv1.Cache{Id: r.Msg.GetCacheId(), RegionSize: r.Msg.GetRegionSize(), Configuration: r.Msg.GetConfiguration(), Grants: r.Msg.GetGrants(), Capacity: req.Capacity}
 	c.nameVMs(cache.Grants)
 	return describeCache(cache), nil
@@ -338,7 +352,27 @@ func (c *control) reallocate(d *datadriven.TestData) (string, error) {
 		return "", err
 	}
 	c.nameVMs(r.Msg.GetGrants())
+	c.granted[req.CacheId] = r.Msg.GetGrants()
 	return describeShares(r.Msg.GetGrants()), nil
+}
+
+func (c *control) connect(d *datadriven.TestData) error {
+	for _, g := range c.granted[c.id(d, "cache")] {
+		is := lease{g.GetTerms().GetCacheId(), g.GetId()}
+		c.urls[is] = g.GetVm().GetControlUrl()
+		r, err := c.serverAt(c.urls[is]).Connect(c.ctx, connect.NewRequest(&serverv1.ConnectRequest{
+			Terms: g.GetTerms(), Token: g.GetToken(), Configuration: DefaultConfiguration(),
+		}))
+		if err != nil {
+			return err
+		}
+		c.lent[is] = &serverv1.ReleaseRequest{CacheId: is.cache, Grant: is.grant, Ticket: r.Msg.GetTicket()}
+	}
+	return nil
+}
+
+func (c *control) serverAt(url string) serverv1connect.CacheServerServiceClient {
+	return serverv1connect.NewCacheServerServiceClient(api.HTTPClient, url)
 }
 
 func (c *control) settle(d *datadriven.TestData) error {
@@ -349,6 +383,13 @@ func (c *control) settle(d *datadriven.TestData) error {
 			d.Fatalf(c.t, "%q: %v", line, err)
 		}
 		req.Grants = append(req.Grants, s)
+		is := lease{req.CacheId, s.Id}
+		if release := c.lent[is]; release != nil {
+			release.Keep = s.Regions
+			if _, err := c.serverAt(c.urls[is]).Release(c.ctx, connect.NewRequest(release)); err != nil {
+				return err
+			}
+		}
 	}
 	_, err := c.client.Settle(c.ctx, connect.NewRequest(req))
 	return err

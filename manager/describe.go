@@ -79,7 +79,7 @@ func (c *state) windows(id string, now time.Time) []*managerv1.Window {
 func (v *vm) proto() *managerv1.Vm {
 	info := v.VM
 	info.ID = v.id
-	info.Free = v.memory - v.reserved
+	info.Free = v.free()
 	p := info.Proto(v.failed == "")
 	p.Warm, p.Suspected = v.warm, v.suspected
 	p.Machine, p.Name = v.place.Machine, v.place.Name

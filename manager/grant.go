@@ -29,7 +29,8 @@ type grant struct {
 	id         string // unique within the cache
 	cache      string
 	vm         *vm
-	regions    uint32
+	regions    uint32 // that its cache has
+	lends      uint32 // that its server may lend: no fewer than regions, see shrunk
 	regionSize uint64 // bytes
 	cores      uint32
 	launch     bool   // the VM was launched for it
@@ -37,6 +38,7 @@ type grant struct {
 	phase      phase
 	refused    bool          // its server was told, and has not taken it back
 	freed      chan struct{} // closed when the grant is gone, or refused
+	looked     chan struct{} // closed when the server was asked what it lends of the shrunk grant; nil: it need not be
 }
 
 // phase is the phase of a grant.
@@ -49,7 +51,8 @@ const (
 	gone
 )
 
-func (g *grant) bytes() uint64 { return uint64(g.regions) * g.regionSize }
+// bytes is the memory that a grant takes from its VM.
+func (g *grant) bytes() uint64 { return uint64(g.lends) * g.regionSize }
 
 // grantID returns the id of the grant of a number, of those that its cache was ever given.
 func grantID(number uint64) string { return "g" + strconv.FormatUint(number, 10) }
@@ -67,7 +70,7 @@ func (c *state) reserve(ca *cache, d demand, parts []part) []*grant {
 		ca.given++
 		g := &grant{
 			id: grantID(ca.given), cache: ca.id, vm: p.vm, launch: p.vm == nil,
-			regions: p.regions, regionSize: d.regionSize, cores: p.cores, freed: make(chan struct{}),
+			regions: p.regions, lends: p.regions, regionSize: d.regionSize, cores: p.cores, freed: make(chan struct{}),
 		}
 		if g.launch {
 			g.vm = c.enter(&vm{id: newVMID(), launched: true, transport: d.transport, entered: time.Now(), VM: ordered(p.offer, d.cloudRegion)})
@@ -166,8 +169,73 @@ func (c *state) toTakeBack(key string) (g *grant, server node.VM, err error) {
 	return g, g.vm.VM, nil
 }
 
-// reconcileGrant takes a leaving grant back from its server.
+// shrunk returns a grant of which its cache has given regions back that its server may still lend:
+// whoever has the terms of before can show them to the server, and need not have released them.
+// That memory is free when the server shows that it lends no more than the cache has.
+func (c *state) shrunk(key string) (g *grant, server node.VM) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if g = c.grants[key]; g == nil || g.phase != lent || g.lends == g.regions || g.vm.failed != "" {
+		return nil, server
+	}
+	return g, g.vm.VM
+}
+
+// look asks the server of a shrunk grant how much it lends. While that is too much, or the grant has
+// not been connected, it asks again later.
+func (l *leader) look(g *grant, server node.VM) error {
+	grants, err := l.grantsOf(server)
+	if err := l.state.lookedAt(g, grants); err != nil {
+		return err
+	}
+	if err != nil {
+		return fmt.Errorf("grant %s of cache %s: what VM %s lends of it: %w", g.id, g.cache, g.vm.id, err)
+	}
+	if more, _ := l.state.shrunk(g.key()); more == g {
+		l.keys.AddAfter(g.key(), lookBeats*l.opts.Heartbeat)
+	}
+	return nil
+}
+
+// lookBeats is the interval at which a server is asked for a shrunk grant, in heartbeats.
+const lookBeats = 5
+
+// lookedAt notes what a server shows of a grant.
+func (c *state) lookedAt(g *grant, grants []*serverv1.Grant) (err error) {
+	c.mu.Lock()
+	defer c.end(&err)
+	for _, shown := range grants {
+		if shown.GetCacheId() == g.cache && shown.GetId() == g.id {
+			c.shows(g, shown.GetRegions())
+		}
+	}
+	if g.looked != nil {
+		close(g.looked)
+		g.looked = nil
+	}
+	return nil
+}
+
+// shows notes how many regions a server lends of a grant. Called under mu.
+func (c *state) shows(g *grant, regions uint32) {
+	if g.phase != lent || max(g.regions, regions) == g.lends {
+		return
+	}
+	g.vm.reserved -= g.bytes()
+	g.lends = max(g.regions, regions)
+	g.vm.reserved += g.bytes()
+	c.touch(g)
+	c.list(g.vm)
+	if g.lends > g.regions {
+		c.queue(g.key())
+	}
+}
+
+// reconcileGrant takes a leaving grant back from its server, or what a shrunk one has left.
 func (l *leader) reconcileGrant(ctx context.Context, key string) error {
+	if g, server := l.state.shrunk(key); g != nil {
+		return l.look(g, server)
+	}
 	g, server, err := l.state.toTakeBack(key)
 	if err != nil || g == nil {
 		return err
@@ -216,11 +284,20 @@ const releasePatience = 5 * time.Second
 
 // awaitFreed waits until grants are gone or their servers have refused once, but not for long.
 func (l *leader) awaitFreed(ctx context.Context, grants []*grant) {
+	var all []<-chan struct{}
+	for _, g := range grants {
+		all = append(all, g.freed)
+	}
+	l.awaitAll(ctx, all)
+}
+
+// awaitAll waits until channels are closed, but not for long.
+func (l *leader) awaitAll(ctx context.Context, all []<-chan struct{}) {
 	ctx, cancel := context.WithTimeout(ctx, releasePatience)
 	defer cancel()
-	for _, g := range grants {
+	for _, c := range all {
 		select {
-		case <-g.freed:
+		case <-c:
 		case <-ctx.Done():
 			return
 		}

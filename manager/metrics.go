@@ -141,7 +141,7 @@ func (c *state) count(m *Metrics) {
 		}
 		n.VMs++
 		n.Memory += v.memory
-		n.Free += v.memory - min(v.reserved, v.memory)
+		n.Free += v.free()
 		if v.warm {
 			m.WarmCost += v.Price
 		}

@@ -207,7 +207,7 @@ func (d demand) takes(v *vm) uint32 {
 	if v.Transport != d.transport || v.usable() != nil {
 		return 0
 	}
-	n := min(uint64(d.regions), (v.memory-v.reserved)/d.regionSize)
+	n := min(uint64(d.regions), v.free()/d.regionSize)
 	cores := v.Cores - min(v.Cores, v.threads)
 	if s := uint64(d.config.GetServerThreads()); s > 0 && cores < d.config.GetClientThreads() {
 		// The largest n with ceil(s*n/per) <= cores.

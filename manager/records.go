@@ -94,7 +94,7 @@ func (g *grant) encode() ([]byte, error) {
 		return nil, nil
 	}
 	return encoded(&catalogv1.Grant{
-		CacheId: g.cache, Id: g.id, VmOrder: g.vm.order, Regions: g.regions, RegionSize: g.regionSize,
+		CacheId: g.cache, Id: g.id, VmOrder: g.vm.order, Regions: g.lends, RegionSize: g.regionSize,
 		Cores: g.cores, Launch: g.launch, Change: g.change,
 	})
 }

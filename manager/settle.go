@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,12 +25,12 @@ var (
 )
 
 // settle serves Settle: it changes the state, then waits a while for the servers to take the
-// other grants back.
+// other grants back, and to say what they lend of those that have shrunk.
 func (l *leader) settle(ctx context.Context, req *managerv1.SettleRequest) (*managerv1.SettleResponse, error) {
 	if req.GetChange() == 0 {
 		return nil, api.Refuse(connect.CodeInvalidArgument, errNoChange)
 	}
-	dropped, err := l.state.settle(req, l.opts.now())
+	dropped, looked, err := l.state.settle(req, l.opts.now())
 	if errors.Is(err, errSettled) {
 		if err = l.state.written(); err == nil {
 			return l.settledAs(req.GetCacheId())
@@ -43,6 +44,7 @@ func (l *leader) settle(ctx context.Context, req *managerv1.SettleRequest) (*man
 		l.remember()
 	}
 	l.awaitFreed(ctx, dropped)
+	l.awaitAll(ctx, looked)
 	l.opts.Logger.Info("cache settled", "cache", req.GetCacheId(), "capacity", units.Size(req.GetCapacity()).String(),
 		"grants", len(req.GetGrants()), "released", len(dropped))
 	return l.settledAs(req.GetCacheId())
@@ -74,29 +76,29 @@ func (l *leader) noticeLeft(dropped []*grant) {
 	}
 }
 
-// settle sets a cache's grants to those of a request, and returns the others, which leave. The
-// grants may be too few for the capacity: then the rest of
-// the cache is lost, as its client knows. An error changes nothing.
-func (c *state) settle(req *managerv1.SettleRequest, at time.Time) (_ []*grant, err error) {
+// settle sets a cache's grants to those of a request, and returns the others, which leave, and
+// channels that are closed when the servers of grants that shrink were asked. The grants may be too few
+// for the capacity: then the rest of the cache is lost, as its client knows. An error changes nothing.
+func (c *state) settle(req *managerv1.SettleRequest, at time.Time) (dropped []*grant, looked []<-chan struct{}, err error) {
 	c.mu.Lock()
 	defer c.end(&err)
 	ca, err := c.held(req.GetCacheId(), req.GetHolder())
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	switch change := req.GetChange(); {
 	case change == ca.change:
-		return nil, errSettled
+		return nil, nil, errSettled
 	case change < ca.change:
-		return nil, fmt.Errorf("cache %s: change %d %w: the last one is %d", ca.id, change, errStale, ca.change)
+		return nil, nil, fmt.Errorf("cache %s: change %d %w: the last one is %d", ca.id, change, errStale, ca.change)
 	}
 	now, dropped, later, err := ca.choose(req)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	d, err := decideSettled(ca.demand, req)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if d.config != ca.demand.config {
 		for i := range now {
@@ -104,11 +106,13 @@ func (c *state) settle(req *managerv1.SettleRequest, at time.Time) (_ []*grant, 
 		}
 	}
 	if err := errors.Join(enoughCores(now), checkPlaces(req.GetPlaces(), now, d.regions)); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	c.touch(ca)
 	for _, n := range now {
-		c.apply(n)
+		if c.apply(n) {
+			looked = append(looked, n.grant.looked)
+		}
 	}
 	if far := farthest(now); far > 0 || d.config != ca.demand.config {
 		d.distance = far
@@ -139,7 +143,7 @@ func (c *state) settle(req *managerv1.SettleRequest, at time.Time) (_ []*grant, 
 	c.leave(dropped)
 	ca.log.remove(func(e event) bool { return e.vm != nil && !ca.holds(e.vm) })
 	c.proceed(ca, term{}) // a request that the client has given up ends
-	return dropped, nil
+	return dropped, looked, nil
 }
 
 // settled is a grant with its new values.
@@ -208,16 +212,20 @@ func enoughCores(now []settled) error {
 	return nil
 }
 
-// apply is called under mu.
-func (c *state) apply(n settled) {
+// apply reports whether the grant's server is to be asked what it lends. Called under mu.
+func (c *state) apply(n settled) (shrinks bool) {
 	g, v := n.grant, n.grant.vm
 	if g.regions == n.regions && g.cores == n.cores {
-		return
+		return false
 	}
-	v.reserved -= g.bytes()
+	shrinks = n.regions < g.regions && v.failed == ""
 	v.threads += n.cores - g.cores // modulo 2^32, as it may be less
 	g.regions, g.cores = n.regions, n.cores
-	v.reserved += g.bytes()
 	c.list(v)
 	c.touch(g)
+	if shrinks {
+		g.looked = cmp.Or(g.looked, make(chan struct{}))
+		c.queue(g.key())
+	}
+	return shrinks
 }

@@ -39,7 +39,7 @@ func (l *listening) beat(hours int, servers ...string) {
 	l.t.Helper()
 	for range hours {
 		for _, id := range servers {
-			if _, err := l.client.Heartbeat(testContext(l.t), connect.NewRequest(&managerv1.HeartbeatRequest{VmId: id, Start: starts(l.m, id)})); err != nil {
+			if _, err := l.client.Heartbeat(testContext(l.t), connect.NewRequest(&managerv1.HeartbeatRequest{VmId: id, Start: starts(l.m, id), FreeMemory: 8 << 20})); err != nil {
 				l.t.Fatal(err)
 			}
 		}
@@ -146,7 +146,7 @@ func TestManagerThatHearsNobody(t *testing.T) {
 			}
 			// The servers' last heartbeats are at different times.
 			for i, id := range all {
-				if _, err := l.client.Heartbeat(testContext(t), connect.NewRequest(&managerv1.HeartbeatRequest{VmId: id, Start: starts(l.m, id)})); err != nil {
+				if _, err := l.client.Heartbeat(testContext(t), connect.NewRequest(&managerv1.HeartbeatRequest{VmId: id, Start: starts(l.m, id), FreeMemory: 8 << 20})); err != nil {
 					t.Fatal(err)
 				}
 				l.m.led().expireAt(l.clock.advance(time.Hour / time.Duration(2*len(all)-i)))

@@ -187,7 +187,7 @@ func (c *state) stillFree(p placement, d demand) bool {
 		}
 		bytes[v] += uint64(part.regions) * d.regionSize
 		cores[v] += part.cores
-		if c.vms[v.id] != v || v.usable() != nil || v.memory-v.reserved < bytes[v] || v.Cores-min(v.Cores, v.threads) < cores[v] {
+		if c.vms[v.id] != v || v.usable() != nil || v.free() < bytes[v] || v.Cores-min(v.Cores, v.threads) < cores[v] {
 			return false
 		}
 	}
@@ -206,7 +206,7 @@ func (c *state) list(v *vm) {
 		c.pool.Remove(v.id)
 	default:
 		err := c.pool.Put(plan.Server{
-			ID: v.id, Transport: v.Transport, Free: v.memory - v.reserved, Memory: max(v.Memory, v.memory),
+			ID: v.id, Transport: v.Transport, Free: v.free(), Memory: max(v.Memory, v.memory),
 			Cores: int(v.Cores - min(v.Cores, v.threads)), Distance: int(v.Distance), Price: v.Price,
 		}, v.order, v.Started)
 		if err != nil { // which Register has checked
@@ -276,6 +276,9 @@ func (c *state) load(all *contents, t term, deadline time.Time, base uint64) (er
 		v.threads += g.cores
 		if g.phase != leaving {
 			v.lent++
+			if g.lends > g.regions {
+				c.queue(g.key())
+			}
 			continue
 		}
 		c.queue(g.key())
@@ -332,7 +335,7 @@ func (l *loader) vm(p *catalogv1.Vm) error {
 
 func (l *loader) grant(p *catalogv1.Grant) error {
 	g := &grant{
-		id: p.GetId(), cache: p.GetCacheId(), vm: l.c.orders[p.GetVmOrder()], regions: p.GetRegions(), regionSize: p.GetRegionSize(),
+		id: p.GetId(), cache: p.GetCacheId(), vm: l.c.orders[p.GetVmOrder()], regions: p.GetRegions(), lends: p.GetRegions(), regionSize: p.GetRegionSize(),
 		cores: p.GetCores(), launch: p.GetLaunch(), change: p.GetChange(), phase: leaving, freed: make(chan struct{}),
 	}
 	if g.vm == nil || g.regions < 1 || g.regions > maxRegions || g.regionSize < minRegionSize || g.regionSize > maxRegionSize {

@@ -51,6 +51,8 @@ type vm struct {
 	lent        int                 // grants that are not leaving
 	reserved    uint64              // bytes of all grants
 	threads     uint32              // server threads of all grants
+	short       uint64              // bytes by which the last heartbeat had less free memory than memory and reserved say
+	hidden      uint64              // bytes that the server lends and no grant has: the last two heartbeats lacked them
 	deadline    time.Time           // of the next heartbeat; zero: it sends none
 	called      bool                // it has called this leader
 	silent      bool                // the deadline has passed
@@ -91,6 +93,9 @@ func vmFrom(p *catalogv1.Vm) *vm {
 	v.Secret = string(p.GetControlSecret())
 	return v
 }
+
+// free returns the bytes that can be granted now. Called under mu.
+func (v *vm) free() uint64 { return v.memory - min(v.memory, v.reserved+v.hidden) }
 
 // usable reports why no memory of a VM may be granted. Called under mu.
 func (v *vm) usable() error {
@@ -251,6 +256,13 @@ func (c *state) heartbeat(id string, start, free uint64, deadline func() time.Ti
 		c.touch(v)
 		c.list(v)
 	}
+	// One heartbeat may have been on its way while memory was taken back; two of them were not.
+	short := v.memory - min(v.memory, v.reserved+free)
+	if hidden := min(short, v.short); hidden != v.hidden {
+		v.hidden = hidden
+		c.list(v)
+	}
+	v.short = short
 	return c.flush()
 }
 
