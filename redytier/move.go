@@ -24,8 +24,9 @@ type Migration struct {
 	// PauseAll holds the requests to all regions that move until the last has moved,
 	// instead of region by region: the baseline of figure 16.
 	PauseAll bool
-	// Parallel is the number of regions that move at a time. Default: 1, and 4 of a cache of
-	// [Open].
+	// Parallel is the number of regions that move at a time. A server copies 16 of them for a
+	// grant at a time; more wait for their turns, and writes to them wait, too. Default: 1, and 4
+	// of a cache of [Open].
 	Parallel int
 	// BytesPerSecond limits the copying of each region. 0: no limit.
 	BytesPerSecond int64

@@ -255,3 +255,28 @@ func TestNoticeDuringARefill(t *testing.T) {
 		}
 	})
 }
+
+// A VM is left within its notice although more regions move at a time than a server pulls.
+func TestNoticeWithManyMovesAtOnce(t *testing.T) {
+	const (
+		region  = 1 << 20
+		regions = 40
+	)
+	vms := menu.Menu{Version: menu.Version, Types: []menu.Type{scheduleType("large", regions*region, 0.3)}}
+	onNotice(t, vms, func(t *testing.T, n *noticed) {
+		cache, err := Create(t.Context(), n.client, n.config(Config{
+			Capacity: regions * region, RegionSize: region, Configuration: oneSided,
+			Migration: Migration{Parallel: regions, BytesPerSecond: region / 5},
+		}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		markRegions(t, cache)
+		n.leftInTime(t, cache.Regions()[0].VM)
+		checkMarks(t, cache)
+		n.nothingLost(t)
+		if err := cache.Delete(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -54,6 +54,7 @@ type grant struct {
 	// running counts threads, connections and pulls. It is raised under mu and only while
 	// the grant is open, so that end can wait for it.
 	running sync.WaitGroup
+	copying chan struct{} // one entry per pull that copies
 
 	// changing serializes changes of regions and threads. It is locked before any other.
 	changing   sync.Mutex
@@ -98,6 +99,7 @@ func (g *grant) setUp(ctx context.Context, m *serverv1.ConnectRequest) error {
 		memory = append(memory, region.Bytes())
 	}
 	g.open, g.limits = true, limitsOf(m.Configuration, limits{})
+	g.copying = make(chan struct{}, maxPulls)
 	g.pulls, g.connections, g.owners = make(map[*pull]struct{}), make(map[*conn]struct{}), make(map[uint64][]*conn)
 	g.memory.Store(&memory)
 	g.ctx, g.cancel = context.WithCancel(g.server.ctx)

@@ -18,7 +18,7 @@ import (
 
 // Limits of pulls.
 const (
-	maxPulls       = 16   // of one grant at a time
+	maxPulls       = 16   // of one grant that copy at a time
 	maxPullRegions = 1024 // of one call
 )
 
@@ -32,7 +32,8 @@ var (
 // Pull copies regions of another server into a grant's regions by one-sided reads (R77,
 // A43), in the order of the request, each from begin to end, no faster than the request
 // allows. It reports progress, and each region when it is copied. Reads and writes of both
-// sides continue meanwhile: the caller ensures that the source does not change.
+// sides continue meanwhile: the caller ensures that the source does not change. Of one grant's
+// pulls 16 copy at a time, and the others wait for their turns.
 //
 // A call that only prepares waits until the targets' memory is ready, so that a copy which others
 // wait for takes no longer than it must. It does not change a byte.
@@ -49,7 +50,6 @@ var (
 //	PermissionDenied    the ticket is not the grant's
 //	InvalidArgument     a region or a size that the grant or the source does not
 //	                    have, or a network that cannot be parsed
-//	ResourceExhausted   the grant has 16 pulls already
 //	Canceled and DeadlineExceeded: the call's context ended
 //	Internal            this server failed
 func (s *Server) Pull(ctx context.Context, req *connect.Request[serverv1.PullRequest], stream *connect.ServerStream[serverv1.PullResponse]) error {
@@ -69,7 +69,7 @@ func (s *Server) Pull(ctx context.Context, req *connect.Request[serverv1.PullReq
 		return err
 	}
 	p.provider = s.modelled(network.At(1))
-	work := p.copyAll
+	work := p.copyInTurn
 	if m.Prepare {
 		work = p.prepare
 	}
@@ -155,9 +155,6 @@ func (g *grant) newPull(ctx context.Context, m *serverv1.PullRequest) (*pull, er
 		return nil, taken(g.id) // since find
 	}
 	p.holder = g.holder
-	if len(g.pulls) == maxPulls {
-		return nil, connect.NewError(connect.CodeResourceExhausted, fmt.Errorf("%v has %d pulls already", g.id, maxPulls))
-	}
 	if err := p.plan(m, *g.memory.Load(), g.regions); err != nil {
 		return nil, connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("%v: %w", g.id, err))
 	}
@@ -269,6 +266,17 @@ func (p *pull) prepare() error {
 		}
 	}
 	return p.ctx.Err()
+}
+
+// copyInTurn copies the regions when fewer than maxPulls pulls of the grant copy.
+func (p *pull) copyInTurn() error {
+	select {
+	case p.grant.copying <- struct{}{}:
+	case <-p.ctx.Done():
+		return p.ctx.Err()
+	}
+	defer func() { <-p.grant.copying }()
+	return p.copyAll()
 }
 
 // copyAll dials the source and copies one region after the other.

@@ -224,6 +224,75 @@ func TestPullEnds(t *testing.T) {
 	}
 }
 
+// Of a grant's pulls some copy at a time. The next one waits for its turn, ends like one that copies
+// if it ends before, and delays no call that only prepares.
+func TestPullsTakeTurns(t *testing.T) {
+	const size = 1 << 20
+	id := grantID{"cache", "new"}
+	for name, tc := range map[string]struct {
+		end  func(to *Server, cancelCopying, cancelWaiting func()) error
+		code connect.Code // 0: none
+	}{
+		"its turn comes": {func(_ *Server, cancel, _ func()) error { cancel(); return nil }, 0},
+		"call ends":      {func(_ *Server, _, cancel func()) error { cancel(); return nil }, connect.CodeCanceled},
+		"grant ends": {func(to *Server, _, _ func()) error {
+			_, err := to.Disconnect(context.Background(), connect.NewRequest(&serverv1.DisconnectRequest{CacheId: id.cache}))
+			return err
+		}, connect.CodeAborted},
+		"region is released": {func(to *Server, _, _ func()) error {
+			_, err := to.Release(context.Background(), connect.NewRequest(&serverv1.ReleaseRequest{
+				CacheId: id.cache, Grant: id.grant, Ticket: ticketOf(to, id),
+			}))
+			return err
+		}, connect.CodeAborted},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, fromClient := newServer(t, Options{Memory: 64 << 20})
+			to, toClient := newServer(t, Options{Memory: 64 << 20})
+			source, target := lendBig(t, fromClient, "old", 1, size), lendBig(t, toClient, "new", 1, size)
+			slow := pullFrom(source, target, "new", size)
+			slow.BytesPerSecond = 1 // longer than the test
+			pull := func(ctx context.Context, m *serverv1.PullRequest) <-chan error {
+				ended := make(chan error, 1)
+				go func() {
+					_, err := pullAll(ctx, toClient, m)
+					ended <- err
+				}()
+				return ended
+			}
+			to.mu.Lock()
+			g := to.grants[id]
+			to.mu.Unlock()
+			copying, cancelCopying := context.WithCancel(t.Context())
+			defer cancelCopying()
+			for range maxPulls {
+				pull(copying, slow)
+			}
+			testrun.Until(t, "pulls copy", func() bool { return len(g.copying) == maxPulls })
+			waiting, cancelWaiting := context.WithCancel(t.Context())
+			defer cancelWaiting()
+			next := pull(waiting, pullFrom(source, target, "new", size))
+			testrun.Until(t, "one more is there", func() bool {
+				g.mu.Lock()
+				defer g.mu.Unlock()
+				return len(g.pulls) > maxPulls || len(next) > 0
+			})
+			prepare := pullFrom(source, target, "new", size)
+			prepare.Prepare = true
+			if err := testrun.Receive(t, "a call that only prepares", pull(t.Context(), prepare)); err != nil {
+				t.Error(err)
+			}
+			if err := tc.end(to, cancelCopying, cancelWaiting); err != nil {
+				t.Error(err)
+			}
+			err := testrun.Receive(t, "the pull that waits", next)
+			if tc.code == 0 && err != nil || tc.code != 0 && connect.CodeOf(err) != tc.code {
+				t.Errorf("%v, want %v", err, tc.code)
+			}
+		})
+	}
+}
+
 // A caller that does not receive does not delay the grant's Disconnect.
 func TestPullUnheard(t *testing.T) {
 	_, fromClient := newServer(t, Options{Memory: 64 << 20})
