@@ -70,10 +70,12 @@ type Config struct {
 	// ServerTimeout is how long a server may leave a request unanswered before its
 	// connection fails and pending requests end with ErrRegionUnavailable. A server that
 	// then accepts no connection within two seconds is lost, unless it answers its control
-	// API, a client thread still reads its memory, or this process lacks local resources. The timeout applies to requests that need
-	// the server's process: batches, and over tcp one-sided requests as well. Over shm and
-	// verbs one-sided requests continue while the process is stopped. It also bounds how
-	// long a server may be silent while regions are copied, and during Create. Default: 3 s.
+	// API, a client thread still reads its memory, or this process lacks local resources.
+	// A server that says that it does not lend the memory any more is lost at once. The
+	// timeout applies to requests that need the server's process: batches, and over tcp
+	// one-sided requests as well. Over shm and verbs one-sided requests continue while the
+	// process is stopped. It also bounds how long a server may be silent while regions are
+	// copied, and during Create. Default: 3 s.
 	ServerTimeout time.Duration
 	// Net is a network to model on top of the transport: "none", "rdma" (2.9 us
 	// round trip, 100 Gbit/s, and the adapter of the Redy paper), "2.9us,100Gbit", or a model for each distance in

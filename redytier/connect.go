@@ -128,10 +128,14 @@ func (c *Cache) connect(s *Session, e *endpoint, cause error, settled func()) {
 	defer settled()
 	waited, tries := cause == nil, newAttempts()
 	for e.grant.lost.Load() == nil && c.needsConn(s, e) {
-		conn, err := c.deliver(c.ctx, s, e, reconnectTimeout)
+		var conn *conn
+		err := e.grant.persist(c.ctx, func(ctx context.Context) (err error) {
+			conn, err = c.deliver(ctx, s, e, reconnectTimeout)
+			return err
+		})
 		switch {
 		case err == nil:
-			if cause != nil {
+			if cause != nil && conn != nil {
 				c.log.Info("reconnected", "vm", e.grant.vm, "after", cause)
 			}
 			settled()
@@ -189,8 +193,9 @@ func (c *Cache) hasEndpoint(e *endpoint) bool {
 }
 
 // deliver returns the session's connection to an endpoint, or nil if the session does not need
-// it. Unless there is one, it puts a new one into the session's inbox. If another connection of the
-// session fails meanwhile, it dials again, because the server ends connections of that generation.
+// it, also if the server cannot be reached. Unless there is one, it puts a new one into the session's
+// inbox. If another connection of the session fails meanwhile, it dials again, because the server
+// ends connections of that generation.
 func (c *Cache) deliver(ctx context.Context, s *Session, e *endpoint, answer time.Duration) (*conn, error) {
 	for {
 		c.mu.Lock()
@@ -214,11 +219,14 @@ func (c *Cache) deliver(ctx context.Context, s *Session, e *endpoint, answer tim
 		}
 		c.mu.Unlock()
 		if fresh != there {
-			err = fresh.close()
+			c.closeUnused([]*conn{fresh})
+		}
+		if !needed {
+			err = nil
 		}
 		if !needed || !stale {
 			s.wake()
-			if p := c.table.Load().placeAt(e); err == nil && e.ringed() && p != nil {
+			if p := c.table.Load().placeAt(e); there != nil && e.ringed() && p != nil {
 				c.clients.accompany(s, *p)
 			}
 			return there, err

@@ -1,13 +1,11 @@
 package redytier
 
 import (
-	"context"
 	"slices"
 	"time"
 
 	"connectrpc.com/connect"
 
-	"github.com/redykv/redykv/internal/api/serverv1"
 	"github.com/redykv/redykv/internal/clock"
 )
 
@@ -22,7 +20,7 @@ func (c *Cache) keepGrants() {
 		grants := c.table.Load().connected()
 		_ = forEach(len(grants), func(i int) error { // other failures are for others to find
 			g := grants[i]
-			if err := c.askStatus(g); connect.CodeOf(err) == connect.CodeNotFound && slices.Contains(c.table.Load().connected(), g) {
+			if err := g.checkLent(c.ctx); connect.CodeOf(err) == connect.CodeNotFound && slices.Contains(c.table.Load().connected(), g) {
 				c.lose(g, err)
 			}
 			return nil
@@ -39,14 +37,4 @@ func (c *Cache) keepInterval() time.Duration {
 		}
 	}
 	return max(interval, time.Second)
-}
-
-func (c *Cache) askStatus(g *grant) error {
-	if g.lost.Load() != nil {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(c.ctx, g.timeout)
-	defer cancel()
-	_, err := g.control().Status(ctx, connect.NewRequest(&serverv1.StatusRequest{CacheId: g.cache, Grant: g.id, Ticket: g.ticket[:]}))
-	return err
 }

@@ -19,26 +19,50 @@ import (
 // This file decides whether a server is lost after a connection to it has failed, or if the
 // manager suspects it.
 
-// reconnectTimeout bounds a server's answer when a session connects to it again, while this
-// process runs. A slower server is lost.
+// reconnectTimeout is how long attempts to reach a server are repeated, while this process runs.
+// A server that refuses, resets or ignores all of them is lost, unless it answers its control API.
 const reconnectTimeout = 2 * time.Second
 
-// maxLate is the number of consecutive timeouts after which a server that answers its control
-// API, but no connection request, is lost.
+// maxLate is the number of consecutive times that a server may answer its control API only, before
+// it is lost.
 const maxLate = 4
+
+// persist repeats an attempt to reach the grant's server, each within the context that it gets,
+// until it succeeds, reconnectTimeout has passed, or the server or this machine says why it fails.
+func (g *grant) persist(ctx context.Context, attempt func(ctx context.Context) error) error {
+	soon, cancel := clock.WithAwakeTimeout(ctx, reconnectTimeout, context.DeadlineExceeded)
+	defer cancel()
+	for wait := firstPause; ; wait = min(2*wait, reconnectTimeout/10) {
+		err := attempt(soon)
+		if err == nil || isShortage(err) || isRefusal(err) || g.lost.Load() != nil || !clock.Sleep(soon, clock.Jitter(wait)) {
+			return err
+		}
+	}
+}
 
 // inconclusive reports whether a failure to connect or to import does not mean that the server is
 // lost: the server has no room or lacks resources, this machine lacks resources or has no network,
-// or time ran out although the server answers its control API. late counts failures of the last kind.
+// or the server says over its control API that it lends the grant. late counts failures of the last
+// kind.
 func (c *Cache) inconclusive(ctx context.Context, g *grant, err error, late *int) bool {
-	if errors.Is(err, ErrNoRoom) || errors.Is(err, fabric.ErrExhausted) || isLocal(err) {
+	switch {
+	case isShortage(err):
 		return true
-	}
-	if !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) {
+	case isRefusal(err):
 		return false
 	}
 	*late++
-	return *late < maxLate && g.checkAlive(ctx) == nil
+	return *late < maxLate && g.checkLent(ctx) == nil
+}
+
+// isShortage reports whether a server has no room, or it or this machine lacks resources.
+func isShortage(err error) bool {
+	return errors.Is(err, ErrNoRoom) || errors.Is(err, fabric.ErrExhausted) || isLocal(err)
+}
+
+// isRefusal reports whether a server has answered that it does not lend what it was asked for.
+func isRefusal(err error) bool {
+	return errors.Is(err, fabric.ErrRejected) || errors.Is(err, fabric.ErrBadToken)
 }
 
 // readsWell reports whether a client thread reads a grant's memory over the connection that it
@@ -201,14 +225,29 @@ func (g *grant) whileAlive(caller context.Context, call func(ctx context.Context
 
 // checkAlive returns nil if the server answers, even with an error, and is not lost.
 func (g *grant) checkAlive(ctx context.Context) error {
+	return g.askStatus(ctx, &serverv1.StatusRequest{}, func(error) bool { return true })
+}
+
+// checkLent is checkAlive for a server that must not say that it does not lend the grant.
+func (g *grant) checkLent(ctx context.Context) error {
+	return g.askStatus(ctx, &serverv1.StatusRequest{CacheId: g.cache, Grant: g.id, Ticket: g.ticket[:]},
+		func(answer error) bool { return connect.CodeOf(answer) != connect.CodeNotFound })
+}
+
+// askStatus returns nil if the server's answer is nil or as it should be, or ctx has ended, and the
+// server is not lost.
+func (g *grant) askStatus(ctx context.Context, req *serverv1.StatusRequest, ok func(answer error) bool) error {
 	if cause := g.lost.Load(); cause != nil {
 		return *cause
 	}
 	ask, cancel := clock.WithAwakeTimeout(ctx, g.timeout, context.DeadlineExceeded)
 	defer cancel()
-	_, err := g.control().Status(ask, connect.NewRequest(&serverv1.StatusRequest{}))
-	if err == nil || connect.IsWireError(err) || ctx.Err() != nil {
+	switch _, err := g.control().Status(ask, connect.NewRequest(req)); {
+	case err == nil || ctx.Err() != nil || connect.IsWireError(err) && ok(err):
 		return nil
+	case connect.IsWireError(err):
+		return unavailable(g, err)
+	default:
+		return unavailable(g, errors.Join(errNoAnswer, err))
 	}
-	return unavailable(g, errors.Join(errNoAnswer, err))
 }

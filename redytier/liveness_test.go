@@ -5,8 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -16,6 +16,7 @@ import (
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/fabric"
+	"github.com/redykv/redykv/internal/memhttp"
 	"github.com/redykv/redykv/internal/testrun"
 )
 
@@ -64,9 +65,9 @@ func (p *starved) Alloc(size int) (fabric.Region, error) {
 	return p.Faulty.Alloc(size)
 }
 
-// A connection is cut, and this process at first lacks resources for another one. No memory is
-// lost.
-func TestOurFailuresAreNotTheServers(t *testing.T) {
+// A connection is cut, and another one cannot be opened at first: this process lacks resources, or
+// the network resets connections. No memory is lost.
+func TestFailuresOnTheWayAreNotTheServers(t *testing.T) {
 	for name, tc := range map[string]struct {
 		configuration Configuration
 		dials, rings  []error
@@ -76,6 +77,9 @@ func TestOurFailuresAreNotTheServers(t *testing.T) {
 		"ports":             {configuration: configurations[2], dials: []error{syscall.EADDRNOTAVAIL}},
 		"rings":             {configuration: configurations[2], rings: []error{syscall.ENOMEM, errors.New("no pages"), syscall.EMFILE}},
 		"time":              {configuration: configurations[0], dials: []error{errTakesLong}},
+		"resets":            {configuration: configurations[0], dials: []error{syscall.ECONNRESET, io.EOF, syscall.EPIPE}},
+		"refusals":          {configuration: configurations[2], dials: []error{syscall.ECONNREFUSED, syscall.ECONNREFUSED, syscall.ECONNREFUSED}},
+		"no route":          {configuration: configurations[0], dials: []error{syscall.EHOSTUNREACH, syscall.ETIMEDOUT}},
 		"one after another": {configuration: configurations[2], dials: []error{syscall.EMFILE, errTakesLong}, rings: []error{syscall.ENOMEM}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -266,41 +270,84 @@ func (p *probes) Dial(ctx context.Context, addr string, private []byte, depth in
 	return nil, ctx.Err()
 }
 
-// A server that the manager suspects accepts no more connections. Its memory is used while the
-// client's own connections read it, and is lost when these fail too.
-func TestRefusedProbe(t *testing.T) {
-	c := newCluster(t, "mem", 1, 1<<20)
-	c.refuse = func(*managerv1.ReallocateRequest) error { return errors.New("no VM is left") }
-	p, events := &starved{}, make(chan Event, 16)
-	cache := c.create(t, Config{
-		Capacity: 1 << 16, RegionSize: 1 << 16, Configuration: configurations[0], ServerTimeout: time.Hour,
-		wrap: p.wrap, OnEvent: func(e Event) { events <- e },
+// onLiveness runs a test of a cache of one VM in a bubble of virtual time.
+func onLiveness(t *testing.T, test func(t *testing.T, n *noticed, cache *Cache)) {
+	const region = 16 << 10
+	onNotice(t, scheduleMenu(region), func(t *testing.T, n *noticed) {
+		cache, err := Create(t.Context(), n.client, n.config(Config{Capacity: 2 * region, RegionSize: region, Configuration: oneSided}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		markRegions(t, cache)
+		test(t, n, cache)
+		n.fabric.refuse(nil)
+		if err := cache.Delete(t.Context()); err != nil {
+			t.Error(err)
+		}
 	})
-	if err := syncCall(t, cache.Write, make([]byte, 1), 0); err != nil {
-		t.Fatal(err)
+}
+
+// All connections end, and the server's fabric resets new ones for a while. Its memory is lost if
+// that takes longer than two seconds, and the server does not answer its control API or takes
+// longer still.
+func TestResets(t *testing.T) {
+	for name, tc := range map[string]struct {
+		control bool          // it answers
+		resets  time.Duration // 0: for ever
+		lost    [2]time.Duration
+	}{
+		"shortly":                        {resets: 100 * time.Millisecond},
+		"for almost two seconds":         {resets: 1700 * time.Millisecond},
+		"for longer":                     {resets: time.Minute, lost: [2]time.Duration{reconnectTimeout - time.Millisecond, reconnectTimeout + time.Second}},
+		"for longer, with a control API": {control: true, resets: 5 * time.Second},
+		"for ever, with a control API":   {control: true, lost: [2]time.Duration{3 * reconnectTimeout, time.Minute}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onLiveness(t, func(t *testing.T, n *noticed, cache *Cache) {
+				g := cache.table.Load().grants()[0]
+				var silence sync.WaitGroup
+				if !tc.control {
+					silence.Go(func() { n.disturb(memhttp.Refused, -1, between(clientParty, g.vm), 10*time.Second) })
+				}
+				defer silence.Wait()
+				began := time.Now()
+				n.fabric.refuse(syscall.ECONNRESET)
+				n.fabric.cutAll()
+				if tc.resets > 0 {
+					time.AfterFunc(tc.resets, func() { n.fabric.refuse(nil) })
+				}
+				if err := syncCall(t, cache.Read, make([]byte, 1), 0); !errors.Is(err, ErrRegionUnavailable) {
+					t.Errorf("over a connection that has ended: %v", err)
+				}
+				if tc.lost[1] == 0 {
+					time.Sleep(15 * time.Second)
+					n.nothingLost(t)
+					checkMarks(t, cache)
+				} else {
+					e := <-n.events
+					if took := time.Since(began); e.Kind != VMLost || took < tc.lost[0] || took > tc.lost[1] {
+						t.Errorf("%+v after %v, want a loss after %v to %v", e, took, tc.lost[0], tc.lost[1])
+					}
+				}
+			})
+		})
 	}
-	g := cache.table.Load().grants()[0]
-	failed := func() int {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		return p.failed
-	}
-	p.mu.Lock()
-	p.dials = slices.Repeat([]error{syscall.ECONNREFUSED}, 100)
-	p.mu.Unlock()
-	for n := range 4 {
-		c.events <- &managerv1.WatchResponse{Sequence: uint64(n) + 1, Kind: managerv1.WatchResponse_KIND_VM_SUSPECTED, VmId: g.vm, Reason: "silence"}
-		testrun.Until(t, "another dial fails", func() bool { return failed() > n })
-	}
-	if err := cache.Err(); err != nil || len(events) > 0 {
-		t.Fatalf("memory that is read well: %v, %d events", err, len(events))
-	}
-	if !cache.readsWell(t.Context(), g) {
-		t.Error("memory is not read")
-	}
-	p.CutAll()
-	cache.checkSuspected(g, errTakesLong)
-	if e := testrun.Receive(t, "the loss is reported", events); e.Kind != VMLost || e.VM != g.vm {
-		t.Errorf("%+v", e)
-	}
+}
+
+// A server that the manager suspects accepts no more connections. Its memory is used while the
+// client's own connections read it, and is lost when these fail, too.
+func TestRefusedProbe(t *testing.T) {
+	onLiveness(t, func(t *testing.T, n *noticed, cache *Cache) {
+		g := cache.table.Load().grants()[0]
+		n.fabric.refuse(syscall.ECONNREFUSED)
+		cache.checkSuspected(g, errTakesLong)
+		time.Sleep(time.Minute)
+		n.nothingLost(t)
+		checkMarks(t, cache)
+		if !cache.readsWell(t.Context(), g) {
+			t.Error("memory is not read")
+		}
+		n.fabric.cutAll()
+		sleepUntil(t, "the memory is lost", func() bool { return g.lost.Load() != nil })
+	})
 }

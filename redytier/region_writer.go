@@ -61,14 +61,14 @@ func (p *regionWriter) region(ctx context.Context, index uint32) (fabric.Remote,
 
 // probe checks that a grant's server answers, and still lends its memory.
 func (c *Cache) probe(ctx context.Context, g *grant) error {
-	ctx, cancel := clock.WithAwakeTimeout(ctx, reconnectTimeout, context.DeadlineExceeded)
-	defer cancel()
-	p, err := c.openRegionWriter(ctx, g)
-	if err != nil {
-		return err
-	}
-	_, err = p.region(ctx, 0)
-	return errors.Join(err, p.close())
+	return g.persist(ctx, func(ctx context.Context) error {
+		p, err := c.openRegionWriter(ctx, g)
+		if err != nil {
+			return err
+		}
+		_, err = p.region(ctx, 0)
+		return errors.Join(err, p.close())
+	})
 }
 
 func (p *regionWriter) close() (err error) {

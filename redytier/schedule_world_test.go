@@ -27,10 +27,11 @@ import (
 type scheduleFabric struct {
 	fabric.Provider
 
-	mu   sync.Mutex // guards the fields below
-	ways map[string]*fabric.Faulty
-	down map[string]bool
-	opts fabric.FaultOptions
+	mu      sync.Mutex // guards the fields below
+	ways    map[string]*fabric.Faulty
+	down    map[string]bool
+	opts    fabric.FaultOptions
+	refusal error // of all dials; nil: none
 }
 
 // Dial implements [fabric.Provider]. A server that cannot be reached does not answer.
@@ -41,11 +42,14 @@ func (f *scheduleFabric) Dial(ctx context.Context, addr string, private []byte, 
 		way = fabric.WithFaults(f.Provider, f.opts)
 		f.ways[addr] = way
 	}
-	down := f.down[addr]
+	down, refusal := f.down[addr], f.refusal
 	f.mu.Unlock()
-	if down {
+	switch {
+	case down:
 		<-ctx.Done()
 		return nil, context.Cause(ctx)
+	case refusal != nil:
+		return nil, refusal
 	}
 	return way.Dial(ctx, addr, private, depth)
 }
@@ -57,6 +61,22 @@ func (f *scheduleFabric) set(addr string, up bool) {
 	f.down[addr] = !up
 	f.mu.Unlock()
 	if way != nil && !up {
+		way.CutAll()
+	}
+}
+
+// refuse makes all dials fail with an error, or with none.
+func (f *scheduleFabric) refuse(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.refusal = err
+}
+
+// cutAll ends all connections.
+func (f *scheduleFabric) cutAll() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, way := range f.ways {
 		way.CutAll()
 	}
 }
