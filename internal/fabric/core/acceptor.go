@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"net"
 	"slices"
 	"sync"
@@ -14,11 +13,13 @@ import (
 )
 
 const (
-	// backlog is the most connections that are being greeted or wait for Accept. A further
-	// one replaces one that has not completed its greeting.
+	// backlog is the most connections that are being greeted or wait for Accept. Further ones
+	// wait in the kernel's backlog.
 	backlog = 256
 	// handshakeTime is the most time that a peer may take for its greeting, and for the answer.
 	handshakeTime = 10 * time.Second
+	// crowdTime is that time while others wait for a place.
+	crowdTime = time.Second
 )
 
 // Acceptor is a listener over sockets. It greets each connection in a separate goroutine, so
@@ -26,14 +27,16 @@ const (
 // concurrent use.
 //
 // Silent connections cost their peers nothing, so they must not exclude others. When backlog
-// connections are open, each new one closes another: one that has sent nothing or, if there
-// is none, one whose greeting is incomplete. Among these the oldest connection of the host
-// with the most of them is closed.
+// connections are open, each new one waits until another has been greeted and accepted, or has been
+// open for crowdTime, and closes that one: one that has sent nothing or, if there is none, one whose
+// greeting is incomplete. Among these the oldest connection of the host with the most of them is
+// closed. So peers that come all at once, as after a network was cut, do not close each other.
 type Acceptor struct {
 	listener net.Listener
 	set      *Closers // the provider's listeners, if the acceptor itself is one of them
 	hello    func(net.Conn) (fabric.Request, error)
-	patience time.Duration
+	patience time.Duration // handshakeTime
+	crowded  time.Duration // crowdTime
 	requests chan fabric.Request
 	places   chan struct{} // one entry per connection that is being greeted or waits for Accept
 
@@ -50,6 +53,7 @@ type Acceptor struct {
 type greeting struct {
 	conn   net.Conn
 	number uint64 // order of acceptance
+	since  time.Time
 	host   string
 	spoke  int  // 1: the peer has sent something
 	gone   bool // closed in favour of another
@@ -58,12 +62,12 @@ type greeting struct {
 // NewAcceptor starts to accept on l. hello reads the greeting; if it fails, the acceptor
 // closes the connection.
 func NewAcceptor(l net.Listener, hello func(net.Conn) (fabric.Request, error)) *Acceptor {
-	return newAcceptor(l, hello, handshakeTime)
+	return newAcceptor(l, hello, handshakeTime, crowdTime)
 }
 
-func newAcceptor(l net.Listener, hello func(net.Conn) (fabric.Request, error), patience time.Duration) *Acceptor {
+func newAcceptor(l net.Listener, hello func(net.Conn) (fabric.Request, error), patience, crowded time.Duration) *Acceptor {
 	a := &Acceptor{
-		listener: l, hello: hello, patience: patience,
+		listener: l, hello: hello, patience: patience, crowded: crowded,
 		requests: make(chan fabric.Request, backlog), places: make(chan struct{}, backlog),
 		closed: make(chan struct{}), conns: map[net.Conn]*greeting{},
 	}
@@ -96,24 +100,41 @@ func (a *Acceptor) serve() {
 
 // reserve takes a place for one more connection. It returns false when the acceptor is closed.
 func (a *Acceptor) reserve() bool {
-	if len(a.places) == backlog {
-		a.makeRoom() // if all connections wait for Accept, this waits too
-	}
-	select {
-	case a.places <- struct{}{}:
-		return true
-	case <-a.closed:
-		return false
+	for {
+		var later <-chan time.Time // nil: if all connections wait for Accept, this waits too
+		if len(a.places) == backlog {
+			if wait := a.makeRoom(); wait > 0 {
+				later = time.After(wait)
+			}
+		}
+		select {
+		case a.places <- struct{}{}:
+			return true
+		case <-later:
+		case <-a.closed:
+			return false
+		}
 	}
 }
 
-// makeRoom closes a connection that is being greeted, if there is one.
-func (a *Acceptor) makeRoom() {
+// makeRoom closes a connection that is being greeted and has been open for long enough. If there are
+// only younger ones, it returns the time until one has been.
+func (a *Acceptor) makeRoom() (wait time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	open := slices.DeleteFunc(slices.Collect(maps.Values(a.conns)), func(g *greeting) bool { return g.gone })
+	now := time.Now()
+	var open []*greeting
+	for _, g := range a.conns {
+		switch left := a.crowded - now.Sub(g.since); {
+		case g.gone:
+		case left <= 0:
+			open = append(open, g)
+		case wait == 0 || left < wait:
+			wait = left
+		}
+	}
 	if len(open) == 0 {
-		return
+		return wait
 	}
 	hosts := [2]map[string]int{{}, {}} // connections by host: of those that are silent, and of the others
 	for _, g := range open {
@@ -124,6 +145,7 @@ func (a *Acceptor) makeRoom() {
 	})
 	victim.gone = true
 	_ = victim.conn.Close()
+	return 0
 }
 
 // track registers a connection. It returns nil when the acceptor is closed.
@@ -140,7 +162,7 @@ func (a *Acceptor) track(c net.Conn) *greeting {
 	default:
 	}
 	a.accepted++
-	g := &greeting{conn: c, number: a.accepted, host: host}
+	g := &greeting{conn: c, number: a.accepted, since: time.Now(), host: host}
 	a.conns[c] = g
 	return g
 }

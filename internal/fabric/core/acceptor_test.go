@@ -20,13 +20,14 @@ func (s spokenTo) Private() []byte                         { return nil }
 func (s spokenTo) Accept([]byte) (fabric.QueuePair, error) { return nil, errors.ErrUnsupported }
 func (s spokenTo) Reject(string) error                     { return s.conn.Close() }
 
-// crowd is an acceptor whose timeouts never expire, and the connections to it.
+// crowd is an acceptor and the connections to it. Its handshakes do not time out.
 type crowd struct {
 	t *testing.T
 	a *Acceptor
 }
 
-func newCrowd(t *testing.T) *crowd {
+// newCrowd returns an acceptor that closes connections in favour of others after a time.
+func newCrowd(t *testing.T, crowded time.Duration) *crowd {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -37,7 +38,7 @@ func newCrowd(t *testing.T) *crowd {
 			return nil, err
 		}
 		return spokenTo{c}, nil
-	}, time.Hour)
+	}, time.Hour, crowded)
 	t.Cleanup(func() {
 		if err := a.Close(); err != nil {
 			t.Error(err)
@@ -99,7 +100,7 @@ func open(t *testing.T, conn net.Conn) bool {
 func TestSilentPeersGiveWay(t *testing.T) {
 	for name, say := range map[string]string{"silent": "", "half": "h"} {
 		t.Run(name, func(t *testing.T) {
-			c := newCrowd(t)
+			c := newCrowd(t, 0)
 			var conns []net.Conn
 			for range 500 {
 				conns = append(conns, c.come("127.0.0.1", say))
@@ -125,7 +126,7 @@ func TestSilentPeersGiveWay(t *testing.T) {
 
 // A host with many connections only replaces its own.
 func TestHostsHaveTheirShare(t *testing.T) {
-	c := newCrowd(t)
+	c := newCrowd(t, 0)
 	few := []net.Conn{c.come("127.0.0.2", ""), c.come("127.0.0.3", "")}
 	for range 500 {
 		c.come("127.0.0.1", "")
@@ -138,9 +139,50 @@ func TestHostsHaveTheirShare(t *testing.T) {
 	}
 }
 
+// More peers come at once than are greeted at a time, before any of them says hello. All of them
+// are served.
+func TestCrowdWaits(t *testing.T) {
+	c := newCrowd(t, time.Hour)
+	const peers = 2 * backlog
+	var conns []net.Conn
+	for range peers {
+		conns = append(conns, c.come("127.0.0.1", ""))
+	}
+	testrun.Until(t, "the acceptor is full", func() bool {
+		c.a.mu.Lock()
+		defer c.a.mu.Unlock()
+		return len(c.a.conns) >= backlog-1
+	})
+	for _, conn := range conns {
+		if _, err := io.WriteString(conn, "hi"); err != nil {
+			t.Error(err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), testrun.Patience(time.Minute))
+	defer cancel()
+	for n := range peers {
+		r, err := c.a.Accept(ctx)
+		if err != nil {
+			t.Fatalf("%d of %d peers were served: %v", n, peers, err)
+		}
+		if err := r.Reject(""); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// A full acceptor closes silent peers in time for others.
+func TestSilentPeersGiveWayInTime(t *testing.T) {
+	c := newCrowd(t, time.Millisecond)
+	for range 2 * backlog {
+		c.come("127.0.0.1", "")
+	}
+	c.served()
+}
+
 // A peer that has begun to send is not closed in favour of silent ones.
 func TestSilentPeersGiveWayFirst(t *testing.T) {
-	c := newCrowd(t)
+	c := newCrowd(t, 0)
 	slow := c.come("127.0.0.1", "h")
 	for spoke := false; !spoke; { // until the acceptor has read it
 		c.a.mu.Lock()
@@ -171,7 +213,7 @@ func TestCloseDuringGreeting(t *testing.T) {
 			close(greeted)
 			_, _ = io.Copy(io.Discard, c) // until Close closes c
 			return spokenTo{c}, nil
-		}, time.Hour)
+		}, time.Hour, time.Hour)
 		conn := (&crowd{t, a}).come("127.0.0.1", "h")
 		<-greeted
 		if err := a.Close(); err != nil {
