@@ -7,12 +7,15 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/device/devicetest"
+	"github.com/redykv/redykv/internal/memhttp"
 	"github.com/redykv/redykv/manager/menu"
 )
 
@@ -275,6 +278,55 @@ func TestNoticeWithManyMovesAtOnce(t *testing.T) {
 		n.leftInTime(t, cache.Regions()[0].VM)
 		checkMarks(t, cache)
 		n.nothingLost(t)
+		if err := cache.Delete(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// The memory of a VM is lost and not replaced at once, and the application moves regions for a
+// minute, when another VM is lost. The memory of both is replaced before the move ends.
+func TestSecondLossDuringALongMove(t *testing.T) {
+	const region = 64 << 10
+	onNotice(t, scheduleMenu(region), func(t *testing.T, n *noticed) {
+		cache, err := Create(t.Context(), n.client, n.config(Config{
+			Capacity: 8 * region, RegionSize: region, Configuration: oneSided, Migration: Migration{BytesPerSecond: region / 30},
+		}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		vms := cache.Regions() // two of each
+		var refusing sync.WaitGroup
+		refusing.Go(func() {
+			n.disturb(memhttp.Refused, 1, func(c memhttp.Call) bool { return strings.HasSuffix(c.Path, "/Reallocate") }, time.Second)
+		})
+		defer refusing.Wait()
+		lose := func(vm string) {
+			n.cloud.kill(vm)
+			n.cloud.manager().Failed(vm, "killed")
+		}
+		synctest.Wait()
+		lose(vms[0].VM)
+		sleepUntil(t, "an attempt to replace the first loss fails", func() bool {
+			n.mu.Lock()
+			defer n.mu.Unlock()
+			return n.faults[0].left == 0
+		})
+		moved := make(chan error, 1)
+		go func() { moved <- cache.Migrate(t.Context(), vms[2].VM) }()
+		sleepUntil(t, "the move has begun", func() bool { return cache.Regions()[2].State == Copying })
+		if state := cache.Regions()[0].State; state != Lost {
+			t.Fatalf("the first loss is %v", state)
+		}
+		lose(vms[4].VM)
+		sleepUntil(t, "the second loss is known", func() bool { return cache.table.Load().regions.at(4).epoch > 0 })
+		sleepUntil(t, "the memory is replaced", func() bool { return cache.Err() == nil })
+		if len(moved) > 0 || cache.Regions()[3].VM != vms[3].VM {
+			t.Error("the memory is replaced after the move")
+		}
+		if err := <-moved; err != nil {
+			t.Errorf("Migrate: %v", err)
+		}
 		if err := cache.Delete(t.Context()); err != nil {
 			t.Error(err)
 		}
