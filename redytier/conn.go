@@ -3,6 +3,7 @@ package redytier
 import (
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/redykv/redykv/internal/fabric"
 	"github.com/redykv/redykv/internal/redywire"
@@ -25,6 +26,10 @@ type conn struct {
 	dirty    bool   // requests wait for the doorbell
 	listed   bool   // in Session.busy
 	mark     uint64 // issued() at the session's last refresh
+
+	// behind says that requests from before mark are pending, perhaps writes. The session sets it
+	// before it enters a table's write epoch; other goroutines read it.
+	behind atomic.Bool
 
 	importing chan struct{} // holds a token while a goroutine of the cache imports a region
 

@@ -81,12 +81,12 @@ func (c *Cache) connFailed(failed *conn, cause error) {
 	for _, e := range endpoints {
 		delete(s.links, e)
 		s.link(e).working = true
+		s.unsettled.Add(1)
+		g.unsettled.Add(1)
 	}
 	c.mu.Unlock()
 	c.closeUnused(stale)
 	for _, e := range endpoints {
-		s.unsettled.Add(1)
-		g.unsettled.Add(1)
 		settled := sync.OnceFunc(func() {
 			if o := c.observing(); g.unsettled.Add(-1) == 0 && o != nil {
 				o.settled()

@@ -11,12 +11,14 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"connectrpc.com/connect"
 
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/api/serverv1"
+	"github.com/redykv/redykv/internal/fabric"
 	"github.com/redykv/redykv/internal/testrun"
 )
 
@@ -242,6 +244,139 @@ func TestMigrateWithReadsPending(t *testing.T) {
 		}
 		writer.close()
 		reader.close()
+	})
+}
+
+// muted is a provider whose connections to one address have no completions meanwhile.
+type muted struct {
+	fabric.Provider
+	addr atomic.Pointer[string] // nil: none
+}
+
+func (m *muted) wrap(p fabric.Provider) fabric.Provider {
+	m.Provider = p
+	return m
+}
+
+func (m *muted) Dial(ctx context.Context, addr string, private []byte, depth int) (fabric.QueuePair, error) {
+	qp, err := m.Provider.Dial(ctx, addr, private, depth)
+	if err != nil {
+		return nil, err
+	}
+	return &mutedPair{qp, m, addr}, nil
+}
+
+type mutedPair struct {
+	fabric.QueuePair
+	of   *muted
+	addr string
+}
+
+func (q *mutedPair) Poll(done []fabric.Completion) int {
+	if addr := q.of.addr.Load(); addr != nil && *addr == q.addr {
+		return 0
+	}
+	return q.QueuePair.Poll(done)
+}
+
+// A region moves, with the writes to it, while a write to a third VM is not answered.
+func TestMoveBesideASilentVM(t *testing.T) {
+	for _, configuration := range configurations {
+		c, m := newCluster(t, "mem", 3, 1<<20), &muted{}
+		cache := c.create(t, Config{
+			Capacity: 3 << 14, RegionSize: 1 << 14, Configuration: configuration, ServerTimeout: time.Hour, wrap: m.wrap,
+		})
+		waits, writes := newPump(t, cache, 8), newPump(t, cache, 1)
+		waits.useAll()
+		writes.useAll()
+		if vm := cache.Regions()[1].VM; vm != "vm-1" {
+			t.Fatalf("region 1 is on %s", vm)
+		}
+		m.addr.Store(&cache.table.Load().regions.at(1).endpoint.grant.fabricAddr)
+		waits.do(true, []byte("unanswered"), 1<<14, waits.ok)
+		waits.do(false, make([]byte, 8), 1<<14, waits.ok)
+		if err := waits.s.Submit(); err != nil {
+			t.Fatal(err)
+		}
+		moved := make(chan error, 1)
+		go func() { moved <- cache.Migrate(t.Context(), "vm-0") }()
+		testrun.Until(t, "the region has moved, and is written", func() bool {
+			done := make([]device.Completion, 8)
+			if waits.s.Poll(done) > 0 {
+				t.Errorf("%+v", done[0])
+			}
+			if writes.s.Poll(done) > 0 {
+				writes.ok(done[0])
+				clear(writes.pending)
+			}
+			there := cache.Regions()[0].VM == "vm-2"
+			if len(writes.pending) > 0 {
+				return false
+			}
+			writes.do(true, []byte("moves"), 0, writes.ok)
+			if err := writes.s.Submit(); err != nil {
+				t.Error(err)
+			}
+			return there
+		})
+		writes.drain()
+		m.addr.Store(nil)
+		waits.drain()
+		if err := testrun.Receive(t, "the move ends", moved); err != nil {
+			t.Error(err)
+		}
+		got := make([]byte, 10)
+		waits.do(false, got[:5], 0, waits.ok)
+		waits.do(false, got[5:], 1<<14, waits.ok)
+		waits.drain()
+		if string(got) != "movesunans" {
+			t.Errorf("read %q", got)
+		}
+	}
+}
+
+// A region is not copied while a write that began before is pending there, however long that takes,
+// also if its session has no other request and sees the new table.
+func TestMoveWaitsForWrites(t *testing.T) {
+	const region = 16 << 10
+	onNotice(t, scheduleMenu(region), func(t *testing.T, n *noticed) {
+		m, cfg := &muted{}, n.config(Config{Capacity: 4 * region, RegionSize: region, Configuration: oneSided})
+		behind := cfg.wrap
+		cfg.wrap = func(p fabric.Provider) fabric.Provider { return m.wrap(behind(p)) }
+		cache, err := Create(t.Context(), n.client, cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		markRegions(t, cache)
+		p := newPump(t, cache, 2)
+		p.connect()
+		from := cache.Regions()[0]
+		m.addr.Store(&cache.table.Load().regions.at(0).endpoint.grant.fabricAddr)
+		p.do(true, []byte("pending"), 0, p.ok)
+		if err := p.s.Submit(); err != nil {
+			t.Fatal(err)
+		}
+		moved := make(chan error, 1)
+		go func() { moved <- cache.Migrate(t.Context(), from.VM) }()
+		for range 1000 {
+			time.Sleep(10 * time.Millisecond)
+			if done := make([]device.Completion, 1); p.s.Poll(done) > 0 {
+				t.Errorf("%+v", done[0])
+			}
+		}
+		if r := cache.Regions()[0]; r.State != Quiescing || r.VM != from.VM {
+			t.Errorf("%+v while a write is pending", r)
+		}
+		m.addr.Store(nil)
+		p.drain()
+		if err := <-moved; err != nil {
+			t.Error(err)
+		}
+		checkMarks(t, cache)
+		p.close()
+		if err := cache.Delete(t.Context()); err != nil {
+			t.Error(err)
+		}
 	})
 }
 

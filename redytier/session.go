@@ -53,6 +53,7 @@ type Session struct {
 	leaving    bool                // connections of conns to removed endpoints have to be closed
 	waited     bool                // value of waits when queues were bound
 	draining   bool                // requests from before the current table are pending
+	lagging    []*conn             // with conn.behind
 	completion [pollBatch]fabric.Completion
 
 	ops     []op     // pending operations, by index
@@ -378,6 +379,9 @@ func (s *Session) noted(index uint32, c *device.Completion) {
 // leave leaves the epochs of operations that are not pending.
 func (s *Session) leave() {
 	if s.writing == 0 {
+		if len(s.lagging) > 0 {
+			s.catchUp(true)
+		}
 		s.writes.Leave()
 	}
 	if s.pending == 0 {

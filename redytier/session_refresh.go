@@ -14,14 +14,16 @@ import (
 // the session compares the pointer for every operation, and calls refresh if it differs.
 //
 // While operations are pending, a session is inside an epoch; while writes are pending, it is
-// also inside a write epoch. It moves to a table's epochs when all requests from before that
-// table are settled (drained). When an epoch has passed, no request of an earlier table is
-// pending; when a write epoch has passed, no write of an earlier table is, and none will be
-// issued by one. A region moves after a write epoch (A40), and its memory is returned after an
-// epoch (A42).
+// also inside a write epoch. It moves to a table's epoch when all requests from before that table
+// are settled (drained), and to its write epoch at once: connections with earlier requests are then
+// marked as behind, until these are settled. When an epoch has passed, no request of an earlier
+// table is pending; when a write epoch has passed, no write of an earlier table is, but for those
+// of connections that are behind, and none will be issued by one. A region moves after a write epoch,
+// when no connection to its server is behind (A40), and its memory is returned after an epoch (A42).
 //
 // A move does not wait for all requests, because a session may have reads that it does not poll
-// while its owner waits for something else: even for a write to the region that moves.
+// while its owner waits for something else: even for a write to the region that moves. It does not
+// wait for requests to other servers, one of which may not answer.
 
 // refresh updates the session to the cache's current table. Its cost is that of the change: a
 // region that did not change keeps its queue as it is.
@@ -53,7 +55,9 @@ func (s *Session) refresh() {
 		s.queues[i].bind(s, i, t.regions.at(i))
 	}
 	s.rebind(arrived, imported)
-	s.draining = true
+	if s.draining = true; s.writing > 0 {
+		s.fallBehind()
+	}
 	if !first && t.publication != nil {
 		t.publication.reached()
 	}
@@ -82,9 +86,34 @@ func (s *Session) fail() {
 	}
 }
 
-// drained moves to the epochs of the session's table once no earlier request is pending, and
-// closes connections to removed endpoints.
+// fallBehind marks connections with requests from before the session's table, which may be writes.
+func (s *Session) fallBehind() {
+	for _, conn := range s.busy {
+		if !conn.passed(conn.mark) && !conn.behind.Load() {
+			conn.behind.Store(true)
+			s.lagging = append(s.lagging, conn)
+		}
+	}
+}
+
+// catchUp ends that for connections whose earlier requests are settled, or for all.
+func (s *Session) catchUp(all bool) {
+	s.lagging = slices.DeleteFunc(s.lagging, func(conn *conn) bool {
+		over := all || conn.passed(conn.mark)
+		if over {
+			conn.behind.Store(false)
+		}
+		return over
+	})
+}
+
+// drained moves to the write epoch of the session's table and, once no earlier request is pending,
+// to its epoch. Then it closes connections to removed endpoints.
 func (s *Session) drained() {
+	if s.writing > 0 {
+		s.writes.Reenter(s.table.writeEpoch)
+	}
+	s.catchUp(false)
 	for _, conn := range s.busy {
 		if !conn.passed(conn.mark) {
 			return
@@ -96,9 +125,6 @@ func (s *Session) drained() {
 		s.closeRemoved()
 	}
 	s.handle.Reenter(s.table.epoch)
-	if s.writing > 0 {
-		s.writes.Reenter(s.table.writeEpoch)
-	}
 }
 
 // closeRemoved closes the connections to removed endpoints.

@@ -3,7 +3,6 @@ package redytier
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 )
 
@@ -56,17 +55,41 @@ func (c *Cache) quiesce(ctx context.Context) error {
 	return c.until(ctx, "requests", func() bool { return c.epochs.Passed(e) })
 }
 
-// quiesceWrites waits until every session that writes uses the current table and has settled all
-// writes that it issued before. Writes of failed connections have no effect in the endpoints'
-// grants afterwards, either.
+// quiesceWrites waits until every session that writes uses the current table, and has settled all
+// writes to the endpoints' grants that it issued before. Those of failed connections have no effect
+// afterwards, either.
 func (c *Cache) quiesceWrites(ctx context.Context, endpoints ...*endpoint) error {
 	var e uint64
 	c.update(func(t *table) {
 		e = c.writeEpochs.Bump()
 		t.writeEpoch = e
 	})
-	unsettled := func(of *endpoint) bool { return of != nil && of.grant.unsettled.Load() > 0 }
-	return c.until(ctx, "writes", func() bool { return c.writeEpochs.Passed(e) && !slices.ContainsFunc(endpoints, unsettled) })
+	grants := map[*grant]bool{}
+	for _, of := range endpoints {
+		grants[of.grant] = true
+	}
+	return c.until(ctx, "writes", func() bool { return c.writeEpochs.Passed(e) && c.written(grants) })
+}
+
+// written reports whether no write that was issued before a write epoch, which has passed, is pending
+// to grants.
+func (c *Cache) written(grants map[*grant]bool) bool {
+	c.mu.Lock() // a connection that fails is unsettled in the step in which it is linked no more
+	defer c.mu.Unlock()
+	for _, e := range c.endpoints {
+		if !grants[e.grant] {
+			continue
+		}
+		if e.grant.unsettled.Load() > 0 {
+			return false
+		}
+		for s := range c.sessions {
+			if conn := s.linkedBy(e); conn != nil && conn.behind.Load() {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // until waits until sessions have settled what was pending.
