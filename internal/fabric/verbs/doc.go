@@ -11,13 +11,14 @@
 // An adapter checks 32-bit keys, which can be guessed. So the queue pairs of each peer process
 // have their own protection domain, and a region is registered in it when the peer shows the
 // region's token: no other key is valid on these connections. The peer's other connections use the
-// same registration. A dialer names its process by a number that only it and the listener know.
+// same registration, also those that it makes within some seconds after all of them broke. A dialer
+// names its process by a number that only it and the listener know.
 //
 // An access error ends a queue pair, so the initiator must not cause one: it checks bounds
 // against the imported size, and a region is revoked before it is closed. Each peer that has
 // imported the region completes its pending operations, starts no more, and releases the
-// loan. With a process's last loan the region is deregistered. A peer that does not release it in time is
-// disconnected; the adapter disconnects one that continues to use the key.
+// loan. A peer that does not release it in time is disconnected. Then the region is deregistered;
+// the adapter disconnects a peer that continues to use the key.
 //
 // # Order
 //

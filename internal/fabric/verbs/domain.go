@@ -8,19 +8,29 @@ import "C"
 import (
 	"crypto/hmac"
 	"crypto/sha256"
+	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
+	"time"
 	"unsafe"
 
 	"github.com/redykv/redykv/internal/fabric/verbs/wire"
 )
+
+// linger is how long a domain outlives its last connection, with all that is registered in it: a peer
+// whose connections break and that connects again finds its regions registered.
+const linger = 10 * time.Second
 
 // domain is a protection domain, which the connections with one process share: a region is
 // registered once for all of them. Guarded by domains.mu, except pd, which does not change.
 type domain struct {
 	id    domainID
 	pd    *C.struct_ibv_pd
-	users int // endpoints
+	users int         // endpoints
+	holds int         // registrations of regions for peers, and one while it is in byID
+	idle  *time.Timer // ends the domain; nil until it first has no users
 }
 
 // domainID names the connections that share a domain: those on a device with one peer, which
@@ -33,8 +43,14 @@ type domainID struct {
 
 // domains are those of a provider. It is safe for concurrent use.
 type domains struct {
-	mu   sync.Mutex
-	byID map[domainID]*domain
+	linger   time.Duration
+	dropKeys func(*domain) error // ends all registrations for peers
+
+	mu     sync.Mutex
+	byID   map[domainID]*domain
+	closed bool
+	ending sync.WaitGroup
+	err    error // of domains that ended by themselves
 }
 
 // take returns the domain of an id. The caller gives it back after it has destroyed what it made
@@ -48,25 +64,80 @@ func (s *domains) take(id domainID) (*domain, error) {
 		if pd == nil {
 			return nil, fmt.Errorf("protection domain: %w", err)
 		}
-		d = &domain{id: id, pd: pd}
+		d = &domain{id: id, pd: pd, holds: 1}
 		s.byID[id] = d
 	}
 	d.users++
 	return d, nil
 }
 
-// give gives a domain back. The last user frees it.
-func (s *domains) give(d *domain) error {
+// give gives a domain back. It ends if nobody takes it again within linger, or at once after close.
+func (s *domains) give(d *domain) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if d.users--; d.users > 0 {
-		return nil
+	d.users--
+	switch {
+	case d.users > 0:
+	case s.closed:
+		go s.expire(d)
+	case d.idle == nil:
+		d.idle = time.AfterFunc(s.linger, func() { s.expire(d) })
+	default:
+		d.idle.Reset(s.linger)
+	}
+}
+
+// expire ends a domain without users.
+func (s *domains) expire(d *domain) {
+	s.mu.Lock()
+	if d.users > 0 || s.byID[d.id] != d {
+		s.mu.Unlock()
+		return
 	}
 	delete(s.byID, d.id)
+	s.ending.Add(1)
+	s.mu.Unlock()
+	defer s.ending.Done()
+	if err := errors.Join(s.dropKeys(d), s.release(d)); err != nil {
+		s.mu.Lock()
+		s.err = errors.Join(s.err, err)
+		s.mu.Unlock()
+	}
+}
+
+// hold keeps a domain for one more registration, until release.
+func (s *domains) hold(d *domain) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	d.holds++
+}
+
+// release frees the domain with its last hold.
+func (s *domains) release(d *domain) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if d.holds--; d.holds > 0 {
+		return nil
+	}
 	if n := C.ibv_dealloc_pd(d.pd); n != 0 {
 		return fmt.Errorf("protection domain: %w", errno(n))
 	}
 	return nil
+}
+
+// close ends all domains; those that have users, when they are given back.
+func (s *domains) close() error {
+	s.mu.Lock()
+	s.closed = true
+	all := slices.Collect(maps.Values(s.byID))
+	s.mu.Unlock()
+	for _, d := range all {
+		s.expire(d)
+	}
+	s.ending.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err
 }
 
 // register registers memory outside the Go heap.

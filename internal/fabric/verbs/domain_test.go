@@ -3,24 +3,26 @@
 package verbs
 
 import (
+	"maps"
 	"testing"
 	"time"
+
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // keysOf returns how many times a region is registered for peers, and the number of its loans.
 func keysOf(r *region) (keys, loans int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, k := range r.keys {
-		loans += k.loans
-	}
-	return len(r.keys), loans
+	return len(r.keys), len(r.loans)
 }
 
-// A region is registered once for all connections of a process, and stays registered until the
-// last of them has given it back.
+// A region is registered once for all connections of a process. It stays registered for a while
+// after the last of them has ended, so that a process whose connections break and that connects
+// again does not cost another registration.
 func TestSharedKey(t *testing.T) {
 	server, addr, _ := host(t, 4)
+	server.domains.linger = time.Hour
 	m, err := server.Alloc(1 << 20)
 	check(t, err)
 	r := m.(*region)
@@ -48,8 +50,6 @@ func TestSharedKey(t *testing.T) {
 	await(2, 3)
 	a.Release(inA)
 	await(2, 2)
-	check(t, other.Close())
-	await(1, 1)
 	got := []byte{0}
 	r.Bytes()[5] = 7
 	check(t, b.Read(got, inB, 5, 1))
@@ -57,10 +57,43 @@ func TestSharedKey(t *testing.T) {
 	if c := next(t, b); c.Err != nil || got[0] != 7 {
 		t.Errorf("read %d over the connection that has the region: %+v", got[0], c)
 	}
+
 	check(t, a.Close())
 	check(t, b.Close())
+	check(t, other.Close())
+	await(2, 0)
+	before := maps.Clone(r.keys)
+	again := dial(t, client, addr, 4)
+	_, err = again.Import(within(t), r.Token())
+	check(t, err)
+	await(2, 1)
+	if !maps.Equal(r.keys, before) {
+		t.Error("a process that connects again had the region registered anew")
+	}
+	check(t, r.Close())
 	await(0, 0)
-	if n := len(client.domains.byID); n != 0 {
-		t.Errorf("%d protection domains without connections", n)
+}
+
+// A domain whose last connection has ended ends later, with the registrations there.
+func TestDomainEnds(t *testing.T) {
+	server, addr, accepted := host(t, 4)
+	domains := &server.domains
+	domains.linger = time.Millisecond
+	m, err := server.Alloc(1 << 20)
+	check(t, err)
+	client := open(t)
+	q := dial(t, client, addr, 4)
+	_, err = q.Import(within(t), m.Token())
+	check(t, err)
+	check(t, q.Close())
+	check(t, testrun.Receive(t, "the listener's end", accepted).Close())
+	testrun.Until(t, "the domain ends", func() bool {
+		domains.mu.Lock()
+		defer domains.mu.Unlock()
+		return len(domains.byID) == 0
+	})
+	domains.ending.Wait()
+	if keys, loans := keysOf(m.(*region)); keys+loans > 0 || domains.err != nil {
+		t.Errorf("%d keys and %d loans without connections: %v", keys, loans, domains.err)
 	}
 }

@@ -193,7 +193,7 @@ func (e *endpoint) destroy() (err error) {
 		C.rdma_destroy_id(q.id)
 	}
 	if e.domain != nil {
-		err = errors.Join(err, e.provider.domains.give(e.domain))
+		e.provider.domains.give(e.domain)
 	}
 	err = errors.Join(err, e.events.destroy())
 	C.free(unsafe.Pointer(q))

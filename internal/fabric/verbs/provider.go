@@ -2,6 +2,9 @@
 
 package verbs
 
+// #include "queue.h"
+import "C"
+
 import (
 	"cmp"
 	"context"
@@ -50,9 +53,9 @@ func openProvider(sparse bool) (fabric.Provider, error) {
 	p := &provider{
 		Sockets: core.Sockets{Transport: Name, Network: "tcp"},
 		memory:  core.NewRegistry(sparse), sparse: sparse, byToken: map[fabric.Token]*region{},
-		domains:  domains{byID: map[domainID]*domain{}},
 		preparer: core.Preparer{Populate: func(memory []byte) bool { mem.Populate(memory); return true }},
 	}
+	p.domains = domains{linger: linger, dropKeys: p.dropKeys, byID: map[domainID]*domain{}}
 	_, _ = rand.Read(p.secret[:]) // never fails: crypto/rand ends the process instead
 	p.byPlace.Store(new([]*region))
 	return p, nil
@@ -66,7 +69,7 @@ func (p *provider) Alloc(size int) (fabric.Region, error) {
 	}
 	r := &region{
 		Region: m, provider: p, given: make(chan struct{}, 1),
-		loans: map[*loan]struct{}{}, keys: map[*domain]*key{}, users: map[*queuePair]struct{}{},
+		loans: map[*loan]struct{}{}, keys: map[*domain]*C.struct_ibv_mr{}, users: map[*queuePair]struct{}{},
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -113,6 +116,17 @@ func (p *provider) forget(r *region) {
 	delete(p.byToken, r.Token())
 	places := slices.DeleteFunc(slices.Clone(*p.byPlace.Load()), func(o *region) bool { return o == r })
 	p.byPlace.Store(&places)
+}
+
+// dropKeys ends all registrations of regions in a domain that has no connections. A region that is
+// closed meanwhile does so itself.
+func (p *provider) dropKeys(d *domain) (err error) {
+	for _, r := range *p.byPlace.Load() {
+		r.mu.Lock()
+		err = errors.Join(err, r.dropKey(d))
+		r.mu.Unlock()
+	}
+	return err
 }
 
 // Listen listens at a host and port, or, if addr is empty, at a free port of the
@@ -168,7 +182,7 @@ func (p *provider) greet(ctx context.Context, conn *net.TCPConn, self wire.Peer,
 
 // Close closes listeners, queue pairs and regions.
 func (p *provider) Close() error {
-	err := errors.Join(p.Listeners.Close(), p.Pairs.Close())
+	err := errors.Join(p.Listeners.Close(), p.Pairs.Close(), p.domains.close())
 	p.preparer.Close()
 	return errors.Join(err, p.memory.Close())
 }

@@ -127,7 +127,7 @@ func (q *queuePair) read() {
 	q.control.close()
 	_ = q.rdma.events.file.Close()      // ends watch
 	_ = q.rdma.completions.file.Close() // ends drain
-	q.lent.All(func(l **loan) { err = errors.Join(err, (*l).end()) })
+	q.lent.All(func(l **loan) { (*l).end() })
 	q.lent = core.Handles[*loan]{}
 	q.answers.End()
 	q.Notify()
@@ -143,7 +143,8 @@ func (q *queuePair) handle(f wire.Frame) error {
 		if !ok {
 			return fmt.Errorf("%w: release of unknown loan %d", wire.ErrMalformed, f.ID)
 		}
-		return l.end()
+		l.end()
+		return nil
 	case wire.Credit:
 		q.granted.Add(uint64(f.Number))
 		q.Notify()
@@ -192,7 +193,7 @@ func (q *queuePair) lend(f wire.Frame) wire.Frame {
 		return wire.Frame{Kind: wire.Failed, Number: f.Number}
 	}
 	return wire.Frame{
-		Kind: wire.Lent, Number: f.Number, ID: l.id, Key: uint32(l.key.mr.rkey), Address: address(r.Bytes()), Size: r.Size(),
+		Kind: wire.Lent, Number: f.Number, ID: l.id, Key: uint32(l.key.rkey), Address: address(r.Bytes()), Size: r.Size(),
 	}
 }
 

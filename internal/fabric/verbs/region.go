@@ -36,9 +36,9 @@ type region struct {
 	mu      sync.Mutex
 	revoked bool
 	loans   map[*loan]struct{}
-	keys    map[*domain]*key        // of the loans
-	users   map[*queuePair]struct{} // queue pairs that registered it for their own use
-	given   chan struct{}           // signalled when a loan is released
+	keys    map[*domain]*C.struct_ibv_mr // where peers imported it, until the domain or the region ends
+	users   map[*queuePair]struct{}      // queue pairs that registered it for their own use
+	given   chan struct{}                // signalled when a loan is released
 }
 
 // loan is a region that the peer of one connection has imported.
@@ -46,13 +46,7 @@ type loan struct {
 	region *region
 	pair   *queuePair
 	id     uint32
-	key    *key
-}
-
-// key is a region's registration in a domain, shared by its loans there. Guarded by region.mu.
-type key struct {
-	mr    *C.struct_ibv_mr
-	loans int
+	key    *C.struct_ibv_mr
 }
 
 // lend lends the region to the peer of a queue pair. The first loan in a domain registers the
@@ -63,59 +57,57 @@ func (r *region) lend(q *queuePair) (*loan, error) {
 	if r.revoked {
 		return nil, fabric.ErrBadToken
 	}
-	k, err := r.takeKey(q.rdma.domain)
+	key, err := r.keyIn(q.rdma.domain)
 	if err != nil {
 		return nil, err
 	}
-	l := &loan{region: r, pair: q, key: k}
+	l := &loan{region: r, pair: q, key: key}
 	if l.id, err = q.lent.Put(l); err != nil {
-		return nil, errors.Join(err, r.giveKey(q.rdma.domain))
+		return nil, err
 	}
 	r.loans[l] = struct{}{}
 	return l, nil
 }
 
-// takeKey returns the region's key in a domain, for one more loan. Called with mu held.
-func (r *region) takeKey(d *domain) (*key, error) {
-	k := r.keys[d]
-	if k == nil {
-		flags := C.int(C.REGISTER_REMOTE)
-		if r.provider.sparse {
-			flags |= C.REGISTER_ON_DEMAND
-		}
-		mr, err := d.register(r.Bytes(), flags)
-		if err != nil {
-			return nil, err
-		}
-		k = &key{mr: mr}
-		r.keys[d] = k
+// keyIn returns the region's registration in a domain. Called with mu held.
+func (r *region) keyIn(d *domain) (*C.struct_ibv_mr, error) {
+	if key := r.keys[d]; key != nil {
+		return key, nil
 	}
-	k.loans++
-	return k, nil
+	flags := C.int(C.REGISTER_REMOTE)
+	if r.provider.sparse {
+		flags |= C.REGISTER_ON_DEMAND
+	}
+	key, err := d.register(r.Bytes(), flags)
+	if err != nil {
+		return nil, err
+	}
+	r.provider.domains.hold(d)
+	r.keys[d] = key
+	return key, nil
 }
 
-// giveKey ends a loan's use of the key in a domain. Called with mu held.
-func (r *region) giveKey(d *domain) error {
-	k := r.keys[d]
-	if k.loans--; k.loans > 0 {
+// dropKey ends the region's registration in a domain, if there is one. No peer uses it any more.
+// Called with mu held.
+func (r *region) dropKey(d *domain) error {
+	key := r.keys[d]
+	if key == nil {
 		return nil
 	}
 	delete(r.keys, d)
-	return unregister(k.mr)
+	return errors.Join(unregister(key), r.provider.domains.release(d))
 }
 
 // end ends the loan. Called by the pair's reader.
-func (l *loan) end() error {
+func (l *loan) end() {
 	r := l.region
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	err := r.giveKey(l.pair.rdma.domain)
 	delete(r.loans, l)
 	select {
 	case r.given <- struct{}{}:
 	default: // signalled already
 	}
-	return err
 }
 
 // Close revokes the region: no import succeeds any more, and when it returns no peer can access
@@ -146,6 +138,11 @@ func (r *region) Close() error {
 	for _, q := range users {
 		err = errors.Join(err, q.unuse(r))
 	}
+	r.mu.Lock()
+	for d := range r.keys {
+		err = errors.Join(err, r.dropKey(d))
+	}
+	r.mu.Unlock()
 	r.provider.preparer.End(&r.preparation)
 	return errors.Join(err, r.Region.Close())
 }
