@@ -21,12 +21,14 @@ const maxLog = 1 << 48
 // Start. A tiered device refills holes.
 //
 // A write never waits for another one. If its place in the ring is still being written with
-// an earlier part of the log, or refilled, the write becomes a hole.
+// an earlier part of the log, or refilled, or a write of a failed connection may still arrive
+// there, the write becomes a hole.
 type Device struct {
 	device.NoObjects
 
 	cache       *Cache
-	unavailable func() spans // the cache's addresses that cannot be refilled now
+	unavailable func() spans // Cache.unavailable
+	arriving    func() spans // Cache.arriving
 	segments    *segments
 	owned       bool    // Close deletes the cache, or detaches from it
 	pieces      *pieces // nil: the cache is not taken up by another process
@@ -45,7 +47,7 @@ func NewDevice(cache *Cache) *Device { return newDevice(cache, nil) }
 
 // newDevice is NewDevice with a companion, if the cache may be taken up by another process.
 func newDevice(cache *Cache, kept Companion) *Device {
-	d := &Device{cache: cache, unavailable: cache.unavailable}
+	d := &Device{cache: cache, unavailable: cache.unavailable, arriving: cache.arriving}
 	d.holes.ready = make(chan struct{}, 1)
 	if kept == nil {
 		d.segments = newSegments(cache.Capacity())

@@ -28,7 +28,10 @@ const (
 type holes struct {
 	set atomic.Pointer[holeSet] // nil before the first hole
 
+	isLate atomic.Bool // late is not empty
+
 	mu    sync.Mutex    // guards replacing set, and the fields below
+	late  spans         // places in the cache that writes of failed connections may still reach
 	fills []span        // pending
 	lost  bool          // written bytes were lost since the last Sync
 	ready chan struct{} // holds a token when fillable may find more than before
@@ -106,6 +109,12 @@ func (h *holes) add(x span, begin int64) {
 	// by since that they are holes.
 	u.take(x)
 	h.forgetChecked()
+}
+
+// setLate replaces late. The caller holds mu.
+func (h *holes) setLate(late spans) {
+	h.late = late
+	h.isLate.Store(len(late) > 0)
 }
 
 // forgetChecked forgets the unchecked pieces if there are none left. The caller holds mu.
@@ -201,6 +210,16 @@ func (s spans) cut(x span) spans {
 		}
 	}
 	return rest
+}
+
+// within returns the addresses that both sets have.
+func (s spans) within(t spans) (both spans) {
+	for _, x := range s {
+		for i := t.after(x.from); i < len(t) && t[i].from < x.to; i++ {
+			both = both.add(span{max(x.from, t[i].from), min(x.to, t[i].to)})
+		}
+	}
+	return both
 }
 
 // size is how many addresses are in the set.

@@ -120,7 +120,7 @@ func (q *deviceQueue) Write(src []byte, addr int64, tag uint64) error {
 	stored := o.span()
 	if stored.from < stored.to {
 		var hole bool
-		if o.added, hole = q.d.holes.look(stored); hole && o.kind == opWrite {
+		if o.added, hole = q.d.holes.look(stored); o.kind == opWrite && (hole || q.d.holes.isLate.Load()) {
 			o.added, o.kind = q.d.rewrite(stored)
 		}
 	}
@@ -247,11 +247,14 @@ func (q *deviceQueue) written(o *deviceOp, c *device.Completion) {
 // notStored ends a write that failed in the session, and returns its error. If the session
 // is full, the write has not begun.
 func (q *deviceQueue) notStored(o *deviceOp, err error) error {
-	x := o.span()
+	x, begun := o.span(), !errors.Is(err, device.ErrQueueFull)
+	if begun {
+		q.d.addLate(x) // before another write can take its place
+	}
 	if o.kind == opFill || o.kind == opRefill {
 		q.d.holes.filled(x, o.added, false)
 	}
-	if !errors.Is(err, device.ErrQueueFull) && o.kind != opRefill {
+	if begun && o.kind != opRefill {
 		q.d.addHole(x)
 		raise(&q.d.end, x.to)
 		err = q.notHeldError(err)

@@ -36,18 +36,40 @@ func (d *Device) restored(at span) {
 }
 
 // settled implements observer.
-func (d *Device) settled() { offer(d.holes.ready) }
+func (d *Device) settled() {
+	h := &d.holes
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.setLate(h.late.within(d.arriving()))
+	offer(h.ready)
+}
 
-// unavailable returns the addresses without memory, and those where a write of a failed connection
-// may still arrive: it would overwrite what another session refills.
-func (c *Cache) unavailable() (none spans) {
+// unavailable returns the addresses without memory.
+func (c *Cache) unavailable() spans {
+	return c.where(func(r *region) bool { return r.endpoint == nil })
+}
+
+// arriving returns the addresses where a write of a failed connection may still arrive. It would
+// overwrite what another session writes or refills.
+func (c *Cache) arriving() spans {
+	return c.where(func(r *region) bool { return r.endpoint != nil && r.endpoint.grant.unsettled.Load() > 0 })
+}
+
+func (c *Cache) where(is func(*region) bool) (all spans) {
 	t := c.table.Load()
 	for i, r := range t.regions.all() {
-		if r.endpoint == nil || r.endpoint.grant.unsettled.Load() > 0 {
-			none = none.add(t.span(i))
+		if is(r) {
+			all = all.add(t.span(i))
 		}
 	}
-	return none
+	return all
+}
+
+// places returns the cache addresses of a part of the log that is not longer than the ring.
+func (d *Device) places(x span) spans {
+	from := x.from % d.segments.size
+	to := from + x.to - x.from
+	return spans{}.add(span{from, min(to, d.segments.size)}).add(span{0, to - d.segments.size})
 }
 
 // living returns the log addresses that are stored, or being written, at cache addresses.
@@ -74,9 +96,11 @@ func (d *Device) fillable() spans {
 	for _, x := range d.holes.fills {
 		free = free.cut(x)
 	}
-	for _, at := range d.unavailable() {
-		for _, x := range d.living(at) {
-			free = free.cut(x)
+	for _, places := range []spans{d.unavailable(), d.arriving()} {
+		for _, at := range places {
+			for _, x := range d.living(at) {
+				free = free.cut(x)
+			}
 		}
 	}
 	return free
@@ -116,17 +140,32 @@ func (d *Device) addHole(x span) {
 	d.holes.add(x, d.begin.Load())
 }
 
-// rewrite prepares a write to x that overlaps a hole. All of x becomes a hole, which the
-// write fills, unless another fill of it is pending.
+// addLate notes that a write or refill of x has failed. Nothing else is stored at its place while it
+// may still arrive there.
+func (d *Device) addLate(x span) {
+	h := &d.holes
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	late := h.late
+	for _, at := range d.places(x).within(d.arriving()) {
+		late = late.add(at)
+	}
+	h.setLate(late)
+}
+
+// rewrite prepares a write to x that overlaps a hole, or whose place a failed write may still reach.
+// All of x becomes a hole, which the write fills, unless another fill of it is pending or a failed
+// write may reach it.
 func (d *Device) rewrite(x span) (added uint64, kind opKind) {
 	h := &d.holes
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if added, hole := h.look(x); !hole {
+	late := len(h.late.within(d.places(x))) > 0
+	if added, hole := h.look(x); !hole && !late {
 		return added, opWrite
 	}
 	h.add(x, d.begin.Load())
-	if !h.fill(x) {
+	if late || !h.fill(x) {
 		return h.current().added, opRefused
 	}
 	return h.current().added, opFill

@@ -91,7 +91,8 @@ func (m *ringModel) open(tail int64) {
 	}
 	copy(m.behind, m.log[:tail])
 	m.next, m.ticket, m.half, m.pending, m.queues = int(tail)/m.page, nil, map[int]bool{}, map[uint64]*ringOp{}, nil
-	m.d = &Device{cache: &Cache{log: slog.New(slog.DiscardHandler)}, unavailable: m.memory.unavailable, segments: newSegments(ringSize)}
+	m.d = &Device{cache: &Cache{log: slog.New(slog.DiscardHandler)}, segments: newSegments(ringSize)}
+	m.d.unavailable, m.d.arriving = func() spans { return m.memory.gone }, m.memory.arriving
 	m.d.holes.ready = make(chan struct{}, 1)
 	if m.lives != nil {
 		m.lives.attach(m)
@@ -130,7 +131,9 @@ func (m *ringModel) step() {
 		m.lose()
 	case k < 75:
 		m.restore()
-	case k < 76 && m.r.IntN(4) == 0:
+	case k < 80 && len(m.memory.late) > 0:
+		m.arrive()
+	case k < 81 && m.r.IntN(4) == 0:
 		begin := m.d.Begin() + m.r.Int64N(int64(2*m.page))
 		if err := m.d.Truncate(min(begin, m.settled())); err != nil {
 			m.t.Fatal(err)
@@ -278,11 +281,20 @@ func (m *ringModel) restore() {
 	}
 }
 
+// arrive ends a failed connection: its write arrives or not, and can have no effect afterwards.
+func (m *ringModel) arrive() {
+	m.memory.arrive(m.r.IntN(len(m.memory.late)))
+	m.d.settled()
+}
+
 // finish ends pending operations, fills all holes and reads everything.
 func (m *ringModel) finish() {
 	m.memory.calm = true
 	for len(m.memory.gone) > 0 {
 		m.restore()
+	}
+	for len(m.memory.late) > 0 {
+		m.arrive()
 	}
 	drain := func() {
 		for len(m.pending) > 0 {
@@ -337,6 +349,7 @@ type ringMemory struct {
 	r        *rand.Rand
 	bytes    []byte
 	gone     spans
+	late     []*ringAccess // writes of failed connections that have not arrived
 	sessions []*ringSession
 	calm     bool                         // no errors except for lost memory
 	cuts     int                          // one access in cuts fails
@@ -346,7 +359,28 @@ type ringMemory struct {
 // rarely is true once in n times, unless calm is set.
 func (m *ringMemory) rarely(n int) bool { return !m.calm && m.r.IntN(n) == 0 }
 
-func (m *ringMemory) unavailable() spans { return m.gone }
+// arriving is the regions that late writes may reach.
+func (m *ringMemory) arriving() (all spans) {
+	for _, a := range m.late {
+		for i := range a.buf {
+			at := a.place(i) / ringRegion * ringRegion
+			all = all.add(span{at, min(at+ringRegion, ringSize)})
+		}
+	}
+	return all
+}
+
+// arrive ends the wait for a late write. What it finds of its region's memory gets its bytes.
+func (m *ringMemory) arrive(i int) {
+	a := m.late[i]
+	m.late = slices.Delete(m.late, i, i+1)
+	lost := m.r.IntN(2) == 0
+	for i := range a.buf {
+		if at := a.place(i); !lost && a.lives[at/ringRegion] == m.lives[at/ringRegion] && !m.gone.overlap(span{at, at + 1}) {
+			m.bytes[at] = a.buf[i]
+		}
+	}
+}
 
 func (m *ringMemory) lose(at span) {
 	m.gone = m.gone.add(at)
@@ -374,8 +408,18 @@ type ringAccess struct {
 	tag   uint64
 	buf   []byte
 	addr  int64
+	wrap  int64
 	write bool
 	lives [ringSize/ringRegion + 1]int
+}
+
+// place is where byte i is in the memory.
+func (a *ringAccess) place(i int) int64 {
+	at := a.addr + int64(i)
+	if a.addr < a.wrap {
+		at %= a.wrap
+	}
+	return at
 }
 
 func (s *ringSession) Read(dst []byte, addr int64, tag uint64) error {
@@ -390,7 +434,7 @@ func (s *ringSession) start(a *ringAccess) error {
 	if s.pending == s.depth || s.memory.rarely(50) {
 		return device.ErrQueueFull
 	}
-	a.lives = s.memory.lives
+	a.wrap, a.lives = s.wrap, s.memory.lives
 	s.pending++
 	s.ops = append(s.ops, a)
 	return nil
@@ -401,11 +445,12 @@ func (s *ringSession) run(a *ringAccess) device.Completion {
 	m := s.memory
 	c := device.Completion{Tag: a.tag, N: len(a.buf)}
 	old := m.r.IntN(3) // selects the outcome of accesses to regions that were lost since the call
+	if a.write && m.rarely(m.cuts) {
+		m.late = append(m.late, a)
+		return device.Completion{Tag: a.tag, Err: fmt.Errorf("%w: connection cut", ErrRegionUnavailable)}
+	}
 	for i := range a.buf {
-		at := a.addr + int64(i)
-		if a.addr < s.wrap {
-			at %= s.wrap
-		}
+		at := a.place(i)
 		stale := a.lives[at/ringRegion] != m.lives[at/ringRegion]
 		switch gone := m.gone.overlap(span{at, at + 1}); {
 		case stale && old == 0 && a.write: // it reaches the old memory, and is lost with it
