@@ -304,7 +304,11 @@ func (st *Store) with(ctx context.Context, use func(*Session) error) error {
 	switch {
 	case p.lent == maxLent && st.noted(func(s *Session) *uint64 { return &s.user }):
 		st.mu.Unlock()
-		return st.withAny(use)
+		return st.withAny(func(s *Session) error {
+			s.ctx = ctx
+			defer func() { s.ctx = context.Background() }()
+			return use(s)
+		})
 	case p.lent == maxLent:
 		turn := make(chan *Session, 1)
 		p.waiting = append(p.waiting, turn)
