@@ -44,7 +44,7 @@ func (d *Device) ReadCompanion() ([]byte, error) {
 func (d *Device) WriteCompanion(data []byte) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.closed {
+	if d.closed.Load() {
 		return device.ErrClosed
 	}
 	if len(data) == 0 {

@@ -208,7 +208,7 @@ func (d *Device) mayCommit(name string) error {
 	if err := device.CheckName(name); err != nil {
 		return fmt.Errorf("ssdtier: metadata: %w", err)
 	}
-	if d.closed {
+	if d.closed.Load() {
 		return device.ErrClosed
 	}
 	return d.syncErr

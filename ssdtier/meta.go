@@ -50,7 +50,7 @@ func (d *Device) WriteMeta(name string, data []byte) error {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.closed {
+	if d.closed.Load() {
 		return device.ErrClosed
 	}
 	if _, journaled := d.journal.metas[name]; !journaled {

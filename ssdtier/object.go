@@ -17,7 +17,7 @@ func (d *Device) CreateObject(name string) (device.ObjectWriter, error) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.closed {
+	if d.closed.Load() {
 		return nil, device.ErrClosed
 	}
 	d.objectsMade++
@@ -43,7 +43,7 @@ func (d *Device) OpenObject(name string) (device.Object, error) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.closed {
+	if d.closed.Load() {
 		return nil, device.ErrClosed
 	}
 	return openObject(d.path(objectPrefix + name))
@@ -64,7 +64,7 @@ func (d *Device) RemoveObject(name string) error {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.closed {
+	if d.closed.Load() {
 		return device.ErrClosed
 	}
 	if err := os.Remove(d.path(objectPrefix + name)); err != nil {
@@ -77,7 +77,7 @@ func (d *Device) RemoveObject(name string) error {
 func (d *Device) ListObjects() ([]string, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.closed {
+	if d.closed.Load() {
 		return nil, device.ErrClosed
 	}
 	return listObjects(d.dir)

@@ -124,7 +124,7 @@ func (w *objectWriter) Commit() error {
 	w.d.mu.Lock()
 	defer w.d.mu.Unlock()
 	f := w.end()
-	if w.d.closed {
+	if w.d.closed.Load() {
 		_ = f.Close() // the directory may belong to another process now
 		return device.ErrClosed
 	}
@@ -146,7 +146,7 @@ func (w *objectWriter) Abort() error {
 	defer w.d.mu.Unlock()
 	f := w.end()
 	_ = f.Close() // the file is removed
-	if w.d.closed {
+	if w.d.closed.Load() {
 		return nil // the directory may belong to another process, which removes the file
 	}
 	return wrap(os.Remove(f.Name()))

@@ -42,14 +42,13 @@ const (
 	maxTransfer = 1 << 30
 )
 
-// NewQueue implements device.Device.
+// NewQueue implements device.Device. It does not wait for changes of the directory, nor for Sync: a
+// session's first read is behind it.
 func (d *Device) NewQueue(depth int) (device.Queue, error) {
 	if depth < 1 || depth > queue.MaxDepth {
 		return nil, fmt.Errorf("ssdtier: queue depth %d, want 1 to %d", depth, queue.MaxDepth)
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.closed {
+	if d.closed.Load() {
 		return nil, device.ErrClosed
 	}
 	ring, err := d.newRing(depth)

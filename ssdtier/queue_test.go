@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // TestPollOfABurst: if many large writes have completed, each Poll returns a few of them.
@@ -56,5 +57,23 @@ func TestPollOfABurst(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestQueueBesideSync makes a queue while the device holds what it holds during a Sync.
+func TestQueueBesideSync(t *testing.T) {
+	d := mustOpen(t, t.TempDir(), Options{})
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	made := make(chan error, 1)
+	go func() {
+		q, err := d.NewQueue(1)
+		if err == nil {
+			err = q.Close()
+		}
+		made <- err
+	}()
+	if err := testrun.Receive(t, "a queue is made", made); err != nil {
+		t.Error(err)
 	}
 }

@@ -223,7 +223,7 @@ func (d *Device) segmentToWrite(number int64) (*segment, error) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.closed {
+	if d.closed.Load() {
 		return nil, device.ErrClosed
 	}
 	if number < d.begin.Load()/d.opts.SegmentSize {

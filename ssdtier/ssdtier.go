@@ -92,12 +92,12 @@ type Device struct {
 	// noReserve: segments do not allocate space ahead, by choice or because the file
 	// system cannot.
 	noReserve atomic.Bool
+	closed    atomic.Bool // set under mu
 
-	mu       sync.Mutex // guards the fields below, and changes of files' names
-	version  int        // of FORMAT
-	newFiles bool       // segments were created since the last Sync
-	syncErr  error      // of the Sync that failed
-	closed   bool
+	mu       sync.Mutex     // guards the fields below, and changes of files' names
+	version  int            // of FORMAT
+	newFiles bool           // segments were created since the last Sync
+	syncErr  error          // of the Sync that failed
 	summed   map[int64]bool // numbers of the files of sums that Open found
 	// companion is the name of the file of this opening's companion.
 	companion string
@@ -199,7 +199,7 @@ func (d *Device) Start(tail int64) error {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.closed {
+	if d.closed.Load() {
 		return device.ErrClosed
 	}
 	// No later opening may restore what is dropped now.
@@ -265,7 +265,7 @@ func (d *Device) Truncate(begin int64) error {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.closed {
+	if d.closed.Load() {
 		return device.ErrClosed
 	}
 	if begin <= d.begin.Load() {
@@ -283,7 +283,7 @@ func (d *Device) Truncate(begin int64) error {
 func (d *Device) Sync() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.closed {
+	if d.closed.Load() {
 		return device.ErrClosed
 	}
 	if err := d.syncAll(); err != nil {
@@ -334,11 +334,11 @@ func (d *Device) syncSegment(s *segment) error {
 // Close implements device.Device.
 func (d *Device) Close() error {
 	d.mu.Lock()
-	if d.closed {
+	if d.closed.Load() {
 		d.mu.Unlock()
 		return nil
 	}
-	d.closed = true
+	d.closed.Store(true)
 	d.mu.Unlock() // a worker may be creating a segment
 	d.pool.Close()
 	d.mu.Lock()
