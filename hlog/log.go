@@ -277,6 +277,10 @@ func (l *Log) PageSize() int { return l.pageSize }
 // Budget is the largest number of bytes of the log that are kept in memory.
 func (l *Log) Budget() int64 { return l.frames.Load() << l.pageBits }
 
+// AddressEnd is the end of the address space: what is appended ever, copies by compactions included,
+// is below it.
+func (l *Log) AddressEnd() int64 { return addressEnd(l.pageSize) }
+
 // Begin is the lowest address of the log.
 func (l *Log) Begin() int64 { return l.begin.load() }
 

@@ -60,6 +60,9 @@ type SessionMetrics struct {
 // point.
 type LogMetrics struct {
 	Begin, Head, ReadOnly, Flushed, Tail int64 // addresses
+	// AddressEnd is the end of the address space. Addresses grow for ever: when Tail is there,
+	// nothing can be written any more.
+	AddressEnd int64
 	// MemoryBytes is the part of the log in memory, at most MemoryBudget.
 	MemoryBytes, MemoryBudget int64
 	// Flushes counts writes of the log that reached the commit point, Evictions moves of Head.
@@ -189,6 +192,7 @@ func (st *Store) addLogTo(m *Metrics) {
 	l := st.log
 	// In ascending order: markers that move meanwhile move up.
 	m.Log.Begin, m.Log.Head, m.Log.Flushed, m.Log.ReadOnly, m.Log.Tail = l.Begin(), l.Head(), l.Committed(), l.ReadOnly(), l.Tail()
+	m.Log.AddressEnd = l.AddressEnd()
 	m.Log.MemoryBytes, m.Log.MemoryBudget = m.Log.Tail-m.Log.Head, l.Budget()
 	m.Device.CacheBudget = st.opts.deviceCache
 	c := l.Counts()
@@ -303,7 +307,7 @@ func (t *metricsTable) operations(m *Metrics) {
 
 func (t *metricsTable) log(m *Metrics) {
 	t.row("log", "begin", m.Log.Begin, "head", m.Log.Head, "flushed", m.Log.Flushed, "read-only", m.Log.ReadOnly, "tail", m.Log.Tail,
-		"size", units.Size(m.Log.Tail-m.Log.Begin), "mutable", units.Size(m.Log.Tail-m.Log.ReadOnly))
+		"address end", m.Log.AddressEnd, "size", units.Size(m.Log.Tail-m.Log.Begin), "mutable", units.Size(m.Log.Tail-m.Log.ReadOnly))
 	state := "writing"
 	if m.Log.FlushWaiting {
 		state = "waiting"

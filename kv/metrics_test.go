@@ -10,6 +10,7 @@ import (
 	"github.com/cockroachdb/datadriven"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/hlog"
 	"github.com/redykv/redykv/kv/internal/index"
 )
 
@@ -21,7 +22,7 @@ func TestMetricsTable(t *testing.T) {
 		ReadsFrom:  ReadMetrics{Memory: 12_000_000_000, Cache: 300_000_000, Tier: [MaxTiers]uint64{40_000_000, 5_678_901}},
 		Sessions:   SessionMetrics{Open: 9, Named: 2},
 		Log: LogMetrics{
-			Begin: 1 << 30, Head: 5 << 30, Flushed: 5<<30 + 4096, ReadOnly: 6 << 30, Tail: 7<<30 + 512,
+			Begin: 1 << 30, Head: 5 << 30, Flushed: 5<<30 + 4096, ReadOnly: 6 << 30, Tail: 7<<30 + 512, AddressEnd: 1 << 44,
 			MemoryBytes: 2 << 30, MemoryBudget: 3 << 30,
 			Flushes: 250, Evictions: 240, FlushedBytes: 8 << 30, EvictedBytes: 7 << 30, FlushRetries: 3, FlushWaiting: true,
 		},
@@ -92,6 +93,9 @@ func TestMetricsOfTheStore(t *testing.T) {
 	}
 	if m.Log.Flushed != m.Log.Tail || m.Log.FlushedBytes != m.Log.Tail-m.Log.Begin || m.Log.Flushes == 0 || m.Log.EvictedBytes != m.Log.Head-m.Log.Begin || m.Log.Evictions == 0 {
 		t.Errorf("log from %d, head %d, flushed %d, tail %d; %d bytes flushed, %d evicted", m.Log.Begin, m.Log.Head, m.Log.Flushed, m.Log.Tail, m.Log.FlushedBytes, m.Log.EvictedBytes)
+	}
+	if want := min(hlog.MaxAddress, int64(st.log.PageSize())<<32); m.Log.AddressEnd != want {
+		t.Errorf("addresses end at %d, want %d", m.Log.AddressEnd, want)
 	}
 	if m.Barriers.Count == 0 || m.Barriers.Last <= 0 || m.Barriers.Max < m.Barriers.Last || m.Barriers.Sum < m.Barriers.Max {
 		t.Errorf("%d barriers: last %v, longest %v, all %v", m.Barriers.Count, m.Barriers.Last, m.Barriers.Max, m.Barriers.Sum)
