@@ -3,6 +3,7 @@ package kv
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -206,6 +207,38 @@ func BenchmarkOpen(b *testing.B) {
 				st = open(b, opts)
 			}
 			closeAll(b, st)
+		})
+	}
+}
+
+// BenchmarkCommitBarrier commits a store with many sessions that have counted keys of 16 classes. Its
+// figure us/barrier is how long operations wait for each commit.
+func BenchmarkCommitBarrier(b *testing.B) {
+	for _, sessions := range []int{10, 1000, 10_000} {
+		b.Run(fmt.Sprintf("sessions=%d", sessions), func(b *testing.B) {
+			st := open(b, Options{
+				Device: device.NewMemory(), Memory: 64 << 20, PageSize: 1 << 20, Logger: silent,
+				CountKeys: true, KeyClass: func(key []byte) uint8 { return key[0] % 16 },
+			})
+			all := make([]interface{ Close() error }, 0, sessions+1)
+			for i := range uint64(sessions) {
+				s := st.NewSession()
+				all = append(all, s)
+				for class := range uint64(16) {
+					if err := s.Upsert(key8(i<<8|class), nil); err != nil {
+						b.Fatal(err)
+					}
+				}
+			}
+			before := st.Metrics().Barriers
+			for b.Loop() {
+				if err := errors.Join(st.Upsert(b.Context(), key8(1), nil), st.Commit(b.Context())); err != nil {
+					b.Fatal(err)
+				}
+			}
+			after := st.Metrics().Barriers
+			b.ReportMetric(float64((after.Sum-before.Sum).Microseconds())/float64(after.Count-before.Count), "us/barrier")
+			closeAll(b, append(all, st)...)
 		})
 	}
 }

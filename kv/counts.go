@@ -71,9 +71,12 @@ func (st *Store) KeyCount() (all, expiring int64, ok bool) {
 	if st.keyCounters == nil {
 		return 0, 0, false
 	}
-	for class, counter := range st.keyCounters.All() {
-		a, e := st.countOf(class, counter)
-		all, expiring = all+a, expiring+e
+	for _, counter := range st.keyCounters.All() {
+		gone, timed := counter.Expired(st.now())
+		all, expiring = all-gone, expiring+timed
+	}
+	for _, n := range st.keysCounted(st.keyCounters.Classes()...) {
+		all += n
 	}
 	return all, expiring, true
 }
@@ -84,7 +87,8 @@ func (st *Store) KeyCountOf(class uint8) (all, expiring int64, ok bool) {
 		return 0, 0, false
 	}
 	if counter := st.keyCounters.Get(class); counter != nil {
-		all, expiring = st.countOf(class, counter)
+		gone, timed := counter.Expired(st.now())
+		all, expiring = st.keysCounted(class)[class]-gone, timed
 	}
 	return all, expiring, true
 }
@@ -101,23 +105,23 @@ func (st *Store) ExpiredKeys() (n int64, ok bool) {
 	return n, true
 }
 
-func (st *Store) countOf(class uint8, counter *keycount.Counter) (all, expiring int64) {
-	gone, timed := counter.Expired(st.now())
-	return st.keysCounted(class) - gone, timed
-}
-
-// keysCounted returns the sum of the sessions' counts of a class.
-func (st *Store) keysCounted(class uint8) int64 {
+// keysCounted returns the sums of the sessions' counts of some classes.
+func (st *Store) keysCounted(classes ...uint8) classCounts {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	return st.keysCountedLocked(class)
+	return st.keysCountedLocked(classes)
 }
 
-// keysCountedLocked is keysCounted for callers that hold mu.
-func (st *Store) keysCountedLocked(class uint8) int64 {
-	n := st.keysPast[class]
+// keysCountedLocked is keysCounted for callers that hold mu. It goes through the sessions once, since
+// barriers wait for it.
+func (st *Store) keysCountedLocked(classes []uint8) (n classCounts) {
+	for _, class := range classes {
+		n[class] = st.keysPast[class]
+	}
 	for s := range st.sessions {
-		n += s.keys[class].loadSigned()
+		for _, class := range classes {
+			n[class] += s.keys[class].loadSigned()
+		}
 	}
 	return n
 }
@@ -127,8 +131,9 @@ func (st *Store) forgetKeys() {
 	if st.keyCounters == nil {
 		return
 	}
+	counted := st.keysCountedLocked(st.keyCounters.Classes())
 	for class, counter := range st.keyCounters.All() {
-		st.keysPast[class] -= st.keysCountedLocked(class)
+		st.keysPast[class] -= counted[class]
 		counter.Clear()
 	}
 }
@@ -147,8 +152,9 @@ func (st *Store) takeCount(s *manifest.State) {
 		return
 	}
 	s.Count = &manifest.KeyCount{Since: st.keyCounters.Since, Classified: st.opts.KeyClass != nil}
+	counted := st.keysCounted(st.keyCounters.Classes()...)
 	for class, counter := range st.keyCounters.All() {
-		switch k := counter.State(st.keysCounted(class), st.now()); {
+		switch k := counter.State(counted[class], st.now()); {
 		case class == 0:
 			s.Count.ClassCount = k
 		case k.Keys != 0:

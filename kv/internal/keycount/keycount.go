@@ -58,6 +58,14 @@ func (c *Counters) All() iter.Seq2[uint8, *Counter] {
 	}
 }
 
+// Classes returns the classes that have had keys.
+func (c *Counters) Classes() (classes []uint8) {
+	for class := range c.All() {
+		classes = append(classes, class)
+	}
+	return classes
+}
+
 // Counter counts the keys of a class that expire. Times are milliseconds of Unix time.
 type Counter struct {
 	mu sync.Mutex // guards the next fields
