@@ -236,9 +236,12 @@ func (c *Cache) Delete(ctx context.Context) error {
 		c.released = true
 		return fmt.Errorf("redytier: delete cache %s: %w: %w", id, ErrTaken, err)
 	}
+	// Servers can take memory back that the manager does not know, or without it.
+	late, cancel := finishing(ctx)
+	defer cancel()
+	c.disconnectFormer(late)
 	if err != nil {
-		// Servers can take their memory back without the manager.
-		if lost := disconnectAll(ctx, c.table.Load().grants()); lost != nil {
+		if lost := disconnectAll(late, append(c.table.Load().connected(), c.leaving...)); lost != nil {
 			c.log.Warn("returning regions to the servers", "err", lost)
 		}
 	}

@@ -2,10 +2,16 @@ package redytier
 
 import (
 	"context"
+	"errors"
 	"log/slog"
+	"slices"
+	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/internal/memhttp"
 	"github.com/redykv/redykv/manager"
 )
 
@@ -118,4 +124,58 @@ func TestDefaultRegionSize(t *testing.T) {
 			t.Errorf("capacity %d: regions of %d, want %d", capacity, got, want)
 		}
 	}
+}
+
+// A cache is deleted while its manager does not answer and half of its servers hang. The others are
+// told, also the one that a region has left and that still had its bytes.
+func TestDeleteBesideServersThatHang(t *testing.T) {
+	const region = 16 << 10
+	onNotice(t, scheduleMenu(region), func(t *testing.T, n *noticed) {
+		cache, err := Create(t.Context(), n.client, n.config(Config{Capacity: 12 * region, RegionSize: region, Configuration: oneSided}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		id, regions := cache.ID(), cache.Regions()
+		left := regions[10].VM
+		p := newPump(t, cache, 1)
+		p.do(false, make([]byte, 1), regions[10].From, p.ok) // so that the memory is not returned
+		if err := p.s.Submit(); err != nil {
+			t.Fatal(err)
+		}
+		if err := cache.Migrate(t.Context(), left); err == nil {
+			t.Error("memory is returned while it is read")
+		}
+		var hung []string
+		for _, r := range regions[:6] {
+			hung = append(hung, r.VM)
+		}
+		var silence sync.WaitGroup
+		silence.Go(func() { n.disturb(memhttp.Refused, -1, between(clientParty, managerHost), time.Minute) })
+		silence.Go(func() {
+			n.disturb(memhttp.Dropped, -1, func(c memhttp.Call) bool {
+				return c.From == clientParty && slices.Contains(hung, c.To)
+			}, time.Minute)
+		})
+		synctest.Wait()
+		deleted := make(chan error, 1)
+		go func() { deleted <- cache.Delete(t.Context()) }()
+		p.drain()
+		p.close()
+		if err := <-deleted; err == nil {
+			t.Error("the manager does not answer, and Delete succeeds")
+		}
+		lent := n.cloud.lent()
+		if lent[left] == nil {
+			t.Error("the VM that was left is gone")
+		}
+		for vm, caches := range lent {
+			if is, want := caches[id] > 0, slices.Contains(hung, vm); is != want {
+				t.Errorf("VM %s lends memory: %v, want %v", vm, is, want)
+			}
+		}
+		silence.Wait()
+		if err := cache.Delete(t.Context()); err != nil && !errors.Is(err, ErrDeleted) {
+			t.Error(err)
+		}
+	})
 }

@@ -269,9 +269,12 @@ func (g *grant) hasLived(index uint32) bool {
 func (g *grant) release(ctx context.Context, keep uint32) error {
 	g.regions.Store(keep) // first: so that no connection imports them
 	g.unreleased.Store(true)
-	_, err := g.control().Release(ctx, connect.NewRequest(&serverv1.ReleaseRequest{
-		CacheId: g.cache, Grant: g.id, Ticket: g.ticket[:], Keep: keep,
-	}))
+	err := g.whileAlive(ctx, func(ctx context.Context) error {
+		_, err := g.control().Release(ctx, connect.NewRequest(&serverv1.ReleaseRequest{
+			CacheId: g.cache, Grant: g.id, Ticket: g.ticket[:], Keep: keep,
+		}))
+		return err
+	})
 	if err != nil { // the server may have them back nevertheless
 		return fmt.Errorf("release regions of VM %s: %w", g.vm, err)
 	}

@@ -137,7 +137,7 @@ func (c *Cache) recreate(ctx context.Context) (_ []*endpoint, err error) {
 	}
 	c.update(func(t *table) { t.configuration, t.per = configuration, t.regions.len() })
 	c.mu.Lock()
-	c.known = identity{id: m.CacheId, linger: time.Duration(m.LingerMs) * time.Millisecond}
+	c.known = identity{id: m.CacheId, linger: time.Duration(m.LingerMs) * time.Millisecond, former: c.known.former}
 	c.mu.Unlock()
 	c.log.Info("the cache is allocated again", "id", m.CacheId, "capacity", t.capacity)
 	c.startWatching(m.CacheId, lease)
@@ -159,7 +159,7 @@ func (c *Cache) startWatching(id string, lease time.Duration) {
 
 // disconnectFormer returns the grants of former ids without regions to their servers: a
 // manager that lost its state does not know them. Servers that do not answer are asked again
-// at the next attempt.
+// when the cache is next allocated, or deleted.
 func (c *Cache) disconnectFormer(ctx context.Context) {
 	used := c.table.Load().grants()
 	c.mu.Lock()

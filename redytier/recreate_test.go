@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/device/devicetest"
 	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/internal/api/serverv1"
 	"github.com/redykv/redykv/internal/testrun"
 )
 
@@ -307,6 +309,48 @@ func TestLateCacheOfServersReplaced(t *testing.T) {
 		t.Error(err)
 	}
 	m.nothingLeft(t)
+}
+
+// cut is a transport over which no call of a procedure arrives while it is closed.
+type cut struct {
+	procedure string
+	closed    atomic.Bool
+}
+
+func (c *cut) RoundTrip(req *http.Request) (*http.Response, error) {
+	if c.closed.Load() && strings.HasSuffix(req.URL.Path, c.procedure) {
+		return nil, errors.New("cut")
+	}
+	return http.DefaultTransport.RoundTrip(req)
+}
+
+// A server does not hear that its memory is not used any more, as the cache was allocated again. It
+// hears that when the cache is deleted: nobody else knows of this memory.
+func TestFormerMemoryIsReturned(t *testing.T) {
+	c, way := newCluster(t, "mem", 1, 1<<20), &cut{procedure: "/Disconnect"}
+	way.closed.Store(true)
+	cache := c.create(t, Config{Capacity: 1 << 16, Configuration: oneSided, control: &http.Client{Transport: way}})
+	NewDevice(cache) // so that all of it is lost at once
+	id := cache.ID()
+	cache.forgotten(id)
+	testrun.Until(t, "the cache is allocated again", func() bool { return cache.ID() != id && cache.Err() == nil })
+	way.closed.Store(false)
+	lent := func() uint64 {
+		status, err := c.servers[0].Status(t.Context(), connect.NewRequest(&serverv1.StatusRequest{}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return status.Msg.GetMemory() - status.Msg.GetFreeMemory()
+	}
+	if n := lent(); n != 2<<16 {
+		t.Errorf("%d bytes are lent before, want the former memory and the present", n)
+	}
+	if err := cache.Delete(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if n := lent(); n != 0 {
+		t.Errorf("%d bytes are lent to a cache that is deleted", n)
+	}
 }
 
 // A cache that is used for longer than its duration is allocated again for as long.

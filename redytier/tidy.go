@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"sync/atomic"
 
 	"connectrpc.com/connect"
 
@@ -137,22 +139,25 @@ func (c *Cache) releaseUnused(ctx context.Context) {
 			keep[r.endpoint.grant] = max(keep[r.endpoint.grant], r.index+1)
 		}
 	}
-	released, failed := false, false
-	for g, n := range keep {
+	grants := slices.Collect(maps.Keys(keep))
+	var released, failed atomic.Bool
+	_ = forEach(len(grants), func(i int) error { // errors are logged
+		g, n := grants[i], keep[grants[i]]
 		if n == g.regions.Load() && !g.unreleased.Load() {
-			continue
+			return nil
 		}
 		if err := g.release(ctx, n); err != nil {
 			c.log.Warn("returning regions after shrinking", "err", err)
-			failed = true
-			continue
+			failed.Store(true)
+			return nil
 		}
-		released = true
-	}
-	if released {
+		released.Store(true)
+		return nil
+	})
+	if released.Load() {
 		c.settle(ctx)
 	}
-	if failed {
+	if failed.Load() {
 		c.unsettled.Store(true)
 	}
 }
@@ -223,13 +228,14 @@ func (c *Cache) configureServers(ctx context.Context) error {
 }
 
 // configureAll configures every server for its part of a configuration.
-func (c *Cache) configureAll(ctx context.Context, configuration Configuration) (err error) {
+func (c *Cache) configureAll(ctx context.Context, configuration Configuration) error {
 	ctx, cancel := context.WithTimeout(ctx, controlTimeout)
 	defer cancel()
 	t := c.table.Load().clone()
 	t.configure(configuration)
-	for _, g := range t.grants() {
-		err = errors.Join(err, g.configure(ctx, configuration.share(int(g.regions.Load()), t.per)))
-	}
-	return err
+	grants := t.grants()
+	return forEach(len(grants), func(i int) error {
+		g := grants[i]
+		return g.configure(ctx, configuration.share(int(g.regions.Load()), t.per))
+	})
 }
