@@ -25,7 +25,8 @@ import (
 //
 // A task that is due preempts a less urgent one: the ctx of the running task ends, it stops
 // within giveWay, and runs again later. It then starts from the table as it finds it, so what
-// it has done is not done twice. The controller's own tasks (duties.go) are repeated until
+// it has done is not done twice. When the regions of a reclaimed VM have moved, what is left to do
+// is no more urgent than tidying. The controller's own tasks (duties.go) are repeated until
 // there is nothing left to do.
 type controller struct {
 	cache *Cache
@@ -117,7 +118,7 @@ func (k *controller) dispatch(now time.Time) (next time.Duration) {
 // begin runs a waiting task.
 func (k *controller) begin(t *task) {
 	k.waiting = slices.DeleteFunc(k.waiting, func(o *task) bool { return o == t })
-	k.running = t
+	k.running, t.tidies = t, false
 	ctx, cancel := context.WithCancelCause(t.ctx)
 	ctx, end := withLate(ctx)
 	t.preempt = func(cause error) {
@@ -156,6 +157,16 @@ func (k *controller) finish(t *task) {
 		k.cache.log.Info("a task runs again after a more urgent one", "err", t.result)
 		k.waiting = append(k.waiting, t)
 	}
+}
+
+// lastSteps notes that the running task only has to return memory and to tell the manager. The task
+// calls it.
+func (k *controller) lastSteps() {
+	k.do(func() {
+		if k.running != nil {
+			k.running.tidies = true
+		}
+	})
 }
 
 // add makes a task wait for its run.

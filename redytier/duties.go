@@ -111,10 +111,15 @@ func (d *duties) reclaimed(vm string, deadline time.Time) {
 	l.operation = func(ctx context.Context) error {
 		ctx, cancel := context.WithDeadline(ctx, deadline)
 		defer cancel()
-		if d.controller.cache.gone() { // all of it is allocated again when memory is lost
+		c := d.controller.cache
+		if c.gone() { // all of it is allocated again when memory is lost
 			return nil
 		}
-		return d.controller.cache.migrate(ctx, []string{vm}, false)
+		err := c.migrate(ctx, []string{vm}, false)
+		if errors.Is(context.Cause(ctx), errPreempted) && !c.table.Load().uses(vm) {
+			return nil // the rest is left to tidy
+		}
+		return err
 	}
 	l.call()
 }

@@ -93,6 +93,7 @@ func (c *Cache) migrate(ctx context.Context, vms []string, voluntary bool) error
 	}
 	slices.Sort(regions)
 	if len(regions) == 0 {
+		c.controller.lastSteps()
 		return c.dropIdleGrants(ctx) // they may still have grants that were not returned before
 	}
 	return c.relocate(ctx, regions, &managerv1.ReallocateRequest{AvoidVms: vms, Voluntary: voluntary})
@@ -128,6 +129,9 @@ func (c *Cache) leave(ctx context.Context, places []place) error {
 	}
 	if len(moved) > 0 {
 		c.moved.took += took
+	}
+	if err == nil {
+		c.controller.lastSteps()
 	}
 	err = errors.Join(err, c.returnUnused(ctx)) // the places of regions that did not arrive, too
 	for vm, regions := range moved {

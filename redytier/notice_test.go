@@ -332,3 +332,37 @@ func TestSecondLossDuringALongMove(t *testing.T) {
 		}
 	})
 }
+
+// Two VMs are reclaimed at once. The one that is left first does not take its memory back, and the
+// manager is not told, which delays the leaving of the other one by no more than 100 ms.
+func TestNoticesBesideAServerThatHangs(t *testing.T) {
+	const region = 64 << 10
+	onNotice(t, scheduleMenu(region), func(t *testing.T, n *noticed) {
+		cache, err := Create(t.Context(), n.client, n.config(Config{
+			Capacity: 8 * region, RegionSize: region, Configuration: oneSided, Migration: Migration{BytesPerSecond: region / 6}, // 12 s for a VM
+		}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		markRegions(t, cache)
+		vms := []string{cache.Regions()[0].VM, cache.Regions()[2].VM}
+		var hanging sync.WaitGroup
+		hanging.Go(func() {
+			n.disturb(memhttp.Dropped, -1, func(c memhttp.Call) bool {
+				return c.From == clientParty && (strings.HasSuffix(c.Path, "/Disconnect") || strings.HasSuffix(c.Path, "/Settle"))
+			}, shortNotice)
+		})
+		synctest.Wait()
+		for _, vm := range vms {
+			n.cloud.reclaim(vm, shortNotice)
+		}
+		time.Sleep(shortNotice + time.Second)
+		hanging.Wait()
+		n.nothingLost(t)
+		checkMarks(t, cache)
+		sleepUntil(t, "the manager is told", func() bool { return !cache.unsettled.Load() })
+		if err := cache.Delete(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -73,6 +73,11 @@ func (t *table) on(g *grant) (regions []int) {
 	return regions
 }
 
+// uses reports whether regions are on a VM.
+func (t *table) uses(vm string) bool {
+	return slices.ContainsFunc(t.grants(), func(g *grant) bool { return g.vm == vm })
+}
+
 // closeGaps says how the table gets rid of indexes that no region uses before ones that are used: the
 // fewest regions move to them. But an index where something may still be written is not used again:
 // then the regions behind it have to leave their grant.

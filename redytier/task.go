@@ -19,6 +19,7 @@ type task struct {
 	number  uint64      // tasks of one urgency run in the order of their numbers
 	due     time.Time   // it does not begin before
 	patient bool        // it has failed before: it interrupts no other task
+	tidies  bool        // the running operation only has to return memory and to tell the manager
 	preempt func(error) // ends the running operation with that cause
 	cut     *time.Timer // ends its last steps; nil unless it is preempted
 	result  error       // of the last run
@@ -62,9 +63,13 @@ func (t *task) before(o *task) bool {
 const sooner = time.Second
 
 // interrupts reports whether a task preempts a running one. A second notice for the VM
-// that is being left does not: the region on its way would be copied again.
+// that is being left does not: the region on its way would be copied again. What keeps or restores
+// memory does not wait for last steps.
 func (t *task) interrupts(o *task) bool {
-	if t.rank == leaving && o.rank == leaving {
+	switch {
+	case o.tidies && t.rank > application:
+		return !t.patient
+	case t.rank == leaving && o.rank == leaving:
 		return t.vm != o.vm && o.deadline.Sub(t.deadline) >= sooner
 	}
 	return t.rank > o.rank && !t.patient
@@ -85,7 +90,7 @@ func finishing(task context.Context) (context.Context, context.CancelFunc) {
 	if !ok { // not of a task
 		late = context.WithoutCancel(task)
 	}
-	return context.WithTimeout(late, controlTimeout)
+	return context.WithTimeout(context.WithValue(late, lateKey{}, late), controlTimeout) // also for steps of these steps
 }
 
 // lateKey is the key of the context in which a task's last steps are taken.

@@ -26,6 +26,13 @@ func TestWhichTaskInterrupts(t *testing.T) {
 			}
 		}
 	}
+	left := &task{urgency: urgency{rank: leaving}, tidies: true}
+	for next := tidying; next <= leaving; next++ {
+		b := &task{urgency: urgency{rank: next, deadline: time.Unix(1_000_000, 0), vm: "b"}}
+		if got := b.interrupts(left); got != (next > application) {
+			t.Errorf("rank %d interrupts the last steps of rank %d: %v", next, leaving, got)
+		}
+	}
 	now := time.Unix(1_000_000, 0)
 	for after, want := range map[time.Duration]bool{-time.Minute: true, -sooner: true, -sooner / 2: false, 0: false, time.Minute: false} {
 		running, next := &task{urgency: urgency{leaving, now, "a"}}, &task{urgency: urgency{leaving, now.Add(after), "b"}}
@@ -110,10 +117,14 @@ func TestFinishing(t *testing.T) {
 	}
 	ctx, end = finishing(task)
 	defer end()
+	within, end := finishing(ctx)
+	defer end()
 	over(errPreempted)
-	<-ctx.Done()
-	if cause := context.Cause(ctx); !errors.Is(cause, errPreempted) {
-		t.Errorf("it ends with %v", cause)
+	for _, ctx := range []context.Context{ctx, within} {
+		testrun.Receive(t, "the last steps end", ctx.Done())
+		if cause := context.Cause(ctx); !errors.Is(cause, errPreempted) {
+			t.Errorf("it ends with %v", cause)
+		}
 	}
 }
 
