@@ -37,6 +37,22 @@ type clients struct {
 type threadSet struct {
 	threads []*clientThread
 	routing *routing // nil: every thread serves all VMs
+	fits    fit      // zero: the cache had no memory
+}
+
+// fit is what a set of threads is made for.
+type fit struct {
+	configuration Configuration
+	transport     string
+}
+
+// fit returns what the client threads should be made for. It is zero if the cache has no memory.
+func (c *Cache) fit() fit {
+	t := c.table.Load()
+	if len(t.grants()) == 0 {
+		return fit{}
+	}
+	return fit{t.configuration, c.Transport()}
 }
 
 func newClients(c *Cache) (*clients, error) {
@@ -61,6 +77,9 @@ func (k *clients) handle() *Client { return &Client{clients: k, number: k.next.A
 // passes the set to replace, or calls discard.
 func (k *clients) newThreads(c Configuration) (*threadSet, error) {
 	set := &threadSet{routing: newRouting(k.cache, c.ClientThreads)}
+	if now := k.cache.fit(); now != (fit{}) {
+		set.fits = fit{c, now.transport}
+	}
 	for range c.ClientThreads {
 		s, err := k.cache.NewSession(min(c.BatchSize*c.QueueDepth, MaxDepth))
 		if err != nil {
@@ -168,6 +187,25 @@ func (k *clients) reader(g *grant) (reader *Client, region int) {
 		}
 	}
 	return reader, region
+}
+
+// outdatedThreads reports whether the client threads are not made for the cache as it is: it had no
+// memory, or was allocated again with another configuration. While memory is lost they stay.
+func (c *Cache) outdatedThreads() bool {
+	now := c.fit()
+	return now != (fit{}) && c.Err() == nil && c.clients.threadSet.Load().fits != now
+}
+
+// renew replaces threads that are outdated.
+func (k *clients) renew(ctx context.Context) error {
+	if !k.cache.outdatedThreads() {
+		return nil
+	}
+	next, err := k.newThreads(k.cache.Configuration())
+	if err != nil {
+		return err
+	}
+	return k.replace(ctx, next)
 }
 
 // replace makes a set the current one, and waits for the callbacks of the former set. If ctx

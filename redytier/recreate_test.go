@@ -17,6 +17,8 @@ import (
 	"github.com/redykv/redykv/device/devicetest"
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/api/serverv1"
+	"github.com/redykv/redykv/internal/fabric/tcp"
+	"github.com/redykv/redykv/internal/fabric/transport/transporttest"
 	"github.com/redykv/redykv/internal/testrun"
 )
 
@@ -272,6 +274,51 @@ func TestLateCache(t *testing.T) {
 	}
 	if _, err := Create(t.Context(), m, Config{Capacity: managedRegion, Late: true, Transport: "none", Logger: slog.New(slog.DiscardHandler)}); connect.CodeOf(err) != connect.CodeInvalidArgument {
 		t.Errorf("with a transport that nobody has: %v", err)
+	}
+}
+
+// The client threads of a cache that gets its memory late are those of its configuration, and of the
+// transport that it then has. Calls that began before end.
+func TestLateClientThreads(t *testing.T) {
+	want := Configuration{ClientThreads: 4, ServerThreads: 1, BatchSize: 16, QueueDepth: 8}
+	for _, transport := range transporttest.Names(t) {
+		c := newCluster(t, transport, 2, 1<<20)
+		mgr := &refusing{Manager: c.client, asked: make(chan struct{}, 1)}
+		mgr.refuses.Store(true)
+		cache, err := Create(t.Context(), mgr, Config{
+			Capacity: 4 << 14, RegionSize: 1 << 14, Late: true, WaitForLost: true, Configuration: want, Logger: slog.New(slog.DiscardHandler),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		called := make(chan error, 1)
+		if err := cache.Read(t.Context(), make([]byte, 8), 0, func(_ int, err error) { called <- err }); err != nil {
+			t.Fatal(err)
+		}
+		mgr.refuses.Store(false)
+		if err := testrun.Receive(t, "a call from before ends", called); err != nil {
+			t.Error(err)
+		}
+		testrun.Until(t, "the cache has its client threads", func() bool { return len(cache.clients.threadSet.Load().threads) == want.ClientThreads })
+		for _, k := range cache.clients.threadSet.Load().threads {
+			if depth := len(k.session.ops); depth != want.BatchSize*want.QueueDepth {
+				t.Errorf("a client thread with %d pending operations", depth)
+			}
+			if spins := k.spins > 0; spins != (transport != tcp.Name) {
+				t.Errorf("a client thread spins over %s: %v", transport, spins)
+			}
+		}
+		content(t, cache)
+		if err := syncCall(t, cache.Write, make([]byte, 8), 0); err != nil {
+			t.Error(err)
+		}
+		if n := cache.Metrics().Sessions; n != want.ClientThreads {
+			t.Errorf("%d sessions", n)
+		}
+		if err := cache.Delete(t.Context()); err != nil {
+			t.Error(err)
+		}
+		c.nothingLeft(t)
 	}
 }
 

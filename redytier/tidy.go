@@ -17,7 +17,7 @@ import (
 // servers, and the manager learns what the cache consists of. Such a step that fails, or has to
 // give way, leaves unsettled set, or a gap; the duty tidy then repeats it.
 
-// tidyUp takes all of these steps.
+// tidyUp takes all of these steps, and renews client threads that are outdated.
 func (c *Cache) tidyUp(ctx context.Context) error {
 	err := c.returnUnused(ctx)
 	if err == nil && c.misconfigured {
@@ -25,6 +25,9 @@ func (c *Cache) tidyUp(ctx context.Context) error {
 	}
 	if err == nil {
 		err = c.closeGaps(ctx)
+	}
+	if err == nil {
+		err = c.clients.renew(ctx)
 	}
 	if err == nil && c.unsettled.Load() {
 		err = errors.New("the manager does not know the cache's regions")
@@ -73,7 +76,7 @@ func (c *Cache) untidy() bool {
 		return false
 	}
 	within, leave := c.table.Load().closeGaps()
-	return len(within)+len(leave) > 0
+	return len(within)+len(leave) > 0 || c.outdatedThreads()
 }
 
 // returnUnused returns memory that the table does not use: grants without regions, and then
