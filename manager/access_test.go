@@ -102,6 +102,81 @@ func TestTokens(t *testing.T) {
 	}
 }
 
+// A cache is the client's whose token has allocated it: calls with another client's token are refused
+// and change nothing, also under another leader. The owner, with whatever secret, and operators may
+// make them.
+func TestCacheHasAnOwner(t *testing.T) {
+	tokens := append(slices.Clip(testTokens), access.Token{Name: "other", Roles: []access.Role{access.RoleClient, access.RoleServer}, Secret: "other-token-0123456789"})
+	s := newCrashStore()
+	opts := Options{Transport: "tcp", store: s, Lease: time.Hour, Moved: true, Tokens: func() *access.TokenSet { return access.NewTokenSet(tokens...) }}
+	m, _ := serve(t, opts)
+	if err := m.led().state.register(testVM("a", 8<<20, 0, "http://127.0.0.1:1"), "", time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+	ctx := testContext(t)
+	request := &managerv1.AllocateRequest{RequestId: newRequestID(), Capacity: 2 << 20, RegionSize: 1 << 20}
+	mine, err := dialAs(t, m, "app-token-0123456789").Allocate(ctx, connect.NewRequest(request))
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := mine.Msg.GetCacheId()
+	holder := uint64(0)
+	calls := func(c access.Client) map[string]error {
+		all := make(map[string]error)
+		_, all["renew"] = c.Renew(ctx, connect.NewRequest(&managerv1.RenewRequest{CacheId: id, Holder: holder}))
+		_, all["describe"] = c.DescribeCache(ctx, connect.NewRequest(&managerv1.DescribeCacheRequest{CacheId: id}))
+		_, all["reallocate"] = c.Reallocate(ctx, connect.NewRequest(&managerv1.ReallocateRequest{CacheId: id, Holder: holder, Change: nextChange(), Regions: 1}))
+		_, all["settle"] = c.Settle(ctx, connect.NewRequest(&managerv1.SettleRequest{
+			CacheId: id, Holder: holder, Change: nextChange(), Capacity: 2 << 20, Grants: []*managerv1.SettledGrant{{Id: "g1", Regions: 2}},
+		}))
+		_, all["attach"] = c.Attach(ctx, connect.NewRequest(&managerv1.AttachRequest{CacheId: id, RequestId: newRequestID(), Holder: holder}))
+		watching, cancel := context.WithCancel(ctx)
+		stream, err := c.Watch(watching, connect.NewRequest(&managerv1.WatchRequest{CacheId: id, AfterSequence: 1 << 62}))
+		if err == nil {
+			stream.Receive()
+			err = stream.Err()
+			_ = stream.Close() // its end is not what is tested
+		}
+		cancel()
+		all["watch"] = err
+		return all
+	}
+	refused := func(m *Manager) {
+		t.Helper()
+		before := fmt.Sprint(m.led().state.describe())
+		other := dialAs(t, m, "other-token-0123456789")
+		all := calls(other)
+		_, all["deallocate"] = other.Deallocate(ctx, connect.NewRequest(&managerv1.DeallocateRequest{CacheId: id}))
+		for name, err := range all {
+			if got, ok := errors.AsType[*api.TokenError](err); !ok || got.Problem != api.TokenCache || got.Name != "other" || got.Cache != id || connect.CodeOf(err) != connect.CodePermissionDenied {
+				t.Errorf("%s with another client's token: %v", name, err)
+			}
+		}
+		if _, err := other.Allocate(ctx, connect.NewRequest(request)); connect.CodeOf(err) != connect.CodeAlreadyExists {
+			t.Errorf("another client repeats the Allocate: %v", err)
+		}
+		if after := fmt.Sprint(m.led().state.describe()); after != before {
+			t.Errorf("after refused calls: %s, before: %s", after, before)
+		}
+	}
+	refused(m)
+	m, _ = serve(t, opts)
+	refused(m)
+	tokens[0].Secret = "renewed-token-0123456789"
+	for _, secret := range []string{"renewed-token-0123456789", "admin-token-0123456789"} {
+		for name, err := range calls(dialAs(t, m, secret)) {
+			if err != nil {
+				t.Errorf("%s by %s: %v", name, secret, err)
+			}
+		}
+		holder++
+	}
+	r, err := dialAs(t, m, "renewed-token-0123456789").Deallocate(ctx, connect.NewRequest(&managerv1.DeallocateRequest{CacheId: id}))
+	if err != nil || !r.Msg.GetExisted() {
+		t.Errorf("the owner deallocates it: %v, %v", r, err)
+	}
+}
+
 // writeCertificate makes a self-signed certificate for this machine.
 func writeCertificate(t *testing.T, dir string) (cert, key string) {
 	t.Helper()

@@ -16,6 +16,7 @@ import (
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/clock"
 	"github.com/redykv/redykv/internal/units"
+	"github.com/redykv/redykv/manager/access"
 	"github.com/redykv/redykv/manager/allocator"
 	"github.com/redykv/redykv/manager/api"
 	"github.com/redykv/redykv/manager/menu"
@@ -59,7 +60,7 @@ func (l *leader) allocate(ctx context.Context, req *managerv1.AllocateRequest) (
 // tryAllocate is one try of allocate: prepare, reserve, wait for the VMs. If a step fails, all
 // of the cache is released (R17).
 func (l *leader) tryAllocate(ctx context.Context, req *managerv1.AllocateRequest) (*managerv1.AllocateResponse, error) {
-	sum, err := requestSum(req)
+	sum, err := requestSum(req, access.CallerOf(ctx).Name)
 	if err != nil {
 		return nil, err
 	}
@@ -114,8 +115,8 @@ const (
 )
 
 // requestSum checks a request's id, and returns a hash of the request's other fields but for
-// wait_ms.
-func requestSum(req *managerv1.AllocateRequest) ([]byte, error) {
+// wait_ms, and of the owner: another client's request is no repetition.
+func requestSum(req *managerv1.AllocateRequest, owner string) ([]byte, error) {
 	if err := checkRequestID(req.GetRequestId()); err != nil {
 		return nil, api.Refuse(connect.CodeInvalidArgument, err)
 	}
@@ -128,7 +129,7 @@ func requestSum(req *managerv1.AllocateRequest) ([]byte, error) {
 	req = proto.CloneOf(req)
 	req.RequestId, req.WaitMs = "", 0
 	text, err := proto.MarshalOptions{Deterministic: true}.Marshal(req)
-	sum := sha256.Sum256(text)
+	sum := sha256.Sum256(append(text, owner...))
 	return sum[:], err
 }
 
@@ -267,7 +268,7 @@ func (l *leader) reserveIn(ctx context.Context, d demand, s supply, requestID st
 		d := d
 		d.config, d.distance, d.configs, d.shrinks, d.on = p.config, p.distance, nil, false, ""
 		ca := &cache{
-			stored: new(stored), id: "cache-" + rand.Text(), requestID: requestID, requestSum: sum, demand: d, log: newEventLog(), created: s.now, moved: s.now,
+			stored: new(stored), id: "cache-" + rand.Text(), owner: access.CallerOf(ctx).Name, requestID: requestID, requestSum: sum, demand: d, log: newEventLog(), created: s.now, moved: s.now,
 		}
 		ca.linger, ca.inOrder = d.linger, d.inOrder
 		ca.decisions.of = ca

@@ -33,6 +33,9 @@ func beat[Q, A any](ctx context.Context, m *Manager, req *Q, do func(*leader, co
 		return nil, nil, err
 	}
 	defer l.work.Done()
+	if err := l.state.checkOwner(ctx, req); err != nil {
+		return nil, nil, err
+	}
 	answer, t, err := do(l, ctx, req)
 	if err != nil || t == nil {
 		return answer, nil, err

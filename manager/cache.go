@@ -11,7 +11,7 @@ import (
 	"github.com/redykv/redykv/internal/api/managerv1"
 )
 
-// cache is one allocation. Guarded by state.mu, except id, requestID and requestSum, which do
+// cache is one allocation. Guarded by state.mu, except id, owner, requestID and requestSum, which do
 // not change.
 //
 //	Allocate ──granted──► grants ◄──settle── pending ◄──granted── Reallocate
@@ -20,6 +20,7 @@ import (
 type cache struct {
 	*stored
 	id         string
+	owner      string            // name of the token that allocated it; empty: none was needed
 	requestID  string            // of its Allocate
 	requestSum []byte            // hash of that request
 	demand     demand            // what the cache needs

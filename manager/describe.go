@@ -92,7 +92,7 @@ func (ca *cache) proto() *managerv1.Cache {
 	return &managerv1.Cache{
 		Id: ca.id, Capacity: ca.demand.capacity, Slo: ca.demand.slo,
 		Configuration: ca.demand.config, RegionSize: ca.demand.regionSize, Grants: protos(ca.grants, false),
-		LingerMs: ca.linger.Milliseconds(), LingersUnixMs: api.ToMillis(ca.lingers), Holder: ca.holder,
+		LingerMs: ca.linger.Milliseconds(), LingersUnixMs: api.ToMillis(ca.lingers), Holder: ca.holder, Owner: ca.owner,
 	}
 }
 

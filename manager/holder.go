@@ -10,6 +10,7 @@ import (
 
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/units"
+	"github.com/redykv/redykv/manager/access"
 	"github.com/redykv/redykv/manager/api"
 )
 
@@ -17,6 +18,28 @@ import (
 // the client that allocated the cache, and each Attach makes its caller the next one. Calls name
 // their holder, so those of a client that another one has succeeded are refused, however late
 // they come. Terms of grants carry the number, by which servers do the same.
+
+// The owner of a cache is the token that has allocated it, by name. A client with another token is no
+// holder: it is refused whatever number it gives.
+
+// checkOwner refuses a call that names a cache of another owner.
+func (c *state) checkOwner(ctx context.Context, req any) error {
+	about, ok := req.(interface{ GetCacheId() string })
+	if !ok {
+		return nil
+	}
+	caller := access.CallerOf(ctx)
+	if caller.Operator {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	ca := c.caches[about.GetCacheId()]
+	if ca == nil {
+		return nil
+	}
+	return caller.CheckOwner(ca.owner, ca.id)
+}
 
 // checkHolder refuses a call of a client that does not hold the cache. Called under mu.
 func (ca *cache) checkHolder(holder uint64) error {

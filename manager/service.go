@@ -17,7 +17,7 @@ import (
 )
 
 // service implements the control API. manager.proto describes the calls; the comments here
-// list their errors.
+// list their errors, but for PermissionDenied and Unauthenticated, which are those of tokens.
 type service struct{ m *Manager }
 
 var _ managerv1connect.ManagerServiceHandler = service{}
@@ -39,6 +39,9 @@ func serving[Q, A any](ctx context.Context, m *Manager, req *connect.Request[Q],
 		return nil, err
 	}
 	defer leave()
+	if err := l.state.checkOwner(ctx, req.Msg); err != nil {
+		return nil, err
+	}
 	answer, err := do(l, ctx, req.Msg)
 	if err != nil {
 		return nil, l.failed(err)
@@ -162,6 +165,9 @@ func (s service) ListModels(context.Context, *connect.Request[managerv1.ListMode
 func (s service) Watch(ctx context.Context, req *connect.Request[managerv1.WatchRequest], stream *connect.ServerStream[managerv1.WatchResponse]) error {
 	l, err := s.m.leading()
 	if err != nil {
+		return err
+	}
+	if err := l.state.checkOwner(ctx, req.Msg); err != nil {
 		return err
 	}
 	ca, ok := l.state.watched(req.Msg.GetCacheId())

@@ -348,7 +348,7 @@ func (l *loader) grant(p *catalogv1.Grant) error {
 
 func (l *loader) cache(p *catalogv1.Cache) (*cache, error) {
 	ca := &cache{
-		stored: new(stored), id: p.GetId(), demand: demandFrom(p.GetDemand()), given: p.GetGiven(), ready: true, log: newEventLog(),
+		stored: new(stored), id: p.GetId(), owner: p.GetOwner(), demand: demandFrom(p.GetDemand()), given: p.GetGiven(), ready: true, log: newEventLog(),
 		created: api.FromMillis(p.GetCreatedUnixMs()), change: p.GetSettled(), lease: time.Duration(p.GetLeaseMs()) * time.Millisecond, moved: l.now,
 		requestID: p.GetRequestId(), requestSum: p.GetRequestSum(), last: p.GetLast(),
 		linger: time.Duration(p.GetLingerMs()) * time.Millisecond, holder: p.GetHolder(), attachID: p.GetAttachId(),

@@ -106,6 +106,9 @@ func printCache(w io.Writer, r *managerv1.DescribeCacheResponse) error {
 	if n := c.GetHolder(); n > 0 {
 		fmt.Fprintf(w, "taken up by client number %d; number 0 allocated it\n", n)
 	}
+	if owner := c.GetOwner(); owner != "" {
+		fmt.Fprintf(w, "allocated with token %s\n", owner)
+	}
 	for _, waits := range r.GetPending() {
 		fmt.Fprintln(w, "pending:", waits)
 	}

@@ -174,6 +174,27 @@ func (g *Guard) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.
 // callerKey is the context key of a call's token.
 type callerKey struct{}
 
+// Caller is who makes a call.
+type Caller struct {
+	Name     string // of the token; empty: the call needed none
+	Operator bool   // may make all calls
+}
+
+// CallerOf returns the caller of a call by its context. A call that needs no token is an operator's.
+func CallerOf(ctx context.Context) Caller {
+	t, ok := ctx.Value(callerKey{}).(Token)
+	return Caller{Name: t.Name, Operator: !ok || slices.Contains(t.Roles, RoleOperator)}
+}
+
+// CheckOwner refuses a caller's call for a cache that another token has allocated. The error is a
+// [*api.TokenError]. A cache without an owner is anybody's.
+func (c Caller) CheckOwner(owner, cache string) error {
+	if c.Operator || owner == "" || owner == c.Name {
+		return nil
+	}
+	return api.Refuse(connect.CodePermissionDenied, &api.TokenError{Problem: api.TokenCache, Name: c.Name, Cache: cache})
+}
+
 // Registrant returns the name of the token of a call about a VM. of, which is called where it
 // matters, returns whether the manager launched the VM, and the name of the token that
 // registered it. The error is a [*api.TokenError] if the VM is another token's: a launched VM

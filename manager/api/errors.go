@@ -82,6 +82,8 @@ const (
 	TokenExpired
 	TokenRole // valid, but not for this call
 	TokenVM   // a server's, but of another VM
+	// TokenCache is the problem of a client's token by which the call's cache was not allocated.
+	TokenCache
 )
 
 // TokenError reports a call without a valid token.
@@ -91,6 +93,7 @@ type TokenError struct {
 	Expired time.Time // of TokenExpired
 	Roles   []string  // of TokenRole: the roles that may call
 	VM      string    // of TokenVM: the VM of the call
+	Cache   string    // of TokenCache: the cache of the call
 }
 
 func (e *TokenError) Error() string {
@@ -103,6 +106,8 @@ func (e *TokenError) Error() string {
 		return fmt.Sprintf("token %s is not for this call, which needs the role %s", e.Name, strings.Join(e.Roles, " or "))
 	case TokenVM:
 		return fmt.Sprintf("token %s is not for VM %.40q", e.Name, e.VM)
+	case TokenCache:
+		return fmt.Sprintf("token %s is not for cache %.40q, which another token has allocated", e.Name, e.Cache)
 	}
 	return "the token is unknown"
 }
@@ -138,7 +143,7 @@ func detailOf(err error) proto.Message {
 	}
 	if e, ok := errors.AsType[*TokenError](err); ok {
 		return &managerv1.TokenDetail{
-			Problem: tokenProblems[e.Problem], Name: e.Name, VmId: e.VM, Roles: e.Roles, ExpiredUnixMs: ToMillis(e.Expired),
+			Problem: tokenProblems[e.Problem], Name: e.Name, VmId: e.VM, CacheId: e.Cache, Roles: e.Roles, ExpiredUnixMs: ToMillis(e.Expired),
 		}
 	}
 	return nil
@@ -185,7 +190,7 @@ func fromDetail(m proto.Message) error {
 		return &HolderError{Holder: d.GetHolder()}
 	case *managerv1.TokenDetail:
 		return &TokenError{
-			Problem: TokenProblem(max(0, slices.Index(tokenProblems, d.GetProblem()))), Name: d.GetName(), VM: d.GetVmId(),
+			Problem: TokenProblem(max(0, slices.Index(tokenProblems, d.GetProblem()))), Name: d.GetName(), VM: d.GetVmId(), Cache: d.GetCacheId(),
 			Roles: d.GetRoles(), Expired: FromMillis(d.GetExpiredUnixMs()),
 		}
 	}
@@ -199,4 +204,5 @@ var tokenProblems = []managerv1.TokenDetail_Problem{
 	TokenExpired: managerv1.TokenDetail_PROBLEM_EXPIRED,
 	TokenRole:    managerv1.TokenDetail_PROBLEM_ROLE,
 	TokenVM:      managerv1.TokenDetail_PROBLEM_VM,
+	TokenCache:   managerv1.TokenDetail_PROBLEM_CACHE,
 }

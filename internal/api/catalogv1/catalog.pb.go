@@ -193,6 +193,7 @@ type Cache struct {
 	// places are those of the regions, in grants, as the last Settle told them.
 	Places        []*managerv1.Places `protobuf:"bytes,17,rep,name=places,proto3" json:"places,omitempty"`
 	Moving        *Moving             `protobuf:"bytes,18,opt,name=moving,proto3" json:"moving,omitempty"` // regions whose place is not known; unset: none
+	Owner         string              `protobuf:"bytes,19,opt,name=owner,proto3" json:"owner,omitempty"`   // name of the token that allocated it; empty: none was needed
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -351,6 +352,13 @@ func (x *Cache) GetMoving() *Moving {
 		return x.Moving
 	}
 	return nil
+}
+
+func (x *Cache) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
 }
 
 // Moving are the regions that may have got another place since the last Settle.
@@ -1379,7 +1387,7 @@ const file_redykv_catalog_v1_catalog_proto_rawDesc = "" +
 	"registrant\x12\x12\n" +
 	"\x04warm\x18\v \x01(\bR\x04warm\x12(\n" +
 	"\x10leaves_notice_ms\x18\f \x01(\x03R\x0eleavesNoticeMs\x12\x1a\n" +
-	"\bobserved\x18\r \x01(\bR\bobserved\"\x86\x05\n" +
+	"\bobserved\x18\r \x01(\bR\bobserved\"\x9c\x05\n" +
 	"\x05Cache\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x121\n" +
 	"\x06demand\x18\x02 \x01(\v2\x19.redykv.catalog.v1.DemandR\x06demand\x12/\n" +
@@ -1401,7 +1409,8 @@ const file_redykv_catalog_v1_catalog_proto_rawDesc = "" +
 	"\x06holder\x18\x0f \x01(\x04R\x06holder\x12\x1b\n" +
 	"\tattach_id\x18\x10 \x01(\tR\battachId\x121\n" +
 	"\x06places\x18\x11 \x03(\v2\x19.redykv.manager.v1.PlacesR\x06places\x121\n" +
-	"\x06moving\x18\x12 \x01(\v2\x19.redykv.catalog.v1.MovingR\x06moving\"d\n" +
+	"\x06moving\x18\x12 \x01(\v2\x19.redykv.catalog.v1.MovingR\x06moving\x12\x14\n" +
+	"\x05owner\x18\x13 \x01(\tR\x05owner\"d\n" +
 	"\x06Moving\x12\x16\n" +
 	"\x06change\x18\x01 \x01(\x04R\x06change\x12\x10\n" +
 	"\x03all\x18\x02 \x01(\bR\x03all\x120\n" +
