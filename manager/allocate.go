@@ -233,7 +233,7 @@ func (l *leader) prepare(ctx context.Context, req *managerv1.AllocateRequest) (d
 		d.found(configs)
 	}
 	s, err = l.supply(ctx, d.from())
-	d.cloudRegion = s.region
+	d.cloudRegion, d.source = s.region, access.CallerOf(ctx).Name
 	return d, s, err
 }
 
@@ -271,6 +271,7 @@ func (l *leader) reserveIn(ctx context.Context, d demand, s supply, requestID st
 			stored: new(stored), id: "cache-" + rand.Text(), owner: access.CallerOf(ctx).Name, requestID: requestID, requestSum: sum, demand: d, log: newEventLog(), created: s.now, moved: s.now,
 		}
 		ca.linger, ca.inOrder = d.linger, d.inOrder
+		ca.demand.source = ca.source()
 		ca.decisions.of = ca
 		if ca, r, err := l.state.reserveNew(ca, p, within, l.term()); r != nil || err != nil {
 			return ca, r, err
@@ -337,7 +338,7 @@ func (l *leader) largest(d demand, s supply) (most uint64) {
 func (c *state) most(d demand, s supply) (uint64, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.pool.Largest(d.plan(), s.offers, s.policy, nil, s.now)
+	return c.pool.Largest(d.plan(), s.offers, s.policyFor(d), nil, s.now)
 }
 
 func newVMID() string { return launchedPrefix + rand.Text() }

@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -56,6 +57,9 @@ type cache struct {
 	measurements measurements
 	keeping      keeping
 }
+
+// source returns the source of the rates that the cache's client reports.
+func (ca *cache) source() string { return cmp.Or(ca.owner, ca.id) }
 
 // request is an Allocate or a Reallocate of a cache that waits for VMs to be up. Guarded by
 // state.mu, except done.

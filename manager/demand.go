@@ -59,6 +59,8 @@ type demand struct {
 
 	client *managerv1.Client // for the search of configurations; nil: not known
 
+	source string // by whose measurements memory leaves its VMs: see rates
+
 	chosen bool // config was found for the SLO, and not named by the client
 
 	linger  time.Duration // of a new cache

@@ -121,7 +121,7 @@ func FuzzPlace(f *testing.F) {
 		if per > 0 {
 			d.per, present = per, all[:1]
 		}
-		from := supply{policy: plan.Policy{MaxVMs: maxVMsPerCache}}
+		from := supply{policy: plan.Policy{MaxVMs: maxVMsPerCache}, rates: &rates{}}
 		if launch {
 			from.offers = []plan.Offer{{Fitted: true, Memory: vmMemory, Available: -1}}
 		}

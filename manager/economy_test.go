@@ -12,21 +12,6 @@ import (
 	"github.com/redykv/redykv/manager/menu"
 )
 
-func TestMigrationRate(t *testing.T) {
-	r := rate{bytes: 1 << 30}
-	for _, useless := range []struct {
-		bytes uint64
-		took  time.Duration
-	}{{leastMove - 1, time.Hour}, {leastMove, 0}, {1 << 63, time.Second}} {
-		if r.report(useless.bytes, useless.took); r.get() != 1<<30 {
-			t.Errorf("%v changes the rate to %v", useless, r.get())
-		}
-	}
-	if r.report(2<<30, time.Second); r.get() != 1.25*(1<<30) {
-		t.Errorf("%v, want a quarter of the way to 2 GiB/s", r.get())
-	}
-}
-
 // VMs of a type that is reclaimed soon are left, even if it is the cheapest, and not taken
 // again (R28).
 func TestBriefVMs(t *testing.T) {

@@ -32,7 +32,7 @@ type Manager struct {
 	guard   *access.Guard
 	beats   *beats.Handler
 	serving chan struct{} // closed by Serve
-	rate    rate          // at which memory leaves a VM
+	rates   rates         // at which memory leaves a VM
 	counts  *counts
 
 	ctx     context.Context // ends at Close, or when the catalog cannot be used
@@ -62,7 +62,7 @@ func New(opts Options) (_ *Manager, err error) {
 		return nil, err
 	}
 	m := &Manager{
-		opts: opts, store: opts.store, durable: opts.durable(), search: search, url: opts.URL, rate: rate{bytes: opts.MigrationRate}, serving: make(chan struct{}),
+		opts: opts, store: opts.store, durable: opts.durable(), search: search, url: opts.URL, rates: rates{base: opts.MigrationRate}, serving: make(chan struct{}),
 		counts: newCounts(),
 	}
 	m.ctx, m.cancel = context.WithCancelCause(context.Background())

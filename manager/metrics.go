@@ -50,7 +50,8 @@ type Metrics struct {
 	Calls []CallDurations
 	// Commits are the times of writes of the catalog: with Pebble and etcd each is synced.
 	Commits Durations
-	// MigrationRate is the rate in bytes a second at which memory leaves a VM.
+	// MigrationRate is the rate in bytes a second at which memory leaves a VM over the default
+	// transport, for a client that has not measured it; 0: unknown.
 	MigrationRate float64
 }
 
@@ -102,7 +103,7 @@ func (m *Manager) Metrics() Metrics {
 	all := m.counts.m
 	m.counts.mu.Unlock()
 	all.NoticeLeft, all.Commits, all.Calls = m.counts.notices.get(), m.counts.commits.get(), m.counts.calls.get()
-	all.MigrationRate = m.rate.get()
+	all.MigrationRate = m.rates.of(m.opts.Transport, "")
 	if l, err := m.leading(); err == nil {
 		all.Leads = true
 		l.state.count(&all)

@@ -64,10 +64,10 @@ type Options struct {
 	// Provision is the time to launch a VM. It has to fit into the notice of a spot VM
 	// (A28). Default: 2 s, enough for a process.
 	Provision time.Duration
-	// MigrationRate is the rate in bytes a second at which memory leaves a VM, until caches
-	// have reported measurements. Default: New measures it if the allocator simulates a
-	// market with spot VMs; else it is unknown, and no spot VM is used until a cache has
-	// reported.
+	// MigrationRate is the rate in bytes a second at which memory leaves a VM, for a client whose
+	// caches have not measured it, until at least three others have: then it is their median. Default:
+	// New measures it if the allocator simulates a market with spot VMs; else it is unknown, and
+	// such a client gets no spot VMs.
 	MigrationRate float64
 	// NoticeMargin is the part of a notice that is kept in reserve. Default: 5 s.
 	NoticeMargin time.Duration

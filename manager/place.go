@@ -24,7 +24,8 @@ const maxGrantsPerCache = 2 * maxVMsPerCache
 type supply struct {
 	from
 	offers []plan.Offer // what the allocator can launch
-	policy plan.Policy
+	policy plan.Policy  // but for the migration rate: see policyFor
+	rates  *rates
 	now    time.Time
 
 	economy Economy
@@ -92,9 +93,9 @@ type chosen struct {
 // while the planner works, so the memory may no longer be free when it is reserved: see
 // stillFree.
 func (c *state) choose(d demand, avoid map[string]bool, taken []part, s supply) (chosen, error) {
-	wanted := d.plan()
+	wanted, policy := d.plan(), s.policyFor(d)
 	c.mu.Lock()
-	from, err := c.pool.Candidates(wanted, s.policy, avoid, s.now)
+	from, err := c.pool.Candidates(wanted, policy, avoid, s.now)
 	if err != nil {
 		c.mu.Unlock()
 		return chosen{}, err
@@ -111,7 +112,7 @@ func (c *state) choose(d demand, avoid map[string]bool, taken []part, s supply) 
 			server.Cores -= min(server.Cores, int(p.cores))
 		}
 	}
-	best, err := from.Choose(wanted, s.offers, s.policy)
+	best, err := from.Choose(wanted, s.offers, policy)
 	c.mu.Lock()
 	c.pool.Done(from)
 	c.mu.Unlock()

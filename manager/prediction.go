@@ -6,7 +6,6 @@ import (
 	"github.com/redykv/redykv/internal/api/catalogv1"
 	"github.com/redykv/redykv/manager/allocator"
 	"github.com/redykv/redykv/manager/menu"
-	"github.com/redykv/redykv/manager/node"
 	"github.com/redykv/redykv/manager/plan"
 )
 
@@ -50,7 +49,7 @@ func (l *leader) remember() { _ = l.state.put(&l.state.learnt) }
 
 // learnt returns the measurements to store.
 func (m *Manager) learnt() *catalogv1.Learnt {
-	p := &catalogv1.Learnt{BytesPerSecond: m.rate.learnt()}
+	p := &catalogv1.Learnt{Moves: m.rates.learnt()}
 	p.Calibrations, p.Corrections = m.search.learnt()
 	if l, ok := m.opts.Predictor.(allocator.Learner); ok {
 		for _, life := range l.Lives() {
@@ -65,9 +64,7 @@ func (m *Manager) learnt() *catalogv1.Learnt {
 
 // relearn restores stored measurements.
 func (m *Manager) relearn(p *catalogv1.Learnt) {
-	if bytes := p.GetBytesPerSecond(); bytes > 0 && bytes <= node.MaxMemory {
-		m.rate.set(bytes, true)
-	}
+	m.rates.relearn(p.GetMoves())
 	m.search.relearn(p, m.opts.now())
 	if l, ok := m.opts.Predictor.(allocator.Learner); ok {
 		var all []allocator.Life

@@ -28,13 +28,16 @@ func TestLearntIsKept(t *testing.T) {
 	if err := m.led().state.register(testVM("a", 1<<30, 0, "http://127.0.0.1:1"), "", time.Time{}); err != nil {
 		t.Fatal(err)
 	}
-	ca, err := allocateBytes(t, client, 1<<20)
+	ca, err := allocateBytes(t, client, 64<<20)
 	if err != nil {
 		t.Fatal(err)
 	}
-	settle := &managerv1.SettleRequest{Change: nextChange(), CacheId: ca.GetCacheId(), Capacity: 1 << 20, MovedBytes: 64 << 20, MovedMs: 500}
-	for _, grant := range ca.GetGrants() {
-		settle.Grants = append(settle.Grants, &managerv1.SettledGrant{Id: grant.GetId(), Regions: grant.GetRegions()})
+	if _, err := client.Reallocate(testContext(t), connect.NewRequest(&managerv1.ReallocateRequest{CacheId: ca.GetCacheId(), Change: nextChange(), Regions: 64})); err != nil {
+		t.Fatal(err)
+	}
+	settle := &managerv1.SettleRequest{
+		Change: nextChange(), CacheId: ca.GetCacheId(), Capacity: 64 << 20, MovedBytes: 64 << 20, MovedMs: 500,
+		Grants: []*managerv1.SettledGrant{{Id: "g2", Regions: 64}},
 	}
 	for range 2 { // a repetition is not measured again
 		if _, err := client.Settle(testContext(t), connect.NewRequest(settle)); err != nil {
@@ -51,7 +54,7 @@ func TestLearntIsKept(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := again.rate.get(); got != 128<<20 {
+	if got := again.rates.of("tcp", ca.GetCacheId()); got != 128<<20 {
 		t.Errorf("%v bytes a second, want 128 MiB", got)
 	}
 	if got := again.opts.Predictor.Lifetime(kind, 0); got != time.Hour {
@@ -74,7 +77,7 @@ func TestLifeIsKept(t *testing.T) {
 	s := newCrashStore()
 	mgr, client := serve(t, Options{Allocator: a, Economy: Economy{Every: -1}, store: s, now: c.read})
 	// The menu has spot VMs, so the manager has measured the migration rate.
-	if rate := mgr.rate.get(); rate < 1<<20 {
+	if rate := mgr.rates.of(mgr.opts.Transport, ""); rate < 1<<20 {
 		t.Errorf("%v bytes a second are measured", rate)
 	}
 	id := allocateSpot(t, client)
@@ -155,7 +158,7 @@ func TestLifeIsObservedOnce(t *testing.T) {
 // Without a measurement the migration rate stays unknown.
 func TestRateIsNotGuessed(t *testing.T) {
 	m, _ := serve(t, Options{Transport: "tcp"})
-	if got := m.rate.get(); got != 0 {
+	if got := m.rates.of("tcp", ""); got != 0 {
 		t.Errorf("%v bytes a second", got)
 	}
 	if _, err := New(Options{Transport: "tcp", MigrationRate: -1}); err == nil {

@@ -13,6 +13,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/redykv/redykv/internal/api/catalogv1"
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/api/serverv1"
 	"github.com/redykv/redykv/internal/api/serverv1/serverv1connect"
@@ -33,7 +34,7 @@ const (
 // have migrated.
 func (m *Manager) gauge() {
 	k := m.market()
-	if k == nil || !k.HasSpot() || m.rate.get() > 0 {
+	if k == nil || !k.HasSpot() || m.rates.of(m.opts.Transport, "") > 0 {
 		return
 	}
 	bytes, err := measureRate(m.ctx, m.servers, m.opts.Transport, m.opts.ServerTLS)
@@ -41,7 +42,7 @@ func (m *Manager) gauge() {
 		m.opts.Logger.Warn("migration not measured: no spot VMs are used until caches have migrated", "transport", m.opts.Transport, "err", err)
 		return
 	}
-	m.rate.set(bytes, false)
+	m.rates.setBase(m.opts.Transport, bytes)
 	m.opts.Logger.Info("migration measured", "transport", m.opts.Transport, "a_second", units.Size(bytes).String())
 }
 
@@ -122,55 +123,114 @@ func (e *gaugeEnd) pull(ctx context.Context, from *gaugeEnd, region, into uint32
 	return errors.Join(stream.Err(), stream.Close())
 }
 
-// rate is the rate at which memory leaves a VM, as measured by caches.
-type rate struct {
-	mu       sync.Mutex // guards the fields below
-	bytes    float64    // a second; 0: unknown
-	measured bool       // by caches
+// rates are the rates in bytes a second at which memory leaves a VM. They are per transport, and per
+// source: the owner of caches, or a cache without an owner. What a source reports holds for itself. For
+// others it is one voice of several: they have the median of all sources, from leastSources on, and
+// before that the base. The zero rates know none.
+type rates struct {
+	mu      sync.Mutex // guards the fields below
+	base    float64    // until there are reports; 0: unknown
+	only    string     // the transport of base; empty: all
+	sources []*source  // the one that reported last comes last
+}
+
+// source is what one source has reported for one transport.
+type source struct {
+	transport, name string
+	samples         []float64 // the latest ones
 }
 
 const (
 	// leastMove is the minimum of bytes of a measurement; the time of less is dominated by
 	// a move's fixed costs.
 	leastMove = 16 << 20
-	// rateWeight is the weight of one report in the average.
-	rateWeight = 0.25
+	// mostRate bounds the rate of a measurement: no network and no memory is as fast.
+	mostRate = 1 << 40
+	// samplesKept is the number of measurements of a source that are kept.
+	samplesKept = 9
+	// leastSources is how many sources have to have reported before their median counts for others.
+	leastSources = 3
+	// sourcesKept bounds the sources.
+	sourcesKept = 256
 )
 
-// report adds a cache's measurement. It returns false if it is too small or invalid.
-func (r *rate) report(bytes uint64, took time.Duration) bool {
-	if bytes < leastMove || bytes > node.MaxMemory || took <= 0 {
+// report adds a source's measurement of a move. It returns false if that is too small or invalid.
+// returned are the bytes that the source has given back with the report: no more can have moved.
+func (r *rates) report(transport, name string, bytes, returned uint64, took time.Duration) bool {
+	if bytes < leastMove || bytes > returned || took <= 0 || float64(bytes) > mostRate*took.Seconds() {
 		return false
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	now, weight := float64(bytes)/took.Seconds(), rateWeight
-	if r.bytes == 0 {
-		weight = 1
-	}
-	r.bytes, r.measured = r.bytes+weight*(now-r.bytes), true
+	r.add(transport, name, float64(bytes)/took.Seconds())
 	return true
 }
 
-// set sets the rate until caches report it. measured says that caches had reported it.
-func (r *rate) set(bytes float64, measured bool) {
+// add adds samples of a source.
+func (r *rates) add(transport, name string, samples ...float64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.bytes, r.measured = bytes, measured
-}
-
-// learnt returns the rate that caches have measured; 0: none has.
-func (r *rate) learnt() float64 {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if !r.measured {
-		return 0
+	of := &source{transport: transport, name: name}
+	if i := slices.IndexFunc(r.sources, func(s *source) bool { return s.transport == transport && s.name == name }); i >= 0 {
+		of = r.sources[i]
+		r.sources = slices.Delete(r.sources, i, i+1)
 	}
-	return r.bytes
+	of.samples = append(of.samples, samples...)
+	of.samples = of.samples[max(0, len(of.samples)-samplesKept):]
+	r.sources = append(r.sources, of)
+	r.sources = r.sources[max(0, len(r.sources)-sourcesKept):]
 }
 
-func (r *rate) get() float64 {
+// setBase sets the base of a transport.
+func (r *rates) setBase(transport string, bytes float64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.bytes
+	r.base, r.only = bytes, transport
+}
+
+// of returns the rate for a source; 0: unknown.
+func (r *rates) of(transport, name string) float64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var all []float64
+	for _, s := range r.sources {
+		if s.transport != transport {
+			continue
+		}
+		if s.name == name {
+			return median(s.samples)
+		}
+		all = append(all, median(s.samples))
+	}
+	switch {
+	case len(all) >= leastSources:
+		return median(all)
+	case r.only == "" || r.only == transport:
+		return r.base
+	}
+	return 0
+}
+
+// median returns the lower median of numbers, at least one.
+func median(all []float64) float64 {
+	all = slices.Sorted(slices.Values(all))
+	return all[(len(all)-1)/2]
+}
+
+// learnt returns what was reported, to be stored.
+func (r *rates) learnt() (all []*catalogv1.MoveRates) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, s := range r.sources {
+		all = append(all, &catalogv1.MoveRates{Transport: s.transport, Source: s.name, BytesPerSecond: slices.Clone(s.samples)})
+	}
+	return all
+}
+
+// relearn restores what was stored.
+func (r *rates) relearn(all []*catalogv1.MoveRates) {
+	for _, p := range all {
+		samples := slices.DeleteFunc(slices.Clone(p.GetBytesPerSecond()), func(b float64) bool { return !(b > 0 && b <= mostRate) })
+		if len(samples) > 0 {
+			r.add(p.GetTransport(), p.GetSource(), samples...)
+		}
+	}
 }

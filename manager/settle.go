@@ -30,7 +30,7 @@ func (l *leader) settle(ctx context.Context, req *managerv1.SettleRequest) (*man
 	if req.GetChange() == 0 {
 		return nil, api.Refuse(connect.CodeInvalidArgument, errNoChange)
 	}
-	dropped, looked, err := l.state.settle(req, l.opts.now())
+	s, err := l.state.settle(req, l.opts.now())
 	if errors.Is(err, errSettled) {
 		if err = l.state.written(); err == nil {
 			return l.settledAs(req.GetCacheId())
@@ -39,14 +39,14 @@ func (l *leader) settle(ctx context.Context, req *managerv1.SettleRequest) (*man
 	if err != nil {
 		return nil, refuse(err, connect.CodeInvalidArgument)
 	}
-	l.noticeLeft(dropped)
-	if l.rate.report(req.GetMovedBytes(), time.Duration(req.GetMovedMs())*time.Millisecond) {
+	l.noticeLeft(s.dropped)
+	if l.rates.report(s.transport, s.source, req.GetMovedBytes(), s.returned, time.Duration(req.GetMovedMs())*time.Millisecond) {
 		l.remember()
 	}
-	l.awaitFreed(ctx, dropped)
-	l.awaitAll(ctx, looked)
+	l.awaitFreed(ctx, s.dropped)
+	l.awaitAll(ctx, s.looked)
 	l.opts.Logger.Info("cache settled", "cache", req.GetCacheId(), "capacity", units.Size(req.GetCapacity()).String(),
-		"grants", len(req.GetGrants()), "released", len(dropped))
+		"grants", len(req.GetGrants()), "released", len(s.dropped))
 	return l.settledAs(req.GetCacheId())
 }
 
@@ -76,29 +76,37 @@ func (l *leader) noticeLeft(dropped []*grant) {
 	}
 }
 
-// settle sets a cache's grants to those of a request, and returns the others, which leave, and
-// channels that are closed when the servers of grants that shrink were asked. The grants may be too few
+// settlement is what a Settle has changed.
+type settlement struct {
+	dropped   []*grant          // they leave
+	looked    []<-chan struct{} // closed when the servers of grants that shrink were asked
+	returned  uint64            // bytes of what was dropped and of what the others shrank by
+	transport string            // of the cache
+	source    string            // of the rates that its client reports
+}
+
+// settle sets a cache's grants to those of a request; the others leave. The grants may be too few
 // for the capacity: then the rest of the cache is lost, as its client knows. An error changes nothing.
-func (c *state) settle(req *managerv1.SettleRequest, at time.Time) (dropped []*grant, looked []<-chan struct{}, err error) {
+func (c *state) settle(req *managerv1.SettleRequest, at time.Time) (s settlement, err error) {
 	c.mu.Lock()
 	defer c.end(&err)
 	ca, err := c.held(req.GetCacheId(), req.GetHolder())
 	if err != nil {
-		return nil, nil, err
+		return s, err
 	}
 	switch change := req.GetChange(); {
 	case change == ca.change:
-		return nil, nil, errSettled
+		return s, errSettled
 	case change < ca.change:
-		return nil, nil, fmt.Errorf("cache %s: change %d %w: the last one is %d", ca.id, change, errStale, ca.change)
+		return s, fmt.Errorf("cache %s: change %d %w: the last one is %d", ca.id, change, errStale, ca.change)
 	}
 	now, dropped, later, err := ca.choose(req)
 	if err != nil {
-		return nil, nil, err
+		return s, err
 	}
 	d, err := decideSettled(ca.demand, req)
 	if err != nil {
-		return nil, nil, err
+		return s, err
 	}
 	if d.config != ca.demand.config {
 		for i := range now {
@@ -106,12 +114,17 @@ func (c *state) settle(req *managerv1.SettleRequest, at time.Time) (dropped []*g
 		}
 	}
 	if err := errors.Join(enoughCores(now), checkPlaces(req.GetPlaces(), now, d.regions)); err != nil {
-		return nil, nil, err
+		return s, err
 	}
 	c.touch(ca)
+	s = settlement{dropped: dropped, transport: d.transport, source: d.source}
+	for _, g := range dropped {
+		s.returned += uint64(g.regions) * g.regionSize
+	}
 	for _, n := range now {
+		s.returned += uint64(n.grant.regions-n.regions) * n.grant.regionSize
 		if c.apply(n) {
-			looked = append(looked, n.grant.looked)
+			s.looked = append(s.looked, n.grant.looked)
 		}
 	}
 	if far := farthest(now); far > 0 || d.config != ca.demand.config {
@@ -127,13 +140,13 @@ func (c *state) settle(req *managerv1.SettleRequest, at time.Time) (dropped []*g
 	}
 	ca.change = req.GetChange()
 	ca.settledPlaces(req.GetPlaces())
-	for _, s := range now {
-		ca.grants = append(ca.grants, s.grant)
+	for _, n := range now {
+		ca.grants = append(ca.grants, n.grant)
 	}
 	if len(dropped) > 0 {
 		ca.moved = at
 	}
-	if ca.move != nil && !slices.ContainsFunc(ca.grants, func(s *grant) bool { return slices.Contains(ca.move.vms, s.vm.id) }) {
+	if ca.move != nil && !slices.ContainsFunc(ca.grants, func(g *grant) bool { return slices.Contains(ca.move.vms, g.vm.id) }) {
 		ca.move = nil
 		if ca.keeping.moving { // it has left slow VMs
 			ca.keeping.moving = false
@@ -143,7 +156,7 @@ func (c *state) settle(req *managerv1.SettleRequest, at time.Time) (dropped []*g
 	c.leave(dropped)
 	ca.log.remove(func(e event) bool { return e.vm != nil && !ca.holds(e.vm) })
 	c.proceed(ca, term{}) // a request that the client has given up ends
-	return dropped, looked, nil
+	return s, nil
 }
 
 // settled is a grant with its new values.

@@ -354,6 +354,7 @@ func (l *loader) cache(p *catalogv1.Cache) (*cache, error) {
 		linger: time.Duration(p.GetLingerMs()) * time.Millisecond, holder: p.GetHolder(), attachID: p.GetAttachId(),
 		places: p.GetPlaces(), moving: p.GetMoving(),
 	}
+	ca.demand.source = ca.source()
 	ca.lingers = l.lingers(ca, p.GetLingersUnixMs())
 	if err := ca.demand.checkStored(); err != nil {
 		return nil, err

@@ -10,6 +10,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/manager/access"
 	"github.com/redykv/redykv/manager/allocator"
 	"github.com/redykv/redykv/manager/api"
 	"github.com/redykv/redykv/manager/menu"
@@ -30,7 +31,7 @@ func (d demand) from() from { return from{d.cloudRegion, d.client.GetMachine()} 
 func (l *leader) supply(ctx context.Context, client from) (supply, error) {
 	client.region = cmp.Or(client.region, l.cloudRegion())
 	region := client.region
-	s := supply{from: client, policy: l.policy(), economy: l.opts.Economy, now: l.opts.now()}
+	s := supply{from: client, policy: l.policy(), rates: &l.rates, economy: l.opts.Economy, now: l.opts.now()}
 	if l.opts.Allocator == nil {
 		if region != "" {
 			return s, refuse(&menu.RegionError{Asked: region}, connect.CodeInvalidArgument)
@@ -59,10 +60,17 @@ func (l *leader) supply(ctx context.Context, client from) (supply, error) {
 	return s, nil
 }
 
-// policy returns the present policy for choosing VMs.
+// policyFor returns the policy for choosing the VMs of a demand.
+func (s supply) policyFor(d demand) plan.Policy {
+	p := s.policy
+	p.MigrationRate = s.rates.of(d.transport, d.source)
+	return p
+}
+
+// policy returns the present policy for choosing VMs, without the migration rate.
 func (m *Manager) policy() plan.Policy {
 	return plan.Policy{
-		MaxVMs: maxVMsPerCache, MigrationRate: m.rate.get(), Provision: m.opts.Provision, Margin: m.opts.NoticeMargin,
+		MaxVMs: maxVMsPerCache, Provision: m.opts.Provision, Margin: m.opts.NoticeMargin,
 		MinLifetime: m.opts.MinLifetime, Room: m.room(),
 	}
 }
@@ -86,7 +94,7 @@ func (s service) ListOffers(ctx context.Context, req *connect.Request[managerv1.
 		return nil, err
 	}
 	all = l.state.withPools(all, l.opts.Transport)
-	answer := &managerv1.ListOffersResponse{CloudRegion: all.region, MigrationBytesPerSecond: all.policy.MigrationRate}
+	answer := &managerv1.ListOffersResponse{CloudRegion: all.region, MigrationBytesPerSecond: l.rates.of(l.opts.Transport, access.CallerOf(ctx).Name)}
 	for _, o := range all.offers {
 		answer.Offers = append(answer.Offers, &managerv1.Offer{
 			Type: o.Type, Spot: o.Spot, Memory: o.Memory, Cores: uint32(o.Cores), Distance: uint32(o.Distance),

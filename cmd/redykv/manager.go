@@ -118,7 +118,7 @@ then need a token: redykv's commands take it from $` + access.TokenEnv + ` or
 	flags.StringVar(&f.transport, "transport", "", "transport of caches that request none: "+strings.Join(transport.BetweenProcesses(), ", ")+" (default: shm; tcp with --allocator static)")
 	flags.Var(&f.memory, "memory", "maximum memory that all local servers lend together (default: the machine's)")
 	flags.Var(&f.vmMemory, "vm-memory", "maximum memory of one local server; larger caches get several (default: no limit)")
-	flags.Var(&f.rate, "migration-rate", "bytes a second at which caches leave a reclaimed VM, until moves have been measured; decides which spot VMs a cache may get (default: from a short measurement, if the menu has spot VMs)")
+	flags.Var(&f.rate, "migration-rate", "bytes a second at which caches leave a reclaimed VM, for clients that have measured no moves, until three others have; decides which spot VMs a cache may get (default: from a short measurement, if the menu has spot VMs)")
 	flags.Var(&f.pinning, "pinning", "whether each thread of local servers is pinned to a processor: "+affinity.Modes())
 	flags.Var(&f.cpus, "cpus", "processors that local servers run on, such as 1 or 4-7,12; Linux only (default: those of the manager)")
 	flags.DurationVar(&f.heartbeat, "heartbeat", time.Second, "interval at which servers report to the manager")

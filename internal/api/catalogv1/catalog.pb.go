@@ -824,20 +824,81 @@ func (x *Demand) GetChosen() bool {
 	return false
 }
 
-// Learnt are measurements that the manager keeps.
-type Learnt struct {
+// MoveRates are the rates at which memory has left VMs, as one source has reported them.
+type MoveRates struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
-	BytesPerSecond float64                `protobuf:"fixed64,1,opt,name=bytes_per_second,json=bytesPerSecond,proto3" json:"bytes_per_second,omitempty"` // at which memory leaves a VM; 0: not measured
-	Lives          []*Lives               `protobuf:"bytes,2,rep,name=lives,proto3" json:"lives,omitempty"`
-	Calibrations   []*Calibration         `protobuf:"bytes,3,rep,name=calibrations,proto3" json:"calibrations,omitempty"`
-	Corrections    []*Correction          `protobuf:"bytes,4,rep,name=corrections,proto3" json:"corrections,omitempty"`
+	Transport      string                 `protobuf:"bytes,1,opt,name=transport,proto3" json:"transport,omitempty"`
+	Source         string                 `protobuf:"bytes,2,opt,name=source,proto3" json:"source,omitempty"`                                                  // owner of caches, or a cache without an owner
+	BytesPerSecond []float64              `protobuf:"fixed64,3,rep,packed,name=bytes_per_second,json=bytesPerSecond,proto3" json:"bytes_per_second,omitempty"` // of the latest moves
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
 
+func (x *MoveRates) Reset() {
+	*x = MoveRates{}
+	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MoveRates) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MoveRates) ProtoMessage() {}
+
+func (x *MoveRates) ProtoReflect() protoreflect.Message {
+	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MoveRates.ProtoReflect.Descriptor instead.
+func (*MoveRates) Descriptor() ([]byte, []int) {
+	return file_redykv_catalog_v1_catalog_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *MoveRates) GetTransport() string {
+	if x != nil {
+		return x.Transport
+	}
+	return ""
+}
+
+func (x *MoveRates) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
+func (x *MoveRates) GetBytesPerSecond() []float64 {
+	if x != nil {
+		return x.BytesPerSecond
+	}
+	return nil
+}
+
+// Learnt are measurements that the manager keeps.
+type Learnt struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Lives         []*Lives               `protobuf:"bytes,2,rep,name=lives,proto3" json:"lives,omitempty"`
+	Calibrations  []*Calibration         `protobuf:"bytes,3,rep,name=calibrations,proto3" json:"calibrations,omitempty"`
+	Corrections   []*Correction          `protobuf:"bytes,4,rep,name=corrections,proto3" json:"corrections,omitempty"`
+	Moves         []*MoveRates           `protobuf:"bytes,5,rep,name=moves,proto3" json:"moves,omitempty"` // the source that reported last comes last
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
 func (x *Learnt) Reset() {
 	*x = Learnt{}
-	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[8]
+	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -849,7 +910,7 @@ func (x *Learnt) String() string {
 func (*Learnt) ProtoMessage() {}
 
 func (x *Learnt) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[8]
+	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -862,14 +923,7 @@ func (x *Learnt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Learnt.ProtoReflect.Descriptor instead.
 func (*Learnt) Descriptor() ([]byte, []int) {
-	return file_redykv_catalog_v1_catalog_proto_rawDescGZIP(), []int{8}
-}
-
-func (x *Learnt) GetBytesPerSecond() float64 {
-	if x != nil {
-		return x.BytesPerSecond
-	}
-	return 0
+	return file_redykv_catalog_v1_catalog_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Learnt) GetLives() []*Lives {
@@ -893,6 +947,13 @@ func (x *Learnt) GetCorrections() []*Correction {
 	return nil
 }
 
+func (x *Learnt) GetMoves() []*MoveRates {
+	if x != nil {
+		return x.Moves
+	}
+	return nil
+}
+
 // Calibration is what configurations gave on servers of one kind of machine, by which models of
 // other machines are scaled.
 type Calibration struct {
@@ -912,7 +973,7 @@ type Calibration struct {
 
 func (x *Calibration) Reset() {
 	*x = Calibration{}
-	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[9]
+	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -924,7 +985,7 @@ func (x *Calibration) String() string {
 func (*Calibration) ProtoMessage() {}
 
 func (x *Calibration) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[9]
+	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -937,7 +998,7 @@ func (x *Calibration) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Calibration.ProtoReflect.Descriptor instead.
 func (*Calibration) Descriptor() ([]byte, []int) {
-	return file_redykv_catalog_v1_catalog_proto_rawDescGZIP(), []int{9}
+	return file_redykv_catalog_v1_catalog_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Calibration) GetTransport() string {
@@ -1016,7 +1077,7 @@ type Sample struct {
 
 func (x *Sample) Reset() {
 	*x = Sample{}
-	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[10]
+	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1028,7 +1089,7 @@ func (x *Sample) String() string {
 func (*Sample) ProtoMessage() {}
 
 func (x *Sample) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[10]
+	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1041,7 +1102,7 @@ func (x *Sample) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Sample.ProtoReflect.Descriptor instead.
 func (*Sample) Descriptor() ([]byte, []int) {
-	return file_redykv_catalog_v1_catalog_proto_rawDescGZIP(), []int{10}
+	return file_redykv_catalog_v1_catalog_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Sample) GetRecordSize() uint32 {
@@ -1086,7 +1147,7 @@ type Correction struct {
 
 func (x *Correction) Reset() {
 	*x = Correction{}
-	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[11]
+	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1098,7 +1159,7 @@ func (x *Correction) String() string {
 func (*Correction) ProtoMessage() {}
 
 func (x *Correction) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[11]
+	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1111,7 +1172,7 @@ func (x *Correction) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Correction.ProtoReflect.Descriptor instead.
 func (*Correction) Descriptor() ([]byte, []int) {
-	return file_redykv_catalog_v1_catalog_proto_rawDescGZIP(), []int{11}
+	return file_redykv_catalog_v1_catalog_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Correction) GetTransport() string {
@@ -1156,7 +1217,7 @@ type Observed struct {
 
 func (x *Observed) Reset() {
 	*x = Observed{}
-	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[12]
+	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1168,7 +1229,7 @@ func (x *Observed) String() string {
 func (*Observed) ProtoMessage() {}
 
 func (x *Observed) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[12]
+	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1181,7 +1242,7 @@ func (x *Observed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Observed.ProtoReflect.Descriptor instead.
 func (*Observed) Descriptor() ([]byte, []int) {
-	return file_redykv_catalog_v1_catalog_proto_rawDescGZIP(), []int{12}
+	return file_redykv_catalog_v1_catalog_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Observed) GetConfiguration() *managerv1.Configuration {
@@ -1233,7 +1294,7 @@ type Lives struct {
 
 func (x *Lives) Reset() {
 	*x = Lives{}
-	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[13]
+	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1245,7 +1306,7 @@ func (x *Lives) String() string {
 func (*Lives) ProtoMessage() {}
 
 func (x *Lives) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[13]
+	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1258,7 +1319,7 @@ func (x *Lives) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lives.ProtoReflect.Descriptor instead.
 func (*Lives) Descriptor() ([]byte, []int) {
-	return file_redykv_catalog_v1_catalog_proto_rawDescGZIP(), []int{13}
+	return file_redykv_catalog_v1_catalog_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Lives) GetType() string {
@@ -1310,7 +1371,7 @@ type Setting struct {
 
 func (x *Setting) Reset() {
 	*x = Setting{}
-	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[14]
+	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1322,7 +1383,7 @@ func (x *Setting) String() string {
 func (*Setting) ProtoMessage() {}
 
 func (x *Setting) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[14]
+	mi := &file_redykv_catalog_v1_catalog_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1335,7 +1396,7 @@ func (x *Setting) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Setting.ProtoReflect.Descriptor instead.
 func (*Setting) Descriptor() ([]byte, []int) {
-	return file_redykv_catalog_v1_catalog_proto_rawDescGZIP(), []int{14}
+	return file_redykv_catalog_v1_catalog_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Setting) GetUrl() string {
@@ -1449,12 +1510,16 @@ const file_redykv_catalog_v1_catalog_proto_rawDesc = "" +
 	"\fcloud_region\x18\n" +
 	" \x01(\tR\vcloudRegion\x121\n" +
 	"\x06client\x18\v \x01(\v2\x19.redykv.manager.v1.ClientR\x06client\x12\x16\n" +
-	"\x06chosen\x18\f \x01(\bR\x06chosen\"\xe7\x01\n" +
-	"\x06Learnt\x12(\n" +
-	"\x10bytes_per_second\x18\x01 \x01(\x01R\x0ebytesPerSecond\x12.\n" +
+	"\x06chosen\x18\f \x01(\bR\x06chosen\"k\n" +
+	"\tMoveRates\x12\x1c\n" +
+	"\ttransport\x18\x01 \x01(\tR\ttransport\x12\x16\n" +
+	"\x06source\x18\x02 \x01(\tR\x06source\x12(\n" +
+	"\x10bytes_per_second\x18\x03 \x03(\x01R\x0ebytesPerSecond\"\xf7\x01\n" +
+	"\x06Learnt\x12.\n" +
 	"\x05lives\x18\x02 \x03(\v2\x18.redykv.catalog.v1.LivesR\x05lives\x12B\n" +
 	"\fcalibrations\x18\x03 \x03(\v2\x1e.redykv.catalog.v1.CalibrationR\fcalibrations\x12?\n" +
-	"\vcorrections\x18\x04 \x03(\v2\x1d.redykv.catalog.v1.CorrectionR\vcorrections\"\xa6\x02\n" +
+	"\vcorrections\x18\x04 \x03(\v2\x1d.redykv.catalog.v1.CorrectionR\vcorrections\x122\n" +
+	"\x05moves\x18\x05 \x03(\v2\x1c.redykv.catalog.v1.MoveRatesR\x05movesJ\x04\b\x01\x10\x02\"\xa6\x02\n" +
 	"\vCalibration\x12\x1c\n" +
 	"\ttransport\x18\x01 \x01(\tR\ttransport\x12\x18\n" +
 	"\anetwork\x18\x02 \x01(\tR\anetwork\x12\x1a\n" +
@@ -1513,7 +1578,7 @@ func file_redykv_catalog_v1_catalog_proto_rawDescGZIP() []byte {
 	return file_redykv_catalog_v1_catalog_proto_rawDescData
 }
 
-var file_redykv_catalog_v1_catalog_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
+var file_redykv_catalog_v1_catalog_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
 var file_redykv_catalog_v1_catalog_proto_goTypes = []any{
 	(*Vm)(nil),                      // 0: redykv.catalog.v1.Vm
 	(*Cache)(nil),                   // 1: redykv.catalog.v1.Cache
@@ -1523,50 +1588,52 @@ var file_redykv_catalog_v1_catalog_proto_goTypes = []any{
 	(*Grant)(nil),                   // 5: redykv.catalog.v1.Grant
 	(*Decisions)(nil),               // 6: redykv.catalog.v1.Decisions
 	(*Demand)(nil),                  // 7: redykv.catalog.v1.Demand
-	(*Learnt)(nil),                  // 8: redykv.catalog.v1.Learnt
-	(*Calibration)(nil),             // 9: redykv.catalog.v1.Calibration
-	(*Sample)(nil),                  // 10: redykv.catalog.v1.Sample
-	(*Correction)(nil),              // 11: redykv.catalog.v1.Correction
-	(*Observed)(nil),                // 12: redykv.catalog.v1.Observed
-	(*Lives)(nil),                   // 13: redykv.catalog.v1.Lives
-	(*Setting)(nil),                 // 14: redykv.catalog.v1.Setting
-	(*managerv1.Vm)(nil),            // 15: redykv.manager.v1.Vm
-	(*managerv1.Places)(nil),        // 16: redykv.manager.v1.Places
-	(*managerv1.RegionRun)(nil),     // 17: redykv.manager.v1.RegionRun
-	(*managerv1.Configuration)(nil), // 18: redykv.manager.v1.Configuration
-	(*managerv1.Decision)(nil),      // 19: redykv.manager.v1.Decision
-	(*managerv1.Slo)(nil),           // 20: redykv.manager.v1.Slo
-	(*managerv1.Client)(nil),        // 21: redykv.manager.v1.Client
-	(*managerv1.Performance)(nil),   // 22: redykv.manager.v1.Performance
+	(*MoveRates)(nil),               // 8: redykv.catalog.v1.MoveRates
+	(*Learnt)(nil),                  // 9: redykv.catalog.v1.Learnt
+	(*Calibration)(nil),             // 10: redykv.catalog.v1.Calibration
+	(*Sample)(nil),                  // 11: redykv.catalog.v1.Sample
+	(*Correction)(nil),              // 12: redykv.catalog.v1.Correction
+	(*Observed)(nil),                // 13: redykv.catalog.v1.Observed
+	(*Lives)(nil),                   // 14: redykv.catalog.v1.Lives
+	(*Setting)(nil),                 // 15: redykv.catalog.v1.Setting
+	(*managerv1.Vm)(nil),            // 16: redykv.manager.v1.Vm
+	(*managerv1.Places)(nil),        // 17: redykv.manager.v1.Places
+	(*managerv1.RegionRun)(nil),     // 18: redykv.manager.v1.RegionRun
+	(*managerv1.Configuration)(nil), // 19: redykv.manager.v1.Configuration
+	(*managerv1.Decision)(nil),      // 20: redykv.manager.v1.Decision
+	(*managerv1.Slo)(nil),           // 21: redykv.manager.v1.Slo
+	(*managerv1.Client)(nil),        // 22: redykv.manager.v1.Client
+	(*managerv1.Performance)(nil),   // 23: redykv.manager.v1.Performance
 }
 var file_redykv_catalog_v1_catalog_proto_depIdxs = []int32{
-	15, // 0: redykv.catalog.v1.Vm.vm:type_name -> redykv.manager.v1.Vm
+	16, // 0: redykv.catalog.v1.Vm.vm:type_name -> redykv.manager.v1.Vm
 	7,  // 1: redykv.catalog.v1.Cache.demand:type_name -> redykv.catalog.v1.Demand
 	3,  // 2: redykv.catalog.v1.Cache.grants:type_name -> redykv.catalog.v1.Held
 	3,  // 3: redykv.catalog.v1.Cache.pending:type_name -> redykv.catalog.v1.Held
 	4,  // 4: redykv.catalog.v1.Cache.last:type_name -> redykv.catalog.v1.Change
-	16, // 5: redykv.catalog.v1.Cache.places:type_name -> redykv.manager.v1.Places
+	17, // 5: redykv.catalog.v1.Cache.places:type_name -> redykv.manager.v1.Places
 	2,  // 6: redykv.catalog.v1.Cache.moving:type_name -> redykv.catalog.v1.Moving
-	17, // 7: redykv.catalog.v1.Moving.runs:type_name -> redykv.manager.v1.RegionRun
-	18, // 8: redykv.catalog.v1.Change.configuration:type_name -> redykv.manager.v1.Configuration
-	19, // 9: redykv.catalog.v1.Decisions.decisions:type_name -> redykv.manager.v1.Decision
-	20, // 10: redykv.catalog.v1.Demand.slo:type_name -> redykv.manager.v1.Slo
-	18, // 11: redykv.catalog.v1.Demand.configuration:type_name -> redykv.manager.v1.Configuration
-	21, // 12: redykv.catalog.v1.Demand.client:type_name -> redykv.manager.v1.Client
-	13, // 13: redykv.catalog.v1.Learnt.lives:type_name -> redykv.catalog.v1.Lives
-	9,  // 14: redykv.catalog.v1.Learnt.calibrations:type_name -> redykv.catalog.v1.Calibration
-	11, // 15: redykv.catalog.v1.Learnt.corrections:type_name -> redykv.catalog.v1.Correction
-	10, // 16: redykv.catalog.v1.Calibration.samples:type_name -> redykv.catalog.v1.Sample
-	18, // 17: redykv.catalog.v1.Sample.configuration:type_name -> redykv.manager.v1.Configuration
-	22, // 18: redykv.catalog.v1.Sample.reads:type_name -> redykv.manager.v1.Performance
-	22, // 19: redykv.catalog.v1.Sample.writes:type_name -> redykv.manager.v1.Performance
-	12, // 20: redykv.catalog.v1.Correction.observed:type_name -> redykv.catalog.v1.Observed
-	18, // 21: redykv.catalog.v1.Observed.configuration:type_name -> redykv.manager.v1.Configuration
-	22, // [22:22] is the sub-list for method output_type
-	22, // [22:22] is the sub-list for method input_type
-	22, // [22:22] is the sub-list for extension type_name
-	22, // [22:22] is the sub-list for extension extendee
-	0,  // [0:22] is the sub-list for field type_name
+	18, // 7: redykv.catalog.v1.Moving.runs:type_name -> redykv.manager.v1.RegionRun
+	19, // 8: redykv.catalog.v1.Change.configuration:type_name -> redykv.manager.v1.Configuration
+	20, // 9: redykv.catalog.v1.Decisions.decisions:type_name -> redykv.manager.v1.Decision
+	21, // 10: redykv.catalog.v1.Demand.slo:type_name -> redykv.manager.v1.Slo
+	19, // 11: redykv.catalog.v1.Demand.configuration:type_name -> redykv.manager.v1.Configuration
+	22, // 12: redykv.catalog.v1.Demand.client:type_name -> redykv.manager.v1.Client
+	14, // 13: redykv.catalog.v1.Learnt.lives:type_name -> redykv.catalog.v1.Lives
+	10, // 14: redykv.catalog.v1.Learnt.calibrations:type_name -> redykv.catalog.v1.Calibration
+	12, // 15: redykv.catalog.v1.Learnt.corrections:type_name -> redykv.catalog.v1.Correction
+	8,  // 16: redykv.catalog.v1.Learnt.moves:type_name -> redykv.catalog.v1.MoveRates
+	11, // 17: redykv.catalog.v1.Calibration.samples:type_name -> redykv.catalog.v1.Sample
+	19, // 18: redykv.catalog.v1.Sample.configuration:type_name -> redykv.manager.v1.Configuration
+	23, // 19: redykv.catalog.v1.Sample.reads:type_name -> redykv.manager.v1.Performance
+	23, // 20: redykv.catalog.v1.Sample.writes:type_name -> redykv.manager.v1.Performance
+	13, // 21: redykv.catalog.v1.Correction.observed:type_name -> redykv.catalog.v1.Observed
+	19, // 22: redykv.catalog.v1.Observed.configuration:type_name -> redykv.manager.v1.Configuration
+	23, // [23:23] is the sub-list for method output_type
+	23, // [23:23] is the sub-list for method input_type
+	23, // [23:23] is the sub-list for extension type_name
+	23, // [23:23] is the sub-list for extension extendee
+	0,  // [0:23] is the sub-list for field type_name
 }
 
 func init() { file_redykv_catalog_v1_catalog_proto_init() }
@@ -1580,7 +1647,7 @@ func file_redykv_catalog_v1_catalog_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_redykv_catalog_v1_catalog_proto_rawDesc), len(file_redykv_catalog_v1_catalog_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   15,
+			NumMessages:   16,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -1875,7 +1875,7 @@ type SettleRequest struct {
 	Configuration *Configuration         `protobuf:"bytes,4,opt,name=configuration,proto3" json:"configuration,omitempty"` // unset: as it was
 	Grants        []*SettledGrant        `protobuf:"bytes,5,rep,name=grants,proto3" json:"grants,omitempty"`               // in the order of the cache's addresses
 	// moved_bytes were copied from VM to VM since the last Settle, in moved_ms together. 0:
-	// nothing was copied.
+	// nothing was copied. They do not count if the call gives less memory back.
 	MovedBytes uint64 `protobuf:"varint,6,opt,name=moved_bytes,json=movedBytes,proto3" json:"moved_bytes,omitempty"`
 	MovedMs    int64  `protobuf:"varint,7,opt,name=moved_ms,json=movedMs,proto3" json:"moved_ms,omitempty"`
 	// change is as in ReallocateRequest. A Settle releases no grant of a Reallocate with a
@@ -3674,10 +3674,12 @@ func (x *ListOffersRequest) GetMachine() string {
 }
 
 type ListOffersResponse struct {
-	state                   protoimpl.MessageState `protogen:"open.v1"`
-	Offers                  []*Offer               `protobuf:"bytes,1,rep,name=offers,proto3" json:"offers,omitempty"`
-	CloudRegion             string                 `protobuf:"bytes,2,opt,name=cloud_region,json=cloudRegion,proto3" json:"cloud_region,omitempty"`
-	MigrationBytesPerSecond float64                `protobuf:"fixed64,3,opt,name=migration_bytes_per_second,json=migrationBytesPerSecond,proto3" json:"migration_bytes_per_second,omitempty"` // by which spot VMs are chosen
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Offers      []*Offer               `protobuf:"bytes,1,rep,name=offers,proto3" json:"offers,omitempty"`
+	CloudRegion string                 `protobuf:"bytes,2,opt,name=cloud_region,json=cloudRegion,proto3" json:"cloud_region,omitempty"`
+	// migration_bytes_per_second is the rate by which spot VMs are chosen for the caller, over the
+	// manager's default transport. 0: not known.
+	MigrationBytesPerSecond float64 `protobuf:"fixed64,3,opt,name=migration_bytes_per_second,json=migrationBytesPerSecond,proto3" json:"migration_bytes_per_second,omitempty"`
 	unknownFields           protoimpl.UnknownFields
 	sizeCache               protoimpl.SizeCache
 }
