@@ -37,6 +37,7 @@ type cache struct {
 	expires    time.Time         // end of the lease; zero: none
 	lease      time.Duration     // as the client was told; 0: none
 	linger     time.Duration     // for which it is kept after its lease
+	refused    time.Time         // when the first renewal since the last good one was refused; zero: none was
 	lingers    time.Time         // when it is deallocated, as its lease has ended; zero: it has not
 	holder     uint64            // number of its client: see holder.go
 	attachID   string            // of the Attach of that client; empty: it allocated the cache

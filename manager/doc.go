@@ -38,8 +38,8 @@
 //	holder, places, linger             who uses a cache, where its regions are, how long it is kept
 //	reconcile, keys                    the steps that are repeated until they are done
 //	events, describe, decision         what clients are told
-//	lease, slo, silence, savings,      the control loops
-//	warm, audit
+//	lease, alive, slo, silence,        the control loops
+//	giveway, savings, warm, audit
 //	prediction, rate, price, metrics   what is learnt, and what is counted
 //
 // Caveats:
@@ -50,7 +50,8 @@
 //   - A duration is a hint. A cache is not deallocated at its end, unless
 //     [Options].EnforceDuration is set. A cache whose client does not renew its lease
 //     ([Options].Lease) is deallocated, when it has lingered for the time that the client asked
-//     for, at most [Options].MaxLinger. Its memory is paid for meanwhile.
+//     for, at most [Options].MaxLinger. Its memory is paid for meanwhile. Renewals that are refused
+//     for their token keep it for [Options].RenewalGrace.
 //   - Without [Options].State or Catalog the records are in memory. Such a manager knows no
 //     caches after a restart; their clients continue to read and write, and servers register
 //     again. With them, a restarted manager restores its caches. allocator.LocalOptions.State lets launched

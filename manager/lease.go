@@ -18,7 +18,7 @@ func (l *leader) term() term { return term{lease: max(0, l.opts.Lease), now: l.o
 // renew begins a lease that the client is told. Called under state.mu; it reads the clock, as
 // a call may wait for mu.
 func (ca *cache) renew(t term) {
-	ca.lease = t.lease
+	ca.lease, ca.refused = t.lease, time.Time{}
 	ca.extend(t)
 }
 
@@ -76,17 +76,21 @@ func (c *state) postpone(d time.Duration) {
 	}
 }
 
-// deleteExpired deletes the caches whose lease ended before now and that have lingered, and, if durations are
-// enforced, those whose duration has ended (A29). It returns the reasons by cache.
-func (c *state) deleteExpired(now time.Time, lease time.Duration, enforce bool) (reasons map[string]string, err error) {
+// deleteExpired deletes the caches whose lease ended before now and that have lingered, unless leases are
+// braked, and, if durations are enforced, those whose duration has ended (A29). It returns the reasons by
+// cache.
+func (c *state) deleteExpired(now time.Time, lease time.Duration, braked, enforce bool) (reasons map[string]string, err error) {
 	c.mu.Lock()
 	defer c.end(&err)
 	reasons = make(map[string]string)
 	for id, ca := range c.caches {
 		switch {
 		case !ca.ready:
-		case !ca.expires.IsZero() && ca.expires.Before(now) && !c.lets(ca, now):
+		case !ca.expires.IsZero() && ca.expires.Before(now) && !c.lets(ca, now) && (!braked || ca.linger > 0):
 			reasons[id] = fmt.Sprintf("lease expired: not renewed for %v", max(ca.lease, lease)+ca.linger)
+			if !ca.refused.IsZero() {
+				reasons[id] = fmt.Sprintf("lease expired: renewals were refused since %v", ca.refused.UTC().Format(time.RFC3339))
+			}
 		case enforce && ca.over(now):
 			reasons[id] = fmt.Sprintf("its duration of %v has ended", ca.duration())
 		}
@@ -118,7 +122,7 @@ func (l *leader) expire(now time.Time) {
 	if blind {
 		return
 	}
-	reasons, _ := l.state.deleteExpired(now, l.opts.Lease, l.opts.EnforceDuration)
+	reasons, _ := l.state.deleteExpired(now, l.opts.Lease, l.brake(now), l.opts.EnforceDuration)
 	l.counts.note(func(n *Metrics) { n.Expired += uint64(len(reasons)) })
 	for id, reason := range reasons {
 		l.opts.Logger.Warn("cache deallocated", "cache", id, "reason", reason)

@@ -120,7 +120,7 @@ const minCompressed = 16 << 10
 func (m *Manager) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle(managerv1connect.NewManagerServiceHandler(service{m: m},
-		connect.WithReadMaxBytes(maxMessage), connect.WithCompressMinBytes(minCompressed), connect.WithInterceptors(connect.UnaryInterceptorFunc(m.counts.calls.measure), m.guard), strictjson.Option()))
+		connect.WithReadMaxBytes(maxMessage), connect.WithCompressMinBytes(minCompressed), connect.WithInterceptors(connect.UnaryInterceptorFunc(m.counts.calls.measure), connect.UnaryInterceptorFunc(m.hearRefused), m.guard), strictjson.Option()))
 	mux.Handle(beats.Path, m.beats)
 	m.health(mux)
 	if m.opts.Pages != nil {

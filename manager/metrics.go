@@ -41,6 +41,9 @@ type Metrics struct {
 	WindowsJudged, WindowsMissed uint64
 	Blinded                      uint64 // times that at least half of the servers fell silent together, and none was suspected
 
+	RenewalsRefused uint64 // renewals that were refused for their token
+	Braked          uint64 // times that at least half of the clients fell silent together, and no lease ended
+
 	Leads bool // the manager leads, and does not stand by
 	Blind bool // the manager is blind now
 

@@ -87,6 +87,9 @@ type Options struct {
 	// Lease is the time after which a cache is deallocated unless its client renews it;
 	// negative: caches need no renewal. Default: 30 s.
 	Lease time.Duration
+	// RenewalGrace is how long a lease goes on while its client's renewals are refused for their
+	// token. Negative: not at all. Default: DefaultRenewalGrace.
+	RenewalGrace time.Duration
 	// MaxLinger is the maximum time for which a cache is kept after its lease has ended, for
 	// another client to take it up; clients ask for less or nothing. Negative: none. Default: one
 	// day; at most 29 days.
@@ -162,6 +165,7 @@ func (o *Options) ensureDefaults() error {
 	o.Heartbeat = cmp.Or(o.Heartbeat, time.Second)
 	o.Silence = cmp.Or(o.Silence, 5*o.Heartbeat)
 	o.Lease = cmp.Or(o.Lease, 30*time.Second)
+	o.RenewalGrace = max(0, cmp.Or(o.RenewalGrace, DefaultRenewalGrace))
 	if o.MaxLinger = max(0, cmp.Or(o.MaxLinger, DefaultMaxLinger)); o.MaxLinger > MostLinger {
 		return fmt.Errorf("manager: max linger %v: want at most %v", o.MaxLinger, MostLinger)
 	}

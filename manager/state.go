@@ -52,6 +52,9 @@ type state struct {
 	blindSince time.Time // start of blindness, or the last check that found no calls for a term
 	renewed    time.Time // last renewal of a lease
 
+	braked      bool // see alive.go
+	brakedSince time.Time
+
 	requests uint64                  // number of requests that ever began
 	soldOut  map[menu.Kind]time.Time // end of the time for which a kind counts as sold out: see giveway.go
 }

@@ -47,6 +47,7 @@ type managerFlags struct {
 	heartbeat time.Duration
 	silence   time.Duration
 	lease     time.Duration
+	grace     time.Duration
 	maxLinger time.Duration
 	enforce   bool
 	state     string
@@ -124,6 +125,7 @@ then need a token: redykv's commands take it from $` + access.TokenEnv + ` or
 	flags.DurationVar(&f.heartbeat, "heartbeat", time.Second, "interval at which servers report to the manager")
 	flags.DurationVar(&f.silence, "silence", 0, "time without a heartbeat after which a server is suspected, or removed if it has no cache (default: 5 heartbeats)")
 	flags.DurationVar(&f.lease, "lease", 30*time.Second, "time after which a cache is deallocated if its client does not renew it; 0: never, not even one whose client has ended before the answer")
+	flags.DurationVar(&f.grace, "renewal-grace", manager.DefaultRenewalGrace, "time for which a cache is kept while its client's renewals are refused for their token; 0: none")
 	flags.DurationVar(&f.maxLinger, "max-linger", manager.DefaultMaxLinger, "maximum time for which a cache is kept, and paid for, after its lease has ended, if its client asked for that (--cache-linger of redykv serve); 0: none")
 	flags.BoolVar(&f.enforce, "enforce-duration", false, "deallocate caches when the duration that their clients requested ends (default: keep them)")
 	flags.StringVar(&f.state, "state", "", "`DIRECTORY` for the manager's records, with which local servers outlive it (default: $XDG_STATE_HOME/redykv/manager/HOST-PORT, and local servers end with it)")
@@ -149,7 +151,7 @@ then need a token: redykv's commands take it from $` + access.TokenEnv + ` or
 func (f managerFlags) options(log *slog.Logger) (manager.Options, error) {
 	opts := manager.Options{
 		Transport: f.transport, VMMemory: uint64(f.vmMemory), URL: f.advertise, Managers: f.managers, MigrationRate: float64(f.rate),
-		Heartbeat: f.heartbeat, Silence: f.silence, Lease: cmp.Or(f.lease, -1), MaxLinger: cmp.Or(f.maxLinger, -1), // 0 would mean the default
+		Heartbeat: f.heartbeat, Silence: f.silence, Lease: cmp.Or(f.lease, -1), RenewalGrace: cmp.Or(f.grace, -1), MaxLinger: cmp.Or(f.maxLinger, -1), // 0 would mean the default
 		EnforceDuration: f.enforce, State: f.state, Catalog: f.catalog, Moved: f.moved, SLOMargin: cmp.Or(f.margin, -1), SLOChanges: f.changes, Logger: log,
 	}
 	if f.calibrate {
@@ -188,6 +190,8 @@ func (f managerFlags) options(log *slog.Logger) (manager.Options, error) {
 		return opts, usagef("--heartbeat %v --silence %v: want a heartbeat of 1ms or more, and a silence that is not shorter", f.heartbeat, f.silence)
 	case f.maxLinger < 0 || f.maxLinger > manager.MostLinger:
 		return opts, usagef("--max-linger %v: want 0 for none, to %v", f.maxLinger, manager.MostLinger)
+	case f.grace < 0:
+		return opts, usagef("--renewal-grace %v: want 0 for none, or more", f.grace)
 	case f.lease < 0 || f.lease > 0 && f.lease < time.Millisecond:
 		return opts, usagef("--lease %v: want 0 for never, or 1ms or more", f.lease)
 	}

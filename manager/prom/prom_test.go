@@ -19,7 +19,7 @@ func (f fixed) Metrics() manager.Metrics { return manager.Metrics(f) }
 func TestCollector(t *testing.T) {
 	c := NewCollector(fixed{
 		Caches: 1, Lingers: 15, Attached: 16, Capacity: 2, Cost: plan.Dollars(0.3), WarmCost: plan.Dollars(0.4), MigrationRate: 5,
-		Allocated: 6, Refused: 7, Reallocated: 8, MovesAsked: 9, ReconfiguresAsked: 31, Calibrated: 32, Corrected: 33, Reclaimed: 10, Failed: 11, Suspected: 13, Blinded: 14, Blind: true, Expired: 17,
+		Allocated: 6, Refused: 7, Reallocated: 8, MovesAsked: 9, ReconfiguresAsked: 31, Calibrated: 32, Corrected: 33, Reclaimed: 10, Failed: 11, Suspected: 13, Blinded: 14, RenewalsRefused: 34, Braked: 35, Blind: true, Expired: 17,
 		WindowsJudged: 26, WindowsMissed: 27, Broken: 28, BrokenCaches: []string{"cache-1"},
 		VMs:   []manager.VMCount{{Type: "small", Spot: true, State: "up", Machine: "node-1", VMs: 12, Memory: 18, Free: 19}},
 		Named: []manager.VMName{{VM: "vm-1", Type: "small", Place: allocator.Place{Name: "memory/vm-1", Machine: "node-1"}}},
@@ -47,6 +47,12 @@ redykv_manager_blind 1
 # HELP redykv_manager_blindings_total Times that at least half of the servers fell silent together, and none was suspected.
 # TYPE redykv_manager_blindings_total counter
 redykv_manager_blindings_total 14
+# HELP redykv_manager_brakings_total Times that at least half of the clients fell silent together, and no lease ended.
+# TYPE redykv_manager_brakings_total counter
+redykv_manager_brakings_total 35
+# HELP redykv_manager_renewals_refused_total Renewals of leases that were refused for their token.
+# TYPE redykv_manager_renewals_refused_total counter
+redykv_manager_renewals_refused_total 34
 # HELP redykv_manager_caches Caches.
 # TYPE redykv_manager_caches gauge
 redykv_manager_caches 1
