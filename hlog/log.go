@@ -49,8 +49,8 @@ type Config struct {
 	Begin, Tail int64
 
 	// Loading, unless it is nil, is called when Open has read so many more bytes into memory, of
-	// all that it reads.
-	Loading func(bytes, all int64)
+	// all that it reads. Its error ends Open.
+	Loading func(bytes, all int64) error
 
 	now func() time.Time // measures device.RetryTime; nil: time.Now
 }
@@ -186,7 +186,7 @@ func DefaultPageSize(memory int64, alignment int) int {
 
 // load sets the markers and reads the newest pages into memory, as many as leave room for
 // writing.
-func (l *Log) load(queue device.Queue, begin, tail int64, loading func(bytes, all int64)) error {
+func (l *Log) load(queue device.Queue, begin, tail int64, loading func(bytes, all int64) error) error {
 	page := tail >> l.pageBits
 	l.begin.raise(begin)
 	first := max(page-(l.frames.Load()-MinFrames+1), begin>>l.pageBits)
@@ -205,16 +205,18 @@ func (l *Log) load(queue device.Queue, begin, tail int64, loading func(bytes, al
 		return nil
 	}
 	all := tail - at
-	return l.fetch(queue, at, tail, func(bytes int64) {
-		if loading != nil {
-			loading(bytes, all)
+	return l.fetch(queue, at, tail, func(bytes int64) error {
+		if loading == nil {
+			return nil
 		}
+		return loading(bytes, all)
 	})
 }
 
 // fetch reads a part of the log into its frames, through a queue of flushDepth without other
-// pending operations, which the caller closes. It calls read for the bytes of each read that ends.
-func (l *Log) fetch(queue device.Queue, at, end int64, read func(bytes int64)) (err error) {
+// pending operations, which the caller closes. It calls read for the bytes of each read that ends;
+// an error of that is one of fetch.
+func (l *Log) fetch(queue device.Queue, at, end int64, read func(bytes int64) error) (err error) {
 	var done [flushDepth]device.Completion
 	for pending := 0; at < end || pending > 0; {
 		for ; at < end && pending < flushDepth; pending++ {
@@ -233,12 +235,15 @@ func (l *Log) fetch(queue device.Queue, at, end int64, read func(bytes int64)) (
 		n := queue.Poll(done[:])
 		pending -= n
 		for _, c := range done[:n] {
-			if c.Err == nil {
-				read(int64(c.N))
-				continue
+			if c.Err != nil {
+				c.Err = fmt.Errorf("reading at %d: %w", c.Tag, c.Err)
+			} else {
+				c.Err = read(int64(c.N))
 			}
-			err = cmp.Or(err, fmt.Errorf("reading at %d: %w", c.Tag, c.Err))
-			end = at // no more reads
+			if c.Err != nil {
+				err = cmp.Or(err, c.Err)
+				end = at // no more reads
+			}
 		}
 	}
 	return err

@@ -33,16 +33,16 @@ const (
 // several goroutines, in any order. Each has a visitor of its own, and calls visitor for it. A record
 // begins at from. All of memory is checked, also the part below from, whose records are not visited.
 // It is for recovery: the log must not be used meanwhile. read, unless it is nil, is called with the
-// number of bytes that were read, from any goroutine.
+// number of bytes that were read, from any goroutine. Its error ends Scan.
 //
 // It returns an error for what would mislead a session that follows links in memory: a link
 // that does not lead to an older record, or a hole. It cannot check the bytes of keys and
 // values. It returns the addresses to which links may lead, and the first error.
-func (l *Log) Scan(from, tail int64, visitor func() Visitor, read func(bytes int64)) (starts Starts, err error) {
+func (l *Log) Scan(from, tail int64, visitor func() Visitor, read func(bytes int64) error) (starts Starts, err error) {
 	head := min(l.Head(), tail)
 	starts = newStarts(head, tail, l.pageSize)
 	if read == nil {
-		read = func(int64) {}
+		read = func(int64) error { return nil }
 	}
 	cold, hot := l.runs(min(from, head), head), l.runs(head, tail)
 	err = l.atOnce(tail-min(from, head), func(stop func() bool) error {
@@ -56,7 +56,7 @@ func (l *Log) Scan(from, tail int64, visitor func() Visitor, read func(bytes int
 				}
 				return v.Visit(addr, im)
 			})
-			read(max(end-max(at, from), 0))
+			err = cmp.Or(err, read(max(end-max(at, from), 0)))
 		}
 		return cmp.Or(err, v.End())
 	})
@@ -105,7 +105,7 @@ func (l *Log) runs(from, to int64) (next func() (at, end int64)) {
 }
 
 // scanCold visits the records of runs on the device.
-func (l *Log) scanCold(runs func() (at, end int64), v Visitor, stop func() bool, read func(int64)) (err error) {
+func (l *Log) scanCold(runs func() (at, end int64), v Visitor, stop func() bool, read func(int64) error) (err error) {
 	w := l.NewWalker(nil)
 	w.ahead.least = lastPiece // all of a run is read
 	defer func() { err = errors.Join(err, w.Close()) }()
@@ -125,7 +125,9 @@ func (l *Log) scanCold(runs func() (at, end int64), v Visitor, stop func() bool,
 				return err
 			}
 		}
-		read(end - at)
+		if err := read(end - at); err != nil {
+			return err
+		}
 	}
 	return nil
 }

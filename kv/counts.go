@@ -1,6 +1,7 @@
 package kv
 
 import (
+	"context"
 	"sync/atomic"
 	"time"
 
@@ -169,7 +170,7 @@ func (st *Store) takeCount(s *manifest.State) {
 // beginKeyCounters continues from the count of the recovered state. It counts the keys by a scan
 // if the state has no count, since the store did not count, or none by class that is wanted, or a
 // negative one.
-func (st *Store) beginKeyCounters(s *manifest.State) error {
+func (st *Store) beginKeyCounters(ctx context.Context, s *manifest.State) error {
 	switch classified := st.opts.KeyClass != nil; {
 	case st.keyCounters == nil, s.Tail == s.Begin:
 		return nil
@@ -186,7 +187,7 @@ func (st *Store) beginKeyCounters(s *manifest.State) error {
 		}
 		return nil
 	}
-	return st.countByScan()
+	return st.countByScan(ctx)
 }
 
 // continueCount adds the keys that an earlier process counted.
@@ -196,7 +197,7 @@ func (st *Store) continueCount(class uint8, k manifest.ClassCount) {
 }
 
 // countByScan counts the keys of a store that is not in use yet.
-func (st *Store) countByScan() error {
+func (st *Store) countByScan(ctx context.Context) error {
 	began := time.Now()
 	// The clock is stopped, so that the scan finds the keys of one moment.
 	clock, now := st.now, st.now()
@@ -204,7 +205,7 @@ func (st *Store) countByScan() error {
 	defer func() { st.now = clock }()
 	st.keyCounters.Since = now
 	keys := 0
-	for r, err := range st.Scan() {
+	for r, err := range st.ScanContext(ctx) {
 		if err != nil {
 			return err
 		}

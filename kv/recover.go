@@ -32,6 +32,7 @@ import (
 //
 // After a crash or a failure at any point the manifest allows the same recovery again.
 type recovery struct {
+	ctx    context.Context // its end ends the recovery, before the log is complete
 	st     *Store
 	state  manifest.State       // the state to recover
 	from   *manifest.Checkpoint // the checkpoint of the state; nil: the last commit
@@ -49,8 +50,8 @@ func (r *recovery) warn(format string, args ...any) {
 }
 
 // recover does steps 1 to 4.
-func (st *Store) recover() (*recovery, error) {
-	r, o := &recovery{st: st, began: time.Now()}, &st.opts
+func (st *Store) recover(ctx context.Context) (*recovery, error) {
+	r, o := &recovery{ctx: ctx, st: st, began: time.Now()}, &st.opts
 	m, err := manifest.Read(st.dev)
 	if err != nil {
 		return nil, err
@@ -261,7 +262,7 @@ func (r *recovery) load() error {
 		return errors.Join(fmt.Errorf("kv: %w", err), st.log.Close(), st.index.Load().Free())
 	}
 	if err = r.replay(); err == nil {
-		err = st.beginKeyCounters(&r.state)
+		err = st.beginKeyCounters(r.ctx, &r.state)
 	}
 	if err != nil {
 		return errors.Join(fmt.Errorf("kv: opening the store: %w", err), st.unload())
@@ -285,6 +286,9 @@ func (r *recovery) loadIndex(read *reading) error {
 			st.index.Store(t)
 			return nil
 		}
+		if r.ctx.Err() != nil {
+			return fmt.Errorf("kv: reading the copy of the index: %w", err)
+		}
 		r.warn("the copy of the index is not used: %v", err)
 	}
 	return r.makeIndex()
@@ -299,6 +303,7 @@ const logProgressEvery = 5 * time.Second
 
 // reading reports how much was read of something. Goroutines may share it.
 type reading struct {
+	ctx    context.Context
 	st     *Store
 	mu     sync.Mutex // guards the fields below, and makes one call of the listener at a time
 	info   RecoveringInfo
@@ -307,27 +312,27 @@ type reading struct {
 
 // reading is for so many bytes of something.
 func (r *recovery) reading(what string, all int64) *reading {
-	return &reading{st: r.st, info: RecoveringInfo{What: what, Bytes: all}, logged: time.Now()}
+	return &reading{ctx: r.ctx, st: r.st, info: RecoveringInfo{What: what, Bytes: all}, logged: time.Now()}
 }
 
-// add reports that so many more bytes were read.
-func (r *reading) add(bytes int64) { r.report(bytes, 0) }
+// add reports that so many more bytes were read. Its error is that of the recovery's context.
+func (r *reading) add(bytes int64) error { return r.report(bytes, 0) }
 
 // log returns a function that reports what was read of a log, whose size it is told with each
 // part.
-func (r *reading) log() func(bytes, all int64) {
+func (r *reading) log() func(bytes, all int64) error {
 	known := false
-	return func(bytes, all int64) {
+	return func(bytes, all int64) error {
 		if known {
 			all = 0
 		}
 		known = true
-		r.report(bytes, all)
+		return r.report(bytes, all)
 	}
 }
 
 // report adds what was read, and what there is to read.
-func (r *reading) report(bytes, all int64) {
+func (r *reading) report(bytes, all int64) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.info.Bytes += all
@@ -337,6 +342,7 @@ func (r *reading) report(bytes, all int64) {
 		r.logged = now
 		r.st.opts.Logger.Info("the store is being opened", "what", r.info.What, "read", units.Size(r.info.Read), "of", units.Size(r.info.Bytes))
 	}
+	return context.Cause(r.ctx)
 }
 
 // makeIndex makes an empty index. Its chains may differ from those of the copy, which must not
@@ -435,7 +441,7 @@ func (r *recovery) rehearse(newest int64) (err error) {
 		defer p.CloseSnapshots()
 		trial.dev = p
 	}
-	again := &recovery{st: trial, state: r.state, from: r.from, all: r.all, began: time.Now()}
+	again := &recovery{ctx: r.ctx, st: trial, state: r.state, from: r.from, all: r.all, began: time.Now()}
 	again.report.From = r.report.From
 	if err = again.load(); err == nil {
 		err = trial.unload()

@@ -72,7 +72,11 @@ type Store struct {
 // Commit, Checkpoint or Close covered, or the checkpoint named by Options.Recover;
 // [Store.Recovery] describes the result. If Open fails, the caller must close the device. The
 // error is device.ErrClaimed if another open store has the device, or a tier of it.
-func Open(opts Options) (*Store, error) {
+func Open(opts Options) (*Store, error) { return OpenContext(context.Background(), opts) }
+
+// OpenContext is Open that returns an error soon when ctx ends. Then it has changed nothing that another
+// Open needs.
+func OpenContext(ctx context.Context, opts Options) (*Store, error) {
 	if err := opts.ensureDefaults(); err != nil {
 		return nil, err
 	}
@@ -80,7 +84,7 @@ func Open(opts Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("kv: opening the store: %w", err)
 	}
-	st, err := openClaimed(opts)
+	st, err := openClaimed(ctx, opts)
 	if err != nil {
 		release()
 		return nil, err
@@ -95,9 +99,9 @@ func Open(opts Options) (*Store, error) {
 }
 
 // openClaimed is Open for a device that this store has claimed.
-func openClaimed(opts Options) (*Store, error) {
+func openClaimed(ctx context.Context, opts Options) (*Store, error) {
 	st := newStore(opts)
-	r, err := st.recover()
+	r, err := st.recover(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -179,7 +179,7 @@ func runServe(cmd *cobra.Command, f *serveFlags) (err error) {
 		// Compaction would copy keys that were not used.
 		compaction, eviction = kv.AutoCompaction{}, opts.Cache.Eviction()
 	}
-	store, err := kv.Open(kv.Options{
+	store, err := kv.OpenContext(ctx, kv.Options{
 		CountKeys: true, KeyClass: resp.KeyClass, Inner: resp.Inner, Orphans: resp.Orphans,
 		Device: dev, Memory: int64(f.storage.memory), Records: f.storage.records, ReadCache: f.storage.readCache, SampleAccesses: f.storage.sample,
 		Checkpoints: f.durability.policy(f.storage.kind), Compaction: compaction, Eviction: eviction,
@@ -187,6 +187,10 @@ func runServe(cmd *cobra.Command, f *serveFlags) (err error) {
 	})
 	opened()
 	if err != nil {
+		if errors.Is(err, context.Cause(ctx)) {
+			log.Info("the server was stopped while it opened the store")
+			err = nil
+		}
 		return errors.Join(err, dev.Close(), closeAll(listeners))
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()

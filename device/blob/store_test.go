@@ -202,6 +202,30 @@ func testNewMachine(t *testing.T, b *gcblob.Bucket) {
 	}
 }
 
+// TestNothingWritten: a store without a write is in the bucket at once, and continues on other machines, also
+// on one that has the log from its first block on.
+func TestNothingWritten(t *testing.T) {
+	b := openBucket(t, newS3(t).url())
+	for range 2 {
+		m := mustStart(t, b)
+		var s Status
+		testrun.Until(t, "an upload ends", func() bool { s = m.dev.Status(); return s.Err != nil || !s.Behind })
+		if s.Err != nil {
+			t.Fatal(s.Err)
+		}
+		m.mustClose()
+	}
+	for round := range uint64(3) {
+		m := mustStart(t, b)
+		if before := m.check(); before != round*100 {
+			t.Fatalf("round %d: the store is as after operation %d", round, before)
+		}
+		m.write(100)
+		m.commit()
+		m.mustClose()
+	}
+}
+
 // TestSameMachine reopens the store on its machine, while the bucket is unreachable or far
 // behind.
 func TestSameMachine(t *testing.T) {

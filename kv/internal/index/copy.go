@@ -40,10 +40,10 @@ func (t *Table) Copy(ctx context.Context, w *manifest.ObjectWriter) error {
 }
 
 // Load makes a table of a copy whose entries lie below tail. onCrowded is as in New. read, unless it
-// is nil, is called with the number of bytes that were read.
-func Load(objects manifest.Opener, c *manifest.IndexCopy, tail int64, onCrowded func(), read func(bytes int64)) (*Table, error) {
+// is nil, is called with the number of bytes that were read; its error ends Load.
+func Load(objects manifest.Opener, c *manifest.IndexCopy, tail int64, onCrowded func(), read func(bytes int64) error) (*Table, error) {
 	if read == nil {
-		read = func(int64) {}
+		read = func(int64) error { return nil }
 	}
 	l := loader{source: c, tail: tail, onCrowded: onCrowded, read: read}
 	least := int64(BucketSize) << c.Bits // checked before memory is allocated
@@ -62,7 +62,7 @@ type loader struct {
 	source    *manifest.IndexCopy
 	tail      int64
 	onCrowded func()
-	read      func(bytes int64)
+	read      func(bytes int64) error
 	table     *Table // allocated for the first chunk
 	next      uint64 // the number of the next bucket
 }
@@ -77,7 +77,9 @@ func (l *loader) add(at int64, b []byte) (err error) {
 	if uint64(at) != l.next || len(b)%BucketSize != 0 || l.next+uint64(len(b)/BucketSize) > l.table.mask+1+2*l.table.limit {
 		return fmt.Errorf("%w: %d bytes of buckets from number %d on, want them from %d on", device.ErrCorrupt, len(b), at, l.next)
 	}
-	l.read(int64(len(b)))
+	if err := l.read(int64(len(b))); err != nil {
+		return err
+	}
 	for ; len(b) > 0; b = b[BucketSize:] {
 		// Plain stores: atomic ones take longer than the disk.
 		bucket := (*[BucketEntries + 1]Entry)(l.table.bucket(l.next))
