@@ -70,6 +70,7 @@ func (c *client) serve() (looped bool) {
 			}
 			c.execute()
 			c.write()
+			c.noteSent()
 			c.quit = c.quit || c.mayEnd()
 			continue
 		}
@@ -82,6 +83,7 @@ func (c *client) serve() (looped bool) {
 			c.endReading(err)
 		}
 		c.write()
+		c.noteSent()
 		c.quit = c.quit || c.mayEnd()
 		if c.plain++; c.plain > plainBatches && c.server.enroll(c) {
 			return true
@@ -252,7 +254,6 @@ type commandState struct {
 
 	// Of the batch, for statistics:
 	began        time.Time // when it was read
-	firstAt      int       // offset of its first command in the input
 	ran          ran
 	hits, misses int64
 	present      uint32 // 1 + the number of the current or last command; 0 if that is unknown

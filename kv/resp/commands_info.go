@@ -183,8 +183,8 @@ func infoReplication(s *Server) string {
 func infoCommands(s *Server) string {
 	var b strings.Builder
 	for _, m := range s.Commands() {
-		fmt.Fprintf(&b, "cmdstat_%s:calls=%d,usec=%d,usec_per_call=%.2f\n",
-			m.Name, m.Calls, m.Took.Microseconds(), float64(m.Took.Nanoseconds())/1e3/float64(m.Calls))
+		fmt.Fprintf(&b, "cmdstat_%s:calls=%d,usec=%d,usec_per_call=%.2f,rejected_calls=%d\n",
+			m.Name, m.Calls, m.Took.Microseconds(), float64(m.Took.Nanoseconds())/1e3/float64(max(m.Calls, 1)), m.Refused)
 	}
 	return b.String()
 }
@@ -192,6 +192,9 @@ func infoCommands(s *Server) string {
 func infoLatencies(s *Server) string {
 	var b strings.Builder
 	for _, m := range s.Commands() {
+		if m.Calls == 0 {
+			continue
+		}
 		us := func(q float64) float64 { return float64(m.Quantile(q).Nanoseconds()) / 1e3 }
 		fmt.Fprintf(&b, "latency_percentiles_usec_%s:p50=%.3f,p99=%.3f,p99.9=%.3f\n", m.Name, us(0.5), us(0.99), us(0.999))
 	}

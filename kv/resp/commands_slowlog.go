@@ -164,6 +164,9 @@ func latencyHistogram(c *client, r request) {
 	out := c.reply()
 	var all []CommandMetrics
 	for _, m := range c.server.Commands() {
+		if m.Calls == 0 {
+			continue
+		}
 		asked := r.len() == 2
 		for i := 2; i < r.len(); i++ {
 			container, _, _ := strings.Cut(m.Name, "|")

@@ -7,7 +7,8 @@ import (
 
 // execute runs every command that has arrived completely.
 func (c *client) execute() {
-	c.began, c.firstAt = time.Now(), c.in.start
+	c.began = time.Now()
+	c.in.mark()
 	if c.pushes.Load() {
 		c.subscriber()
 	}
@@ -44,7 +45,7 @@ func (c *client) execute() {
 	}
 	c.flush()
 	c.giveBack()
-	c.noteBatch()
+	c.noteRun()
 }
 
 // next runs the next command, or adds it to the batch.
@@ -117,6 +118,10 @@ func (c *client) refusalOf(cmd *command, r request) (refusal string) {
 
 // refuse replies to a command that is not run.
 func (c *client) refuse(cmd *command, r request, refusal string) {
+	c.server.counts.commands.Add(1)
+	if cmd != nil {
+		c.server.stats.refuse(c.id, cmd.n)
+	}
 	if name := r.arg(0); is(name, "post") || is(name, "host:") {
 		// A browser sends this on behalf of a web page: close the connection.
 		c.server.opts.Logger.Warn("a client sent an HTTP request", "client", c.id, "address", c.conn.RemoteAddr())
@@ -167,8 +172,7 @@ func (c *client) runSolo(cmd *command, r request) {
 	cmd.run(c, r)
 	c.flush()
 	took := time.Since(began)
-	c.server.stats.add(c.id, cmd.n, 1, took)
-	c.server.counts.commands.Add(1)
+	c.ran.solo = append(c.ran.solo, soloRun{uint16(cmd.n), took})
 	if cmd.flags&flagSkipSlowlog == 0 {
 		c.server.slow.note(c, r, 0, took)
 	}

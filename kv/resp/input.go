@@ -59,6 +59,8 @@ type input struct {
 	charged    int64 // bytes taken from large for buf and parser
 	large      *budget
 	ahead      [][]byte // bytes read ahead, which follow buf; charged to large
+	first      int      // where the batch's first request begins in buf
+	inline     []span   // the words of that request, if it was typed as a line: parsing changes the line
 }
 
 func newInput(conn net.Conn, opts *Options, large *budget) input {
@@ -75,19 +77,33 @@ func (in *input) next() (r request, ok bool, err error) {
 	if err != nil || size == 0 {
 		return request{}, false, err
 	}
+	if in.start == in.first && data[0] != '*' {
+		in.inline = append(in.inline, in.parser.args...)
+	}
 	in.start += size
 	return request{data: data[:size], args: in.parser.args}, true, nil
 }
 
-// again parses the request at offset at of buf once more. A call of next since the last fill
-// returned the same request.
-func (in *input) again(at int) (r request, ok bool) {
+// mark notes that the next request is the first of a batch.
+func (in *input) mark() {
+	in.first = in.start
+	if in.inline = in.inline[:0]; cap(in.inline) > plainArgs {
+		in.inline = nil
+	}
+}
+
+// again returns the first request of the batch once more. There was no fill since mark.
+func (in *input) again() (r request, ok bool) {
+	data := in.buf[in.first:in.end]
+	if len(in.inline) > 0 {
+		return request{data: data, args: in.inline}, true
+	}
 	p := parser{maxBulk: in.parser.maxBulk, maxRequest: in.parser.maxRequest}
-	size, err := p.next(in.buf[at:in.end])
+	size, err := p.next(data)
 	if err != nil || size == 0 || len(p.args) == 0 {
 		return request{}, false
 	}
-	return request{data: in.buf[at : at+size], args: p.args}, true
+	return request{data: data[:size], args: p.args}, true
 }
 
 // empty reports whether nothing is unparsed, not even part of a request.

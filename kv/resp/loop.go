@@ -333,7 +333,11 @@ func (l *loop) answer(c *client) {
 		l.promote(c)
 		return
 	}
-	switch done, err := c.tryWrite(); {
+	done, err := c.tryWrite()
+	if done || err != nil {
+		c.noteSent()
+	}
+	switch {
 	case err != nil:
 		l.end(c)
 	case !done || c.interrupted():
@@ -483,8 +487,10 @@ func (s *Server) resume(c *client) {
 		}
 	}
 	c.write()
+	c.noteSent()
 	c.execute()
 	c.write()
+	c.noteSent()
 	c.quit = c.quit || c.mayEnd()
 	if !c.serve() {
 		s.leave(c)

@@ -35,7 +35,7 @@ type Metrics struct {
 	// beyond a small buffer for each connection.
 	RequestBytes, ReplyBytes int64
 	// Latency has the latencies of batches, from the read that completed a batch's commands
-	// until its replies are ready.
+	// until its replies are sent.
 	Latency Latency
 }
 
@@ -120,6 +120,7 @@ type stats struct {
 }
 
 type commandStats struct {
+	refused atomic.Int64
 	took    atomic.Int64 // nanoseconds of all calls together
 	classes [metrics.LatencyClasses]atomic.Int64
 }
@@ -146,6 +147,7 @@ func (s *stats) reset() {
 	for i := range s.shards {
 		for j := range s.shards[i] {
 			of := &s.shards[i][j]
+			of.refused.Store(0)
 			of.took.Store(0)
 			for k := range of.classes {
 				of.classes[k].Store(0)
@@ -158,6 +160,11 @@ func (s *stats) reset() {
 type errorKinds struct {
 	mu     sync.Mutex       // guards counts
 	counts map[string]int64 // its size is limited by the server's kinds of errors
+}
+
+// refuse counts a call of a command that is refused.
+func (s *stats) refuse(client int64, command int) {
+	s.shards[client%statShards][command].refused.Add(1)
 }
 
 // addError counts an error reply.
@@ -180,11 +187,13 @@ func (k *errorKinds) reset() {
 }
 
 // CommandMetrics are the statistics of one command. The latency of a call is the time from the
-// read of its batch of pipelined commands until the replies of the batch are ready.
+// read of its batch of pipelined commands until the replies of the batch are sent, with the commit that
+// they wait for.
 type CommandMetrics struct {
-	Name  string
-	Calls int64
-	Took  time.Duration // of all calls together
+	Name    string
+	Calls   int64
+	Refused int64         // calls that did not run, for their arguments, permissions or the server's state
+	Took    time.Duration // of all calls together
 	// Latencies counts the calls by latency.
 	Latencies []LatencyClass
 }
@@ -206,11 +215,11 @@ func (m *CommandMetrics) Quantile(q float64) time.Duration {
 	return 0
 }
 
-// Commands returns the statistics of each command that was called since the server was made,
+// Commands returns the statistics of each command that was called, or refused, since the server was made,
 // or since CONFIG RESETSTAT.
 func (s *Server) Commands() (all []CommandMetrics) {
 	for n, cmd := range s.table.all {
-		if of := s.stats.command(n, cmd.name); of.Calls > 0 {
+		if of := s.stats.command(n, cmd.name); of.Calls > 0 || of.Refused > 0 {
 			all = append(all, of)
 		}
 	}
@@ -222,6 +231,7 @@ func (s *stats) command(n int, name string) CommandMetrics {
 	m := CommandMetrics{Name: name}
 	for i := range s.shards {
 		m.Took += time.Duration(s.shards[i][n].took.Load())
+		m.Refused += s.shards[i][n].refused.Load()
 	}
 	for class := range metrics.LatencyClasses {
 		calls := int64(0)
@@ -240,6 +250,14 @@ func (s *stats) command(n int, name string) CommandMetrics {
 type ran struct {
 	calls    []uint32 // by the command's number; nil before the first one
 	commands []uint16 // numbers of the commands in calls that are not 0
+	solo     []soloRun
+	ended    time.Time // when the batch had run
+}
+
+// soloRun is a command that is timed by itself.
+type soloRun struct {
+	command uint16
+	took    time.Duration // without the time until its reply is sent
 }
 
 // note stores n unless at holds it already, which is the usual case.
@@ -259,31 +277,26 @@ func (c *client) count(cmd *command) {
 	}
 }
 
-// noteBatch adds the batch that has just run to the statistics.
-func (c *client) noteBatch() {
+// noteRun adds the batch that has just run to the statistics, except for its latencies.
+func (c *client) noteRun() {
 	if c.last.Load() != c.present { // a load costs less than a store
 		c.last.Store(c.present)
 	}
 	note(&c.unread, c.in.end-c.in.start)
 	note(&c.inputs, len(c.in.buf))
 	note(&c.outputs, cap(c.out))
-	if len(c.ran.commands) == 0 {
+	c.active.Store(c.began.UnixMilli())
+	if len(c.ran.commands) == 0 && len(c.ran.solo) == 0 {
 		return
 	}
-	took := time.Since(c.began)
-	c.server.counts.latencies.add(took)
+	c.ran.ended = time.Now()
 	all := int64(0)
 	for _, n := range c.ran.commands {
-		calls := int64(c.ran.calls[n])
-		all += calls
-		c.server.stats.add(c.id, int(n), calls, took)
-		c.ran.calls[n] = 0
+		all += int64(c.ran.calls[n])
 	}
-	c.ran.commands = c.ran.commands[:0]
-	c.active.Store(c.began.UnixMilli())
-	c.server.counts.commands.Add(uint64(all))
-	if s := &c.server.slow; s.isSlow(took) {
-		if r, ok := c.in.again(c.firstAt); ok {
+	c.server.counts.commands.Add(uint64(all) + uint64(len(c.ran.solo)))
+	if took, s := c.ran.ended.Sub(c.began), &c.server.slow; all > 0 && s.isSlow(took) {
+		if r, ok := c.in.again(); ok {
 			s.note(c, r, all-1, took)
 		}
 	}
@@ -292,4 +305,25 @@ func (c *client) noteBatch() {
 		c.server.stats.misses.Add(c.misses)
 		c.hits, c.misses = 0, 0
 	}
+}
+
+// noteSent adds the latencies of the batch to the statistics. Its replies have been sent, or cannot be.
+func (c *client) noteSent() {
+	if len(c.ran.commands) == 0 && len(c.ran.solo) == 0 {
+		return
+	}
+	now := time.Now()
+	if len(c.ran.commands) > 0 {
+		took := now.Sub(c.began)
+		c.server.counts.latencies.add(took)
+		for _, n := range c.ran.commands {
+			c.server.stats.add(c.id, int(n), int64(c.ran.calls[n]), took)
+			c.ran.calls[n] = 0
+		}
+		c.ran.commands = c.ran.commands[:0]
+	}
+	for _, solo := range c.ran.solo {
+		c.server.stats.add(c.id, int(solo.command), 1, solo.took+now.Sub(c.ran.ended))
+	}
+	c.ran.solo = c.ran.solo[:0]
 }

@@ -19,8 +19,8 @@ type collector struct {
 	source  Source
 	numbers promtable.Table[resp.Metrics]
 	latency *prometheus.Desc
-	// Per command that was called.
-	calls, seconds *prometheus.Desc
+	// Per command that was called, or refused.
+	calls, refused, seconds *prometheus.Desc
 }
 
 // namespace is the prefix of all names.
@@ -71,8 +71,10 @@ func NewCollector(source Source, labels prometheus.Labels) prometheus.Collector 
 		latency: prometheus.NewDesc(namespace+"batch_seconds",
 			"Time from the arrival of a batch of commands to the moment when its replies are sent.", nil, labels),
 		calls: prometheus.NewDesc(namespace+"command_calls_total", "Calls of each command.", []string{"command"}, labels),
+		refused: prometheus.NewDesc(namespace+"command_refused_total",
+			"Calls of each command that did not run, for their arguments, permissions or the server's state.", []string{"command"}, labels),
 		seconds: prometheus.NewDesc(namespace+"command_seconds_total",
-			"Time of each command's calls, from the arrival of their batches to when all replies of these were ready.", []string{"command"}, labels),
+			"Time of each command's calls, from the arrival of their batches to the moment when the replies of these are sent.", []string{"command"}, labels),
 	}
 }
 
@@ -81,6 +83,7 @@ func (c *collector) Describe(to chan<- *prometheus.Desc) {
 	c.numbers.Describe(to)
 	to <- c.latency
 	to <- c.calls
+	to <- c.refused
 	to <- c.seconds
 }
 
@@ -98,6 +101,7 @@ func (c *collector) Collect(to chan<- prometheus.Metric) {
 	to <- prometheus.MustNewConstHistogram(c.latency, n, m.Latency.Sum.Seconds(), buckets)
 	for _, of := range c.source.Commands() {
 		to <- prometheus.MustNewConstMetric(c.calls, prometheus.CounterValue, float64(of.Calls), of.Name)
+		to <- prometheus.MustNewConstMetric(c.refused, prometheus.CounterValue, float64(of.Refused), of.Name)
 		to <- prometheus.MustNewConstMetric(c.seconds, prometheus.CounterValue, of.Took.Seconds(), of.Name)
 	}
 }
