@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"log/slog"
 	"os/signal"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -156,8 +158,8 @@ func runServe(cmd *cobra.Command, f *serveFlags) (err error) {
 		return err
 	}
 	opts.ProtectedMode, opts.Durability, opts.Logger = f.listen.protected, f.durability.promise, log
-	// Listen before the store is opened, which may take long, so that a port in use is
-	// reported at once.
+	// Listen before the store is opened, which may take long: a port in use is reported at once, and
+	// clients are told that the server is loading.
 	listeners, err := f.listen.listen(ctx, log)
 	if err != nil {
 		return err
@@ -167,55 +169,72 @@ func runServe(cmd *cobra.Command, f *serveFlags) (err error) {
 		return errors.Join(err, closeAll(listeners))
 	}
 	defer admin.close()
-	dev, bucket, release, err := f.storage.open(ctx, log)
-	if err != nil {
-		return errors.Join(err, closeAll(listeners))
-	}
-	defer func() { err = errors.Join(err, release()) }()
-	recovering, opened := drawOpening(newProgress(cmd.ErrOrStderr()))
 	compaction, eviction := f.durability.compactionPolicy(), kv.Eviction{}
 	if size := int64(f.storage.maxData); size != 0 {
 		opts.Cache = resp.NewCacheMode(size, max(f.storage.records, size>>10))
 		// Compaction would copy keys that were not used.
 		compaction, eviction = kv.AutoCompaction{}, opts.Cache.Eviction()
 	}
+	var opened atomic.Pointer[kv.Store]
+	opts.Shutdown, opts.Settings = stop, f.settings(opened.Load, listeners, level)
+	server := resp.NewServer(nil, opts)
+	served := make(chan error, len(listeners))
+	var serving sync.WaitGroup
+	for _, ln := range listeners {
+		serving.Go(func() { served <- server.Serve(ln.Listener) })
+	}
+	defer func() {
+		err = errors.Join(err, server.Close())
+		serving.Wait()
+		close(served)
+		for failed := range served {
+			err = errors.Join(err, failed)
+		}
+	}()
+	dev, bucket, release, err := f.storage.open(ctx, log)
+	if err != nil {
+		return unlessStopped(ctx, err, log)
+	}
+	defer func() { err = errors.Join(err, release()) }()
+	recovering, drawn := drawOpening(newProgress(cmd.ErrOrStderr()))
 	store, err := kv.OpenContext(ctx, kv.Options{
 		CountKeys: true, KeyClass: resp.KeyClass, Inner: resp.Inner, Orphans: resp.Orphans,
 		Device: dev, Memory: int64(f.storage.memory), Records: f.storage.records, ReadCache: f.storage.readCache, SampleAccesses: f.storage.sample,
 		Checkpoints: f.durability.policy(f.storage.kind), Compaction: compaction, Eviction: eviction,
-		Logger: log, Events: kv.Tee(kv.LogEvents(log), kv.EventListener{Recovering: recovering}),
+		Logger: log,
+		Events: kv.Tee(kv.LogEvents(log), kv.EventListener{Recovering: recovering}, kv.EventListener{
+			Recovering: func(i kv.RecoveringInfo) { server.Loading(i.Read, i.Bytes) },
+		}),
 	})
-	opened()
+	drawn()
 	if err != nil {
-		if errors.Is(err, context.Cause(ctx)) {
-			log.Info("the server was stopped while it opened the store")
-			err = nil
-		}
-		return errors.Join(err, dev.Close(), closeAll(listeners))
+		return errors.Join(unlessStopped(ctx, err, log), dev.Close())
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
-	opts.Shutdown, opts.Settings = stop, f.settings(store, listeners, level)
-	server := resp.NewServer(store, opts)
+	opened.Store(store)
+	server.Opened(store)
 	admin.opened(servedStore{server, store, bucket})
-	return f.serve(ctx, cmd, server, listeners, admin, log)
+	return f.serve(ctx, cmd, server, served, listeners, admin, log)
 }
 
-// serve serves until ctx ends, and then sends the last replies. It prints a line with its
-// addresses when it is ready.
-func (f *serveFlags) serve(ctx context.Context, cmd *cobra.Command, server *resp.Server, listeners []listener, admin *admin, log *slog.Logger) error {
-	served := make(chan error, len(listeners))
-	for _, ln := range listeners {
-		go func() { served <- server.Serve(ln.Listener) }()
+// unlessStopped returns an error of the opening of the store, or nil if the end of ctx is its reason.
+func unlessStopped(ctx context.Context, err error, log *slog.Logger) error {
+	if cause := context.Cause(ctx); cause == nil || !errors.Is(err, cause) {
+		return err
 	}
+	log.Info("the server was stopped while it opened the store")
+	return nil
+}
+
+// serve serves until ctx ends or a listener fails, and then sends the last replies. It prints a line with
+// its addresses when it is ready.
+func (f *serveFlags) serve(ctx context.Context, cmd *cobra.Command, server *resp.Server, served <-chan error, listeners []listener, admin *admin, log *slog.Logger) (err error) {
 	admin.setUnready("")
 	fmt.Fprintf(cmd.OutOrStdout(), "redykv ready at %s%s\n", where(listeners), admin.where())
 	notify(log, "READY=1")
-	var err error
-	running := len(listeners)
 	select {
 	case <-ctx.Done():
 	case err = <-served:
-		running--
 	}
 	notify(log, "STOPPING=1")
 	admin.setUnready("the server is being stopped")
@@ -224,9 +243,6 @@ func (f *serveFlags) serve(ctx context.Context, cmd *cobra.Command, server *resp
 	defer cancel()
 	if late := server.Shutdown(ctx); late != nil {
 		log.Warn("connections were closed before their last replies were sent", "err", late)
-	}
-	for range running {
-		err = errors.Join(err, <-served)
 	}
 	return err
 }

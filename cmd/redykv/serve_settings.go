@@ -23,8 +23,12 @@ var redisLevels = []struct {
 	{"debug", slog.LevelDebug}, {"notice", slog.LevelInfo}, {"verbose", slog.LevelInfo}, {"warning", slog.LevelWarn},
 }
 
-// settings returns the configuration for CONFIG GET and CONFIG SET, under Redis's names.
-func (f *serveFlags) settings(store *kv.Store, listeners []listener, level *slog.LevelVar) []resp.Setting {
+// errOpening is the error of a setting of the store that is not open yet.
+var errOpening = errors.New("the store is being opened")
+
+// settings returns the configuration for CONFIG GET and CONFIG SET, under Redis's names. opened returns the
+// store, or nil while it is being opened.
+func (f *serveFlags) settings(opened func() *kv.Store, listeners []listener, level *slog.LevelVar) []resp.Setting {
 	constant := func(name, value string) resp.Setting {
 		return resp.Setting{Name: name, Get: func() string { return value }}
 	}
@@ -39,15 +43,25 @@ func (f *serveFlags) settings(store *kv.Store, listeners []listener, level *slog
 		{
 			Name: "maxmemory",
 			Get: func() string {
+				store := opened()
+				if store == nil {
+					return strconv.FormatInt(int64(f.storage.memory), 10)
+				}
 				m := store.Metrics()
 				return strconv.FormatInt(m.Log.MemoryBudget+m.ReadCache.Budget, 10)
 			},
-			Set: func(value string) error { return setMemory(store, value) },
+			Set: func(value string) error { return setMemory(opened(), value) },
 		},
 		{
 			Name: "sample-accesses",
-			Get:  func() string { return map[bool]string{true: "yes", false: "no"}[store.Sampling()] },
-			Set:  func(value string) error { return setSampling(store, value) },
+			Get: func() string {
+				sampling := f.storage.sample
+				if store := opened(); store != nil {
+					sampling = store.Sampling()
+				}
+				return map[bool]string{true: "yes", false: "no"}[sampling]
+			},
+			Set: func(value string) error { return setSampling(opened(), value) },
 		},
 		{
 			Name: "loglevel",
@@ -87,6 +101,9 @@ func setMemory(store *kv.Store, value string) error {
 	if err != nil {
 		return errors.New("argument must be a memory value")
 	}
+	if store == nil {
+		return errOpening
+	}
 	return store.SetMemory(context.Background(), int64(size))
 }
 
@@ -94,6 +111,9 @@ func setMemory(store *kv.Store, value string) error {
 func setSampling(store *kv.Store, value string) error {
 	if value != "yes" && value != "no" {
 		return errors.New("argument must be 'yes' or 'no'")
+	}
+	if store == nil {
+		return errOpening
 	}
 	return store.SetSampling(value == "yes")
 }

@@ -304,10 +304,6 @@ const between = 1 << 30
 
 // uploadLog uploads the segments of the log that have changed, and adds them to next.
 func (d *Device) uploadLog(ctx context.Context, s *snapshot, next *catalog) error {
-	if d.isEmpty(ctx, s) {
-		next.Begin = s.to
-		return nil
-	}
 	size := s.segmentSize
 	since := int64(0)
 	for start := max(s.dirty, s.begin) / size * size; start < s.to; start += size {
@@ -336,17 +332,6 @@ func (d *Device) uploadLog(ctx context.Context, s *snapshot, next *catalog) erro
 		next.Number = step.Number + 1
 	}
 	return nil
-}
-
-// isEmpty reports whether a snapshot has nothing of the log, and neither has the bucket. A new log begins within
-// the first block, or behind it, and there are no bytes before its first write.
-func (d *Device) isEmpty(ctx context.Context, s *snapshot) bool {
-	n := s.to - s.begin
-	if len(d.catalog.Load().Pieces) > 0 || n <= 0 || n > max(int64(d.local.Alignment()), blockSize) {
-		return false
-	}
-	err := d.read(ctx, make([]byte, n), s.begin)
-	return errors.Is(err, device.ErrNotHeld) && d.begin.Load() == s.begin // it was not truncated meanwhile
 }
 
 // uploadPiece uploads a part of the log.

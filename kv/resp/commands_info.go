@@ -86,7 +86,7 @@ func infoClients(s *Server) string {
 }
 
 func infoMemory(s *Server) string {
-	m := s.store.Metrics()
+	m := s.storeMetrics()
 	used := m.Log.MemoryBytes + m.Index.Bytes
 	raise(&s.usedPeak, used)
 	peak, resident := s.usedPeak.Load(), mem.Resident()
@@ -122,10 +122,13 @@ func (r *rate) of(n uint64, since time.Time) int64 {
 }
 
 func infoStats(s *Server) string {
-	m := s.store.Metrics()
+	m := s.storeMetrics()
 	var b strings.Builder
 	fmt.Fprintf(&b, "total_connections_received:%d\ntotal_commands_processed:%d\n", s.counts.connections.Load(), s.counts.commands.Load())
-	expired, _ := s.store.ExpiredKeys()
+	expired := int64(0)
+	if !s.loading.on.Load() {
+		expired, _ = s.store.ExpiredKeys()
+	}
 	_, keys, items, prefixes := s.tracking.stats()
 	fmt.Fprintf(&b, "instantaneous_ops_per_sec:%d\ntotal_net_input_bytes:%d\ntotal_net_output_bytes:%d\nrejected_connections:%d\nsync_full:0\nsync_partial_ok:0\nsync_partial_err:0\n",
 		s.rate.of(s.counts.commands.Load(), s.started), s.counts.in.Load(), s.counts.out.Load(), s.counts.rejected.Load())
@@ -161,15 +164,15 @@ func infoPersistence(s *Server) string {
 	if s.Durable() != nil {
 		written = "err"
 	}
-	return fmt.Sprintf("loading:0\nasync_loading:0\nrdb_changes_since_last_save:%d\nrdb_bgsave_in_progress:%d\nrdb_last_save_time:%d\nrdb_last_bgsave_status:%s\nrdb_last_bgsave_time_sec:-1\n"+
+	return fmt.Sprintf("%sasync_loading:0\nrdb_changes_since_last_save:%d\nrdb_bgsave_in_progress:%d\nrdb_last_save_time:%d\nrdb_last_bgsave_status:%s\nrdb_last_bgsave_time_sec:-1\n"+
 		"rdb_current_bgsave_time_sec:-1\naof_enabled:%d\naof_rewrite_in_progress:0\naof_rewrite_scheduled:0\naof_last_rewrite_time_sec:-1\naof_current_rewrite_time_sec:-1\n"+
 		"aof_last_bgrewrite_status:ok\naof_last_write_status:%s\ndurability:%v\n",
-		s.writes()-s.savedWrites.Load(), running, s.saved.Load(), saved, journal, written, s.opts.Durability)
+		s.loading.info(), s.writes()-s.savedWrites.Load(), running, s.saved.Load(), saved, journal, written, s.opts.Durability)
 }
 
 // writes returns the number of operations that may have changed the store.
 func (s *Server) writes() int64 {
-	o := s.store.Metrics().Operations
+	o := s.storeMetrics().Operations
 	return int64(o.Upserts + o.RMWs + o.Deletes + o.Inserts)
 }
 
@@ -204,6 +207,9 @@ func infoLatencies(s *Server) string {
 func infoKeys(s *Server) string {
 	// INFO must be fast, so it does not scan.
 	var b strings.Builder
+	if s.loading.on.Load() {
+		return ""
+	}
 	for db := range s.opts.Databases {
 		if n, expiring, counted := s.store.KeyCountOf(uint8(db)); counted && n > 0 {
 			fmt.Fprintf(&b, "db%d:keys=%d,expires=%d,avg_ttl=0\n", db, n, expiring)

@@ -110,7 +110,11 @@ func (c *client) refusalOf(cmd *command, r request) (refusal string) {
 	if !c.free {
 		refusal = c.permitted(cmd, r)
 	}
-	if refusal == "" {
+	switch {
+	case refusal != "":
+	case c.server.loading.on.Load() && !cmd.whileLoading():
+		refusal = errLoading
+	default:
 		refusal = c.oversize(cmd, r)
 	}
 	return refusal

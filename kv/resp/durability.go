@@ -93,9 +93,9 @@ type answered struct {
 	at    time.Time
 }
 
-func newCommitter(store committed, promise Durability, log *slog.Logger) *committer {
+func newCommitter(promise Durability, log *slog.Logger) *committer {
 	c := &committer{
-		store: store, promise: promise, log: log,
+		promise: promise, log: log,
 		kick:    make(chan struct{}, 1),
 		ending:  make(chan struct{}),
 		stopped: make(chan struct{}),
@@ -130,7 +130,7 @@ func (c *committer) state() error {
 // wait waits until a write that needs commit needs may be answered; 0 needs none. It returns
 // an error if the write is not as durable as promised.
 func (c *committer) wait(needs uint64) error {
-	if c.promise == DurabilityNone || needs <= c.store.LastCommit() {
+	if c.promise == DurabilityNone || needs == 0 || needs <= c.store.LastCommit() {
 		return nil
 	}
 	if c.promise == DurabilityAlways {

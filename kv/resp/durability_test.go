@@ -56,7 +56,8 @@ func (s *commits) LastCommit() uint64 { return s.last.Load() }
 func committing(promise Durability, takes time.Duration) (*committer, *commits) {
 	s := &commits{takes: takes}
 	s.covers.Store(new(time.Time))
-	c := newCommitter(s, promise, quietly)
+	c := newCommitter(promise, quietly)
+	c.store = s
 	c.start()
 	return c, s
 }
@@ -125,7 +126,8 @@ func TestAlwaysResultsInAnyOrder(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			store := &commits{}
-			committer := newCommitter(store, DurabilityAlways, quietly)
+			committer := newCommitter(DurabilityAlways, quietly)
+			committer.store = store
 			for _, r := range c.results {
 				store.last.Store(r.last)
 				committer.waited(r.needs, r.err)

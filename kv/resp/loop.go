@@ -426,7 +426,7 @@ func (s *Server) start() {
 // enroll moves a connection to a loop, if there is one for it and nothing is pending on the
 // connection.
 func (s *Server) enroll(c *client) bool {
-	if len(s.loops) == 0 || c.looped == nil || s.cold.Load() || c.quit || !c.atRest() || s.closing.Load() {
+	if s.loading.on.Load() || len(s.loops) == 0 || c.looped == nil || s.cold.Load() || c.quit || !c.atRest() || s.closing.Load() {
 		return false
 	}
 	l := s.loops[uint64(c.id)%uint64(len(s.loops))]

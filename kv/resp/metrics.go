@@ -83,7 +83,12 @@ type counts struct {
 // Durable returns nil while writes are as durable as Options.Durability promises, or else the
 // error of the last commit. With every promise it returns an error while the store cannot be
 // written, as when its device is full.
-func (s *Server) Durable() error { return cmp.Or(s.committer.state(), s.store.WriteError()) }
+func (s *Server) Durable() error {
+	if s.loading.on.Load() {
+		return nil
+	}
+	return cmp.Or(s.committer.state(), s.store.WriteError())
+}
 
 // Metrics returns the server's metrics.
 func (s *Server) Metrics() Metrics {

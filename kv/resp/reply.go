@@ -138,6 +138,7 @@ const (
 	errNoFreq            = "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when switching between policies at runtime LRU and LFU data will take some time to adjust."
 	errNoClient          = "ERR No such client"
 
+	errLoading         = "LOADING Redis is loading the dataset in memory"
 	errNoAuth          = "NOAUTH Authentication required."
 	errNoHello         = "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time"
 	errWrongPassword   = "WRONGPASS invalid username-password pair or user is disabled."

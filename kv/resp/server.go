@@ -50,6 +50,7 @@ type Server struct {
 	saved     atomic.Int64   // Unix time of the last successful save
 
 	loops                  []*loop
+	loading                loading
 	cold                   atomic.Bool   // the store reads its device often: loops take no connections
 	coldAt                 atomic.Int64  // Unix time in nanoseconds at which cold was last set
 	deviceReads, evictions atomic.Uint64 // the store's counts at that time
@@ -77,18 +78,19 @@ type Server struct {
 	clients   map[*client]struct{}
 }
 
-// NewServer returns a server of the store. The caller must close the store after the server.
-// Serve returns an error if opts are invalid.
+// NewServer returns a server of the store. The caller must close the store after the server. Without a
+// store the server is loading until Opened is called: it answers LOADING, as Redis does while it reads its
+// files, except to commands that need no data. Serve returns an error if opts are invalid.
 func NewServer(store *kv.Store, opts Options) *Server {
 	err := opts.ensureDefaults()
 	s := &Server{
 		store: store, opts: opts, err: err,
 		table: commandTable(),
-		pool:  newPool(store, opts.Sessions, spreadAbove(store, opts.packedMost)),
+		pool:  newPool(opts.Sessions),
 
 		large:     budget{most: opts.MaxBuffers},
 		replies:   room{budget: budget{most: opts.MaxReplies}, freed: make(chan struct{}, 1)},
-		committer: newCommitter(store, opts.Durability, opts.Logger),
+		committer: newCommitter(opts.Durability, opts.Logger),
 
 		started:   time.Now(),
 		done:      make(chan struct{}),
@@ -97,9 +99,6 @@ func NewServer(store *kv.Store, opts Options) *Server {
 	}
 	s.scans, s.steps = newScanTurns(), make(turns, max(opts.Sessions, 1))
 	s.working, s.cease = context.WithCancelCause(context.Background())
-	if store != nil {
-		s.short = shortRequest(store)
-	}
 	s.runID = newRunID()
 	s.stats.init(len(s.table.all))
 	s.slow.init()
@@ -113,6 +112,11 @@ func NewServer(store *kv.Store, opts Options) *Server {
 	s.saved.Store(s.started.Unix())
 	if opts.Cache != nil {
 		opts.Cache.server.Store(s)
+	}
+	if s.loading.started = s.started; store == nil {
+		s.loading.on.Store(true)
+	} else {
+		s.use(store)
 	}
 	return s
 }
@@ -143,7 +147,9 @@ func (s *Server) Serve(ln net.Listener) error {
 	s.mu.Lock()
 	s.listeners[ln] = struct{}{}
 	s.mu.Unlock()
-	s.begin.Do(s.start)
+	if !s.loading.on.Load() {
+		s.begin.Do(s.start)
+	}
 	defer func() {
 		s.mu.Lock()
 		delete(s.listeners, ln)
@@ -186,7 +192,7 @@ func temporary(err error) bool {
 // accept starts the goroutine of a connection, unless there are too many.
 func (s *Server) accept(conn net.Conn) {
 	c := &client{server: s, conn: conn, id: int64(s.counts.connections.Add(1))}
-	if tcp, ok := conn.(*net.TCPConn); ok && len(s.loops) > 0 {
+	if tcp, ok := conn.(*net.TCPConn); ok && s.opts.Loops > 0 {
 		c.looped = poll.NewConn(tcp)
 		c.conn = c.looped
 	}
@@ -272,6 +278,9 @@ func (s *Server) finish() error {
 	s.saves.Wait()
 	s.watches.close()
 	s.expirer.stop()
+	if s.loading.on.Load() {
+		return nil
+	}
 	s.begin.Do(s.start) // if Serve was never called: they must run to be stopped
 	s.end.Do(func() {
 		for _, l := range s.loops {

@@ -191,8 +191,8 @@ type pool struct {
 }
 
 // newPool returns a pool of at most most workers.
-func newPool(store *kv.Store, most, packedMost int) *pool {
-	p := &pool{store: store, spare: most, seed: maphash.MakeSeed(), packedMost: packedMost}
+func newPool(most int) *pool {
+	p := &pool{spare: most, seed: maphash.MakeSeed()}
 	p.back = sync.NewCond(&p.mu)
 	return p
 }
