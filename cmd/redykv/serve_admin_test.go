@@ -51,11 +51,11 @@ func TestReadyTellsOfFailingWrites(t *testing.T) {
 func TestReadyTellsOfAnEmptyBucket(t *testing.T) {
 	local, dir := device.NewMemory(), t.TempDir()
 	catalogs, segments := filepath.Join(dir, "catalog"), filepath.Join(dir, "segment")
-	obstruct := func(path string) { // a file where a directory has to be
+	obstruct := func(path string) { // a file where a directory has to be, which uploads may make again
 		t.Helper()
-		if err := errors.Join(os.RemoveAll(path), os.WriteFile(path, nil, 0o600)); err != nil {
-			t.Fatal(err)
-		}
+		testrun.Until(t, path+" is a file", func() bool {
+			return errors.Join(os.RemoveAll(path), os.WriteFile(path, nil, 0o600)) == nil
+		})
 	}
 	obstruct(catalogs)
 	for round := range 2 {
