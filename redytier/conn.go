@@ -185,21 +185,19 @@ func (c *conn) finish(op uint32, mirror bool, n int, err error) {
 	c.session.finish(op, n, err)
 }
 
-// afterFailure returns the error of an operation after a request has failed. A failed write to a
-// mirror loses the mirror, but does not fail the operation. After another failed write the mirror is
-// dropped: it may have the bytes, and would show them when it takes the region's place.
+// afterFailure returns the error of an operation after a request has failed. A failed write drops
+// the region's mirror, and those beside it: a mirror would lack the bytes, or would have them and show
+// them when it takes the region's place. A failed write to a mirror does not fail the operation, unless
+// the mirror has taken the region's place meanwhile.
 func (c *conn) afterFailure(op uint32, mirror bool, err error) error {
 	cache, g := c.session.cache, c.endpoint.grant
 	switch {
-	case !mirror && c.session.ops[op].write:
-		cache.dropMirrorsOf(g)
-	case !mirror:
-	case errors.Is(err, ErrNoRoom) || isLocal(err):
-		cache.dropMirrors(g)
-		return nil
-	default:
-		cache.lose(g, err)
-		return nil
+	case mirror:
+		if cache.dropMirrors(onMirror(g)); len(cache.table.Load().on(g)) == 0 {
+			return nil
+		}
+	case c.session.ops[op].write:
+		cache.dropMirrors(func(r *region) bool { return r.endpoint != nil && r.endpoint.grant == g })
 	}
 	return err
 }

@@ -247,10 +247,11 @@ func TestMigrateWithReadsPending(t *testing.T) {
 	})
 }
 
-// muted is a provider whose connections to one address have no completions meanwhile.
+// muted is a provider whose connections to one address have no completions meanwhile, and may end.
 type muted struct {
 	fabric.Provider
-	addr atomic.Pointer[string] // nil: none
+	addr  atomic.Pointer[string] // nil: none
+	ended atomic.Bool
 }
 
 func (m *muted) wrap(p fabric.Provider) fabric.Provider {
@@ -273,10 +274,22 @@ type mutedPair struct {
 }
 
 func (q *mutedPair) Poll(done []fabric.Completion) int {
-	if addr := q.of.addr.Load(); addr != nil && *addr == q.addr {
+	if q.muted() {
 		return 0
 	}
 	return q.QueuePair.Poll(done)
+}
+
+func (q *mutedPair) muted() bool {
+	addr := q.of.addr.Load()
+	return addr != nil && *addr == q.addr
+}
+
+func (q *mutedPair) Err() error {
+	if q.muted() && q.of.ended.Load() {
+		return fabric.ErrDisconnected
+	}
+	return q.QueuePair.Err()
 }
 
 // A region moves, with the writes to it, while a write to a third VM is not answered.

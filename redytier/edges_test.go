@@ -237,6 +237,62 @@ func TestMirrorIsFull(t *testing.T) {
 	p.close()
 }
 
+// A connection to mirrors ends with a write pending. The write succeeds, and the mirrors are dropped,
+// unless they have taken the regions' places: then it fails. No memory is lost, as the server lives.
+func TestMirrorIsCut(t *testing.T) {
+	for _, committed := range []bool{false, true} {
+		c, m := newCluster(t, "mem", 2, 1<<20), &muted{}
+		c.refuse = func(r *managerv1.ReallocateRequest) error { r.AvoidVms = []string{"vm-0"}; return nil } // one grant
+		cache := c.create(t, Config{
+			Capacity: 1 << 16, RegionSize: 1 << 14, Configuration: oneSided, wrap: m.wrap,
+			OnEvent: func(e Event) { t.Errorf("event %+v", e) },
+		})
+		p := newPump(t, cache, 4)
+		p.useAll()
+		endpoints, _, err := cache.reallocate(t.Context(), &managerv1.ReallocateRequest{CacheId: cache.ID(), Regions: 4})
+		if err != nil {
+			t.Fatal(err)
+		}
+		places := assign(4, endpoints)
+		if err := cache.move(t.Context(), places, true); err != nil {
+			t.Fatal(err)
+		}
+		p.passes([]byte("before"), 0)
+		m.addr.Store(&endpoints[0].grant.fabricAddr)
+		failed := false
+		p.do(true, []byte("later"), 0, func(c device.Completion) { failed = errors.Is(c.Err, ErrRegionUnavailable) })
+		if err := p.s.Submit(); err != nil {
+			t.Fatal(err)
+		}
+		testrun.Until(t, "the region's place has the bytes", func() bool {
+			if p.s.Poll(make([]device.Completion, 1)) > 0 {
+				t.Fatal("the write has ended before the mirror has it")
+			}
+			return p.s.conns[cache.table.Load().regions.at(0).endpoint].onesided.len() == 0
+		})
+		commit := func() error { return cache.commit(places, endpoints, 1<<16, oneSided) }
+		if committed {
+			if err := commit(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		m.ended.Store(true)
+		p.drain()
+		if failed != committed {
+			t.Errorf("the write has failed: %v, want %v", failed, committed)
+		}
+		if err := commit(); err == nil {
+			t.Error("a mirror without a write is still there")
+		}
+		if cause := endpoints[0].grant.lost.Load(); cause != nil {
+			t.Errorf("a VM that lives is lost: %v", *cause)
+		}
+		m.addr.Store(nil)
+		p.insist([]byte("after"), 0)
+		p.close()
+	}
+}
+
 // A target VM is reclaimed together with the VM that its regions come from. The cache leaves
 // both, and does not move back to either, although the manager would grant it.
 func TestTargetIsReclaimed(t *testing.T) {

@@ -172,7 +172,7 @@ func (c *Cache) moveTo(ctx context.Context, endpoints []*endpoint, capacity int6
 		err = c.commit(places, endpoints, capacity, configuration)
 	}
 	if err != nil {
-		c.update(func(t *table) { t.dropMirrors(func(*region) bool { return true }) })
+		c.dropMirrors(func(*region) bool { return true })
 		return errors.Join(err, next.discard(), c.dropIdleGrants(ctx))
 	}
 	c.slo = slo

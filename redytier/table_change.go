@@ -118,17 +118,12 @@ func (c *Cache) lose(g *grant, cause error) {
 	c.controller.do(func() { c.controller.lose(g, cause, err) })
 }
 
-// dropMirrors removes the mirrors on a grant, which lack a write. The move of the whole cache
-// that needs them then fails.
-func (c *Cache) dropMirrors(g *grant) { c.update(func(t *table) { t.dropMirrors(onMirror(g)) }) }
-
-// dropMirrorsOf removes the mirrors of the regions on a grant. The move of the whole cache that needs
-// them then fails.
-func (c *Cache) dropMirrorsOf(g *grant) {
-	on := func(r *region) bool { return r.endpoint != nil && r.endpoint.grant == g }
+// dropMirrors removes the mirrors of those regions with one for which drop is true. The move of the
+// whole cache that needs them then fails.
+func (c *Cache) dropMirrors(drop func(*region) bool) {
 	for _, r := range c.table.Load().regions.all() {
-		if r.mirror != nil && on(r) {
-			c.update(func(t *table) { t.dropMirrors(on) })
+		if r.mirror != nil && drop(r) {
+			c.update(func(t *table) { t.dropMirrors(drop) })
 			return
 		}
 	}
