@@ -64,6 +64,7 @@ const (
 	flagWhole   // reads or changes more than the keys that it names
 	flagListens // allowed in RESP2 for clients with subscriptions
 	flagScript  // runs a script
+	flagIdles   // only waits, and is not slow
 )
 
 var flagNames = []string{

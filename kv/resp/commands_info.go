@@ -70,7 +70,18 @@ func infoServer(s *Server) string {
 	}
 	return fmt.Sprintf("redis_version:%s\nredis_git_sha1:00000000\nredis_git_dirty:0\nredis_build_id:0\nredis_mode:standalone\nserver_name:redykv\nos:%s %s\narch_bits:%d\n"+
 		"process_id:%d\nrun_id:%s\ntcp_port:%s\nserver_time_usec:%d\nuptime_in_seconds:%d\nuptime_in_days:%d\n",
-		redisVersion, runtime.GOOS, runtime.GOARCH, 32<<(^uint(0)>>63), os.Getpid(), s.runID, port, time.Now().UnixMicro(), up, up/(24*60*60))
+		redisVersion, runtime.GOOS, runtime.GOARCH, 32<<(^uint(0)>>63), os.Getpid(), s.runID, port, time.Now().UnixMicro(), up, up/(24*60*60)) +
+		fmt.Sprintf("hz:10\nconfigured_hz:10\nlru_clock:%d\nexecutable:%s\nconfig_file:\nprocess_supervised:no\nmultiplexing_api:epoll\nio_threads_active:0\n",
+			time.Now().Unix()&(1<<24-1), executable())
+}
+
+// executable returns the path of the program, or "" if it is unknown.
+func executable() string {
+	path, err := os.Executable()
+	if err != nil {
+		return ""
+	}
+	return path
 }
 
 func infoClients(s *Server) string {
@@ -98,10 +109,33 @@ func infoMemory(s *Server) string {
 		"log_memory:%d\nlog_memory_budget:%d\nindex_memory:%d\nlarge_client_buffers:%d\nlog_begin:%d\nlog_head:%d\nlog_tail:%d\n",
 		used, units.Size(used), resident, units.Size(resident), peak, units.Size(peak), scripts, scriptBytes,
 		all, most, units.Size(most), s.opts.Cache.policy(), float64(resident)/float64(max(used, 1)), s.large.used.Load()+s.replies.used.Load(),
-		m.Log.MemoryBytes, m.Log.MemoryBudget, m.Index.Bytes, s.large.used.Load(), m.Log.Begin, m.Log.Head, m.Log.Tail)
+		m.Log.MemoryBytes, m.Log.MemoryBudget, m.Index.Bytes, s.large.used.Load(), m.Log.Begin, m.Log.Head, m.Log.Tail) +
+		// The index is what Redis calls overhead, and the allocator wastes nothing that is known.
+		fmt.Sprintf("used_memory_peak_perc:%.2f%%\nused_memory_overhead:%d\nused_memory_startup:0\nused_memory_dataset:%d\nused_memory_dataset_perc:%.2f%%\n"+
+			"allocator_allocated:%d\nallocator_active:%d\nallocator_resident:%d\nrss_overhead_ratio:%.2f\nrss_overhead_bytes:%d\nmem_fragmentation_bytes:%d\n"+
+			"total_system_memory_human:%v\nused_memory_scripts_human:%v\nused_memory_scripts_eval:%d\n",
+			100*float64(used)/float64(max(peak, 1)), m.Index.Bytes, m.Log.MemoryBytes, 100*float64(m.Log.MemoryBytes)/float64(max(used, 1)),
+			used, used, used, float64(resident)/float64(max(used, 1)), resident-used, resident-used,
+			units.Size(all), units.Size(scriptBytes), scriptBytes) + infoNoMemory
 }
 
-// rate estimates the commands a second between two calls of INFO that are a second or more apart.
+// Lines of INFO about what the server does not have. Tools read them.
+const (
+	infoNoMemory = "allocator_frag_ratio:1.00\nallocator_frag_bytes:0\nallocator_rss_ratio:1.00\nallocator_rss_bytes:0\n" +
+		"used_memory_lua_human:0B\nused_memory_vm_eval:0\nused_memory_vm_functions:0\nused_memory_vm_total:0\nused_memory_vm_total_human:0B\n" +
+		"used_memory_functions:0\nnumber_of_functions:0\nnumber_of_libraries:0\nmem_not_counted_for_evict:0\nmem_replication_backlog:0\n" +
+		"mem_total_replication_buffers:0\nmem_clients_slaves:0\nmem_cluster_links:0\nmem_aof_buffer:0\nlazyfreed_objects:0\n"
+	infoNoForks = "current_cow_peak:0\ncurrent_cow_size:0\ncurrent_cow_size_age:0\ncurrent_fork_perc:0.00\ncurrent_save_keys_processed:0\n" +
+		"current_save_keys_total:0\nrdb_last_cow_size:0\nrdb_last_load_keys_expired:0\nrdb_last_load_keys_loaded:0\naof_rewrites:0\n" +
+		"aof_rewrites_consecutive_failures:0\naof_last_cow_size:0\nmodule_fork_in_progress:0\nmodule_fork_last_cow_size:0\n"
+	infoNoStats = "total_net_repl_input_bytes:0\ntotal_net_repl_output_bytes:0\ninstantaneous_input_repl_kbps:0.00\ninstantaneous_output_repl_kbps:0.00\n" +
+		"expire_cycle_cpu_milliseconds:0\ntotal_eviction_exceeded_time:0\ncurrent_eviction_exceeded_time:0\ntotal_forks:0\n" +
+		"slave_expires_tracked_keys:0\nactive_defrag_hits:0\nactive_defrag_misses:0\nactive_defrag_key_hits:0\nactive_defrag_key_misses:0\n" +
+		"total_active_defrag_time:0\ncurrent_active_defrag_time:0\nunexpected_error_replies:0\ndump_payload_sanitizations:0\n" +
+		"io_threaded_reads_processed:0\nio_threaded_writes_processed:0\nreply_buffer_shrinks:0\nreply_buffer_expands:0\n"
+)
+
+// rate estimates how much a number grows in a second, between two calls of INFO that are a second or more apart.
 type rate struct {
 	mu   sync.Mutex // guards the fields below
 	at   time.Time
@@ -109,7 +143,7 @@ type rate struct {
 	per  float64
 }
 
-func (r *rate) of(n uint64, since time.Time) int64 {
+func (r *rate) of(n uint64, since time.Time) float64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.at.IsZero() {
@@ -118,7 +152,7 @@ func (r *rate) of(n uint64, since time.Time) int64 {
 	if took := time.Since(r.at); took >= time.Second {
 		r.per, r.at, r.last = float64(n-r.last)/took.Seconds(), time.Now(), n
 	}
-	return int64(r.per)
+	return r.per
 }
 
 func infoStats(s *Server) string {
@@ -130,8 +164,8 @@ func infoStats(s *Server) string {
 		expired, _ = s.store.ExpiredKeys()
 	}
 	_, keys, items, prefixes := s.tracking.stats()
-	fmt.Fprintf(&b, "instantaneous_ops_per_sec:%d\ntotal_net_input_bytes:%d\ntotal_net_output_bytes:%d\nrejected_connections:%d\nsync_full:0\nsync_partial_ok:0\nsync_partial_err:0\n",
-		s.rate.of(s.counts.commands.Load(), s.started), s.counts.in.Load(), s.counts.out.Load(), s.counts.rejected.Load())
+	fmt.Fprintf(&b, "instantaneous_ops_per_sec:%.0f\ninstantaneous_input_kbps:%.2f\ninstantaneous_output_kbps:%.2f\ntotal_net_input_bytes:%d\ntotal_net_output_bytes:%d\nrejected_connections:%d\nsync_full:0\nsync_partial_ok:0\nsync_partial_err:0\n",
+		s.commandRate.of(s.counts.commands.Load(), s.started), s.inRate.of(s.counts.in.Load(), s.started)/1024, s.outRate.of(s.counts.out.Load(), s.started)/1024, s.counts.in.Load(), s.counts.out.Load(), s.counts.rejected.Load())
 	fmt.Fprintf(&b, "keyspace_hits:%d\nkeyspace_misses:%d\nexpired_keys:%d\nexpired_stale_perc:0.00\nexpired_time_cap_reached_count:0\nevicted_keys:%d\nevicted_clients:0\ntotal_error_replies:%d\nacl_access_denied_auth:%d\n",
 		s.stats.hits.Load(), s.stats.misses.Load(), expired, m.Eviction.Keys, s.stats.errors.Load(), s.stats.deniedLogins.Load())
 	fmt.Fprintf(&b, "latest_fork_usec:0\nmigrate_cached_sockets:0\nactive_defrag_running:0\ntracking_total_keys:%d\ntracking_total_items:%d\ntracking_total_prefixes:%d\n", keys, items, prefixes)
@@ -146,7 +180,7 @@ func infoStats(s *Server) string {
 		fmt.Fprintf(&b, "store_tier%d:name=%s,healthy=%t,complete=%t,missing=%d\n", i, t.Name, t.Healthy, t.Lost == nil, t.Missing)
 	}
 	fmt.Fprintf(&b, "store_device_reads:%d\n", m.Device.Reads)
-	return b.String()
+	return b.String() + infoNoStats
 }
 
 func infoPersistence(s *Server) string {
@@ -167,7 +201,18 @@ func infoPersistence(s *Server) string {
 	return fmt.Sprintf("%sasync_loading:0\nrdb_changes_since_last_save:%d\nrdb_bgsave_in_progress:%d\nrdb_last_save_time:%d\nrdb_last_bgsave_status:%s\nrdb_last_bgsave_time_sec:-1\n"+
 		"rdb_current_bgsave_time_sec:-1\naof_enabled:%d\naof_rewrite_in_progress:0\naof_rewrite_scheduled:0\naof_last_rewrite_time_sec:-1\naof_current_rewrite_time_sec:-1\n"+
 		"aof_last_bgrewrite_status:ok\naof_last_write_status:%s\ndurability:%v\n",
-		s.loading.info(), s.writes()-s.savedWrites.Load(), running, s.saved.Load(), saved, journal, written, s.opts.Durability)
+		s.loading.info(), s.writes()-s.savedWrites.Load(), running, s.saved.Load(), saved, journal, written, s.opts.Durability) +
+		fmt.Sprintf("rdb_saves:%d\n", s.saveCount.Load()) + infoNoForks + s.infoJournal(journal)
+}
+
+// infoJournal returns the lines that Redis has only with its append-only file. The log is that here.
+func (s *Server) infoJournal(on int) string {
+	if on == 0 {
+		return ""
+	}
+	m := s.storeMetrics()
+	return fmt.Sprintf("aof_current_size:%d\naof_base_size:0\naof_pending_rewrite:0\naof_buffer_length:0\naof_pending_bio_fsync:0\naof_delayed_fsync:0\n",
+		m.Log.Tail-m.Log.Begin)
 }
 
 // writes returns the number of operations that may have changed the store.
@@ -243,5 +288,6 @@ func infoCPU(*Server) string {
 		}
 		fmt.Fprintf(&b, "used_cpu_sys%s:%.6f\nused_cpu_user%s:%.6f\n", who.suffix, float64(used.Stime.Nano())/1e9, who.suffix, float64(used.Utime.Nano())/1e9)
 	}
+	b.WriteString("used_cpu_sys_main_thread:0.000000\nused_cpu_user_main_thread:0.000000\n") // no thread runs all commands
 	return b.String()
 }

@@ -21,6 +21,7 @@ func (s *Server) commit() error {
 	s.unsaved.Store(err != nil)
 	if err == nil {
 		s.saved.Store(time.Now().Unix())
+		s.saveCount.Add(1)
 		s.savedWrites.Store(writes)
 	}
 	return err
@@ -147,6 +148,48 @@ func role(c *client, _ request) {
 	out := appendBulk(appendArray(c.reply(), 3), "master")
 	c.out = appendArray(appendInt(out, 0), 0)
 }
+
+// waitForReplicas implements WAIT. There are no replicas, so it waits for its whole timeout, unless it asks
+// for none, or is part of a transaction.
+func waitForReplicas(c *client, r request) {
+	n, ok := parseInt(r.arg(1))
+	if !ok {
+		c.fail(errNotInteger)
+		return
+	}
+	ms, ok := parseInt(r.arg(2))
+	switch {
+	case !ok:
+		c.fail("ERR timeout is not an integer or out of range")
+		return
+	case ms < 0:
+		c.fail("ERR timeout is negative")
+		return
+	}
+	if c.flush(); n > 0 && !c.executing {
+		c.giveBack()
+		if !c.dropping {
+			c.write() // earlier replies
+		}
+		c.attend(func(ctx context.Context) {
+			var ends <-chan time.Time // never, without a timeout
+			if ms > 0 {
+				timer := time.NewTimer(time.Duration(min(ms, math.MaxInt64/int64(time.Millisecond))) * time.Millisecond)
+				defer timer.Stop()
+				ends = timer.C
+			}
+			select {
+			case <-ends:
+			case <-ctx.Done():
+			case <-c.server.done:
+			}
+		})
+	}
+	c.out = appendInt(c.reply(), 0)
+}
+
+// moduleList implements MODULE LIST.
+func moduleList(c *client, _ request) { c.out = appendArray(c.reply(), 0) }
 
 // noCluster refuses commands for clusters.
 func noCluster(c *client, _ request) { c.fail(errNoCluster) }

@@ -177,7 +177,7 @@ func (c *client) runSolo(cmd *command, r request) {
 	c.flush()
 	took := time.Since(began)
 	c.ran.solo = append(c.ran.solo, soloRun{uint16(cmd.n), took})
-	if cmd.flags&flagSkipSlowlog == 0 {
+	if cmd.flags&(flagSkipSlowlog|flagIdles) == 0 {
 		c.server.slow.note(c, r, 0, took)
 	}
 	c.began = c.began.Add(took)

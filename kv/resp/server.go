@@ -48,6 +48,7 @@ type Server struct {
 	emptied   atomic.Int64   // FLUSHALLs that no commit of giveSpaceBack covers yet
 	unsaved   atomic.Bool    // the last save failed
 	saved     atomic.Int64   // Unix time of the last successful save
+	saveCount atomic.Int64   // successful saves
 
 	loops                  []*loop
 	loading                loading
@@ -57,7 +58,8 @@ type Server struct {
 
 	savedWrites atomic.Int64 // the store's writes before the last successful save
 
-	rate     rate         // of commands, for INFO
+	commandRate, inRate, outRate rate // of commands and of bytes, for INFO
+
 	usedPeak atomic.Int64 // the most memory that INFO has told
 	runID    string
 
