@@ -69,6 +69,9 @@ func TestMain(m *testing.M) { testscript.Main(m, programs) }
 //	                                    one line on standard error, but for such warnings
 //	refusing NAME                       set $NAME to an address that refuses connections
 //	flip FILE OFFSET                    flip the highest bit of a byte
+//	crowd ADDR N ADMITTED               connect a writer to a server of the Redis protocol, then
+//	                                    N more clients, of which it admits some; all are told, and
+//	                                    the writer's writes are durable
 //	crashes DURABILITY [FLAG...]        kill a server of that durability during writes,
 //	                                    and check the remaining data
 //	outgrows TRANSPORT                  write more data to a server than its memory, with
@@ -170,6 +173,7 @@ func scripts(dir string) testscript.Params {
 			"outgrows":    cmdOutgrows,
 			"certificate": cmdCertificate,
 			"leads":       cmdLeads,
+			"crowd":       cmdCrowd,
 		},
 	}
 }

@@ -157,6 +157,9 @@ func runServe(cmd *cobra.Command, f *serveFlags) (err error) {
 	if opts.Users, err = f.listen.access(); err != nil {
 		return err
 	}
+	if opts.MaxClients, err = f.fitClients(log); err != nil {
+		return err
+	}
 	opts.ProtectedMode, opts.Durability, opts.Logger = f.listen.protected, f.durability.promise, log
 	// Listen before the store is opened, which may take long: a port in use is reported at once, and
 	// clients are told that the server is loading.
