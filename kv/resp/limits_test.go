@@ -357,12 +357,15 @@ func TestManyConnections(t *testing.T) {
 	if m.ReplyBytes > replies || m.RequestBytes > requests {
 		t.Errorf("%d bytes of replies and %d of requests", m.ReplyBytes, m.RequestBytes)
 	}
-	// Besides the budgets, each connection has a goroutine, its structures and small buffers.
-	// Half of the heap may be garbage.
+	// Besides the budgets, each connection has a goroutine, its structures and small buffers. What is
+	// garbage when a collection begins beside the last requests is freed by a later one.
 	const each = restingBuffer + restingOutput + 16<<10
-	if used := heap() - before; used > replies+requests+int64(crowd)*each {
-		t.Errorf("%d bytes for %d connections", used, m.Clients)
-	}
+	testrun.UntilNil(t, func() error {
+		if used := heap() - before; used > replies+requests+int64(crowd)*each {
+			return fmt.Errorf("%d bytes for %d connections", used, m.Clients)
+		}
+		return nil
+	})
 	if err := errors.Join(leave.Close(), them.Wait()); err != nil {
 		t.Error(err)
 	}
