@@ -315,7 +315,7 @@ func TestRenewedCertificate(t *testing.T) {
 }
 
 // childEnv makes the test binary a cache server of a local allocator, or a manager.
-const childEnv = "REDYKV_MANAGER_TEST_CHILD"
+const childEnv = "MANAGER_TEST_CHILD"
 
 // heldUp reports whether a call failed in transit, as when a process was suspended.
 func heldUp(err error) bool {

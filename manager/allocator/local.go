@@ -9,7 +9,9 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -204,7 +206,7 @@ func (a *Local) keep(id string, p *process) {
 // startChild starts a process that ends with this one. Called under mu.
 func (a *Local) startChild(spec VMSpec, args []string) (*process, error) {
 	cmd := exec.Command(a.opts.Command[0], append(args, "--until-stdin-ends")...)
-	cmd.Env = append(os.Environ(), a.manager().Credentials(spec.ID).Env()...)
+	cmd.Env = a.environment(spec.ID)
 	output := &lastLine{log: a.opts.Logger.With("vm", spec.ID)}
 	dieWithParent(cmd)
 	cmd.Stderr = output
@@ -229,6 +231,16 @@ func (a *Local) startChild(spec VMSpec, args []string) (*process, error) {
 			return endReason(err, output.last()), true
 		},
 	}, nil
+}
+
+// settings begins the names of environment variables that configure redykv.
+const settings = "REDYKV_"
+
+// environment returns that of a cache server: this process's without its settings, among which are
+// the secrets of an operator and of the catalog, and with the server's credentials. Called under mu.
+func (a *Local) environment(id string) []string {
+	env := slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, settings) })
+	return append(env, a.manager().Credentials(id).Env()...)
 }
 
 // start starts a process on startLoop's thread. Called under mu, so that startLoop has not

@@ -58,7 +58,7 @@ func (a *Local) startDetached(spec VMSpec, args []string) (_ *process, err error
 		}
 	}()
 	cmd := exec.Command(a.opts.Command[0], args...)
-	cmd.Env = append(os.Environ(), a.manager().Credentials(spec.ID).Env()...)
+	cmd.Env = a.environment(spec.ID)
 	cmd.Stderr = log
 	detach(cmd)
 	if err := a.start(cmd); err != nil {

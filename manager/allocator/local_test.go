@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -28,12 +29,13 @@ import (
 )
 
 // childEnv selects what the test binary does as the child of a local allocator.
-const childEnv = "REDYKV_MANAGER_TEST_CHILD"
+const childEnv = "MANAGER_TEST_CHILD"
 
 const (
 	childRegisters = "registers" // like a cache server, and waits for the end of its input
 	childDies      = "dies"      // with a line that says why
 	childTells     = "tells"     // dies with its arguments as output
+	childShows     = "shows"     // dies with the settings of its environment as output
 	childIsSilent  = "is silent" // for ever
 	childIsDeaf    = "is deaf"   // registers, and ignores the end of its input
 	childIsParent  = "parent"    // runs an embedded manager with a child until it is killed
@@ -52,6 +54,9 @@ func childMain() int {
 		err = fmt.Errorf("no memory\ntoday")
 	case childTells:
 		err = errors.New(strings.Join(os.Args[1:], " "))
+	case childShows:
+		env := slices.DeleteFunc(os.Environ(), func(v string) bool { return !strings.HasPrefix(v, "REDYKV_") })
+		err = errors.New("settings:" + strings.Join(env, " "))
 	case childIsSilent:
 		_, err = io.Copy(io.Discard, os.Stdin)
 	case childIsParent:
@@ -252,6 +257,18 @@ func TestLocalPinning(t *testing.T) {
 		if !strings.Contains(fmt.Sprint(err), "--vm-id") || told != (want != "") || got != want {
 			t.Errorf("%v: the server was told %q", pinning, err)
 		}
+	}
+}
+
+// A server's process has none of the manager's settings and secrets.
+func TestLocalEnvironment(t *testing.T) {
+	for _, name := range []string{access.TokenEnv, "REDYKV_CATALOG_PASSWORD", "REDYKV_REQUIREPASS"} {
+		t.Setenv(name, "secret")
+	}
+	_, _, client := serveLocal(t, childShows, manager.Options{})
+	_, err := allocateBytes(t, client, 1<<20)
+	if _, shown, ok := strings.Cut(fmt.Sprint(err), "settings:"); !ok || strings.Contains(shown, "REDYKV_") {
+		t.Errorf("a server's process shows: %v", err)
 	}
 }
 
