@@ -100,6 +100,9 @@ func (l *ringLives) crash(m *ringModel) {
 		}
 	}
 	m.memory.sessions = nil
+	for len(m.memory.late) > 0 { // the former client's connections end before the next one reads
+		m.memory.arrive(0)
+	}
 	end := m.settled()
 	for page := range m.half {
 		end = min(end, int64(page*m.page+m.page/2))
