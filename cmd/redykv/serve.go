@@ -184,7 +184,10 @@ func runServe(cmd *cobra.Command, f *serveFlags) (err error) {
 	served := make(chan error, len(listeners))
 	var serving sync.WaitGroup
 	for _, ln := range listeners {
-		serving.Go(func() { served <- server.Serve(ln.Listener) })
+		serving.Go(func() {
+			served <- server.Serve(ln.Listener)
+			stop() // nothing goes on without one of the listeners
+		})
 	}
 	defer func() {
 		err = errors.Join(err, server.Close())
@@ -217,7 +220,8 @@ func runServe(cmd *cobra.Command, f *serveFlags) (err error) {
 	opened.Store(store)
 	server.Opened(store)
 	admin.opened(servedStore{server, store, bucket})
-	return f.serve(ctx, cmd, server, served, listeners, admin, log)
+	f.serve(ctx, cmd, server, listeners, admin, log)
+	return nil
 }
 
 // unlessStopped returns an error of the opening of the store, or nil if the end of ctx is its reason.
@@ -229,16 +233,13 @@ func unlessStopped(ctx context.Context, err error, log *slog.Logger) error {
 	return nil
 }
 
-// serve serves until ctx ends or a listener fails, and then sends the last replies. It prints a line with
-// its addresses when it is ready.
-func (f *serveFlags) serve(ctx context.Context, cmd *cobra.Command, server *resp.Server, served <-chan error, listeners []listener, admin *admin, log *slog.Logger) (err error) {
+// serve serves until ctx ends, and then sends the last replies. It prints a line with its addresses when
+// it is ready.
+func (f *serveFlags) serve(ctx context.Context, cmd *cobra.Command, server *resp.Server, listeners []listener, admin *admin, log *slog.Logger) {
 	admin.setUnready("")
 	fmt.Fprintf(cmd.OutOrStdout(), "redykv ready at %s%s\n", where(listeners), admin.where())
 	notify(log, "READY=1")
-	select {
-	case <-ctx.Done():
-	case err = <-served:
-	}
+	<-ctx.Done()
 	notify(log, "STOPPING=1")
 	admin.setUnready("the server is being stopped")
 	log.Info("the server is being stopped", "timeout", f.shutdownTimeout)
@@ -247,7 +248,6 @@ func (f *serveFlags) serve(ctx context.Context, cmd *cobra.Command, server *resp
 	if late := server.Shutdown(ctx); late != nil {
 		log.Warn("connections were closed before their last replies were sent", "err", late)
 	}
-	return err
 }
 
 func closeAll(listeners []listener) error {

@@ -17,14 +17,15 @@ const (
 	otherFiles = 32
 )
 
-// fitClients returns how many of the wanted clients fit a limit of open files, beside a store that has
-// some.
-func fitClients(wanted int, limit uint64, stored int) (int, error) {
+// clientsWithin returns how many of the wanted clients fit a limit of open files, beside a store that has
+// some. A quarter of what is left is for files that the store adds: its log has one for each GiB.
+func clientsWithin(limit uint64, wanted, stored int) (int, error) {
 	own := min(limit/2, queueFiles) + otherFiles + uint64(stored)
 	if limit <= own {
 		return 0, fmt.Errorf("the process may open %d files (ulimit -n), and the store needs %d of them: raise the limit", limit, own)
 	}
-	return int(min(uint64(wanted), limit-own)), nil
+	left := limit - own
+	return int(min(uint64(wanted), left-left/4)), nil
 }
 
 // fitClients returns the number of clients that the server can have, and logs if these are fewer than
@@ -41,7 +42,7 @@ func (f *serveFlags) fitClients(log *slog.Logger) (int, error) {
 			return 0, fmt.Errorf("--dir: %w", err)
 		}
 	}
-	n, err := fitClients(f.clients.clients, limit.Cur, len(files))
+	n, err := clientsWithin(limit.Cur, f.clients.clients, len(files))
 	if err == nil && n < f.clients.clients {
 		log.Warn("fewer clients than --max-clients: the process may open few files (ulimit -n)", "clients", n, "max-clients", f.clients.clients, "files", limit.Cur)
 	}

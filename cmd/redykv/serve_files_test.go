@@ -58,8 +58,8 @@ func cmdCrowd(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// TestFitClients: clients leave the store's descriptors free.
-func TestFitClients(t *testing.T) {
+// TestClientsWithin: clients leave the store's descriptors free.
+func TestClientsWithin(t *testing.T) {
 	for _, tc := range []struct {
 		wanted int
 		limit  uint64
@@ -68,16 +68,16 @@ func TestFitClients(t *testing.T) {
 	}{
 		{10_000, 1 << 20, 5000, 10_000},
 		{10_000, 1 << 63, 0, 10_000},
-		{10_000, 1024, 0, 800},
-		{10_000, 1024, 100, 700},
-		{10_000, 96, 0, 16},
+		{10_000, 1024, 0, 600},
+		{10_000, 1024, 100, 525},
+		{10_000, 96, 0, 12},
 		{8, 96, 0, 8},
 		{10_000, 65, 0, 1},
 		{10_000, 64, 0, 0},
 		{1, 0, 0, 0},
 		{10_000, 1024, 800, 0},
 	} {
-		if n, err := fitClients(tc.wanted, tc.limit, tc.stored); n != tc.want || (err != nil) != (tc.want == 0) {
+		if n, err := clientsWithin(tc.limit, tc.wanted, tc.stored); n != tc.want || (err != nil) != (tc.want == 0) {
 			t.Errorf("%+v: %d, %v", tc, n, err)
 		}
 	}

@@ -23,6 +23,27 @@ type turns chan struct{}
 // the processors from other commands, and gain little.
 func newScanTurns() turns { return make(turns, max(runtime.GOMAXPROCS(0)/2, 2)) }
 
+func (in turns) tryTake() bool {
+	select {
+	case in <- struct{}{}:
+		return true
+	default:
+		return false
+	}
+}
+
+// take waits for a turn. It returns false if ctx ends before.
+func (in turns) take(ctx context.Context) bool {
+	select {
+	case in <- struct{}{}:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func (in turns) give() { <-in }
+
 // scanning runs a command that scans: it calls do, which replies, in its turn. The client has no worker
 // meanwhile, so nobody waits for the scan, unless the client has the store alone. If the client goes before
 // its turn, do is not called.
@@ -33,16 +54,32 @@ func (c *client) scanning(in turns, do func(ctx context.Context)) {
 	}
 	c.attend(func(ctx context.Context) {
 		if !c.locked {
-			select {
-			case in <- struct{}{}:
-				defer func() { <-in }()
-			case <-ctx.Done():
+			if !in.take(ctx) {
 				c.fail("ERR waiting to scan: " + context.Cause(ctx).Error())
 				return
 			}
+			defer in.give()
 		}
 		do(ctx)
 	})
+}
+
+// step is scanning for a command that scans a small part of the index and does not end early. Only its
+// wait for a turn, if there is one, ends with the client.
+func (c *client) step(do func()) {
+	c.flush()
+	if c.giveBack(); c.quit {
+		return
+	}
+	switch in := c.server.steps; {
+	case c.locked:
+		do()
+	case in.tryTake():
+		defer in.give()
+		do()
+	default:
+		c.scanning(in, func(context.Context) { do() })
+	}
 }
 
 // attend calls do with a context that ends when the client closes its connection, or its direction to the
@@ -63,6 +100,7 @@ func (c *client) attend(do func(ctx context.Context)) {
 			if poll.Gone(socket(c.conn)) {
 				c.server.opts.Logger.Debug("ending the command of a client that has gone", "client", c.id)
 				cancel(errClientGone)
+				return
 			}
 		}
 	}()

@@ -97,7 +97,7 @@ func scan(c *client, r request) {
 		c.out = appendArray(appendBulk(appendArray(c.reply(), 2), "0"), 0)
 		return
 	}
-	c.scanning(c.server.steps, func(context.Context) {
+	c.step(func() {
 		found := c.gather()
 		next, err := c.server.scanFrom(at, c.db, o.count, func(rec *kv.Record, key []byte) bool {
 			return !o.takes(rec, key) || found.add(key)

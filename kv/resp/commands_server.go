@@ -171,6 +171,9 @@ func waitForReplicas(c *client, r request) {
 		if !c.dropping {
 			c.write() // earlier replies
 		}
+		if c.quit { // they could not be given
+			return
+		}
 		c.attend(func(ctx context.Context) {
 			var ends <-chan time.Time // never, without a timeout
 			if ms > 0 {

@@ -176,11 +176,16 @@ func (c *client) runSolo(cmd *command, r request) {
 	cmd.run(c, r)
 	c.flush()
 	took := time.Since(began)
+	if !c.executing { // EXEC's own time has that of its commands
+		c.began = c.began.Add(took)
+	}
+	if cmd.flags&flagIdles != 0 {
+		took = 0
+	}
 	c.ran.solo = append(c.ran.solo, soloRun{uint16(cmd.n), took})
-	if cmd.flags&(flagSkipSlowlog|flagIdles) == 0 {
+	if cmd.flags&flagSkipSlowlog == 0 {
 		c.server.slow.note(c, r, 0, took)
 	}
-	c.began = c.began.Add(took)
 }
 
 // reply flushes the batch and returns the output, for a reply that needs no operation.

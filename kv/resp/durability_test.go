@@ -286,6 +286,12 @@ func TestServerCannotCommit(t *testing.T) {
 	}
 	p.expectEnd()
 	p = dial(t, addr)
+	p.send(encode("SET", "a", "2") + encode("WAIT", "1", "0")) // it would wait for ever
+	if got := p.reply(); !strings.HasPrefix(got, "-MISCONF ") {
+		t.Error(got)
+	}
+	p.expectEnd()
+	p = dial(t, addr)
 	_ = p.do("SAVE")
 	for _, line := range []string{"aof_last_write_status:err", "rdb_last_bgsave_status:err"} {
 		if got := p.do("INFO", "persistence"); !strings.Contains(got, line) {

@@ -13,6 +13,7 @@ type loading struct {
 	on          atomic.Bool // the server's other goroutines use its store only when this is false
 	read, bytes atomic.Int64
 	started     time.Time
+	part        atomic.Int64 // Unix time in ns at which the reading of bytes began
 }
 
 // Opened gives its store to a server that was made without one. It is called once, and not after Shutdown
@@ -26,8 +27,11 @@ func (s *Server) Opened(store *kv.Store) {
 // Loading tells a server without a store how much was read of what has to be read to open it. INFO shows
 // that.
 func (s *Server) Loading(read, bytes int64) {
-	s.loading.read.Store(read)
-	s.loading.bytes.Store(bytes)
+	l := &s.loading
+	l.read.Store(read)
+	if l.bytes.Swap(bytes) != bytes {
+		l.part.Store(time.Now().UnixNano())
+	}
 }
 
 // use sets the store.
@@ -56,7 +60,7 @@ func (l *loading) info() string {
 	if !l.on.Load() {
 		return "loading:0\n"
 	}
-	read, bytes, took := l.read.Load(), l.bytes.Load(), time.Since(l.started).Seconds()
+	read, bytes, took := l.read.Load(), l.bytes.Load(), time.Since(time.Unix(0, l.part.Load())).Seconds()
 	eta := 1.0
 	if read > 0 {
 		eta = took * float64(bytes-read) / float64(read)

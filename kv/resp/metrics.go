@@ -330,5 +330,7 @@ func (c *client) noteSent() {
 	for _, solo := range c.ran.solo {
 		c.server.stats.add(c.id, int(solo.command), 1, solo.took+now.Sub(c.ran.ended))
 	}
-	c.ran.solo = c.ran.solo[:0]
+	if c.ran.solo = c.ran.solo[:0]; cap(c.ran.solo) > plainArgs { // a transaction had many
+		c.ran.solo = nil
+	}
 }

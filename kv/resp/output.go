@@ -10,8 +10,8 @@ import (
 
 // Replies are kept in a connection's buffer until its client reads them. The part of a buffer
 // beyond restingOutput bytes is charged to the server's budget before the connection returns
-// its worker. So replies take at most the budget, and one batch per worker, however many
-// clients do not read.
+// its worker; what a scan gathers, which has none, is in the budget of requests until then. So replies
+// take at most the budgets, and one batch per worker, however many clients do not read.
 const (
 	restingOutput = 16 << 10
 	leastReplies  = 2 * batchBytes

@@ -1,6 +1,7 @@
 package resp
 
 import (
+	"strconv"
 	"strings"
 	"testing"
 
@@ -100,5 +101,29 @@ func TestScansAreNoIdleness(t *testing.T) {
 	p.do("SCAN", "0") // the batch before has ended
 	if c.active.Load() == 1 {
 		t.Error("SCAN does not count as activity")
+	}
+}
+
+// TestTransactionOfScansTakesItsTime: a command that is timed by itself, within a transaction that is, too,
+// does not make the latencies of the batch negative.
+func TestTransactionOfScansTakesItsTime(t *testing.T) {
+	s, addr := start(t, inMemory(), Options{})
+	p := dial(t, addr)
+	for i := range 2000 {
+		p.send(encode("SET", strconv.Itoa(i), "v"))
+	}
+	for range 2000 {
+		p.reply()
+	}
+	const scans = 100
+	p.send(encode("MULTI") + strings.Repeat(encode("KEYS", "none"), scans) + encode("EXEC") + encode("PING"))
+	for range scans + 3 {
+		p.reply()
+	}
+	p.do("PING") // the batch before has ended
+	for _, m := range s.Commands() {
+		if m.Took < 0 {
+			t.Errorf("%d calls of %s took %v", m.Calls, m.Name, m.Took)
+		}
 	}
 }
