@@ -273,6 +273,8 @@ func (c *Config) ensureDefaults() error {
 		return fmt.Errorf("redytier: Config.Linger %v, want 0 or more", c.Linger)
 	case c.Duration < 0 || c.Migration.Parallel < 0 || c.Migration.BytesPerSecond < 0:
 		return fmt.Errorf("redytier: Config.Duration %v, Migration %+v: want nothing negative", c.Duration, c.Migration)
+	case c.Migration.Parallel > maxParallel:
+		return fmt.Errorf("redytier: Config.Migration.Parallel %d, want at most %d", c.Migration.Parallel, maxParallel)
 	}
 	c.ServerTimeout = cmp.Or(c.ServerTimeout, defaultServerTimeout)
 	c.suspicion = cmp.Or(c.suspicion, defaultSuspicion)

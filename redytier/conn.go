@@ -188,12 +188,12 @@ func (c *conn) finish(op uint32, mirror bool, n int, err error) {
 // afterFailure returns the error of an operation after a request has failed. A failed write drops
 // the region's mirror, and those beside it: a mirror would lack the bytes, or would have them and show
 // them when it takes the region's place. A failed write to a mirror does not fail the operation, unless
-// the mirror has taken the region's place meanwhile.
+// the mirror has taken the region's place meanwhile, even if it has lost it again.
 func (c *conn) afterFailure(op uint32, mirror bool, err error) error {
 	cache, g := c.session.cache, c.endpoint.grant
 	switch {
 	case mirror:
-		if cache.dropMirrors(onMirror(g)); len(cache.table.Load().on(g)) == 0 {
+		if cache.dropMirrors(onMirror(g)); !g.placed.Load() {
 			return nil
 		}
 	case c.session.ops[op].write:

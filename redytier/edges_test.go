@@ -240,12 +240,17 @@ func TestMirrorIsFull(t *testing.T) {
 // A connection to mirrors ends with a write pending. The write succeeds, and the mirrors are dropped,
 // unless they have taken the regions' places: then it fails. No memory is lost, as the server lives.
 func TestMirrorIsCut(t *testing.T) {
-	for _, committed := range []bool{false, true} {
+	for _, then := range []string{"dropped", "committed", "committed and lost"} {
+		committed, lost := then != "dropped", then == "committed and lost"
 		c, m := newCluster(t, "mem", 2, 1<<20), &muted{}
 		c.refuse = func(r *managerv1.ReallocateRequest) error { r.AvoidVms = []string{"vm-0"}; return nil } // one grant
 		cache := c.create(t, Config{
 			Capacity: 1 << 16, RegionSize: 1 << 14, Configuration: oneSided, wrap: m.wrap,
-			OnEvent: func(e Event) { t.Errorf("event %+v", e) },
+			OnEvent: func(e Event) {
+				if !lost {
+					t.Errorf("event %+v", e)
+				}
+			},
 		})
 		p := newPump(t, cache, 4)
 		p.useAll()
@@ -276,10 +281,17 @@ func TestMirrorIsCut(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+		if lost {
+			cache.lose(endpoints[0].grant, errors.New("the VM failed"))
+		}
 		m.ended.Store(true)
 		p.drain()
 		if failed != committed {
-			t.Errorf("the write has failed: %v, want %v", failed, committed)
+			t.Errorf("%s: the write has failed: %v, want %v", then, failed, committed)
+		}
+		if lost {
+			p.close()
+			continue
 		}
 		if err := commit(); err == nil {
 			t.Error("a mirror without a write is still there")

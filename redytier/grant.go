@@ -34,6 +34,7 @@ type grant struct {
 	ticket     redywire.Ticket
 	tokens     []fabric.Token // of its regions, by the server's index
 	lived      []atomic.Bool  // by index: see hasLived
+	placed     atomic.Bool    // a region has had its place here
 	tuning     Tuning
 	http       *http.Client  // for the server's control API
 	timeout    time.Duration // Config.ServerTimeout

@@ -16,6 +16,9 @@ import (
 	"github.com/redykv/redykv/internal/clock"
 )
 
+// maxParallel bounds Migration.Parallel, as a server bounds the pulls that wait.
+const maxParallel = 1024
+
 // Migration configures how regions move between VMs (6.2).
 type Migration struct {
 	// PauseReads holds the reads of a region, too, while it moves: the baseline of
@@ -25,8 +28,8 @@ type Migration struct {
 	// instead of region by region: the baseline of figure 16.
 	PauseAll bool
 	// Parallel is the number of regions that move at a time. A server copies 16 of them for a
-	// grant at a time; more wait for their turns, and writes to them wait, too. Default: 1, and 4
-	// of a cache of [Open].
+	// grant at a time; more wait for their turns, and writes to them wait, too. At most 1024.
+	// Default: 1, and 4 of a cache of [Open].
 	Parallel int
 	// BytesPerSecond limits the copying of each region. 0: no limit.
 	BytesPerSecond int64

@@ -147,6 +147,7 @@ func (t *table) reconnect(instead map[*grant]*endpoint) {
 // put makes p the region's only place.
 func (r *region) put(p place) {
 	*r = region{endpoint: p.endpoint, index: p.index, origin: r.origin, epoch: r.epoch}
+	p.endpoint.grant.placed.Store(true)
 	p.endpoint.grant.setLived(p.index, true)
 }
 

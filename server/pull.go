@@ -19,6 +19,7 @@ import (
 // Limits of pulls.
 const (
 	maxPulls       = 16   // of one grant that copy at a time
+	maxPullCalls   = 2048 // of one grant, with those that wait or prepare
 	maxPullRegions = 1024 // of one call
 )
 
@@ -48,6 +49,7 @@ var (
 //	                    client has taken the cache up
 //	NotFound            the grant is not lent here
 //	PermissionDenied    the ticket is not the grant's
+//	ResourceExhausted   2048 pulls of the grant are under way or wait
 //	InvalidArgument     a region or a size that the grant or the source does not
 //	                    have, or a network that cannot be parsed
 //	Canceled and DeadlineExceeded: the call's context ended
@@ -153,6 +155,9 @@ func (g *grant) newPull(ctx context.Context, m *serverv1.PullRequest) (*pull, er
 	}
 	if redywire.Ticket(m.Ticket) != g.ticket {
 		return nil, taken(g.id) // since find
+	}
+	if len(g.pulls) == maxPullCalls {
+		return nil, connect.NewError(connect.CodeResourceExhausted, fmt.Errorf("%v: %d pulls are under way or wait", g.id, maxPullCalls))
 	}
 	p.holder = g.holder
 	if err := p.plan(m, *g.memory.Load(), g.regions); err != nil {

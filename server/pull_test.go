@@ -377,3 +377,33 @@ func benchmarkPull(b *testing.B, transport string, size int64, fresh bool) {
 	}
 	b.ReportMetric(plain.Seconds()/pulled.Seconds(), "of-copy")
 }
+
+// Pulls that wait are bounded: each takes memory of the server.
+func TestPullsAreBounded(t *testing.T) {
+	_, fromClient := newServer(t, Options{Memory: 1 << 20})
+	to, toClient := newServer(t, Options{Memory: 1 << 20})
+	source, target := lendBig(t, fromClient, "old", 1, 1<<12), lendBig(t, toClient, "new", 1, 1<<12)
+	to.mu.Lock()
+	g := to.grants[grantID{"cache", "new"}]
+	to.mu.Unlock()
+	m := pullFrom(source, target, "new", 1<<12)
+	waiting, cancel := context.WithCancel(t.Context())
+	var all []*pull
+	for range maxPullCalls {
+		p, err := g.newPull(waiting, m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, p)
+	}
+	if _, err := pullAll(t.Context(), toClient, m); connect.CodeOf(err) != connect.CodeResourceExhausted {
+		t.Errorf("one more: %v", err)
+	}
+	cancel()
+	for _, p := range all {
+		p.run(p.prepare)
+	}
+	if _, err := pullAll(t.Context(), toClient, m); err != nil {
+		t.Errorf("when they have ended: %v", err)
+	}
+}

@@ -74,16 +74,18 @@ func (s *domains) take(id domainID) (*domain, error) {
 // give gives a domain back. It ends if nobody takes it again within linger, or at once after close.
 func (s *domains) give(d *domain) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	d.users--
+	idle, closed := d.users == 0, s.closed
 	switch {
-	case d.users > 0:
-	case s.closed:
-		go s.expire(d)
+	case !idle || closed:
 	case d.idle == nil:
 		d.idle = time.AfterFunc(s.linger, func() { s.expire(d) })
 	default:
 		d.idle.Reset(s.linger)
+	}
+	s.mu.Unlock()
+	if idle && closed {
+		s.expire(d)
 	}
 }
 

@@ -62,12 +62,17 @@ func TestSharedKey(t *testing.T) {
 	check(t, b.Close())
 	check(t, other.Close())
 	await(2, 0)
+	r.mu.Lock()
 	before := maps.Clone(r.keys)
+	r.mu.Unlock()
 	again := dial(t, client, addr, 4)
 	_, err = again.Import(within(t), r.Token())
 	check(t, err)
 	await(2, 1)
-	if !maps.Equal(r.keys, before) {
+	r.mu.Lock()
+	same := maps.Equal(r.keys, before)
+	r.mu.Unlock()
+	if !same {
 		t.Error("a process that connects again had the region registered anew")
 	}
 	check(t, r.Close())
