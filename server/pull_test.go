@@ -271,7 +271,11 @@ func TestPullsTakeTurns(t *testing.T) {
 			testrun.Until(t, "pulls copy", func() bool { return len(g.copying) == maxPulls })
 			waiting, cancelWaiting := context.WithCancel(t.Context())
 			defer cancelWaiting()
-			next := pull(waiting, pullFrom(source, target, "new", size))
+			after := pullFrom(source, target, "new", size)
+			if tc.code != 0 { // it may get its turn before it is ended
+				after.BytesPerSecond = 1
+			}
+			next := pull(waiting, after)
 			testrun.Until(t, "one more is there", func() bool {
 				g.mu.Lock()
 				defer g.mu.Unlock()
