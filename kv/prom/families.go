@@ -49,7 +49,7 @@ var families = []promtable.Family[kv.Metrics]{
 	promtable.Counter("log_flush_retries_total", "Times that writing the log began again after a failure that may pass.",
 		promtable.Number(func(m *kv.Metrics) uint64 { return m.Log.FlushRetries })),
 	promtable.Gauge("log_flush_waiting", "Whether writing the log has failed and is tried again: 1 or 0.",
-		promtable.Number(func(m *kv.Metrics) int { return number(m.Log.FlushWaiting) })),
+		promtable.Bool(func(m *kv.Metrics) bool { return m.Log.FlushWaiting })),
 	promtable.Counter("log_evictions_total", "Times that pages of the log left memory.",
 		promtable.Number(func(m *kv.Metrics) uint64 { return m.Log.Evictions })),
 	promtable.Counter("log_evicted_bytes_total", "Bytes of log that left memory.",
@@ -105,12 +105,7 @@ var families = []promtable.Family[kv.Metrics]{
 	promtable.Gauge("checkpoints_pinned_bytes", "Bytes of the log that stay on the device for checkpoints only.",
 		promtable.Number(func(m *kv.Metrics) int64 { return m.Checkpoints.PinnedBytes })),
 	promtable.Gauge("checkpoint_last_timestamp_seconds", "When the newest checkpoint was made, in Unix time; 0: there is none.",
-		promtable.Number(func(m *kv.Metrics) float64 {
-			if m.Checkpoints.Last.IsZero() {
-				return 0
-			}
-			return float64(m.Checkpoints.Last.UnixNano()) / 1e9
-		})),
+		promtable.Time(func(m *kv.Metrics) time.Time { return m.Checkpoints.Last })),
 	promtable.Gauge("checkpoint_last_duration_seconds", "Time that the newest checkpoint took.",
 		promtable.Seconds(func(m *kv.Metrics) time.Duration { return m.Checkpoints.LastDuration })),
 	promtable.Gauge("checkpoint_last_bytes", "Bytes of the objects of the newest checkpoint.",
@@ -153,7 +148,7 @@ var families = []promtable.Family[kv.Metrics]{
 
 // tierFamilies have one sample per tier of the device.
 var tierFamilies = []promtable.Family[device.TierMetrics]{
-	promtable.Gauge("healthy", "Whether the tier is in the set: 1 or 0.", promtable.Number(func(t *device.TierMetrics) int { return number(t.Healthy) })),
+	promtable.Gauge("healthy", "Whether the tier is in the set: 1 or 0.", promtable.Bool(func(t *device.TierMetrics) bool { return t.Healthy })),
 	promtable.Gauge("begin_address_bytes", "Lowest address of the log that the tier answers for.",
 		promtable.Number(func(t *device.TierMetrics) int64 { return t.Begin })),
 	promtable.Counter("hits_total", "Reads that the tier answered.",
@@ -185,22 +180,9 @@ var tierFamilies = []promtable.Family[device.TierMetrics]{
 	promtable.Gauge("missing_bytes", "Bytes that the tier has room for and has lost, or not got back yet.",
 		promtable.Number(func(t *device.TierMetrics) int64 { return t.Missing })),
 	promtable.Gauge("complete", "1 while all of the tier's memory is there, 0 while part of it is lost.",
-		promtable.Number(func(t *device.TierMetrics) int {
-			if t.Lost != nil {
-				return 0
-			}
-			return 1
-		})),
+		promtable.Bool(func(t *device.TierMetrics) bool { return t.Lost == nil })),
 	promtable.Counter("refills_total", "Pieces of these that were copied back from the tiers behind.",
 		promtable.Number(func(t *device.TierMetrics) uint64 { return t.Refills })),
 	promtable.Counter("refilled_bytes_total", "Bytes that were copied back.",
 		promtable.Number(func(t *device.TierMetrics) uint64 { return t.Refilled })),
-}
-
-// number returns 1 for true and 0 for false.
-func number(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
 }

@@ -65,12 +65,7 @@ var families = []promtable.Family[manager.Metrics]{
 	promtable.Gauge("slo_broken_caches", "Caches whose SLO is broken by what their clients measure.",
 		promtable.Number(func(m *manager.Metrics) int { return m.Broken })),
 	promtable.Gauge("blind", "1 while at least half of the servers are silent and none is suspected.",
-		promtable.Number(func(m *manager.Metrics) int {
-			if m.Blind {
-				return 1
-			}
-			return 0
-		})),
+		promtable.Bool(func(m *manager.Metrics) bool { return m.Blind })),
 }
 
 var (

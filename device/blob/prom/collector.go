@@ -13,36 +13,21 @@ import (
 // Source is implemented by [blob.Device].
 type Source interface{ Status() blob.Status }
 
-// collector reads its source once per scrape. Its fields do not change.
-type collector struct {
-	source Source
-	table  promtable.Table[blob.Status]
-}
-
 // NewCollector returns a collector for all numbers of [blob.Status]. labels is added to all
 // metrics and may be nil.
 func NewCollector(source Source, labels prometheus.Labels) prometheus.Collector {
-	return &collector{source, promtable.New("redykv_bucket_", labels, families)}
-}
-
-// Describe implements [prometheus.Collector].
-func (c *collector) Describe(to chan<- *prometheus.Desc) { c.table.Describe(to) }
-
-// Collect implements [prometheus.Collector].
-func (c *collector) Collect(to chan<- prometheus.Metric) {
-	s := c.source.Status()
-	c.table.Collect(to, &s)
+	return promtable.New("redykv_bucket_", labels, families).Collector(source.Status)
 }
 
 var families = []promtable.Family[blob.Status]{
 	promtable.Gauge("empty", "Whether no upload to the bucket has ever succeeded: 1 or 0.",
-		promtable.Number(func(s *blob.Status) int { return number(s.Empty) })),
+		promtable.Bool(func(s *blob.Status) bool { return s.Empty })),
 	promtable.Gauge("failing", "Whether the last upload failed: 1 or 0.",
-		promtable.Number(func(s *blob.Status) int { return number(s.Err != nil) })),
+		promtable.Bool(func(s *blob.Status) bool { return s.Err != nil })),
 	promtable.Gauge("behind", "Whether something has to be uploaded: 1 or 0.",
-		promtable.Number(func(s *blob.Status) int { return number(s.Behind) })),
+		promtable.Bool(func(s *blob.Status) bool { return s.Behind })),
 	promtable.Gauge("uploaded_seconds", "Time of the last successful upload, in seconds since 1970; 0: none since the start.",
-		promtable.Number(func(s *blob.Status) float64 { return seconds(s.Uploaded) })),
+		promtable.Time(func(s *blob.Status) time.Time { return s.Uploaded })),
 	promtable.Gauge("catalog", "Number of the newest state in the bucket; 0: none, or the bucket was not reachable yet.",
 		promtable.Number(func(s *blob.Status) int64 { return s.Catalog })),
 	promtable.Gauge("log_end_bytes", "Address up to which the bucket has the log.",
@@ -61,18 +46,4 @@ var families = []promtable.Family[blob.Status]{
 		promtable.Number(func(s *blob.Status) uint64 { return s.Retries })),
 	promtable.Counter("repairs_total", "Reads that the local device failed and the bucket answered.",
 		promtable.Number(func(s *blob.Status) uint64 { return s.Repairs })),
-}
-
-func number(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
-}
-
-func seconds(t time.Time) float64 {
-	if t.IsZero() {
-		return 0
-	}
-	return float64(t.UnixMilli()) / 1000
 }

@@ -49,6 +49,27 @@ func Seconds[M any](get func(m *M) time.Duration) Samples[M] {
 	return Number(func(m *M) float64 { return get(m).Seconds() })
 }
 
+// Bool returns one sample without a label: 1 for true and 0 for false.
+func Bool[M any](get func(m *M) bool) Samples[M] {
+	return Number(func(m *M) int {
+		if get(m) {
+			return 1
+		}
+		return 0
+	})
+}
+
+// Time returns one sample without a label, a time in seconds since 1970; 0 for the zero time.
+func Time[M any](get func(m *M) time.Time) Samples[M] {
+	return Number(func(m *M) float64 {
+		t := get(m)
+		if t.IsZero() {
+			return 0
+		}
+		return float64(t.UnixNano()) / 1e9
+	})
+}
+
 // By returns one sample for each value of a label.
 func By[M any](label string, each ...Sample[M]) Samples[M] { return Samples[M]{label, each} }
 
@@ -97,4 +118,19 @@ func (t Table[M]) Collect(to chan<- prometheus.Metric, m *M, by ...string) {
 			to <- prometheus.MustNewConstMetric(t.descs[i], f.kind, s.value(m), values...)
 		}
 	}
+}
+
+// collector collects one table.
+type collector[M any] struct {
+	Table[M]
+	read func() M
+}
+
+// Collector returns a collector of the table alone. It calls read once for each scrape.
+func (t Table[M]) Collector(read func() M) prometheus.Collector { return collector[M]{t, read} }
+
+// Collect implements [prometheus.Collector].
+func (c collector[M]) Collect(to chan<- prometheus.Metric) {
+	m := c.read()
+	c.Table.Collect(to, &m)
 }

@@ -52,3 +52,33 @@ test_stirred_seconds{house="h",pot="small"} 1
 		t.Error(err)
 	}
 }
+
+// TestFlags checks booleans and times, in a collector of the table alone.
+func TestFlags(t *testing.T) {
+	type state struct {
+		on, off     bool
+		never, once time.Time
+	}
+	c := New("test_", nil, []Family[state]{
+		Gauge("on", "On.", Bool(func(s *state) bool { return s.on })),
+		Gauge("off", "Off.", Bool(func(s *state) bool { return s.off })),
+		Gauge("never", "Never.", Time(func(s *state) time.Time { return s.never })),
+		Gauge("once", "Once.", Time(func(s *state) time.Time { return s.once })),
+	}).Collector(func() state { return state{on: true, once: time.Unix(3, 5e8)} })
+	if err := testutil.CollectAndCompare(c, strings.NewReader(`
+# HELP test_never Never.
+# TYPE test_never gauge
+test_never 0
+# HELP test_off Off.
+# TYPE test_off gauge
+test_off 0
+# HELP test_on On.
+# TYPE test_on gauge
+test_on 1
+# HELP test_once Once.
+# TYPE test_once gauge
+test_once 3.5
+`)); err != nil {
+		t.Error(err)
+	}
+}

@@ -30,16 +30,5 @@ var numbers = promtable.New("redykv_proxy_", nil, []promtable.Family[proxy.Metri
 		promtable.Number(func(m *proxy.Metrics) int { return m.BuffersUsed })),
 })
 
-type collector struct{ source Source }
-
 // NewCollector returns a collector of all [proxy.Metrics].
-func NewCollector(source Source) prometheus.Collector { return collector{source} }
-
-// Describe implements [prometheus.Collector].
-func (collector) Describe(to chan<- *prometheus.Desc) { numbers.Describe(to) }
-
-// Collect implements [prometheus.Collector].
-func (c collector) Collect(to chan<- prometheus.Metric) {
-	m := c.source.Metrics()
-	numbers.Collect(to, &m)
-}
+func NewCollector(source Source) prometheus.Collector { return numbers.Collector(source.Metrics) }
