@@ -30,17 +30,20 @@ func (c *state) giveWay(now time.Time, after time.Duration) (ended map[string]er
 	c.mu.Lock()
 	defer c.end(&err)
 	maps.DeleteFunc(c.soldOut, func(_ menu.Kind, until time.Time) bool { return now.After(until) })
-	var waiting []*cache
+	var asking []*cache
 	for _, ca := range c.caches {
-		if r := ca.request; r != nil && len(r.waitsFor(now, after)) > 0 {
-			waiting = append(waiting, ca)
+		if ca.request != nil {
+			asking = append(asking, ca)
 		}
 	}
-	slices.SortFunc(waiting, func(a, b *cache) int { return cmp.Compare(a.request.number, b.request.number) })
+	slices.SortFunc(asking, func(a, b *cache) int { return cmp.Compare(a.request.number, b.request.number) })
 	ended = make(map[string]error)
 	wanted := make(map[menu.Kind]bool) // by older requests
-	for _, ca := range waiting {
+	for _, ca := range asking {
 		kinds := ca.request.waitsFor(now, after)
+		if len(kinds) == 0 {
+			continue
+		}
 		if i := slices.IndexFunc(ca.request.grants, func(g *grant) bool { return g.launch && g.vm.ControlURL != "" && wanted[shopKind(g.vm.kind())] }); i >= 0 {
 			held := shopKind(ca.request.grants[i].vm.kind())
 			c.soldOut[held] = now.Add(soldOutFor)

@@ -225,6 +225,20 @@ func TestGrownZerosAreNotTheFiles(t *testing.T) {
 	p.close()
 }
 
+// createOfOne returns a cache of one region, and what is sent when its memory is restored.
+func (c *cluster) createOfOne(t *testing.T) (*Cache, <-chan Event) {
+	t.Helper()
+	restored := make(chan Event, 1)
+	return c.create(t, Config{
+		Capacity: 1 << 16, RegionSize: 1 << 16, Configuration: oneSided,
+		OnEvent: func(e Event) {
+			if e.Kind == Restored {
+				restored <- e
+			}
+		},
+	}), restored
+}
+
 // A server that was started again under its id lends a cache memory that its former incarnation
 // has lost, and a late event about that one does not take the new memory away.
 func TestServerIsStartedAgain(t *testing.T) {
@@ -232,15 +246,7 @@ func TestServerIsStartedAgain(t *testing.T) {
 	for i, start := range []uint64{2, 1} { // a region goes to the last VM
 		c.vms[i].Id, c.vms[i].Start = "node", start
 	}
-	restored := make(chan Event, 1)
-	cache := c.create(t, Config{
-		Capacity: 1 << 16, RegionSize: 1 << 16, Configuration: oneSided,
-		OnEvent: func(e Event) {
-			if e.Kind == Restored {
-				restored <- e
-			}
-		},
-	})
+	cache, restored := c.createOfOne(t)
 	on := func() uint64 { return cache.table.Load().regions.at(0).endpoint.grant.start }
 	if start := on(); start != 1 {
 		t.Fatalf("the region is in memory of start %d", start)
@@ -267,15 +273,7 @@ func TestServerIsStartedAgain(t *testing.T) {
 func TestServerWasNotLost(t *testing.T) {
 	c := newCluster(t, "mem", 1, 1<<20)
 	c.vms[0].Start = 1
-	restored := make(chan Event, 1)
-	cache := c.create(t, Config{
-		Capacity: 1 << 16, RegionSize: 1 << 16, Configuration: oneSided,
-		OnEvent: func(e Event) {
-			if e.Kind == Restored {
-				restored <- e
-			}
-		},
-	})
+	cache, restored := c.createOfOne(t)
 	cache.lose(cache.table.Load().regions.at(0).endpoint.grant, errors.New("believed"))
 	testrun.Receive(t, "the region has memory again", restored)
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os/signal"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -182,19 +181,16 @@ func runServe(cmd *cobra.Command, f *serveFlags) (err error) {
 	opts.Shutdown, opts.Settings = stop, f.settings(opened.Load, listeners, level)
 	server := resp.NewServer(nil, opts)
 	served := make(chan error, len(listeners))
-	var serving sync.WaitGroup
 	for _, ln := range listeners {
-		serving.Go(func() {
+		go func() {
+			defer stop() // nothing goes on without one of the listeners
 			served <- server.Serve(ln.Listener)
-			stop() // nothing goes on without one of the listeners
-		})
+		}()
 	}
 	defer func() {
 		err = errors.Join(err, server.Close())
-		serving.Wait()
-		close(served)
-		for failed := range served {
-			err = errors.Join(err, failed)
+		for range listeners {
+			err = errors.Join(err, <-served)
 		}
 	}()
 	dev, bucket, release, err := f.storage.open(ctx, log)

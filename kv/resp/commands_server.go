@@ -157,13 +157,9 @@ func waitForReplicas(c *client, r request) {
 		c.fail(errNotInteger)
 		return
 	}
-	ms, ok := parseInt(r.arg(2))
-	switch {
-	case !ok:
-		c.fail("ERR timeout is not an integer or out of range")
-		return
-	case ms < 0:
-		c.fail("ERR timeout is negative")
+	timeout, refusal := parseTimeout(r.arg(2))
+	if refusal != "" {
+		c.fail(refusal)
 		return
 	}
 	if c.flush(); n > 0 && !c.executing {
@@ -176,10 +172,8 @@ func waitForReplicas(c *client, r request) {
 		}
 		c.attend(func(ctx context.Context) {
 			var ends <-chan time.Time // never, without a timeout
-			if ms > 0 {
-				timer := time.NewTimer(time.Duration(min(ms, math.MaxInt64/int64(time.Millisecond))) * time.Millisecond)
-				defer timer.Stop()
-				ends = timer.C
+			if timeout > 0 {
+				ends = time.After(timeout)
 			}
 			select {
 			case <-ends:

@@ -1,7 +1,6 @@
 package resp
 
 import (
-	"context"
 	"slices"
 	"strings"
 	"testing"
@@ -80,16 +79,9 @@ func TestWaitEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	testrun.Until(t, "the client has left", func() bool { return s.Metrics().Clients == 1 })
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	if err := s.Shutdown(ctx); err != nil {
-		t.Error(err)
-	}
+	shutDown(t, s, served)
 	if got := stays.reply(); got != ":0" {
 		t.Error(got)
-	}
-	if err := testrun.Receive(t, "Serve ends", served); err != nil {
-		t.Error(err)
 	}
 	if err := st.Close(); err != nil {
 		t.Error(err)

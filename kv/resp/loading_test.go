@@ -1,7 +1,6 @@
 package resp
 
 import (
-	"context"
 	"fmt"
 	"net"
 	"strings"
@@ -24,14 +23,7 @@ func startLoading(t *testing.T, opts Options) (s *Server, addr string, end func(
 	go func() { served <- s.Serve(ln) }()
 	return s, ln.Addr().String(), func() {
 		t.Helper()
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		defer cancel()
-		if err := s.Shutdown(ctx); err != nil {
-			t.Error(err)
-		}
-		if err := testrun.Receive(t, "Serve ends", served); err != nil {
-			t.Error(err)
-		}
+		shutDown(t, s, served)
 	}
 }
 

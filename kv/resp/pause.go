@@ -113,7 +113,7 @@ func (c *client) mayWrite(cmd *command) bool {
 const longestPause = 100 * 365 * 24 * time.Hour
 
 func clientPause(c *client, r request) {
-	ms, ok := parseInt(r.arg(2))
+	timeout, refusal := parseTimeout(r.arg(2))
 	all := true
 	switch {
 	case r.len() > 4:
@@ -124,18 +124,27 @@ func clientPause(c *client, r request) {
 	case r.len() == 4 && !is(r.arg(3), "all"):
 		c.fail("ERR CLIENT PAUSE mode must be WRITE or ALL")
 		return
-	case !ok:
-		c.fail("ERR timeout is not an integer or out of range")
-		return
-	case ms < 0:
-		c.fail("ERR timeout is negative")
+	case refusal != "":
+		c.fail(refusal)
 		return
 	}
-	if ms > 0 {
+	if timeout > 0 {
 		c.flush() // earlier commands
-		c.server.paused.begin(all, time.Now().Add(min(time.Duration(min(ms, math.MaxInt64/int64(time.Millisecond)))*time.Millisecond, longestPause)))
+		c.server.paused.begin(all, time.Now().Add(min(timeout, longestPause)))
 	}
 	c.out = appendSimple(c.reply(), "OK")
+}
+
+// parseTimeout parses a timeout in milliseconds. It returns the error of one that is not valid.
+func parseTimeout(arg []byte) (timeout time.Duration, refusal string) {
+	ms, ok := parseInt(arg)
+	switch {
+	case !ok:
+		return 0, "ERR timeout is not an integer or out of range"
+	case ms < 0:
+		return 0, "ERR timeout is negative"
+	}
+	return time.Duration(min(ms, math.MaxInt64/int64(time.Millisecond))) * time.Millisecond, ""
 }
 
 func clientUnpause(c *client, _ request) {

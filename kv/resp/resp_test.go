@@ -51,19 +51,25 @@ func start(t testing.TB, store kv.Options, opts Options) (*Server, string) {
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(ln) }()
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		defer cancel()
-		if err := s.Shutdown(ctx); err != nil {
-			t.Error(err)
-		}
-		if err := testrun.Receive(t, "Serve ends", served); err != nil {
-			t.Error(err)
-		}
+		shutDown(t, s, served)
 		if err := st.Close(); err != nil {
 			t.Error(err)
 		}
 	})
 	return s, ln.Addr().String()
+}
+
+// shutDown ends a server, and receives what its Serve returns.
+func shutDown(t testing.TB, s *Server, served <-chan error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := s.Shutdown(ctx); err != nil {
+		t.Error(err)
+	}
+	if err := testrun.Receive(t, "Serve ends", served); err != nil {
+		t.Error(err)
+	}
 }
 
 // peer is the client's end of a connection. It reads replies without a client library.

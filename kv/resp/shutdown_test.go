@@ -43,14 +43,7 @@ func TestShutdown(t *testing.T) {
 	if got := half.reply(); got != "+OK" {
 		t.Error(got)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	if err := s.Shutdown(ctx); err != nil {
-		t.Error(err)
-	}
-	if err := testrun.Receive(t, "Serve ends", served); err != nil {
-		t.Error(err)
-	}
+	shutDown(t, s, served)
 	idle.expectEnd()
 	half.expectEnd()
 	for key, want := range map[string]string{"a": "1", "b": "2"} {
