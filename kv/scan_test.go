@@ -18,13 +18,14 @@ import (
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/hlog"
 	"github.com/redykv/redykv/internal/machine"
+	"github.com/redykv/redykv/internal/testrun/property"
 	"github.com/redykv/redykv/kv/internal/index"
 	"pgregory.net/rapid"
 )
 
 // TestParseCursor converts cursors to text and back.
 func TestParseCursor(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	property.Check(t, func(t *rapid.T) {
 		position := rapid.Uint64Range(0, index.Positions-1).Draw(t, "position")
 		c := newCursor(position, rapid.Uint16().Draw(t, "turn"))
 		if parsed, err := ParseCursor(c.String()); err != nil || parsed != c || c.position() != position {
@@ -81,7 +82,7 @@ func TestScanFromAnyCursor(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			rapid.Check(t, func(t *rapid.T) {
+			property.Check(t, func(t *rapid.T) {
 				c := newCursor(rapid.Uint64Range(0, index.Positions-1).Draw(t, "position"), rapid.Uint16().Draw(t, "turn"))
 				steps := 0
 				for more := true; more; more = c != 0 {

@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/internal/testrun/property"
 	"github.com/redykv/redykv/manager/plan"
 )
 
@@ -73,7 +74,7 @@ func TestDecisionBound(t *testing.T) {
 
 // TestBound checks the bound for any texts.
 func TestBound(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	property.Check(t, func(t *rapid.T) {
 		text := rapid.StringN(0, 300, -1)
 		d := &managerv1.Decision{What: "reallocate", AtUnixMs: 1 << 50, PriceMicros: 1 << 60}
 		for range rapid.IntRange(0, 6).Draw(t, "sites") {

@@ -16,6 +16,7 @@ import (
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/fabric"
 	"github.com/redykv/redykv/internal/testrun"
+	"github.com/redykv/redykv/internal/testrun/property"
 )
 
 // dialler is a provider that counts connections and asks before each.
@@ -242,7 +243,7 @@ func TestQueuesFollowTheTable(t *testing.T) {
 	const regions = 3 * blockRegions
 	c := newCluster(t, "mem", 3, 4<<20)
 	cache := c.create(t, Config{Capacity: regions << 14, RegionSize: 1 << 14, Configuration: configurations[0]})
-	rapid.Check(t, func(t *rapid.T) {
+	property.Check(t, func(t *rapid.T) {
 		s, err := cache.NewSession(8)
 		if err != nil {
 			t.Fatal(err)

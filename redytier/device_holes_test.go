@@ -5,11 +5,13 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/redykv/redykv/internal/testrun/property"
 )
 
 // Compares spans with sets of numbers.
 func TestSpans(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	property.Check(t, func(t *rapid.T) {
 		const top = 30
 		var s spans
 		var model [top]bool

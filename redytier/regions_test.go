@@ -5,11 +5,13 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/redykv/redykv/internal/testrun/property"
 )
 
 // A clone and its origin change independently, and changed yields every region that differs.
 func TestRegionListShares(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	property.Check(t, func(t *rapid.T) {
 		var model [2][]uint64
 		var lists [2]regionList
 		step := func(of int) {

@@ -17,6 +17,7 @@ import (
 	"github.com/redykv/redykv/internal/machine"
 	"github.com/redykv/redykv/internal/mem"
 	"github.com/redykv/redykv/internal/testrun"
+	"github.com/redykv/redykv/internal/testrun/property"
 )
 
 // record returns the bytes at addr. The address determines the length, and every word.
@@ -57,7 +58,7 @@ func fetch(t interface{ Errorf(string, ...any) }, c *Cache, buf []byte, addr int
 // TestModel makes random calls on caches of random shape. After each it checks that hits are
 // exact and that the table is consistent.
 func TestModel(t *testing.T) {
-	rapid.Check(t, func(rt *rapid.T) {
+	property.Check(t, func(rt *rapid.T) {
 		sizes := rapid.SampledFrom([]int{1, 24, 100, 700}).Draw(rt, "sizes")
 		c, err := New(Options{
 			Capacity:   rapid.Int64Range(MinCapacity, 16<<10).Draw(rt, "capacity"),

@@ -8,6 +8,8 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 	"pgregory.net/rapid"
+
+	"github.com/redykv/redykv/internal/testrun/property"
 )
 
 // build completes a measurement with the figures of f.
@@ -127,7 +129,7 @@ func TestOpt(t *testing.T) {
 // A measurement that is encoded and decoded at any point continues from there, and ends
 // with the same surface.
 func TestResume(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	property.Check(t, func(t *rapid.T) {
 		c, record, q := rapid.IntRange(1, 9).Draw(t, "c"), rapid.SampledFrom([]int{100, 700, 5000}).Draw(t, "record"), rapid.IntRange(1, 16).Draw(t, "q")
 		limit := float64(rapid.IntRange(1, 200).Draw(t, "limit"))
 		f := func(c Config) Performance {

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/redykv/redykv/internal/testrun/property"
 )
 
 // A scaling has the observed factors where they were observed, and elsewhere none outside of them.
@@ -29,7 +31,7 @@ func TestScaling(t *testing.T) {
 		}
 		return Config{c, s, b, rapid.IntRange(1, 16).Draw(t, "q")}
 	})
-	rapid.Check(t, func(t *rapid.T) {
+	property.Check(t, func(t *rapid.T) {
 		least, most := math.Inf(1), 0.0
 		var s Scaling
 		seen := map[Config]bool{}

@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/redykv/redykv/internal/testrun"
+	"github.com/redykv/redykv/internal/testrun/property"
 )
 
 // traverse is figure 10, line by line. It also counts the visited leaves.
@@ -130,7 +131,7 @@ func drawSLO(t *rapid.T, f *Surface) SLO {
 // R66, R67: if latencies rise, figure 10 and the search without its pruning find the same
 // as brute force.
 func TestSearchFindsTheFirst(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	property.Check(t, func(t *rapid.T) {
 		space := drawSpace(t)
 		f := drawSurface(t, space, true)
 		if !f.monotone {
@@ -148,7 +149,7 @@ func TestSearchFindsTheFirst(t *testing.T) {
 
 // A22: on any surface, Search and Exact find the first configuration.
 func TestSearchOfAnySurface(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	property.Check(t, func(t *rapid.T) {
 		space := drawSpace(t)
 		f := drawSurface(t, space, false)
 		slo := drawSLO(t, f)
@@ -168,7 +169,7 @@ func TestSearchOfAnySurface(t *testing.T) {
 // Search in smaller and larger spaces than the measured one: fewer client cores, other
 // bounds.
 func TestSearchOfAnotherSpace(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	property.Check(t, func(t *rapid.T) {
 		f := drawSurface(t, drawSpace(t), rapid.Bool().Draw(t, "monotone"))
 		space := drawSpace(t)
 		slo := drawSLO(t, f)

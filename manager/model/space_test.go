@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/redykv/redykv/internal/testrun/property"
 )
 
 // R58, Q23: the sizes of section 5.2's space and others, by formula. The paper's formula
@@ -27,7 +29,7 @@ func TestLeaves(t *testing.T) {
 
 // The tree has as many leaves as the formula says, each in the space, and in order.
 func TestAll(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	property.Check(t, func(t *rapid.T) {
 		s := drawSpace(t)
 		n := int64(0)
 		last := Config{}

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/redykv/redykv/internal/testrun/property"
 )
 
 func mustSurface(t interface{ Fatal(...any) }, space Space, measured map[Config]Performance) *Surface {
@@ -30,7 +32,7 @@ func TestMeanOfNeighbours(t *testing.T) {
 
 // At measured configurations the surface has the measured figures.
 func TestExactWhereMeasured(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	property.Check(t, func(t *rapid.T) {
 		space := drawSpace(t)
 		measured := map[Config]Performance{}
 		value := 1.0
@@ -50,7 +52,7 @@ func TestExactWhereMeasured(t *testing.T) {
 // A20: the surface is exact for a function that is linear in c and s together, in b, and in
 // q. With b = 1 server threads do not matter.
 func TestExactOnLinearFunctions(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	property.Check(t, func(t *rapid.T) {
 		space := drawSpace(t)
 		k := rapid.SliceOfN(rapid.Float64Range(0.1, 10), 8, 8).Draw(t, "coefficients")
 		linear := func(c Config) Performance {

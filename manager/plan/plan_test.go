@@ -14,6 +14,7 @@ import (
 	"github.com/cockroachdb/datadriven"
 	"pgregory.net/rapid"
 
+	"github.com/redykv/redykv/internal/testrun/property"
 	"github.com/redykv/redykv/internal/units"
 )
 
@@ -153,7 +154,7 @@ func scan(t *testing.T, words []string, into map[string]any) {
 
 // TestCheapest compares plans with an exhaustive search, on small menus.
 func TestCheapest(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	property.Check(t, func(t *rapid.T) {
 		d := Demand{RegionSize: 1 << 20, Regions: rapid.IntRange(1, 12).Draw(t, "regions"), Configs: make(map[int]Config), Duration: time.Hour}
 		for _, at := range rapid.SliceOfNDistinct(rapid.SampledFrom([]int{0, 1, 3}), 1, 3, rapid.ID[int]).Draw(t, "distances") {
 			c := rapid.IntRange(1, 4).Draw(t, "c")
@@ -240,7 +241,7 @@ func checkAvailable(t *rapid.T, none *NoneError, d Demand, offers []Offer, serve
 // TestAvailable checks this where the threads of a cache are the limit, with servers and VM
 // types.
 func TestAvailable(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	property.Check(t, func(t *rapid.T) {
 		c := rapid.IntRange(1, 6).Draw(t, "c")
 		d := Demand{
 			RegionSize: 1, Regions: rapid.IntRange(2, 40).Draw(t, "regions"), Duration: time.Hour,
@@ -461,7 +462,7 @@ func checkParts(t *rapid.T, d Demand, offers []Offer, servers []Server, policy P
 
 // TestRoughly compares the approximation for large tables with the exact table.
 func TestRoughly(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	property.Check(t, func(t *rapid.T) {
 		items := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) item {
 			return item{
 				regions: rapid.IntRange(1, 30).Draw(t, "regions"), price: Price(rapid.IntRange(0, 20).Draw(t, "price")),
@@ -507,7 +508,7 @@ func checkFilling(t *rapid.T, name string, f filling, items []item, regions, vms
 
 // TestFirst compares the choice of servers at one price with an exhaustive search.
 func TestFirst(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	property.Check(t, func(t *rapid.T) {
 		sizes := rapid.SliceOfN(rapid.IntRange(1, 5), 1, 7).Draw(t, "sizes")
 		sum := 0
 		var bins []bin

@@ -27,9 +27,10 @@ import (
 //     may be chosen.
 //   - Where Choose's tables for all servers would be too large for an exact answer, those
 //     for the candidates may be small enough. The plan is then no dearer.
-//   - At most 3*[Policy].MaxVMs servers of a site are candidates. If an exact answer needs
-//     more, the plan may have more VMs than necessary or, for a demand of more than MaxVMs
-//     regions, be dearer. There is a plan whenever there is one among all servers.
+//   - At most 3*[Policy].MaxVMs servers of a site are candidates, and 2*MaxVMs fresh ones that
+//     have less memory than two regions. If an exact answer needs more, the plan may have more
+//     VMs than necessary or, for a demand of more than MaxVMs regions, be dearer. There is a
+//     plan whenever there is one among all servers.
 //
 // A Pool is not safe for concurrent use: its user's mutex guards it.
 type Pool struct {

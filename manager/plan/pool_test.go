@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/redykv/redykv/internal/testrun/property"
 )
 
 var noon = time.Unix(1_000_000, 0)
@@ -54,7 +56,7 @@ func drawDemand(t *rapid.T) Demand {
 // TestPoolChoosesAsAll compares plans among candidates with plans among all servers of a pool
 // that has been changed at random.
 func TestPoolChoosesAsAll(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	property.Check(t, func(t *rapid.T) {
 		pool := NewPool(30 * time.Second)
 		pool.small = 0
 		all := make(map[int]Server)
@@ -192,6 +194,28 @@ func checkTrees(t *rapid.T, p *Pool, all map[int]Server) {
 	}
 	if count != len(all) || p.Len() != len(all) {
 		t.Fatalf("%d members in trees, %d in the pool, %d put", count, p.Len(), len(all))
+	}
+}
+
+// Fresh servers with too little memory to count on do not take the places of candidates that can be
+// counted on.
+func TestPoolPrefersOldServers(t *testing.T) {
+	var servers []Server
+	for i := range 40 {
+		servers = append(servers, Server{ID: fmt.Sprint("s", i), Memory: 1, Free: 1, Fresh: i < 39})
+	}
+	pool := poolOf(t, servers)
+	pool.small = 0
+	d := Demand{RegionSize: 1, Regions: 1, Configs: map[int]Config{0: {C: 1}}}
+	policy := Policy{MaxVMs: 1}
+	c, err := pool.Candidates(d, policy, nil, noon)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Done(c)
+	p, err := c.Choose(d, nil, policy)
+	if err != nil || c.Servers[p.Parts[0].Server].ID != "s39" {
+		t.Errorf("%+v among %+v, %v; want s39, the only one that is not fresh", p, c.Servers, err)
 	}
 }
 

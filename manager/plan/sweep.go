@@ -22,7 +22,8 @@ type sweep struct {
 
 	heads    []head
 	found    []*member
-	held     int       // regions that found can hold
+	unsure   int       // of found, those that hold nothing surely
+	held     int       // regions that found can hold surely
 	deferred []*member // of the present price, which other planners are likely to choose
 	most     most      // the largest so far by what they hold surely, which decide what is needed
 	largest  most      // the largest so far
@@ -47,7 +48,8 @@ func (s *sweep) all() {
 	}
 }
 
-// run searches until all that is needed is found, up to limit members.
+// run searches until all that is needed is found, up to limit members that hold something surely and
+// as many that do not.
 func (s *sweep) run(limit int) {
 	for _, root := range s.roots {
 		s.push(root.first(s.wanted()))
@@ -119,7 +121,11 @@ func (s *sweep) take(m *member, limit int) {
 	if s.fresh(m) {
 		sure = min(sure, s.cautious(m.Server))
 	}
-	if len(s.found) < limit {
+	switch {
+	case sure == 0 && s.unsure < limit:
+		s.found = append(s.found, m)
+		s.unsure++
+	case sure > 0 && len(s.found)-s.unsure < limit:
 		s.found = append(s.found, m)
 		s.held += sure
 	}

@@ -59,7 +59,7 @@ func (g *gate) run(ctx context.Context, before string, patterns []string) (passe
 	if g.soak > 0 {
 		g.env = append(g.env, testrun.KindEnv+"="+testrun.SoakKind)
 	} else {
-		g.env = append(g.env, testrun.KindEnv+"="+testrun.AllKind, "RAPID_SEED=1", "RAPID_NOFAILFILE=1")
+		g.env = append(g.env, testrun.KindEnv+"="+testrun.AllKind)
 	}
 	if len(patterns) == 0 {
 		patterns = []string{"./..."}

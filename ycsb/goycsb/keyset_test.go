@@ -5,10 +5,12 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/redykv/redykv/internal/testrun/property"
 )
 
 func TestKeySet(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	property.Check(t, func(t *rapid.T) {
 		set, model := newKeySet(), map[string]bool{}
 		key := rapid.StringMatching(`[a-d]{0,3}`)
 		t.Repeat(map[string]func(*rapid.T){

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/redykv/redykv/internal/testrun/property"
 )
 
 // encodeRow returns the row of fields.
@@ -35,7 +37,7 @@ func equalFields(a, b map[string][]byte) bool { return maps.EqualFunc(a, b, byte
 var anyFields = rapid.MapOfN(rapid.StringN(0, 5, -1), rapid.SliceOfN(rapid.Byte(), 0, 20), 0, 12)
 
 func TestRows(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	property.Check(t, func(t *rapid.T) {
 		old, fresh := anyFields.Draw(t, "old"), anyFields.Draw(t, "fresh")
 		got, err := decode(encodeRow(old), nil)
 		if err != nil || !equalFields(got, old) {
@@ -65,7 +67,7 @@ func TestRows(t *testing.T) {
 // TestViewAgain checks that a view into which different rows are read decodes each as a new
 // view does.
 func TestViewAgain(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	property.Check(t, func(t *rapid.T) {
 		v := view{row: make([]byte, 0, 1<<12)}
 		kinds := rapid.SliceOfN(anyFields, 1, 3).Draw(t, "kinds")
 		asked := [][]string{nil, names(kinds[0]), {"none"}}
@@ -89,7 +91,7 @@ func TestViewAgain(t *testing.T) {
 // TestOverwriteRow checks that overwrite changes a row to the result of merge, or does not
 // change it.
 func TestOverwriteRow(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	property.Check(t, func(t *rapid.T) {
 		old := anyFields.Draw(t, "old")
 		fresh := make(map[string][]byte)
 		fits := true

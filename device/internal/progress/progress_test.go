@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/redykv/redykv/internal/testrun/property"
 )
 
 // units is the size of the log of the model.
@@ -39,7 +41,7 @@ func (m *model) lows() (written, settled int64) {
 // TestModel compares Writes with a model that has each unit of the log: writes overlap, end in
 // any order, fail, and are repeated in other pieces.
 func TestModel(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	property.Check(t, func(t *rapid.T) {
 		var w Writes
 		var m model
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {

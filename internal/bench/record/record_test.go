@@ -5,12 +5,14 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/redykv/redykv/internal/testrun/property"
 )
 
 // TestValuesAreTold checks that a value of another record, or with a changed byte, is
 // detected.
 func TestValuesAreTold(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	property.Check(t, func(t *rapid.T) {
 		size := rapid.IntRange(1, 100).Draw(t, "size")
 		n := rapid.Uint64Range(0, math.MaxUint32).Draw(t, "record")
 		value := make([]byte, size)

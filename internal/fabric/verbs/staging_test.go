@@ -6,12 +6,14 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/redykv/redykv/internal/testrun/property"
 )
 
 // Allocated pieces never overlap. When all are freed, the next one begins at the start of the
 // ring and may be as large as allowed. Operations without a piece are freed in the same order.
 func TestStaging(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	property.Check(t, func(t *rapid.T) {
 		const size = 1 << 12
 		s := staging{memory: make([]byte, size)}
 		type out struct {
@@ -60,7 +62,7 @@ func TestStaging(t *testing.T) {
 // A write conflicts with each pending read that shares a byte with it, and with none if
 // nothing is pending.
 func TestHazards(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	property.Check(t, func(t *rapid.T) {
 		type access struct {
 			at uint64
 			n  int

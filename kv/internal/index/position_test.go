@@ -4,13 +4,15 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/redykv/redykv/internal/testrun/property"
 )
 
 // TestBucketAt goes from bucket to bucket as scans do, in tables of all sizes, and in one
 // that changes its size on the way: each bucket of the largest one is passed, and once if
 // the table does not shrink.
 func TestBucketAt(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	property.Check(t, func(t *rapid.T) {
 		smallest := rapid.IntRange(0, 8).Draw(t, "smallest")
 		size, largest := smallest, 0
 		shrinks := rapid.Bool().Draw(t, "shrinks")
