@@ -76,4 +76,6 @@ func TestOwnerIsKilled(t *testing.T) {
 		}
 		return err != nil
 	})
+	// The processes that it started for itself write until they notice its end.
+	testrun.Until(t, "its files can be removed", func() bool { return os.RemoveAll(dir) == nil })
 }
