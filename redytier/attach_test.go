@@ -217,6 +217,7 @@ func TestAttachAfterChanges(t *testing.T) {
 func TestAttachWhileRegionsMove(t *testing.T) {
 	for _, at := range []string{"reallocate", "reallocated", "copying", "settle", "settled"} {
 		t.Run(at, func(t *testing.T) {
+			t.Parallel() // it mostly waits
 			m := manage(t, 2, 0)
 			reached, ended := make(chan struct{}), make(chan struct{})
 			var once sync.Once
@@ -385,9 +386,11 @@ func TestAttachConcurrently(t *testing.T) {
 
 // A cache can be taken up as long as it lingers, and not later.
 func TestLinger(t *testing.T) {
+	testrun.SkipUnlessAll(t, "it waits for the end of leases")
 	const lease = 3 * time.Second // its end is awaited; a busy machine renews it in time
 	for name, linger := range map[string]time.Duration{"none": 0, "short": time.Millisecond, "long": time.Hour} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel() // it mostly waits
 			m := manage(t, 2, lease)
 			old, err := m.open(t, m, Config{Transport: "mem", Linger: linger})
 			if err != nil {

@@ -138,7 +138,7 @@ func (k *clients) accompany(s *Session, p place) {
 	l := own.link(p.endpoint)
 	l.trying = true
 	c.background.Go(func() {
-		if err := c.prepare(c.ctx, own, p.endpoint, []place{p}, reconnectTimeout); err != nil {
+		if err := c.prepare(c.ctx, own, p.endpoint, []place{p}, c.cfg.reconnect); err != nil {
 			c.log.Info("no connection of a client thread", "vm", p.endpoint.grant.vm, "err", err)
 		}
 		c.mu.Lock()

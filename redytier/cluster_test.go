@@ -281,3 +281,7 @@ func syncCall(t testing.TB, call func(context.Context, []byte, int64, Callback) 
 // testServerTimeout is the ServerTimeout of tests that are not about it: a server that a busy
 // machine delays is not lost.
 const testServerTimeout = time.Minute
+
+// briefly is the Config.reconnect of tests that end a server and wait for its loss. Their connections
+// to other servers do not break.
+const briefly = 100 * time.Millisecond

@@ -160,6 +160,7 @@ type Config struct {
 	lease         time.Duration                         // from the manager; 0: none
 	lingers       time.Duration                         // from the manager
 	suspicion     time.Duration                         // how long a suspected server is asked often
+	reconnect     time.Duration                         // reconnectTimeout, except in tests that wait for a loss
 	threadConns   int                                   // maxThreadConns, except in tests
 	control       *http.Client                          // calls the servers' control APIs
 	wrap          func(fabric.Provider) fabric.Provider // tests put faults before the transport
@@ -278,6 +279,7 @@ func (c *Config) ensureDefaults() error {
 	}
 	c.ServerTimeout = cmp.Or(c.ServerTimeout, defaultServerTimeout)
 	c.suspicion = cmp.Or(c.suspicion, defaultSuspicion)
+	c.reconnect = cmp.Or(c.reconnect, reconnectTimeout)
 	if err := c.SLO.check(); err != nil || c.Configuration == (Configuration{}) {
 		return err
 	}

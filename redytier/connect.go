@@ -130,7 +130,7 @@ func (c *Cache) connect(s *Session, e *endpoint, cause error, settled func()) {
 	for e.grant.lost.Load() == nil && c.needsConn(s, e) {
 		var conn *conn
 		err := e.grant.persist(c.ctx, func(ctx context.Context) (err error) {
-			conn, err = c.deliver(ctx, s, e, reconnectTimeout)
+			conn, err = c.deliver(ctx, s, e, c.cfg.reconnect)
 			return err
 		})
 		switch {

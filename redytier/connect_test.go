@@ -225,7 +225,7 @@ func TestServerIsGoneBeforeItIsUsed(t *testing.T) {
 	c := newCluster(t, "mem", 1, 1<<20)
 	c.refuse = func(*managerv1.ReallocateRequest) error { return errors.New("no other VM") }
 	d := &dialler{}
-	cache := c.create(t, Config{Capacity: 1 << 14, RegionSize: 1 << 14, Configuration: configurations[0], wrap: d.wrap})
+	cache := c.create(t, Config{Capacity: 1 << 14, RegionSize: 1 << 14, Configuration: configurations[0], wrap: d.wrap, reconnect: briefly})
 	gone := func(context.Context, string) error { return fabric.ErrDisconnected }
 	d.before.Store(&gone)
 	p := newPump(t, cache, 4)

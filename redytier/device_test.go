@@ -33,7 +33,7 @@ func (c *cluster) open(t testing.TB, capacity int64, configuration Configuration
 	t.Helper()
 	d, err := Open(t.Context(), c.client, Config{
 		Capacity: capacity, Configuration: configuration, RegionSize: 16 << 10, Logger: slog.New(slog.DiscardHandler),
-		ServerTimeout: testServerTimeout,
+		ServerTimeout: testServerTimeout, reconnect: briefly,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -515,7 +515,7 @@ func TestLostRegionsComeBack(t *testing.T) {
 			}
 		}
 		events := make(chan Event, 64)
-		cfg.OnEvent = func(e Event) { events <- e }
+		cfg.OnEvent, cfg.reconnect = func(e Event) { events <- e }, briefly
 		cache := c.create(t, cfg)
 		table := cache.table.Load()
 		span := table.spans(table.on(table.grants()[1]))[0]

@@ -38,6 +38,7 @@ type grant struct {
 	tuning     Tuning
 	http       *http.Client  // for the server's control API
 	timeout    time.Duration // Config.ServerTimeout
+	reconnect  time.Duration // reconnectTimeout
 
 	signed     atomic.Pointer[managerv1.Grant]    // as last received from the manager: terms and token
 	regions    atomic.Uint32                      // lent; fewer than tokens after a release
@@ -99,7 +100,7 @@ func newGrant(cache string, cfg *Config, share *managerv1.Grant) *grant {
 	g := &grant{
 		id: share.GetId(), cache: cache, vm: share.GetVm().GetId(), start: share.GetVm().GetStart(),
 		controlURL: share.GetVm().GetControlUrl(), size: uint64(cfg.RegionSize), distance: int(share.GetVm().GetDistance()), tuning: cfg.Tuning,
-		http: cfg.control, timeout: cfg.ServerTimeout, suspicion: make(chan struct{}, 1),
+		http: cfg.control, timeout: cfg.ServerTimeout, reconnect: cfg.reconnect, suspicion: make(chan struct{}, 1),
 	}
 	g.signed.Store(share)
 	return g

@@ -41,7 +41,7 @@ func movable(t *testing.T, all bool, rate int64) (c *cluster, cache *Cache, cont
 	hold := make(chan struct{})
 	cache = c.create(t, Config{
 		Capacity: size, RegionSize: size, Configuration: oneSided,
-		Migration: Migration{PauseAll: all, BytesPerSecond: rate},
+		Migration: Migration{PauseAll: all, BytesPerSecond: rate}, reconnect: briefly,
 		OnEvent: func(e Event) {
 			if e.Kind == DataLost {
 				<-hold

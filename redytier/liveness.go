@@ -30,9 +30,9 @@ const maxLate = 4
 // persist repeats an attempt to reach the grant's server, each within the context that it gets,
 // until it succeeds, reconnectTimeout has passed, or the server or this machine says why it fails.
 func (g *grant) persist(ctx context.Context, attempt func(ctx context.Context) error) error {
-	soon, cancel := clock.WithAwakeTimeout(ctx, reconnectTimeout, context.DeadlineExceeded)
+	soon, cancel := clock.WithAwakeTimeout(ctx, g.reconnect, context.DeadlineExceeded)
 	defer cancel()
-	for wait := firstPause; ; wait = min(2*wait, reconnectTimeout/10) {
+	for wait := firstPause; ; wait = min(2*wait, g.reconnect/10) {
 		err := attempt(soon)
 		if err == nil || isShortage(err) || isRefusal(err) || g.lost.Load() != nil || !clock.Sleep(soon, clock.Jitter(wait)) {
 			return err

@@ -142,78 +142,86 @@ func (p *counted) Dial(ctx context.Context, addr string, private []byte, depth i
 // A VM that the manager has suspected for long dies, and no connection notices. The client
 // still asks it, and asks at once when the manager reports the suspicion again.
 func TestSuspectedForLong(t *testing.T) {
+	testrun.SkipUnlessAll(t, "it waits for silences")
 	for _, again := range []bool{false, true} {
-		c := newCluster(t, "shm", 1, 1<<20)
-		var process *os.Process
-		process, c.vms[0].ControlUrl = startChild(t, "shm")
-		c.refuse = func(*managerv1.ReallocateRequest) error { return errors.New("no VM is left") }
-		events := make(chan Event, 16)
-		p := &counted{}
-		timeout := time.Second // the server is asked five times less often
-		if again {
-			timeout = time.Hour
-		}
-		cache := c.create(t, Config{
-			Capacity: 1 << 16, RegionSize: 1 << 16, Configuration: configurations[2], ServerTimeout: timeout, suspicion: time.Nanosecond,
-			wrap: p.wrap, OnEvent: func(e Event) { events <- e },
-		})
-		g := cache.table.Load().grants()[0]
-		suspect := func(sequence uint64) {
-			c.events <- &managerv1.WatchResponse{Sequence: sequence, Kind: managerv1.WatchResponse_KIND_VM_SUSPECTED, VmId: g.vm, Reason: "silence"}
-		}
-		for n := range int32(3) {
-			asked := p.dials.Load()
-			if n == 0 || again {
-				suspect(uint64(n) + 1)
+		t.Run(fmt.Sprintf("again=%v", again), func(t *testing.T) {
+			t.Parallel() // it mostly waits
+			c := newCluster(t, "shm", 1, 1<<20)
+			var process *os.Process
+			process, c.vms[0].ControlUrl = startChild(t, "shm")
+			c.refuse = func(*managerv1.ReallocateRequest) error { return errors.New("no VM is left") }
+			events := make(chan Event, 16)
+			p := &counted{}
+			timeout := time.Second // the server is asked five times less often
+			if again {
+				timeout = time.Hour
 			}
-			testrun.Until(t, "the server is asked again", func() bool { return p.dials.Load() > asked })
-		}
-		if again {
-			continue // the timeout is an hour
-		}
-		stop(t, process)
-		if e := testrun.Receive(t, "the loss is reported", events); e.Kind != VMLost || e.VM != g.vm {
-			t.Errorf("%+v", e)
-		}
-		if err := process.Kill(); err != nil {
-			t.Error(err)
-		}
+			cache := c.create(t, Config{
+				Capacity: 1 << 16, RegionSize: 1 << 16, Configuration: configurations[2], ServerTimeout: timeout, suspicion: time.Nanosecond,
+				wrap: p.wrap, OnEvent: func(e Event) { events <- e },
+			})
+			g := cache.table.Load().grants()[0]
+			suspect := func(sequence uint64) {
+				c.events <- &managerv1.WatchResponse{Sequence: sequence, Kind: managerv1.WatchResponse_KIND_VM_SUSPECTED, VmId: g.vm, Reason: "silence"}
+			}
+			for n := range int32(3) {
+				asked := p.dials.Load()
+				if n == 0 || again {
+					suspect(uint64(n) + 1)
+				}
+				testrun.Until(t, "the server is asked again", func() bool { return p.dials.Load() > asked })
+			}
+			if again {
+				return // the timeout is an hour
+			}
+			stop(t, process)
+			if e := testrun.Receive(t, "the loss is reported", events); e.Kind != VMLost || e.VM != g.vm {
+				t.Errorf("%+v", e)
+			}
+			if err := process.Kill(); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }
 
 // The manager suspects a VM. Its memory is used as long as the VM answers this client, and is
 // lost when it does not.
 func TestSuspectedVM(t *testing.T) {
+	testrun.SkipUnlessAll(t, "it waits for silences")
 	for _, state := range []bool{false, true} {
-		c := newCluster(t, "shm", 1, 1<<20)
-		var process *os.Process
-		process, c.vms[0].ControlUrl = startChild(t, "shm")
-		c.refuse = func(*managerv1.ReallocateRequest) error { return errors.New("no VM is left") }
-		events := make(chan Event, 16)
-		cache := c.create(t, Config{
-			Capacity: 1 << 16, RegionSize: 1 << 16, Configuration: configurations[2], ServerTimeout: 3 * time.Second,
-			OnEvent: func(e Event) { events <- e },
+		t.Run(fmt.Sprintf("state=%v", state), func(t *testing.T) {
+			t.Parallel() // it mostly waits
+			c := newCluster(t, "shm", 1, 1<<20)
+			var process *os.Process
+			process, c.vms[0].ControlUrl = startChild(t, "shm")
+			c.refuse = func(*managerv1.ReallocateRequest) error { return errors.New("no VM is left") }
+			events := make(chan Event, 16)
+			cache := c.create(t, Config{
+				Capacity: 1 << 16, RegionSize: 1 << 16, Configuration: configurations[2], ServerTimeout: 3 * time.Second,
+				OnEvent: func(e Event) { events <- e },
+			})
+			g := cache.table.Load().grants()[0]
+			m := &managerv1.WatchResponse{Sequence: 1, Kind: managerv1.WatchResponse_KIND_VM_SUSPECTED, VmId: g.vm, Reason: "silence"}
+			if state {
+				m = &managerv1.WatchResponse{Sequence: 1, Kind: managerv1.WatchResponse_KIND_STATE, State: &managerv1.Cache{
+					Grants: []*managerv1.Grant{{Vm: &managerv1.Vm{Id: g.vm, Healthy: true, Suspected: true}}},
+				}}
+			}
+			c.events <- m
+			testrun.Until(t, "the client checks the VM", func() bool { return g.checking.Load() != nil })
+			content(t, cache)
+			if err := cache.Err(); err != nil {
+				t.Errorf("a VM that answers: %v", err)
+			}
+			stop(t, process)
+			if e := testrun.Receive(t, "the loss is reported", events); e.Kind != VMLost || e.VM != g.vm {
+				t.Errorf("%+v", e)
+			}
+			if err := process.Kill(); err != nil {
+				t.Error(err)
+			}
 		})
-		g := cache.table.Load().grants()[0]
-		m := &managerv1.WatchResponse{Sequence: 1, Kind: managerv1.WatchResponse_KIND_VM_SUSPECTED, VmId: g.vm, Reason: "silence"}
-		if state {
-			m = &managerv1.WatchResponse{Sequence: 1, Kind: managerv1.WatchResponse_KIND_STATE, State: &managerv1.Cache{
-				Grants: []*managerv1.Grant{{Vm: &managerv1.Vm{Id: g.vm, Healthy: true, Suspected: true}}},
-			}}
-		}
-		c.events <- m
-		testrun.Until(t, "the client checks the VM", func() bool { return g.checking.Load() != nil })
-		content(t, cache)
-		if err := cache.Err(); err != nil {
-			t.Errorf("a VM that answers: %v", err)
-		}
-		stop(t, process)
-		if e := testrun.Receive(t, "the loss is reported", events); e.Kind != VMLost || e.VM != g.vm {
-			t.Errorf("%+v", e)
-		}
-		if err := process.Kill(); err != nil {
-			t.Error(err)
-		}
 	}
 }
 

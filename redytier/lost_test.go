@@ -160,7 +160,7 @@ func TestWaitForAServerThatDies(t *testing.T) {
 		if len(c.vms) < 2 {
 			return
 		}
-		cfg.WaitForLost = true
+		cfg.WaitForLost, cfg.reconnect = true, briefly
 		cache := c.create(t, cfg)
 		p := newPump(t, cache, 1)
 		defer p.close()

@@ -16,7 +16,8 @@ func TestManyVMs(t *testing.T) {
 	c := newCluster(t, "mem", vms, 4*region)
 	events := make(chan Event, 16)
 	cache := c.create(t, Config{
-		Capacity: vms * region, RegionSize: region, Configuration: configurations[0], OnEvent: func(e Event) { events <- e },
+		Capacity: vms * region, RegionSize: region, Configuration: configurations[0], reconnect: briefly,
+		OnEvent: func(e Event) { events <- e },
 	})
 	if n := len(cache.table.Load().grants()); n != vms {
 		t.Fatalf("%d grants, want %d", n, vms)

@@ -32,7 +32,7 @@ func TestFile(t *testing.T) {
 		}
 		want := append(bytes.Clone(content), make([]byte, 50_000)...)
 		events := make(chan Event, 64)
-		cfg.OnEvent = func(e Event) { events <- e }
+		cfg.OnEvent, cfg.reconnect = func(e Event) { events <- e }, briefly
 		cache := c.create(t, cfg)
 		p := newPump(t, cache, 4)
 		defer p.close()

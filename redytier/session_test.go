@@ -318,7 +318,7 @@ func TestServerDies(t *testing.T) {
 	forAll(t, func(t *testing.T, c *cluster, cfg Config) {
 		c.refuse = func(*managerv1.ReallocateRequest) error { return errors.New("no replacement") }
 		events := make(chan Event, 16)
-		cfg.OnEvent = func(e Event) { events <- e }
+		cfg.OnEvent, cfg.reconnect = func(e Event) { events <- e }, briefly
 		cache := c.create(t, cfg)
 		table := cache.table.Load()
 		lost := table.on(table.grants()[0])
