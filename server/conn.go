@@ -149,8 +149,8 @@ func (g *grant) takeRings(c *conn, hello redywire.Hello) error {
 		return fmt.Errorf("%w: rings of %v: the grant has %v of %v left for rings", redywire.ErrNoRoom,
 			units.Size(bytes), units.Size(g.limits.rings-g.ringBytes), units.Size(g.limits.rings))
 	}
-	if !g.server.rings.take(bytes) {
-		return fmt.Errorf("%w: rings of %v: the server has less memory left for rings", redywire.ErrNoRoom, units.Size(bytes))
+	if !g.server.rings.take(&g.rings, bytes) {
+		return fmt.Errorf("%w: rings of %v: the server has less memory left for the grant's rings", redywire.ErrNoRoom, units.Size(bytes))
 	}
 	g.ringBytes += bytes
 	c.bytes, c.ctx = bytes, g.ringed
@@ -169,7 +169,7 @@ func (g *grant) leave(c *conn) {
 	}
 	g.mu.Unlock()
 	c.cancel()
-	g.server.rings.give(c.bytes)
+	g.server.rings.give(&g.rings, c.bytes)
 	close(c.left)
 	g.running.Done()
 }

@@ -60,6 +60,7 @@ type grant struct {
 	changing   sync.Mutex
 	configured uint64                    // number of the last change by Configure; guarded by changing
 	fenced     uint64                    // holder before whom none accesses the regions any more; guarded by changing
+	rings      ringUse                   // guarded by Server.rings
 	memory     atomic.Pointer[memory]    // what server threads access, each inside its gate
 	threads    atomic.Pointer[[]*thread] // those that connections turn to
 
@@ -127,6 +128,7 @@ func (g *grant) setThreads(count int) {
 		threads[i] = g.startThread()
 	}
 	g.threads.Store(&threads)
+	g.server.rings.divide(&g.rings, count)
 	for _, t := range old {
 		t.stop()
 	}
@@ -223,23 +225,6 @@ func limitsOf(c *managerv1.Configuration, before limits) limits {
 	l.rings = max(count*ringBytes(l.batch, l.depth), before.rings)
 	return l
 }
-
-// budget counts bytes that are left to take. It is safe for concurrent use.
-type budget struct{ left atomic.Int64 }
-
-func (b *budget) take(n int64) bool {
-	for {
-		left := b.left.Load()
-		if n > left {
-			return false
-		}
-		if b.left.CompareAndSwap(left, left-n) {
-			return true
-		}
-	}
-}
-
-func (b *budget) give(n int64) { b.left.Add(n) }
 
 // grantID names a grant. A cache may have several grants on a server, one of them with an
 // empty name.

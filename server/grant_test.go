@@ -337,9 +337,7 @@ func TestCallsRace(t *testing.T) {
 	if got := leases(t, s); len(got) != 1 {
 		t.Errorf("left: %v", got)
 	}
-	if s.rings.left.Load() != s.opts.RingMemory {
-		t.Errorf("%d bytes of rings left, want %d", s.rings.left.Load(), s.opts.RingMemory)
-	}
+	checkNoRings(t, s)
 }
 
 // ticketOf returns the ticket of a grant, or nil if it is not lent.

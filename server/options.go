@@ -19,6 +19,8 @@ type Options struct {
 	// RingMemory bounds the bytes of all message rings: 41 KiB for a connection
 	// with batches of 64 and a queue depth of 4. A grant may use
 	// enough for six connections per client thread, or for 64 if that is more.
+	// One half is divided by server threads: a grant with one of 16 Cores is sure of a
+	// 32nd part of RingMemory. The other half is for the grants that ask first.
 	// Default: an eighth of Memory, at least 64 MiB.
 	RingMemory int64
 	// Cores bounds the server threads of all caches together. 0: one-sided

@@ -26,7 +26,7 @@ type Server struct {
 	listener fabric.Listener
 	pins     *affinity.Set // of server threads
 	counts   counters
-	rings    budget // bytes left for message rings
+	rings    rings
 
 	ctx       context.Context // ends at Close
 	cancel    context.CancelFunc
@@ -78,6 +78,7 @@ func New(opts Options) (*Server, error) {
 	s := &Server{
 		opts: opts, provider: provider, listener: listener, pins: pins,
 		ctx: ctx, cancel: cancel,
+		rings:   newRings(opts.RingMemory, opts.Cores),
 		free:    opts.Memory,
 		cores:   opts.Cores,
 		grants:  make(map[grantID]*grant),
@@ -86,7 +87,6 @@ func New(opts Options) (*Server, error) {
 
 		allegiance: allegiance{now: time.Now},
 	}
-	s.rings.left.Store(opts.RingMemory)
 	s.accepting.Go(s.acceptLoop)
 	s.sweeping.Go(s.sweepLoop)
 	return s, nil
@@ -147,7 +147,7 @@ func (s *Server) Close() error {
 	return nil
 }
 
-// Metrics are a server's counters since it started. One-sided reads and writes bypass the
+// Metrics are a server's counters since it started, and the memory of its rings. One-sided reads and writes bypass the
 // server and are not counted.
 type Metrics struct {
 	Batches   uint64 // request batches executed
@@ -157,6 +157,7 @@ type Metrics struct {
 	Rejected  uint64 // queue pairs refused when they dialled
 	Pulled    uint64 // bytes copied from other servers
 	Expired   uint64 // grants taken back because their clients were silent
+	RingBytes int64  // message rings in use
 }
 
 type counters struct {
@@ -177,5 +178,6 @@ func (s *Server) Metrics() Metrics {
 		Rejected:  s.counts.rejected.Load(),
 		Pulled:    s.counts.pulled.Load(),
 		Expired:   s.counts.expired.Load(),
+		RingBytes: s.rings.inUse(),
 	}
 }

@@ -100,7 +100,7 @@ func TestManyComeAndGo(t *testing.T) {
 			for i := range cycles {
 				comeAndGo(i)
 			}
-			if len(leases(t, s)) != 0 || s.rings.left.Load() != s.opts.RingMemory || len(s.tickets) != 0 {
+			if len(leases(t, s)) != 0 || s.Metrics().RingBytes != 0 || len(s.tickets) != 0 {
 				t.Error("leases or rings stayed behind")
 			}
 			// The last connections may still be ending.
@@ -201,16 +201,23 @@ func TestHalfOpen(t *testing.T) {
 			t.Errorf("silent peer %d: %v", i, err)
 		}
 	}
-	if s.rings.left.Load() != s.opts.RingMemory {
-		t.Error("rings of silent peers stayed behind")
+	checkNoRings(t, s)
+}
+
+// checkNoRings fails the test if memory for rings is in use.
+func checkNoRings(t *testing.T, s *Server) {
+	t.Helper()
+	if n := s.Metrics().RingBytes; n != 0 || s.rings.common != s.opts.RingMemory-s.rings.half {
+		t.Errorf("%d bytes of rings are in use, %d of the common half %d are left", n, s.rings.common, s.rings.half)
 	}
 }
 
-// Rings have a budget per grant and per server, and return what they used.
+// Rings have a budget per grant and per server, of which each grant has a part that others cannot take,
+// and return what they used.
 func TestRingBudget(t *testing.T) {
 	const batch, depth = 64, 4
 	each := ringBytes(batch, depth)
-	s, client := newServer(t, Options{Memory: 64 << 20, Cores: 2, RingMemory: 70 * each})
+	s, client := newServer(t, Options{Memory: 64 << 20, Cores: 3, RingMemory: 102 * each}) // 17 for a core, 51 for all
 	lendRinged := func(grant string) *serverv1.ConnectResponse {
 		answer, err := client.Connect(t.Context(), connect.NewRequest(&serverv1.ConnectRequest{
 			Terms:         &managerv1.Terms{CacheId: "cache", Grant: grant, Regions: 1, RegionSize: regionSize, Cores: 16},
@@ -221,7 +228,7 @@ func TestRingBudget(t *testing.T) {
 		}
 		return answer.Msg
 	}
-	a, b := lendRinged("a"), lendRinged("b")
+	a, b, c := lendRinged("a"), lendRinged("b"), lendRinged("c")
 	p := openFabric(t, a.Transport)
 	responses, err := p.Alloc(redywire.SlotSize(batch) * depth)
 	if err != nil {
@@ -239,11 +246,15 @@ func TestRingBudget(t *testing.T) {
 	}
 	first, err := fill(a)
 	if len(first) != fewConnections || !strings.Contains(err.Error(), "the grant has") {
-		t.Errorf("%d connections of one lease: %v", len(first), err)
+		t.Errorf("%d connections of the first grant: %v", len(first), err)
 	}
 	second, err := fill(b)
-	if len(second) != 70-fewConnections || !strings.Contains(err.Error(), "the server has") {
-		t.Errorf("%d connections of the other: %v", len(second), err)
+	if len(second) != 17+51-(fewConnections-17) || !strings.Contains(err.Error(), "the server has") {
+		t.Errorf("%d connections of the second grant: %v", len(second), err)
+	}
+	third, err := fill(c)
+	if len(third) != 17 || !strings.Contains(err.Error(), "the server has") {
+		t.Errorf("%d connections of the third grant: %v", len(third), err)
 	}
 	if _, err := dial(t, p, b, redywire.Hello{Batch: 1, Depth: 1}); err != nil {
 		t.Errorf("without rings: %v", err)
@@ -259,9 +270,7 @@ func TestRingBudget(t *testing.T) {
 	if _, err := client.Disconnect(t.Context(), connect.NewRequest(&serverv1.DisconnectRequest{CacheId: "cache"})); err != nil {
 		t.Error(err)
 	}
-	if s.rings.left.Load() != s.opts.RingMemory {
-		t.Errorf("%d bytes of rings left, want %d", s.rings.left.Load(), s.opts.RingMemory)
-	}
+	checkNoRings(t, s)
 }
 
 // A region larger than all memory is refused with an error that says so.
