@@ -106,6 +106,10 @@ func (ca *cache) whole() *managerv1.Cache {
 // leastKeep is the least time for which a server keeps a grant whose client is silent.
 const leastKeep = time.Minute
 
+// termsLife is the time within which a client connects with the terms that it was given, by the clocks
+// of machines. It is long beside what an allocation takes, and what the clocks differ by.
+const termsLife = time.Hour
+
 // withTokens adds the grants' terms and tokens to messages. Called under state.mu.
 func (l *leader) withTokens(ca *cache, all []*managerv1.Grant, grants []*grant) []*managerv1.Grant {
 	keep := time.Duration(0)
@@ -115,7 +119,7 @@ func (l *leader) withTokens(ca *cache, all []*managerv1.Grant, grants []*grant) 
 	for i, g := range grants {
 		all[i].Terms = &managerv1.Terms{
 			CacheId: g.cache, Grant: g.id, VmId: g.vm.id, Regions: g.regions, RegionSize: g.regionSize, Cores: g.cores,
-			Epoch: l.self.Epoch, KeepMs: keep.Milliseconds(), Holder: ca.holder,
+			Epoch: l.self.Epoch, KeepMs: keep.Milliseconds(), Holder: ca.holder, NotAfterUnixMs: api.ToMillis(time.Now().Add(termsLife)),
 		}
 		all[i].Token = g.vm.Token(all[i].Terms)
 	}

@@ -61,6 +61,16 @@ func (s *Server) checkSigned(t *managerv1.Terms, token string) error {
 	return nil
 }
 
+// checkEnd reports terms whose time is over.
+func checkEnd(t *managerv1.Terms) error {
+	at := t.GetNotAfterUnixMs()
+	if now := time.Now(); at != 0 && now.UnixMilli() > at {
+		return fmt.Errorf("the grant's terms have ended at %v, it is %v on this machine",
+			time.UnixMilli(at).UTC().Format(time.RFC3339), now.UTC().Format(time.RFC3339))
+	}
+	return nil
+}
+
 // checkSignedFor is checkSigned for the terms of one grant.
 func (s *Server) checkSignedFor(cache, grant string, t *managerv1.Terms, token string) error {
 	if t.GetCacheId() != cache || t.GetGrant() != grant {
@@ -83,7 +93,7 @@ func (s *Server) checkManager(h http.Header) error {
 }
 
 // maxSpent bounds the number of remembered grants that were taken back.
-const maxSpent = 1 << 12
+const maxSpent = 1 << 16
 
 // spent is the set of the last maxSpent grants that were taken back. Their tokens are
 // refused, even if the client has not connected yet. A grant without a name stands for all

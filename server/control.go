@@ -28,7 +28,7 @@ const (
 // Connect lends regions to a cache under a grant (R33 to R35). If memory does not suffice,
 // the error is ResourceExhausted with a [serverv1.StatusResponse] as its detail, which says
 // how much is left; if cores do not suffice, it has no detail. A grant that was taken back
-// is NotFound. Nothing is lent on an error, nor if the client gives up or the grant is
+// is NotFound, terms that have ended are FailedPrecondition. Nothing is lent on an error, nor if the client gives up or the grant is
 // disconnected meanwhile.
 func (s *Server) Connect(ctx context.Context, req *connect.Request[serverv1.ConnectRequest]) (*connect.Response[serverv1.ConnectResponse], error) {
 	m, terms := req.Msg, req.Msg.GetTerms()
@@ -37,6 +37,9 @@ func (s *Server) Connect(ctx context.Context, req *connect.Request[serverv1.Conn
 	}
 	if m.TakeUp {
 		return s.takeUp(ctx, m)
+	}
+	if err := checkEnd(terms); err != nil {
+		return nil, connect.NewError(connect.CodeFailedPrecondition, err)
 	}
 	g, err := s.reserve(m)
 	if err != nil {
@@ -326,7 +329,10 @@ func (s *Server) Configure(ctx context.Context, req *connect.Request[serverv1.Co
 func (s *Server) configure(g *grant, m *serverv1.ConfigureRequest) error {
 	count := threadsOf(m.Configuration)
 	s.mu.Lock()
-	most := max(g.threadsMost, m.GetTerms().GetCores())
+	most := g.threadsMost
+	if checkEnd(m.GetTerms()) == nil {
+		most = max(most, m.GetTerms().GetCores())
+	}
 	if err := withinTerms(m.Configuration, most); err != nil {
 		s.mu.Unlock()
 		return connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("%v: %w", g.id, err))

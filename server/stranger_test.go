@@ -483,3 +483,34 @@ func TestSecretIsRequired(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Terms that have ended lend nothing and allow no more threads. What was lent under them stays.
+func TestTermsEnd(t *testing.T) {
+	s, client := newServer(t, Options{Memory: 16 * regionSize, Cores: 8})
+	terms := termsOf("cache", "g1")
+	terms.NotAfterUnixMs = time.Now().Add(time.Hour).UnixMilli()
+	held := connectAs(t, client, terms)
+
+	ended := termsOf("cache", "g2")
+	ended.NotAfterUnixMs = time.Now().Add(-time.Second).UnixMilli()
+	before := stateOf(s)
+	_, err := client.Connect(t.Context(), connect.NewRequest(&serverv1.ConnectRequest{
+		Terms: ended, Token: signed(ended), Configuration: configuration(1, 4),
+	}))
+	if connect.CodeOf(err) != connect.CodeFailedPrecondition || stateOf(s) != before {
+		t.Errorf("%v; %s, before %s", err, stateOf(s), before)
+	}
+
+	more := proto.CloneOf(terms)
+	more.Cores, more.NotAfterUnixMs = 4, ended.NotAfterUnixMs
+	for change, code := range []connect.Code{0, connect.CodeInvalidArgument} {
+		threads := uint32(2 + change)
+		_, err := client.Configure(t.Context(), connect.NewRequest(&serverv1.ConfigureRequest{
+			CacheId: "cache", Grant: "g1", Ticket: held.Ticket, Configuration: configuration(threads, 4), Change: uint64(change) + 1,
+			Terms: more, Token: signed(more),
+		}))
+		if got := connect.CodeOf(err); err != nil && got != code || err == nil && code != 0 {
+			t.Errorf("%d threads: %v", threads, err)
+		}
+	}
+}

@@ -59,8 +59,8 @@ func Grant(secret string, t *managerv1.Terms) string {
 		"grant", t.GetCacheId(), t.GetGrant(), t.GetVmId(), number(uint64(t.GetRegions())), number(t.GetRegionSize()),
 		number(uint64(t.GetCores())), number(t.GetEpoch()), number(uint64(t.GetKeepMs())),
 	}
-	if t.GetHolder() > 0 { // else the token is that of servers that know no holders
-		parts = append(parts, number(t.GetHolder()))
+	if t.GetHolder() > 0 || t.GetNotAfterUnixMs() != 0 { // else the token is that of servers that know neither
+		parts = append(parts, number(t.GetHolder()), number(uint64(t.GetNotAfterUnixMs())))
 	}
 	return sum(secret, parts...)
 }

@@ -1482,10 +1482,13 @@ type Terms struct {
 	// keep_ms is how long the server keeps the grant while it hears nothing of it: no open
 	// connection, no call with its ticket or token. Then it takes the memory back. 0: it keeps
 	// the grant until it is told otherwise.
-	KeepMs        int64  `protobuf:"varint,8,opt,name=keep_ms,json=keepMs,proto3" json:"keep_ms,omitempty"`
-	Holder        uint64 `protobuf:"varint,9,opt,name=holder,proto3" json:"holder,omitempty"` // of the cache, to which the terms were given
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	KeepMs int64  `protobuf:"varint,8,opt,name=keep_ms,json=keepMs,proto3" json:"keep_ms,omitempty"`
+	Holder uint64 `protobuf:"varint,9,opt,name=holder,proto3" json:"holder,omitempty"` // of the cache, to which the terms were given
+	// not_after is when the terms end, in milliseconds since 1970: a server lends nothing for them
+	// afterwards, and keeps what it lends already. 0: they have no end.
+	NotAfterUnixMs int64 `protobuf:"varint,10,opt,name=not_after_unix_ms,json=notAfterUnixMs,proto3" json:"not_after_unix_ms,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *Terms) Reset() {
@@ -1577,6 +1580,13 @@ func (x *Terms) GetKeepMs() int64 {
 func (x *Terms) GetHolder() uint64 {
 	if x != nil {
 		return x.Holder
+	}
+	return 0
+}
+
+func (x *Terms) GetNotAfterUnixMs() int64 {
+	if x != nil {
+		return x.NotAfterUnixMs
 	}
 	return 0
 }
@@ -5000,7 +5010,7 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	"\apending\x18\x05 \x01(\bR\apending\x12\x14\n" +
 	"\x05token\x18\x06 \x01(\tR\x05token\x12!\n" +
 	"\fprice_micros\x18\a \x01(\x03R\vpriceMicros\x12.\n" +
-	"\x05terms\x18\b \x01(\v2\x18.redykv.manager.v1.TermsR\x05terms\"\xe5\x01\n" +
+	"\x05terms\x18\b \x01(\v2\x18.redykv.manager.v1.TermsR\x05terms\"\x90\x02\n" +
 	"\x05Terms\x12\x19\n" +
 	"\bcache_id\x18\x01 \x01(\tR\acacheId\x12\x14\n" +
 	"\x05grant\x18\x02 \x01(\tR\x05grant\x12\x13\n" +
@@ -5011,7 +5021,9 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	"\x05cores\x18\x06 \x01(\rR\x05cores\x12\x14\n" +
 	"\x05epoch\x18\a \x01(\x04R\x05epoch\x12\x17\n" +
 	"\akeep_ms\x18\b \x01(\x03R\x06keepMs\x12\x16\n" +
-	"\x06holder\x18\t \x01(\x04R\x06holder\"\xa0\x04\n" +
+	"\x06holder\x18\t \x01(\x04R\x06holder\x12)\n" +
+	"\x11not_after_unix_ms\x18\n" +
+	" \x01(\x03R\x0enotAfterUnixMs\"\xa0\x04\n" +
 	"\x11ReallocateRequest\x12\x19\n" +
 	"\bcache_id\x18\x01 \x01(\tR\acacheId\x12\x18\n" +
 	"\aregions\x18\x02 \x01(\rR\aregions\x12(\n" +

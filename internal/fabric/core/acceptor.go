@@ -30,7 +30,8 @@ const (
 // connections are open, each new one waits until another has been greeted and accepted, or has been
 // open for crowdTime, and closes that one: one that has sent nothing or, if there is none, one whose
 // greeting is incomplete. Among these the oldest connection of the host with the most of them is
-// closed. So peers that come all at once, as after a network was cut, do not close each other.
+// closed. So peers that come all at once, as after a network was cut, do not close each other. A host
+// that opens more than backlog silent connections each crowdTime delays the others.
 type Acceptor struct {
 	listener net.Listener
 	set      *Closers // the provider's listeners, if the acceptor itself is one of them
