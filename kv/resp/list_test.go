@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/redykv/redykv/internal/machine"
 	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/kv"
 )
@@ -30,6 +31,9 @@ func largeAsRedis(t *testing.T, stream uint64, command func(commander) []string,
 			ours := dial(t, addr)
 			c := newCommander(t, stream)
 			rounds := testrun.Scale(100, 600, 10000)
+			if machine.RaceDetector { // there is one client
+				rounds /= 3
+			}
 			for round := range rounds {
 				commands := make([][]string, 1+c.IntN(8))
 				var pipeline strings.Builder
