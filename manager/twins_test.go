@@ -17,6 +17,7 @@ import (
 
 	"github.com/redykv/redykv/internal/api/catalogv1"
 	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/internal/api/serverv1"
 	"github.com/redykv/redykv/internal/clock"
 	"github.com/redykv/redykv/internal/controltoken"
 	"github.com/redykv/redykv/internal/etcdtest"
@@ -298,12 +299,16 @@ func (p *twins) lent() map[loan]uint64 {
 	all := make(map[loan]uint64)
 	for _, s := range p.servers {
 		v := s.VM()
-		i := insist(p, access.Client.Heartbeat, &managerv1.HeartbeatRequest{VmId: v.ID, Start: v.Start, FreeMemory: v.Free}).GetIncarnation()
-		l := &leader{Manager: &Manager{servers: api.HTTPClient}, self: controltoken.Incarnation{Epoch: i.GetEpoch(), ID: i.GetId()}}
-		grants, err := l.grantsOf(v)
-		if err != nil {
-			p.t.Fatal(err)
-		}
+		var grants []*serverv1.Grant
+		testrun.Until(p.t, "the server obeys the leader", func() bool { // it still obeys a silent one for a while
+			i := insist(p, access.Client.Heartbeat, &managerv1.HeartbeatRequest{VmId: v.ID, Start: v.Start, FreeMemory: v.Free}).GetIncarnation()
+			l := &leader{Manager: &Manager{servers: api.HTTPClient}, self: controltoken.Incarnation{Epoch: i.GetEpoch(), ID: i.GetId()}}
+			var err error
+			if grants, err = l.grantsOf(v); err != nil && !obeysAnother(err) {
+				p.t.Fatal(err)
+			}
+			return err == nil
+		})
 		for _, g := range grants {
 			all[loan{v.ID, g.GetCacheId(), g.GetId()}] = g.GetBytes()
 		}
