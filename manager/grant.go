@@ -38,7 +38,16 @@ type grant struct {
 	phase      phase
 	refused    bool          // its server was told, and has not taken it back
 	freed      chan struct{} // closed when the grant is gone, or refused
-	looked     chan struct{} // closed when the server was asked what it lends of the shrunk grant; nil: it need not be
+	looked     chan struct{} // see endLook; nil: nobody waits for what the server lends of the shrunk grant
+}
+
+// endLook tells who waits for it that the server of a shrunk grant was asked what it lends, or need not
+// be asked any more. Called under mu.
+func (g *grant) endLook() {
+	if g.looked != nil {
+		close(g.looked)
+		g.looked = nil
+	}
 }
 
 // phase is the phase of a grant.
@@ -119,6 +128,7 @@ func (c *state) leave(grants []*grant) {
 			c.touch(g)
 		}
 		g.phase = leaving
+		g.endLook()
 		c.queue(g.key())
 		c.queue(g.vm.key()) // it may be needed no more
 	}
@@ -133,6 +143,7 @@ func (c *state) free(g *grant) {
 		c.touch(g)
 	}
 	g.phase = gone
+	g.endLook()
 	delete(c.grants, g.key())
 	delete(g.vm.held, g)
 	g.vm.reserved -= g.bytes()
@@ -175,7 +186,12 @@ func (c *state) toTakeBack(key string) (g *grant, server node.VM, err error) {
 func (c *state) shrunk(key string) (g *grant, server node.VM) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if g = c.grants[key]; g == nil || g.phase != lent || g.lends == g.regions || g.vm.failed != "" {
+	g = c.grants[key]
+	switch {
+	case g == nil || g.phase != lent || g.lends == g.regions:
+		return nil, server
+	case g.vm.failed != "":
+		g.endLook()
 		return nil, server
 	}
 	return g, g.vm.VM
@@ -209,10 +225,7 @@ func (c *state) lookedAt(g *grant, grants []*serverv1.Grant) (err error) {
 			c.shows(g, shown.GetRegions())
 		}
 	}
-	if g.looked != nil {
-		close(g.looked)
-		g.looked = nil
-	}
+	g.endLook()
 	return nil
 }
 
@@ -228,6 +241,8 @@ func (c *state) shows(g *grant, regions uint32) {
 	c.list(g.vm)
 	if g.lends > g.regions {
 		c.queue(g.key())
+	} else {
+		g.endLook()
 	}
 }
 

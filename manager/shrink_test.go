@@ -1,6 +1,8 @@
 package manager
 
 import (
+	"net/http"
+	"net/http/httptest"
 	"testing"
 	"time"
 
@@ -87,6 +89,48 @@ func TestAuditComparesAmounts(t *testing.T) {
 			t.Errorf("%d bytes are free while the server lends %d of 8 regions", free, regions)
 		}
 		m.led().state.check(t)
+	}
+}
+
+// A Settle does not wait for a server's answer that is of no use any more, as an audit has shown what it
+// lends, or the cache ends.
+func TestSettleWaitsForNoLook(t *testing.T) {
+	held := make(chan struct{})
+	web := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-held })) // a server that hangs
+	t.Cleanup(web.Close)
+	t.Cleanup(func() { close(held) })
+	m, client := serve(t, Options{})
+	c := m.led().state
+	if err := c.register(testVM("a", 8<<20, 0, web.URL), "", time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+	for name, end := range map[string]func(*managerv1.AllocateResponse){
+		"audit": func(ca *managerv1.AllocateResponse) {
+			c.audited("a", []*serverv1.Grant{{CacheId: ca.GetCacheId(), Id: ca.GetGrants()[0].GetId(), Regions: 1, Bytes: 1 << 20}}, time.Now(), time.Hour)
+		},
+		"end of the cache": func(ca *managerv1.AllocateResponse) {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.leave(c.caches[ca.GetCacheId()].grants)
+		},
+	} {
+		ca, err := allocateBytes(t, client, 2<<20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := c.settle(&managerv1.SettleRequest{
+			CacheId: ca.GetCacheId(), Change: nextChange(), Capacity: 1 << 20,
+			Grants: []*managerv1.SettledGrant{{Id: ca.GetGrants()[0].GetId(), Regions: 1}},
+		}, time.Now())
+		if err != nil || len(s.looked) != 1 {
+			t.Fatalf("%s: %v, %d grants shrink", name, err, len(s.looked))
+		}
+		end(ca)
+		select {
+		case <-s.looked[0]:
+		default:
+			t.Errorf("%s: the Settle waits on", name)
+		}
 	}
 }
 
