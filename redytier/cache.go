@@ -239,7 +239,7 @@ func (c *Cache) Delete(ctx context.Context) error {
 	// Servers can take memory back that the manager does not know, or without it.
 	late, cancel := finishing(ctx)
 	defer cancel()
-	c.disconnectFormer(late)
+	c.disconnectFormer(late, nil)
 	if err != nil {
 		if lost := disconnectAll(late, append(c.table.Load().connected(), c.leaving...)); lost != nil {
 			c.log.Warn("returning regions to the servers", "err", lost)

@@ -93,7 +93,7 @@ func (c *Cache) recreate(ctx context.Context) (_ []*endpoint, err error) {
 	if duration < time.Second { // it is needed for longer than was expected
 		duration = c.cfg.Duration
 	}
-	c.disconnectFormer(ctx)
+	c.disconnectFormer(ctx, t.grants())
 	m, err := allocate(ctx, c.mgr, &c.cfg, &managerv1.AllocateRequest{
 		Capacity: uint64(t.capacity), Slo: c.slo.proto(), DurationSeconds: int64(duration / time.Second),
 		Configuration: wanted.proto(), RegionSize: uint64(t.regionSize()), Transport: c.Transport(),
@@ -157,11 +157,10 @@ func (c *Cache) startWatching(id string, lease time.Duration) {
 	c.background.Go(func() { c.watcher.renew(c.ctx, id, holder, lease) })
 }
 
-// disconnectFormer returns the grants of former ids without regions to their servers: a
+// disconnectFormer returns the grants of former ids, except those that are used, to their servers: a
 // manager that lost its state does not know them. Servers that do not answer are asked again
 // when the cache is next allocated, or deleted.
-func (c *Cache) disconnectFormer(ctx context.Context) {
-	used := c.table.Load().grants()
+func (c *Cache) disconnectFormer(ctx context.Context, used []*grant) {
 	c.mu.Lock()
 	former := slices.DeleteFunc(slices.Clone(c.known.former), func(g *grant) bool { return slices.Contains(used, g) })
 	c.mu.Unlock()

@@ -382,20 +382,46 @@ func TestFormerMemoryIsReturned(t *testing.T) {
 	cache.forgotten(id)
 	testrun.Until(t, "the cache is allocated again", func() bool { return cache.ID() != id && cache.Err() == nil })
 	way.closed.Store(false)
-	lent := func() uint64 {
-		status, err := c.servers[0].Status(t.Context(), connect.NewRequest(&serverv1.StatusRequest{}))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return status.Msg.GetMemory() - status.Msg.GetFreeMemory()
-	}
-	if n := lent(); n != 2<<16 {
+	if n := c.lent(t); n != 2<<16 {
 		t.Errorf("%d bytes are lent before, want the former memory and the present", n)
 	}
 	if err := cache.Delete(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if n := lent(); n != 0 {
+	if n := c.lent(t); n != 0 {
+		t.Errorf("%d bytes are lent to a cache that is deleted", n)
+	}
+}
+
+// lent returns the bytes that all servers lend.
+func (c *cluster) lent(t *testing.T) (bytes uint64) {
+	t.Helper()
+	for _, s := range c.servers {
+		status, err := s.Status(t.Context(), connect.NewRequest(&serverv1.StatusRequest{}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		bytes += status.Msg.GetMemory() - status.Msg.GetFreeMemory()
+	}
+	return bytes
+}
+
+// A cache that was allocated again is deleted while a region has not left the former memory.
+func TestFormerMemoryIsReturnedWhileItIsUsed(t *testing.T) {
+	c, way := newCluster(t, "mem", 2, 1<<20), &cut{procedure: "/Pull"}
+	way.closed.Store(true)
+	cache := c.create(t, Config{Capacity: 1 << 16, RegionSize: 1 << 15, Configuration: oneSided, control: &http.Client{Transport: way}})
+	id := cache.ID()
+	cache.forgotten(id)
+	cache.lose(cache.table.Load().grants()[0], errors.New("gone"))
+	testrun.Until(t, "the cache is allocated again", func() bool { return cache.ID() != id && cache.Err() == nil })
+	if g := cache.table.Load().regions.at(1).endpoint.grant; g.cache != id {
+		t.Fatalf("the second region is in memory of %s, not of %s", g.cache, id)
+	}
+	if err := cache.Delete(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if n := c.lent(t); n != 0 {
 		t.Errorf("%d bytes are lent to a cache that is deleted", n)
 	}
 }
