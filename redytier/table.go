@@ -187,6 +187,22 @@ func (t *table) connected() []*grant {
 	return grants
 }
 
+// fills reports whether the table uses all memory of the grants.
+func (t *table) fills(grants []*grant) bool {
+	free := map[*grant]int{}
+	for _, g := range grants {
+		free[g] = int(g.regions.Load())
+	}
+	for _, r := range t.regions.all() {
+		for _, e := range []*endpoint{r.endpoint, r.mirror} {
+			if e != nil {
+				free[e.grant]--
+			}
+		}
+	}
+	return !slices.ContainsFunc(grants, func(g *grant) bool { return free[g] > 0 })
+}
+
 // idle lists the endpoints that are no region's place or mirror.
 func (t *table) idle() []*endpoint {
 	used := map[*endpoint]bool{}

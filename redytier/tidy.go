@@ -187,10 +187,8 @@ func (c *Cache) settleAs(ctx context.Context, configuration Configuration, movin
 	c.change++
 	req := &managerv1.SettleRequest{
 		CacheId: c.ID(), Capacity: uint64(t.capacity), Slo: c.slo.proto(), Configuration: configuration.proto(),
-		MovedBytes: c.moved.bytes, MovedMs: c.moved.took.Milliseconds(),
-		Change: c.change,
+		Change: c.change, Holder: c.holder(),
 	}
-	req.Holder = c.holder()
 	// Sessions may still read where regions have left, until dropIdleGrants has removed that.
 	grants := t.connected()
 	grants = slices.DeleteFunc(grants, func(g *grant) bool { return g.cache != req.CacheId || g.lost.Load() != nil }) // of a former id
@@ -198,6 +196,11 @@ func (c *Cache) settleAs(ctx context.Context, configuration Configuration, movin
 		req.Grants = append(req.Grants, &managerv1.SettledGrant{Id: g.id, Regions: g.regions.Load()})
 	}
 	req.Places = placesIn(t, grants, moving)
+	moved := c.moved
+	if !t.fills(grants) {
+		moved = moveStats{} // the Settle that gives back what was left reports the move
+	}
+	req.MovedBytes, req.MovedMs = moved.bytes, moved.took.Milliseconds()
 	answer, err := c.mgr.Settle(ctx, connect.NewRequest(req))
 	err = c.heed(err)
 	switch {
@@ -211,7 +214,9 @@ func (c *Cache) settleAs(ctx context.Context, configuration Configuration, movin
 			grants[i].signed.Store(signed)
 		}
 	}
-	c.moved = moveStats{}
+	if moved.bytes > 0 {
+		c.moved = moveStats{}
+	}
 	return nil
 }
 
