@@ -2,6 +2,7 @@ package manager
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -16,8 +17,10 @@ import (
 // An audit compares the grants of a server, and their amounts, with those of the state. They differ
 // after a leader has ended between a change of one and of the other: then a server has a grant that no
 // cache has, a stray. A stray that was seen for long enough leaves, as any other grant that is taken
-// back. A manager whose catalog is in memory does not audit: such grants may be of caches of
-// an earlier manager, which their clients still use.
+// back, if it is of a cache that the catalog knows or has known, or if its client is silent. Any other
+// may be of a cache that is not in this catalog, as it is empty, an older copy or another
+// one: its client uses it, so it stays lent until an operator deallocates that cache. A manager whose
+// catalog is in memory does not audit.
 type auditor struct {
 	mu   sync.Mutex // held during audits
 	next time.Time  // of audits
@@ -25,6 +28,12 @@ type auditor struct {
 
 // stray is a grant that no cache has.
 type stray struct{ cache, grant string }
+
+// sighting is what audits have seen of a stray.
+type sighting struct {
+	first time.Time
+	stays bool // it was seen for long enough, and its client uses it
+}
 
 // auditRate bounds the audits a second: an audit is a call of a server.
 const auditRate = 50
@@ -57,8 +66,13 @@ func (l *leader) audit(now time.Time) {
 				if err != nil {
 					return // a server that has ended is found by its silence
 				}
-				for _, s := range l.state.audited(v.ID, grants, now, max(l.opts.Silence, l.opts.Lease)) {
+				left, stay := l.state.audited(v.ID, grants, now, max(l.opts.Silence, l.opts.Lease))
+				for _, s := range left {
 					l.opts.Logger.Warn("grant without a cache is taken back", "vm", v.ID, "cache", s.cache, "grant", s.grant)
+				}
+				for _, s := range stay {
+					l.opts.Logger.Error("a client uses memory of a cache that the catalog does not know: is it the right catalog, and not an older copy? "+
+						"The memory stays lent until the cache is deallocated by hand", "vm", v.ID, "cache", s.cache, "grant", s.grant)
 				}
 			})
 		}
@@ -98,18 +112,18 @@ func (c *state) auditDue(now time.Time, every time.Duration) []node.VM {
 	return all
 }
 
-// audited compares a server's grants with the state's, and returns the strays that leave now,
-// as they were seen for long enough. A server that has no strays, and lends no more than its
-// grants, can lend all its other memory.
-func (c *state) audited(id string, grants []*serverv1.Grant, now time.Time, enough time.Duration) (left []stray) {
+// audited compares a server's grants with the state's. It returns the strays that leave now, as they
+// were seen for long enough, and those that from now on stay. A server that has no strays, and lends no
+// more than its grants, can lend all its other memory.
+func (c *state) audited(id string, grants []*serverv1.Grant, now time.Time, enough time.Duration) (left, stay []stray) {
 	var err error // of no use here: the leader ends if the catalog does
 	c.mu.Lock()
 	defer c.end(&err)
 	v := c.vms[id]
 	if v == nil {
-		return nil
+		return nil, nil
 	}
-	held, strays := uint64(0), make(map[stray]time.Time)
+	held, strays := uint64(0), make(map[stray]sighting)
 	for _, l := range grants {
 		held += l.GetBytes()
 		s := stray{l.GetCacheId(), l.GetId()}
@@ -117,31 +131,67 @@ func (c *state) audited(id string, grants []*serverv1.Grant, now time.Time, enou
 			c.shows(g, l.GetRegions())
 			continue
 		}
-		first, seen := v.strays[s]
-		if !seen {
-			first = now
+		seen, before := v.strays[s]
+		if !before {
+			seen.first = now
 		}
-		strays[s] = first
-		if now.Sub(first) >= enough {
+		switch {
+		case now.Sub(seen.first) < enough:
+		case time.Duration(l.GetSilentMs())*time.Millisecond >= enough || c.knew(s.cache):
+			seen.stays = false
 			left = append(left, s)
 			c.expel(v, s)
+		case !seen.stays:
+			seen.stays = true
+			stay = append(stay, s)
 		}
+		strays[s] = seen
 	}
 	if v.strays = strays; len(strays) == 0 && held <= v.reserved && v.memory < v.Memory {
 		v.memory = v.Memory
 		c.touch(v)
 		c.list(v)
 	}
+	return left, stay
+}
+
+// knew reports whether the catalog has a cache, or had it not long ago. Called under mu.
+func (c *state) knew(cache string) bool {
+	return c.caches[cache] != nil || slices.ContainsFunc(c.past, func(p *past) bool { return p.cache == cache })
+}
+
+// expelAll makes the strays of a cache leave that the catalog does not know, as far as audits have seen
+// them, and returns them.
+func (c *state) expelAll(cache string) (left []*grant) {
+	var err error // of no use here: the leader ends if the catalog does
+	c.mu.Lock()
+	defer c.end(&err)
+	if c.knew(cache) {
+		return nil // audits find what servers lend to it
+	}
+	for v := range pieces(c, c.vms) {
+		for s := range v.strays {
+			if s.cache != cache {
+				continue
+			}
+			delete(v.strays, s)
+			if g := c.expel(v, s); g != nil {
+				left = append(left, g)
+			}
+		}
+	}
 	return left
 }
 
-// expel makes a stray a leaving grant, which has no memory and no record. Called under mu.
-func (c *state) expel(v *vm, s stray) {
+// expel makes a stray a leaving grant, which has no memory and no record. It returns nil if it does not.
+// Called under mu.
+func (c *state) expel(v *vm, s stray) *grant {
 	if c.grants[grantKey(s.cache, s.grant)] != nil {
-		return // it is another VM's now; both are not to be told apart by their names
+		return nil // it is another VM's now; both are not to be told apart by their names
 	}
 	g := &grant{id: s.grant, cache: s.cache, vm: v, phase: leaving, freed: make(chan struct{})}
 	v.held[g] = struct{}{}
 	c.grants[g.key()] = g
 	c.queue(g.key())
+	return g
 }

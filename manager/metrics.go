@@ -44,6 +44,9 @@ type Metrics struct {
 	RenewalsRefused uint64 // renewals that were refused for their token
 	Braked          uint64 // times that at least half of the clients fell silent together, and no lease ended
 
+	// UnknownGrants are those that clients use and whose caches the catalog does not know. They stay lent.
+	UnknownGrants int
+
 	Leads bool // the manager leads, and does not stand by
 	Blind bool // the manager is blind now
 
@@ -137,6 +140,11 @@ func (c *state) count(m *Metrics) {
 	m.BrokenCaches = m.BrokenCaches[:min(len(m.BrokenCaches), maxBrokenCaches)]
 	at := make(map[VMCount]*VMCount) // by the count without its numbers
 	for _, v := range c.vms {
+		for _, s := range v.strays {
+			if s.stays {
+				m.UnknownGrants++
+			}
+		}
 		k := VMCount{Type: v.Type, Spot: v.Spot, State: v.state(), Machine: v.place.Machine}
 		n := at[k]
 		if n == nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/api/managerv1/managerv1connect"
+	"github.com/redykv/redykv/manager/access"
 	"github.com/redykv/redykv/manager/api"
 	"github.com/redykv/redykv/manager/node"
 )
@@ -114,12 +115,17 @@ func (s service) Reclaim(ctx context.Context, req *connect.Request[managerv1.Rec
 	})
 }
 
-// Deallocate waits a while for the servers to take the cache's memory back.
+// Deallocate waits a while for the servers to take the cache's memory back. An operator's call also takes
+// back what servers lend to a cache that the catalog does not know.
 func (s service) Deallocate(ctx context.Context, req *connect.Request[managerv1.DeallocateRequest]) (*connect.Response[managerv1.DeallocateResponse], error) {
 	return changing(ctx, s.m, req, func(l *leader, ctx context.Context, req *managerv1.DeallocateRequest) (*managerv1.DeallocateResponse, error) {
 		grants, existed, err := l.state.deallocate(req.GetCacheId(), req.Holder, l.opts.now(), "deallocated")
 		if err == nil && !existed {
 			err = l.state.written() // a repetition
+			if access.CallerOf(ctx).Operator {
+				grants = l.state.expelAll(req.GetCacheId())
+				existed = len(grants) > 0
+			}
 		}
 		if err != nil {
 			return nil, refuse(err, connect.CodeInternal)

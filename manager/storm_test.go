@@ -137,7 +137,11 @@ func (s *storm) Status(_ context.Context, req *connect.Request[serverv1.StatusRe
 	defer s.mu.Unlock()
 	answer := &serverv1.StatusResponse{}
 	for g, n := range s.lent[req.Header().Get(serverHeader)] {
-		answer.Grants = append(answer.Grants, &serverv1.Grant{CacheId: g.cache, Id: g.grant, Bytes: n})
+		silent := time.Hour
+		if s.used[g] {
+			silent = 0
+		}
+		answer.Grants = append(answer.Grants, &serverv1.Grant{CacheId: g.cache, Id: g.grant, Bytes: n, SilentMs: silent.Milliseconds()})
 	}
 	return connect.NewResponse(answer), nil
 }

@@ -61,7 +61,7 @@ type vm struct {
 	notice      time.Duration       // from the reclaim until leaves
 	leaving     string              // why it is reclaimed
 	audited     time.Time           // the last audit began
-	strays      map[stray]time.Time // grants that it has and no cache, by first sight
+	strays      map[stray]sighting  // grants that it has and no cache
 	ending      bool                // it is terminated
 	observed    bool                // the predictor has been told of its end
 	unreachable bool                // it has failed, and its server does not answer

@@ -137,7 +137,7 @@ func (w *world) Status(_ context.Context, req *connect.Request[serverv1.StatusRe
 	answer := &serverv1.StatusResponse{}
 	for l, vm := range w.lent {
 		if vm == req.Header().Get(serverHeader) {
-			answer.Grants = append(answer.Grants, &serverv1.Grant{CacheId: l.cache, Id: l.grant, Bytes: 1})
+			answer.Grants = append(answer.Grants, &serverv1.Grant{CacheId: l.cache, Id: l.grant, Bytes: 1, SilentMs: time.Hour.Milliseconds()})
 		}
 	}
 	return connect.NewResponse(answer), nil

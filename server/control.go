@@ -252,10 +252,14 @@ func (s *Server) statusOf(grants ...*grant) *serverv1.StatusResponse {
 		if !g.lent || g.over {
 			continue
 		}
+		silent := g.silent
+		if g.heard || g.inUse() {
+			silent = 0
+		}
 		g.mu.Lock()
 		m.Connections += uint32(len(g.connections))
 		m.Grants = append(m.Grants, &serverv1.Grant{
-			CacheId: g.id.cache, Id: g.id.grant, Regions: uint32(len(g.regions)), Bytes: uint64(g.bytes),
+			CacheId: g.id.cache, Id: g.id.grant, Regions: uint32(len(g.regions)), Bytes: uint64(g.bytes), SilentMs: silent.Milliseconds(),
 		})
 		g.mu.Unlock()
 	}

@@ -45,7 +45,7 @@ type grant struct {
 	lent   bool          // published
 	over   bool          // disconnected: ending, or not to be published
 	heard  bool          // the client has called or dialled since the last sweep
-	silent time.Duration // for how long it had not, at the last sweep
+	silent time.Duration // for how long it had not, and nothing was in use, at the last sweep
 
 	threadsMost uint32 // maximum of server threads, by the terms that the client has shown
 

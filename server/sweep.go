@@ -22,7 +22,7 @@ func (s *Server) sweepLoop() {
 	}
 }
 
-// sweep takes back the grants whose clients have been silent for as long as their terms say:
+// sweep notes how long clients are silent, and takes back the grants whose terms allow no more:
 // no connection was open, no pull ran, and neither a call nor a dialled connection had the
 // grant's ticket or token. elapsed is the time since the sweep before. A grant may stay for two
 // sweeps longer, but never for less.
@@ -30,13 +30,13 @@ func (s *Server) sweep(elapsed time.Duration) {
 	var silent []*grant
 	s.mu.Lock()
 	for _, g := range s.grants {
-		if s.closed || g.keep == 0 || !g.lent || g.over {
+		if s.closed || !g.lent || g.over {
 			continue
 		}
 		if g.silent += elapsed; g.heard || g.inUse() {
 			g.heard, g.silent = false, 0
 		}
-		if g.silent >= g.keep {
+		if g.keep > 0 && g.silent >= g.keep {
 			s.markOver(g)
 			silent = append(silent, g)
 		}

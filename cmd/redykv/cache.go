@@ -19,8 +19,8 @@ import (
 )
 
 func newCacheCmd() *cobra.Command {
-	return newGroup("cache", "Show the caches of a running manager, or make caches usable by HTTP",
-		newCacheListCmd(), newCacheDescribeCmd(), newCacheProxyCmd())
+	return newGroup("cache", "Show or end the caches of a running manager, or make caches usable by HTTP",
+		newCacheListCmd(), newCacheDescribeCmd(), newCacheDeallocateCmd(), newCacheProxyCmd())
 }
 
 func newCacheListCmd() *cobra.Command {
@@ -40,6 +40,23 @@ func newCacheDescribeCmd() *cobra.Command {
 		func(ctx context.Context, m access.Client, args []string) (*connect.Response[managerv1.DescribeCacheResponse], error) {
 			return m.DescribeCache(ctx, connect.NewRequest(&managerv1.DescribeCacheRequest{CacheId: args[0]}))
 		}, printCache)
+}
+
+func newCacheDeallocateCmd() *cobra.Command {
+	cmd := newAnswerCmd("deallocate ID", "Take a cache's memory back, whoever uses it", cobra.ExactArgs(1),
+		func(ctx context.Context, m access.Client, args []string) (*connect.Response[managerv1.DeallocateResponse], error) {
+			r, err := m.Deallocate(ctx, connect.NewRequest(&managerv1.DeallocateRequest{CacheId: args[0]}))
+			if err == nil && !r.Msg.GetExisted() {
+				err = fmt.Errorf("cache %s: the manager does not know it, and has seen no server that lends memory to it", args[0])
+			}
+			return r, err
+		}, func(io.Writer, *managerv1.DeallocateResponse) error { return nil })
+	cmd.Long = cmd.Short + `.
+
+What the cache holds is lost. A manager with another catalog, or an older copy, may find servers that
+lend memory to clients of caches that it does not know. It logs this, counts them in the metric
+redykv_manager_unknown_grants, and takes nothing back. This command does, by the cache's ID.`
+	return cmd
 }
 
 func printCaches(w io.Writer, caches []*managerv1.Cache) error {

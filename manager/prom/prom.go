@@ -64,6 +64,8 @@ var families = []promtable.Family[manager.Metrics]{
 		promtable.Number(func(m *manager.Metrics) uint64 { return m.WindowsMissed })),
 	promtable.Gauge("slo_broken_caches", "Caches whose SLO is broken by what their clients measure.",
 		promtable.Number(func(m *manager.Metrics) int { return m.Broken })),
+	promtable.Gauge("unknown_grants", "Grants that clients use and whose caches the catalog does not know. They stay lent.",
+		promtable.Number(func(m *manager.Metrics) int { return m.UnknownGrants })),
 	promtable.Gauge("blind", "1 while at least half of the servers are silent and none is suspected.",
 		promtable.Bool(func(m *manager.Metrics) bool { return m.Blind })),
 }

@@ -19,7 +19,7 @@ func (f fixed) Metrics() manager.Metrics { return manager.Metrics(f) }
 func TestCollector(t *testing.T) {
 	c := NewCollector(fixed{
 		Caches: 1, Lingers: 15, Attached: 16, Capacity: 2, Cost: plan.Dollars(0.3), WarmCost: plan.Dollars(0.4), MigrationRate: 5,
-		Allocated: 6, Refused: 7, Reallocated: 8, MovesAsked: 9, ReconfiguresAsked: 31, Calibrated: 32, Corrected: 33, Reclaimed: 10, Failed: 11, Suspected: 13, Blinded: 14, RenewalsRefused: 34, Braked: 35, Blind: true, Expired: 17,
+		Allocated: 6, Refused: 7, Reallocated: 8, MovesAsked: 9, ReconfiguresAsked: 31, Calibrated: 32, Corrected: 33, Reclaimed: 10, Failed: 11, Suspected: 13, Blinded: 14, RenewalsRefused: 34, Braked: 35, Blind: true, Expired: 17, UnknownGrants: 36,
 		WindowsJudged: 26, WindowsMissed: 27, Broken: 28, BrokenCaches: []string{"cache-1"},
 		VMs:   []manager.VMCount{{Type: "small", Spot: true, State: "up", Machine: "node-1", VMs: 12, Memory: 18, Free: 19}},
 		Named: []manager.VMName{{VM: "vm-1", Type: "small", Place: allocator.Place{Name: "memory/vm-1", Machine: "node-1"}}},
@@ -129,6 +129,9 @@ redykv_manager_refusals_total 7
 # HELP redykv_manager_suspicions_total VMs that fell silent while caches had memory there.
 # TYPE redykv_manager_suspicions_total counter
 redykv_manager_suspicions_total 13
+# HELP redykv_manager_unknown_grants Grants that clients use and whose caches the catalog does not know. They stay lent.
+# TYPE redykv_manager_unknown_grants gauge
+redykv_manager_unknown_grants 36
 # HELP redykv_manager_vm_info 1 for each VM that has a name of the allocator's, such as that of a pod.
 # TYPE redykv_manager_vm_info gauge
 redykv_manager_vm_info{machine="node-1",name="memory/vm-1",type="small",vm="vm-1"} 1

@@ -876,11 +876,13 @@ func (x *StatusResponse) GetGrants() []*Grant {
 
 // Grant is one loan of memory to a cache.
 type Grant struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	CacheId       string                 `protobuf:"bytes,1,opt,name=cache_id,json=cacheId,proto3" json:"cache_id,omitempty"`
-	Regions       uint32                 `protobuf:"varint,2,opt,name=regions,proto3" json:"regions,omitempty"`
-	Bytes         uint64                 `protobuf:"varint,3,opt,name=bytes,proto3" json:"bytes,omitempty"`
-	Id            string                 `protobuf:"bytes,4,opt,name=id,proto3" json:"id,omitempty"`
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	CacheId string                 `protobuf:"bytes,1,opt,name=cache_id,json=cacheId,proto3" json:"cache_id,omitempty"`
+	Regions uint32                 `protobuf:"varint,2,opt,name=regions,proto3" json:"regions,omitempty"`
+	Bytes   uint64                 `protobuf:"varint,3,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	Id      string                 `protobuf:"bytes,4,opt,name=id,proto3" json:"id,omitempty"`
+	// silent_ms is how long the server has heard nothing of the grant: see manager.v1.Terms.keep_ms.
+	SilentMs      int64 `protobuf:"varint,5,opt,name=silent_ms,json=silentMs,proto3" json:"silent_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -941,6 +943,13 @@ func (x *Grant) GetId() string {
 		return x.Id
 	}
 	return ""
+}
+
+func (x *Grant) GetSilentMs() int64 {
+	if x != nil {
+		return x.SilentMs
+	}
+	return 0
 }
 
 var File_redykv_server_v1_server_proto protoreflect.FileDescriptor
@@ -1010,12 +1019,13 @@ const file_redykv_server_v1_server_proto_rawDesc = "" +
 	"freeMemory\x12\x14\n" +
 	"\x05cores\x18\x03 \x01(\rR\x05cores\x12 \n" +
 	"\vconnections\x18\x04 \x01(\rR\vconnections\x12/\n" +
-	"\x06grants\x18\x05 \x03(\v2\x17.redykv.server.v1.GrantR\x06grants\"b\n" +
+	"\x06grants\x18\x05 \x03(\v2\x17.redykv.server.v1.GrantR\x06grants\"\x7f\n" +
 	"\x05Grant\x12\x19\n" +
 	"\bcache_id\x18\x01 \x01(\tR\acacheId\x12\x18\n" +
 	"\aregions\x18\x02 \x01(\rR\aregions\x12\x14\n" +
 	"\x05bytes\x18\x03 \x01(\x04R\x05bytes\x12\x0e\n" +
-	"\x02id\x18\x04 \x01(\tR\x02id2\xf9\x03\n" +
+	"\x02id\x18\x04 \x01(\tR\x02id\x12\x1b\n" +
+	"\tsilent_ms\x18\x05 \x01(\x03R\bsilentMs2\xf9\x03\n" +
 	"\x12CacheServerService\x12N\n" +
 	"\aConnect\x12 .redykv.server.v1.ConnectRequest\x1a!.redykv.server.v1.ConnectResponse\x12W\n" +
 	"\n" +
