@@ -21,6 +21,7 @@ func (h host) Credentials(vm string) access.Credentials {
 	}
 	return a
 }
+func (h host) Catalog() string { return h.m.guard.Catalog() }
 func (h host) Failed(id, reason string) {
 	_ = h.leading(func(l *leader) error { l.fail(id, nil, reason); return nil })
 }

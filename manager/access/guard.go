@@ -61,6 +61,14 @@ func (g *Guard) LaunchedToken(vm string) string {
 	return vm + launchedMark + controltoken.Launched(g.key(), vm)
 }
 
+// Catalog returns the identity of the manager's catalog; empty: no manager has led yet.
+func (g *Guard) Catalog() string {
+	if g.key() == "" {
+		return ""
+	}
+	return controltoken.Catalog(g.key())
+}
+
 // launchedMark separates the VM's id from the rest of a launched server's token.
 const launchedMark = "."
 

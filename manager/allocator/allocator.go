@@ -119,6 +119,9 @@ type Host interface {
 	URL() string
 	// Credentials returns the credentials of a VM's server, for the manager.
 	Credentials(vm string) access.Credentials
+	// Catalog returns the identity of the manager's catalog: VMs that a manager with another
+	// one has launched are not this one's to terminate.
+	Catalog() string
 	// Register registers a launched VM, for allocators whose VMs do not call the manager
 	// themselves. Such a VM sends no heartbeats.
 	Register(vm node.VM) error

@@ -64,8 +64,11 @@ const (
 	OwnerLabel      = "redykv.io/owner" // of pods and secrets: Config.Owner
 	VMLabel         = "redykv.io/vm"    // of pods and secrets: the VM's id
 	EpochAnnotation = "redykv.io/epoch" // of pods and secrets: the epoch of the leader that has them
-	PoolLabel       = "redykv.io/pool"  // of pods: the pool's name
-	CacheAnnotation = "redykv.io/cache" // of pods: the cache that they were launched for
+	// CatalogAnnotation is the identity of the catalog of the managers that made a pod or secret. Others
+	// leave it alone.
+	CatalogAnnotation = "redykv.io/catalog"
+	PoolLabel         = "redykv.io/pool"  // of pods: the pool's name
+	CacheAnnotation   = "redykv.io/cache" // of pods: the cache that they were launched for
 	// ClientAnnotation is of pods: the node of that cache's client.
 	ClientAnnotation = "redykv.io/client-node"
 	PriceAnnotation  = "redykv.io/price" // of nodes: dollars an hour of one pod

@@ -18,6 +18,7 @@ const (
 	launched   reason = "Launched"   // for a cache
 	reclaimed  reason = "Reclaimed"  // with notice
 	terminated reason = "Terminated" // by the manager
+	unknownPod reason = "Unknown"    // to the manager's catalog
 )
 
 // callTimeout bounds a call of the API server that no caller bounds.

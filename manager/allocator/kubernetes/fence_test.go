@@ -35,6 +35,7 @@ import (
 type audience struct{ allocator.Host }
 
 func (audience) URL() string                           { return "http://127.0.0.1:1" }
+func (audience) Catalog() string                       { return "this" }
 func (audience) Credentials(string) access.Credentials { return access.Credentials{Insecure: true} }
 func (audience) Failed(string, string)                 {}
 func (audience) Reclaimed(string, time.Time, string)   {}
@@ -133,7 +134,11 @@ func testTakesOver(t *testing.T, c *kubetest.Cluster) {
 	w.restore(last, 3, "vm-a", "vm-b", "vm-c")
 	check(t, last.Launch(t.Context(), spare("vm-a")))
 	w.epochs(3, "vm-a", "vm-b", "vm-c")
-	w.restore(last, 4)
+	w.restore(last, 4, "vm-a", "vm-b")
+	w.until("the pod that no leader has is gone", func() bool { return len(w.pods()) == 2 })
+	for _, vm := range []string{"vm-a", "vm-b"} {
+		check(t, last.Terminate(t.Context(), vm, "no cache uses it"))
+	}
 	w.empty()
 	check(t, last.Close())
 }

@@ -46,16 +46,17 @@ type Allocator struct {
 	// at a time, so that the manager hears of a pod in order.
 	due workqueue.TypedInterface[string]
 
-	mu     sync.Mutex // guards the fields below
-	closed bool
-	pods   map[string]*corev1.Pod  // by name, as last seen
-	gone   map[string]*corev1.Pod  // those that were deleted and not reported since, by name
-	began  map[string]time.Time    // when taking a pod back was seen to begin, by name
-	nodes  map[string]*corev1.Node // by name
-	told   map[string]string       // what the manager was told of a VM last, by id
-	epoch  uint64                  // of the leader; 0: there was none yet
-	vms    map[string]vm           // by id
-	far    map[route]found
+	mu       sync.Mutex // guards the fields below
+	closed   bool
+	pods     map[string]*corev1.Pod  // by name, as last seen
+	gone     map[string]*corev1.Pod  // those that were deleted and not reported since, by name
+	began    map[string]time.Time    // when taking a pod back was seen to begin, by name
+	nodes    map[string]*corev1.Node // by name
+	told     map[string]string       // what the manager was told of a VM last, by id
+	epoch    uint64                  // of the leader; 0: there was none yet
+	vms      map[string]vm           // by id
+	discards discarding
+	far      map[route]found
 }
 
 // vm is what the leader knows of a VM.

@@ -197,12 +197,13 @@ func testReplaced(t *testing.T, c *kubetest.Cluster) {
 	w.start()
 	cache := w.write(0)
 	vm := cache.vm()
+	made := catalogOf(&w.pods()[0])
 	w.stop()
 	second := w.node("second", "spare", "400Mi", nil)
 	labels := map[string]string{kubernetes.OwnerLabel: "redykv", kubernetes.VMLabel: "vm-NOBODY", kubernetes.PoolLabel: "spare"}
 	size := corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("64Mi")}
 	_, err := c.Client.CoreV1().Pods(w.name).Create(t.Context(), &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: "vm-nobody", Labels: labels},
+		ObjectMeta: metav1.ObjectMeta{Name: "vm-nobody", Labels: labels, Annotations: made},
 		Spec: corev1.PodSpec{
 			NodeSelector: map[string]string{corev1.LabelHostname: second.Name},
 			Containers:   []corev1.Container{{Name: "redykv", Image: "sleep", Args: []string{"600"}, Resources: corev1.ResourceRequirements{Requests: size}}},
@@ -210,7 +211,9 @@ func testReplaced(t *testing.T, c *kubetest.Cluster) {
 	}, metav1.CreateOptions{})
 	check(t, err)
 	labels[kubernetes.VMLabel] = "vm-NEVER"
-	_, err = c.Client.CoreV1().Secrets(w.name).Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "vm-never", Labels: labels}}, metav1.CreateOptions{})
+	_, err = c.Client.CoreV1().Secrets(w.name).Create(t.Context(), &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: "vm-never", Labels: labels, Annotations: made},
+	}, metav1.CreateOptions{})
 	check(t, err)
 	check(t, first.Drain(t.Context()))
 	w.start()
@@ -223,6 +226,11 @@ func testReplaced(t *testing.T, c *kubetest.Cluster) {
 		return len(pods) == 1 && len(secrets.Items) == 1 && pods[0].Name == secrets.Items[0].Name && pods[0].Name == strings.ToLower(cache.vm())
 	})
 	cache.survived()
+}
+
+// catalogOf returns the annotation with the catalog of the manager that made a pod.
+func catalogOf(p *corev1.Pod) map[string]string {
+	return map[string]string{kubernetes.CatalogAnnotation: p.Annotations[kubernetes.CatalogAnnotation]}
 }
 
 // A pod whose server never registers fails the request, and is gone.
@@ -262,7 +270,7 @@ func testLate(t *testing.T, c *kubetest.Cluster) {
 	check(t, err)
 	w.deallocate(got.GetCacheId())
 	w.empty()
-	late.ObjectMeta = metav1.ObjectMeta{Name: late.Name, Labels: late.Labels}
+	late.ObjectMeta = metav1.ObjectMeta{Name: late.Name, Labels: late.Labels, Annotations: catalogOf(&late)}
 	late.Spec.NodeName = ""
 	_, err = c.Client.CoreV1().Pods(w.name).Create(t.Context(), &late, metav1.CreateOptions{})
 	check(t, err)

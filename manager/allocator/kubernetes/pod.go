@@ -27,7 +27,7 @@ func (a *Allocator) pod(spec allocator.VMSpec, p *Pool, epoch uint64, url string
 	}
 	maps.Copy(o.Labels, map[string]string{OwnerLabel: a.config.Owner, VMLabel: spec.ID, PoolLabel: p.Name})
 	client := cmp.Or(spec.Client, a.config.ClientNode)
-	for name, value := range map[string]string{CacheAnnotation: spec.Cache, ClientAnnotation: client, EpochAnnotation: epochText(epoch)} {
+	for name, value := range map[string]string{CacheAnnotation: spec.Cache, ClientAnnotation: client, EpochAnnotation: epochText(epoch), CatalogAnnotation: a.catalog()} {
 		if o.Annotations == nil {
 			o.Annotations = make(map[string]string)
 		}
@@ -111,7 +111,8 @@ func (a *Allocator) secret(id string, epoch uint64, env []string) *corev1.Secret
 	s := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: podName(id), Namespace: a.client.namespace,
-			Labels: map[string]string{OwnerLabel: a.config.Owner, VMLabel: id}, Annotations: map[string]string{EpochAnnotation: epochText(epoch)},
+			Labels:      map[string]string{OwnerLabel: a.config.Owner, VMLabel: id},
+			Annotations: map[string]string{EpochAnnotation: epochText(epoch), CatalogAnnotation: a.catalog()},
 		},
 		StringData: make(map[string]string),
 	}

@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/redykv/redykv/internal/clock"
 	"github.com/redykv/redykv/manager/allocator"
@@ -47,8 +48,43 @@ func (a *Allocator) known() []*corev1.Pod {
 	return pods
 }
 
+// ours reports whether a manager with this one's catalog made a pod or secret.
+func (a *Allocator) ours(o metav1.Object) bool {
+	return o.GetAnnotations()[CatalogAnnotation] == a.catalog()
+}
+
+// catalog returns the identity of the manager's catalog; empty: there is no manager, see Check.
+func (a *Allocator) catalog() string {
+	if a.host == nil {
+		return ""
+	}
+	return a.host.Catalog()
+}
+
+// discarding bounds how many pods are deleted that the leader does not have.
+type discarding struct {
+	since time.Time // the present minute
+	pods  int       // that were deleted in it
+}
+
+// wait returns how long the deletion of a pod has to wait. It is 0 for a tenth of all pods a minute, and
+// for one at least.
+func (d *discarding) wait(now time.Time, all int) time.Duration {
+	if now.Sub(d.since) >= time.Minute {
+		*d = discarding{since: now}
+	}
+	if d.pods >= max(1, all/10) {
+		return d.since.Add(time.Minute).Sub(now)
+	}
+	d.pods++
+	return 0
+}
+
+// foreign is what is told of a pod of another catalog.
+const foreign = "the manager's catalog does not know this pod, which a manager with another catalog has made: delete it by hand if nobody uses it"
+
 // report tells the manager what has become of a pod of its leader's, once. A pod that the leader
-// does not have is deleted.
+// does not have is deleted, unless it is of another catalog.
 func (a *Allocator) report(name string) {
 	a.mu.Lock()
 	p, gone := a.latest(name)
@@ -59,14 +95,33 @@ func (a *Allocator) report(name string) {
 	id := p.Labels[VMLabel]
 	v := a.vms[id]
 	stray := v.is == unknown && !gone && a.epoch > 0 && epochOf(p) <= a.epoch
-	if stray {
-		a.vms[id] = vm{is: ending}
+	stays, wait := stray && !a.ours(p), time.Duration(0)
+	news := stays && a.told[id] != foreign
+	switch {
+	case stays:
+		a.told[id], stray = foreign, false
+	case stray:
+		if wait = a.discards.wait(time.Now(), len(a.pods)); wait == 0 {
+			a.vms[id] = vm{is: ending}
+		}
+	case v.is == unknown && gone:
+		delete(a.told, id)
 	}
 	if v.is == launching && gone {
 		a.gone[name] = p // reported when its UID can be compared
 	}
 	a.mu.Unlock()
-	if stray {
+	switch {
+	case news:
+		a.log.Error(foreign, "vm", id, "pod", nameOf(p))
+		a.note(p, unknownPod, foreign)
+	case wait > 0:
+		a.background(func(ctx context.Context) {
+			if clock.Sleep(ctx, wait) {
+				a.due.Add(name)
+			}
+		})
+	case stray:
 		a.discard(p)
 	}
 	if !v.has(p) {
@@ -75,7 +130,7 @@ func (a *Allocator) report(name string) {
 	say, do := a.news(p, gone)
 	a.mu.Lock()
 	told := a.told[id]
-	news := a.vms[id] == v && told != say
+	news = a.vms[id] == v && told != say
 	if news && !gone {
 		a.told[id] = say
 	} else if gone {

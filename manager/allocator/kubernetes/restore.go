@@ -13,7 +13,8 @@ import (
 const takeovers = 32
 
 // Restore implements [allocator.Restorer]. Pods that the leader does not have are deleted when
-// they are reported.
+// they are reported, a share of all pods a minute: if the catalog is an older copy, caches may use
+// them. Pods and secrets of another catalog stay.
 func (a *Allocator) Restore(ctx context.Context, epoch uint64, wanted []string) (running []string, err error) {
 	a.begin(epoch, wanted)
 	var pods corev1.PodList
@@ -114,7 +115,7 @@ func (a *Allocator) removeLostSecrets(ctx context.Context, listed map[string]*co
 	work, ctx := errgroup.WithContext(ctx)
 	work.SetLimit(takeovers)
 	for i := range secrets.Items {
-		if id := secrets.Items[i].Labels[VMLabel]; listed[id] == nil {
+		if id := secrets.Items[i].Labels[VMLabel]; listed[id] == nil && a.ours(&secrets.Items[i]) {
 			work.Go(func() error { return a.removeSecret(ctx, id, epoch) })
 		}
 	}
