@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
 	_ "gocloud.dev/blob/fileblob"
 
 	"github.com/redykv/redykv/device"
@@ -138,6 +139,7 @@ func TestEveryStack(t *testing.T) {
 				name += ", committed there"
 			}
 			t.Run(name, func(t *testing.T) {
+				defer testrun.NoLeaks(t, goleak.IgnoreCurrent())
 				var parts []func() (device.Device, error)
 				stack := func(t *testing.T) device.Device {
 					var tiers []device.Device

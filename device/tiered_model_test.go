@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"go.uber.org/goleak"
+
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/device/devicetest"
 	"github.com/redykv/redykv/internal/testrun"
@@ -41,6 +43,7 @@ type tieredModel struct {
 	opts   device.TieredOptions
 	parts  []part
 	faulty []*device.Faulty // by part
+	faults []device.FaultyOptions
 	d      *device.Tiered
 	p      *devicetest.Pump
 }
@@ -79,7 +82,7 @@ func (m *tieredModel) memories() {
 // open creates a new stack over the contents of the parts.
 func (m *tieredModel) open() {
 	var tiers []device.Device
-	m.faulty = nil
+	m.faulty, m.faults = nil, nil
 	for i, part := range m.parts {
 		opts := device.FaultyOptions{Seed: m.r.Uint64(), Delay: m.r.Float64(), Stuck: 0.05 * m.r.Float64()}
 		if i < len(m.parts)-1 {
@@ -94,7 +97,7 @@ func (m *tieredModel) open() {
 			m.t.Fatalf("%s: %v", part.kind, err)
 		}
 		f := device.NewFaulty(inner, opts)
-		m.faulty = append(m.faulty, f)
+		m.faulty, m.faults = append(m.faulty, f), append(m.faults, opts)
 		tiers = append(tiers, f)
 	}
 	m.opts.CommitPoint = m.commit
@@ -113,6 +116,7 @@ func (m *tieredModel) open() {
 }
 
 func (m *tieredModel) run() {
+	defer testrun.NoLeaks(m.t, goleak.IgnoreCurrent()) // later tests look for leaks, too
 	m.open()
 	for m.next*modelPage < len(m.bytes) && !m.t.Failed() {
 		switch k := m.r.IntN(100); {
@@ -128,7 +132,8 @@ func (m *tieredModel) run() {
 		case k < 98:
 			i := m.r.IntN(len(m.faulty))
 			if i < len(m.faulty)-1 {
-				m.faulty[i].Set(device.FaultyOptions{Down: m.r.IntN(2) == 0, ReadError: m.r.Float64()})
+				m.faults[i] = device.FaultyOptions{Down: m.r.IntN(2) == 0, ReadError: m.r.Float64()}
+				m.faulty[i].Set(m.faults[i])
 			}
 		default:
 			m.reopen()
@@ -177,8 +182,10 @@ func (m *tieredModel) reopen() {
 
 func (m *tieredModel) close() {
 	m.p.Drain()
-	for _, f := range m.faulty {
-		f.Release() // Close also waits for copies that a tier has not written yet
+	for i, f := range m.faulty {
+		m.faults[i].Stuck = 0
+		f.Set(m.faults[i]) // what is stuck from now on would never end
+		f.Release()        // Close also waits for copies that a tier has not written yet
 	}
 	m.p.Close()
 	for i, tier := range m.d.Metrics() {
