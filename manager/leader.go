@@ -109,6 +109,7 @@ func (m *Manager) run(l *leader) {
 		m.leader = nil
 		m.mu.Unlock()
 		l.end()
+		m.goesOn()
 		if m.ctx.Err() == nil {
 			m.opts.Logger.Warn("manager leads no more", "err", context.Cause(l.ctx))
 		}
@@ -158,6 +159,7 @@ func (m *Manager) begin(t catalog.Term) (_ *leader, err error) {
 	}
 	l.work.Go(l.reconcile)
 	l.work.Go(l.monitor)
+	l.work.Go(l.watchdog)
 	if l.opts.Economy.Every > 0 {
 		l.work.Go(l.mover)
 	}

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"connectrpc.com/connect"
@@ -34,6 +35,7 @@ type Manager struct {
 	serving chan struct{} // closed by Serve
 	rates   rates         // at which memory leaves a VM
 	counts  *counts
+	stuck   atomic.Pointer[error] // why the leader makes no progress; nil: it does
 
 	ctx     context.Context // ends at Close, or when the catalog cannot be used
 	cancel  context.CancelCauseFunc

@@ -120,6 +120,8 @@ type Options struct {
 	now    func() time.Time // for tests
 	store  catalog.Store    // for tests, instead of State
 	byHand bool             // tests call keepDue
+
+	stuckAfter time.Duration // stuckAfter, except in tests
 }
 
 // openCatalog opens the catalog.
@@ -169,6 +171,7 @@ func (o *Options) ensureDefaults() error {
 	if o.MaxLinger = max(0, cmp.Or(o.MaxLinger, DefaultMaxLinger)); o.MaxLinger > MostLinger {
 		return fmt.Errorf("manager: max linger %v: want at most %v", o.MaxLinger, MostLinger)
 	}
+	o.stuckAfter = cmp.Or(o.stuckAfter, stuckAfter)
 	if o.now == nil {
 		o.now = time.Now
 	}

@@ -3,6 +3,7 @@ package manager
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -249,10 +250,32 @@ func (l *leader) registrant(ctx context.Context, id string) (string, error) {
 }
 
 // health adds the endpoints for supervisors and load balancers, which need no token: healthz
-// succeeds while the process runs, readyz while the control API can be called.
+// succeeds unless the leader is stuck, readyz while the manager leads or follows a leader.
 func (m *Manager) health(mux *http.ServeMux) {
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { say(w, nil) })
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) { say(w, context.Cause(m.ctx)) })
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { say(w, m.healthy()) })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) { say(w, m.ready()) })
+}
+
+// healthy returns why the process should be restarted.
+func (m *Manager) healthy() error {
+	if err := m.stuck.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// ready returns why clients had better call another manager.
+func (m *Manager) ready() error {
+	if err := errors.Join(context.Cause(m.ctx), m.healthy()); err != nil {
+		return err
+	}
+	if _, err := m.leading(); err == nil {
+		return nil
+	}
+	if leader := m.store.Leader(); leader == "" || leader == m.URL() {
+		return errors.Join(errors.New("this manager does not lead, and knows no leader"), m.store.Trouble())
+	}
+	return nil
 }
 
 func say(w http.ResponseWriter, err error) {

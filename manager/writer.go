@@ -63,6 +63,7 @@ type writer struct {
 	closed error         // why nothing is written any more
 
 	written atomic.Uint64 // number of the last txn that is written
+	commits atomic.Uint64 // twice the number of calls of Commit that have ended, and 1 if one is under way
 	trouble atomic.Pointer[trouble]
 }
 
@@ -126,6 +127,18 @@ func (w *writer) refusal() error {
 		return fmt.Errorf("%w for %v: %w", errStore, time.Since(bad.since).Round(time.Second), bad.err)
 	}
 	return nil
+}
+
+// progress returns a number that changes when a call of the catalog begins or ends, and whether one is
+// under way.
+func (w *writer) progress() (n uint64, under bool) {
+	n = w.commits.Load()
+	return n, n%2 == 1
+}
+
+// hangs notes that a call of the catalog does not return.
+func (w *writer) hangs(err error) {
+	w.trouble.CompareAndSwap(nil, &trouble{since: time.Now(), err: err})
 }
 
 // run writes txns until ctx ends or the term does. The txns that are left fail.
@@ -252,7 +265,9 @@ func (w *writer) commit(ctx context.Context, changes []change) error {
 	}
 	for pause := firstPause; len(write) > 0; pause = min(2*pause, maxPause) {
 		began := time.Now()
+		w.commits.Add(1)
 		err := w.term.Commit(ctx, write)
+		w.commits.Add(1)
 		if err == nil {
 			w.took(time.Since(began))
 			if bad := w.trouble.Swap(nil); bad != nil {
