@@ -415,7 +415,7 @@ func TestRestoringToAFullDisk(t *testing.T) {
 	every(t, func(k int64) bool {
 		dev := newDying(disk)
 		dev.arm(k, true)
-		_, err := restore.Snapshots(dev, []manifest.LogPart{{Object: "object", To: 8 * minBlock}}, 0)
+		_, err := restore.Snapshots(dev, []manifest.LogPart{{Object: "object", To: 8 * minBlock}}, 0, func(int64) error { return nil })
 		if err != nil && (!errors.Is(err, errDying) || errors.Is(err, ErrCorrupt)) {
 			t.Errorf("write %d: %v", k, err)
 		}

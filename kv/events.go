@@ -106,7 +106,7 @@ func (i EvictInfo) String() string {
 
 // RecoveringInfo describes how far the opening of a store is.
 type RecoveringInfo struct {
-	What        string // "log that fits in memory", with the copy of the index before it if there is one; "log"
+	What        string // snapshots; "log that fits in memory", with the copy of the index before it if there is one; "log"
 	Read, Bytes int64  // so far, and in all: of the index without overflow buckets
 }
 

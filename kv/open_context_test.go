@@ -11,10 +11,13 @@ import (
 // TestOpenContext: the opening of a store ends with its context, in each of its parts that take long, and
 // the next one finds all keys.
 func TestOpenContext(t *testing.T) {
-	for what, copied := range map[string]bool{
-		"log that fits in memory":                               false,
-		"copy of the index, and of the log that fits in memory": true,
-		"log": false,
+	const none = CheckpointKind(255)
+	for what, kind := range map[string]CheckpointKind{
+		"log that fits in memory":                               none,
+		"copy of the index, and of the log that fits in memory": FoldOver,
+		"log":                                 none,
+		"snapshots, before they are restored": Snapshot,
+		"snapshots, to restore them":          Snapshot,
 	} {
 		t.Run(what, func(t *testing.T) {
 			disk := device.NewMemory()
@@ -26,8 +29,11 @@ func TestOpenContext(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if copied {
-				mustCheckpoint(t, st, CheckpointOptions{Kind: FoldOver})
+			if kind != none {
+				mustCheckpoint(t, st, CheckpointOptions{Kind: kind, Name: "named"})
+			}
+			if kind == Snapshot {
+				opts.Recover = "named" // the last commit needs no snapshot
 			}
 			closeAll(t, st)
 			ctx, cancel := context.WithCancelCause(context.Background())

@@ -150,12 +150,27 @@ func (r *recovery) snapshots(m *manifest.Manifest) []manifest.LogPart {
 
 // verify reads the snapshots, before anything changes.
 func (r *recovery) verify(m *manifest.Manifest) error {
-	for _, s := range r.snapshots(m) {
-		if err := s.Verify(r.st.dev); err != nil {
+	snapshots := r.snapshots(m)
+	read := r.ofSnapshots("snapshots, before they are restored", snapshots)
+	for _, s := range snapshots {
+		err := s.Read(r.st.dev, func(_ int64, b []byte) error { return read.add(int64(len(b))) })
+		switch {
+		case r.ctx.Err() != nil:
+			return fmt.Errorf("kv: %w", context.Cause(r.ctx))
+		case err != nil:
 			return fmt.Errorf("kv: checkpoint %q cannot be recovered: %w; %s", r.from.Name, err, m.Others(r.state.Sequence, s.Object))
 		}
 	}
 	return nil
+}
+
+// ofSnapshots is reading for snapshots.
+func (r *recovery) ofSnapshots(what string, snapshots []manifest.LogPart) *reading {
+	all := int64(0)
+	for _, s := range snapshots {
+		all += s.To - s.From
+	}
+	return r.reading(what, all)
 }
 
 // dropNewer removes from the manifest the states that are newer than the chosen one.
@@ -216,7 +231,8 @@ func (r *recovery) start() error {
 		r.report.Snapshots = append(r.report.Snapshots, s.Object)
 	}
 	var err error
-	if r.report.Restored, err = restore.Snapshots(st.dev, snapshots, tail); err != nil {
+	read := r.ofSnapshots("snapshots, to restore them", snapshots)
+	if r.report.Restored, err = restore.Snapshots(st.dev, snapshots, tail, read.add); err != nil {
 		return fmt.Errorf("kv: checkpoint %q: %w", r.from.Name, err)
 	}
 	return nil

@@ -190,7 +190,7 @@ func TestObject(t *testing.T) {
 		t.Errorf("%v, %v, want %v", got, err, want)
 	}
 	whole.To--
-	if err := whole.Verify(disk); !errors.Is(err, device.ErrCorrupt) {
+	if err := whole.Read(disk, func(int64, []byte) error { return nil }); !errors.Is(err, device.ErrCorrupt) {
 		t.Errorf("bytes behind the end: %v", err)
 	}
 	if o, err := disk.OpenObject("object"); err != nil || o.Size() != w.Bytes() {

@@ -13,11 +13,12 @@ import (
 
 // Snapshots writes the log that a chain of snapshots holds to the device, which was
 // started at tail. The tail is not below the beginning of the last snapshot. It can be
-// repeated after an error.
+// repeated after an error. It calls read with the bytes of each part that it has read, whose error
+// ends it.
 //
 // The device has everything below tail. The block that contains tail is written once, when
 // its last version is known, since older versions may differ below tail.
-func Snapshots(dev device.Device, chain []manifest.LogPart, tail int64) (restored int64, err error) {
+func Snapshots(dev device.Device, chain []manifest.LogPart, tail int64, read func(bytes int64) error) (restored int64, err error) {
 	top := chain[len(chain)-1]
 	w, err := NewWriter(dev)
 	if err != nil {
@@ -31,6 +32,9 @@ func Snapshots(dev device.Device, chain []manifest.LogPart, tail int64) (restore
 	}
 	for _, s := range chain {
 		err := s.Read(dev, func(addr int64, b []byte) error {
+			if err := read(int64(len(b))); err != nil {
+				return err
+			}
 			b = b[min(max(from-addr, 0), int64(len(b))):]
 			addr = max(addr, from)
 			restored += int64(len(b))
