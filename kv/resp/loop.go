@@ -426,8 +426,13 @@ func (s *Server) start() {
 // enroll moves a connection to a loop, if there is one for it and nothing is pending on the
 // connection.
 func (s *Server) enroll(c *client) bool {
-	if s.loading.on.Load() || len(s.loops) == 0 || c.looped == nil || s.cold.Load() || c.quit || !c.atRest() || s.closing.Load() {
+	if s.loading.on.Load() || len(s.loops) == 0 || c.looped == nil || c.quit || !c.atRest() || s.closing.Load() {
 		return false
+	}
+	if s.cold.Load() { // loops without connections do not find out that it has ended
+		if s.checkCold(time.Now()); s.cold.Load() {
+			return false
+		}
 	}
 	l := s.loops[uint64(c.id)%uint64(len(s.loops))]
 	if l.stands() { // an operator who connects meanwhile is served

@@ -89,7 +89,8 @@ func TestConnectionsMoveBetweenLoopsAndGoroutines(t *testing.T) {
 	}
 }
 
-// TestColdStoreHasNoLoops: a store that reads its device serves clients with goroutines.
+// TestColdStoreHasNoLoops: a store that reads its device serves clients with goroutines, and with loops
+// again when it reads it no more.
 func TestColdStoreHasNoLoops(t *testing.T) {
 	s, addr := start(t, cold(), Options{Loops: 1, releaseAfter: 10 * time.Millisecond})
 	p := dial(t, addr)
@@ -109,6 +110,12 @@ func TestColdStoreHasNoLoops(t *testing.T) {
 			}
 		}
 		return s.cold.Load() && c.looped.Owned() != nil
+	})
+	testrun.Until(t, "a loop has the connection", func() bool {
+		if got := p.do("PING"); got != "+PONG" {
+			t.Fatal(got)
+		}
+		return !s.cold.Load() && c.looped.Owned() == nil
 	})
 }
 
