@@ -22,11 +22,14 @@ import (
 
 // client calls the API server. It knows only the API groups that are needed: all of
 // client-go's would make every start of the program slower.
+//
+// Events and removals have limits of their own, so that no pod waits for them to be created.
 type client struct {
-	core, authorization rest.Interface
-	params              runtime.ParameterCodec
-	namespace           string
-	host                string
+	core, events, removals, authorization rest.Interface
+
+	params    runtime.ParameterCodec
+	namespace string
+	host      string
 }
 
 // newClient returns a client for a kubeconfig; empty: $KUBECONFIG or ~/.kube/config, or the
@@ -65,10 +68,12 @@ func newClient(kubeconfig, namespace string) (*client, error) {
 		return nil, fmt.Errorf("kubeconfig: %w", err)
 	}
 	c := &client{params: runtime.NewParameterCodec(scheme), namespace: namespace, host: config.Host}
-	if c.core, err = group(config, transport, "/api", corev1.SchemeGroupVersion); err == nil {
-		c.authorization, err = group(config, transport, "/apis", authorizationv1.SchemeGroupVersion)
+	for _, core := range []*rest.Interface{&c.core, &c.events, &c.removals} {
+		if *core, err = group(config, transport, "/api", corev1.SchemeGroupVersion); err != nil {
+			return nil, fmt.Errorf("kubeconfig: %w", err)
+		}
 	}
-	if err != nil {
+	if c.authorization, err = group(config, transport, "/apis", authorizationv1.SchemeGroupVersion); err != nil {
 		return nil, fmt.Errorf("kubeconfig: %w", err)
 	}
 	return c, nil
@@ -86,7 +91,11 @@ func (c *client) create(ctx context.Context, resource string, o runtime.Object, 
 	if dryRun {
 		opts.DryRun = []string{metav1.DryRunAll}
 	}
-	return c.core.Post().Namespace(c.namespace).Resource(resource).VersionedParams(opts, c.params).Body(o).Do(ctx).Into(o)
+	core := c.core
+	if resource == "events" {
+		core = c.events
+	}
+	return core.Post().Namespace(c.namespace).Resource(resource).VersionedParams(opts, c.params).Body(o).Do(ctx).Into(o)
 }
 
 // pod reads a pod.
@@ -116,7 +125,7 @@ func (c *client) annotate(ctx context.Context, resource string, o *metav1.Partia
 
 // remove deletes an object of the namespace, in the version that was read.
 func (c *client) remove(ctx context.Context, resource string, o *metav1.PartialObjectMetadata, grace int64) error {
-	return c.core.Delete().Namespace(c.namespace).Resource(resource).Name(o.Name).Body(&metav1.DeleteOptions{
+	return c.removals.Delete().Namespace(c.namespace).Resource(resource).Name(o.Name).Body(&metav1.DeleteOptions{
 		GracePeriodSeconds: &grace, Preconditions: &metav1.Preconditions{UID: &o.UID, ResourceVersion: &o.ResourceVersion},
 	}).Do(ctx).Error()
 }
@@ -147,7 +156,7 @@ func (c *client) listing(k kind) *rest.Request {
 func (c *client) watch(ctx context.Context, k kind, since string) (watch.Interface, error) {
 	seconds := int64(300)
 	return c.core.Get().NamespaceIfScoped(c.namespace, k.namespaced).Resource(k.resource).
-		VersionedParams(&metav1.ListOptions{LabelSelector: k.labels, Watch: true, ResourceVersion: since, TimeoutSeconds: &seconds}, c.params).
+		VersionedParams(&metav1.ListOptions{LabelSelector: k.labels, Watch: true, AllowWatchBookmarks: true, ResourceVersion: since, TimeoutSeconds: &seconds}, c.params).
 		Timeout(time.Duration(seconds) * time.Second).Watch(ctx)
 }
 

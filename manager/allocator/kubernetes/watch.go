@@ -6,6 +6,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
@@ -20,37 +21,57 @@ type listOf[L any] interface {
 	metav1.ListInterface
 }
 
+// object is an object of a list.
+type object interface {
+	runtime.Object
+	metav1.Object
+}
+
 // follow calls all with a list of objects, and then one with each change, until ctx ends. The
-// object of a change that deletes it is gone.
-func follow[L any, P listOf[L], O runtime.Object](ctx context.Context, a *Allocator, k kind, all func(*L), one func(o O, gone bool)) {
+// object of a change that deletes it is gone. A watch that ends is continued where it ended; only if
+// the API server has no changes since then, all is listed again.
+func follow[L any, P listOf[L], O object](ctx context.Context, a *Allocator, k kind, all func(*L), one func(o O, gone bool)) {
+	since := "" // version; empty: all is to be listed
 	for pause := firstPause; ctx.Err() == nil; clock.Sleep(ctx, pause) {
-		list := P(new(L))
-		err := a.client.list(ctx, k, list)
+		var err error
+		if since == "" {
+			list := P(new(L))
+			if err = a.client.list(ctx, k, list); err == nil {
+				all((*L)(list))
+				since = list.GetResourceVersion()
+			}
+		}
 		var events watch.Interface
 		if err == nil {
-			all((*L)(list))
-			events, err = a.client.watch(ctx, k, list.GetResourceVersion())
+			events, err = a.client.watch(ctx, k, since)
 		}
 		if err != nil {
 			if ctx.Err() == nil {
 				a.log.Warn("not watched", "resource", k.resource, "err", oneLine(err))
+			}
+			if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
+				since = ""
 			}
 			pause = min(2*pause, lastPause)
 			continue
 		}
 		pause = firstPause
 		for e := range events.ResultChan() {
-			if o, ok := e.Object.(O); ok && e.Type != watch.Error {
-				one(o, e.Type == watch.Deleted)
-			} else {
-				break // the version is too old: list again
+			o, ok := e.Object.(O)
+			if !ok || e.Type == watch.Error {
+				since = "" // the version is too old
+				break
 			}
+			if e.Type != watch.Bookmark {
+				one(o, e.Type == watch.Deleted)
+			}
+			since = o.GetResourceVersion()
 		}
 		events.Stop()
 	}
 }
 
-// Pauses before objects are listed again.
+// Pauses before objects are watched or listed again.
 const (
 	firstPause = 200 * time.Millisecond
 	lastPause  = 10 * time.Second
