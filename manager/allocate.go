@@ -325,20 +325,13 @@ func (l *leader) largest(d demand, s supply) (most uint64) {
 	s = l.state.look(d, s)
 	for _, d := range d.sizes() {
 		d.regions, d.per = maxRegions, maxRegions
-		bytes, err := l.state.most(d, s)
+		bytes, err := l.state.pool.Largest(&l.state.mu, d.plan(), s.offers, s.policyFor(d), nil, s.now)
 		if err != nil {
 			return 0
 		}
 		most = max(most, bytes)
 	}
 	return most
-}
-
-// most returns the most memory that plans for a demand find.
-func (c *state) most(d demand, s supply) (uint64, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.pool.Largest(d.plan(), s.offers, s.policyFor(d), nil, s.now)
 }
 
 func newVMID() string { return launchedPrefix + rand.Text() }

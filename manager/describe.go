@@ -10,17 +10,16 @@ import (
 )
 
 // describe lists caches by id, and VMs by age: those that are up, and failed ones of which
-// caches have grants.
+// caches have grants. What changes meanwhile may be described as it was or as it is.
 func (c *state) describe() *managerv1.DescribeResponse {
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	r := &managerv1.DescribeResponse{Vms: c.describedVMs()}
-	for _, ca := range c.caches {
-		if !ca.ready {
-			continue
+	for ca := range pieces(c, c.caches) {
+		if ca.ready {
+			r.Caches = append(r.Caches, ca.whole())
 		}
-		r.Caches = append(r.Caches, ca.whole())
 	}
+	c.mu.Unlock()
 	slices.SortFunc(r.Caches, func(a, b *managerv1.Cache) int { return cmp.Compare(a.Id, b.Id) })
 	return r
 }
@@ -137,16 +136,21 @@ func protos(grants []*grant, pending bool) []*managerv1.Grant {
 
 // describedVMs lists VMs that are up, and failed ones of which caches have grants, by age.
 // Called under mu.
-func (c *state) describedVMs() (all []*managerv1.Vm) {
-	var vms []*vm
-	for _, v := range c.orders {
+func (c *state) describedVMs() []*managerv1.Vm {
+	type described struct {
+		order uint64
+		vm    *managerv1.Vm
+	}
+	var vms []described
+	for v := range pieces(c, c.orders) {
 		if v.ControlURL != "" && (v.failed == "" || v.lent > 0) {
-			vms = append(vms, v)
+			vms = append(vms, described{v.order, v.proto()})
 		}
 	}
-	slices.SortFunc(vms, func(a, b *vm) int { return cmp.Compare(a.order, b.order) })
-	for _, v := range vms {
-		all = append(all, v.proto())
+	slices.SortFunc(vms, func(a, b described) int { return cmp.Compare(a.order, b.order) })
+	all := make([]*managerv1.Vm, len(vms))
+	for i, d := range vms {
+		all[i] = d.vm
 	}
 	return all
 }

@@ -69,13 +69,17 @@ func (r *request) waitsFor(now time.Time, least time.Duration) (kinds []menu.Kin
 	return kinds
 }
 
-// markSoldOut makes those of the offers unavailable that count as sold out.
+// markSoldOut makes those of the offers unavailable that count as sold out, or whose launches fail.
 func (c *state) markSoldOut(offers []plan.Offer, region string, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i, o := range offers {
-		if until, ok := c.soldOut[shopKind(kindOf(o, region))]; ok && !o.Fitted && !now.After(until) {
+		kind := kindOf(o, region)
+		if until, ok := c.soldOut[shopKind(kind)]; ok && !o.Fitted && !now.After(until) {
 			offers[i].Available, offers[i].Note = 0, "caches wait for it"
+		}
+		if why := c.backsOff(kind); why != "" {
+			offers[i].Available, offers[i].Note = 0, why
 		}
 	}
 }

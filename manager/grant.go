@@ -208,7 +208,7 @@ func (l *leader) look(g *grant, server node.VM) error {
 		return fmt.Errorf("grant %s of cache %s: what VM %s lends of it: %w", g.id, g.cache, g.vm.id, err)
 	}
 	if more, _ := l.state.shrunk(g.key()); more == g {
-		l.keys.AddAfter(g.key(), lookBeats*l.opts.Heartbeat)
+		l.keys.addAfter(g.key(), lookBeats*l.opts.Heartbeat)
 	}
 	return nil
 }

@@ -35,7 +35,7 @@ func (h host) Reclaimed(id string, deadline time.Time, reason string) {
 func (h host) Waiting(id, reason string) {
 	_ = h.leading(func(l *leader) error {
 		if v := l.state.waiting(id, reason, l.opts.now()); v != nil {
-			l.keys.AddAfter(v.key(), l.opts.LaunchTimeout)
+			l.keys.addAfter(v.key(), l.opts.LaunchTimeout)
 		}
 		return nil
 	})

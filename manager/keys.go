@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -13,19 +14,46 @@ const (
 	maxRetry   = 30 * time.Second
 )
 
-// keys is the queue of the reconcilers' keys. A key is in it once, and not handed out twice at
-// a time.
-type keys struct {
+// queue is a queue of reconcilers' keys. A key is in it once, and not handed out twice at a time.
+type queue struct {
 	workqueue.TypedRateLimitingInterface[string]
-	counts *keyCounts
+	does string // with a key; for people
+}
+
+// keys are the queues of the reconcilers' keys, with reconcilers of their own: what was lost is
+// replaced while what is over waits for servers and VMs that do not answer.
+type keys struct {
+	counts *keyCounts // of both
+	steps  queue
+	ends   queue // of grants that are taken back, and of VMs that are terminated
 }
 
 func newKeys() keys {
 	c := new(keyCounts)
-	return keys{counts: c, TypedRateLimitingInterface: workqueue.NewTypedRateLimitingQueueWithConfig(
-		workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRetry, maxRetry),
-		workqueue.TypedRateLimitingQueueConfig[string]{Name: "manager", MetricsProvider: c},
-	)}
+	queue := func(does string) queue {
+		return queue{does: does, TypedRateLimitingInterface: workqueue.NewTypedRateLimitingQueueWithConfig(
+			workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRetry, maxRetry),
+			workqueue.TypedRateLimitingQueueConfig[string]{Name: "manager", MetricsProvider: c},
+		)}
+	}
+	return keys{counts: c, steps: queue("step"), ends: queue("end")}
+}
+
+// of returns the queue for a key of which nothing is known but what it is.
+func (k *keys) of(key string) queue {
+	if strings.HasPrefix(key, grantPrefix) {
+		return k.ends
+	}
+	return k.steps
+}
+
+func (k *keys) add(key string) { k.of(key).Add(key) }
+
+func (k *keys) addAfter(key string, d time.Duration) { k.of(key).AddAfter(key, d) }
+
+func (k *keys) shutDown() {
+	k.steps.ShutDown()
+	k.ends.ShutDown()
 }
 
 // keyCounts counts keys. It implements [workqueue.MetricsProvider]. It uses the queue's metrics of

@@ -1,9 +1,18 @@
 package manager
 
 import (
+	"context"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"connectrpc.com/connect"
 	"k8s.io/client-go/util/workqueue"
+
+	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/manager/allocator"
 )
 
 // observed calls at when the queue has changed one of its metrics of keys that wait. The queue
@@ -64,4 +73,61 @@ func TestKeysAreIdle(t *testing.T) {
 	if calls != 4 {
 		t.Errorf("%d changes of the metrics, want 4", calls)
 	}
+}
+
+// lingering is an allocator whose VMs are silent, and do not end.
+type lingering struct {
+	deaf
+
+	launches *atomic.Int32
+}
+
+func (a lingering) Launch(context.Context, allocator.VMSpec) error {
+	a.launches.Add(1)
+	return nil
+}
+
+func (a lingering) Terminate(context.Context, string, string) error {
+	<-a.until
+	return nil
+}
+
+// A VM is launched while more than reconcilers of those that have failed do not end.
+func TestLaunchBesideTerminations(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := lingering{deaf{until: make(chan struct{})}, new(atomic.Int32)}
+		m, err := New(Options{Allocator: struct{ allocator.Allocator }{a}, Lease: -1, Heartbeat: time.Hour, LaunchTimeout: time.Hour, Logger: quiet()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = m.Close(context.Background()) }()
+		ctx, cancel := context.WithCancel(t.Context())
+		var calls sync.WaitGroup
+		allocate := func() {
+			calls.Go(func() {
+				_, _ = service{m: m}.Allocate(ctx, connect.NewRequest(&managerv1.AllocateRequest{RequestId: newRequestID(), Capacity: 1 << 20}))
+			})
+			synctest.Wait()
+		}
+		const lost = 2 * reconcilers
+		for range lost {
+			allocate()
+		}
+		l := m.led()
+		launched := l.state.launchedIDs()
+		if len(launched) != lost {
+			t.Fatalf("%d VMs are launched, want %d", len(launched), lost)
+		}
+		for _, id := range launched {
+			l.fail(id, nil, "lost")
+		}
+		time.Sleep(maxBackoff) // their kind is launched again
+		allocate()
+		if n := a.launches.Load(); n != lost+1 {
+			t.Errorf("%d launches, want %d: the last one waits for VMs to end", n, lost+1)
+		}
+		close(a.until)
+		cancel()
+		calls.Wait()
+	})
 }

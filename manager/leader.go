@@ -32,6 +32,7 @@ type leader struct {
 	state   *state
 	earlier *catalogv1.Setting // as an earlier leader stored it
 	keys    keys               // of the reconcilers
+	steps   steps              // under way
 	self    controltoken.Incarnation
 	alive   *managerv1.HeartbeatResponse // to all heartbeats
 	renewed *managerv1.RenewResponse     // to renewals by the present lease
@@ -94,7 +95,7 @@ func (m *Manager) run(l *leader) {
 				m.opts.Logger.Warn("manager does not lead", "err", err)
 				l = nil
 				continue
-			case errors.Is(err, errVMs): // another manager may have more luck, or this one later
+			case errors.Is(err, errVMs), errors.Is(err, errStuck): // another manager may have more luck, or this one later
 				m.opts.Logger.Warn("manager does not lead", "err", err)
 				l = nil
 				clock.Sleep(m.ctx, restorePause)
@@ -122,8 +123,10 @@ func (m *Manager) run(l *leader) {
 func (m *Manager) begin(t catalog.Term) (_ *leader, err error) {
 	l := &leader{Manager: m, office: t, keys: newKeys(), wake: make(chan struct{}, 1), better: make(chan struct{}, 1), taken: make(chan struct{}, 1), breach: make(chan struct{}, 1)}
 	l.ctx, l.cancel = context.WithCancelCause(m.ctx)
+	l.steps.since = make(map[string]time.Duration)
+	l.steps.progress(takeover)
 	w := newWriter(t, m.counts.commits.add, l.cancel, m.opts.Logger.Warn)
-	l.state = newState(w, l.keys.Add)
+	l.state = newState(w, l.keys.add)
 	l.state.watch = m.opts.SLOWatch
 	l.state.learnt = single{name: learntKey, make: func() ([]byte, error) { return encoded(m.learnt()) }}
 	l.work.Add(1) // of begin itself
@@ -136,8 +139,12 @@ func (m *Manager) begin(t catalog.Term) (_ *leader, err error) {
 		stop(cause)
 	})
 	l.writing.Go(func() { w.run(writing) })
+	l.work.Go(l.watchdog)
 	all := &contents{decisions: make(map[string]*catalogv1.Decisions), versions: make(map[string]int64)}
-	if err = t.Load(l.ctx, all.add); err == nil {
+	if err = t.Load(l.ctx, func(r catalog.Record) error {
+		l.steps.progress(takeover)
+		return all.add(r)
+	}); err == nil {
 		err = l.restore(all)
 	}
 	if err == nil {
@@ -151,15 +158,16 @@ func (m *Manager) begin(t catalog.Term) (_ *leader, err error) {
 		m.leader = nil
 		m.mu.Unlock()
 		l.cancel(err)
-		l.keys.ShutDown()
+		l.keys.shutDown()
 		l.work.Done()
 		l.work.Wait()
 		l.writing.Wait()
+		m.goesOn()
 		return nil, err
 	}
+	l.steps.end(takeover)
 	l.work.Go(l.reconcile)
 	l.work.Go(l.monitor)
-	l.work.Go(l.watchdog)
 	if l.opts.Economy.Every > 0 {
 		l.work.Go(l.mover)
 	}

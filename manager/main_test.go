@@ -91,9 +91,17 @@ func newRequestID() string { return rand.Text() }
 // idle reports whether the reconcilers have nothing to do. A step may have queued others, which
 // come with its change.
 func (l *leader) idle() bool {
-	_ = l.state.written() // the catalog may have failed
+	// written, without asking the catalog whether the term goes on
+	written := func() error {
+		l.state.mu.Lock()
+		t := &txn{number: l.state.txns}
+		l.state.writer.add(t)
+		l.state.mu.Unlock()
+		return l.state.writer.wait(t)
+	}
+	_ = written() // the catalog may have failed
 	done := l.keys.counts.done.Load()
-	return l.keys.counts.idle() && l.state.written() == nil && l.keys.counts.idle() && l.keys.counts.done.Load() == done
+	return l.keys.counts.idle() && written() == nil && l.keys.counts.idle() && l.keys.counts.done.Load() == done
 }
 
 // nextChange returns a change number above all earlier ones.

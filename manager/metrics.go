@@ -122,7 +122,7 @@ func (c *state) count(m *Metrics) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	m.Blind = c.blind
-	for _, ca := range c.caches {
+	for ca := range pieces(c, c.caches) {
 		if ca.ready {
 			m.Caches++
 			if !ca.lingers.IsZero() {
@@ -139,7 +139,7 @@ func (c *state) count(m *Metrics) {
 	slices.Sort(m.BrokenCaches)
 	m.BrokenCaches = m.BrokenCaches[:min(len(m.BrokenCaches), maxBrokenCaches)]
 	at := make(map[VMCount]*VMCount) // by the count without its numbers
-	for _, v := range c.vms {
+	for v := range pieces(c, c.vms) {
 		for _, s := range v.strays {
 			if s.stays {
 				m.UnknownGrants++

@@ -141,8 +141,26 @@ func TestRepriceElsewhere(t *testing.T) {
 		offers []plan.Offer
 		want   plan.Price
 	}{{[]plan.Offer{near}, 20}, {[]plan.Offer{near, mid}, 20}, {[]plan.Offer{mid}, 30}, {nil, 30}} {
-		if c.reprice(supply{offers: s.offers}); v.Price != s.want {
+		if c.reprice(supply{offers: s.offers}.prices()); v.Price != s.want {
 			t.Errorf("price %v with offers %v: want %v", v.Price, s.offers, s.want)
+		}
+	}
+	// The price of a cache's VM is that of the offers for the cache's client.
+	ca, other := &cache{grants: []*grant{{vm: v}}}, &cache{}
+	v.held = map[*grant]struct{}{ca.grants[0]: {}}
+	dear, cheap := supply{offers: []plan.Offer{near}}, supply{offers: []plan.Offer{mid}}
+	for _, s := range []struct {
+		what  string
+		price func()
+		want  plan.Price
+	}{
+		{"as offered to others", func() { c.reprice(dear.prices()) }, 30},
+		{"of another client's cache", func() { c.view(other, dear, dear.prices(), Economy{}) }, 30},
+		{"of its own", func() { c.view(ca, dear, dear.prices(), Economy{}) }, 20},
+		{"of its own", func() { c.view(ca, cheap, cheap.prices(), Economy{}) }, 30},
+	} {
+		if s.price(); v.Price != s.want {
+			t.Errorf("%s: price %v, want %v", s.what, v.Price, s.want)
 		}
 	}
 }

@@ -22,46 +22,52 @@ import (
 //	vm/ORDER        a VM is launched, terminated, put into a warm pool, forgotten
 //	cache/ID        a request that waits for VMs is granted or given up
 
-// reconcilers is the number of steps that are taken at a time.
+// reconcilers is the number of keys of a queue that are worked on at a time.
 const reconcilers = 32
 
-// reconcile takes steps until the queue is shut down.
+// reconcile takes steps until the queues are shut down.
 func (l *leader) reconcile() {
 	var working sync.WaitGroup
-	for range reconcilers {
-		working.Go(func() {
-			for l.step() {
-			}
-		})
+	for _, q := range []queue{l.keys.steps, l.keys.ends} {
+		for range reconcilers {
+			working.Go(func() {
+				for l.step(q) {
+				}
+			})
+		}
 	}
 	<-l.ctx.Done()
-	l.keys.ShutDown()
+	l.keys.shutDown()
 	working.Wait()
 }
 
 // step takes one step. It returns false when the queue is shut down.
-func (l *leader) step() bool {
-	key, ended := l.keys.Get()
+func (l *leader) step(q queue) bool {
+	key, ended := q.Get()
 	if ended {
 		return false
 	}
-	defer l.keys.Done(key)
+	defer q.Done(key)
+	name := q.does + " " + key
+	l.steps.progress(name)
+	defer l.steps.end(name)
 	err := l.ctx.Err()
 	if err == nil {
-		err = l.reconcileKey(l.ctx, key)
+		err = l.reconcileKey(l.ctx, key, q == l.keys.ends)
 	}
 	switch {
 	case err == nil:
-		l.keys.Forget(key)
+		q.Forget(key)
 	case l.ctx.Err() != nil: // the next leader takes the step
 	default:
-		l.opts.Logger.Warn("to be tried again", "tries", l.keys.NumRequeues(key)+1, "err", err)
-		l.keys.AddRateLimited(key)
+		l.opts.Logger.Warn("to be tried again", "tries", q.NumRequeues(key)+1, "err", err)
+		q.AddRateLimited(key)
 	}
 	return true
 }
 
-func (l *leader) reconcileKey(ctx context.Context, key string) error {
+// reconcileKey takes a key's step; ends: the queue is that of what ends.
+func (l *leader) reconcileKey(ctx context.Context, key string, ends bool) error {
 	switch kind, name, _ := strings.Cut(key, "/"); kind + "/" {
 	case grantPrefix:
 		return l.reconcileGrant(ctx, key)
@@ -72,7 +78,7 @@ func (l *leader) reconcileKey(ctx context.Context, key string) error {
 		if err != nil || len(order) != 8 {
 			return fmt.Errorf("key %.80q", key)
 		}
-		return l.reconcileVM(ctx, binary.BigEndian.Uint64(order))
+		return l.reconcileVM(ctx, binary.BigEndian.Uint64(order), ends)
 	}
 	return fmt.Errorf("key %.80q", key)
 }
@@ -86,11 +92,15 @@ const (
 	vmTerminate
 )
 
-// reconcileVM takes the next step for a VM.
-func (l *leader) reconcileVM(ctx context.Context, order uint64) error {
+// reconcileVM takes the next step for a VM, or leaves it to the queue of what ends.
+func (l *leader) reconcileVM(ctx context.Context, order uint64, ends bool) error {
 	v, step, err := l.state.nextStep(order, l.opts.Warm)
 	if err != nil || v == nil {
 		return err
+	}
+	if step == vmTerminate && !ends {
+		l.keys.ends.Add(v.key())
+		return nil
 	}
 	switch step {
 	case vmLaunch:
@@ -98,7 +108,7 @@ func (l *leader) reconcileVM(ctx context.Context, order uint64) error {
 			l.fail(v.id, v, err.Error())
 			return nil
 		}
-		l.keys.AddAfter(v.key(), l.opts.LaunchTimeout) // it is to register before that
+		l.keys.addAfter(v.key(), l.opts.LaunchTimeout) // it is to register before that
 	case vmTerminate:
 		// That no cache has the VM may not be written yet: the step may be one that was put off.
 		if err := l.state.written(); err != nil {
@@ -117,7 +127,7 @@ func (l *leader) reconcileVM(ctx context.Context, order uint64) error {
 		if late := l.state.lateBy(v, l.opts.LaunchTimeout); late >= 0 {
 			l.fail(v.id, v, fmt.Sprintf("has not registered: no answer within %v", l.opts.LaunchTimeout))
 		} else if late > -l.opts.LaunchTimeout {
-			l.keys.AddAfter(v.key(), -late)
+			l.keys.addAfter(v.key(), -late)
 		}
 	}
 	return nil

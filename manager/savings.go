@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -74,15 +73,27 @@ const considerGap = 100 * time.Millisecond
 
 // considerMoves tells caches which VMs to leave.
 func (l *leader) considerMoves(ctx context.Context) {
-	for _, client := range l.state.clients() {
-		s, err := l.supply(ctx, client)
+	alive := l.lives()
+	repriced := make(map[string]bool) // cloud regions
+	var pace pace
+	for client, caches := range l.state.clients() {
+		if !pace.rest(ctx) {
+			return
+		}
+		began := time.Now()
+		s, err := l.supplied(ctx, client, alive)
+		if err == nil && !repriced[s.region] {
+			repriced[s.region] = true
+			l.state.reprice(s.prices())
+		}
+		pace.worked(began)
 		if err != nil {
 			if ctx.Err() == nil {
 				l.opts.Logger.Warn("moves not considered", "cloud_region", client.region, "clients_at", client.machine, "err", err)
 			}
 			continue
 		}
-		requests, err := l.consider(s)
+		requests, err := l.consider(ctx, s, caches, &pace)
 		l.counts.note(func(n *Metrics) { n.MovesAsked += uint64(len(requests)) })
 		for _, r := range requests {
 			l.opts.Logger.Info("cache is asked to move", "cache", r.cache, "vms", strings.Join(r.vms, " "), "reason", r.reason)
@@ -93,15 +104,16 @@ func (l *leader) considerMoves(ctx context.Context) {
 	}
 }
 
-// clients lists where clients of caches are.
-func (c *state) clients() []from {
+// clients lists caches by where their clients are.
+func (c *state) clients() map[from][]*cache {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	all := make(map[from]bool)
+	all := make(map[from][]*cache)
 	for ca := range pieces(c, c.caches) {
-		all[ca.demand.from()] = true
+		at := ca.demand.from()
+		all[at] = append(all[at], ca)
 	}
-	return slices.Collect(maps.Keys(all))
+	return all
 }
 
 // moveRequest is a cache that was asked to move, and why.
@@ -111,20 +123,17 @@ type moveRequest struct {
 	reason string
 }
 
-// consider checks all caches whose clients are where a supply is for, and tells those to move
+// consider checks caches whose clients are where a supply is for, and tells those to move
 // that should. The decisions about the others are kept with them.
-func (l *leader) consider(s supply) (all []moveRequest, err error) {
-	worked := time.Duration(0)
-	for _, ca := range l.state.reprice(s) {
-		if worked > moverBurst { // so that plans for many caches leave the processors to calls
-			if !clock.Sleep(l.ctx, worked*(100-moverShare)/moverShare) {
-				return all, nil
-			}
-			worked = 0
+func (l *leader) consider(ctx context.Context, s supply, caches []*cache, pace *pace) (all []moveRequest, err error) {
+	prices := s.prices()
+	for _, ca := range caches {
+		if !pace.rest(ctx) {
+			return all, nil
 		}
 		began := time.Now()
 		models := l.search.now.Load() // before the search, which may use later ones
-		v, ok := l.state.view(ca, s, l.opts.Economy)
+		v, ok := l.state.view(ca, s, prices, l.opts.Economy)
 		if !ok {
 			continue
 		}
@@ -141,9 +150,25 @@ func (l *leader) consider(s supply) (all []moveRequest, err error) {
 		if len(r.vms) > 0 {
 			all = append(all, r)
 		}
-		worked += time.Since(began)
+		pace.worked(began)
 	}
 	return all, nil
+}
+
+// pace leaves the processors to calls while the mover looks at many clients and caches.
+type pace struct{ since time.Duration } // that it has worked without a rest
+
+// worked notes that the mover has worked from then until now.
+func (p *pace) worked(from time.Time) { p.since += time.Since(from) }
+
+// rest rests if the mover has worked for long. It returns false when ctx ends.
+func (p *pace) rest(ctx context.Context) bool {
+	if p.since <= moverBurst {
+		return true
+	}
+	rest := p.since * (100 - moverShare) / moverShare
+	p.since = 0
+	return clock.Sleep(ctx, rest)
 }
 
 // The mover works for moverBurst at a time, and for moverShare percent of the time.
@@ -171,10 +196,15 @@ type held struct {
 	regions  uint32
 }
 
-// view returns false for a cache that may not move now.
-func (c *state) view(ca *cache, s supply, e Economy) (v view, ok bool) {
+// view returns false for a cache that may not move now. The cache's VMs get their present prices.
+func (c *state) view(ca *cache, s supply, p prices, e Economy) (v view, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	for _, all := range [][]*grant{ca.grants, ca.pending} {
+		for _, g := range all {
+			p.update(g.vm)
+		}
+	}
 	if ca.ended || !ca.settled() || s.now.Sub(ca.moved) < e.Dwell || ca.move != nil && s.now.Before(ca.move.until) {
 		return v, false
 	}
@@ -226,35 +256,50 @@ func (c *state) advise(ca *cache, v view, a advice, e Economy) (_ moveRequest, e
 	return moveRequest{ca.id, a.leave, a.reason}, nil
 }
 
-// reprice updates the prices of VMs, as spot prices change, and lists the caches whose clients
-// are where the supply is for.
-func (c *state) reprice(s supply) []*cache {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	prices, offers := make(map[menu.Kind]plan.Price), make(map[menu.Kind]int)
-	anywhere := func(k menu.Kind) menu.Kind { k.Distance = -1; return k }
+// prices are the prices of offers, by kind.
+type prices struct {
+	at     map[menu.Kind]plan.Price
+	offers map[menu.Kind]int // at any distance
+}
+
+func (s supply) prices() prices {
+	p := prices{make(map[menu.Kind]plan.Price), make(map[menu.Kind]int)}
 	for _, o := range s.offers {
 		k := kindOf(o, s.region)
-		prices[k], prices[anywhere(k)] = o.Price, o.Price
-		offers[anywhere(k)]++
+		p.at[k], p.at[anywhere(k)] = o.Price, o.Price
+		p.offers[anywhere(k)]++
 	}
+	return p
+}
+
+// anywhere is a kind at all distances.
+func anywhere(k menu.Kind) menu.Kind {
+	k.Distance = -1
+	return k
+}
+
+// update sets the present price of a launched VM, as spot prices change. Called under state.mu.
+func (p prices) update(v *vm) {
+	k := v.kind()
+	price, ok := p.at[k]
+	if at := anywhere(k); !ok && p.offers[at] == 1 { // it is not where it was offered
+		price, ok = p.at[at], true
+	}
+	if ok && v.launched && v.Type != "" {
+		v.Price = price
+	}
+}
+
+// reprice updates the prices of VMs that no cache has. For others, the offers for the cache's client
+// count: see view.
+func (c *state) reprice(p prices) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	for v := range pieces(c, c.vms) {
-		k := v.kind()
-		price, ok := prices[k]
-		if at := anywhere(k); !ok && offers[at] == 1 { // it is not where it was offered
-			price, ok = prices[at], true
-		}
-		if ok && v.launched && v.Type != "" {
-			v.Price = price
+		if len(v.held) == 0 {
+			p.update(v)
 		}
 	}
-	var all []*cache
-	for ca := range pieces(c, c.caches) {
-		if ca.demand.from() == s.from {
-			all = append(all, ca)
-		}
-	}
-	return all
 }
 
 // settled reports whether a cache has usable grants and no pending ones. Called under mu.

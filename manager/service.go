@@ -123,7 +123,7 @@ func (s service) Deallocate(ctx context.Context, req *connect.Request[managerv1.
 		grants, existed, err := l.state.deallocate(req.GetCacheId(), req.Holder, l.opts.now(), "deallocated")
 		if err == nil && !existed {
 			err = l.state.written() // a repetition
-			if access.CallerOf(ctx).Operator {
+			if err == nil && access.CallerOf(ctx).Operator {
 				grants = l.state.expelAll(req.GetCacheId())
 				existed = len(grants) > 0
 			}

@@ -57,6 +57,7 @@ type state struct {
 
 	requests uint64                  // number of requests that ever began
 	soldOut  map[menu.Kind]time.Time // end of the time for which a kind counts as sold out: see giveway.go
+	backoffs map[menu.Kind]*backoff  // see backoff.go
 }
 
 var (
@@ -72,14 +73,15 @@ var (
 func newState(w *writer, work func(key string)) *state {
 	return &state{
 		writer: w, work: work, vms: make(map[string]*vm), caches: make(map[string]*cache), grants: make(map[string]*grant),
-		orders: make(map[uint64]*vm), warms: make(map[*vm]struct{}), reclaimed: make(map[*vm]struct{}), asked: make(map[string]*cache), ended: make(map[string]*past), due: make(map[*cache]struct{}), soldOut: make(map[menu.Kind]time.Time), pool: plan.NewPool(freshFor),
+		orders: make(map[uint64]*vm), warms: make(map[*vm]struct{}), reclaimed: make(map[*vm]struct{}), asked: make(map[string]*cache), ended: make(map[string]*past), due: make(map[*cache]struct{}), soldOut: make(map[menu.Kind]time.Time),
+		backoffs: make(map[menu.Kind]*backoff), pool: plan.NewPool(freshFor),
 	}
 }
 
 // pieces iterates over a map of the state under mu. It releases mu between some of the values,
 // so that no call waits for a long loop: what is added meanwhile may not be seen. The caller
 // has not touched a record.
-func pieces[V any](c *state, m map[string]V) iter.Seq[V] {
+func pieces[K comparable, V any](c *state, m map[K]V) iter.Seq[V] {
 	const size = 256
 	return func(yield func(V) bool) {
 		n := 0
@@ -153,14 +155,20 @@ func (c *state) flush() (*txn, error) {
 	return t, errors.Join(errs...)
 }
 
-// written waits until all changes that were made so far are written, for a call that answers
-// what an earlier one has changed.
+// written waits until all changes that were made so far are written, and until it is known that the
+// term goes on, for a call that answers what an earlier one has changed.
 func (c *state) written() error {
 	c.mu.Lock()
-	t := &txn{number: c.txns}
-	c.writer.add(t)
+	t := c.confirm()
 	c.mu.Unlock()
 	return c.writer.wait(t)
+}
+
+// confirm queues a txn without changes that asks whether the term goes on. Called under mu.
+func (c *state) confirm() *txn {
+	t := &txn{number: c.txns, confirms: true}
+	c.writer.add(t)
+	return t
 }
 
 // put writes records in one transaction.

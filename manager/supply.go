@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"time"
 
 	"connectrpc.com/connect"
@@ -29,6 +30,16 @@ func (d demand) from() from { return from{d.cloudRegion, d.client.GetMachine()} 
 // supply returns the allocator's offers for a client. An empty region becomes the default
 // region, so that a region has one name in the catalog.
 func (l *leader) supply(ctx context.Context, client from) (supply, error) {
+	return l.supplied(ctx, client, l.lives())
+}
+
+// lives returns a function that looks at all VMs once for how long those of each kind have lived.
+func (l *leader) lives() func() map[menu.Kind]time.Duration {
+	return sync.OnceValue(func() map[menu.Kind]time.Duration { return l.state.alive(l.opts.now()) })
+}
+
+// supplied is supply with lives for the offers of several clients.
+func (l *leader) supplied(ctx context.Context, client from, lives func() map[menu.Kind]time.Duration) (supply, error) {
 	client.region = cmp.Or(client.region, l.cloudRegion())
 	region := client.region
 	s := supply{from: client, policy: l.policy(), rates: &l.rates, economy: l.opts.Economy, now: l.opts.now()}
@@ -44,14 +55,10 @@ func (l *leader) supply(ctx context.Context, client from) (supply, error) {
 	}
 	s.offers = slices.Clone(offers)
 	l.state.markSoldOut(s.offers, region, s.now)
-	var alive map[menu.Kind]time.Duration
 	for i, o := range s.offers {
 		if o.Spot && o.Lifetime == 0 {
-			if alive == nil {
-				alive = l.state.alive(s.now)
-			}
 			kind := kindOf(o, region)
-			s.offers[i].Lifetime = l.opts.Predictor.Lifetime(kind, alive[kind])
+			s.offers[i].Lifetime = l.opts.Predictor.Lifetime(kind, lives()[kind])
 		}
 		if most := l.opts.VMMemory; o.Fitted && most > 0 && (o.Memory == 0 || o.Memory > most) {
 			s.offers[i].Memory = most

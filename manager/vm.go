@@ -77,6 +77,9 @@ func (c *state) enter(v *vm) *vm {
 	if !v.leaves.IsZero() {
 		c.reclaimed[v] = struct{}{}
 	}
+	if v.launched {
+		c.launching(v)
+	}
 	c.touch(v)
 	c.queue(v.key())
 	return v
@@ -158,6 +161,7 @@ func (c *state) register(info node.VM, registrant string, deadline time.Time) (e
 	}
 	if v.launched {
 		v.deliver(&info)
+		delete(c.backoffs, shopKind(v.kind()))
 	}
 	v.VM, v.registrant, v.memory, v.deadline, v.called = info, registrant, info.Free, deadline, true
 	c.touch(v)
@@ -342,6 +346,9 @@ func (c *state) failAll(lost []loss) (failed []loss, err error) {
 // failVM is called under mu. reason may come from a process and contain anything.
 func (c *state) failVM(v *vm, reason string) {
 	v.failed = strings.ToValidUTF8(reason, "?")
+	if v.launched && v.ControlURL == "" {
+		c.launchFailed(v)
+	}
 	delete(c.vms, v.id)
 	delete(c.warms, v)
 	delete(c.reclaimed, v)

@@ -75,6 +75,9 @@ func (l *leader) fillPool(ctx context.Context, p WarmPool) error {
 	if i < 0 {
 		return fmt.Errorf("type %q is not on the menu", p.Type)
 	}
+	if s.offers[i].Available == 0 {
+		return nil // it is tried again
+	}
 	return l.state.enterWarm(p, ordered(s.offers[i], p.CloudRegion), l.opts.Transport)
 }
 

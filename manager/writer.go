@@ -46,8 +46,10 @@ type txn struct {
 	number  uint64 // of txns, in order; from 1
 	changes []change
 	after   []func() // called when the changes are written
-	done    chan struct{}
-	err     error // set before done is closed
+	// confirms: without changes, too, the catalog is asked whether the term goes on.
+	confirms bool
+	done     chan struct{}
+	err      error // set before done is closed
 }
 
 // writer writes txns in order.
@@ -182,9 +184,10 @@ func (w *writer) close(err error) {
 
 // group is a part of the queue that is written together.
 type group struct {
-	changes []change
-	at      map[string]int // index in changes, by key
-	whole   []*txn         // whose last changes are in it
+	changes  []change
+	at       map[string]int // index in changes, by key
+	whole    []*txn         // whose last changes are in it
+	confirms bool           // one of whole does
 }
 
 // drain writes all that is queued.
@@ -194,7 +197,7 @@ func (w *writer) drain(ctx context.Context) error {
 		if g == nil {
 			return nil
 		}
-		if err := w.commit(ctx, g.changes); err != nil {
+		if err := w.commit(ctx, g); err != nil {
 			w.mu.Lock() // so that close finds them
 			w.queue = append(g.whole, w.queue...)
 			w.mu.Unlock()
@@ -244,6 +247,7 @@ func (w *writer) take() *group {
 			t.changes = t.changes[1:]
 		}
 		g.whole = append(g.whole, t)
+		g.confirms = g.confirms || t.confirms
 		w.queue = w.queue[1:]
 	}
 	return g
@@ -255,15 +259,15 @@ const (
 	maxPause   = time.Second
 )
 
-// commit writes changes, repeatedly while the catalog is away or full.
-func (w *writer) commit(ctx context.Context, changes []change) error {
+// commit writes a group, repeatedly while the catalog is away or full.
+func (w *writer) commit(ctx context.Context, g *group) error {
 	var write []catalog.Change
-	for _, c := range changes {
+	for _, c := range g.changes {
 		if c.value != nil || c.of.version > 0 {
 			write = append(write, catalog.Change{Key: c.key, Value: c.value, Version: c.of.version})
 		}
 	}
-	for pause := firstPause; len(write) > 0; pause = min(2*pause, maxPause) {
+	for pause := firstPause; len(write) > 0 || g.confirms; pause = min(2*pause, maxPause) {
 		began := time.Now()
 		w.commits.Add(1)
 		err := w.term.Commit(ctx, write)
@@ -290,7 +294,7 @@ func (w *writer) commit(ctx context.Context, changes []change) error {
 			return err
 		}
 	}
-	for _, c := range changes {
+	for _, c := range g.changes {
 		c.of.version++
 		if c.value == nil {
 			c.of.version = 0

@@ -186,9 +186,6 @@ func (t *localTerm) Commit(_ context.Context, changes []Change) error {
 			return conflict(c, version)
 		}
 	}
-	if len(changes) == 0 {
-		return nil
-	}
 	if err := t.of.data.write(changes); err != nil {
 		t.end()
 		return err

@@ -138,6 +138,9 @@ func (d *database) version(key string) (int64, error) {
 }
 
 func (d *database) write(changes []Change) error {
+	if len(changes) == 0 { // Pebble skips empty batches
+		return errors.Join(d.db.LogData(nil, pebble.Sync), d.error())
+	}
 	batch := d.db.NewBatch()
 	for _, c := range changes {
 		key := []byte(recordPrefix + c.Key)

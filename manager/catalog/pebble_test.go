@@ -204,3 +204,21 @@ func TestPebbleBroken(t *testing.T) {
 		t.Errorf("campaign: %v", err)
 	}
 }
+
+// A commit without changes reaches the disk, so that one that hangs is noticed.
+func TestPebbleConfirms(t *testing.T) {
+	s := openPebble(t, t.TempDir())
+	defer func() { _ = s.Close() }()
+	term := lead(t, s)
+	written := func() uint64 { return s.data.(*database).db.Metrics().WAL.BytesWritten }
+	before := written()
+	if err := term.Commit(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	if after := written(); after <= before {
+		t.Errorf("%d bytes of the log are written, %d before", after, before)
+	}
+	if got, err := contents(term); got != "" || err != nil {
+		t.Errorf("%s, %v", got, err)
+	}
+}

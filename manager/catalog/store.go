@@ -47,7 +47,7 @@ type Term interface {
 	// during the call only. Load returns each's first error. each must not call the term.
 	Load(ctx context.Context, each func(Record) error) error
 	// Commit makes all changes or none. When it returns nil, they are durable. Without
-	// changes, it only confirms that the term has not ended.
+	// changes, it confirms that the term has not ended and that the store can be written.
 	//
 	//   - ErrConflict: a record does not have the change's version. Nothing was changed.
 	//   - ErrNotLeader: the term has ended. Nothing was changed, unless the error is

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"hash/maphash"
 	"slices"
+	"sync"
 	"time"
 )
 
@@ -32,7 +33,7 @@ import (
 //     VMs than necessary or, for a demand of more than MaxVMs regions, be dearer. There is a
 //     plan whenever there is one among all servers.
 //
-// A Pool is not safe for concurrent use: its user's mutex guards it.
+// A Pool is not safe for concurrent use: its user's mutex guards it. [Pool.Largest] takes that itself.
 type Pool struct {
 	// FreshFor is the time during which a server that has started counts as
 	// [Server].Fresh, unless all servers in the pool do.
@@ -156,21 +157,35 @@ func (c *Candidates) Choose(d Demand, offers []Offer, p Policy) (*Plan, error) {
 	return choose(d, offers, c.Servers, c.rest, p)
 }
 
-// Largest is [Largest] among the servers of the pool except those to avoid by ID.
-func (p *Pool) Largest(d Demand, offers []Offer, policy Policy, avoid map[string]bool, now time.Time) (uint64, error) {
+// Largest is [Largest] among the servers of the pool except those to avoid by ID. It takes the
+// pool's lock while it reads the pool, and not for what takes long.
+func (p *Pool) Largest(lock sync.Locker, d Demand, offers []Offer, policy Policy, avoid map[string]bool, now time.Time) (uint64, error) {
 	if err := check(&d, offers, nil, &policy); err != nil {
 		return 0, err
 	}
+	sweeps := func() []*sweep {
+		lock.Lock()
+		defer lock.Unlock()
+		return p.sweeps(d, policy, avoid, now)
+	}
 	sites := sitesOf(d, offers, nil, policy)
 	most := uint64(0)
-	for _, s := range p.sweeps(d, policy, avoid, now) {
-		i := slices.IndexFunc(sites, func(o *site) bool { return o.distance == s.distance })
-		if i < 0 {
-			i, sites = len(sites), append(sites, &site{need: s.need, distance: s.distance, room: s.roomFor(nil, nil)})
+	for _, s := range sweeps() {
+		if !slices.ContainsFunc(sites, func(o *site) bool { return o.distance == s.distance }) {
+			sites = append(sites, &site{need: s.need, distance: s.distance, room: s.roomFor(nil, nil)})
 		}
-		sites[i].shared = s.sizes
 	}
 	for _, s := range sites {
+		s.shared = func(n need) []int {
+			lock.Lock()
+			defer lock.Unlock()
+			for _, present := range p.sweeps(d, policy, avoid, now) {
+				if present.distance == s.distance {
+					return present.sizes(n)
+				}
+			}
+			return nil
+		}
 		most = max(most, uint64(s.largest(offers, nil))*d.RegionSize)
 	}
 	return most, nil

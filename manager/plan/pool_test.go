@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -118,6 +119,75 @@ func TestPoolChoosesAsAll(t *testing.T) {
 	})
 }
 
+// Largest holds the lock of a pool only while it reads it: servers change meanwhile, and another call
+// gets the lock while a table is computed.
+func TestLargestBesideChanges(t *testing.T) {
+	const count = 200
+	server := func(i, n int) Server {
+		return Server{ID: fmt.Sprint("s", i), Memory: 64 << 20, Free: uint64(n%64) << 20, Cores: 4, Price: 1, Distance: 1}
+	}
+	pool, lock := NewPool(time.Second), new(counted)
+	put := func(i, n int) {
+		lock.Lock()
+		defer lock.Unlock()
+		if err := pool.Put(server(i, n), uint64(i), noon); err != nil {
+			t.Error(err)
+		}
+	}
+	for i := range count {
+		put(i, 63)
+	}
+	room := uint64(64 << 30)
+	offers := []Offer{
+		{Type: "a", Memory: 48 << 20, Cores: 4, Price: 1, Distance: 1, Available: -1},
+		{Type: "b", Memory: 80 << 20, Cores: 4, Price: 1, Distance: 1, Available: -1},
+	}
+	d := Demand{RegionSize: 1 << 20, Regions: 4096, Configs: map[int]Config{0: {C: 1, S: 1, B: 1, Q: 1}}}
+	largest := func() uint64 {
+		most, err := pool.Largest(lock, d, offers, Policy{MaxVMs: 64, Room: &room}, nil, noon)
+		if err != nil {
+			t.Error(err)
+		}
+		return most
+	}
+	before := lock.taken
+	if most := largest(); most == 0 {
+		t.Error("no room")
+	}
+	if lock.taken-before < 2 {
+		t.Errorf("the lock was taken %d times: it is held for all of it", lock.taken-before)
+	}
+	var changing sync.WaitGroup
+	done := make(chan struct{})
+	changing.Go(func() {
+		for n := 0; ; n++ {
+			select {
+			case <-done:
+				return
+			default:
+				put(n%count, n)
+			}
+		}
+	})
+	for range 5 {
+		largest()
+	}
+	close(done)
+	changing.Wait()
+}
+
+// counted is a mutex that counts.
+type counted struct {
+	sync.Mutex
+
+	taken int // guarded by the mutex
+}
+
+func (c *counted) Lock() {
+	c.Mutex.Lock()
+	c.taken++
+}
+
 func checkSame(t *rapid.T, pool *Pool, d Demand, offers []Offer, servers []Server, policy Policy, avoid map[string]bool) {
 	c, err := pool.Candidates(d, policy, avoid, noon)
 	if err != nil {
@@ -130,7 +200,7 @@ func checkSame(t *rapid.T, pool *Pool, d Demand, offers []Offer, servers []Serve
 	if errors.As(gotErr, &gotNone) != errors.As(wantErr, &wantNone) {
 		t.Fatalf("among candidates %v, among all %v", gotErr, wantErr)
 	}
-	most, err := pool.Largest(d, offers, policy, avoid, noon)
+	most, err := pool.Largest(new(sync.Mutex), d, offers, policy, avoid, noon)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -337,7 +407,7 @@ func BenchmarkPool(b *testing.B) {
 		b.Run("largest/prices="+prices, func(b *testing.B) {
 			d := Demand{RegionSize: 1 << 30, Regions: maxRegions, Configs: map[int]Config{0: {C: 4, S: 2, B: 1, Q: 1}}}
 			for b.Loop() {
-				if _, err := pool.Largest(d, nil, Policy{}, nil, noon); err != nil {
+				if _, err := pool.Largest(new(sync.Mutex), d, nil, Policy{}, nil, noon); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -287,6 +287,9 @@ func checkEnded(t *testing.T, term catalog.Term) {
 	if err := term.Commit(t.Context(), []catalog.Change{{Key: "a", Value: []byte("late"), Version: 1}}); !errors.Is(err, catalog.ErrNotLeader) {
 		t.Errorf("commit after the term: %v", err)
 	}
+	if err := term.Commit(t.Context(), nil); !errors.Is(err, catalog.ErrNotLeader) {
+		t.Errorf("commit without changes after the term: %v", err)
+	}
 	if err := term.Load(t.Context(), func(catalog.Record) error { return nil }); !errors.Is(err, catalog.ErrNotLeader) {
 		t.Errorf("load after the term: %v", err)
 	}

@@ -44,7 +44,7 @@ func NewFaulty(s catalog.Store) *Faulty {
 }
 
 // At requests a fault for n Commits, beginning with number k, which counts from 0 since
-// NewFaulty. Repeated commits count, too.
+// NewFaulty. Repeated commits count, too, and those without changes do not.
 func (f *Faulty) At(k, n int, fault Fault) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -71,9 +71,12 @@ func (f *Faulty) Commits() int {
 func (f *Faulty) Killed() <-chan struct{} { return f.killed }
 
 // next counts a Commit, and returns its fault and its delay.
-func (f *Faulty) next() (Fault, time.Duration) {
+func (f *Faulty) next(changes []catalog.Change) (Fault, time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if len(changes) == 0 {
+		return 0, f.delay
+	}
 	f.commits++
 	return f.faults[f.commits-1], f.delay
 }
@@ -107,7 +110,7 @@ type faultyTerm struct {
 var errInjected = errors.New("injected fault")
 
 func (t *faultyTerm) Commit(ctx context.Context, changes []catalog.Change) error {
-	fault, delay := t.of.next()
+	fault, delay := t.of.next(changes)
 	if delay > 0 {
 		select {
 		case <-time.After(delay):
