@@ -260,6 +260,7 @@ func (s *Session) Do(ctx context.Context, ops []Op) error {
 		}
 	}
 	s.allowDirect(s.streamed == 0)
+	s.dropScratch()
 	return s.batchErr
 }
 
@@ -341,6 +342,7 @@ func (s *Session) Poll(done []*Op) int {
 	for ; n < len(done) && s.polled.len() > 0; n++ {
 		done[n] = s.polled.pop()
 	}
+	s.dropScratch()
 	return n
 }
 

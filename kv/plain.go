@@ -193,6 +193,7 @@ func (s *Session) run(op *Op, keep int) error {
 		}
 	}
 	s.allowDirect(s.streamed|s.batch == 0)
+	s.dropScratch()
 	return op.Err
 }
 

@@ -186,6 +186,17 @@ func modifyAsWord(modify WordModifier, u *Update) (Verdict, error) {
 	return verdict, nil
 }
 
+// keepScratch is the size of the largest old or new value whose memory a session keeps for the next call.
+const keepScratch = 1 << 20
+
+// dropScratch frees the memory of large values when a call has ended.
+func (s *Session) dropScratch() {
+	if most := max(keepScratch, s.valueSize); cap(s.old) > most || cap(s.fresh) > most {
+		s.old, s.fresh = nil, nil
+		*s.update = Update{}
+	}
+}
+
 // takeFresh puts a Modifier's Update.New into s.fresh. It copies the value unless the Modifier
 // has appended it to s.fresh.
 func (s *Session) takeFresh(value []byte) {

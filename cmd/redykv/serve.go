@@ -6,7 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
+	"os"
 	"os/signal"
+	"runtime/debug"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -14,6 +17,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/redykv/redykv/cmd/redykv/internal/settings"
+	"github.com/redykv/redykv/internal/mem"
+	"github.com/redykv/redykv/internal/units"
 	"github.com/redykv/redykv/kv"
 	"github.com/redykv/redykv/kv/resp"
 )
@@ -140,6 +145,35 @@ func (f *serveFlags) check() error {
 	return cmp.Or(checkOptional("--admin", f.admin), f.listen.check(), f.clients.check(), f.storage.check(), f.durability.check(), f.log.check())
 }
 
+// heapBase is what Go's heap takes beside the budgets of clients.
+const heapBase = 64 << 20
+
+// heapLimit returns the limit for Go's heap within the memory that this process may use, and a warning if
+// what clients may take does not fit there. total is 0 if it is not known; then there is no limit.
+func heapLimit(total int64, mapped, budgets float64) (limit int64, warning string) {
+	if total <= 0 {
+		return math.MaxInt64, ""
+	}
+	// The kernel's buffers, stacks and what the collector is late with need some of it, too.
+	left, least := 0.9*(float64(total)-mapped), budgets+heapBase
+	if left >= least {
+		return int64(left), ""
+	}
+	return int64(least), fmt.Sprintf("clients may take more memory than there is: lower --memory, --records, --request-memory or --reply-memory by %v", units.Size(least-left))
+}
+
+// limitHeap sets the limit of Go's heap, unless GOMEMLIMIT has.
+func (f *serveFlags) limitHeap(log *slog.Logger) {
+	limit, warning := heapLimit(mem.Total(), f.storage.mapped(), float64(f.clients.requests)+float64(f.clients.replies))
+	if warning != "" {
+		log.Warn(warning, "machine", units.Size(mem.Total()), "store", units.Size(f.storage.mapped()), "requests", f.clients.requests, "replies", f.clients.replies)
+	}
+	if os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(limit)
+		log.Debug("limit of Go's heap", "bytes", limit)
+	}
+}
+
 func runServe(cmd *cobra.Command, f *serveFlags) (err error) {
 	// SIGHUP is ignored, as by Redis: a closed terminal must not stop the server, nor a script
 	// that expects the signal to reload the configuration.
@@ -152,6 +186,7 @@ func runServe(cmd *cobra.Command, f *serveFlags) (err error) {
 	for _, name := range settings.Unknown(cmd.Flags(), servePrefix) {
 		log.Warn("unknown environment variable, ignored", "variable", name)
 	}
+	f.limitHeap(log)
 	opts := f.clients.options()
 	if opts.Users, err = f.listen.access(); err != nil {
 		return err

@@ -174,21 +174,26 @@ func (f *storageFlags) check() error {
 	case f.commitPoint == commitRedy && f.redy == redyNone:
 		return usagef("--commit-point redy requires --redy")
 	}
-	shape, on := ycsb.Shape{Records: f.records, Memory: int64(f.memory)}, ycsb.SSD
-	switch f.redy {
-	case redyNone:
-	case redyEmbedded:
-		shape.Cache, on = int64(f.cache), ycsb.Redy
-	default:
+	if f.redy != redyNone && f.redy != redyEmbedded {
 		if err := checkURLs("--redy", f.redy); err != nil {
 			return err
 		}
 	}
-	if need, have := shape.MemoryOn(on), mem.Total(); have > 0 && need > float64(have) {
+	if need, have := f.mapped(), mem.Total(); have > 0 && need > float64(have) {
 		return usagef("--memory, --cache and the index for --records need %v together, and this machine has %v",
 			units.Size(min(need, 1<<62)), units.Size(have))
 	}
 	return nil
+}
+
+// mapped returns an upper estimate of the memory that the store takes outside Go's heap, with an embedded
+// cache, in bytes.
+func (f *storageFlags) mapped() float64 {
+	shape, on := ycsb.Shape{Records: f.records, Memory: int64(f.memory)}, ycsb.SSD
+	if f.redy == redyEmbedded {
+		shape.Cache, on = int64(f.cache), ycsb.Redy
+	}
+	return shape.MemoryOn(on)
 }
 
 // open opens the store's files and the remote memory above them. bucket is a part of dev, nil without

@@ -2,6 +2,7 @@ package main
 
 import (
 	"log/slog"
+	"math"
 	"strings"
 	"testing"
 
@@ -45,6 +46,28 @@ func TestRefillLimit(t *testing.T) {
 		}
 		if got := f.refillLimit(); got != want {
 			t.Errorf("%q: %d, want %d", arg, got, want)
+		}
+	}
+}
+
+// Go's heap gets what the store leaves, and is not squeezed below what clients may take.
+func TestHeapLimit(t *testing.T) {
+	const mib = 1 << 20
+	for _, c := range []struct {
+		what            string
+		total           int64
+		mapped, budgets float64
+		limit           int64
+		warns           bool
+	}{
+		{"unknown", 0, 100 * mib, 512 * mib, math.MaxInt64, false},
+		{"enough", 2048 * mib, 1048 * mib, 512 * mib, 900 * mib, false},
+		{"too little", 2048 * mib, 1548 * mib, 512 * mib, 576 * mib, true},
+		{"less than none", 1024 * mib, 1548 * mib, 512 * mib, 576 * mib, true},
+	} {
+		limit, warning := heapLimit(c.total, c.mapped, c.budgets)
+		if limit != c.limit || (warning != "") != c.warns {
+			t.Errorf("%s: %d, %q, want %d", c.what, limit, warning, c.limit)
 		}
 	}
 }

@@ -242,7 +242,8 @@ func (c *client) take(key []byte) (value []byte, expires int64, found, ok bool) 
 	c.flush()
 	c.readRecord(replyTake, key)
 	c.flush()
-	return c.taken, c.takenExpires, c.found, !c.partFailed()
+	value, c.taken = c.taken, nil // nothing of it stays with the connection
+	return value, c.takenExpires, c.found, !c.partFailed()
 }
 
 // partFailed replies with the error of a part of the command, and reports whether there is one.

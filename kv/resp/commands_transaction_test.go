@@ -201,6 +201,38 @@ func TestTransactionOfLargeReplies(t *testing.T) {
 	}
 }
 
+// TestTransactionsShareTheBudget: the replies that a transaction holds back are in the budget for
+// replies. One for which it has no room is carried out all the same.
+func TestTransactionsShareTheBudget(t *testing.T) {
+	s, addr := start(t, inMemory(), Options{MaxReplies: leastReplies})
+	p := dial(t, addr)
+	exec := func() string {
+		p.send(encode("MULTI") + strings.Repeat(encode("GET", "big"), batchBytes>>19) + encode("INCR", "n") + encode("EXEC"))
+		for range batchBytes>>19 + 2 {
+			p.reply()
+		}
+		got := p.reply()
+		return got[max(0, len(got)-40):]
+	}
+	if got := p.do("SET", "big", strings.Repeat("v", 1<<19)); got != "+OK" {
+		t.Fatal(got)
+	}
+	const others = leastReplies - batchBytes/2
+	if !s.replies.take(others) {
+		t.Fatal("the budget is in use")
+	}
+	if got := exec(); !strings.HasSuffix("-"+errTooLargeReply, got) {
+		t.Errorf("without room: %s", got)
+	}
+	p.expectEnd()
+	testrun.Until(t, "the replies are returned", func() bool { return s.replies.used.Load() == others })
+	s.replies.give(others)
+	p = dial(t, addr)
+	if got := exec(); !strings.HasSuffix(got, " :2]") {
+		t.Errorf("with room: %s", got)
+	}
+}
+
 // TestTransactionIsCarriedOutWhole: a transaction whose replies are too large, or that ends its own
 // connection, is carried out whole.
 func TestTransactionIsCarriedOutWhole(t *testing.T) {

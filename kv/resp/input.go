@@ -143,6 +143,7 @@ func (in *input) makeRoom() error {
 		return in.resize(newBuffer)
 	case waiting == 0:
 		in.start, in.end = 0, 0
+		in.dropSpans()
 	case in.end < len(in.buf):
 	case waiting <= len(in.buf)/2:
 		in.start, in.end = 0, copy(in.buf, in.buf[in.start:in.end])
@@ -183,15 +184,22 @@ func (in *input) charge(bytes int64) bool {
 // release frees the buffers that an idle connection does not need.
 func (in *input) release() {
 	in.buf, in.start, in.end, in.full = nil, 0, 0, false
-	if in.parser.bytes() > restingBuffer {
-		in.parser.args = nil
-	}
+	in.dropSpans()
 	in.dropAhead(len(in.ahead))
 	in.charge(0)
 }
 
+// dropSpans frees the memory of the spans of a command with many arguments, which has run.
+func (in *input) dropSpans() {
+	if in.parser.bytes() > restingBuffer {
+		in.parser.args = nil
+	}
+}
+
 // roomy reports whether shrink frees anything that counts.
-func (in *input) roomy() bool { return len(in.buf) > restingBuffer || in.charged > 0 }
+func (in *input) roomy() bool {
+	return len(in.buf) > restingBuffer || in.charged > 0 || in.parser.bytes() > restingBuffer
+}
 
 // shrink frees what a connection does not need while it waits for input. The received part of
 // a command is kept.

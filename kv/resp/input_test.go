@@ -98,6 +98,38 @@ func TestRestingBufferIsFree(t *testing.T) {
 	}
 }
 
+// TestSpansAreNotKept: the memory for a command of many arguments is free before the next one is read, and
+// when the connection is idle.
+func TestSpansAreNotKept(t *testing.T) {
+	opts, large := Options{MaxBulk: 1 << 20, MaxRequest: 1 << 20}, budget{most: 1 << 20}
+	line := "EXISTS" + strings.Repeat(" a", 8000) + "\r\n"
+	for _, free := range []func(in *input){
+		func(in *input) {
+			if err := in.fill(); !errors.Is(err, io.EOF) {
+				t.Error(err)
+			}
+		},
+		(*input).shrink,
+	} {
+		in := newInput(sender{Reader: strings.NewReader(line)}, &opts, &large)
+		for ok := false; !ok; {
+			if err := in.fill(); err != nil {
+				t.Fatal(err)
+			}
+			var err error
+			if _, ok, err = in.next(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if in.parser.bytes() <= restingBuffer || !in.roomy() {
+			t.Errorf("a command of 8,001 arguments takes %d bytes, and is roomy: %v", in.parser.bytes(), in.roomy())
+		}
+		if free(&in); in.parser.bytes() > restingBuffer {
+			t.Errorf("%d bytes are kept", in.parser.bytes())
+		}
+	}
+}
+
 // TestBuffersShrink: a client that stops in the middle of a command keeps only that command's
 // memory.
 func TestBuffersShrink(t *testing.T) {

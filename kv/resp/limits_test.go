@@ -284,6 +284,7 @@ func TestArgumentsAreBounded(t *testing.T) {
 func TestUnauthenticatedClientsSendLittle(t *testing.T) {
 	for sent, want := range map[string]string{
 		"*11\r\n":                       "Protocol error: unauthenticated multibulk length",
+		"a b c d e f g h i j k\r\n":     "Protocol error: unauthenticated multibulk length",
 		"*2\r\n$3\r\nGET\r\n$16385\r\n": "Protocol error: unauthenticated bulk length",
 		"*2\r\n$3\r\nGET\r\n$16384\r\n": "",
 		"*10\r\n$3\r\nDEL\r\n":          "",
@@ -458,4 +459,24 @@ func heap() int64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc + m.StackInuse)
+}
+
+// TestValuesAreNotKept: a connection that has copied a large value does not keep it.
+func TestValuesAreNotKept(t *testing.T) {
+	for _, name := range []string{"COPY", "RENAME", "RENAMENX"} {
+		s, addr := start(t, inMemory(), Options{})
+		p := dial(t, addr)
+		for _, args := range [][]string{{"SET", "a", strings.Repeat("v", 1<<20)}, {name, "a", "b"}} {
+			if got := p.do(args...); got != "+OK" && got != ":1" {
+				t.Fatal(got)
+			}
+		}
+		c := only(t, s)
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if c.taken != nil {
+			t.Errorf("after %s the connection keeps %d bytes", name, len(c.taken))
+		}
+	}
 }

@@ -2,6 +2,7 @@ package resp
 
 import (
 	"errors"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -45,28 +46,23 @@ type room struct {
 // connection has any. If half of the workers wait, the client is disconnected instead: the
 // other workers are for clients with small replies.
 func (c *client) charge() {
-	want, have := max(int64(cap(c.out)-restingOutput), 0), c.output.charged.Load()
+	if c.tryCharge() {
+		return
+	}
+	want, have := int64(cap(c.out)-restingOutput), c.output.charged.Load()
 	s := c.server
 	r := &s.replies
-	switch {
-	case want == have:
-		return
-	case want < have:
-		r.give(have - want)
-		r.wake()
-	case r.take(want - have):
-	case r.waiting.Add(1) > int64(max(s.opts.Sessions/2, 1)):
-		r.waiting.Add(-1)
+	if r.waiting.Add(1) <= int64(max(s.opts.Sessions/2, 1)) {
+		c.waitForRoom(have, want)
+	} else {
 		s.counts.slow.Add(1)
 		s.opts.Logger.Debug("no room for the replies to a client", "client", c.id, "bytes", cap(c.out))
 		c.endAfter(0)
 		c.out = nil
 		r.give(have)
 		want = 0
-	default:
-		c.waitForRoom(have, want)
-		r.waiting.Add(-1)
 	}
+	r.waiting.Add(-1)
 	c.output.charged.Store(want)
 }
 
@@ -150,16 +146,20 @@ func (c *client) noMore(n int) {
 }
 
 // dropExcess drops the replies that a client holds back while its keys are locked, if they exceed
-// Options.MaxReplies. Its commands go on without replies.
+// Options.MaxReplies, or a batch's while the budget has no room. Its commands go on without replies.
 func (c *client) dropExcess() {
 	if !c.locked {
 		return
 	}
-	if int64(len(c.out)-c.excessAt) > c.server.opts.MaxReplies {
+	if int64(len(c.out)-c.excessAt) > c.server.opts.MaxReplies || cap(c.out) > batchBytes && !c.tryCharge() {
 		c.excess = true
 	}
-	if c.excess {
-		c.out = c.out[:c.excessAt]
+	if !c.excess {
+		return
+	}
+	if c.out = c.out[:c.excessAt]; cap(c.out) > batchBytes {
+		c.out = slices.Clone(c.out)
+		c.tryCharge()
 	}
 }
 
@@ -275,12 +275,15 @@ func (c *client) dropLarge() {
 // tryCharge is charge without waiting. It reports whether the budget had the bytes.
 func (c *client) tryCharge() bool {
 	want, have := max(int64(cap(c.out)-restingOutput), 0), c.output.charged.Load()
-	if want > have && !c.server.replies.take(want-have) {
+	r := &c.server.replies
+	switch {
+	case want > have && !r.take(want-have):
 		return false
+	case want < have:
+		r.give(have - want)
+		r.wake()
 	}
-	if want > have {
-		c.output.charged.Store(want)
-	}
+	c.output.charged.Store(want)
 	return true
 }
 

@@ -164,6 +164,9 @@ func (p *parser) inline(data []byte) (size int, err error) {
 		if !ok {
 			return 0, protocolError("unbalanced quotes in request")
 		}
+		if p.unauthenticated && len(p.args) == unauthenticatedArgs {
+			return 0, protocolError("unauthenticated multibulk length")
+		}
 		p.args = append(p.args, span{int32(start), int32(end)})
 		at = after
 	}
