@@ -37,7 +37,9 @@ func (b *broken) Launch(_ context.Context, spec allocator.VMSpec) error {
 	return errors.New("no such image")
 }
 
-func (b *broken) Restore(context.Context, uint64, []string) ([]string, error) { return nil, nil }
+func (b *broken) Restore(context.Context, uint64, []string, []string) ([]string, error) {
+	return nil, nil
+}
 
 // A kind of which no VM comes up is launched less and less often, and as before when one has.
 func TestLaunchesBackOff(t *testing.T) {
@@ -96,7 +98,7 @@ func TestLaunchesBackOff(t *testing.T) {
 		synctest.Wait()
 		fails(0)
 		l := m.led()
-		launched := l.state.launchedIDs()
+		launched, _ := l.state.launchedIDs()
 		if len(launched) != 1 {
 			t.Fatalf("VMs %q, want one", launched)
 		}

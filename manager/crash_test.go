@@ -120,7 +120,8 @@ func (s *crashStore) arm(n int, kept bool) {
 }
 
 // Restore makes the world an allocator whose VMs outlive their manager.
-func (w *world) Restore(_ context.Context, _ uint64, wanted []string) (running []string, err error) {
+func (w *world) Restore(_ context.Context, _ uint64, lent, idle []string) (running []string, err error) {
+	wanted := slices.Concat(lent, idle)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for id := range w.vms {

@@ -114,7 +114,7 @@ func TestLaunchBesideTerminations(t *testing.T) {
 			allocate()
 		}
 		l := m.led()
-		launched := l.state.launchedIDs()
+		launched, _ := l.state.launchedIDs()
 		if len(launched) != lost {
 			t.Fatalf("%d VMs are launched, want %d", len(launched), lost)
 		}

@@ -234,18 +234,18 @@ func (l *leader) restore(all *contents) error {
 // restoreVMs takes over the launched VMs that run. Others fail, and those of earlier managers
 // that the catalog does not know end.
 func (l *leader) restoreVMs() error {
-	launched := l.state.launchedIDs()
+	lent, idle := l.state.launchedIDs()
 	var running []string
 	if r, ok := l.opts.Allocator.(allocator.Restorer); ok {
 		ctx, cancel := context.WithTimeout(l.ctx, l.opts.LaunchTimeout)
 		defer cancel()
 		var err error
-		if running, err = r.Restore(ctx, l.self.Epoch, launched); err != nil {
+		if running, err = r.Restore(ctx, l.self.Epoch, lent, idle); err != nil {
 			return fmt.Errorf("%w: %w", errVMs, err)
 		}
 	}
 	l.state.restored(running)
-	for _, id := range launched {
+	for _, id := range slices.Concat(lent, idle) {
 		if !slices.Contains(running, id) && l.state.up(id) != nil {
 			l.fail(id, nil, "ended while there was no manager")
 		}

@@ -3,6 +3,7 @@ package manager
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -139,7 +140,7 @@ func (b *badRestorer) Attach(h allocator.Host) {
 	b.scripted.Attach(h)
 }
 
-func (b *badRestorer) Restore(context.Context, uint64, []string) ([]string, error) {
+func (b *badRestorer) Restore(context.Context, uint64, []string, []string) ([]string, error) {
 	return nil, errors.New("no VM can be taken up")
 }
 
@@ -181,11 +182,11 @@ type moody struct {
 	fails atomic.Int64
 }
 
-func (a *moody) Restore(_ context.Context, _ uint64, wanted []string) ([]string, error) {
+func (a *moody) Restore(_ context.Context, _ uint64, lent, idle []string) ([]string, error) {
 	if a.fails.Add(-1) >= 0 {
 		return nil, errors.New("the cloud is away")
 	}
-	return wanted, nil
+	return slices.Concat(lent, idle), nil
 }
 
 // A manager that is elected while its allocator is away leads when that is back.

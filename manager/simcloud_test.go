@@ -2,6 +2,7 @@ package manager
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -127,7 +128,8 @@ func (c *simCloud) MarketChanged() {
 }
 
 // Restore implements [allocator.Restorer]. It repeats the notices of reclaimed VMs.
-func (c *simCloud) Restore(_ context.Context, _ uint64, wanted []string) (running []string, err error) {
+func (c *simCloud) Restore(_ context.Context, _ uint64, lent, idle []string) (running []string, err error) {
+	wanted := slices.Concat(lent, idle)
 	known := make(map[string]bool)
 	for _, id := range wanted {
 		known[id] = true

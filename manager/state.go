@@ -399,17 +399,21 @@ func (l *loader) held(ca *cache, named []*catalogv1.Held) ([]*grant, error) {
 	return all, nil
 }
 
-// launchedIDs lists the VMs that an allocator has launched and that have not failed.
-func (c *state) launchedIDs() []string {
+// launchedIDs lists the VMs that an allocator has launched and that have not failed: those of caches,
+// and those that none has.
+func (c *state) launchedIDs() (lent, idle []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var ids []string
 	for id, v := range c.vms {
-		if v.launched {
-			ids = append(ids, id)
+		switch {
+		case !v.launched:
+		case v.lent > 0:
+			lent = append(lent, id)
+		default:
+			idle = append(idle, id)
 		}
 	}
-	return ids
+	return lent, idle
 }
 
 // usable reports why grants must not be given to a client. Called under mu.

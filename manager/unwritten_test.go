@@ -107,8 +107,8 @@ func TestUnwrittenEndTerminatesNothing(t *testing.T) {
 		defer func() { _ = m.Close(context.Background()) }()
 		go func() {
 			<-a.silent
-			id := m.led().state.launchedIDs()[0]
-			if err := a.host.Register(testVM(id, 1<<20, 1, "http://127.0.0.1:1")); err != nil {
+			lent, _ := m.led().state.launchedIDs()
+			if err := a.host.Register(testVM(lent[0], 1<<20, 1, "http://127.0.0.1:1")); err != nil {
 				t.Error(err)
 			}
 		}()

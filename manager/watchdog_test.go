@@ -102,7 +102,7 @@ func (d deaf) Launch(context.Context, allocator.VMSpec) error {
 	return errors.New("launched nothing")
 }
 
-func (d deaf) Restore(context.Context, uint64, []string) ([]string, error) {
+func (d deaf) Restore(context.Context, uint64, []string, []string) ([]string, error) {
 	<-d.until
 	return nil, nil
 }

@@ -56,12 +56,13 @@ type Allocator interface {
 type Restorer interface {
 	Allocator
 	// Restore takes over the VMs that an earlier process launched. It is called when the
-	// manager begins to lead, perhaps again. It returns the VMs of wanted that still run, and
-	// terminates all others. The epoch is higher than that of all earlier leaders. When Restore
-	// has returned, their calls change nothing, also those that are under way in other
-	// processes: Restore, Launch and Terminate of theirs fail with [ErrFenced], or what they
-	// launch is terminated.
-	Restore(ctx context.Context, epoch uint64, wanted []string) (running []string, err error)
+	// manager begins to lead, perhaps again. It returns those that still run of the VMs that
+	// caches have, lent, and of those that none has, idle, and terminates all others. The epoch is
+	// higher than that of all earlier leaders. When Restore has returned, their calls change
+	// nothing that this leader has, also those that are under way in other processes: Launch and
+	// Terminate of theirs fail with [ErrFenced], or what they launch is terminated. No earlier
+	// leader calls Terminate for a lent VM: the catalog has it that none of them may.
+	Restore(ctx context.Context, epoch uint64, lent, idle []string) (running []string, err error)
 }
 
 // ErrFenced reports a call for a leader whose VMs a later leader has taken over.

@@ -134,7 +134,8 @@ func (a *Local) lastLogLine(id string) string {
 // when the manager refuses it. It needs no epoch: only the process that holds the lock of the
 // state directory calls it, a process that is stopped keeps the lock, and the processes of a
 // manager without a state directory are known to no other.
-func (a *Local) Restore(ctx context.Context, _ uint64, wanted []string) (running []string, err error) {
+func (a *Local) Restore(ctx context.Context, _ uint64, lent, idle []string) (running []string, err error) {
+	wanted := slices.Concat(lent, idle)
 	var unwanted []string
 	for _, id := range a.known() { // of an earlier term of the manager in this process
 		if slices.Contains(wanted, id) {

@@ -61,7 +61,7 @@ func TestLocalRestore(t *testing.T) {
 	second := newAllocator()
 	// A manager does not call Restore of this allocator: the test does.
 	_, client = serve(t, manager.Options{Allocator: struct{ allocator.Allocator }{second}})
-	running, err := second.Restore(testContext(t), 2, []string{wanted, forged})
+	running, err := second.Restore(testContext(t), 2, []string{wanted}, []string{forged})
 	if err != nil || !slices.Equal(running, []string{wanted}) {
 		t.Errorf("running %v, %v, want %s", running, err, wanted)
 	}

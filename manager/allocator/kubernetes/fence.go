@@ -21,8 +21,11 @@ import (
 //
 //   - a leader deletes only what has no higher epoch than its own, and only in the version in
 //     which it read that;
-//   - a new leader writes its epoch on the pods of its VMs before it uses them, so that a call of
-//     a former leader finds a higher epoch or another version;
+//   - a leader deletes the pod of a VM of its catalog only when the catalog says that no cache has
+//     the VM, or that it has failed;
+//   - a new leader writes its epoch on the pods of those VMs before it uses them, so that a call of
+//     a former leader finds a higher epoch or another version. The others, which caches have, need
+//     none: no former leader deletes them;
 //   - a pod of no higher epoch whose VM the leader does not have is deleted whenever it is seen:
 //     a former leader created it late. If the leader launches that VM meanwhile, the deletion
 //     stops. Ids of VMs are not used again.

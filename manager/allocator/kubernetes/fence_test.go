@@ -55,7 +55,7 @@ func (w *world) leader(epoch uint64, vms ...string) *kubernetes.Allocator {
 // restore calls Restore, which must find that all VMs run.
 func (w *world) restore(a *kubernetes.Allocator, epoch uint64, vms ...string) {
 	w.t.Helper()
-	running, err := a.Restore(w.t.Context(), epoch, vms)
+	running, err := a.Restore(w.t.Context(), epoch, nil, vms)
 	check(w.t, err)
 	if slices.Sort(running); !slices.Equal(running, vms) {
 		w.t.Errorf("running %v, want %v", running, vms)
@@ -93,7 +93,7 @@ func testFenced(t *testing.T, c *kubetest.Cluster) {
 	next := w.leader(2, "vm-a")
 	w.epochs(2, "vm-a")
 
-	_, restored := former.Restore(ctx, 1, nil)
+	_, restored := former.Restore(ctx, 1, nil, nil)
 	for call, err := range map[string]error{
 		"Terminate": former.Terminate(ctx, "vm-a", "no cache uses it"), "Launch": former.Launch(ctx, spare("vm-a")), "Restore": restored,
 	} {
@@ -241,7 +241,7 @@ func (w *world) launchAgain() *again {
 	g.next = w.allocator()
 	g.next.Attach(attentive{heard: g.heard})
 	w.t.Cleanup(func() { check(w.t, g.next.Close()) })
-	running, err := g.next.Restore(w.t.Context(), 2, []string{"vm-a"})
+	running, err := g.next.Restore(w.t.Context(), 2, nil, []string{"vm-a"})
 	if check(w.t, err); len(running) > 0 {
 		w.t.Errorf("running %v", running)
 	}

@@ -2,6 +2,7 @@ package kubernetes
 
 import (
 	"context"
+	"slices"
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
@@ -15,8 +16,11 @@ const takeovers = 32
 // Restore implements [allocator.Restorer]. Pods that the leader does not have are deleted when
 // they are reported, a share of all pods a minute: if the catalog is an older copy, caches may use
 // them. Pods and secrets of another catalog stay.
-func (a *Allocator) Restore(ctx context.Context, epoch uint64, wanted []string) (running []string, err error) {
-	a.begin(epoch, wanted)
+//
+// The epoch is written only on the pods of idle VMs: a former leader may be deleting them. So a
+// takeover of many pods that caches use does not depend on their number, but for the list.
+func (a *Allocator) Restore(ctx context.Context, epoch uint64, lent, idle []string) (running []string, err error) {
+	a.begin(epoch, slices.Concat(lent, idle))
 	var pods corev1.PodList
 	if err := a.insist(ctx, func() error { return a.client.list(ctx, a.podKind(), &pods) }); err != nil {
 		return nil, a.explain(err, "list", "pods", 0)
@@ -29,10 +33,14 @@ func (a *Allocator) Restore(ctx context.Context, epoch uint64, wanted []string) 
 	listed := a.keep(pods.Items)
 	work, workCtx := errgroup.WithContext(ctx)
 	work.SetLimit(takeovers)
-	for id, p := range listed {
+	for _, id := range slices.Concat(lent, idle) {
 		if a.has(id) {
 			running = append(running, id)
-			work.Go(func() error { return a.takeOver(workCtx, p, epoch) })
+		}
+	}
+	for _, id := range idle {
+		if a.has(id) {
+			work.Go(func() error { return a.takeOver(workCtx, listed[id], epoch) })
 		}
 	}
 	if err := work.Wait(); err != nil {
