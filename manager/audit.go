@@ -17,10 +17,10 @@ import (
 // An audit compares the grants of a server, and their amounts, with those of the state. They differ
 // after a leader has ended between a change of one and of the other: then a server has a grant that no
 // cache has, a stray. A stray that was seen for long enough leaves, as any other grant that is taken
-// back, if it is of a cache that the catalog knows or has known, or if its client is silent. Any other
-// may be of a cache that is not in this catalog, as it is empty, an older copy or another
-// one: its client uses it, so it stays lent until an operator deallocates that cache. A manager whose
-// catalog is in memory does not audit.
+// back, if the catalog knows or has known its cache and has given it the grant, or if its client is
+// silent. Any other may have been given by a leader with another catalog, as this one is empty, an older
+// copy or another one: its client uses it, so it stays lent until an operator deallocates that cache. A
+// manager whose catalog is in memory does not audit.
 type auditor struct {
 	mu   sync.Mutex // held during audits
 	next time.Time  // of audits
@@ -137,7 +137,7 @@ func (c *state) audited(id string, grants []*serverv1.Grant, now time.Time, enou
 		}
 		switch {
 		case now.Sub(seen.first) < enough:
-		case time.Duration(l.GetSilentMs())*time.Millisecond >= enough || c.knew(s.cache):
+		case time.Duration(l.GetSilentMs())*time.Millisecond >= enough || c.gave(s):
 			seen.stays = false
 			left = append(left, s)
 			c.expel(v, s)
@@ -155,9 +155,13 @@ func (c *state) audited(id string, grants []*serverv1.Grant, now time.Time, enou
 	return left, stay
 }
 
-// knew reports whether the catalog has a cache, or had it not long ago. Called under mu.
-func (c *state) knew(cache string) bool {
-	return c.caches[cache] != nil || slices.ContainsFunc(c.past, func(p *past) bool { return p.cache == cache })
+// gave reports whether the catalog has the cache of a stray and has given it that grant, or had the cache
+// not long ago. Called under mu.
+func (c *state) gave(s stray) bool {
+	if ca := c.caches[s.cache]; ca != nil {
+		return grantNumber(s.grant) <= ca.given
+	}
+	return slices.ContainsFunc(c.past, func(p *past) bool { return p.cache == s.cache })
 }
 
 // expelAll makes the strays of a cache leave that the catalog does not know, as far as audits have seen
@@ -166,9 +170,6 @@ func (c *state) expelAll(cache string) (left []*grant) {
 	var err error // of no use here: the leader ends if the catalog does
 	c.mu.Lock()
 	defer c.end(&err)
-	if c.knew(cache) {
-		return nil // audits find what servers lend to it
-	}
 	for v := range pieces(c, c.vms) {
 		for s := range v.strays {
 			if s.cache != cache {

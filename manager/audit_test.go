@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"cmp"
 	"context"
 	"testing"
 	"time"
@@ -94,7 +95,7 @@ func TestEmptyCatalogTakesNothing(t *testing.T) {
 	}
 }
 
-// Whom an audit leaves what it uses: clients of caches that the catalog never had.
+// Whom an audit leaves what it uses: clients of grants that the catalog never gave.
 func TestStrays(t *testing.T) {
 	m, client := serve(t, Options{})
 	c := m.led().state
@@ -115,11 +116,14 @@ func TestStrays(t *testing.T) {
 	const enough = time.Minute
 	for name, tc := range map[string]struct {
 		cache  string
+		grant  string
 		silent time.Duration
 		left   bool
 	}{
 		"of a cache that has dropped it":         {cache: ca.GetCacheId(), left: true},
-		"of a cache that has ended":              {cache: ended.GetCacheId(), left: true},
+		"that another catalog gave a cache":      {cache: ca.GetCacheId(), grant: grantID(2)},
+		"of another catalog, not used for long":  {cache: ca.GetCacheId(), grant: grantID(3), silent: enough, left: true},
+		"of a cache that has ended":              {cache: ended.GetCacheId(), grant: grantID(2), left: true},
 		"of an unknown cache, used":              {cache: "another's"},
 		"of an unknown cache, lately used":       {cache: "another's", silent: enough - time.Second},
 		"of an unknown cache, not used for long": {cache: "another's", silent: enough, left: true},
@@ -127,7 +131,7 @@ func TestStrays(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			at := time.Now()
 			audit := func() (left, stay []stray) {
-				return c.audited("a", []*serverv1.Grant{{CacheId: tc.cache, Id: name, Regions: 1, SilentMs: tc.silent.Milliseconds()}}, at, enough)
+				return c.audited("a", []*serverv1.Grant{{CacheId: tc.cache, Id: cmp.Or(tc.grant, name), Regions: 1, SilentMs: tc.silent.Milliseconds()}}, at, enough)
 			}
 			if left, stay := audit(); len(left)+len(stay) > 0 {
 				t.Errorf("at first sight: %v leave, %v stay", left, stay)

@@ -66,9 +66,9 @@ func (g *grant) bytes() uint64 { return uint64(g.lends) * g.regionSize }
 // grantID returns the id of the grant of a number, of those that its cache was ever given.
 func grantID(number uint64) string { return "g" + strconv.FormatUint(number, 10) }
 
-// number returns the number of a grant; 0: it has none.
-func (g *grant) number() uint64 {
-	n, _ := strconv.ParseUint(strings.TrimPrefix(g.id, "g"), 10, 64)
+// grantNumber returns the number of the grant of an id; 0: it has none.
+func grantNumber(id string) uint64 {
+	n, _ := strconv.ParseUint(strings.TrimPrefix(id, "g"), 10, 64)
 	return n
 }
 

@@ -295,7 +295,7 @@ func (c *state) load(all *contents, t term, deadline time.Time, base uint64) (er
 		c.queue(g.key())
 		// A leader may have ended between the records of a grant and of its cache. The cache
 		// gives no other grant that id.
-		if ca, number := c.caches[g.cache], g.number(); ca != nil && ca.given < number {
+		if ca, number := c.caches[g.cache], grantNumber(g.id); ca != nil && ca.given < number {
 			ca.given = number
 			c.touch(ca)
 		}
