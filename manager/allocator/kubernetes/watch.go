@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
@@ -37,6 +38,10 @@ func follow[L any, P listOf[L], O object](ctx context.Context, a *Allocator, k k
 		if since == "" {
 			list := P(new(L))
 			if err = a.client.list(ctx, k, list); err == nil {
+				_ = meta.EachListItem(list, func(o runtime.Object) error { // whose items are objects
+					o.(metav1.Object).SetManagedFields(nil) // half of what they take
+					return nil
+				})
 				all((*L)(list))
 				since = list.GetResourceVersion()
 			}
@@ -63,6 +68,7 @@ func follow[L any, P listOf[L], O object](ctx context.Context, a *Allocator, k k
 				break
 			}
 			if e.Type != watch.Bookmark {
+				o.SetManagedFields(nil)
 				one(o, e.Type == watch.Deleted)
 			}
 			since = o.GetResourceVersion()

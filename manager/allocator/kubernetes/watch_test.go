@@ -38,7 +38,7 @@ func clientOf(t *testing.T, server *httptest.Server) *client {
 // has happened since.
 func TestFollow(t *testing.T) {
 	watches := []struct{ since, events string }{
-		{"10", `{"type": "ADDED", "object": {"kind": "Node", "apiVersion": "v1", "metadata": {"name": "b", "resourceVersion": "11"}}}`},
+		{"10", `{"type": "ADDED", "object": {"kind": "Node", "apiVersion": "v1", "metadata": {"name": "b", "resourceVersion": "11", "managedFields": [{}]}}}`},
 		{"11", `{"type": "BOOKMARK", "object": {"kind": "Node", "apiVersion": "v1", "metadata": {"resourceVersion": "15"}}}`},
 		{"15", `{"type": "DELETED", "object": {"kind": "Node", "apiVersion": "v1", "metadata": {"name": "b", "resourceVersion": "16"}}}`},
 		{"16", `{"type": "ERROR", "object": {"kind": "Status", "apiVersion": "v1", "code": 410, "reason": "Expired"}}`},
@@ -52,7 +52,7 @@ func TestFollow(t *testing.T) {
 		w.Header().Set("Content-Type", "application/json")
 		if r.URL.Query().Get("watch") == "" {
 			lists++
-			_, _ = fmt.Fprint(w, `{"kind": "NodeList", "apiVersion": "v1", "metadata": {"resourceVersion": "10"}, "items": [{"metadata": {"name": "a"}}]}`)
+			_, _ = fmt.Fprint(w, `{"kind": "NodeList", "apiVersion": "v1", "metadata": {"resourceVersion": "10"}, "items": [{"metadata": {"name": "a", "managedFields": [{}]}}]}`)
 			return
 		}
 		if n == len(watches) {
@@ -74,8 +74,17 @@ func TestFollow(t *testing.T) {
 	defer server.Close()
 	a := &Allocator{client: clientOf(t, server), log: slog.New(slog.DiscardHandler)}
 	var seen []string
-	follow(ctx, a, nodeKind, func(l *corev1.NodeList) { seen = append(seen, fmt.Sprint(len(l.Items), " nodes")) },
-		func(o *corev1.Node, gone bool) { seen = append(seen, fmt.Sprint(o.Name, " gone: ", gone)) })
+	follow(ctx, a, nodeKind, func(l *corev1.NodeList) {
+		seen = append(seen, fmt.Sprint(len(l.Items), " nodes"))
+		if l.Items[0].ManagedFields != nil {
+			t.Error("managed fields are kept")
+		}
+	}, func(o *corev1.Node, gone bool) {
+		seen = append(seen, fmt.Sprint(o.Name, " gone: ", gone))
+		if o.ManagedFields != nil {
+			t.Error("managed fields are kept")
+		}
+	})
 	want := []string{"1 nodes", "b gone: false", "b gone: true", "1 nodes", "1 nodes", "c gone: false"}
 	if !slices.Equal(seen, want) || lists != 3 {
 		t.Errorf("%d lists, seen %q, want %q", lists, seen, want)
