@@ -47,19 +47,24 @@ type conn struct {
 
 // request is one access to one region.
 type request struct {
-	op     uint32 // index of the operation
+	share
 	write  bool
-	mirror bool // a write to a mirror: see region.mirror
 	buf    []byte
 	remote fabric.Remote // one-sided: the region's handle
 	index  uint32        // in messages: the region's number
 	offset int64
 }
 
+// share is a request's share in an operation.
+type share struct {
+	op     uint32 // index of the operation
+	mirror bool   // a write to a mirror: see region.mirror
+	twin   *twin  // a write to a mirrored region, and to its mirror
+}
+
 type onesided struct {
-	op     uint32
-	mirror bool
-	n      int
+	share
+	n int
 }
 
 // issued and settled count requests, which are settled in the order of issue.
@@ -95,7 +100,7 @@ func (c *conn) full() bool {
 // the request fails.
 func (c *conn) issue(r request) bool {
 	if c.err != nil {
-		c.finish(r.op, r.mirror, len(r.buf), c.err)
+		c.finish(r.share, len(r.buf), c.err)
 		return true
 	}
 	if c.ring != nil {
@@ -104,13 +109,13 @@ func (c *conn) issue(r request) bool {
 	if c.onesided.full() {
 		return false
 	}
-	err := c.enqueue(r.op, r.mirror, r.write, r.buf, &r.remote, r.offset)
+	err := c.enqueue(r.share, r.write, r.buf, &r.remote, r.offset)
 	switch {
 	case err == nil:
 	case errors.Is(err, fabric.ErrQueueFull):
 		return false
 	default:
-		c.finish(r.op, r.mirror, len(r.buf), c.settle(err))
+		c.finish(r.share, len(r.buf), c.settle(err))
 	}
 	return true
 }
@@ -122,26 +127,26 @@ func (c *conn) access(op uint32, write bool, buf []byte, q *regionQueue, offset 
 	case c.err != nil:
 		return false
 	case c.ring == nil:
-		return !c.onesided.full() && c.enqueue(op, false, write, buf, &q.remote, offset) == nil
+		return !c.onesided.full() && c.enqueue(share{op: op}, write, buf, &q.remote, offset) == nil
 	case c.ring.waiting.full():
 		return false
 	}
 	r := c.ring.waiting.add()
-	r.op, r.write, r.mirror, r.buf, r.index, r.offset = op, write, false, buf, q.index, offset
+	r.share, r.write, r.buf, r.index, r.offset = share{op: op}, write, buf, q.index, offset
 	c.waits()
 	return true
 }
 
 // enqueue gives a request to the queue pair.
-func (c *conn) enqueue(op uint32, mirror, write bool, buf []byte, remote *fabric.Remote, offset int64) error {
+func (c *conn) enqueue(of share, write bool, buf []byte, remote *fabric.Remote, offset int64) error {
 	var err error
 	if write {
-		err = c.qp.Write(buf, *remote, offset, uint64(op))
+		err = c.qp.Write(buf, *remote, offset, uint64(of.op))
 	} else {
-		err = c.qp.Read(buf, *remote, offset, uint64(op))
+		err = c.qp.Read(buf, *remote, offset, uint64(of.op))
 	}
 	if err == nil {
-		c.onesided.push(onesided{op: op, mirror: mirror, n: len(buf)})
+		c.onesided.push(onesided{share: of, n: len(buf)})
 		if !c.dirty {
 			c.soil()
 		}
@@ -178,11 +183,14 @@ func (c *conn) soil() {
 }
 
 // finish settles n bytes of an operation.
-func (c *conn) finish(op uint32, mirror bool, n int, err error) {
+func (c *conn) finish(of share, n int, err error) {
 	if err != nil && c.endpoint != nil { // else the region is lost
-		err = c.afterFailure(op, mirror, err)
+		err = c.afterFailure(of.op, of.mirror, err)
 	}
-	c.session.finish(op, n, err)
+	if of.twin != nil {
+		of.twin.settle(n)
+	}
+	c.session.finish(of.op, n, err)
 }
 
 // afterFailure returns the error of an operation after a request has failed. A failed write drops
@@ -287,7 +295,7 @@ func (c *conn) takeOneSided(done []fabric.Completion) {
 			}
 		}
 		o := c.onesided.pop()
-		c.finish(o.op, o.mirror, o.n, err)
+		c.finish(o.share, o.n, err)
 	}
 }
 
@@ -336,7 +344,7 @@ func (c *conn) fail(cause error) {
 	}
 	for c.onesided.len() > 0 {
 		o := c.onesided.pop()
-		c.finish(o.op, o.mirror, o.n, c.err)
+		c.finish(o.share, o.n, c.err)
 	}
 	if c.ring != nil {
 		c.ring.abandon(c)

@@ -32,6 +32,7 @@ type region struct {
 	// not committed yet (A38).
 	mirror      *endpoint
 	mirrorIndex uint32
+	twins       *twins // writes to both
 
 	gate   gate
 	moving *moving // the move, while Quiescing or Copying
@@ -116,7 +117,7 @@ func (t *table) arrive(p pulled, mirror bool) bool {
 	}
 	t.stay(m)
 	if r := t.regions.edit(m.to.region); mirror {
-		r.mirror, r.mirrorIndex = m.to.endpoint, m.to.index
+		r.mirror, r.mirrorIndex, r.twins = m.to.endpoint, m.to.index, new(twins)
 	} else {
 		r.put(m.to)
 	}
@@ -130,7 +131,8 @@ func (r *region) switchover() { r.put(place{endpoint: r.mirror, index: r.mirrorI
 func (t *table) dropMirrors(drop func(*region) bool) {
 	for i, r := range t.regions.all() {
 		if r.mirror != nil && drop(r) {
-			t.regions.edit(i).mirror = nil
+			r := t.regions.edit(i)
+			r.mirror, r.twins = nil, nil
 		}
 	}
 }

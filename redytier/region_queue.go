@@ -31,7 +31,8 @@ type regionQueue struct {
 	mirror       *conn // gets every write as well
 	mirrorRemote fabric.Remote
 	mirrorIndex  uint32
-	after        *conn // earlier connection: requests wait until it has settled those up to mark
+	twins        *twins // of the writes to both
+	after        *conn  // earlier connection: requests wait until it has settled those up to mark
 	mark         uint64
 	held         []request
 	changed      bool         // held requests may be releasable
@@ -51,7 +52,7 @@ func (q *regionQueue) bind(s *Session, i int, r *region) {
 	if c.err != nil && s.waits.Load() {
 		q.gate = holdReads | holdWrites
 	}
-	q.mirror, q.mirrorPlace = nil, r.mirror
+	q.mirror, q.mirrorPlace, q.twins = nil, r.mirror, r.twins
 	if r.mirror != nil {
 		q.mirror, q.mirrorIndex = s.connOf(r.mirror), r.mirrorIndex
 		q.mirrorRemote = q.mirror.remoteOf(r.mirrorIndex)
@@ -112,7 +113,7 @@ func (q *regionQueue) issue(s *Session, r request) bool {
 	if !slow {
 		return q.conn.issue(r)
 	}
-	if q.waits(&r) {
+	if q.waits(&r) || !q.inTurn(s, &r) {
 		if len(q.held) == 0 {
 			s.holding = append(s.holding, q.number)
 		}
@@ -122,7 +123,11 @@ func (q *regionQueue) issue(s *Session, r request) bool {
 		q.open(s)
 		return true
 	}
-	return q.send(s, r)
+	if !q.send(s, r) {
+		r.forget()
+		return false
+	}
+	return true
 }
 
 // waits reports whether a request has to be held.
@@ -138,6 +143,36 @@ func (q *regionQueue) waits(r *request) bool {
 		}
 	}
 	return false
+}
+
+// inTurn reports whether no earlier write to both places, of any session, has to end before a request,
+// which waits for nothing else.
+func (q *regionQueue) inTurn(s *Session, r *request) bool {
+	if !r.write {
+		return true
+	}
+	if r.twin != nil && r.twin.of != q.twins { // of a mirror that is gone
+		r.forget()
+	}
+	if q.twins == nil {
+		return true
+	}
+	if r.twin == nil {
+		r.twin = q.twins.add(s, r.offset, r.offset+int64(len(r.buf)))
+	}
+	if r.twin.first() {
+		return true
+	}
+	q.changed = true // its turn comes without a change of the queue
+	return false
+}
+
+// forget ends the request's wait for its turn.
+func (r *request) forget() {
+	if r.twin != nil {
+		r.twin.settle(1)
+		r.twin = nil
+	}
 }
 
 // closed reports whether all requests of a kind are held.
@@ -173,11 +208,19 @@ func (q *regionQueue) send(s *Session, r request) bool {
 	m := r
 	m.mirror, m.remote, m.index = true, q.mirrorRemote, q.mirrorIndex
 	s.ops[r.op].left += len(r.buf) // of both writes
-	if !q.mirror.issue(m) {        // the queue pair is full
+	r.twin.left += len(r.buf)
+	if !q.mirror.issue(m) { // the queue pair is full
 		s.ops[r.op].left -= len(r.buf)
+		r.twin.left -= len(r.buf)
 		return false
 	}
-	return q.conn.issue(r) // if that is full, the mirror gets the same bytes again later
+	r.twin.left += len(r.buf)
+	if !q.conn.issue(r) { // the mirror gets the same bytes again later
+		r.twin.left -= len(r.buf)
+		return false
+	}
+	r.twin.settle(1)
+	return true
 }
 
 // release issues held requests that need not wait any longer, in order, and returns their
@@ -191,12 +234,13 @@ func (q *regionQueue) release(s *Session) int {
 	all := q.held
 	q.held = all[:0]
 	for i, r := range all {
-		if q.waits(&r) {
+		if q.waits(&r) || !q.inTurn(s, &r) {
 			q.held = append(q.held, r)
 			continue
 		}
 		r.remote, r.index = q.remote, q.index
 		if !q.send(s, r) {
+			all[i] = r // which keeps its turn
 			q.held = append(q.held, all[i:]...)
 			q.changed = true
 			break
@@ -215,6 +259,7 @@ func (q *regionQueue) drop(s *Session, err error) {
 	}
 	s.holding = slices.DeleteFunc(s.holding, func(i int) bool { return i == q.number })
 	for _, r := range q.held {
+		r.forget()
 		s.finish(r.op, len(r.buf), err)
 	}
 	s.held -= len(q.held)

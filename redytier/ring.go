@@ -43,8 +43,7 @@ type ring struct {
 
 // entry is one request, or a fragment, in a batch.
 type entry struct {
-	op      uint32
-	mirror  bool
+	share
 	last    bool // fragment of its request
 	settled bool
 	n       int
@@ -123,7 +122,7 @@ func (r *ring) sendBatch(qp fabric.QueuePair) error {
 			buf = buf[:room]
 		}
 		*sum += len(buf)
-		e := entry{op: q.op, mirror: q.mirror, n: len(buf)}
+		e := entry{share: q.share, n: len(buf)}
 		if q.write {
 			w.Write(q.index, q.offset+int64(r.cut), buf)
 		} else {
@@ -185,7 +184,7 @@ func (r *ring) answer(c *conn) error {
 		if e.last {
 			r.settled++
 		}
-		c.finish(e.op, e.mirror, e.n, err)
+		c.finish(e.share, e.n, err)
 	}
 	r.answered, r.quiet = seq, 0
 	return nil
@@ -211,13 +210,13 @@ func (r *ring) abandon(c *conn) {
 		r.answered++
 		for _, e := range r.entries[r.answered%uint64(r.depth)] {
 			if !e.settled {
-				c.finish(e.op, e.mirror, e.n, c.err)
+				c.finish(e.share, e.n, c.err)
 			}
 		}
 	}
 	for r.waiting.len() > 0 {
 		q := r.waiting.pop()
-		c.finish(q.op, q.mirror, len(q.buf)-r.cut, c.err)
+		c.finish(q.share, len(q.buf)-r.cut, c.err)
 		r.cut = 0
 	}
 }

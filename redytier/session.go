@@ -207,7 +207,7 @@ func (s *Session) issue(p piece) {
 		if int64(len(part)) > room {
 			part = part[:room]
 		}
-		if s.cache.cfg.StrictOrder && !s.alone(&s.queues[i]) || !s.queues[i].issue(s, request{op: p.op, write: p.write, buf: part, offset: at}) {
+		if s.cache.cfg.StrictOrder && !s.alone(&s.queues[i]) || !s.queues[i].issue(s, request{share: share{op: p.op}, write: p.write, buf: part, offset: at}) {
 			s.rest, s.stopped = p, true
 			return
 		}
@@ -428,6 +428,11 @@ func (s *Session) close(poll func()) error {
 		}
 	}
 	s.closed = true
+	for i := range s.queues { // what the time did not suffice for
+		for j := range s.queues[i].held {
+			s.queues[i].held[j].forget()
+		}
+	}
 	s.unsettled.Wait()
 	return errors.Join(err, s.cache.removeSession(s))
 }
