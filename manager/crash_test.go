@@ -13,6 +13,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/manager/allocator"
 	"github.com/redykv/redykv/manager/catalog"
 )
 
@@ -118,6 +119,8 @@ func (s *crashStore) arm(n int, kept bool) {
 	defer s.mu.Unlock()
 	s.left, s.kept = n, kept
 }
+
+var _ allocator.Restorer = (*world)(nil)
 
 // Restore makes the world an allocator whose VMs outlive their manager.
 func (w *world) Restore(_ context.Context, _ uint64, lent, idle []string) (running []string, err error) {

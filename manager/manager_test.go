@@ -140,6 +140,8 @@ func (b *badRestorer) Attach(h allocator.Host) {
 	b.scripted.Attach(h)
 }
 
+var _, _ allocator.Restorer = (*badRestorer)(nil), (*moody)(nil)
+
 func (b *badRestorer) Restore(context.Context, uint64, []string, []string) ([]string, error) {
 	return nil, errors.New("no VM can be taken up")
 }

@@ -127,6 +127,8 @@ func (c *simCloud) MarketChanged() {
 	}
 }
 
+var _ allocator.Restorer = (*simCloud)(nil)
+
 // Restore implements [allocator.Restorer]. It repeats the notices of reclaimed VMs.
 func (c *simCloud) Restore(_ context.Context, _ uint64, lent, idle []string) (running []string, err error) {
 	wanted := slices.Concat(lent, idle)

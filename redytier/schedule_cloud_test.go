@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -133,10 +134,12 @@ func (c *scheduleCloud) Terminate(_ context.Context, id, _ string) error {
 	return nil
 }
 
+var _ allocator.Restorer = (*scheduleCloud)(nil)
+
 // Restore implements [allocator.Restorer]. It repeats the notices of reclaimed VMs.
-func (c *scheduleCloud) Restore(_ context.Context, _ uint64, wanted []string) (running []string, err error) {
+func (c *scheduleCloud) Restore(_ context.Context, _ uint64, lent, idle []string) (running []string, err error) {
 	known := map[string]bool{}
-	for _, id := range wanted {
+	for _, id := range slices.Concat(lent, idle) {
 		known[id] = true
 	}
 	for id, leaves := range c.vms() {
