@@ -161,7 +161,12 @@ func (c *state) gave(s stray) bool {
 	if ca := c.caches[s.cache]; ca != nil {
 		return grantNumber(s.grant) <= ca.given
 	}
-	return slices.ContainsFunc(c.past, func(p *past) bool { return p.cache == s.cache })
+	return c.had(s.cache)
+}
+
+// had reports whether the catalog had a cache not long ago. Called under mu.
+func (c *state) had(cache string) bool {
+	return slices.ContainsFunc(c.past, func(p *past) bool { return p.cache == cache })
 }
 
 // expelAll makes the strays of a cache leave that the catalog does not know, as far as audits have seen
@@ -170,6 +175,9 @@ func (c *state) expelAll(cache string) (left []*grant) {
 	var err error // of no use here: the leader ends if the catalog does
 	c.mu.Lock()
 	defer c.end(&err)
+	if c.caches[cache] != nil || c.had(cache) {
+		return nil // audits find what servers lend to it
+	}
 	for v := range pieces(c, c.vms) {
 		for s := range v.strays {
 			if s.cache != cache {

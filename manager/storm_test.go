@@ -277,6 +277,7 @@ func (c *stormClient) cache(ctx context.Context, n int) {
 		return
 	}
 	id, grants, holder := first.GetCacheId(), first.GetGrants(), uint64(0)
+	cut := false // the client ended while it took the cache up, and perhaps had it already
 	c.connect(id, grants)
 	if c.rng.IntN(4) == 0 {
 		if again, err := ask(ctx, calls.Allocate, a); err == nil && again.GetCacheId() != id {
@@ -288,7 +289,12 @@ func (c *stormClient) cache(ctx context.Context, n int) {
 		if c.rng.IntN(4) > 0 || ctx.Err() != nil { // else its lease ends
 			end, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 			defer cancel()
-			if _, err := ask(end, calls.Deallocate, &managerv1.DeallocateRequest{CacheId: id, Holder: &holder}); err != nil {
+			_, err := ask(end, calls.Deallocate, &managerv1.DeallocateRequest{CacheId: id, Holder: &holder})
+			if cut && connect.CodeOf(err) == connect.CodeFailedPrecondition {
+				holder++
+				_, err = ask(end, calls.Deallocate, &managerv1.DeallocateRequest{CacheId: id, Holder: &holder})
+			}
+			if err != nil {
 				c.t.Errorf("cache %s is not deallocated: %v", id, err)
 			}
 			if _, err := ask(end, calls.Allocate, a); connect.CodeOf(err) != connect.CodeFailedPrecondition {
@@ -308,6 +314,7 @@ func (c *stormClient) cache(ctx context.Context, n int) {
 		if c.rng.IntN(4) == 0 {
 			a := c.takeUp(ctx, id, holder, grants)
 			if a == nil {
+				cut = ctx.Err() != nil
 				return
 			}
 			holder, change = a.GetHolder(), max(change, a.GetChange()+1)
