@@ -151,7 +151,7 @@ func (c *client) dropExcess() {
 	if !c.locked {
 		return
 	}
-	if int64(len(c.out)-c.excessAt) > c.server.opts.MaxReplies || cap(c.out) > batchBytes && !c.tryCharge() {
+	if n := len(c.out) - c.excessAt; int64(n) > c.server.opts.MaxReplies || n > batchBytes && !c.tryChargeAlone() {
 		c.excess = true
 	}
 	if !c.excess {
@@ -284,6 +284,18 @@ func (c *client) tryCharge() bool {
 		r.wake()
 	}
 	c.output.charged.Store(want)
+	return true
+}
+
+// tryChargeAlone is tryCharge, but if no other connection has any of the budget it takes more than that.
+func (c *client) tryChargeAlone() bool {
+	have, want := c.output.charged.Load(), int64(cap(c.out)-restingOutput)
+	if !c.tryCharge() {
+		if !c.server.replies.used.CompareAndSwap(have, want) {
+			return false
+		}
+		c.output.charged.Store(want)
+	}
 	return true
 }
 
