@@ -74,13 +74,15 @@ func (t crashTerm) Commit(_ context.Context, changes []catalog.Change) error {
 	s := t.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.commits++
+	if len(changes) > 0 { // else it only confirms that the term goes on
+		s.commits++
+	}
 	for _, c := range changes {
 		if has := s.entries[c.Key].Version; has != c.Version {
 			return fmt.Errorf("%w: %s has version %d, not %d", catalog.ErrConflict, c.Key, has, c.Version)
 		}
 	}
-	if s.left > 0 {
+	if s.left > 0 && len(changes) > 0 {
 		s.left--
 		s.crashed = s.left == 0
 	}

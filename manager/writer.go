@@ -273,7 +273,9 @@ func (w *writer) commit(ctx context.Context, g *group) error {
 		err := w.term.Commit(ctx, write)
 		w.commits.Add(1)
 		if err == nil {
-			w.took(time.Since(began))
+			if len(write) > 0 {
+				w.took(time.Since(began))
+			}
 			if bad := w.trouble.Swap(nil); bad != nil {
 				w.warn("catalog is written again", "after", time.Since(bad.since))
 			}
