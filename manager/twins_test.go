@@ -269,6 +269,11 @@ func (p *twins) all() string {
 			}
 			ended = ca.GetEnded()
 		}
+		if r.Key == "txn" { // the leader may confirm its term at any time
+			term, _, _ := strings.Cut(string(r.Value), " ")
+			fmt.Fprintln(&all, "term", term)
+			continue
+		}
 		if !ended && !strings.HasPrefix(r.Key, "leader/") { // a candidacy changes nothing
 			fmt.Fprintf(&all, "%s %d %x\n", r.Key, r.Version, r.Value)
 		}

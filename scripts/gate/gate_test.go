@@ -25,6 +25,7 @@ func TestOften(t *testing.T) { if run(t)%2 == 1 { t.Error("it fails half of the 
 func TestWrong(t *testing.T) { if run(t) == 1 { t.Fatal("WRONG DATA: a write is lost") } }
 func TestPasses(t *testing.T) {}
 func TestSkips(t *testing.T) { t.Skip("skipped") }
+func TestSlash(t *testing.T) { t.Run("a/b", func(t *testing.T) { t.Error("fails") }) }
 func TestParallel(t *testing.T) {
 	for _, name := range []string{"a", "b", "c"} {
 		t.Run(name, func(t *testing.T) {
@@ -39,6 +40,7 @@ func TestParallel(t *testing.T) {
 			`FAIL  kinds TestOften: failed in F P F P F`,
 			`FAIL  kinds TestWrong: wrong data`,
 			`FAIL  kinds TestParallel/b: failed in F F F F`,
+			`FAIL  kinds TestSlash: failed in F F F F`,
 		},
 		not: []string{`FAIL  kinds TestFlaky`, `(FAIL|FLAKE)  ?kinds TestParallel/(a|c)`, `(FAIL|FLAKE)  ?kinds Test(Passes|Skips)`}},
 	{pkg: "panics", code: `

@@ -94,8 +94,8 @@ func (r *result) blamed() (names []string) {
 	}
 	panicked := false
 	blame := func(name string) {
-		// Only parallel subtests are independent of those beside them.
-		for above(name) != "" && !r.tests[name].parallel {
+		// Only parallel subtests are independent of those beside them. A name may have a slash of its own.
+		for above(name) != "" && (r.tests[name] == nil || !r.tests[name].parallel) {
 			name = above(name)
 		}
 		if !slices.Contains(names, name) {
