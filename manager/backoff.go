@@ -27,14 +27,6 @@ type backoff struct {
 	why   string    // the last one failed
 }
 
-// pause is the time without launches after a try.
-func (b *backoff) pause() time.Duration {
-	if b.tries < backoffFree {
-		return 0
-	}
-	return min(maxBackoff, firstBackoff<<min(b.tries-backoffFree, 10))
-}
-
 // launchFailed notes that a launched VM has failed before it came up, unless the allocator has said that
 // there is no room. Called under mu.
 func (c *state) launchFailed(v *vm) {
@@ -57,8 +49,8 @@ func (c *state) launchFailed(v *vm) {
 
 // begin begins the pause after a try, or during one: others wait for how it ends.
 func (b *backoff) begin() {
-	if p := b.pause(); p > 0 {
-		b.until = time.Now().Add(p)
+	if b.tries >= backoffFree {
+		b.until = time.Now().Add(min(maxBackoff, firstBackoff<<min(b.tries-backoffFree, 10)))
 	}
 }
 

@@ -185,7 +185,7 @@ func (c *conn) soil() {
 // finish settles n bytes of an operation.
 func (c *conn) finish(of share, n int, err error) {
 	if err != nil && c.endpoint != nil { // else the region is lost
-		err = c.afterFailure(of.op, of.mirror, err)
+		err = c.afterFailure(of, err)
 	}
 	if of.twin != nil {
 		of.twin.settle(n)
@@ -197,14 +197,14 @@ func (c *conn) finish(of share, n int, err error) {
 // the region's mirror, and those beside it: a mirror would lack the bytes, or would have them and show
 // them when it takes the region's place. A failed write to a mirror does not fail the operation, unless
 // the mirror has taken the region's place meanwhile, even if it has lost it again.
-func (c *conn) afterFailure(op uint32, mirror bool, err error) error {
+func (c *conn) afterFailure(of share, err error) error {
 	cache, g := c.session.cache, c.endpoint.grant
 	switch {
-	case mirror:
+	case of.mirror:
 		if cache.dropMirrors(onMirror(g)); !g.placed.Load() {
 			return nil
 		}
-	case c.session.ops[op].write:
+	case c.session.ops[of.op].write:
 		cache.dropMirrors(func(r *region) bool { return r.endpoint != nil && r.endpoint.grant == g })
 	}
 	return err

@@ -214,17 +214,26 @@ func TestReshapeMeetsALoss(t *testing.T) {
 	})
 }
 
+// mirrored gives all regions of a cache mirrors, on the endpoints of new memory.
+func mirrored(t *testing.T, cache *Cache) (places []place, endpoints []*endpoint) {
+	t.Helper()
+	n := len(cache.Regions())
+	endpoints, _, err := cache.reallocate(t.Context(), &managerv1.ReallocateRequest{CacheId: cache.ID(), Regions: uint32(n)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	places = assign(n, endpoints)
+	if err := cache.move(t.Context(), places, true); err != nil {
+		t.Fatal(err)
+	}
+	return places, endpoints
+}
+
 // A request over more regions than a connection has room for is also split on the mirror.
 func TestMirrorIsFull(t *testing.T) {
 	c := newCluster(t, "mem", 1, 1<<20)
 	cache := c.create(t, Config{Capacity: 1 << 16, RegionSize: 4 << 10, Configuration: oneSided})
-	endpoints, _, err := cache.reallocate(t.Context(), &managerv1.ReallocateRequest{CacheId: cache.ID(), Regions: 16})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cache.move(t.Context(), assign(16, endpoints), true); err != nil {
-		t.Fatal(err)
-	}
+	mirrored(t, cache)
 	p := newPump(t, cache, 5)
 	for i := range 10 {
 		p.do(true, bytes.Repeat([]byte{byte(i)}, 1<<15), int64(i%2)<<15, func(c device.Completion) {
@@ -254,14 +263,7 @@ func TestMirrorIsCut(t *testing.T) {
 		})
 		p := newPump(t, cache, 4)
 		p.useAll()
-		endpoints, _, err := cache.reallocate(t.Context(), &managerv1.ReallocateRequest{CacheId: cache.ID(), Regions: 4})
-		if err != nil {
-			t.Fatal(err)
-		}
-		places := assign(4, endpoints)
-		if err := cache.move(t.Context(), places, true); err != nil {
-			t.Fatal(err)
-		}
+		places, endpoints := mirrored(t, cache)
 		p.passes([]byte("before"), 0)
 		m.addr.Store(&endpoints[0].grant.fabricAddr)
 		failed := false

@@ -27,14 +27,7 @@ func testMirrorsKeepTheOrder(t *testing.T, transport string, config Configuratio
 	c := newCluster(t, transport, 2, 1<<20)
 	c.refuse = func(r *managerv1.ReallocateRequest) error { r.AvoidVms = []string{"vm-0"}; return nil }
 	cache := c.create(t, Config{Capacity: 8 * words, RegionSize: 8 * words, Configuration: config})
-	endpoints, _, err := cache.reallocate(t.Context(), &managerv1.ReallocateRequest{CacheId: cache.ID(), Regions: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	places := assign(1, endpoints)
-	if err := cache.move(t.Context(), places, true); err != nil {
-		t.Fatal(err)
-	}
+	places, endpoints := mirrored(t, cache)
 	var writers sync.WaitGroup
 	for w := range 2 {
 		writers.Go(func() {

@@ -164,9 +164,10 @@ func heapLimit(total int64, mapped, budgets float64) (limit int64, warning strin
 
 // limitHeap sets the limit of Go's heap, unless GOMEMLIMIT has.
 func (f *serveFlags) limitHeap(log *slog.Logger) {
-	limit, warning := heapLimit(mem.Total(), f.storage.mapped(), float64(f.clients.requests)+float64(f.clients.replies))
+	total, mapped := mem.Total(), f.storage.mapped()
+	limit, warning := heapLimit(total, mapped, float64(f.clients.requests)+float64(f.clients.replies))
 	if warning != "" {
-		log.Warn(warning, "machine", units.Size(mem.Total()), "store", units.Size(f.storage.mapped()), "requests", f.clients.requests, "replies", f.clients.replies)
+		log.Warn(warning, "machine", units.Size(total), "store", units.Size(mapped), "requests", f.clients.requests, "replies", f.clients.replies)
 	}
 	if os.Getenv("GOMEMLIMIT") == "" {
 		debug.SetMemoryLimit(limit)

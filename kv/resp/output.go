@@ -71,7 +71,7 @@ func (c *client) waitForRoom(have, want int64) {
 	r := &s.replies
 	ticker := time.NewTicker(roomEvery)
 	defer ticker.Stop()
-	for !r.take(want-have) && !r.used.CompareAndSwap(have, want) {
+	for !r.raise(have, want) {
 		s.disconnectStuck()
 		select {
 		case <-r.freed:
@@ -82,6 +82,12 @@ func (c *client) waitForRoom(have, want int64) {
 		}
 	}
 	r.wake() // there may be bytes for others
+}
+
+// raise takes bytes for a connection that has some of the budget and wants more. If no other one has any, it
+// gets more than the whole budget.
+func (r *room) raise(have, want int64) bool {
+	return r.take(want-have) || r.used.CompareAndSwap(have, want)
 }
 
 // wake lets one waiting connection try again.
@@ -290,12 +296,13 @@ func (c *client) tryCharge() bool {
 // tryChargeAlone is tryCharge, but if no other connection has any of the budget it takes more than that.
 func (c *client) tryChargeAlone() bool {
 	have, want := c.output.charged.Load(), int64(cap(c.out)-restingOutput)
-	if !c.tryCharge() {
-		if !c.server.replies.used.CompareAndSwap(have, want) {
-			return false
-		}
-		c.output.charged.Store(want)
+	if want <= have {
+		return c.tryCharge()
 	}
+	if !c.server.replies.raise(have, want) {
+		return false
+	}
+	c.output.charged.Store(want)
 	return true
 }
 
