@@ -63,7 +63,9 @@ type Device interface {
 	Alignment() int
 	// Begin is the lowest address that the device answers for.
 	Begin() int64
-	// Truncate forgets what lies below begin and releases its space.
+	// Truncate forgets what lies below begin and releases its space. A log that cannot be written
+	// may go on at a begin above all that was written, a multiple of Alignment; no write is pending
+	// then. It works without free space.
 	Truncate(begin int64) error
 	// Sync makes every write completed before the call durable.
 	Sync() error

@@ -297,6 +297,12 @@ func (t *Tiered) Truncate(begin int64) error {
 			t.fail(tr, err)
 		}
 	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.tail = max(t.tail, begin) // a tier that starts later starts there
+	if t.keepsWrites() {
+		t.writes.Truncate(begin)
+	}
 	return nil
 }
 

@@ -37,6 +37,24 @@ func (l *Log) Write(ctx context.Context, target int64) error {
 	return nil
 }
 
+// LastWritten returns the end of the last record that the device's commit point has whole, or what it is
+// if the log begins above that.
+func (l *Log) LastWritten() int64 {
+	end := l.Committed()
+	at := min(max(end&^int64(l.pageSize-1), l.Begin()), end)
+	for at < end { // it is in memory: Head is not above the page in which Released is
+		next := at + l.rest(at)
+		if r := l.At(at); !l.unused(at, r.Header()) {
+			next = at + l.layout.Extent(r)
+		}
+		if next > end {
+			break
+		}
+		at = next
+	}
+	return at
+}
+
 // Unwritten returns the blocks of the log that are not on the device yet, up to target, which is
 // read-only, with zeros after it, and their address; none if the device has all of it. The result
 // is in buf, which is aligned, and not ok if they do not fit there, or if the log cannot be
@@ -94,9 +112,15 @@ func (l *Log) Unhold(addr int64) {
 // UnholdAll ends the hold.
 func (l *Log) UnholdAll() { l.Unhold(math.MaxInt64) }
 
-// Empty makes the log begin at its tail, and returns the tail. As ShiftReadOnly it is for
-// callers inside [epoch.Table.Exclusive].
+// Empty makes the log begin at its tail, and returns the tail. The tail moves to the end of its device
+// block first, so that nothing of the log so far is needed. As ShiftReadOnly it is for callers
+// inside [epoch.Table.Exclusive].
 func (l *Log) Empty() int64 {
+	p := position(l.tail.Load())
+	if rest := -p.offset() & int(l.alignment-1); rest > 0 { // pages are multiples of blocks
+		clear(l.frame(l.Tail(), rest)) // what a walk takes for the end of the page
+		l.tail.Store(uint64(newPosition(p.page(), p.offset()+rest)))
+	}
 	tail := l.ShiftReadOnly()
 	l.begin.raise(tail)
 	return tail
@@ -113,6 +137,28 @@ func (l *Log) Truncate(below int64) error {
 	below = min(l.Block(below), l.Block(l.released.load()))
 	if err := l.dev.Truncate(below); err != nil {
 		return fmt.Errorf("hlog: truncating to %d: %w", below, err)
+	}
+	return nil
+}
+
+// Skip makes a log that cannot be written go on at an address, which is not above Begin and at the start
+// of a device block: the device forgets what is below, which counts as written. There is one
+// caller at a time.
+func (l *Log) Skip(ctx context.Context, to int64) error {
+	r := &skip{to: to, done: make(chan error, 1)}
+	l.skipping.Store(r)
+	defer l.skipping.Store(nil)
+	l.wake()
+	var err error
+	select {
+	case err = <-r.done:
+	case <-ctx.Done():
+		err = ctx.Err()
+	case <-l.stopped:
+		err = ErrClosed
+	}
+	if err != nil {
+		return fmt.Errorf("hlog: going on at %d: %w", to, err)
 	}
 	return nil
 }

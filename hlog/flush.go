@@ -102,6 +102,7 @@ func (f *flusher) await() {
 // step does what can be done without waiting and reports whether it did anything.
 func (f *flusher) step() bool {
 	worked := f.settle()
+	worked = f.skip() || worked
 	worked = f.restart() || worked
 	worked = f.issue() || worked
 	worked = f.poll() || worked
@@ -140,7 +141,7 @@ func (f *flusher) due() int64 {
 // overtake each other, so nothing is issued until the first has ended.
 func (f *flusher) issue() bool {
 	worked := false
-	for due := f.due(); !f.failed && f.issued < due && f.next-f.first < flushDepth; {
+	for due := f.due(); !f.failed && f.skipping.Load() == nil && f.issued < due && f.next-f.first < flushDepth; {
 		if f.partial && f.first != f.next {
 			break
 		}

@@ -92,7 +92,9 @@ type Log struct {
 	scanRun int64                              // see Scan; tests lower it
 	kick    chan struct{}                      // wakes the flusher; holds one token
 	parked  atomic.Pointer[context.CancelFunc] // set while it waits for a write: see wake
-	stopped chan struct{}                      // closed when the flusher has ended
+	// skipping is what Skip waits for, or nil. The flusher begins no write meanwhile.
+	skipping atomic.Pointer[skip]
+	stopped  chan struct{} // closed when the flusher has ended
 
 	listener Listener
 	counts   flusherCounts

@@ -59,12 +59,46 @@ func (f *flusher) restart() bool {
 	if !f.failed || f.final || f.writing() || time.Now().Before(f.retryAt) {
 		return false
 	}
-	f.failed = false
 	f.counts.retries.Add(1)
+	f.again()
+	return true
+}
+
+// skip is a call of Skip. The flusher sends one error, or nil.
+type skip struct {
+	to   int64
+	done chan error
+}
+
+// skip goes on above what cannot be written, if that is wanted and no write is pending.
+func (f *flusher) skip() bool {
+	r := f.skipping.Load()
+	if r == nil || f.writing() || !f.skipping.CompareAndSwap(r, nil) {
+		return false
+	}
+	if f.failed && f.final {
+		r.done <- f.Err()
+		return true
+	}
+	if err := f.dev.Truncate(r.to); err != nil {
+		r.done <- err
+		return true
+	}
+	f.committed.raise(r.to)
+	f.released.raise(r.to)
+	f.again()
+	f.resumed()
+	f.broadcast()
+	r.done <- nil
+	return true
+}
+
+// again makes the flusher write what is above released, whatever it has written of that.
+func (f *flusher) again() {
+	f.failed = false
 	f.first, f.firstUncommitted = f.next, f.next
 	f.issued = f.released.load()
 	f.partial = f.issued&(f.alignment-1) != 0
-	return true
 }
 
 // resumed ends a temporary failure after a successful write on every tier.

@@ -329,3 +329,61 @@ func TestTransientLasts(t *testing.T) {
 		t.Errorf("a writer of a closed log: %v", err)
 	}
 }
+
+// TestSkip: a log whose device is full goes on at its begin, above what could not be written, once
+// it is emptied. The device then needs none of what was there before.
+func TestSkip(t *testing.T) {
+	memory := device.NewMemory()
+	dev := &crowded{Device: memory}
+	l, table := openLog(t, dev, FirstAddress, FirstAddress)
+	handle := table.Register()
+	fill := func(n int) (err error) {
+		for i := 0; i < n && err == nil; i++ {
+			_, err = add(l, handle, uint64(i), 0)
+		}
+		return err
+	}
+	for range 3 {
+		dev.full.Store(true)
+		if err := fill(1e6); !errors.Is(err, device.ErrNoSpace) {
+			t.Fatalf("without space: %v", err)
+		}
+		var begin int64
+		table.Exclusive(func() { begin = l.Empty() })
+		if err := l.Skip(t.Context(), begin); err != nil {
+			t.Fatal(err)
+		}
+		if got := memory.Begin(); got != begin || l.Err() != nil || l.Committed() != begin {
+			t.Fatalf("the device begins at %d, the log is written up to %d, want %d; %v", got, l.Committed(), begin, l.Err())
+		}
+		dev.full.Store(false)
+		if err := fill(200); err != nil {
+			t.Fatalf("with space: %v", err)
+		}
+		var tail int64
+		table.Exclusive(func() { tail = l.ShiftReadOnly() })
+		if err := l.Persist(t.Context(), tail); err != nil {
+			t.Fatal(err)
+		}
+		w := l.NewWalker(handle)
+		n := 0
+		err := w.Walk(begin, l.Settle())
+		for found := err == nil; found; n++ {
+			if found, err = w.Next(); !found {
+				break
+			}
+			if _, im := w.Record(); im.Key[0] != byte(n) {
+				t.Fatalf("record %d has key %x", n, im.Key)
+			}
+		}
+		if err = errors.Join(err, w.Close()); err != nil || n != 200 {
+			t.Fatalf("%d records, %v", n, err)
+		}
+	}
+	if err := l.Skip(t.Context(), l.Block(l.Begin())); err != nil { // nothing fails
+		t.Error(err)
+	}
+	if err := fill(1000); err != nil {
+		t.Error(err)
+	}
+}

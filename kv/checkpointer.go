@@ -43,7 +43,8 @@ type checkpointer struct {
 	durableAt atomic.Uint64 // number of the last commit or checkpoint; changed with mu held
 	sequence  atomic.Uint64 // the last number given to a commit, a checkpoint or an object
 
-	cleared atomic.Int64 // begin of the log after a Clear whose space has not been freed on the device; or 0
+	// cleared is the state right after the last Clear, until its space is free on the device; or nil.
+	cleared atomic.Pointer[manifest.State]
 	blocks  *blockHashes // of the last snapshot, or nil; owned by the checkpoint in progress
 
 	barrier atomic.Uint64 // number of the last commit that had its barrier
@@ -254,19 +255,61 @@ func (st *Store) truncate(ctx context.Context, begin int64) error {
 func (st *Store) freeCleared(ctx context.Context) {
 	k := &st.checkpointer
 	cleared := k.cleared.Load()
-	if cleared == 0 || !k.machine.TryBegin(phase.Collect) {
+	if cleared == nil || !k.machine.TryBegin(phase.Collect) {
 		return
 	}
 	defer st.end(phase.Collect)
-	if m := st.recorded(); m.Commit.Begin < cleared {
+	if m := st.recorded(); m.Commit.Begin < cleared.Begin {
 		return
 	}
 	// A commit may have been sooner than the writes below it, which end before they are dropped.
-	if st.log.Write(ctx, cleared) != nil {
+	if st.log.Write(ctx, cleared.Begin) != nil {
 		return
 	}
 	st.collect()
 	if m := st.recorded(); st.dev.Begin() >= st.log.Block(m.Begin()) {
-		k.cleared.CompareAndSwap(cleared, 0)
+		k.cleared.CompareAndSwap(cleared, nil)
 	}
+}
+
+// commitInSpace is commit. If the device is full and the store was cleared, it commits that first,
+// which frees space. The caller is in the phase Removing or Closed.
+func (st *Store) commitInSpace(ctx context.Context) error {
+	err := st.commit(ctx)
+	if errors.Is(err, device.ErrNoSpace) && st.dropCleared(ctx) {
+		err = st.commit(ctx)
+	}
+	return err
+}
+
+// dropCleared makes the last Clear durable without writing to the log, which needs nothing of before,
+// and drops that, so that the log goes on above it. It reports whether it did: not if there was no
+// Clear, or a kept checkpoint needs the log. The caller is in the phase Removing or Closed.
+func (st *Store) dropCleared(ctx context.Context) bool {
+	k := &st.checkpointer
+	cleared := k.cleared.Load()
+	if cleared == nil {
+		return false
+	}
+	var err error
+	if st.recorded().Commit.Begin < cleared.Begin {
+		err = st.record(ctx, func(m *manifest.Manifest) { m.SetCommit(cleared) })
+	}
+	m := st.recorded()
+	if err == nil && m.Begin() < cleared.Begin {
+		return false
+	}
+	if err == nil {
+		st.setDurable(cleared)
+		err = st.log.Skip(ctx, cleared.Begin)
+	}
+	if err != nil {
+		st.opts.Logger.Warn("freeing the space of a store that was cleared", "err", err)
+		st.failed("freeing the space of a store that was cleared", err)
+		return false
+	}
+	st.opts.Events.Truncated(TruncateInfo{Begin: cleared.Begin})
+	st.collect()
+	k.cleared.CompareAndSwap(cleared, nil)
+	return true
 }

@@ -2,6 +2,7 @@ package kv
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"runtime"
@@ -85,7 +86,10 @@ func (s *Session) WaitForCommit(ctx context.Context) error {
 func (st *Store) commitFor(ctx context.Context, group *phase.Group) (err error) {
 	again := true
 	defer func() { st.checkpointer.machine.Finish(group, err, again) }()
-	if err = st.commitNext(ctx); err == nil {
+	if err = st.commitNext(ctx); errors.Is(err, device.ErrNoSpace) && st.checkpointer.cleared.Load() != nil {
+		err = st.commitAlone(ctx)
+	}
+	if err == nil {
 		st.freeCleared(ctx)
 	}
 	again = err != nil && ctx.Err() != nil
@@ -102,6 +106,50 @@ func (st *Store) commitNext(ctx context.Context) error {
 	began := time.Now()
 	defer func() { st.checkpointer.took = time.Since(began) }()
 	return st.commit(ctx)
+}
+
+// commitAlone commits when no commit, checkpoint or collection of files is in progress.
+func (st *Store) commitAlone(ctx context.Context) error {
+	if err := st.await(ctx, phase.Remove, "commit"); err != nil {
+		return err
+	}
+	defer st.end(phase.Remove)
+	return st.commitInSpace(ctx)
+}
+
+// CommitWritten makes durable what the device has of the log, and returns the number of bytes of the log
+// that it does not have. It is for a program that ends though its device is full, where Commit and
+// Close would lose all since the last commit. It is no state that the store was in: of the
+// operations since the last commit, those whose records are not on the device are missing, also in
+// the middle of a transaction, and named sessions keep the commit points of the last commit. LastCommit
+// does not change. After an error the last commit is what is durable.
+func (st *Store) CommitWritten(ctx context.Context) (lost int64, err error) {
+	const what = "commit of what is written"
+	if err := st.begin(ctx, phase.Remove, what); err != nil {
+		return 0, err
+	}
+	defer st.end(phase.Remove)
+	last := st.recorded()
+	s := manifest.State{Index: last.Index, Sessions: last.Commit.Sessions} // keys are counted at the next opening
+	var tail int64
+	if err := st.exclusive(ctx, func() {
+		s.Sequence = st.checkpointer.sequence.Add(1)
+		s.Begin, s.Tail, tail = st.log.Begin(), st.log.LastWritten(), st.log.Tail()
+	}); err != nil {
+		return 0, fmt.Errorf("kv: %s: %w", what, err)
+	}
+	if s.Tail <= max(last.Commit.Tail, s.Begin) { // there is nothing more
+		return tail - max(last.Commit.Tail, s.Begin), nil
+	}
+	if s.Index != nil && s.Index.Start <= s.Begin {
+		s.Index = nil
+	}
+	err = st.recordBy(ctx, func(name string, data []byte) error { return device.Commit(st.dev, name, data) },
+		func(m *manifest.Manifest) { m.SetCommit(&s) }, false)
+	if err != nil {
+		return 0, fmt.Errorf("kv: %s: %w", what, err)
+	}
+	return tail - s.Tail, nil
 }
 
 // gathering is the longest wait for callers that may share a commit. gatheringYields bounds it on a

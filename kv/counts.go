@@ -127,11 +127,13 @@ func (st *Store) keysCountedLocked(classes []uint8) (n classCounts) {
 	return n
 }
 
-// forgetKeys counts no keys any more. The caller holds mu in a barrier.
+// forgetKeys counts no keys any more. The caller is in a barrier.
 func (st *Store) forgetKeys() {
 	if st.keyCounters == nil {
 		return
 	}
+	st.mu.Lock()
+	defer st.mu.Unlock()
 	counted := st.keysCountedLocked(st.keyCounters.Classes())
 	for class, counter := range st.keyCounters.All() {
 		st.keysPast[class] -= counted[class]

@@ -1,8 +1,10 @@
 package kv
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,29 +13,15 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/kv/internal/manifest"
 	"github.com/redykv/redykv/ssdtier"
 )
 
-// smallDisk mounts a file system of 1 MiB.
-func smallDisk(t *testing.T) string {
-	t.Helper()
-	dir := t.TempDir()
-	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=1m"); err != nil {
-		t.Skipf("a small file system takes the right to mount one: %v", err)
-	}
-	t.Cleanup(func() {
-		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
-			t.Error(err)
-		}
-	})
-	return dir
-}
-
 // TestFullDiskGoesOn fills a disk and then frees space. The store continues, and has all
 // acknowledged writes.
 func TestFullDiskGoesOn(t *testing.T) {
-	dir := smallDisk(t)
+	dir := testrun.SmallDisk(t, "1m")
 	ballast := filepath.Join(dir, "lost+found")
 	if err := os.WriteFile(ballast, make([]byte, 512<<10), 0o666); err != nil {
 		t.Fatal(err)
@@ -94,7 +82,7 @@ func TestFullDiskGoesOn(t *testing.T) {
 // records can be read, also after the store was reopened on the full disk. With space it
 // continues.
 func TestFullDisk(t *testing.T) {
-	dir := smallDisk(t)
+	dir := testrun.SmallDisk(t, "1m")
 	opts := small(nil, 8, 8)
 	opts.PageSize, opts.Memory, opts.Logger = 4096, 64<<10, silent
 	raise := func() {
@@ -171,4 +159,187 @@ func TestFullDisk(t *testing.T) {
 		t.Error(err)
 	}
 	closeAll(t, st)
+}
+
+// TestClearOnFullDisk: Clear frees a disk that is full, whatever was committed before, and the next
+// write finds space. What was written since is there after a restart.
+func TestClearOnFullDisk(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		tier func(ssd device.Device) device.Device
+	}{
+		{"SSD", func(ssd device.Device) device.Device { return ssd }},
+		{"cached", func(ssd device.Device) device.Device {
+			memory := device.NewMemoryWith(device.MemoryOptions{Volatile: true, Capacity: 1 << 20})
+			return device.NewTieredWith(device.TieredOptions{Logger: silent}, memory, ssd)
+		}},
+		{"committed in memory", func(ssd device.Device) device.Device {
+			return device.NewTieredWith(device.TieredOptions{CommitPoint: 1, Logger: silent}, device.NewMemoryWith(device.MemoryOptions{Volatile: true}), ssd)
+		}},
+	} {
+		for _, commits := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s,commits=%t", tc.name, commits), func(t *testing.T) {
+				testClearOnFullDisk(t, tc.tier, commits)
+			})
+		}
+	}
+}
+
+func testClearOnFullDisk(t *testing.T, tier func(ssd device.Device) device.Device, commits bool) {
+	dir := testrun.SmallDisk(t, "6m")
+	opts := small(nil, 8, 8)
+	opts.PageSize, opts.Memory, opts.Logger, opts.CountKeys = 4096, 64<<10, silent, true
+	raise := func() *Store {
+		ssd, err := ssdtier.OpenWith(dir, ssdtier.Options{SegmentSize: 64 << 10, Buffered: true, Logger: silent})
+		if err != nil {
+			t.Fatal(err)
+		}
+		opts.Device = tier(ssd)
+		return open(t, opts)
+	}
+	st := raise()
+	ctx := t.Context()
+	fill := func(salt uint64) (n uint64, err error) {
+		for ; err == nil && n < 1e6; n++ {
+			if err = st.Upsert(ctx, key8(n), key8(n+salt)); err == nil && commits && n%1000 == 0 {
+				err = st.Commit(ctx)
+			}
+		}
+		return n - 1, err
+	}
+	for salt := range uint64(3) {
+		n, err := fill(salt)
+		if !errors.Is(err, device.ErrNoSpace) || n < 10_000 {
+			t.Fatalf("after %d keys: %v, want a full disk", n, err)
+		}
+		if err := st.Commit(ctx); !errors.Is(err, device.ErrNoSpace) {
+			t.Fatalf("Commit on a full disk: %v", err)
+		}
+		if err := st.Clear(ctx); err != nil {
+			t.Fatal(err)
+		}
+		for i := range uint64(1000) {
+			if err := st.Upsert(ctx, key8(i), key8(i+100+salt)); err != nil {
+				t.Fatalf("write %d after Clear: %v", i, err)
+			}
+		}
+		if err := st.Commit(ctx); err != nil {
+			t.Fatalf("Commit after Clear: %v", err)
+		}
+		check := func() {
+			t.Helper()
+			for i := range uint64(1000) {
+				if v, err := st.Read(ctx, key8(i), nil); err != nil || !bytes.Equal(v, key8(i+100+salt)) {
+					t.Fatalf("key %d: %x, %v", i, v, err)
+				}
+			}
+			if all, _, _ := st.KeyCount(); all != 1000 {
+				t.Fatalf("%d keys", all)
+			}
+		}
+		check()
+		if salt == 1 {
+			continue // the log goes on where it is
+		}
+		closeAll(t, st)
+		st = raise()
+		check()
+	}
+	// Nothing is written after the Clear: Close finds space.
+	if _, err := fill(9); !errors.Is(err, device.ErrNoSpace) {
+		t.Fatal(err)
+	}
+	if err := st.Clear(ctx); err != nil {
+		t.Fatal(err)
+	}
+	closeAll(t, st)
+	st = raise()
+	if all, _, _ := st.KeyCount(); all != 0 {
+		t.Errorf("%d keys", all)
+	}
+	closeAll(t, st)
+}
+
+// TestCommitWritten: a store that ends on a full disk keeps what is there of the log, with the right
+// number of keys.
+func TestCommitWritten(t *testing.T) {
+	for _, commits := range []bool{false, true} {
+		t.Run(fmt.Sprintf("commits=%t", commits), func(t *testing.T) { testCommitWritten(t, commits) })
+	}
+}
+
+func testCommitWritten(t *testing.T, commits bool) {
+	dir := testrun.SmallDisk(t, "6m")
+	opts := small(nil, 8, 8)
+	opts.PageSize, opts.Memory, opts.Logger, opts.CountKeys = 4096, 64<<10, silent, true
+	raise := func() *Store {
+		ssd, err := ssdtier.OpenWith(dir, ssdtier.Options{SegmentSize: 64 << 10, Buffered: true, Logger: silent})
+		if err != nil {
+			t.Fatal(err)
+		}
+		opts.Device = ssd
+		return open(t, opts)
+	}
+	st := raise()
+	ctx := t.Context()
+	session, err := st.NewNamedSession("named")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, committed := uint64(0), uint64(0)
+	for err == nil {
+		if err = session.Upsert(key8(n), key8(n+7)); err != nil {
+			break
+		}
+		if n++; commits && n == 10_000 {
+			if err = st.Commit(ctx); err == nil {
+				committed = n
+			}
+		}
+	}
+	if !errors.Is(err, device.ErrNoSpace) {
+		t.Fatalf("after %d keys: %v, want a full disk", n, err)
+	}
+	closeAll(t, session)
+	last := st.LastCommit()
+	lost, err := st.CommitWritten(ctx)
+	if err != nil || lost < 1 || lost > opts.Memory {
+		t.Fatalf("%d bytes are lost, %v", lost, err)
+	}
+	if again, err := st.CommitWritten(ctx); err != nil || again != lost {
+		t.Fatalf("the second time %d bytes are lost, before %d: %v", again, lost, err)
+	}
+	if st.LastCommit() != last {
+		t.Error("LastCommit has changed")
+	}
+	if err := st.Close(); !errors.Is(err, device.ErrNoSpace) {
+		t.Errorf("Close: %v", err)
+	}
+	if _, err := st.CommitWritten(ctx); !errors.Is(err, ErrClosed) {
+		t.Errorf("after Close: %v", err)
+	}
+	for range 2 { // on the full disk, and then with space
+		st = raise()
+		kept := uint64(0)
+		for kept < n {
+			v, err := st.Read(ctx, key8(kept), nil)
+			if errors.Is(err, ErrNotFound) {
+				break
+			}
+			if err != nil || !bytes.Equal(v, key8(kept+7)) {
+				t.Fatalf("key %d: %x, %v", kept, v, err)
+			}
+			kept++
+		}
+		if size := int64(24); int64(n-kept)*size > lost || kept <= committed {
+			t.Fatalf("%d of %d keys are there, %d bytes were lost", kept, n, lost)
+		}
+		if all, _, _ := st.KeyCount(); all != int64(kept) {
+			t.Errorf("%d keys are counted, want %d", all, kept)
+		}
+		if p, ok := st.CommitPoint("named"); ok != commits || p.Until != committed {
+			t.Errorf("commit point %+v, %t, want %d", p, ok, committed)
+		}
+		closeAll(t, st)
+	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/redykv/redykv/internal/readcache"
 	"github.com/redykv/redykv/kv/internal/index"
 	"github.com/redykv/redykv/kv/internal/keycount"
+	"github.com/redykv/redykv/kv/internal/manifest"
 	"github.com/redykv/redykv/kv/internal/phase"
 	"github.com/redykv/redykv/ssdtier"
 )
@@ -205,7 +206,7 @@ func (st *Store) Close() error {
 	for _, s := range idle {
 		errs = append(errs, s.Close())
 	}
-	err := st.commit(context.Background())
+	err := st.commitInSpace(context.Background())
 	errs = append(errs, err)
 	if err == nil {
 		st.leaveIndex()
@@ -328,7 +329,7 @@ func OpenDir(dir string, opts Options) (*Store, error) {
 // whole batch ([Session.DoWhole]) takes effect before it or after it. Its time does not depend
 // on the number of keys. Like other changes it is durable with the next Commit; after an
 // earlier crash the keys are back. That commit also frees the space on the device, except what
-// kept checkpoints need.
+// kept checkpoints need. If the device is full, Clear commits, and the next write finds space.
 //
 // A caller that holds locks gets ErrHoldsLocks. If ctx ends while Clear waits for whole
 // batches and for sessions that hold locks, nothing is removed.
@@ -352,13 +353,14 @@ func (st *Store) Clear(ctx context.Context) error {
 	}
 	closed := false
 	err = st.exclusive(ctx, func() {
-		st.mu.Lock()
-		defer st.mu.Unlock()
-		if closed = st.closed; closed {
+		if closed = st.isClosed(); closed {
 			return
 		}
-		st.checkpointer.cleared.Store(st.log.Empty())
+		st.log.Empty()
 		st.forgetKeys()
+		empty := new(manifest.State)
+		st.takeState(empty)
+		st.checkpointer.cleared.Store(empty)
 		if fresh == nil {
 			return
 		}
@@ -382,6 +384,9 @@ func (st *Store) Clear(ctx context.Context) error {
 	}
 	if err != nil {
 		return fmt.Errorf("kv: clearing the store: %w", err)
+	}
+	if errors.Is(st.log.Err(), device.ErrNoSpace) {
+		return st.joinCommit(ctx)
 	}
 	return nil
 }

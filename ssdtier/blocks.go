@@ -116,13 +116,14 @@ func (d *Device) writeAt(buf []byte, addr int64) error {
 	}
 	defer s.release()
 	whole := span{off, off + int64(len(buf))}
-	d.reserve(s, whole.to)
 	s.rewrites.beginWrite(whole)
 	defer s.rewrites.endWrite(whole)
-	err = d.withSpace(func() error {
-		_, err := s.file.WriteAt(buf, off)
-		return err
-	})
+	if err = d.reserve(s, whole.to); err == nil {
+		err = d.withSpace(func() error {
+			_, err := s.file.WriteAt(buf, off)
+			return err
+		})
+	}
 	if err == nil {
 		s.wrote(buf, off)
 	}

@@ -139,6 +139,13 @@ func (r *recentBlocks) lose() {
 	r.lost = true
 }
 
+// truncate forgets what is owed below begin.
+func (r *recentBlocks) truncate(begin int64, unit int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.endOwed(begin, unit)
+}
+
 // start forgets all blocks, and what is owed from tail on.
 func (r *recentBlocks) start(tail int64) {
 	r.mu.Lock()
@@ -577,7 +584,7 @@ func (d *Device) makeJournal() (err error) {
 	if err != nil {
 		return err
 	}
-	// The space is there before the first commit: none finds the disk full.
+	// The space is there from the start: no commit, and no metadata, finds the disk full.
 	err = d.withSpace(func() error { return preallocate(f, 0, 2*journalHalf) })
 	if errors.Is(err, errors.ErrUnsupported) || errors.Is(err, syscall.EOPNOTSUPP) {
 		err = nil
@@ -662,9 +669,13 @@ func (d *Device) closeJournal() error {
 			return d.removeJournal()
 		}
 	}
-	// A write or a Sync has failed: the next Open needs the journal.
-	if j.file != nil {
-		_ = j.file.Close() // all that counts was synced
+	// A write or a Sync has failed, or the disk is full: the next Open needs the journal.
+	if j.file == nil {
+		return err
+	}
+	_ = j.file.Close() // all that counts was synced
+	if isFull(err) && d.syncErr == nil && len(j.metas) > 0 && !j.stale {
+		return nil // as after a crash, without damage
 	}
 	return err
 }

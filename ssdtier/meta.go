@@ -53,15 +53,15 @@ func (d *Device) WriteMeta(name string, data []byte) error {
 	if d.closed.Load() {
 		return device.ErrClosed
 	}
-	if _, journaled := d.journal.metas[name]; !journaled {
-		return d.replaceFile(metaPrefix+name, data)
-	}
 	if d.mayAppend() {
 		if record := d.encode(name, data, nil); record != nil && d.writeRecord(record, name, data) {
 			return nil
 		}
 	}
-	return d.commitAll(name, data)
+	if _, journaled := d.journal.metas[name]; journaled || d.journal.file != nil && len(data) <= journalMetas {
+		return d.commitAll(name, data)
+	}
+	return d.replaceFile(metaPrefix+name, data)
 }
 
 // ReadMeta implements device.Device. A directory with segments and no metadata at all has lost

@@ -233,7 +233,9 @@ func (d *Device) segmentToWrite(number int64) (*segment, error) {
 		return s, nil
 	}
 	d.newFiles = true
-	sumsErr := d.makeSums(number)
+	if err := device.MarkTransient(d.withSpace(func() error { return d.makeSums(number) })); err != nil {
+		return nil, fmt.Errorf("ssdtier: checksums: %w", err)
+	}
 	d.spares.give(d.path(segmentName(number)))
 	var s *segment
 	err := d.withSpace(func() (err error) {
@@ -243,7 +245,7 @@ func (d *Device) segmentToWrite(number int64) (*segment, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.newSums = sumsErr != nil // storing the first sums returns the error again
+	s.reserved.end.Store(0) // a spare file has space, but its sums have none
 	return s, nil
 }
 

@@ -9,7 +9,8 @@
 //	  000000000000.sum   a checksum for each 4 KiB of it
 //	  000000000001.seg   segment 1, …
 //	  meta.NAME          the metadata of that name, unless the journal has it
-//	  JOURNAL            commits that are not in other files yet; removed by Close
+//	  JOURNAL            commits that are not in other files yet; made by Start, 4 MiB, and removed by
+//	                     Close if the disk has space for those
 //	  object.NAME        the object of that name
 //	  meta.*.tmp, …      unfinished files; removed when the directory is opened
 //
@@ -238,6 +239,7 @@ func (d *Device) Start(tail int64) error {
 			d.opts.Logger.Warn("the checksums of a segment are lost, reads of it fail", "segment", s.file.Name(), "err", s.sumsErr)
 		}
 	}
+	d.openJournal() // while there is space; its failure is logged
 	return errors.Join(err, d.removeCompanions(), d.syncNames())
 }
 
@@ -275,6 +277,7 @@ func (d *Device) Truncate(begin int64) error {
 		return err
 	}
 	d.begin.Store(begin)
+	d.journal.recent.truncate(begin, d.block)
 	size := d.opts.SegmentSize
 	return d.removeSegments(func(number int64) bool { return number < begin/size })
 }

@@ -9,8 +9,15 @@ import (
 )
 
 // preallocate allocates space on the disk for a part of a file, and extends the file to it.
-func preallocate(f *os.File, from, to int64) error {
-	return control(f, "fallocate", func(fd int) error { return unix.Fallocate(fd, 0, from, to-from) })
+func preallocate(f *os.File, from, to int64) error { return allocate(f, 0, from, to) }
+
+// preallocateOnly allocates space on the disk for a part of a file, whose length stays.
+func preallocateOnly(f *os.File, from, to int64) error {
+	return allocate(f, unix.FALLOC_FL_KEEP_SIZE, from, to)
+}
+
+func allocate(f *os.File, mode uint32, from, to int64) error {
+	return control(f, "fallocate", func(fd int) error { return unix.Fallocate(fd, mode, from, to-from) })
 }
 
 // fileSystemSize is the size in bytes of a directory's file system; 0 if unknown.

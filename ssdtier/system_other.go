@@ -10,6 +10,9 @@ import (
 // preallocate is not supported on this system.
 func preallocate(*os.File, int64, int64) error { return errors.ErrUnsupported }
 
+// preallocateOnly is not supported on this system.
+func preallocateOnly(*os.File, int64, int64) error { return errors.ErrUnsupported }
+
 // syncData makes a file's content durable.
 func syncData(f *os.File) error { return f.Sync() }
 

@@ -58,7 +58,7 @@ func testTransient(t *testing.T) {
 					return device.Finish(t.Context(), queue, queue.Write(src, 0, 0))
 				}},
 				{"Sync", d.Sync},
-				{"WriteMeta", func() error { return d.WriteMeta("m", []byte("meta")) }},
+				{"WriteMeta", func() error { return d.WriteMeta("m", make([]byte, journalMetas+1)) }},
 				{"CreateObject", func() (err error) { w, err = d.CreateObject("o"); return err }},
 				{"Truncate", func() error { return d.Truncate(sumUnit) }},
 			} {

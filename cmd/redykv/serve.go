@@ -248,7 +248,7 @@ func runServe(cmd *cobra.Command, f *serveFlags) (err error) {
 	if err != nil {
 		return errors.Join(unlessStopped(ctx, err, log), dev.Close())
 	}
-	defer func() { err = errors.Join(err, store.Close()) }()
+	defer func() { err = errors.Join(err, f.durability.close(store, log)) }()
 	opened.Store(store)
 	server.Opened(store)
 	admin.opened(servedStore{server, store, bucket})

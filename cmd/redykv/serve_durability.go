@@ -1,10 +1,14 @@
 package main
 
 import (
+	"context"
+	"errors"
+	"log/slog"
 	"time"
 
 	"github.com/spf13/pflag"
 
+	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/internal/units"
 	"github.com/redykv/redykv/kv"
 	"github.com/redykv/redykv/kv/resp"
@@ -67,4 +71,17 @@ func (f *durabilityFlags) check() error {
 		return usagef("--compact-share %g: want more than 0, up to 1", f.compaction.Share)
 	}
 	return nil
+}
+
+// close closes the store. Without a promise it keeps what a full device has of the log, for which the last
+// commit may be long ago or none; the error is that of the commit.
+func (f *durabilityFlags) close(store *kv.Store, log *slog.Logger) error {
+	if f.promise == resp.DurabilityNone && errors.Is(store.Commit(context.Background()), device.ErrNoSpace) {
+		if lost, err := store.CommitWritten(context.Background()); err != nil {
+			log.Error("what was written since the last commit is lost", "err", err)
+		} else {
+			log.Error("the device has no space for the end of the log, which is lost", "bytes", lost)
+		}
+	}
+	return store.Close()
 }

@@ -219,6 +219,7 @@ func (d *Device) Truncate(begin int64) error {
 		return err
 	}
 	d.begin.Store(begin)
+	d.log.writes.Truncate(begin)
 	d.changed()
 	if alone {
 		return nil

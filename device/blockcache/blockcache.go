@@ -137,6 +137,17 @@ func (c *Cache) start(tail int64, start func(device.Device, int64) error) error 
 	return nil
 }
 
+// Truncate implements device.Device.
+func (c *Cache) Truncate(begin int64) error {
+	if err := c.Device.Truncate(begin); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.writes.Truncate(begin)
+	return nil
+}
+
 // begin adds a pending write.
 func (c *Cache) begin(w progress.Span) {
 	c.mu.Lock()

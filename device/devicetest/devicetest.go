@@ -55,6 +55,7 @@ func Run(t *testing.T, open func(t *testing.T) device.Device, opts ...Option) {
 	t.Run("RefusedFill", s.refusedFill)
 	t.Run("ManyQueues", s.manyQueues)
 	t.Run("Truncate", s.truncate)
+	t.Run("GoesOnAbove", s.goesOnAbove)
 	t.Run("NotWritten", s.notWritten)
 	t.Run("BadArguments", s.badArguments)
 	t.Run("Meta", s.meta)
@@ -135,13 +136,19 @@ func content(seed uint64, n int) []byte {
 // fill writes model from address 0 on, in pages, many at a time.
 func (s *suite) fill(t *testing.T, d device.Device, model []byte) {
 	t.Helper()
+	s.fillFrom(t, d, 0, model)
+}
+
+// fillFrom is fill from an address on.
+func (s *suite) fillFrom(t *testing.T, d device.Device, from int64, model []byte) {
+	t.Helper()
 	p := NewPump(t, d, 8)
 	defer p.Close()
 	page := max(16<<10, d.Alignment())
 	for at := 0; at < len(model); at += page {
 		src := device.AlignedBuffer(page, d.Alignment())
 		copy(src, model[at:])
-		p.Write(src, int64(at), nil)
+		p.Write(src, from+int64(at), nil)
 	}
 }
 
@@ -311,6 +318,43 @@ func (s *suite) truncate(t *testing.T) {
 	if got := d.Begin(); got < int64(s.size-1) {
 		t.Errorf("Begin went back to %d", got)
 	}
+}
+
+// goesOnAbove: a log that could not be written goes on above what was, after Truncate.
+func (s *suite) goesOnAbove(t *testing.T) {
+	d := s.start(t)
+	page := max(16<<10, d.Alignment())
+	model := content(4, s.size/4/page*page)
+	s.fill(t, d, model)
+	end := int64(len(model))
+	for range 2 {
+		begin := end + 3*int64(page)
+		must(t, d.Truncate(begin))
+		if got := d.Begin(); got != begin {
+			t.Fatalf("Begin is %d after Truncate(%d)", got, begin)
+		}
+		p := NewPump(t, d, 4)
+		p.ReadFails(make([]byte, 1), begin-1, device.ErrNotHeld)
+		p.ReadFails(make([]byte, 1), begin, device.ErrNotHeld)
+		p.Close()
+		s.fillFrom(t, d, begin, model)
+		must(t, d.Sync())
+		end = begin + int64(len(model))
+	}
+	if s.reopen != nil {
+		must(t, d.WriteMeta("name", []byte("kept")), d.Close())
+		d = s.reopen(t, d)
+		t.Cleanup(func() { closeDevice(t, d) })
+		must(t, d.Start(end))
+	}
+	begin := end - int64(len(model))
+	if got := d.Begin(); got > begin {
+		t.Fatalf("Begin is %d, want at most %d", got, begin)
+	}
+	p := NewPump(t, d, 4)
+	defer p.Close()
+	p.ReadFails(make([]byte, 1), begin-1, device.ErrNotHeld)
+	p.Read(make([]byte, len(model)), begin, model)
 }
 
 func (s *suite) notWritten(t *testing.T) {

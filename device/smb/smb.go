@@ -314,6 +314,9 @@ func (d *Device) Truncate(begin int64) error {
 		return err
 	}
 	d.begin.Store(begin)
+	d.mu.Lock()
+	d.writes.Truncate(begin)
+	d.mu.Unlock()
 	return d.removeSegments(func(number int64) bool { return number < begin/d.opts.SegmentSize })
 }
 

@@ -70,6 +70,7 @@ func inspectedStore(t *testing.T) (dir string) {
 		t.Fatal(err)
 	}
 	closeAll(t, st)
+	closeAll(t, openSegments(t, copied)) // with its metadata in files
 	return copied
 }
 
@@ -384,7 +385,7 @@ func exchangeEntries(t *testing.T, dir string, m *manifest.Manifest) {
 // TestInspectAfterClear has a log that begins in the middle of a page.
 func TestInspectAfterClear(t *testing.T) {
 	dir := t.TempDir()
-	st := open(t, kv.Options{Device: openSegments(t, dir), Memory: 64 << 10, PageSize: 4 << 10, Records: 64})
+	st := open(t, kv.Options{Device: openSegments(t, dir), Memory: 64 << 10, PageSize: 16 << 10, Records: 64})
 	checkpoint := func(kind kv.CheckpointKind) {
 		t.Helper()
 		if _, err := st.Checkpoint(t.Context(), kv.CheckpointOptions{Kind: kind}); err != nil {
@@ -400,7 +401,7 @@ func TestInspectAfterClear(t *testing.T) {
 	checkpoint(kv.Snapshot)
 	closeAll(t, st)
 	in := inspectDir(t, dir, inspect.Options{})
-	if in.Log.Begin%(4<<10) == 0 {
+	if in.Log.Begin%(16<<10) == 0 {
 		t.Error("the log begins with a page")
 	}
 	wantProblems(t, in)

@@ -2,7 +2,10 @@
 // pending or has failed.
 package progress
 
-import "slices"
+import (
+	"math"
+	"slices"
+)
 
 // Span is a range of addresses.
 type Span struct{ From, To int64 }
@@ -41,10 +44,24 @@ func (w *Writes) End(s Span, succeeded bool) bool {
 		return true
 	}
 	w.above = append(subtract(w.above, s), s)
+	w.join()
+	return true
+}
+
+// Truncate forgets the log below an address, which counts as written even if the log goes on there
+// without having been written so far. No write below it is pending.
+func (w *Writes) Truncate(begin int64) {
+	w.failed = subtract(w.failed, Span{math.MinInt64, begin})
+	w.written = max(w.written, begin)
+	w.join()
+}
+
+// join adds what was written above to what was written, where the two meet.
+func (w *Writes) join() {
 	for {
 		i := slices.IndexFunc(w.above, func(a Span) bool { return a.From <= w.written })
 		if i < 0 {
-			return true
+			return
 		}
 		w.written = max(w.written, w.above[i].To)
 		w.above = slices.Delete(w.above, i, i+1)

@@ -53,7 +53,16 @@ func TestModel(t *testing.T) {
 				for i := range tail {
 					m.written[i] = true
 				}
-			case what < 5 || len(m.pending) == 0:
+			case what == 1: // no write below is pending
+				begin := rapid.Int64Range(0, units).Draw(t, "begin")
+				for _, s := range m.pending {
+					begin = min(begin, s.From)
+				}
+				w.Truncate(begin)
+				for i := range begin {
+					m.written[i], m.failed[i] = true, false
+				}
+			case what < 6 || len(m.pending) == 0:
 				from := rapid.Int64Range(0, units-1).Draw(t, "from")
 				s := Span{from, rapid.Int64Range(from+1, units).Draw(t, "to")}
 				w.Begin(s)
