@@ -238,10 +238,10 @@ func (c *Cache) makeReady(ctx context.Context, places []place) error {
 // pullRequest returns the request for the target's server.
 func (c *Cache) pullRequest(from, to place) *serverv1.PullRequest {
 	source, target := from.endpoint.grant, to.endpoint.grant
-	token := source.tokens[from.index]
+	token, reading := source.tokens[from.index], source.ticket.Reading()
 	return &serverv1.PullRequest{
 		CacheId: target.cache, Grant: target.id, Ticket: target.ticket[:],
-		FabricAddr: source.fabricAddr, SourceTicket: source.ticket[:],
+		FabricAddr: source.fabricAddr, SourceTicket: reading[:],
 		Regions:        []*serverv1.PullRegion{{SourceToken: token[:], Target: to.index, Bytes: uint64(c.RegionSize())}},
 		BytesPerSecond: uint64(c.cfg.Migration.BytesPerSecond),
 		Net:            c.cfg.network.At(source.distance).String(),

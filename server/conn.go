@@ -39,7 +39,7 @@ func (s *Server) accept(req fabric.Request) {
 	}
 	s.mu.Lock()
 	g := s.tickets[hello.Ticket]
-	if g != nil {
+	if g != nil && hello.Ticket == g.ticket {
 		g.heard = true // even if it has no room
 	}
 	s.mu.Unlock()
@@ -93,8 +93,15 @@ func (s *Server) begin(g *grant, c *conn, err error, req fabric.Request, hello r
 func (g *grant) admit(hello redywire.Hello) (c *conn, before []*conn, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if hello.Ticket != g.ticket {
+	rights := fabric.ReadWrite
+	switch {
+	case hello.Ticket == g.ticket:
+	case hello.Ticket != g.ticket.Reading():
 		return nil, nil, errTaken // since accept has found the grant
+	case hello.Ringed() || hello.Owner != 0:
+		return nil, nil, errors.New("a ticket for reading admits one-sided reads, without an owner")
+	default:
+		rights = fabric.ReadOnly
 	}
 	for _, other := range g.owners[hello.Owner] {
 		switch {
@@ -108,7 +115,7 @@ func (g *grant) admit(hello redywire.Hello) (c *conn, before []*conn, err error)
 		return nil, before, nil
 	}
 	c = &conn{
-		grant: g, holder: g.holder, number: g.dialled, owner: hello.Owner, generation: hello.Generation,
+		grant: g, holder: g.holder, rights: rights, number: g.dialled, owner: hello.Owner, generation: hello.Generation,
 		ctx: g.ctx, left: make(chan struct{}),
 	}
 	if err := g.takeRings(c, hello); err != nil {
@@ -178,7 +185,8 @@ func (g *grant) leave(c *conn) {
 // thread.inbox to the receive from returned: then the thread owns it.
 type conn struct {
 	grant    *grant
-	holder   uint64          // whose ticket it has shown
+	holder   uint64 // whose ticket it has shown
+	rights   fabric.Rights
 	ctx      context.Context // ends with the grant, with its last thread, or by cancel
 	cancel   context.CancelFunc
 	ending   atomic.Bool // set by cancel: the thread returns the connection, also with work
@@ -206,7 +214,7 @@ func (c *conn) open(req fabric.Request, hello redywire.Hello) error {
 		c.ring, c.returned = ring, make(chan bool)
 		welcome.Requests = ring.requests.Token()
 	}
-	qp, err := req.Accept(welcome.Encode())
+	qp, err := req.Accept(welcome.Encode(), c.rights)
 	if err != nil {
 		return errors.Join(err, c.release())
 	}

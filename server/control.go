@@ -205,7 +205,7 @@ func (s *Server) markOver(g *grant) ending {
 	g.over = true
 	s.spent.add(g.id)
 	if e.ours {
-		delete(s.tickets, g.ticket)
+		s.retract(g)
 		s.calls.Add(1)
 	}
 	return e

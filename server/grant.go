@@ -323,8 +323,17 @@ func (s *Server) publish(ctx context.Context, g *grant) error {
 		return context.Cause(ctx)
 	}
 	g.lent, g.heard = true, true
-	s.tickets[g.ticket] = g
+	s.admitBy(g)
 	return nil
+}
+
+// admitBy lets connections begin that show the grant's ticket, or the one for reading. Called under mu.
+func (s *Server) admitBy(g *grant) { s.tickets[g.ticket], s.tickets[g.ticket.Reading()] = g, g }
+
+// retract refuses connections that show the grant's tickets. Called under mu.
+func (s *Server) retract(g *grant) {
+	delete(s.tickets, g.ticket)
+	delete(s.tickets, g.ticket.Reading())
 }
 
 // find returns a lent grant if the ticket is correct. It counts as a word of the client.

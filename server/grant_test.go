@@ -354,7 +354,7 @@ func ticketOf(s *Server, id grantID) []byte {
 // from ticketOf.
 func pullOnce(ctx context.Context, s *Server, client serverv1connect.CacheServerServiceClient, id grantID, source *serverv1.ConnectResponse) error {
 	stream, err := client.Pull(ctx, connect.NewRequest(&serverv1.PullRequest{
-		CacheId: id.cache, Grant: id.grant, Ticket: ticketOf(s, id), FabricAddr: source.FabricAddr, SourceTicket: source.Ticket,
+		CacheId: id.cache, Grant: id.grant, Ticket: ticketOf(s, id), FabricAddr: source.FabricAddr, SourceTicket: readingOf(source.Ticket),
 		Regions: []*serverv1.PullRegion{{SourceToken: source.RegionTokens[0], Bytes: regionSize}},
 	}))
 	if err != nil {

@@ -34,7 +34,7 @@ func lendBig(t testing.TB, client serverv1connect.CacheServerServiceClient, gran
 // pullFrom is a request to pull the first bytes of all of a source's regions.
 func pullFrom(source, target *serverv1.ConnectResponse, grant string, n int64) *serverv1.PullRequest {
 	m := &serverv1.PullRequest{
-		CacheId: "cache", Grant: grant, Ticket: target.Ticket, FabricAddr: source.FabricAddr, SourceTicket: source.Ticket,
+		CacheId: "cache", Grant: grant, Ticket: target.Ticket, FabricAddr: source.FabricAddr, SourceTicket: readingOf(source.Ticket),
 	}
 	for i, token := range source.RegionTokens {
 		m.Regions = append(m.Regions, &serverv1.PullRegion{SourceToken: token, Target: uint32(i), Bytes: uint64(n)})
@@ -141,7 +141,7 @@ func TestPullIsChecked(t *testing.T) {
 		"bad network":       {func(m *serverv1.PullRequest) { m.Net = "fast" }, connect.CodeInvalidArgument, "fast"},
 		"too many regions":  {func(m *serverv1.PullRequest) { m.Regions = make([]*serverv1.PullRegion, maxPullRegions+1) }, connect.CodeInvalidArgument, "1025"},
 		"more than source":  {func(m *serverv1.PullRequest) { m.Regions[0].Bytes = 2 * regionSize }, connect.CodeInvalidArgument, source.FabricAddr},
-		"strange source":    {func(m *serverv1.PullRequest) { m.SourceTicket = target.Ticket }, connect.CodeUnavailable, source.FabricAddr},
+		"strange source":    {func(m *serverv1.PullRequest) { m.SourceTicket = readingOf(target.Ticket) }, connect.CodeUnavailable, source.FabricAddr},
 		"nobody there":      {func(m *serverv1.PullRequest) { m.FabricAddr = "nowhere" }, connect.CodeUnavailable, "nowhere"},
 		"unknown token":     {func(m *serverv1.PullRequest) { m.Regions[0].SourceToken = make([]byte, 16) }, connect.CodeUnavailable, source.FabricAddr},
 		"of another tenant": {func(m *serverv1.PullRequest) { m.Regions[0].SourceToken = target.RegionTokens[0] }, connect.CodeUnavailable, source.FabricAddr},

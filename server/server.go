@@ -47,7 +47,7 @@ type Server struct {
 	// networked is the provider behind network, the last modelled network of a pull.
 	network   fabric.Model
 	networked fabric.Provider
-	tickets   map[redywire.Ticket]*grant // lent grants, by ticket
+	tickets   map[redywire.Ticket]*grant // lent grants, by ticket and by ticket for reading
 	spent     spent                      // grants that were taken back
 
 	allegiance allegiance

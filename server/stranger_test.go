@@ -73,7 +73,7 @@ func calls(ctx context.Context, client serverv1connect.CacheServerServiceClient,
 		},
 		"Pull": func(c credentials) error {
 			req := connect.NewRequest(&serverv1.PullRequest{
-				CacheId: c.terms.GetCacheId(), Grant: c.terms.GetGrant(), Ticket: c.ticket, FabricAddr: source.FabricAddr, SourceTicket: source.Ticket,
+				CacheId: c.terms.GetCacheId(), Grant: c.terms.GetGrant(), Ticket: c.ticket, FabricAddr: source.FabricAddr, SourceTicket: readingOf(source.Ticket),
 				Regions: []*serverv1.PullRegion{{SourceToken: source.RegionTokens[0], Bytes: regionSize}},
 			})
 			header(req, c)
@@ -127,16 +127,16 @@ func TestCredentials(t *testing.T) {
 	const u, d, f, n = connect.CodeUnauthenticated, connect.CodePermissionDenied, connect.CodeFailedPrecondition, connect.CodeNotFound
 	names := []string{
 		"nothing", "another's ticket", "ticket", "token", "another's token", "token of another key", "token of more", "taken back",
-		"manager", "older manager", "newer manager", "manager of another key",
+		"manager", "older manager", "newer manager", "manager of another key", "ticket for reading",
 	}
 	for call, codes := range map[string][]connect.Code{
 		//             of clients                of managers
-		"Connect":    {u, u, u, 0, u, u, u, n, u, u, u, u},
-		"Disconnect": {u, d, 0, 0, u, u, u, n, 0, f, f, u},
-		"Release":    {d, d, 0, d, d, d, d, n, d, d, d, d},
-		"Configure":  {d, d, 0, d, d, d, d, n, d, d, d, d},
-		"Pull":       {d, d, 0, d, d, d, d, n, d, d, d, d},
-		"Status":     {u, d, 0, u, u, u, u, n, 0, f, f, u},
+		"Connect":    {u, u, u, 0, u, u, u, n, u, u, u, u, u},
+		"Disconnect": {u, d, 0, 0, u, u, u, n, 0, f, f, u, d},
+		"Release":    {d, d, 0, d, d, d, d, n, d, d, d, d, d},
+		"Configure":  {d, d, 0, d, d, d, d, n, d, d, d, d, d},
+		"Pull":       {d, d, 0, d, d, d, d, n, d, d, d, d, d},
+		"Status":     {u, d, 0, u, u, u, u, n, 0, f, f, u, d},
 	} {
 		for i, want := range codes {
 			t.Run(call+"/"+names[i], func(t *testing.T) {
@@ -175,6 +175,7 @@ func TestCredentials(t *testing.T) {
 					managedBy(older, testSecret, terms),
 					managedBy(newer, testSecret, terms),
 					managedBy(testManager, another, terms),
+					{terms: terms, ticket: readingOf(held.Ticket)},
 				}[i])
 				if err != nil && connect.CodeOf(err) != want || err == nil && want != 0 {
 					t.Errorf("%v, want code %v", err, want)

@@ -56,7 +56,7 @@ func (s *Server) takeUp(ctx context.Context, m *serverv1.ConnectRequest) (*conne
 		return nil, s.notLent(id)
 	}
 	g.keep, g.heard = keepOf(t), true
-	s.tickets[g.ticket] = g
+	s.admitBy(g)
 	s.opts.Logger.Info("regions taken up", "cache", id.cache, "grant", id.grant, "holder", t.GetHolder(), "regions", len(g.regions))
 	return connect.NewResponse(s.connected(g)), nil
 }
@@ -94,7 +94,7 @@ func (s *Server) succeed(g *grant, holder uint64) error {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	delete(s.tickets, g.ticket)
+	s.retract(g)
 	g.ticket, g.holder = newTicket(), holder
 	return nil
 }

@@ -105,12 +105,24 @@ type Listener interface {
 	Close() error
 }
 
+// Rights are what a peer may do to the regions of the side that has accepted it.
+type Rights uint8
+
+const (
+	ReadWrite Rights = iota
+	// ReadOnly: a peer's write of bytes changes none. It ends with an error, and may end the
+	// connection. Over shm, where a peer is of the same user, that holds for mappings of what
+	// is lent: such a process has other ways.
+	ReadOnly
+)
+
 // Request is a peer that wants to connect.
 type Request interface {
 	// Private is the data that the peer passed to Dial.
 	Private() []byte
-	// Accept establishes the connection and sends private to the peer.
-	Accept(private []byte) (QueuePair, error)
+	// Accept establishes the connection and sends private to the peer, which has these rights to
+	// the regions of this side.
+	Accept(private []byte, rights Rights) (QueuePair, error)
 	// Reject refuses the connection; Dial fails with reason in its error.
 	Reject(reason string) error
 }

@@ -61,7 +61,7 @@ func newFaultyLink(t *testing.T, server fabric.Provider, client fabric.Provider)
 			close(accepted)
 			return
 		}
-		q, err := r.Accept(nil)
+		q, err := r.Accept(nil, fabric.ReadWrite)
 		if err != nil {
 			t.Error(err)
 		}

@@ -56,8 +56,8 @@ type wrappedRequest struct {
 	listener *wrappedListener
 }
 
-func (r *wrappedRequest) Accept(private []byte) (QueuePair, error) {
-	q, err := r.Request.Accept(private)
+func (r *wrappedRequest) Accept(private []byte, rights Rights) (QueuePair, error) {
+	q, err := r.Request.Accept(private, rights)
 	if err != nil {
 		return nil, err
 	}

@@ -13,6 +13,7 @@
 package redywire
 
 import (
+	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -45,6 +46,13 @@ const TicketSize = 16
 
 // Ticket is the secret that admits queue pairs to one grant.
 type Ticket [TicketSize]byte
+
+// Reading returns the ticket that admits queue pairs which only read to the same grant, and no call. It
+// follows from t, which does not follow from it.
+func (t Ticket) Reading() Ticket {
+	sum := sha256.Sum256(append([]byte("redy ticket for reading "), t[:]...))
+	return Ticket(sum[:TicketSize])
+}
 
 const (
 	magic       = 0x31594452 // "RDY1"

@@ -520,8 +520,8 @@ type PullRequest struct {
 	CacheId        string                 `protobuf:"bytes,1,opt,name=cache_id,json=cacheId,proto3" json:"cache_id,omitempty"`
 	Grant          string                 `protobuf:"bytes,2,opt,name=grant,proto3" json:"grant,omitempty"` // of the called server, the target
 	Ticket         []byte                 `protobuf:"bytes,3,opt,name=ticket,proto3" json:"ticket,omitempty"`
-	FabricAddr     string                 `protobuf:"bytes,4,opt,name=fabric_addr,json=fabricAddr,proto3" json:"fabric_addr,omitempty"` // of the source, over the transport of both
-	SourceTicket   []byte                 `protobuf:"bytes,5,opt,name=source_ticket,json=sourceTicket,proto3" json:"source_ticket,omitempty"`
+	FabricAddr     string                 `protobuf:"bytes,4,opt,name=fabric_addr,json=fabricAddr,proto3" json:"fabric_addr,omitempty"`                // of the source, over the transport of both
+	SourceTicket   []byte                 `protobuf:"bytes,5,opt,name=source_ticket,json=sourceTicket,proto3" json:"source_ticket,omitempty"`          // of the source's grant; that for reading suffices (redywire.Ticket.Reading)
 	Regions        []*PullRegion          `protobuf:"bytes,6,rep,name=regions,proto3" json:"regions,omitempty"`                                        // copied in this order
 	BytesPerSecond uint64                 `protobuf:"varint,7,opt,name=bytes_per_second,json=bytesPerSecond,proto3" json:"bytes_per_second,omitempty"` // 0: as fast as the fabric
 	Net            string                 `protobuf:"bytes,8,opt,name=net,proto3" json:"net,omitempty"`                                                // network to simulate to the source; empty: none

@@ -98,7 +98,7 @@ func host(ctx context.Context, p fabric.Provider, r fabric.Request, memory int) 
 		region.Bytes()[i] = 1 // a page that was never touched is no memory yet
 	}
 	lent := region.Token()
-	q, err := r.Accept(lent[:])
+	q, err := r.Accept(lent[:], fabric.ReadWrite)
 	if err != nil {
 		return err
 	}

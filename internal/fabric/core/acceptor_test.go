@@ -16,9 +16,11 @@ import (
 // spokenTo is a peer that has sent both letters of its hello.
 type spokenTo struct{ conn net.Conn }
 
-func (s spokenTo) Private() []byte                         { return nil }
-func (s spokenTo) Accept([]byte) (fabric.QueuePair, error) { return nil, errors.ErrUnsupported }
-func (s spokenTo) Reject(string) error                     { return s.conn.Close() }
+func (s spokenTo) Private() []byte { return nil }
+func (s spokenTo) Accept([]byte, fabric.Rights) (fabric.QueuePair, error) {
+	return nil, errors.ErrUnsupported
+}
+func (s spokenTo) Reject(string) error { return s.conn.Close() }
 
 // crowd is an acceptor and the connections to it. Its handshakes do not time out.
 type crowd struct {

@@ -85,7 +85,7 @@ type request struct {
 	sockets  *Sockets
 	conn     net.Conn
 	private  []byte
-	accept   func(private []byte) (fabric.QueuePair, error)
+	accept   func(private []byte, rights fabric.Rights) (fabric.QueuePair, error)
 	reject   func(reason string)
 	answered atomic.Bool
 }
@@ -94,7 +94,7 @@ type request struct {
 // send the answer; one of them is called, once. If accept fails, and after reject, conn is
 // closed. A request that is not answered is rejected when the provider closes.
 func (s *Sockets) NewRequest(conn net.Conn, private []byte,
-	accept func(private []byte) (fabric.QueuePair, error), reject func(reason string),
+	accept func(private []byte, rights fabric.Rights) (fabric.QueuePair, error), reject func(reason string),
 ) fabric.Request {
 	r := &request{sockets: s, conn: conn, private: private, accept: accept, reject: reject}
 	if !s.Listeners.Add(r) {
@@ -106,14 +106,14 @@ func (s *Sockets) NewRequest(conn net.Conn, private []byte,
 // Private implements fabric.Request, as do the following methods.
 func (r *request) Private() []byte { return r.private }
 
-func (r *request) Accept(private []byte) (fabric.QueuePair, error) {
+func (r *request) Accept(private []byte, rights fabric.Rights) (fabric.QueuePair, error) {
 	if err := CheckPrivate(private); err != nil {
 		return nil, err
 	}
 	if !r.begin() {
 		return nil, fmt.Errorf("%s accept: the request was answered before", r.sockets.Transport)
 	}
-	q, err := r.accept(private)
+	q, err := r.accept(private, rights)
 	if err != nil {
 		_ = r.conn.Close() // may be closed already
 		return nil, fmt.Errorf("%s accept at %v from %v: %w", r.sockets.Transport, r.conn.LocalAddr(), r.conn.RemoteAddr(), err)

@@ -45,7 +45,7 @@ func serve(p fabric.Provider) error {
 		if err != nil {
 			return err
 		}
-		if _, err := request.Accept(nil); err != nil {
+		if _, err := request.Accept(nil, fabric.ReadWrite); err != nil {
 			return err
 		}
 	}

@@ -64,7 +64,7 @@ func (c *churn) round(i int) {
 		}
 		var q fabric.QueuePair
 		if err == nil && !refuse {
-			q, err = r.Accept([]byte("welcome"))
+			q, err = r.Accept([]byte("welcome"), fabric.ReadWrite)
 		}
 		c.accepted <- accepted{q, err}
 	}()

@@ -287,10 +287,10 @@ func acceptPrivate(ctx context.Context, l fabric.Listener, want []byte) error {
 	if !bytes.Equal(r.Private(), want) {
 		return fmt.Errorf("request's private data: %q", r.Private())
 	}
-	if _, err := r.Accept(append(want[:len(want):len(want)], 'p')); !errors.Is(err, fabric.ErrPrivate) {
+	if _, err := r.Accept(append(want[:len(want):len(want)], 'p'), fabric.ReadWrite); !errors.Is(err, fabric.ErrPrivate) {
 		return fmt.Errorf("accept with too much private data: %w", err)
 	}
-	q, err := r.Accept([]byte("back"))
+	q, err := r.Accept([]byte("back"), fabric.ReadWrite)
 	if err != nil {
 		return err
 	}
@@ -298,6 +298,47 @@ func acceptPrivate(ctx context.Context, l fabric.Listener, want []byte) error {
 		return fmt.Errorf("acceptor's peer's private data: %q", q.PeerPrivate())
 	}
 	return nil
+}
+
+// testReadOnly: a peer without the right to write reads what another one writes to the same region, and
+// changes nothing. Its own regions can be written.
+func testReadOnly(t *testing.T, open Open) {
+	l := connect(t, open, 4)
+	r, shared := region(t, l.server, l.here, 1<<20)
+	write := func(q fabric.QueuePair, to fabric.Remote, text string) {
+		t.Helper()
+		check(t, errors.Join(q.Write([]byte(text), to, 100, 1), q.Submit()))
+		expect(t, q, 1, len(text))
+	}
+	write(l.here, shared, "written")
+	for name, try := range map[string]func(q fabric.QueuePair, to fabric.Remote) error{
+		"write":          func(q fabric.QueuePair, to fabric.Remote) error { return q.Write([]byte("altered"), to, 100, 3) },
+		"with immediate": func(q fabric.QueuePair, to fabric.Remote) error { return q.WriteImm([]byte("altered"), to, 100, 5, 3) },
+	} {
+		there, here := l.dialFor(fabric.ReadOnly, 4)
+		remote, err := here.Import(deadline(t), r.Token())
+		check(t, err)
+		got := make([]byte, 7)
+		check(t, errors.Join(here.Read(got, remote, 100, 2), here.Submit()))
+		if expect(t, here, 2, len(got)); string(got) != "written" {
+			t.Errorf("read %q", got)
+		}
+		_, own := region(t, l.client, there, 4<<10)
+		write(there, own, "answer")
+		err = errors.Join(try(here, remote), here.Submit())
+		if err == nil { // else the connection has ended already
+			c := next(t, here)
+			err = c.Err
+		}
+		if err == nil {
+			t.Errorf("%s: no error", name)
+		}
+		check(t, errors.Join(here.Close(), there.Close()))
+		if got := r.Bytes()[100:107]; string(got) != "written" {
+			t.Errorf("%s: the region holds %q", name, got)
+		}
+	}
+	write(l.here, shared, "again")
 }
 
 func testReject(t *testing.T, open Open) {
@@ -340,7 +381,7 @@ func testDialGivesUp(t *testing.T, open Open) {
 	check(t, err)
 	cancel()
 	wantError(t, <-ended, context.Canceled, "dial")
-	if q, err := r.Accept(nil); err == nil {
+	if q, err := r.Accept(nil, fabric.ReadWrite); err == nil {
 		awaitEnd(t, q)
 	}
 	_, q := l.dial(4)

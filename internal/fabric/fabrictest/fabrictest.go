@@ -47,6 +47,7 @@ func Run(t *testing.T, open Open) {
 		{"CloseTwice", testCloseTwice},
 		{"ProviderCloses", testProviderCloses},
 		{"Private", testPrivate},
+		{"ReadOnly", testReadOnly},
 		{"Reject", testReject},
 		{"DialNobody", testDialNobody},
 		{"DialGivesUp", testDialGivesUp},
@@ -82,6 +83,12 @@ func connect(t testing.TB, open Open, depth int) *link {
 // dial opens one more connection.
 func (l *link) dial(depth int) (there, here fabric.QueuePair) {
 	l.t.Helper()
+	return l.dialFor(fabric.ReadWrite, depth)
+}
+
+// dialFor opens a connection with rights to the server's regions.
+func (l *link) dialFor(rights fabric.Rights, depth int) (there, here fabric.QueuePair) {
+	l.t.Helper()
 	accepted := make(chan fabric.QueuePair, 1)
 	go func() {
 		defer close(accepted)
@@ -90,7 +97,7 @@ func (l *link) dial(depth int) (there, here fabric.QueuePair) {
 			l.t.Errorf("accept: %v", err)
 			return
 		}
-		q, err := r.Accept(nil)
+		q, err := r.Accept(nil, rights)
 		if err != nil {
 			l.t.Errorf("accept: %v", err)
 			return

@@ -90,7 +90,7 @@ type request struct {
 
 func (r *request) Private() []byte { return r.private }
 
-func (r *request) Accept(private []byte) (fabric.QueuePair, error) {
+func (r *request) Accept(private []byte, rights fabric.Rights) (fabric.QueuePair, error) {
 	if err := core.CheckPrivate(private); err != nil {
 		return nil, err
 	}
@@ -99,7 +99,7 @@ func (r *request) Accept(private []byte) (fabric.QueuePair, error) {
 	}
 	q := newQueuePair(r.listener.provider, r.listener.depth)
 	q.Private = r.private
-	r.dialer.Private = slices.Clone(private)
+	r.dialer.Private, r.dialer.rights = slices.Clone(private), rights
 	err := join(r.dialer, q)
 	r.answer <- err
 	if err != nil {

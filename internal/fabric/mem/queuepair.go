@@ -18,6 +18,7 @@ const spins = 16
 type queuePair struct {
 	provider *provider
 	peer     *queuePair
+	rights   fabric.Rights // to the peer's regions
 
 	core.Requests
 	imports core.Handles[*core.Region]
@@ -116,9 +117,12 @@ func (q *queuePair) copy(s *core.Request) error {
 	if err != nil {
 		return err
 	}
-	if s.Kind == core.Read {
+	switch {
+	case s.Kind == core.Read:
 		copy(s.Buf, b)
-	} else {
+	case q.rights == fabric.ReadOnly:
+		return fabric.ErrBadToken
+	default:
 		copy(b, s.Buf)
 	}
 	return nil

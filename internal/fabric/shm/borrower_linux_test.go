@@ -76,7 +76,7 @@ func TestFenceOfABorrower(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := request.Accept(nil); err != nil {
+		if _, err := request.Accept(nil, fabric.ReadWrite); err != nil {
 			t.Fatal(err)
 		}
 		if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "<nil>\n" {

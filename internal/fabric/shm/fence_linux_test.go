@@ -36,7 +36,7 @@ func TestFence(t *testing.T) {
 			}
 			want := bytes.Clone(r.Bytes())
 			stranger := &net.UnixConn{} // its process cannot be observed
-			l, file, err := set.lend(r.Token(), stranger)
+			l, file, err := set.lend(r.Token(), stranger, fabric.ReadWrite)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -63,7 +63,7 @@ func TestFence(t *testing.T) {
 			if err := peer.access(core.Write, []byte("late"), 0); !errors.Is(err, fabric.ErrBadToken) {
 				t.Errorf("a late access: %v", err)
 			}
-			if _, _, err := set.lend(r.token, stranger); !errors.Is(err, fabric.ErrBadToken) || fenced.Token() == r.token {
+			if _, _, err := set.lend(r.token, stranger, fabric.ReadWrite); !errors.Is(err, fabric.ErrBadToken) || fenced.Token() == r.token {
 				t.Errorf("the former token: %v", err)
 			}
 			if _, err := r.Fence(); !errors.Is(err, fabric.ErrClosed) {
@@ -97,5 +97,59 @@ func TestFenceIsSparse(t *testing.T) {
 	}
 	if to.data[size-1] != 1 || st.Blocks*512 > size/4 {
 		t.Errorf("%d bytes are used for a copy of one page", st.Blocks*512)
+	}
+}
+
+// TestLentForReading: what is lent for reading cannot be mapped for writing, also beside another mapping of
+// the same file.
+func TestLentForReading(t *testing.T) {
+	for name, size := range map[string]int{"small": 3000, "huge pages": 2*hugePage + 5000} {
+		t.Run(name, func(t *testing.T) {
+			set, err := newRegions(false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() {
+				if err := set.Close(); err != nil {
+					t.Error(err)
+				}
+			}()
+			r, err := set.alloc(size)
+			if err != nil {
+				t.Fatal(err)
+			}
+			maps := mappings{byFile: map[fileID]*mapping{}}
+			for _, rights := range []fabric.Rights{fabric.ReadWrite, fabric.ReadOnly} {
+				l, file, err := set.lend(r.Token(), &net.UnixConn{}, rights)
+				if err != nil {
+					t.Fatal(err)
+				}
+				peer, err := maps.importRegion(lent{loan: l, file: file}, set.generations.words)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer func() {
+					if err := errors.Join(maps.give(peer.shared), file.Close()); err != nil {
+						t.Error(err)
+					}
+				}()
+				writable, err := mapFile(int(file.Fd()), len(r.memory.data), protReadWrite)
+				if (err == nil) != (rights == fabric.ReadWrite) {
+					t.Errorf("rights %d: mapped for writing: %v", rights, err)
+				}
+				if err == nil {
+					if err := unmap(writable); err != nil {
+						t.Error(err)
+					}
+				}
+				if err := peer.access(core.Write, []byte("text"), 0); (err == nil) != (rights == fabric.ReadWrite) {
+					t.Errorf("rights %d: a write: %v", rights, err)
+				}
+				var got [4]byte
+				if err := peer.access(core.Read, got[:], 0); err != nil || string(got[:]) != "text" {
+					t.Errorf("rights %d: read %q, %v", rights, got, err)
+				}
+			}
+		})
 	}
 }

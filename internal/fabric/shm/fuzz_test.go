@@ -132,7 +132,7 @@ func FuzzPeer(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		q, err := r.Accept(nil)
+		q, err := r.Accept(nil, fabric.ReadWrite)
 		if err != nil {
 			t.Fatal(err)
 		}

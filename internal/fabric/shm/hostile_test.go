@@ -107,7 +107,7 @@ func TestDeafPeer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	q, err := r.Accept(nil)
+	q, err := r.Accept(nil, fabric.ReadWrite)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -219,7 +219,7 @@ func TestMalformedIsCounted(t *testing.T) {
 			}()
 			r, err := l.Accept(ctx)
 			if err == nil {
-				if q, err := r.Accept(nil); err == nil {
+				if q, err := r.Accept(nil, fabric.ReadWrite); err == nil {
 					for end := time.Now().Add(testrun.Patience(testrun.Bound)); q.Err() == nil; time.Sleep(100 * time.Microsecond) {
 						q.Poll(make([]fabric.Completion, 1))
 						if time.Now().After(end) {

@@ -23,8 +23,11 @@ type mapping struct {
 	users  int
 }
 
-// fileID names a file as long as it is open or mapped.
-type fileID struct{ device, inode uint64 }
+// fileID names a file as long as it is open or mapped, and how.
+type fileID struct {
+	device, inode uint64
+	readOnly      bool
+}
 
 // mappings are the peers' regions that a provider has mapped. It is safe for concurrent use.
 type mappings struct {
@@ -39,7 +42,7 @@ func (s *mappings) take(f *os.File, size int64) (*mapping, error) {
 	if err != nil {
 		return nil, err
 	}
-	id := fileID{st.Dev, st.Ino}
+	id := fileID{st.Dev, st.Ino, isReadOnly(f)}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	m := s.byFile[id]
@@ -65,8 +68,12 @@ func (s *mappings) open(id fileID, f *os.File, size int64) (*mapping, error) {
 		}
 		m.file = os.NewFile(uintptr(fd), "peer")
 	}
+	prot := protReadWrite
+	if id.readOnly {
+		prot = unix.PROT_READ
+	}
 	var err error
-	if m.memory, err = mapPeer(f, size, protReadWrite); err != nil {
+	if m.memory, err = mapPeer(f, size, prot); err != nil {
 		return nil, errors.Join(err, m.closeFile())
 	}
 	return m, nil

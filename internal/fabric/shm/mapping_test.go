@@ -36,7 +36,7 @@ func connected(t *testing.T) (server, client *provider, dial func() *queuePair) 
 	return ends[0], ends[1], func() *queuePair {
 		go func() {
 			if r, err := l.Accept(t.Context()); err == nil {
-				_, _ = r.Accept(nil) // Dial reports a failure
+				_, _ = r.Accept(nil, fabric.ReadWrite) // Dial reports a failure
 			}
 		}()
 		q, err := ends[1].Dial(t.Context(), l.Addr(), nil, 4)

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/redykv/redykv/internal/fabric"
 	"github.com/redykv/redykv/internal/fabric/core"
 )
 
@@ -119,6 +120,25 @@ func copyData(to []byte, from *shared) {
 
 // Close unmaps the memory on this side; the peers' mappings are independent.
 func (s *shared) Close() error { return errors.Join(unmap(s.data), s.file.Close()) }
+
+// open returns another descriptor of the file. Without the right to write, its bytes cannot be mapped
+// for writing.
+func (s *shared) open(rights fabric.Rights) (*os.File, error) {
+	if rights == fabric.ReadOnly {
+		return os.Open(fmt.Sprintf("/proc/self/fd/%d", s.file.Fd()))
+	}
+	fd, err := unix.FcntlInt(s.file.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), s.file.Name()), nil
+}
+
+// isReadOnly reports whether a file cannot be mapped for writing.
+func isReadOnly(f *os.File) bool {
+	flags, err := unix.FcntlInt(f.Fd(), unix.F_GETFL, 0)
+	return err == nil && flags&unix.O_ACCMODE == unix.O_RDONLY
+}
 
 // words returns mapped memory as 8-byte words. A mapping is page-aligned, and outlives the
 // words because their users are inside the queue pair's gate.

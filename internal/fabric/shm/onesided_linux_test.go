@@ -51,7 +51,7 @@ func connect(t *testing.T, server, client fabric.Provider) (fabric.QueuePair, fa
 	}
 	go func() {
 		if r, err := l.Accept(t.Context()); err == nil {
-			_, _ = r.Accept(nil)
+			_, _ = r.Accept(nil, fabric.ReadWrite)
 		}
 	}()
 	q, err := client.Dial(t.Context(), l.Addr(), nil, 16)

@@ -35,6 +35,7 @@ type queuePair struct {
 	provider *provider
 	conn     *net.UnixConn
 	raw      syscall.RawConn // of conn
+	rights   fabric.Rights   // of the peer
 
 	// Mapped memory.
 	gate    core.Gate
@@ -165,7 +166,7 @@ func (q *queuePair) lend(body []byte) error {
 	if err != nil {
 		return err
 	}
-	l, file, err := q.provider.regions.lend(token, q.conn)
+	l, file, err := q.provider.regions.lend(token, q.conn, q.rights)
 	if err != nil {
 		answer := kindFailed
 		if errors.Is(err, fabric.ErrBadToken) {

@@ -250,23 +250,23 @@ func (s *regions) borrow(r *region, conn *net.UnixConn) {
 	r.borrowers[p] = struct{}{}
 }
 
-// lend returns the description of the region with this token, and its file, for the process at the
-// other end of a socket. If the region is revoked meanwhile, its generation makes the description
+// lend returns the description of the region with this token, and its file, opened with these rights,
+// for the process at the other end of a socket. If the region is revoked meanwhile, its generation makes the description
 // void.
-func (s *regions) lend(token fabric.Token, to *net.UnixConn) (loan, *os.File, error) {
+func (s *regions) lend(token fabric.Token, to *net.UnixConn, rights fabric.Rights) (loan, *os.File, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r := s.byToken[token]
 	if r == nil {
 		return loan{}, nil, fabric.ErrBadToken
 	}
-	fd, err := unix.FcntlInt(r.memory.file.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	file, err := r.memory.open(rights)
 	if err != nil {
 		return loan{}, nil, fmt.Errorf("lend region: %w", err)
 	}
 	s.borrow(r, to)
 	l := loan{word: uint32(r.word), generation: r.generation, size: int64(r.size)}
-	return l, os.NewFile(uintptr(fd), "redykv-region"), nil
+	return l, file, nil
 }
 
 func (s *regions) Close() error {
@@ -318,9 +318,12 @@ func (r *imported) access(kind core.Kind, buf []byte, offset int64) error {
 		return err
 	}
 	b := r.mapping[offset : offset+int64(len(buf))]
-	if kind == core.Read {
+	switch {
+	case kind == core.Read:
 		copy(buf, b)
-	} else {
+	case r.shared.id.readOnly:
+		return fabric.ErrBadToken
+	default:
 		copy(b, buf)
 	}
 	if !r.valid() {

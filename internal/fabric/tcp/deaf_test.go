@@ -25,7 +25,7 @@ func stranger(t *testing.T, l fabric.Listener) (net.Conn, *queuePair) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	q, err := request.Accept(nil)
+	q, err := request.Accept(nil, fabric.ReadWrite)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +75,7 @@ func TestDeafPeer(t *testing.T) {
 	t.Cleanup(func() { _ = client.Close() })
 	go func() {
 		if r, err := l.Accept(t.Context()); err == nil {
-			_, _ = r.Accept(nil)
+			_, _ = r.Accept(nil, fabric.ReadWrite)
 		}
 	}()
 	good, err := client.Dial(t.Context(), l.Addr(), nil, 4)

@@ -79,7 +79,7 @@ func FuzzPeer(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		q, err := request.Accept(nil)
+		q, err := request.Accept(nil, fabric.ReadWrite)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -141,7 +141,7 @@ func TestMalformedIsCounted(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			q, err := request.Accept(nil)
+			q, err := request.Accept(nil, fabric.ReadWrite)
 			if err != nil {
 				t.Fatal(err)
 			}

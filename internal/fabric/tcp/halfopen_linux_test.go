@@ -51,7 +51,7 @@ func halfOpen() func(*testing.T) {
 	go func() {
 		for range cap(accepted) {
 			if r, err := l.Accept(ctx); err == nil {
-				if q, err := r.Accept(nil); err == nil {
+				if q, err := r.Accept(nil, fabric.ReadWrite); err == nil {
 					accepted <- q
 				}
 			}

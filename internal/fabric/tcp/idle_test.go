@@ -42,7 +42,7 @@ func TestIdleConnections(t *testing.T) {
 			for range pairs {
 				go func() {
 					if r, err := l.Accept(t.Context()); err == nil {
-						_, _ = r.Accept(nil) // Dial reports a failure
+						_, _ = r.Accept(nil, fabric.ReadWrite) // Dial reports a failure
 					}
 				}()
 				q, err := client.Dial(t.Context(), l.Addr(), nil, 8)

@@ -76,7 +76,7 @@ func connected(t *testing.T, p *Provider) *queuePair {
 	go func() {
 		r, err := l.Accept(context.Background())
 		if err == nil {
-			_, err = r.Accept(nil)
+			_, err = r.Accept(nil, fabric.ReadWrite)
 		}
 		accepted <- err
 	}()

@@ -24,7 +24,7 @@ func TestBeats(t *testing.T) {
 	accepted := make(chan fabric.QueuePair, 1)
 	go func() {
 		if r, err := l.Accept(ctx); err == nil {
-			if q, err := r.Accept(nil); err == nil {
+			if q, err := r.Accept(nil, fabric.ReadWrite); err == nil {
 				accepted <- q
 			}
 		}

@@ -16,7 +16,8 @@ type reader struct {
 	in   *input
 
 	// The passive side.
-	gate    core.Gate // entered while it accesses this host's regions
+	rights  fabric.Rights // of the peer
+	gate    core.Gate     // entered while it accesses this host's regions
 	lent    core.Handles[*core.Region]
 	imms    core.ImmRing
 	partial uint64 // bytes of an unfinished write, and its first error
@@ -178,6 +179,9 @@ func (r *reader) write(f *frame) error {
 		r.pair.out.copyBodies() // of reads before this write
 	}
 	b, err := r.access(f)
+	if r.rights == fabric.ReadOnly {
+		b, err = nil, fabric.ErrBadToken
+	}
 	copy(b, f.body)
 	if r.failed == nil {
 		r.failed = err

@@ -72,7 +72,7 @@ func TestTLSHides(t *testing.T) {
 			go tap.join(l.Addr())
 			go func() {
 				if r, err := l.Accept(t.Context()); err == nil {
-					_, _ = r.Accept(nil)
+					_, _ = r.Accept(nil, fabric.ReadWrite)
 				}
 			}()
 			q, err := client.Dial(t.Context(), tap.Addr().String(), nil, 4)

@@ -36,7 +36,7 @@ func Example() {
 	copy(region.Bytes(), "remote memory")
 	go func() {
 		if request, err := listener.Accept(context.Background()); err == nil {
-			_, _ = request.Accept(nil)
+			_, _ = request.Accept(nil, fabric.ReadWrite)
 		}
 	}()
 

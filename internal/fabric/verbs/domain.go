@@ -16,6 +16,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/redykv/redykv/internal/fabric"
 	"github.com/redykv/redykv/internal/fabric/verbs/wire"
 )
 
@@ -33,11 +34,12 @@ type domain struct {
 	idle  *time.Timer // ends the domain; nil until it first has no users
 }
 
-// domainID names the connections that share a domain: those on a device with one peer, which
-// dialled or was dialled.
+// domainID names the connections that share a domain: those on a device with one peer, which was
+// dialled, or dialled and has the same rights to this side's regions.
 type domainID struct {
 	peer    wire.Peer
 	dialled bool
+	rights  fabric.Rights
 	device  *C.struct_ibv_context
 }
 

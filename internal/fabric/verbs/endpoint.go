@@ -85,8 +85,8 @@ func connect(ctx context.Context, p *provider, peer wire.Peer, local, remote net
 	return e, nil
 }
 
-// accept accepts the connection of id, a listener's child. The endpoint owns id from here on.
-func accept(ctx context.Context, p *provider, peer wire.Peer, id *C.struct_rdma_cm_id, depth int) (_ *endpoint, err error) {
+// accept accepts the connection of id, a listener's child, in a domain. The endpoint owns id from here on.
+func accept(ctx context.Context, p *provider, in domainID, id *C.struct_rdma_cm_id, depth int) (_ *endpoint, err error) {
 	e, err := newEndpoint(p)
 	if err != nil {
 		C.rdma_destroy_id(id)
@@ -101,7 +101,7 @@ func accept(ctx context.Context, p *provider, peer wire.Peer, id *C.struct_rdma_
 	if n, err := C.rdma_migrate_id(id, e.events.channel); n != 0 {
 		return nil, fmt.Errorf("connection manager: %w", err)
 	}
-	if err := e.create(domainID{peer: peer, device: id.verbs}, depth); err != nil {
+	if err := e.create(in, depth); err != nil {
 		return nil, err
 	}
 	if n, err := C.queue_accept(e.queue); n != 0 {

@@ -57,7 +57,7 @@ func host(t *testing.T, depth int) (p *provider, addr string, accepted chan *que
 			if err != nil {
 				return
 			}
-			if q, err := r.Accept(nil); err == nil {
+			if q, err := r.Accept(nil, fabric.ReadWrite); err == nil {
 				accepted <- q.(*queuePair)
 			}
 		}

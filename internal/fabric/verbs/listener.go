@@ -195,7 +195,7 @@ type request struct {
 	private  []byte
 }
 
-func (r *request) accept(private []byte) (fabric.QueuePair, error) {
+func (r *request) accept(private []byte, rights fabric.Rights) (fabric.QueuePair, error) {
 	l := r.listener
 	nonce, c, err := l.expect()
 	if err != nil {
@@ -217,7 +217,7 @@ func (r *request) accept(private []byte) (fabric.QueuePair, error) {
 	if err = r.answer(wire.Verdict{Accepted: true, Port: l.port, Nonce: nonce, Text: private}); err != nil {
 		cancel(err)
 	}
-	e, err := r.connection(ctx, nonce, c)
+	e, err := r.connection(ctx, nonce, c, rights)
 	l.making.Done()
 	if err != nil {
 		_ = r.conn.Close() // ends the goroutine
@@ -230,11 +230,11 @@ func (r *request) accept(private []byte) (fabric.QueuePair, error) {
 }
 
 // connection waits for the dialer's RDMA connection and accepts it.
-func (r *request) connection(ctx context.Context, nonce wire.Nonce, c chan *C.struct_rdma_cm_id) (*endpoint, error) {
+func (r *request) connection(ctx context.Context, nonce wire.Nonce, c chan *C.struct_rdma_cm_id, rights fabric.Rights) (*endpoint, error) {
 	l := r.listener
 	select {
 	case id := <-c:
-		return accept(ctx, l.provider, r.peer, id, l.depth)
+		return accept(ctx, l.provider, domainID{peer: r.peer, rights: rights, device: id.verbs}, id, l.depth)
 	case <-ctx.Done():
 		l.dismiss(nonce, c)
 		return nil, context.Cause(ctx)

@@ -226,8 +226,10 @@ struct ibv_mr *domain_register(struct ibv_pd *pd, void *memory, size_t size, int
 {
 	int access = IBV_ACCESS_LOCAL_WRITE;
 
-	if (flags & REGISTER_REMOTE)
-		access |= IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE;
+	if (flags & REGISTER_READS)
+		access |= IBV_ACCESS_REMOTE_READ;
+	if (flags & REGISTER_WRITES)
+		access |= IBV_ACCESS_REMOTE_WRITE;
 	if ((flags & REGISTER_ON_DEMAND) && faults(pd->context))
 		access |= IBV_ACCESS_ON_DEMAND;
 	return ibv_reg_mr(pd, memory, size, access);

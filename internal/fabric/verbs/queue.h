@@ -70,8 +70,9 @@ int queue_connect(struct queue *q, const void *private_data, uint8_t length);
 int queue_accept(struct queue *q);
 
 enum {
-	REGISTER_REMOTE = 1,    // for peers as well
-	REGISTER_ON_DEMAND = 2, // if the device can fault pages in, they are not pinned
+	REGISTER_READS = 1,     // for reads of peers as well
+	REGISTER_WRITES = 2,    // for their writes
+	REGISTER_ON_DEMAND = 4, // if the device can fault pages in, they are not pinned
 };
 
 // domain_register registers memory in a protection domain. Returns NULL with errno.

@@ -74,7 +74,10 @@ func (r *region) keyIn(d *domain) (*C.struct_ibv_mr, error) {
 	if key := r.keys[d]; key != nil {
 		return key, nil
 	}
-	flags := C.int(C.REGISTER_REMOTE)
+	flags := C.int(C.REGISTER_READS)
+	if d.id.rights == fabric.ReadWrite {
+		flags |= C.REGISTER_WRITES
+	}
 	if r.provider.sparse {
 		flags |= C.REGISTER_ON_DEMAND
 	}
