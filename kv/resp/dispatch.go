@@ -32,7 +32,7 @@ func (c *client) execute() {
 			continue
 		}
 		if len(r.data) > largeValues {
-			raise(&c.server.pool.largest, int64(r.largest()))
+			c.server.pool.sawValue(r.largest())
 		}
 		c.next(r)
 		if len(c.out) >= fullOutput {
@@ -64,7 +64,7 @@ func (c *client) dispatch(r request) {
 	if cmd != nil {
 		c.present = uint32(cmd.n) + 1
 	}
-	if cmd != nil && !cmd.plain || r.len() > plainArgs {
+	if cmd != nil && !cmd.plain || r.len() > plainArgs || c.loop != nil && c.server.pool.mayBeLarge(r) {
 		c.plain = 0
 		if c.loop != nil {
 			c.held, c.holds = r, true

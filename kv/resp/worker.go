@@ -12,12 +12,14 @@ import (
 
 // Limits of a batch: its operations, and the bytes of the values that it reads. The sizes of
 // values are predicted from the previous batch. After a large value, batches stay small enough
-// for others like it.
+// for others like it. Once there was one, by a read or a write, the values of all batches together
+// may be wrong predictions for unforeseen bytes, beyond one value of each batch.
 const (
 	maxBatch      = 128
 	cautiousBatch = 16 // operations of a batch whose values may all be large
 	batchBytes    = 8 << 20
 	largeValues   = batchBytes / maxBatch
+	unforeseen    = 8 * batchBytes
 )
 
 // keptValues is the most bytes of buffers for values that a worker keeps between batches.
@@ -40,7 +42,8 @@ type worker struct {
 	operands [][]byte
 	keys     []byte // records' keys of databases other than 0
 	limit    int    // most operations of this batch
-	largest  *atomic.Int64
+	pool     *pool
+	granted  int64 // bytes of pool.granted for this batch
 
 	// By the index of the operation, reused by the next batch.
 	values [maxBatch][]byte
@@ -67,7 +70,7 @@ func newWorker(p *pool) *worker {
 		ops:     make([]kv.Op, 0, maxBatch),
 		replies: make([]reply, 0, maxBatch),
 		limit:   cautiousBatch,
-		largest: &p.largest,
+		pool:    p,
 		seed:    p.seed, packedMost: p.packedMost,
 	}
 }
@@ -134,6 +137,7 @@ func (w *worker) reset() {
 		w.held = 0
 	}
 	w.setLimit(largest)
+	w.bound()
 	w.defers, w.deferring, w.reads = false, false, [4]uint64{}
 	w.packed = packed{}
 	w.list.forget()
@@ -153,15 +157,54 @@ func (w *worker) reset() {
 // setLimit sets the limit of the next batch from the size of the largest value of this one.
 func (w *worker) setLimit(largest int) {
 	if largest > largeValues {
-		raise(w.largest, int64(largest))
+		w.pool.sawValue(largest)
 		w.limit = max(batchBytes/largest, 1)
 		return
 	}
 	most := maxBatch
-	if ever := int(w.largest.Load()); ever > largeValues {
+	if ever := int(w.pool.largest.Load()); ever > largeValues {
 		most = max(batchBytes/ever, cautiousBatch)
 	}
 	w.limit = min(2*w.limit, most)
+}
+
+// bound lowers the limit to what the pool grants for values as large as any before.
+func (w *worker) bound() {
+	w.ungrant()
+	size := w.pool.largest.Load()
+	if size <= largeValues {
+		return
+	}
+	for {
+		granted := w.pool.granted.Load()
+		most := max(min((unforeseen-granted)/size, int64(w.limit)), 1)
+		if w.pool.granted.CompareAndSwap(granted, granted+most*size) {
+			w.granted, w.limit = most*size, int(most)
+			return
+		}
+	}
+}
+
+// ungrant gives back what bound was granted.
+func (w *worker) ungrant() {
+	if w.granted != 0 {
+		w.pool.granted.Add(-w.granted)
+		w.granted = 0
+	}
+}
+
+// mayBeLarge reports whether the reply to a command of several keys may be too large to be kept until it
+// is whole, as a loop does.
+func (p *pool) mayBeLarge(r request) bool {
+	size := p.largest.Load()
+	return size > largeValues && r.len() > 2 && int64(r.len()-1)*size > batchBytes
+}
+
+// sawValue notes a large value.
+func (p *pool) sawValue(size int) {
+	if size > largeValues {
+		raise(&p.largest, int64(size))
+	}
 }
 
 // raise sets a to at least n.
@@ -175,6 +218,7 @@ func raise(a *atomic.Int64, n int64) {
 type pool struct {
 	store      *kv.Store
 	largest    atomic.Int64 // bytes of the largest value seen, if large
+	granted    atomic.Int64 // bytes of values for batches that have begun: see worker.bound
 	seed       maphash.Seed // of workers
 	packedMost int          // of workers
 
@@ -226,11 +270,14 @@ func (p *pool) lend() *worker {
 		w := p.idle[n-1]
 		p.idle = p.idle[:n-1]
 		p.mu.Unlock()
+		w.bound()
 		return w
 	}
 	p.spare--
 	p.mu.Unlock()
-	return newWorker(p)
+	w := newWorker(p)
+	w.bound()
+	return w
 }
 
 // seize waits until no worker is lent, then lends one and no other until release. The caller
@@ -294,6 +341,7 @@ func (p *pool) quiesce() bool {
 
 // giveBack returns a worker. It closes one whose session has failed.
 func (p *pool) giveBack(w *worker) (err error) {
+	w.ungrant()
 	failed := w.session.Err() != nil
 	if failed {
 		err = w.session.Close()
