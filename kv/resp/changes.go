@@ -206,8 +206,8 @@ func (c *client) noteChange(w *worker, i int, cmd *command) (changed bool) {
 		}
 		return false
 	case kv.OpUpsert:
-		s.expirer.watch(op.Key, op.Expires)
 		c.tellPut(cmd, op.Key, op.Expires, op.Expires)
+		s.expirer.watch(op.Key, op.Expires) // last: it may tell at once that the key has expired
 		return true
 	case kv.OpRMW:
 		m := w.mods[i]
@@ -235,12 +235,12 @@ func (c *client) noteChange(w *worker, i int, cmd *command) (changed bool) {
 			if !m.found || cmd.tells.replaces {
 				c.tell(classNew, "new", op.Key)
 			}
-			s.expirer.watch(op.Key, m.ends)
 			if m.event != "" {
 				c.tell(cmd.tells.class, m.event, op.Key)
 			} else {
 				c.tellPut(cmd, op.Key, m.expires, m.ends)
 			}
+			s.expirer.watch(op.Key, m.ends)
 		}
 		return m.changed && !m.quiet || m.lapsed
 	}

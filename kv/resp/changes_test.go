@@ -333,3 +333,26 @@ func TestServedEventsAsRedis(t *testing.T) {
 		}
 	}
 }
+
+// TestExpiryIsToldLast: that a key is set, and expires, is told before that it has expired, however soon.
+func TestExpiryIsToldLast(t *testing.T) {
+	_, addr := start(t, inMemory(), Options{})
+	sub, p := dial(t, addr), dial(t, addr)
+	p.do("CONFIG", "SET", "notify-keyspace-events", "KEA")
+	sub.do("PSUBSCRIBE", "__keyevent@*__:*")
+	for step := range 500 {
+		sub.goOn()
+		p.goOn()
+		if step%2 == 0 {
+			p.do("SET", "k", "v", "PX", "1")
+		} else {
+			p.do("SET", "k", "v")
+			p.do("PEXPIRE", "k", "1")
+		}
+		for _, event := range []string{"set", "expire", "expired"} {
+			if got := sub.reply(); !strings.Contains(got, `:`+event+`"`) {
+				t.Fatalf("step %d: %s, want %s", step, got, event)
+			}
+		}
+	}
+}
