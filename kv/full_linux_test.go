@@ -161,6 +161,9 @@ func TestFullDisk(t *testing.T) {
 	closeAll(t, st)
 }
 
+// value104 is a value of 104 bytes, so that few keys fill a disk.
+func value104(n uint64) []byte { return bytes.Repeat(key8(n), 13) }
+
 // TestClearOnFullDisk: Clear frees a disk that is full, whatever was committed before, and the next
 // write finds space. What was written since is there after a restart.
 func TestClearOnFullDisk(t *testing.T) {
@@ -187,7 +190,7 @@ func TestClearOnFullDisk(t *testing.T) {
 
 func testClearOnFullDisk(t *testing.T, tier func(ssd device.Device) device.Device, commits bool) {
 	dir := testrun.SmallDisk(t, "6m")
-	opts := small(nil, 8, 8)
+	opts := small(nil, 8, 104)
 	opts.PageSize, opts.Memory, opts.Logger, opts.CountKeys = 4096, 64<<10, silent, true
 	raise := func() *Store {
 		ssd, err := ssdtier.OpenWith(dir, ssdtier.Options{SegmentSize: 64 << 10, Buffered: true, Logger: silent})
@@ -201,7 +204,7 @@ func testClearOnFullDisk(t *testing.T, tier func(ssd device.Device) device.Devic
 	ctx := t.Context()
 	fill := func(salt uint64) (n uint64, err error) {
 		for ; err == nil && n < 1e6; n++ {
-			if err = st.Upsert(ctx, key8(n), key8(n+salt)); err == nil && commits && n%1000 == 0 {
+			if err = st.Upsert(ctx, key8(n), value104(n+salt)); err == nil && commits && n%200 == 0 {
 				err = st.Commit(ctx)
 			}
 		}
@@ -209,7 +212,7 @@ func testClearOnFullDisk(t *testing.T, tier func(ssd device.Device) device.Devic
 	}
 	for salt := range uint64(3) {
 		n, err := fill(salt)
-		if !errors.Is(err, device.ErrNoSpace) || n < 10_000 {
+		if !errors.Is(err, device.ErrNoSpace) || n < 5000 {
 			t.Fatalf("after %d keys: %v, want a full disk", n, err)
 		}
 		if err := st.Commit(ctx); !errors.Is(err, device.ErrNoSpace) {
@@ -219,7 +222,7 @@ func testClearOnFullDisk(t *testing.T, tier func(ssd device.Device) device.Devic
 			t.Fatal(err)
 		}
 		for i := range uint64(1000) {
-			if err := st.Upsert(ctx, key8(i), key8(i+100+salt)); err != nil {
+			if err := st.Upsert(ctx, key8(i), value104(i+100+salt)); err != nil {
 				t.Fatalf("write %d after Clear: %v", i, err)
 			}
 		}
@@ -229,7 +232,7 @@ func testClearOnFullDisk(t *testing.T, tier func(ssd device.Device) device.Devic
 		check := func() {
 			t.Helper()
 			for i := range uint64(1000) {
-				if v, err := st.Read(ctx, key8(i), nil); err != nil || !bytes.Equal(v, key8(i+100+salt)) {
+				if v, err := st.Read(ctx, key8(i), nil); err != nil || !bytes.Equal(v, value104(i+100+salt)) {
 					t.Fatalf("key %d: %x, %v", i, v, err)
 				}
 			}
@@ -270,7 +273,7 @@ func TestCommitWritten(t *testing.T) {
 
 func testCommitWritten(t *testing.T, commits bool) {
 	dir := testrun.SmallDisk(t, "6m")
-	opts := small(nil, 8, 8)
+	opts := small(nil, 8, 104)
 	opts.PageSize, opts.Memory, opts.Logger, opts.CountKeys = 4096, 64<<10, silent, true
 	raise := func() *Store {
 		ssd, err := ssdtier.OpenWith(dir, ssdtier.Options{SegmentSize: 64 << 10, Buffered: true, Logger: silent})
@@ -288,10 +291,10 @@ func testCommitWritten(t *testing.T, commits bool) {
 	}
 	n, committed := uint64(0), uint64(0)
 	for err == nil {
-		if err = session.Upsert(key8(n), key8(n+7)); err != nil {
+		if err = session.Upsert(key8(n), value104(n+7)); err != nil {
 			break
 		}
-		if n++; commits && n == 10_000 {
+		if n++; commits && n == 5000 {
 			if err = st.Commit(ctx); err == nil {
 				committed = n
 			}
@@ -326,12 +329,12 @@ func testCommitWritten(t *testing.T, commits bool) {
 			if errors.Is(err, ErrNotFound) {
 				break
 			}
-			if err != nil || !bytes.Equal(v, key8(kept+7)) {
+			if err != nil || !bytes.Equal(v, value104(kept+7)) {
 				t.Fatalf("key %d: %x, %v", kept, v, err)
 			}
 			kept++
 		}
-		if size := int64(24); int64(n-kept)*size > lost || kept <= committed {
+		if size := int64(120); int64(n-kept)*size > lost || kept <= committed {
 			t.Fatalf("%d of %d keys are there, %d bytes were lost", kept, n, lost)
 		}
 		if all, _, _ := st.KeyCount(); all != int64(kept) {
