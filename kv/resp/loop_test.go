@@ -162,3 +162,38 @@ func TestManyConnectionsMove(t *testing.T) {
 	all.Wait()
 	testrun.Until(t, "the killed ones are gone", func() bool { return s.Metrics().Clients == 17 })
 }
+
+// TestLoopsAfterLargeValue: once there was a large value, a loop gives away commands that may read many like it,
+// and keeps others.
+func TestLoopsAfterLargeValue(t *testing.T) {
+	s, addr := start(t, inMemory(), Options{Loops: 1})
+	p := dial(t, addr)
+	p.do("PING") // so that the server knows the client
+	c := only(t, s)
+	inLoop := func() bool { return c.looped.Owned() == nil }
+	back := func() {
+		t.Helper()
+		testrun.Until(t, "the connection is in a loop", func() bool {
+			p.do("PING")
+			return inLoop()
+		})
+	}
+	back()
+	if got := p.do("MGET", "a", "b", "c"); got != "[nil nil nil]" || !inLoop() {
+		t.Errorf("MGET of small values: %s, in a loop: %t", got, inLoop())
+	}
+	if got := p.do("SET", "large", strings.Repeat("v", batchBytes/8)); got != "+OK" {
+		t.Fatal(got)
+	}
+	back()
+	for _, command := range []string{"SET a v", "SET a v EX 100", "GET a", "EXPIRE a 100", "MGET a", "MGET a b c", "MSET a 1 b 2 c 3 d 4 e 5", "DEL a b c d e f"} {
+		if p.do(strings.Fields(command)...); !inLoop() {
+			t.Errorf("%s left the loop", command)
+			back()
+		}
+	}
+	if got := p.do("MGET", "a", "b", "c", "d", "e", "f", "g", "h", "i"); got != "[nil nil nil nil nil nil nil nil nil]" || inLoop() {
+		t.Errorf("MGET of values that may be large: %s, in a loop: %t", got, inLoop())
+	}
+	back()
+}

@@ -193,11 +193,11 @@ func (w *worker) ungrant() {
 	}
 }
 
-// mayBeLarge reports whether the reply to a command of several keys may be too large to be kept until it
-// is whole, as a loop does.
-func (p *pool) mayBeLarge(r request) bool {
+// mayBeLarge reports whether a command reads several keys, and its reply may be too large to be kept until
+// it is whole, as a loop does.
+func (p *pool) mayBeLarge(cmd *command, r request) bool {
 	size := p.largest.Load()
-	return size > largeValues && r.len() > 2 && int64(r.len()-1)*size > batchBytes
+	return size > largeValues && cmd != nil && cmd.keys == allKeys && cmd.flags&flagReadOnly != 0 && int64(r.len()-1)*size > batchBytes
 }
 
 // sawValue notes a large value.
