@@ -272,16 +272,6 @@ func (st *Store) freeCleared(ctx context.Context) {
 	}
 }
 
-// commitInSpace is commit. If the device is full and the store was cleared, it commits that first,
-// which frees space. The caller is in the phase Removing or Closed.
-func (st *Store) commitInSpace(ctx context.Context) error {
-	err := st.commit(ctx)
-	if errors.Is(err, device.ErrNoSpace) && st.dropCleared(ctx) {
-		err = st.commit(ctx)
-	}
-	return err
-}
-
 // dropCleared makes the last Clear durable without writing to the log, which needs nothing of before,
 // and drops that, so that the log goes on above it. It reports whether it did: not if there was no
 // Clear, or a kept checkpoint needs the log. The caller is in the phase Removing or Closed.

@@ -87,7 +87,7 @@ func (st *Store) commitFor(ctx context.Context, group *phase.Group) (err error) 
 	again := true
 	defer func() { st.checkpointer.machine.Finish(group, err, again) }()
 	if err = st.commitNext(ctx); errors.Is(err, device.ErrNoSpace) && st.checkpointer.cleared.Load() != nil {
-		err = st.commitAlone(ctx)
+		err = st.commitDropping(ctx)
 	}
 	if err == nil {
 		st.freeCleared(ctx)
@@ -108,13 +108,14 @@ func (st *Store) commitNext(ctx context.Context) error {
 	return st.commit(ctx)
 }
 
-// commitAlone commits when no commit, checkpoint or collection of files is in progress.
-func (st *Store) commitAlone(ctx context.Context) error {
+// commitDropping commits after it has dropped what the last Clear removed, which frees space.
+func (st *Store) commitDropping(ctx context.Context) error {
 	if err := st.await(ctx, phase.Remove, "commit"); err != nil {
 		return err
 	}
 	defer st.end(phase.Remove)
-	return st.commitInSpace(ctx)
+	st.dropCleared(ctx) // false: the commit finds the device full again, unless another one has freed space
+	return st.commit(ctx)
 }
 
 // CommitWritten makes durable what the device has of the log, and returns the number of bytes of the log
@@ -130,19 +131,17 @@ func (st *Store) CommitWritten(ctx context.Context) (lost int64, err error) {
 	}
 	defer st.end(phase.Remove)
 	last := st.recorded()
-	s := manifest.State{Index: last.Index, Sessions: last.Commit.Sessions} // keys are counted at the next opening
+	s := manifest.State{Index: last.Index}
 	var tail int64
 	if err := st.exclusive(ctx, func() {
-		s.Sequence = st.checkpointer.sequence.Add(1)
-		s.Begin, s.Tail, tail = st.log.Begin(), st.log.LastWritten(), st.log.Tail()
+		st.takeState(&s)
+		tail, s.Tail = s.Tail, st.log.LastWritten()
 	}); err != nil {
 		return 0, fmt.Errorf("kv: %s: %w", what, err)
 	}
-	if s.Tail <= max(last.Commit.Tail, s.Begin) { // there is nothing more
+	s.Sessions, s.Count = last.Commit.Sessions, nil // keys are counted at the next opening
+	if s.Tail <= max(last.Commit.Tail, s.Begin) {   // there is nothing more
 		return tail - max(last.Commit.Tail, s.Begin), nil
-	}
-	if s.Index != nil && s.Index.Start <= s.Begin {
-		s.Index = nil
 	}
 	err = st.recordBy(ctx, func(name string, data []byte) error { return device.Commit(st.dev, name, data) },
 		func(m *manifest.Manifest) { m.SetCommit(&s) }, false)

@@ -18,6 +18,16 @@ import (
 	"github.com/redykv/redykv/ssdtier"
 )
 
+// ssdOn opens a log in small segments.
+func ssdOn(t *testing.T, dir string) device.Device {
+	t.Helper()
+	ssd, err := ssdtier.OpenWith(dir, ssdtier.Options{SegmentSize: 64 << 10, Buffered: true, Logger: silent})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ssd
+}
+
 // TestFullDiskGoesOn fills a disk and then frees space. The store continues, and has all
 // acknowledged writes.
 func TestFullDiskGoesOn(t *testing.T) {
@@ -29,11 +39,7 @@ func TestFullDiskGoesOn(t *testing.T) {
 	opts := small(nil, 8, 8)
 	opts.PageSize, opts.Memory, opts.Logger = 4096, 64<<10, silent
 	raise := func() *Store {
-		ssd, err := ssdtier.OpenWith(dir, ssdtier.Options{SegmentSize: 64 << 10, Buffered: true, Logger: silent})
-		if err != nil {
-			t.Fatal(err)
-		}
-		opts.Device = ssd
+		opts.Device = ssdOn(t, dir)
 		return open(t, opts)
 	}
 	st := raise()
@@ -85,13 +91,7 @@ func TestFullDisk(t *testing.T) {
 	dir := testrun.SmallDisk(t, "1m")
 	opts := small(nil, 8, 8)
 	opts.PageSize, opts.Memory, opts.Logger = 4096, 64<<10, silent
-	raise := func() {
-		ssd, err := ssdtier.OpenWith(dir, ssdtier.Options{SegmentSize: 64 << 10, Buffered: true, Logger: silent})
-		if err != nil {
-			t.Fatal(err)
-		}
-		opts.Device = ssd
-	}
+	raise := func() { opts.Device = ssdOn(t, dir) }
 	full := func(err error) bool {
 		return errors.Is(err, unix.ENOSPC) && strings.Contains(err.Error(), dir)
 	}
@@ -193,11 +193,7 @@ func testClearOnFullDisk(t *testing.T, tier func(ssd device.Device) device.Devic
 	opts := small(nil, 8, 104)
 	opts.PageSize, opts.Memory, opts.Logger, opts.CountKeys = 4096, 64<<10, silent, true
 	raise := func() *Store {
-		ssd, err := ssdtier.OpenWith(dir, ssdtier.Options{SegmentSize: 64 << 10, Buffered: true, Logger: silent})
-		if err != nil {
-			t.Fatal(err)
-		}
-		opts.Device = tier(ssd)
+		opts.Device = tier(ssdOn(t, dir))
 		return open(t, opts)
 	}
 	st := raise()
@@ -276,11 +272,7 @@ func testCommitWritten(t *testing.T, commits bool) {
 	opts := small(nil, 8, 104)
 	opts.PageSize, opts.Memory, opts.Logger, opts.CountKeys = 4096, 64<<10, silent, true
 	raise := func() *Store {
-		ssd, err := ssdtier.OpenWith(dir, ssdtier.Options{SegmentSize: 64 << 10, Buffered: true, Logger: silent})
-		if err != nil {
-			t.Fatal(err)
-		}
-		opts.Device = ssd
+		opts.Device = ssdOn(t, dir)
 		return open(t, opts)
 	}
 	st := raise()

@@ -206,7 +206,10 @@ func (st *Store) Close() error {
 	for _, s := range idle {
 		errs = append(errs, s.Close())
 	}
-	err := st.commitInSpace(context.Background())
+	err := st.commit(context.Background())
+	if errors.Is(err, device.ErrNoSpace) && st.dropCleared(context.Background()) {
+		err = st.commit(context.Background())
+	}
 	errs = append(errs, err)
 	if err == nil {
 		st.leaveIndex()

@@ -12,9 +12,10 @@ import (
 	"github.com/redykv/redykv/device"
 )
 
-// A segment allocates space ahead of the log, for its blocks and for their checksums: a full disk has
-// the space of all checksums that a Sync may have to store. The space of blocks beyond the log was never written: it
-// has no checksums, and reads of it return ErrNotHeld. Start and Close release it.
+// A segment allocates space ahead of the log, for its blocks and for their checksums: a full disk
+// has the space of all checksums that a Sync may have to store. The space of blocks beyond the log
+// was never written: it has no checksums, and reads of it return ErrNotHeld. Start and Close release
+// it.
 //
 // minReserve is the least space that is allocated ahead. A longer log allocates its own
 // length, up to Options.Preallocate, so that a small one takes little.
@@ -105,10 +106,7 @@ func (s *segment) reserveSums(to int64) (err error) {
 }
 
 // sumsEnd is the length of a file that has the sums of the blocks up to an offset.
-func sumsEnd(to int64) int64 {
-	const perPage = sumUnit * sumsPerPage
-	return sumPageSize * (1 + (to+perPage-1)/perPage)
-}
+func sumsEnd(to int64) int64 { return sumPageSize * (1 + (to+pageSpan-1)/pageSpan) }
 
 // ahead is the offset up to which space is allocated for a write that ends at an offset.
 func (d *Device) ahead(s *segment, end int64) int64 {

@@ -233,7 +233,7 @@ func (d *Device) segmentToWrite(number int64) (*segment, error) {
 		return s, nil
 	}
 	d.newFiles = true
-	if err := device.MarkTransient(d.withSpace(func() error { return d.makeSums(number) })); err != nil {
+	if err := d.withSpace(func() error { return d.makeSums(number) }); err != nil {
 		return nil, fmt.Errorf("ssdtier: checksums: %w", err)
 	}
 	d.spares.give(d.path(segmentName(number)))

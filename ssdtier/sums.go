@@ -57,8 +57,11 @@ func grown(block []byte, sum uint64, from int) bool {
 	return false
 }
 
-// sumsPerPage is the unit in which sums are stored: a page of 4 KiB, for 2 MiB of log.
-const sumsPerPage = 512
+// sumsPerPage is the unit in which sums are stored: a page of 4 KiB, for pageSpan bytes of log, 2 MiB.
+const (
+	sumsPerPage = 512
+	pageSpan    = sumUnit * sumsPerPage
+)
 
 // sumPage is a page of sums.
 type sumPage [sumsPerPage]atomic.Uint64
@@ -73,8 +76,7 @@ type sumTable struct {
 }
 
 func newSumTable(segmentSize int64) *sumTable {
-	const perPage = sumUnit * sumsPerPage
-	n := (segmentSize + perPage - 1) / perPage
+	n := (segmentSize + pageSpan - 1) / pageSpan
 	return &sumTable{pages: make([]atomic.Pointer[sumPage], n), dirty: make([]atomic.Bool, n)}
 }
 

@@ -12,25 +12,32 @@ import (
 	"github.com/redykv/redykv/internal/fabric/core"
 )
 
+// allocOne returns a region of a size, and its set, which the end of the test closes.
+func allocOne(t *testing.T, size int) (*regions, *region) {
+	t.Helper()
+	set, err := newRegions(false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := set.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	r, err := set.alloc(size)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return set, r
+}
+
 // TestFence fences a region whose peer is in the midst of a copy: the region has its bytes and
 // another token, and what the peer copies afterwards reaches other memory. Memory that nobody has
 // written takes none afterwards, either.
 func TestFence(t *testing.T) {
 	for name, size := range map[string]int{"small": 3000, "pages": 64 << 10, "huge pages": 2*hugePage + 5000} {
 		t.Run(name, func(t *testing.T) {
-			set, err := newRegions(false)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer func() {
-				if err := set.Close(); err != nil {
-					t.Error(err)
-				}
-			}()
-			r, err := set.alloc(size)
-			if err != nil {
-				t.Fatal(err)
-			}
+			set, r := allocOne(t, size)
 			for i := range r.Bytes()[size/2:] {
 				r.Bytes()[size/2+i] = byte(i*7 + 1)
 			}
@@ -105,19 +112,7 @@ func TestFenceIsSparse(t *testing.T) {
 func TestLentForReading(t *testing.T) {
 	for name, size := range map[string]int{"small": 3000, "huge pages": 2*hugePage + 5000} {
 		t.Run(name, func(t *testing.T) {
-			set, err := newRegions(false)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer func() {
-				if err := set.Close(); err != nil {
-					t.Error(err)
-				}
-			}()
-			r, err := set.alloc(size)
-			if err != nil {
-				t.Fatal(err)
-			}
+			set, r := allocOne(t, size)
 			maps := mappings{byFile: map[fileID]*mapping{}}
 			for _, rights := range []fabric.Rights{fabric.ReadWrite, fabric.ReadOnly} {
 				l, file, err := set.lend(r.Token(), &net.UnixConn{}, rights)

@@ -61,18 +61,16 @@ func (s *mappings) take(f *os.File, size int64) (*mapping, error) {
 
 func (s *mappings) open(id fileID, f *os.File, size int64) (*mapping, error) {
 	m := &mapping{id: id}
+	var err error
 	if s.keepFiles {
-		fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
-		if err != nil {
+		if m.file, err = duplicate(f); err != nil {
 			return nil, fmt.Errorf("peer's file: %w", err)
 		}
-		m.file = os.NewFile(uintptr(fd), "peer")
 	}
 	prot := protReadWrite
 	if id.readOnly {
 		prot = unix.PROT_READ
 	}
-	var err error
 	if m.memory, err = mapPeer(f, size, prot); err != nil {
 		return nil, errors.Join(err, m.closeFile())
 	}

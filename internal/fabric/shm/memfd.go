@@ -127,11 +127,16 @@ func (s *shared) open(rights fabric.Rights) (*os.File, error) {
 	if rights == fabric.ReadOnly {
 		return os.Open(fmt.Sprintf("/proc/self/fd/%d", s.file.Fd()))
 	}
-	fd, err := unix.FcntlInt(s.file.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	return duplicate(s.file)
+}
+
+// duplicate returns another descriptor of the same open file.
+func duplicate(f *os.File) (*os.File, error) {
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
 	}
-	return os.NewFile(uintptr(fd), s.file.Name()), nil
+	return os.NewFile(uintptr(fd), f.Name()), nil
 }
 
 // isReadOnly reports whether a file cannot be mapped for writing.

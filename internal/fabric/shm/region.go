@@ -250,9 +250,9 @@ func (s *regions) borrow(r *region, conn *net.UnixConn) {
 	r.borrowers[p] = struct{}{}
 }
 
-// lend returns the description of the region with this token, and its file, opened with these rights,
-// for the process at the other end of a socket. If the region is revoked meanwhile, its generation makes the description
-// void.
+// lend returns the description of the region with this token, and its file, opened with these
+// rights, for the process at the other end of a socket. If the region is revoked meanwhile, its
+// generation makes the description void.
 func (s *regions) lend(token fabric.Token, to *net.UnixConn, rights fabric.Rights) (loan, *os.File, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
