@@ -78,9 +78,12 @@ func (r *mover) play(messages int) {
 			}
 			r.has = append(r.has, answer.Msg.GetGrants()[0].GetId())
 			again, err := r.client.Reallocate(ctx, connect.NewRequest(req))
-			if err == nil { // the terms are signed again, and end later
+			if err == nil { // terms and sources are signed again, and end later
 				for i, g := range again.Msg.GetGrants() {
 					g.Token, g.Terms = answer.Msg.GetGrants()[i].GetToken(), answer.Msg.GetGrants()[i].GetTerms()
+				}
+				for i, s := range again.Msg.GetSources() {
+					s.Signature, s.NotAfterUnixMs = answer.Msg.GetSources()[i].GetSignature(), answer.Msg.GetSources()[i].GetNotAfterUnixMs()
 				}
 			}
 			if err != nil || !proto.Equal(again.Msg, answer.Msg) {

@@ -1,9 +1,11 @@
 package manager
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +15,7 @@ import (
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/api/serverv1"
 	"github.com/redykv/redykv/internal/api/serverv1/serverv1connect"
+	"github.com/redykv/redykv/internal/controltoken"
 	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/manager/access"
 	"github.com/redykv/redykv/manager/api"
@@ -147,6 +150,54 @@ func TestAnnounceRefused(t *testing.T) {
 
 // A node that got no answer to its registration registers again; its caches keep their
 // grants, whether their clients have connected or not.
+// The manager signs the servers of a cache's grants, each once, for the servers of its new ones.
+func TestSourcesAreSigned(t *testing.T) {
+	_, client := serve(t, Options{Transport: "mem"})
+	ctx := testContext(t)
+	vm := node.VM{ControlURL: "http://10.0.0.1:1", Transport: "mem", Memory: 4 << 20, Free: 4 << 20, Cores: 4, Start: 1, Secret: controltoken.NewSecret()}
+	var key []byte
+	register := func(id, addr string) {
+		t.Helper()
+		vm.ID, vm.FabricAddr = id, addr
+		r, err := client.Register(ctx, connect.NewRequest(&managerv1.RegisterRequest{Vm: vm.Proto(true), ControlSecret: []byte(vm.Secret)}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if key != nil && !bytes.Equal(r.Msg.GetSourceKey(), key) {
+			t.Errorf("keys %x and %x", key, r.Msg.GetSourceKey())
+		}
+		key = r.Msg.GetSourceKey()
+	}
+	register("a", "fabric-a")
+	ca, err := allocateBytes(t, client, 2<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	register("b", "fabric-b")
+	register("c", "fabric-c")
+	avoid, want := "a", []string{"fabric-a"}
+	for range 2 { // the second one while the first one's grants are not settled
+		r, err := client.Reallocate(ctx, connect.NewRequest(&managerv1.ReallocateRequest{
+			CacheId: ca.GetCacheId(), Change: nextChange(), Regions: 2, AvoidVms: []string{"a", avoid},
+		}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, s := range r.Msg.GetSources() {
+			if err := controltoken.CheckSource(key, s, time.Now()); err != nil || s.GetTransport() != "mem" {
+				t.Errorf("source %v: %v", s, err)
+			}
+			got = append(got, s.GetFabricAddr())
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("sources %v, want %v", got, want)
+		}
+		avoid = r.Msg.GetGrants()[0].GetVm().GetId()
+		want = append(want, "fabric-"+avoid)
+	}
+}
+
 func TestRegisterTwice(t *testing.T) {
 	m, client := serve(t, Options{Transport: "mem"})
 	n := startNode(t, "node")

@@ -12,6 +12,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/internal/controltoken"
 	"github.com/redykv/redykv/manager/api"
 	"github.com/redykv/redykv/manager/plan"
 )
@@ -49,6 +50,11 @@ func (l *leader) tryReallocate(ctx context.Context, req *managerv1.ReallocateReq
 	answer, err := l.reallocated(ca, req.GetChange())
 	if err != nil {
 		return nil, refuse(err, connect.CodeUnavailable)
+	}
+	key, end := l.guard.SourceKey(), api.ToMillis(time.Now().Add(sourceLife))
+	for _, s := range answer.GetSources() {
+		s.NotAfterUnixMs = end
+		controltoken.SignSource(key, s)
 	}
 	wake(l.taken)
 	l.counts.note(func(n *Metrics) { n.Reallocated++ })
@@ -142,9 +148,12 @@ func (l *leader) reallocated(ca *cache, number uint64) (*managerv1.ReallocateRes
 		return nil, noCache(ca.id)
 	}
 	var grants []*grant
+	sources := slices.Clone(ca.grants)
 	for _, g := range ca.pending {
 		if g.change == number {
 			grants = append(grants, g)
+		} else {
+			sources = append(sources, g)
 		}
 	}
 	if len(grants) == 0 || ca.last.GetNumber() != number {
@@ -152,7 +161,24 @@ func (l *leader) reallocated(ca *cache, number uint64) (*managerv1.ReallocateRes
 	}
 	return &managerv1.ReallocateResponse{
 		Grants: l.withTokens(ca, protos(grants, true), grants), Configuration: ca.last.GetConfiguration(), Whole: ca.last.GetWhole(),
+		Sources: pullSources(sources),
 	}, nil
+}
+
+// sourceLife is the time within which a cache's regions leave the VMs on which they are, by the clocks
+// of machines. It is long beside what a move takes.
+const sourceLife = 24 * time.Hour
+
+// pullSources returns the servers of grants, not signed yet. Called under state.mu.
+func pullSources(grants []*grant) (all []*managerv1.PullSource) {
+	seen := make(map[*vm]bool)
+	for _, g := range grants {
+		if !seen[g.vm] {
+			seen[g.vm] = true
+			all = append(all, &managerv1.PullSource{Transport: g.vm.Transport, FabricAddr: g.vm.FabricAddr})
+		}
+	}
+	return all
 }
 
 // reach returns the distances at which the configuration of a demand meets its SLO, for a

@@ -3,6 +3,7 @@ package manager
 import (
 	"cmp"
 	"context"
+	"crypto/ed25519"
 	"errors"
 	"fmt"
 	"io"
@@ -234,7 +235,9 @@ func (s service) Register(ctx context.Context, req *connect.Request[managerv1.Re
 			return nil, refuse(err, connect.CodeUnavailable)
 		}
 		l.opts.Logger.Info("server registered", "vm", info.ID, "control", info.ControlURL, "transport", info.Transport)
-		return &managerv1.RegisterResponse{HeartbeatMs: l.opts.Heartbeat.Milliseconds(), Incarnation: l.incarnation()}, nil
+		return &managerv1.RegisterResponse{
+			HeartbeatMs: l.opts.Heartbeat.Milliseconds(), Incarnation: l.incarnation(), SourceKey: l.guard.SourceKey().Public().(ed25519.PublicKey),
+		}, nil
 	})
 }
 

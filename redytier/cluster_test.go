@@ -3,6 +3,7 @@ package redytier
 import (
 	"cmp"
 	"context"
+	"crypto/ed25519"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -69,6 +70,9 @@ func newClusterOf(t testing.TB, count int, opts server.Options) *cluster {
 	for i := range count {
 		s, err := server.New(opts)
 		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.TrustSources(controltoken.SourceKey(clusterSecret).Public().(ed25519.PublicKey)); err != nil {
 			t.Fatal(err)
 		}
 		web := httptest.NewServer(s.Handler())
@@ -160,6 +164,11 @@ func (c *cluster) Reallocate(ctx context.Context, req *connect.Request[managerv1
 		if share > 0 {
 			answer.Grants = append(answer.Grants, c.grant(m.CacheId, i, share, size))
 		}
+	}
+	for _, s := range c.servers {
+		source := &managerv1.PullSource{Transport: s.Transport(), FabricAddr: s.FabricAddr(), NotAfterUnixMs: time.Now().Add(time.Hour).UnixMilli()}
+		controltoken.SignSource(controltoken.SourceKey(clusterSecret), source)
+		answer.Sources = append(answer.Sources, source)
 	}
 	return connect.NewResponse(answer), nil
 }

@@ -35,10 +35,12 @@ type grant struct {
 	tokens     []fabric.Token // of its regions, by the server's index
 	lived      []atomic.Bool  // by index: see hasLived
 	placed     atomic.Bool    // a region has had its place here
-	tuning     Tuning
-	http       *http.Client  // for the server's control API
-	timeout    time.Duration // Config.ServerTimeout
-	reconnect  time.Duration // reconnectTimeout
+	// sources are the servers from which the manager lets this one copy, by fabric address.
+	sources   map[string]*managerv1.PullSource
+	tuning    Tuning
+	http      *http.Client  // for the server's control API
+	timeout   time.Duration // Config.ServerTimeout
+	reconnect time.Duration // reconnectTimeout
 
 	signed     atomic.Pointer[managerv1.Grant]    // as last received from the manager: terms and token
 	regions    atomic.Uint32                      // lent; fewer than tokens after a release

@@ -241,7 +241,7 @@ func (c *Cache) pullRequest(from, to place) *serverv1.PullRequest {
 	token, reading := source.tokens[from.index], source.ticket.Reading()
 	return &serverv1.PullRequest{
 		CacheId: target.cache, Grant: target.id, Ticket: target.ticket[:],
-		FabricAddr: source.fabricAddr, SourceTicket: reading[:],
+		FabricAddr: source.fabricAddr, SourceTicket: reading[:], Source: target.sources[source.fabricAddr],
 		Regions:        []*serverv1.PullRegion{{SourceToken: token[:], Target: to.index, Bytes: uint64(c.RegionSize())}},
 		BytesPerSecond: uint64(c.cfg.Migration.BytesPerSecond),
 		Net:            c.cfg.network.At(source.distance).String(),

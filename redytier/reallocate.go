@@ -80,7 +80,12 @@ func (c *Cache) reallocate(ctx context.Context, req *managerv1.ReallocateRequest
 	if err != nil {
 		return nil, configuration, err
 	}
+	sources := make(map[string]*managerv1.PullSource)
+	for _, s := range answer.Msg.Sources {
+		sources[s.GetFabricAddr()] = s
+	}
 	for _, g := range grants {
+		g.sources = sources
 		endpoints = append(endpoints, newEndpoint(g, configuration))
 	}
 	if _, err = transportOf(grants, c.Transport()); err == nil {

@@ -284,6 +284,9 @@ func (v *scheduleVM) announce(mgr managerv1connect.ManagerServiceClient, known b
 		if err != nil {
 			return 0, err
 		}
+		if err := v.server.TrustSources(r.Msg.GetSourceKey()); err != nil {
+			return 0, err
+		}
 		in, wait = r.Msg.GetIncarnation(), time.Duration(r.Msg.GetHeartbeatMs())*time.Millisecond
 	}
 	incarnation := controltoken.Incarnation{Epoch: in.GetEpoch(), ID: in.GetId(), Bound: time.Duration(in.GetBoundMs()) * time.Millisecond}

@@ -1,11 +1,14 @@
 package server
 
 import (
+	"bytes"
 	"context"
+	"crypto/ed25519"
 	"errors"
 	"fmt"
 	"hash/maphash"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -90,6 +93,48 @@ func (s *Server) checkManager(h http.Header) error {
 		return connect.NewError(connect.CodeFailedPrecondition, err)
 	}
 	return nil
+}
+
+// maxSourceKeys bounds the managers, each of a catalog of its own, whose signatures a server knows.
+const maxSourceKeys = 8
+
+// TrustSources lets pulls copy from the servers that are signed with a manager's key, and no more from
+// others. Those of earlier managers stay: a move goes on when another manager takes over.
+func (s *Server) TrustSources(key []byte) error {
+	if len(key) != ed25519.PublicKeySize {
+		return fmt.Errorf("manager's key for the sources of pulls has %d bytes, want %d", len(key), ed25519.PublicKeySize)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	known := func(k ed25519.PublicKey) bool { return bytes.Equal(k, key) }
+	if !slices.ContainsFunc(s.sourceKeys, known) {
+		s.sourceKeys = append(s.sourceKeys[max(0, len(s.sourceKeys)-maxSourceKeys+1):], bytes.Clone(key))
+	}
+	return nil
+}
+
+// checkSource reports an address from which a pull must not copy. Without a manager that signs, each
+// is as good as another.
+func (s *Server) checkSource(m *serverv1.PullRequest) error {
+	s.mu.Lock()
+	keys := s.sourceKeys
+	s.mu.Unlock()
+	if len(keys) == 0 || m.GetFabricAddr() == s.FabricAddr() {
+		return nil
+	}
+	err := errors.New("it is not signed by the manager")
+	switch source := m.GetSource(); {
+	case source == nil:
+	case source.GetFabricAddr() != m.GetFabricAddr() || source.GetTransport() != s.Transport():
+		err = fmt.Errorf("what the manager has signed is %.80q over %.20q", source.GetFabricAddr(), source.GetTransport())
+	default:
+		for _, key := range slices.Backward(keys) {
+			if err = controltoken.CheckSource(key, source, time.Now()); err == nil {
+				return nil
+			}
+		}
+	}
+	return connect.NewError(connect.CodePermissionDenied, fmt.Errorf("source at %.80q: %w", m.GetFabricAddr(), err))
 }
 
 // maxSpent bounds the number of remembered grants that were taken back.

@@ -48,7 +48,7 @@ var (
 //	Aborted             the grant ended, one of its regions was released, or another
 //	                    client has taken the cache up
 //	NotFound            the grant is not lent here
-//	PermissionDenied    the ticket is not the grant's
+//	PermissionDenied    the ticket is not the grant's, or the manager has not signed the source
 //	ResourceExhausted   2048 pulls of the grant are under way or wait
 //	InvalidArgument     a region or a size that the grant or the source does not
 //	                    have, or a network that cannot be parsed
@@ -58,6 +58,9 @@ func (s *Server) Pull(ctx context.Context, req *connect.Request[serverv1.PullReq
 	m := req.Msg
 	g, err := s.find(grantID{m.CacheId, m.Grant}, m.Ticket)
 	if err != nil {
+		return err
+	}
+	if err := s.checkSource(m); err != nil {
 		return err
 	}
 	network := fabric.Network{}

@@ -3,17 +3,21 @@ package server
 import (
 	"bytes"
 	"context"
+	"crypto/ed25519"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"strings"
 	"testing"
 	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/api/serverv1"
 	"github.com/redykv/redykv/internal/api/serverv1/serverv1connect"
+	"github.com/redykv/redykv/internal/controltoken"
 	"github.com/redykv/redykv/internal/fabric/transport"
 	"github.com/redykv/redykv/internal/fabric/transport/transporttest"
 	"github.com/redykv/redykv/internal/testrun"
@@ -157,6 +161,90 @@ func TestPullIsChecked(t *testing.T) {
 	}
 	if _, err := pullAll(t.Context(), toClient, pullFrom(source, target, "new", regionSize)); err != nil {
 		t.Error(err)
+	}
+}
+
+// A pull copies from servers that a manager has signed, and from its own; it dials no other address.
+func TestPullFromSignedSources(t *testing.T) {
+	_, fromClient := newServer(t, Options{Memory: 64 << 20, Transport: "tcp"})
+	to, toClient := newServer(t, Options{Memory: 64 << 20, Transport: "tcp"})
+	source, target := lendBig(t, fromClient, "old", 1, regionSize), lendBig(t, toClient, "new", 2, regionSize)
+	stranger, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = stranger.Close() }()
+	now := time.Now()
+	sign := func(key, transport, addr string, end time.Time) *managerv1.PullSource {
+		s := &managerv1.PullSource{Transport: transport, FabricAddr: addr, NotAfterUnixMs: end.UnixMilli()}
+		controltoken.SignSource(controltoken.SourceKey(key), s)
+		return s
+	}
+	public := func(key string) []byte { return controltoken.SourceKey(key).Public().(ed25519.PublicKey) }
+	pull := func(addr string, s *managerv1.PullSource) error {
+		m := pullFrom(source, target, "new", regionSize)
+		m.FabricAddr, m.Source = addr, s
+		_, err := pullAll(t.Context(), toClient, m)
+		return err
+	}
+	if err := pull(source.FabricAddr, nil); err != nil {
+		t.Errorf("no manager signs: %v", err)
+	}
+	if err := to.TrustSources([]byte("short")); err == nil {
+		t.Error("a key of 5 bytes")
+	}
+	for _, key := range []string{"first", "second", "second"} {
+		if err := to.TrustSources(public(key)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	good := sign("second", "tcp", source.FabricAddr, now.Add(time.Hour))
+	for name, s := range map[string]*managerv1.PullSource{"present": good, "earlier": sign("first", "tcp", source.FabricAddr, now.Add(time.Hour))} {
+		if err := pull(source.FabricAddr, s); err != nil {
+			t.Errorf("signed by the %s manager: %v", name, err)
+		}
+	}
+	own := pullFrom(target, target, "new", regionSize)
+	own.Regions = []*serverv1.PullRegion{{SourceToken: target.RegionTokens[0], Target: 1, Bytes: regionSize}}
+	if _, err := pullAll(t.Context(), toClient, own); err != nil {
+		t.Errorf("from the server itself: %v", err)
+	}
+	changed := proto.CloneOf(good)
+	changed.FabricAddr = stranger.Addr().String()
+	for name, s := range map[string]*managerv1.PullSource{
+		"signed by nobody":       nil,
+		"empty":                  {},
+		"for another server":     good,
+		"changed":                changed,
+		"signed by a stranger":   sign("stranger", "tcp", stranger.Addr().String(), now.Add(time.Hour)),
+		"of another transport":   sign("second", "mem", stranger.Addr().String(), now.Add(time.Hour)),
+		"whose time is over":     sign("second", "tcp", stranger.Addr().String(), now.Add(-time.Minute)),
+		"with a short signature": {Transport: "tcp", FabricAddr: stranger.Addr().String(), NotAfterUnixMs: now.Add(time.Hour).UnixMilli(), Signature: []byte{1}},
+	} {
+		if err := pull(stranger.Addr().String(), s); connect.CodeOf(err) != connect.CodePermissionDenied || !strings.Contains(err.Error(), stranger.Addr().String()) {
+			t.Errorf("a source %s: %v, want that it may not be dialled", name, err)
+		}
+	}
+	mine, err := net.Dial("tcp", stranger.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = mine.Close() }()
+	first, err := stranger.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = first.Close() }()
+	if first.RemoteAddr().String() != mine.LocalAddr().String() {
+		t.Errorf("the stranger was dialled by %v, before %v", first.RemoteAddr(), mine.LocalAddr())
+	}
+	for i := range 2 * maxSourceKeys {
+		if err := to.TrustSources(public(fmt.Sprint(i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := pull(source.FabricAddr, good); connect.CodeOf(err) != connect.CodePermissionDenied {
+		t.Errorf("signed by a manager of long ago: %v", err)
 	}
 }
 

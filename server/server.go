@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"crypto/ed25519"
 	"errors"
 	"fmt"
 	"net/http"
@@ -49,6 +50,9 @@ type Server struct {
 	networked fabric.Provider
 	tickets   map[redywire.Ticket]*grant // lent grants, by ticket and by ticket for reading
 	spent     spent                      // grants that were taken back
+	// sourceKeys check the sources of pulls. They are those of the last managers that the server has
+	// obeyed, from the first to the last.
+	sourceKeys []ed25519.PublicKey
 
 	allegiance allegiance
 }

@@ -1,7 +1,8 @@
 // Package controltoken makes the tokens for a cache server's control API. A server shares a
 // secret with its manager only. Tokens are MACs under that secret: one for the manager, and
 // one for the terms of each grant, which the manager gives to the client. The server checks a
-// grant's token without knowing the grant before.
+// grant's token without knowing the grant before. What all servers of a manager check, as the source
+// of a copy, is signed with the manager's own key.
 package controltoken
 
 import (
@@ -75,14 +76,22 @@ func Catalog(secret string) string { return sum(secret, "catalog")[:16] }
 // Equal compares tokens in constant time.
 func Equal(a, b string) bool { return hmac.Equal([]byte(a), []byte(b)) }
 
-// sum is a MAC of the parts, each with its length, so that different lists differ in bytes.
+// sum is a MAC of the parts.
 func sum(secret string, parts ...string) string {
+	return base64.RawURLEncoding.EncodeToString(mac(secret, parts...))
+}
+
+func mac(secret string, parts ...string) []byte {
 	h := hmac.New(sha256.New, []byte(secret))
-	var all []byte
+	_, _ = h.Write(joined(parts...)) // never fails
+	return h.Sum(nil)
+}
+
+// joined has each part with its length, so that different lists differ in bytes.
+func joined(parts ...string) (all []byte) {
 	for _, p := range parts {
 		all = binary.AppendUvarint(all, uint64(len(p)))
 		all = append(all, p...)
 	}
-	_, _ = h.Write(all) // never fails
-	return base64.RawURLEncoding.EncodeToString(h.Sum(nil))
+	return all
 }

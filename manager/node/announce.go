@@ -70,6 +70,11 @@ func (n *Node) Register(ctx context.Context, mgr managerv1connect.ManagerService
 	if err := n.server.Obey(incarnationOf(r.Msg.GetIncarnation())); err != nil {
 		return 0, err
 	}
+	if key := r.Msg.GetSourceKey(); len(key) > 0 { // else the manager is of an earlier version
+		if err := n.server.TrustSources(key); err != nil {
+			return 0, err
+		}
+	}
 	if err := n.announceLeave(ctx, mgr); err != nil {
 		return 0, err
 	}

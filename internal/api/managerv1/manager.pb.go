@@ -126,7 +126,7 @@ func (x Window_Verdict) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Window_Verdict.Descriptor instead.
 func (Window_Verdict) EnumDescriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{21, 0}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{22, 0}
 }
 
 type WatchResponse_Kind int32
@@ -208,7 +208,7 @@ func (x WatchResponse_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use WatchResponse_Kind.Descriptor instead.
 func (WatchResponse_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{40, 0}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{41, 0}
 }
 
 type TokenDetail_Problem int32
@@ -269,7 +269,7 @@ func (x TokenDetail_Problem) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use TokenDetail_Problem.Descriptor instead.
 func (TokenDetail_Problem) EnumDescriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{59, 0}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{60, 0}
 }
 
 // Slo is the performance that the application needs (3.3, 5.2).
@@ -1815,6 +1815,9 @@ type ReallocateResponse struct {
 	Configuration *Configuration         `protobuf:"bytes,2,opt,name=configuration,proto3" json:"configuration,omitempty"`
 	Whole         bool                   `protobuf:"varint,3,opt,name=whole,proto3" json:"whole,omitempty"`    // the grants are for all regions: the cache moves there
 	Pending       []string               `protobuf:"bytes,4,rep,name=pending,proto3" json:"pending,omitempty"` // as in AllocateResponse; nothing else is set then
+	// sources are the servers of the cache's present grants, for calls of Pull on the new grants'
+	// servers.
+	Sources       []*PullSource `protobuf:"bytes,5,rep,name=sources,proto3" json:"sources,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1877,6 +1880,83 @@ func (x *ReallocateResponse) GetPending() []string {
 	return nil
 }
 
+func (x *ReallocateResponse) GetSources() []*PullSource {
+	if x != nil {
+		return x.Sources
+	}
+	return nil
+}
+
+// PullSource is a server that others may copy from. The manager signs it, the client shows it to the
+// server that is to copy.
+type PullSource struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	Transport      string                 `protobuf:"bytes,1,opt,name=transport,proto3" json:"transport,omitempty"`
+	FabricAddr     string                 `protobuf:"bytes,2,opt,name=fabric_addr,json=fabricAddr,proto3" json:"fabric_addr,omitempty"`
+	NotAfterUnixMs int64                  `protobuf:"varint,3,opt,name=not_after_unix_ms,json=notAfterUnixMs,proto3" json:"not_after_unix_ms,omitempty"` // when it ends, in milliseconds since 1970
+	Signature      []byte                 `protobuf:"bytes,4,opt,name=signature,proto3" json:"signature,omitempty"`                                      // of the other fields, by the key of RegisterResponse.source_key
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *PullSource) Reset() {
+	*x = PullSource{}
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PullSource) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PullSource) ProtoMessage() {}
+
+func (x *PullSource) ProtoReflect() protoreflect.Message {
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PullSource.ProtoReflect.Descriptor instead.
+func (*PullSource) Descriptor() ([]byte, []int) {
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *PullSource) GetTransport() string {
+	if x != nil {
+		return x.Transport
+	}
+	return ""
+}
+
+func (x *PullSource) GetFabricAddr() string {
+	if x != nil {
+		return x.FabricAddr
+	}
+	return ""
+}
+
+func (x *PullSource) GetNotAfterUnixMs() int64 {
+	if x != nil {
+		return x.NotAfterUnixMs
+	}
+	return 0
+}
+
+func (x *PullSource) GetSignature() []byte {
+	if x != nil {
+		return x.Signature
+	}
+	return nil
+}
+
 type SettleRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	CacheId       string                 `protobuf:"bytes,1,opt,name=cache_id,json=cacheId,proto3" json:"cache_id,omitempty"`
@@ -1901,7 +1981,7 @@ type SettleRequest struct {
 
 func (x *SettleRequest) Reset() {
 	*x = SettleRequest{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[16]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1913,7 +1993,7 @@ func (x *SettleRequest) String() string {
 func (*SettleRequest) ProtoMessage() {}
 
 func (x *SettleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[16]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1926,7 +2006,7 @@ func (x *SettleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleRequest.ProtoReflect.Descriptor instead.
 func (*SettleRequest) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{16}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *SettleRequest) GetCacheId() string {
@@ -2009,7 +2089,7 @@ type SettledGrant struct {
 
 func (x *SettledGrant) Reset() {
 	*x = SettledGrant{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[17]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2021,7 +2101,7 @@ func (x *SettledGrant) String() string {
 func (*SettledGrant) ProtoMessage() {}
 
 func (x *SettledGrant) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[17]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2034,7 +2114,7 @@ func (x *SettledGrant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettledGrant.ProtoReflect.Descriptor instead.
 func (*SettledGrant) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{17}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *SettledGrant) GetId() string {
@@ -2062,7 +2142,7 @@ type SettleResponse struct {
 
 func (x *SettleResponse) Reset() {
 	*x = SettleResponse{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[18]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2074,7 +2154,7 @@ func (x *SettleResponse) String() string {
 func (*SettleResponse) ProtoMessage() {}
 
 func (x *SettleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[18]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2087,7 +2167,7 @@ func (x *SettleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleResponse.ProtoReflect.Descriptor instead.
 func (*SettleResponse) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{18}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *SettleResponse) GetGrants() []*Grant {
@@ -2112,7 +2192,7 @@ type RenewRequest struct {
 
 func (x *RenewRequest) Reset() {
 	*x = RenewRequest{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[19]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2124,7 +2204,7 @@ func (x *RenewRequest) String() string {
 func (*RenewRequest) ProtoMessage() {}
 
 func (x *RenewRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[19]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2137,7 +2217,7 @@ func (x *RenewRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewRequest.ProtoReflect.Descriptor instead.
 func (*RenewRequest) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{19}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *RenewRequest) GetCacheId() string {
@@ -2170,7 +2250,7 @@ type RenewResponse struct {
 
 func (x *RenewResponse) Reset() {
 	*x = RenewResponse{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[20]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2182,7 +2262,7 @@ func (x *RenewResponse) String() string {
 func (*RenewResponse) ProtoMessage() {}
 
 func (x *RenewResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[20]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2195,7 +2275,7 @@ func (x *RenewResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewResponse.ProtoReflect.Descriptor instead.
 func (*RenewResponse) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{20}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *RenewResponse) GetLeaseMs() int64 {
@@ -2222,7 +2302,7 @@ type Window struct {
 
 func (x *Window) Reset() {
 	*x = Window{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[21]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2234,7 +2314,7 @@ func (x *Window) String() string {
 func (*Window) ProtoMessage() {}
 
 func (x *Window) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[21]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2247,7 +2327,7 @@ func (x *Window) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Window.ProtoReflect.Descriptor instead.
 func (*Window) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{21}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Window) GetNumber() uint64 {
@@ -2307,7 +2387,7 @@ type Measured struct {
 
 func (x *Measured) Reset() {
 	*x = Measured{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[22]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2319,7 +2399,7 @@ func (x *Measured) String() string {
 func (*Measured) ProtoMessage() {}
 
 func (x *Measured) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[22]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2332,7 +2412,7 @@ func (x *Measured) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Measured.ProtoReflect.Descriptor instead.
 func (*Measured) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{22}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Measured) GetThroughputMops() float64 {
@@ -2381,7 +2461,7 @@ type Performance struct {
 
 func (x *Performance) Reset() {
 	*x = Performance{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[23]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2393,7 +2473,7 @@ func (x *Performance) String() string {
 func (*Performance) ProtoMessage() {}
 
 func (x *Performance) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[23]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2406,7 +2486,7 @@ func (x *Performance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Performance.ProtoReflect.Descriptor instead.
 func (*Performance) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{23}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Performance) GetLatencyUs() float64 {
@@ -2435,7 +2515,7 @@ type ReclaimRequest struct {
 
 func (x *ReclaimRequest) Reset() {
 	*x = ReclaimRequest{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[24]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2447,7 +2527,7 @@ func (x *ReclaimRequest) String() string {
 func (*ReclaimRequest) ProtoMessage() {}
 
 func (x *ReclaimRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[24]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2460,7 +2540,7 @@ func (x *ReclaimRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReclaimRequest.ProtoReflect.Descriptor instead.
 func (*ReclaimRequest) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{24}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ReclaimRequest) GetVmId() string {
@@ -2501,7 +2581,7 @@ type ReclaimResponse struct {
 
 func (x *ReclaimResponse) Reset() {
 	*x = ReclaimResponse{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[25]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2513,7 +2593,7 @@ func (x *ReclaimResponse) String() string {
 func (*ReclaimResponse) ProtoMessage() {}
 
 func (x *ReclaimResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[25]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2526,7 +2606,7 @@ func (x *ReclaimResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReclaimResponse.ProtoReflect.Descriptor instead.
 func (*ReclaimResponse) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{25}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ReclaimResponse) GetDeadlineUnixMs() int64 {
@@ -2553,7 +2633,7 @@ type DeallocateRequest struct {
 
 func (x *DeallocateRequest) Reset() {
 	*x = DeallocateRequest{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[26]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2565,7 +2645,7 @@ func (x *DeallocateRequest) String() string {
 func (*DeallocateRequest) ProtoMessage() {}
 
 func (x *DeallocateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[26]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2578,7 +2658,7 @@ func (x *DeallocateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeallocateRequest.ProtoReflect.Descriptor instead.
 func (*DeallocateRequest) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{26}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *DeallocateRequest) GetCacheId() string {
@@ -2604,7 +2684,7 @@ type DeallocateResponse struct {
 
 func (x *DeallocateResponse) Reset() {
 	*x = DeallocateResponse{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[27]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2616,7 +2696,7 @@ func (x *DeallocateResponse) String() string {
 func (*DeallocateResponse) ProtoMessage() {}
 
 func (x *DeallocateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[27]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2629,7 +2709,7 @@ func (x *DeallocateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeallocateResponse.ProtoReflect.Descriptor instead.
 func (*DeallocateResponse) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{27}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *DeallocateResponse) GetExisted() bool {
@@ -2647,7 +2727,7 @@ type DescribeRequest struct {
 
 func (x *DescribeRequest) Reset() {
 	*x = DescribeRequest{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[28]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2659,7 +2739,7 @@ func (x *DescribeRequest) String() string {
 func (*DescribeRequest) ProtoMessage() {}
 
 func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[28]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2672,7 +2752,7 @@ func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeRequest.ProtoReflect.Descriptor instead.
 func (*DescribeRequest) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{28}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{29}
 }
 
 type DescribeResponse struct {
@@ -2685,7 +2765,7 @@ type DescribeResponse struct {
 
 func (x *DescribeResponse) Reset() {
 	*x = DescribeResponse{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[29]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2697,7 +2777,7 @@ func (x *DescribeResponse) String() string {
 func (*DescribeResponse) ProtoMessage() {}
 
 func (x *DescribeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[29]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2710,7 +2790,7 @@ func (x *DescribeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeResponse.ProtoReflect.Descriptor instead.
 func (*DescribeResponse) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{29}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *DescribeResponse) GetCaches() []*Cache {
@@ -2756,7 +2836,7 @@ type Cache struct {
 
 func (x *Cache) Reset() {
 	*x = Cache{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[30]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2768,7 +2848,7 @@ func (x *Cache) String() string {
 func (*Cache) ProtoMessage() {}
 
 func (x *Cache) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[30]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2781,7 +2861,7 @@ func (x *Cache) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cache.ProtoReflect.Descriptor instead.
 func (*Cache) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{30}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Cache) GetId() string {
@@ -2917,7 +2997,7 @@ type Decision struct {
 
 func (x *Decision) Reset() {
 	*x = Decision{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[31]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2929,7 +3009,7 @@ func (x *Decision) String() string {
 func (*Decision) ProtoMessage() {}
 
 func (x *Decision) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[31]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2942,7 +3022,7 @@ func (x *Decision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Decision.ProtoReflect.Descriptor instead.
 func (*Decision) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{31}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Decision) GetWhat() string {
@@ -2995,7 +3075,7 @@ type SiteVerdict struct {
 
 func (x *SiteVerdict) Reset() {
 	*x = SiteVerdict{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[32]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3007,7 +3087,7 @@ func (x *SiteVerdict) String() string {
 func (*SiteVerdict) ProtoMessage() {}
 
 func (x *SiteVerdict) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[32]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3020,7 +3100,7 @@ func (x *SiteVerdict) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SiteVerdict.ProtoReflect.Descriptor instead.
 func (*SiteVerdict) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{32}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *SiteVerdict) GetDistance() uint32 {
@@ -3079,7 +3159,7 @@ type Verdict struct {
 
 func (x *Verdict) Reset() {
 	*x = Verdict{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[33]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3091,7 +3171,7 @@ func (x *Verdict) String() string {
 func (*Verdict) ProtoMessage() {}
 
 func (x *Verdict) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[33]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3104,7 +3184,7 @@ func (x *Verdict) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Verdict.ProtoReflect.Descriptor instead.
 func (*Verdict) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{33}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Verdict) GetName() string {
@@ -3152,7 +3232,7 @@ type DescribeCacheRequest struct {
 
 func (x *DescribeCacheRequest) Reset() {
 	*x = DescribeCacheRequest{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[34]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3164,7 +3244,7 @@ func (x *DescribeCacheRequest) String() string {
 func (*DescribeCacheRequest) ProtoMessage() {}
 
 func (x *DescribeCacheRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[34]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3177,7 +3257,7 @@ func (x *DescribeCacheRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeCacheRequest.ProtoReflect.Descriptor instead.
 func (*DescribeCacheRequest) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{34}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *DescribeCacheRequest) GetCacheId() string {
@@ -3202,7 +3282,7 @@ type DescribeCacheResponse struct {
 
 func (x *DescribeCacheResponse) Reset() {
 	*x = DescribeCacheResponse{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[35]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3214,7 +3294,7 @@ func (x *DescribeCacheResponse) String() string {
 func (*DescribeCacheResponse) ProtoMessage() {}
 
 func (x *DescribeCacheResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[35]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3227,7 +3307,7 @@ func (x *DescribeCacheResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeCacheResponse.ProtoReflect.Descriptor instead.
 func (*DescribeCacheResponse) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{35}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *DescribeCacheResponse) GetCache() *Cache {
@@ -3287,7 +3367,7 @@ type ListModelsRequest struct {
 
 func (x *ListModelsRequest) Reset() {
 	*x = ListModelsRequest{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[36]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3299,7 +3379,7 @@ func (x *ListModelsRequest) String() string {
 func (*ListModelsRequest) ProtoMessage() {}
 
 func (x *ListModelsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[36]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3312,7 +3392,7 @@ func (x *ListModelsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListModelsRequest.ProtoReflect.Descriptor instead.
 func (*ListModelsRequest) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{36}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{37}
 }
 
 type ListModelsResponse struct {
@@ -3324,7 +3404,7 @@ type ListModelsResponse struct {
 
 func (x *ListModelsResponse) Reset() {
 	*x = ListModelsResponse{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[37]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3336,7 +3416,7 @@ func (x *ListModelsResponse) String() string {
 func (*ListModelsResponse) ProtoMessage() {}
 
 func (x *ListModelsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[37]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3349,7 +3429,7 @@ func (x *ListModelsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListModelsResponse.ProtoReflect.Descriptor instead.
 func (*ListModelsResponse) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{37}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ListModelsResponse) GetModels() []*Model {
@@ -3374,7 +3454,7 @@ type Model struct {
 
 func (x *Model) Reset() {
 	*x = Model{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[38]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3386,7 +3466,7 @@ func (x *Model) String() string {
 func (*Model) ProtoMessage() {}
 
 func (x *Model) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[38]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3399,7 +3479,7 @@ func (x *Model) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Model.ProtoReflect.Descriptor instead.
 func (*Model) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{38}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Model) GetName() string {
@@ -3445,7 +3525,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[39]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3457,7 +3537,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[39]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3470,7 +3550,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{39}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *WatchRequest) GetCacheId() string {
@@ -3519,7 +3599,7 @@ type WatchResponse struct {
 
 func (x *WatchResponse) Reset() {
 	*x = WatchResponse{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[40]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3531,7 +3611,7 @@ func (x *WatchResponse) String() string {
 func (*WatchResponse) ProtoMessage() {}
 
 func (x *WatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[40]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3544,7 +3624,7 @@ func (x *WatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
 func (*WatchResponse) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{40}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *WatchResponse) GetSequence() uint64 {
@@ -3641,7 +3721,7 @@ type ListOffersRequest struct {
 
 func (x *ListOffersRequest) Reset() {
 	*x = ListOffersRequest{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[41]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3653,7 +3733,7 @@ func (x *ListOffersRequest) String() string {
 func (*ListOffersRequest) ProtoMessage() {}
 
 func (x *ListOffersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[41]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3666,7 +3746,7 @@ func (x *ListOffersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOffersRequest.ProtoReflect.Descriptor instead.
 func (*ListOffersRequest) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{41}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ListOffersRequest) GetCloudRegion() string {
@@ -3696,7 +3776,7 @@ type ListOffersResponse struct {
 
 func (x *ListOffersResponse) Reset() {
 	*x = ListOffersResponse{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[42]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3708,7 +3788,7 @@ func (x *ListOffersResponse) String() string {
 func (*ListOffersResponse) ProtoMessage() {}
 
 func (x *ListOffersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[42]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3721,7 +3801,7 @@ func (x *ListOffersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOffersResponse.ProtoReflect.Descriptor instead.
 func (*ListOffersResponse) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{42}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ListOffersResponse) GetOffers() []*Offer {
@@ -3765,7 +3845,7 @@ type Offer struct {
 
 func (x *Offer) Reset() {
 	*x = Offer{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[43]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3777,7 +3857,7 @@ func (x *Offer) String() string {
 func (*Offer) ProtoMessage() {}
 
 func (x *Offer) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[43]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3790,7 +3870,7 @@ func (x *Offer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Offer.ProtoReflect.Descriptor instead.
 func (*Offer) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{43}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Offer) GetType() string {
@@ -3886,7 +3966,7 @@ type ChangeMarketRequest struct {
 
 func (x *ChangeMarketRequest) Reset() {
 	*x = ChangeMarketRequest{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[44]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3898,7 +3978,7 @@ func (x *ChangeMarketRequest) String() string {
 func (*ChangeMarketRequest) ProtoMessage() {}
 
 func (x *ChangeMarketRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[44]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3911,7 +3991,7 @@ func (x *ChangeMarketRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeMarketRequest.ProtoReflect.Descriptor instead.
 func (*ChangeMarketRequest) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{44}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ChangeMarketRequest) GetType() string {
@@ -3978,7 +4058,7 @@ type ChangeMarketResponse struct {
 
 func (x *ChangeMarketResponse) Reset() {
 	*x = ChangeMarketResponse{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[45]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3990,7 +4070,7 @@ func (x *ChangeMarketResponse) String() string {
 func (*ChangeMarketResponse) ProtoMessage() {}
 
 func (x *ChangeMarketResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[45]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4003,7 +4083,7 @@ func (x *ChangeMarketResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeMarketResponse.ProtoReflect.Descriptor instead.
 func (*ChangeMarketResponse) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{45}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{46}
 }
 
 type RegisterRequest struct {
@@ -4023,7 +4103,7 @@ type RegisterRequest struct {
 
 func (x *RegisterRequest) Reset() {
 	*x = RegisterRequest{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[46]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4035,7 +4115,7 @@ func (x *RegisterRequest) String() string {
 func (*RegisterRequest) ProtoMessage() {}
 
 func (x *RegisterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[46]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4048,7 +4128,7 @@ func (x *RegisterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterRequest.ProtoReflect.Descriptor instead.
 func (*RegisterRequest) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{46}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *RegisterRequest) GetVm() *Vm {
@@ -4066,16 +4146,19 @@ func (x *RegisterRequest) GetControlSecret() []byte {
 }
 
 type RegisterResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	HeartbeatMs   int64                  `protobuf:"varint,1,opt,name=heartbeat_ms,json=heartbeatMs,proto3" json:"heartbeat_ms,omitempty"`
-	Incarnation   *Incarnation           `protobuf:"bytes,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	HeartbeatMs int64                  `protobuf:"varint,1,opt,name=heartbeat_ms,json=heartbeatMs,proto3" json:"heartbeat_ms,omitempty"`
+	Incarnation *Incarnation           `protobuf:"bytes,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	// source_key is the public key, of Ed25519, that checks a PullSource. All managers of a catalog
+	// have the same.
+	SourceKey     []byte `protobuf:"bytes,3,opt,name=source_key,json=sourceKey,proto3" json:"source_key,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RegisterResponse) Reset() {
 	*x = RegisterResponse{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[47]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4087,7 +4170,7 @@ func (x *RegisterResponse) String() string {
 func (*RegisterResponse) ProtoMessage() {}
 
 func (x *RegisterResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[47]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4100,7 +4183,7 @@ func (x *RegisterResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterResponse.ProtoReflect.Descriptor instead.
 func (*RegisterResponse) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{47}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *RegisterResponse) GetHeartbeatMs() int64 {
@@ -4113,6 +4196,13 @@ func (x *RegisterResponse) GetHeartbeatMs() int64 {
 func (x *RegisterResponse) GetIncarnation() *Incarnation {
 	if x != nil {
 		return x.Incarnation
+	}
+	return nil
+}
+
+func (x *RegisterResponse) GetSourceKey() []byte {
+	if x != nil {
+		return x.SourceKey
 	}
 	return nil
 }
@@ -4132,7 +4222,7 @@ type Incarnation struct {
 
 func (x *Incarnation) Reset() {
 	*x = Incarnation{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[48]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4144,7 +4234,7 @@ func (x *Incarnation) String() string {
 func (*Incarnation) ProtoMessage() {}
 
 func (x *Incarnation) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[48]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4157,7 +4247,7 @@ func (x *Incarnation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Incarnation.ProtoReflect.Descriptor instead.
 func (*Incarnation) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{48}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Incarnation) GetEpoch() uint64 {
@@ -4192,7 +4282,7 @@ type HeartbeatRequest struct {
 
 func (x *HeartbeatRequest) Reset() {
 	*x = HeartbeatRequest{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[49]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4204,7 +4294,7 @@ func (x *HeartbeatRequest) String() string {
 func (*HeartbeatRequest) ProtoMessage() {}
 
 func (x *HeartbeatRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[49]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4217,7 +4307,7 @@ func (x *HeartbeatRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatRequest.ProtoReflect.Descriptor instead.
 func (*HeartbeatRequest) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{49}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *HeartbeatRequest) GetVmId() string {
@@ -4250,7 +4340,7 @@ type HeartbeatResponse struct {
 
 func (x *HeartbeatResponse) Reset() {
 	*x = HeartbeatResponse{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[50]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4262,7 +4352,7 @@ func (x *HeartbeatResponse) String() string {
 func (*HeartbeatResponse) ProtoMessage() {}
 
 func (x *HeartbeatResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[50]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4275,7 +4365,7 @@ func (x *HeartbeatResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatResponse.ProtoReflect.Descriptor instead.
 func (*HeartbeatResponse) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{50}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *HeartbeatResponse) GetIncarnation() *Incarnation {
@@ -4300,7 +4390,7 @@ type Beat struct {
 
 func (x *Beat) Reset() {
 	*x = Beat{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[51]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4312,7 +4402,7 @@ func (x *Beat) String() string {
 func (*Beat) ProtoMessage() {}
 
 func (x *Beat) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[51]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4325,7 +4415,7 @@ func (x *Beat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Beat.ProtoReflect.Descriptor instead.
 func (*Beat) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{51}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Beat) GetCall() isBeat_Call {
@@ -4384,7 +4474,7 @@ type BeatAnswer struct {
 
 func (x *BeatAnswer) Reset() {
 	*x = BeatAnswer{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[52]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4396,7 +4486,7 @@ func (x *BeatAnswer) String() string {
 func (*BeatAnswer) ProtoMessage() {}
 
 func (x *BeatAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[52]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4409,7 +4499,7 @@ func (x *BeatAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BeatAnswer.ProtoReflect.Descriptor instead.
 func (*BeatAnswer) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{52}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *BeatAnswer) GetAnswer() isBeatAnswer_Answer {
@@ -4480,7 +4570,7 @@ type NotLeaderDetail struct {
 
 func (x *NotLeaderDetail) Reset() {
 	*x = NotLeaderDetail{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[53]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4492,7 +4582,7 @@ func (x *NotLeaderDetail) String() string {
 func (*NotLeaderDetail) ProtoMessage() {}
 
 func (x *NotLeaderDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[53]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4505,7 +4595,7 @@ func (x *NotLeaderDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NotLeaderDetail.ProtoReflect.Descriptor instead.
 func (*NotLeaderDetail) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{53}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *NotLeaderDetail) GetLeaderUrl() string {
@@ -4526,7 +4616,7 @@ type StartDetail struct {
 
 func (x *StartDetail) Reset() {
 	*x = StartDetail{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[54]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4538,7 +4628,7 @@ func (x *StartDetail) String() string {
 func (*StartDetail) ProtoMessage() {}
 
 func (x *StartDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[54]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4551,7 +4641,7 @@ func (x *StartDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartDetail.ProtoReflect.Descriptor instead.
 func (*StartDetail) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{54}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *StartDetail) GetStart() uint64 {
@@ -4572,7 +4662,7 @@ type HolderDetail struct {
 
 func (x *HolderDetail) Reset() {
 	*x = HolderDetail{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[55]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4584,7 +4674,7 @@ func (x *HolderDetail) String() string {
 func (*HolderDetail) ProtoMessage() {}
 
 func (x *HolderDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[55]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4597,7 +4687,7 @@ func (x *HolderDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HolderDetail.ProtoReflect.Descriptor instead.
 func (*HolderDetail) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{55}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *HolderDetail) GetHolder() uint64 {
@@ -4621,7 +4711,7 @@ type CapacityDetail struct {
 
 func (x *CapacityDetail) Reset() {
 	*x = CapacityDetail{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[56]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4633,7 +4723,7 @@ func (x *CapacityDetail) String() string {
 func (*CapacityDetail) ProtoMessage() {}
 
 func (x *CapacityDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[56]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4646,7 +4736,7 @@ func (x *CapacityDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CapacityDetail.ProtoReflect.Descriptor instead.
 func (*CapacityDetail) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{56}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *CapacityDetail) GetWhat() string {
@@ -4689,7 +4779,7 @@ type SloDetail struct {
 
 func (x *SloDetail) Reset() {
 	*x = SloDetail{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[57]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4701,7 +4791,7 @@ func (x *SloDetail) String() string {
 func (*SloDetail) ProtoMessage() {}
 
 func (x *SloDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[57]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4714,7 +4804,7 @@ func (x *SloDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SloDetail.ProtoReflect.Descriptor instead.
 func (*SloDetail) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{57}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *SloDetail) GetAsked() *Slo {
@@ -4749,7 +4839,7 @@ type RegionDetail struct {
 
 func (x *RegionDetail) Reset() {
 	*x = RegionDetail{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[58]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4761,7 +4851,7 @@ func (x *RegionDetail) String() string {
 func (*RegionDetail) ProtoMessage() {}
 
 func (x *RegionDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[58]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4774,7 +4864,7 @@ func (x *RegionDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegionDetail.ProtoReflect.Descriptor instead.
 func (*RegionDetail) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{58}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *RegionDetail) GetAsked() string {
@@ -4806,7 +4896,7 @@ type TokenDetail struct {
 
 func (x *TokenDetail) Reset() {
 	*x = TokenDetail{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[59]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4818,7 +4908,7 @@ func (x *TokenDetail) String() string {
 func (*TokenDetail) ProtoMessage() {}
 
 func (x *TokenDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[59]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4831,7 +4921,7 @@ func (x *TokenDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenDetail.ProtoReflect.Descriptor instead.
 func (*TokenDetail) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{59}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *TokenDetail) GetProblem() TokenDetail_Problem {
@@ -5042,12 +5132,20 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	"\blost_vms\x18\x0e \x03(\v2 .redykv.manager.v1.VmIncarnationR\alostVms\":\n" +
 	"\rVmIncarnation\x12\x13\n" +
 	"\x05vm_id\x18\x01 \x01(\tR\x04vmId\x12\x14\n" +
-	"\x05start\x18\x02 \x01(\x04R\x05start\"\xbe\x01\n" +
+	"\x05start\x18\x02 \x01(\x04R\x05start\"\xf7\x01\n" +
 	"\x12ReallocateResponse\x120\n" +
 	"\x06grants\x18\x01 \x03(\v2\x18.redykv.manager.v1.GrantR\x06grants\x12F\n" +
 	"\rconfiguration\x18\x02 \x01(\v2 .redykv.manager.v1.ConfigurationR\rconfiguration\x12\x14\n" +
 	"\x05whole\x18\x03 \x01(\bR\x05whole\x12\x18\n" +
-	"\apending\x18\x04 \x03(\tR\apending\"\x90\x03\n" +
+	"\apending\x18\x04 \x03(\tR\apending\x127\n" +
+	"\asources\x18\x05 \x03(\v2\x1d.redykv.manager.v1.PullSourceR\asources\"\x94\x01\n" +
+	"\n" +
+	"PullSource\x12\x1c\n" +
+	"\ttransport\x18\x01 \x01(\tR\ttransport\x12\x1f\n" +
+	"\vfabric_addr\x18\x02 \x01(\tR\n" +
+	"fabricAddr\x12)\n" +
+	"\x11not_after_unix_ms\x18\x03 \x01(\x03R\x0enotAfterUnixMs\x12\x1c\n" +
+	"\tsignature\x18\x04 \x01(\fR\tsignature\"\x90\x03\n" +
 	"\rSettleRequest\x12\x19\n" +
 	"\bcache_id\x18\x01 \x01(\tR\acacheId\x12\x1a\n" +
 	"\bcapacity\x18\x02 \x01(\x04R\bcapacity\x12(\n" +
@@ -5246,10 +5344,12 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	"\x14ChangeMarketResponse\"_\n" +
 	"\x0fRegisterRequest\x12%\n" +
 	"\x02vm\x18\x01 \x01(\v2\x15.redykv.manager.v1.VmR\x02vm\x12%\n" +
-	"\x0econtrol_secret\x18\x02 \x01(\fR\rcontrolSecret\"w\n" +
+	"\x0econtrol_secret\x18\x02 \x01(\fR\rcontrolSecret\"\x96\x01\n" +
 	"\x10RegisterResponse\x12!\n" +
 	"\fheartbeat_ms\x18\x01 \x01(\x03R\vheartbeatMs\x12@\n" +
-	"\vincarnation\x18\x02 \x01(\v2\x1e.redykv.manager.v1.IncarnationR\vincarnation\"N\n" +
+	"\vincarnation\x18\x02 \x01(\v2\x1e.redykv.manager.v1.IncarnationR\vincarnation\x12\x1d\n" +
+	"\n" +
+	"source_key\x18\x03 \x01(\fR\tsourceKey\"N\n" +
 	"\vIncarnation\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12\x19\n" +
@@ -5341,7 +5441,7 @@ func file_redykv_manager_v1_manager_proto_rawDescGZIP() []byte {
 }
 
 var file_redykv_manager_v1_manager_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_redykv_manager_v1_manager_proto_msgTypes = make([]protoimpl.MessageInfo, 60)
+var file_redykv_manager_v1_manager_proto_msgTypes = make([]protoimpl.MessageInfo, 61)
 var file_redykv_manager_v1_manager_proto_goTypes = []any{
 	(Slo_Operations)(0),           // 0: redykv.manager.v1.Slo.Operations
 	(Window_Verdict)(0),           // 1: redykv.manager.v1.Window.Verdict
@@ -5363,50 +5463,51 @@ var file_redykv_manager_v1_manager_proto_goTypes = []any{
 	(*ReallocateRequest)(nil),     // 17: redykv.manager.v1.ReallocateRequest
 	(*VmIncarnation)(nil),         // 18: redykv.manager.v1.VmIncarnation
 	(*ReallocateResponse)(nil),    // 19: redykv.manager.v1.ReallocateResponse
-	(*SettleRequest)(nil),         // 20: redykv.manager.v1.SettleRequest
-	(*SettledGrant)(nil),          // 21: redykv.manager.v1.SettledGrant
-	(*SettleResponse)(nil),        // 22: redykv.manager.v1.SettleResponse
-	(*RenewRequest)(nil),          // 23: redykv.manager.v1.RenewRequest
-	(*RenewResponse)(nil),         // 24: redykv.manager.v1.RenewResponse
-	(*Window)(nil),                // 25: redykv.manager.v1.Window
-	(*Measured)(nil),              // 26: redykv.manager.v1.Measured
-	(*Performance)(nil),           // 27: redykv.manager.v1.Performance
-	(*ReclaimRequest)(nil),        // 28: redykv.manager.v1.ReclaimRequest
-	(*ReclaimResponse)(nil),       // 29: redykv.manager.v1.ReclaimResponse
-	(*DeallocateRequest)(nil),     // 30: redykv.manager.v1.DeallocateRequest
-	(*DeallocateResponse)(nil),    // 31: redykv.manager.v1.DeallocateResponse
-	(*DescribeRequest)(nil),       // 32: redykv.manager.v1.DescribeRequest
-	(*DescribeResponse)(nil),      // 33: redykv.manager.v1.DescribeResponse
-	(*Cache)(nil),                 // 34: redykv.manager.v1.Cache
-	(*Decision)(nil),              // 35: redykv.manager.v1.Decision
-	(*SiteVerdict)(nil),           // 36: redykv.manager.v1.SiteVerdict
-	(*Verdict)(nil),               // 37: redykv.manager.v1.Verdict
-	(*DescribeCacheRequest)(nil),  // 38: redykv.manager.v1.DescribeCacheRequest
-	(*DescribeCacheResponse)(nil), // 39: redykv.manager.v1.DescribeCacheResponse
-	(*ListModelsRequest)(nil),     // 40: redykv.manager.v1.ListModelsRequest
-	(*ListModelsResponse)(nil),    // 41: redykv.manager.v1.ListModelsResponse
-	(*Model)(nil),                 // 42: redykv.manager.v1.Model
-	(*WatchRequest)(nil),          // 43: redykv.manager.v1.WatchRequest
-	(*WatchResponse)(nil),         // 44: redykv.manager.v1.WatchResponse
-	(*ListOffersRequest)(nil),     // 45: redykv.manager.v1.ListOffersRequest
-	(*ListOffersResponse)(nil),    // 46: redykv.manager.v1.ListOffersResponse
-	(*Offer)(nil),                 // 47: redykv.manager.v1.Offer
-	(*ChangeMarketRequest)(nil),   // 48: redykv.manager.v1.ChangeMarketRequest
-	(*ChangeMarketResponse)(nil),  // 49: redykv.manager.v1.ChangeMarketResponse
-	(*RegisterRequest)(nil),       // 50: redykv.manager.v1.RegisterRequest
-	(*RegisterResponse)(nil),      // 51: redykv.manager.v1.RegisterResponse
-	(*Incarnation)(nil),           // 52: redykv.manager.v1.Incarnation
-	(*HeartbeatRequest)(nil),      // 53: redykv.manager.v1.HeartbeatRequest
-	(*HeartbeatResponse)(nil),     // 54: redykv.manager.v1.HeartbeatResponse
-	(*Beat)(nil),                  // 55: redykv.manager.v1.Beat
-	(*BeatAnswer)(nil),            // 56: redykv.manager.v1.BeatAnswer
-	(*NotLeaderDetail)(nil),       // 57: redykv.manager.v1.NotLeaderDetail
-	(*StartDetail)(nil),           // 58: redykv.manager.v1.StartDetail
-	(*HolderDetail)(nil),          // 59: redykv.manager.v1.HolderDetail
-	(*CapacityDetail)(nil),        // 60: redykv.manager.v1.CapacityDetail
-	(*SloDetail)(nil),             // 61: redykv.manager.v1.SloDetail
-	(*RegionDetail)(nil),          // 62: redykv.manager.v1.RegionDetail
-	(*TokenDetail)(nil),           // 63: redykv.manager.v1.TokenDetail
+	(*PullSource)(nil),            // 20: redykv.manager.v1.PullSource
+	(*SettleRequest)(nil),         // 21: redykv.manager.v1.SettleRequest
+	(*SettledGrant)(nil),          // 22: redykv.manager.v1.SettledGrant
+	(*SettleResponse)(nil),        // 23: redykv.manager.v1.SettleResponse
+	(*RenewRequest)(nil),          // 24: redykv.manager.v1.RenewRequest
+	(*RenewResponse)(nil),         // 25: redykv.manager.v1.RenewResponse
+	(*Window)(nil),                // 26: redykv.manager.v1.Window
+	(*Measured)(nil),              // 27: redykv.manager.v1.Measured
+	(*Performance)(nil),           // 28: redykv.manager.v1.Performance
+	(*ReclaimRequest)(nil),        // 29: redykv.manager.v1.ReclaimRequest
+	(*ReclaimResponse)(nil),       // 30: redykv.manager.v1.ReclaimResponse
+	(*DeallocateRequest)(nil),     // 31: redykv.manager.v1.DeallocateRequest
+	(*DeallocateResponse)(nil),    // 32: redykv.manager.v1.DeallocateResponse
+	(*DescribeRequest)(nil),       // 33: redykv.manager.v1.DescribeRequest
+	(*DescribeResponse)(nil),      // 34: redykv.manager.v1.DescribeResponse
+	(*Cache)(nil),                 // 35: redykv.manager.v1.Cache
+	(*Decision)(nil),              // 36: redykv.manager.v1.Decision
+	(*SiteVerdict)(nil),           // 37: redykv.manager.v1.SiteVerdict
+	(*Verdict)(nil),               // 38: redykv.manager.v1.Verdict
+	(*DescribeCacheRequest)(nil),  // 39: redykv.manager.v1.DescribeCacheRequest
+	(*DescribeCacheResponse)(nil), // 40: redykv.manager.v1.DescribeCacheResponse
+	(*ListModelsRequest)(nil),     // 41: redykv.manager.v1.ListModelsRequest
+	(*ListModelsResponse)(nil),    // 42: redykv.manager.v1.ListModelsResponse
+	(*Model)(nil),                 // 43: redykv.manager.v1.Model
+	(*WatchRequest)(nil),          // 44: redykv.manager.v1.WatchRequest
+	(*WatchResponse)(nil),         // 45: redykv.manager.v1.WatchResponse
+	(*ListOffersRequest)(nil),     // 46: redykv.manager.v1.ListOffersRequest
+	(*ListOffersResponse)(nil),    // 47: redykv.manager.v1.ListOffersResponse
+	(*Offer)(nil),                 // 48: redykv.manager.v1.Offer
+	(*ChangeMarketRequest)(nil),   // 49: redykv.manager.v1.ChangeMarketRequest
+	(*ChangeMarketResponse)(nil),  // 50: redykv.manager.v1.ChangeMarketResponse
+	(*RegisterRequest)(nil),       // 51: redykv.manager.v1.RegisterRequest
+	(*RegisterResponse)(nil),      // 52: redykv.manager.v1.RegisterResponse
+	(*Incarnation)(nil),           // 53: redykv.manager.v1.Incarnation
+	(*HeartbeatRequest)(nil),      // 54: redykv.manager.v1.HeartbeatRequest
+	(*HeartbeatResponse)(nil),     // 55: redykv.manager.v1.HeartbeatResponse
+	(*Beat)(nil),                  // 56: redykv.manager.v1.Beat
+	(*BeatAnswer)(nil),            // 57: redykv.manager.v1.BeatAnswer
+	(*NotLeaderDetail)(nil),       // 58: redykv.manager.v1.NotLeaderDetail
+	(*StartDetail)(nil),           // 59: redykv.manager.v1.StartDetail
+	(*HolderDetail)(nil),          // 60: redykv.manager.v1.HolderDetail
+	(*CapacityDetail)(nil),        // 61: redykv.manager.v1.CapacityDetail
+	(*SloDetail)(nil),             // 62: redykv.manager.v1.SloDetail
+	(*RegionDetail)(nil),          // 63: redykv.manager.v1.RegionDetail
+	(*TokenDetail)(nil),           // 64: redykv.manager.v1.TokenDetail
 }
 var file_redykv_manager_v1_manager_proto_depIdxs = []int32{
 	0,  // 0: redykv.manager.v1.Slo.operations:type_name -> redykv.manager.v1.Slo.Operations
@@ -5430,81 +5531,82 @@ var file_redykv_manager_v1_manager_proto_depIdxs = []int32{
 	18, // 18: redykv.manager.v1.ReallocateRequest.lost_vms:type_name -> redykv.manager.v1.VmIncarnation
 	15, // 19: redykv.manager.v1.ReallocateResponse.grants:type_name -> redykv.manager.v1.Grant
 	5,  // 20: redykv.manager.v1.ReallocateResponse.configuration:type_name -> redykv.manager.v1.Configuration
-	4,  // 21: redykv.manager.v1.SettleRequest.slo:type_name -> redykv.manager.v1.Slo
-	5,  // 22: redykv.manager.v1.SettleRequest.configuration:type_name -> redykv.manager.v1.Configuration
-	21, // 23: redykv.manager.v1.SettleRequest.grants:type_name -> redykv.manager.v1.SettledGrant
-	12, // 24: redykv.manager.v1.SettleRequest.places:type_name -> redykv.manager.v1.Places
-	15, // 25: redykv.manager.v1.SettleResponse.grants:type_name -> redykv.manager.v1.Grant
-	25, // 26: redykv.manager.v1.RenewRequest.windows:type_name -> redykv.manager.v1.Window
-	26, // 27: redykv.manager.v1.Window.reads:type_name -> redykv.manager.v1.Measured
-	26, // 28: redykv.manager.v1.Window.writes:type_name -> redykv.manager.v1.Measured
-	1,  // 29: redykv.manager.v1.Window.verdict:type_name -> redykv.manager.v1.Window.Verdict
-	34, // 30: redykv.manager.v1.DescribeResponse.caches:type_name -> redykv.manager.v1.Cache
-	7,  // 31: redykv.manager.v1.DescribeResponse.vms:type_name -> redykv.manager.v1.Vm
-	4,  // 32: redykv.manager.v1.Cache.slo:type_name -> redykv.manager.v1.Slo
-	5,  // 33: redykv.manager.v1.Cache.configuration:type_name -> redykv.manager.v1.Configuration
-	15, // 34: redykv.manager.v1.Cache.grants:type_name -> redykv.manager.v1.Grant
-	27, // 35: redykv.manager.v1.Cache.predicted:type_name -> redykv.manager.v1.Performance
-	25, // 36: redykv.manager.v1.Cache.measured:type_name -> redykv.manager.v1.Window
-	36, // 37: redykv.manager.v1.Decision.sites:type_name -> redykv.manager.v1.SiteVerdict
-	37, // 38: redykv.manager.v1.Decision.verdicts:type_name -> redykv.manager.v1.Verdict
-	5,  // 39: redykv.manager.v1.SiteVerdict.configuration:type_name -> redykv.manager.v1.Configuration
-	34, // 40: redykv.manager.v1.DescribeCacheResponse.cache:type_name -> redykv.manager.v1.Cache
-	44, // 41: redykv.manager.v1.DescribeCacheResponse.events:type_name -> redykv.manager.v1.WatchResponse
-	35, // 42: redykv.manager.v1.DescribeCacheResponse.decisions:type_name -> redykv.manager.v1.Decision
-	25, // 43: redykv.manager.v1.DescribeCacheResponse.windows:type_name -> redykv.manager.v1.Window
-	42, // 44: redykv.manager.v1.ListModelsResponse.models:type_name -> redykv.manager.v1.Model
-	2,  // 45: redykv.manager.v1.WatchResponse.kind:type_name -> redykv.manager.v1.WatchResponse.Kind
-	34, // 46: redykv.manager.v1.WatchResponse.state:type_name -> redykv.manager.v1.Cache
-	5,  // 47: redykv.manager.v1.WatchResponse.configuration:type_name -> redykv.manager.v1.Configuration
-	5,  // 48: redykv.manager.v1.WatchResponse.instead_of:type_name -> redykv.manager.v1.Configuration
-	47, // 49: redykv.manager.v1.ListOffersResponse.offers:type_name -> redykv.manager.v1.Offer
-	7,  // 50: redykv.manager.v1.RegisterRequest.vm:type_name -> redykv.manager.v1.Vm
-	52, // 51: redykv.manager.v1.RegisterResponse.incarnation:type_name -> redykv.manager.v1.Incarnation
-	52, // 52: redykv.manager.v1.HeartbeatResponse.incarnation:type_name -> redykv.manager.v1.Incarnation
-	53, // 53: redykv.manager.v1.Beat.heartbeat:type_name -> redykv.manager.v1.HeartbeatRequest
-	23, // 54: redykv.manager.v1.Beat.renew:type_name -> redykv.manager.v1.RenewRequest
-	54, // 55: redykv.manager.v1.BeatAnswer.heartbeat:type_name -> redykv.manager.v1.HeartbeatResponse
-	24, // 56: redykv.manager.v1.BeatAnswer.renew:type_name -> redykv.manager.v1.RenewResponse
-	4,  // 57: redykv.manager.v1.SloDetail.asked:type_name -> redykv.manager.v1.Slo
-	4,  // 58: redykv.manager.v1.SloDetail.nearest:type_name -> redykv.manager.v1.Slo
-	5,  // 59: redykv.manager.v1.SloDetail.configuration:type_name -> redykv.manager.v1.Configuration
-	3,  // 60: redykv.manager.v1.TokenDetail.problem:type_name -> redykv.manager.v1.TokenDetail.Problem
-	8,  // 61: redykv.manager.v1.ManagerService.Allocate:input_type -> redykv.manager.v1.AllocateRequest
-	17, // 62: redykv.manager.v1.ManagerService.Reallocate:input_type -> redykv.manager.v1.ReallocateRequest
-	20, // 63: redykv.manager.v1.ManagerService.Settle:input_type -> redykv.manager.v1.SettleRequest
-	10, // 64: redykv.manager.v1.ManagerService.Attach:input_type -> redykv.manager.v1.AttachRequest
-	23, // 65: redykv.manager.v1.ManagerService.Renew:input_type -> redykv.manager.v1.RenewRequest
-	28, // 66: redykv.manager.v1.ManagerService.Reclaim:input_type -> redykv.manager.v1.ReclaimRequest
-	30, // 67: redykv.manager.v1.ManagerService.Deallocate:input_type -> redykv.manager.v1.DeallocateRequest
-	32, // 68: redykv.manager.v1.ManagerService.Describe:input_type -> redykv.manager.v1.DescribeRequest
-	38, // 69: redykv.manager.v1.ManagerService.DescribeCache:input_type -> redykv.manager.v1.DescribeCacheRequest
-	40, // 70: redykv.manager.v1.ManagerService.ListModels:input_type -> redykv.manager.v1.ListModelsRequest
-	43, // 71: redykv.manager.v1.ManagerService.Watch:input_type -> redykv.manager.v1.WatchRequest
-	45, // 72: redykv.manager.v1.ManagerService.ListOffers:input_type -> redykv.manager.v1.ListOffersRequest
-	48, // 73: redykv.manager.v1.ManagerService.ChangeMarket:input_type -> redykv.manager.v1.ChangeMarketRequest
-	50, // 74: redykv.manager.v1.ManagerService.Register:input_type -> redykv.manager.v1.RegisterRequest
-	53, // 75: redykv.manager.v1.ManagerService.Heartbeat:input_type -> redykv.manager.v1.HeartbeatRequest
-	9,  // 76: redykv.manager.v1.ManagerService.Allocate:output_type -> redykv.manager.v1.AllocateResponse
-	19, // 77: redykv.manager.v1.ManagerService.Reallocate:output_type -> redykv.manager.v1.ReallocateResponse
-	22, // 78: redykv.manager.v1.ManagerService.Settle:output_type -> redykv.manager.v1.SettleResponse
-	11, // 79: redykv.manager.v1.ManagerService.Attach:output_type -> redykv.manager.v1.AttachResponse
-	24, // 80: redykv.manager.v1.ManagerService.Renew:output_type -> redykv.manager.v1.RenewResponse
-	29, // 81: redykv.manager.v1.ManagerService.Reclaim:output_type -> redykv.manager.v1.ReclaimResponse
-	31, // 82: redykv.manager.v1.ManagerService.Deallocate:output_type -> redykv.manager.v1.DeallocateResponse
-	33, // 83: redykv.manager.v1.ManagerService.Describe:output_type -> redykv.manager.v1.DescribeResponse
-	39, // 84: redykv.manager.v1.ManagerService.DescribeCache:output_type -> redykv.manager.v1.DescribeCacheResponse
-	41, // 85: redykv.manager.v1.ManagerService.ListModels:output_type -> redykv.manager.v1.ListModelsResponse
-	44, // 86: redykv.manager.v1.ManagerService.Watch:output_type -> redykv.manager.v1.WatchResponse
-	46, // 87: redykv.manager.v1.ManagerService.ListOffers:output_type -> redykv.manager.v1.ListOffersResponse
-	49, // 88: redykv.manager.v1.ManagerService.ChangeMarket:output_type -> redykv.manager.v1.ChangeMarketResponse
-	51, // 89: redykv.manager.v1.ManagerService.Register:output_type -> redykv.manager.v1.RegisterResponse
-	54, // 90: redykv.manager.v1.ManagerService.Heartbeat:output_type -> redykv.manager.v1.HeartbeatResponse
-	76, // [76:91] is the sub-list for method output_type
-	61, // [61:76] is the sub-list for method input_type
-	61, // [61:61] is the sub-list for extension type_name
-	61, // [61:61] is the sub-list for extension extendee
-	0,  // [0:61] is the sub-list for field type_name
+	20, // 21: redykv.manager.v1.ReallocateResponse.sources:type_name -> redykv.manager.v1.PullSource
+	4,  // 22: redykv.manager.v1.SettleRequest.slo:type_name -> redykv.manager.v1.Slo
+	5,  // 23: redykv.manager.v1.SettleRequest.configuration:type_name -> redykv.manager.v1.Configuration
+	22, // 24: redykv.manager.v1.SettleRequest.grants:type_name -> redykv.manager.v1.SettledGrant
+	12, // 25: redykv.manager.v1.SettleRequest.places:type_name -> redykv.manager.v1.Places
+	15, // 26: redykv.manager.v1.SettleResponse.grants:type_name -> redykv.manager.v1.Grant
+	26, // 27: redykv.manager.v1.RenewRequest.windows:type_name -> redykv.manager.v1.Window
+	27, // 28: redykv.manager.v1.Window.reads:type_name -> redykv.manager.v1.Measured
+	27, // 29: redykv.manager.v1.Window.writes:type_name -> redykv.manager.v1.Measured
+	1,  // 30: redykv.manager.v1.Window.verdict:type_name -> redykv.manager.v1.Window.Verdict
+	35, // 31: redykv.manager.v1.DescribeResponse.caches:type_name -> redykv.manager.v1.Cache
+	7,  // 32: redykv.manager.v1.DescribeResponse.vms:type_name -> redykv.manager.v1.Vm
+	4,  // 33: redykv.manager.v1.Cache.slo:type_name -> redykv.manager.v1.Slo
+	5,  // 34: redykv.manager.v1.Cache.configuration:type_name -> redykv.manager.v1.Configuration
+	15, // 35: redykv.manager.v1.Cache.grants:type_name -> redykv.manager.v1.Grant
+	28, // 36: redykv.manager.v1.Cache.predicted:type_name -> redykv.manager.v1.Performance
+	26, // 37: redykv.manager.v1.Cache.measured:type_name -> redykv.manager.v1.Window
+	37, // 38: redykv.manager.v1.Decision.sites:type_name -> redykv.manager.v1.SiteVerdict
+	38, // 39: redykv.manager.v1.Decision.verdicts:type_name -> redykv.manager.v1.Verdict
+	5,  // 40: redykv.manager.v1.SiteVerdict.configuration:type_name -> redykv.manager.v1.Configuration
+	35, // 41: redykv.manager.v1.DescribeCacheResponse.cache:type_name -> redykv.manager.v1.Cache
+	45, // 42: redykv.manager.v1.DescribeCacheResponse.events:type_name -> redykv.manager.v1.WatchResponse
+	36, // 43: redykv.manager.v1.DescribeCacheResponse.decisions:type_name -> redykv.manager.v1.Decision
+	26, // 44: redykv.manager.v1.DescribeCacheResponse.windows:type_name -> redykv.manager.v1.Window
+	43, // 45: redykv.manager.v1.ListModelsResponse.models:type_name -> redykv.manager.v1.Model
+	2,  // 46: redykv.manager.v1.WatchResponse.kind:type_name -> redykv.manager.v1.WatchResponse.Kind
+	35, // 47: redykv.manager.v1.WatchResponse.state:type_name -> redykv.manager.v1.Cache
+	5,  // 48: redykv.manager.v1.WatchResponse.configuration:type_name -> redykv.manager.v1.Configuration
+	5,  // 49: redykv.manager.v1.WatchResponse.instead_of:type_name -> redykv.manager.v1.Configuration
+	48, // 50: redykv.manager.v1.ListOffersResponse.offers:type_name -> redykv.manager.v1.Offer
+	7,  // 51: redykv.manager.v1.RegisterRequest.vm:type_name -> redykv.manager.v1.Vm
+	53, // 52: redykv.manager.v1.RegisterResponse.incarnation:type_name -> redykv.manager.v1.Incarnation
+	53, // 53: redykv.manager.v1.HeartbeatResponse.incarnation:type_name -> redykv.manager.v1.Incarnation
+	54, // 54: redykv.manager.v1.Beat.heartbeat:type_name -> redykv.manager.v1.HeartbeatRequest
+	24, // 55: redykv.manager.v1.Beat.renew:type_name -> redykv.manager.v1.RenewRequest
+	55, // 56: redykv.manager.v1.BeatAnswer.heartbeat:type_name -> redykv.manager.v1.HeartbeatResponse
+	25, // 57: redykv.manager.v1.BeatAnswer.renew:type_name -> redykv.manager.v1.RenewResponse
+	4,  // 58: redykv.manager.v1.SloDetail.asked:type_name -> redykv.manager.v1.Slo
+	4,  // 59: redykv.manager.v1.SloDetail.nearest:type_name -> redykv.manager.v1.Slo
+	5,  // 60: redykv.manager.v1.SloDetail.configuration:type_name -> redykv.manager.v1.Configuration
+	3,  // 61: redykv.manager.v1.TokenDetail.problem:type_name -> redykv.manager.v1.TokenDetail.Problem
+	8,  // 62: redykv.manager.v1.ManagerService.Allocate:input_type -> redykv.manager.v1.AllocateRequest
+	17, // 63: redykv.manager.v1.ManagerService.Reallocate:input_type -> redykv.manager.v1.ReallocateRequest
+	21, // 64: redykv.manager.v1.ManagerService.Settle:input_type -> redykv.manager.v1.SettleRequest
+	10, // 65: redykv.manager.v1.ManagerService.Attach:input_type -> redykv.manager.v1.AttachRequest
+	24, // 66: redykv.manager.v1.ManagerService.Renew:input_type -> redykv.manager.v1.RenewRequest
+	29, // 67: redykv.manager.v1.ManagerService.Reclaim:input_type -> redykv.manager.v1.ReclaimRequest
+	31, // 68: redykv.manager.v1.ManagerService.Deallocate:input_type -> redykv.manager.v1.DeallocateRequest
+	33, // 69: redykv.manager.v1.ManagerService.Describe:input_type -> redykv.manager.v1.DescribeRequest
+	39, // 70: redykv.manager.v1.ManagerService.DescribeCache:input_type -> redykv.manager.v1.DescribeCacheRequest
+	41, // 71: redykv.manager.v1.ManagerService.ListModels:input_type -> redykv.manager.v1.ListModelsRequest
+	44, // 72: redykv.manager.v1.ManagerService.Watch:input_type -> redykv.manager.v1.WatchRequest
+	46, // 73: redykv.manager.v1.ManagerService.ListOffers:input_type -> redykv.manager.v1.ListOffersRequest
+	49, // 74: redykv.manager.v1.ManagerService.ChangeMarket:input_type -> redykv.manager.v1.ChangeMarketRequest
+	51, // 75: redykv.manager.v1.ManagerService.Register:input_type -> redykv.manager.v1.RegisterRequest
+	54, // 76: redykv.manager.v1.ManagerService.Heartbeat:input_type -> redykv.manager.v1.HeartbeatRequest
+	9,  // 77: redykv.manager.v1.ManagerService.Allocate:output_type -> redykv.manager.v1.AllocateResponse
+	19, // 78: redykv.manager.v1.ManagerService.Reallocate:output_type -> redykv.manager.v1.ReallocateResponse
+	23, // 79: redykv.manager.v1.ManagerService.Settle:output_type -> redykv.manager.v1.SettleResponse
+	11, // 80: redykv.manager.v1.ManagerService.Attach:output_type -> redykv.manager.v1.AttachResponse
+	25, // 81: redykv.manager.v1.ManagerService.Renew:output_type -> redykv.manager.v1.RenewResponse
+	30, // 82: redykv.manager.v1.ManagerService.Reclaim:output_type -> redykv.manager.v1.ReclaimResponse
+	32, // 83: redykv.manager.v1.ManagerService.Deallocate:output_type -> redykv.manager.v1.DeallocateResponse
+	34, // 84: redykv.manager.v1.ManagerService.Describe:output_type -> redykv.manager.v1.DescribeResponse
+	40, // 85: redykv.manager.v1.ManagerService.DescribeCache:output_type -> redykv.manager.v1.DescribeCacheResponse
+	42, // 86: redykv.manager.v1.ManagerService.ListModels:output_type -> redykv.manager.v1.ListModelsResponse
+	45, // 87: redykv.manager.v1.ManagerService.Watch:output_type -> redykv.manager.v1.WatchResponse
+	47, // 88: redykv.manager.v1.ManagerService.ListOffers:output_type -> redykv.manager.v1.ListOffersResponse
+	50, // 89: redykv.manager.v1.ManagerService.ChangeMarket:output_type -> redykv.manager.v1.ChangeMarketResponse
+	52, // 90: redykv.manager.v1.ManagerService.Register:output_type -> redykv.manager.v1.RegisterResponse
+	55, // 91: redykv.manager.v1.ManagerService.Heartbeat:output_type -> redykv.manager.v1.HeartbeatResponse
+	77, // [77:92] is the sub-list for method output_type
+	62, // [62:77] is the sub-list for method input_type
+	62, // [62:62] is the sub-list for extension type_name
+	62, // [62:62] is the sub-list for extension extendee
+	0,  // [0:62] is the sub-list for field type_name
 }
 
 func init() { file_redykv_manager_v1_manager_proto_init() }
@@ -5513,14 +5615,14 @@ func file_redykv_manager_v1_manager_proto_init() {
 		return
 	}
 	file_redykv_manager_v1_manager_proto_msgTypes[6].OneofWrappers = []any{}
-	file_redykv_manager_v1_manager_proto_msgTypes[26].OneofWrappers = []any{}
-	file_redykv_manager_v1_manager_proto_msgTypes[39].OneofWrappers = []any{}
-	file_redykv_manager_v1_manager_proto_msgTypes[44].OneofWrappers = []any{}
-	file_redykv_manager_v1_manager_proto_msgTypes[51].OneofWrappers = []any{
+	file_redykv_manager_v1_manager_proto_msgTypes[27].OneofWrappers = []any{}
+	file_redykv_manager_v1_manager_proto_msgTypes[40].OneofWrappers = []any{}
+	file_redykv_manager_v1_manager_proto_msgTypes[45].OneofWrappers = []any{}
+	file_redykv_manager_v1_manager_proto_msgTypes[52].OneofWrappers = []any{
 		(*Beat_Heartbeat)(nil),
 		(*Beat_Renew)(nil),
 	}
-	file_redykv_manager_v1_manager_proto_msgTypes[52].OneofWrappers = []any{
+	file_redykv_manager_v1_manager_proto_msgTypes[53].OneofWrappers = []any{
 		(*BeatAnswer_Heartbeat)(nil),
 		(*BeatAnswer_Renew)(nil),
 		(*BeatAnswer_Refused)(nil),
@@ -5531,7 +5633,7 @@ func file_redykv_manager_v1_manager_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_redykv_manager_v1_manager_proto_rawDesc), len(file_redykv_manager_v1_manager_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   60,
+			NumMessages:   61,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -526,7 +526,10 @@ type PullRequest struct {
 	BytesPerSecond uint64                 `protobuf:"varint,7,opt,name=bytes_per_second,json=bytesPerSecond,proto3" json:"bytes_per_second,omitempty"` // 0: as fast as the fabric
 	Net            string                 `protobuf:"bytes,8,opt,name=net,proto3" json:"net,omitempty"`                                                // network to simulate to the source; empty: none
 	// prepare only makes the targets' memory ready for a Pull that follows. Nothing is read.
-	Prepare       bool `protobuf:"varint,9,opt,name=prepare,proto3" json:"prepare,omitempty"`
+	Prepare bool `protobuf:"varint,9,opt,name=prepare,proto3" json:"prepare,omitempty"`
+	// source has the same fabric_addr, and is signed by the manager. Unset: the source is the called
+	// server itself, or that one has no manager that signs.
+	Source        *managerv1.PullSource `protobuf:"bytes,10,opt,name=source,proto3" json:"source,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -622,6 +625,13 @@ func (x *PullRequest) GetPrepare() bool {
 		return x.Prepare
 	}
 	return false
+}
+
+func (x *PullRequest) GetSource() *managerv1.PullSource {
+	if x != nil {
+		return x.Source
+	}
+	return nil
 }
 
 type PullRegion struct {
@@ -989,7 +999,7 @@ const file_redykv_server_v1_server_proto_rawDesc = "" +
 	"\x05terms\x18\x05 \x01(\v2\x18.redykv.manager.v1.TermsR\x05terms\x12\x14\n" +
 	"\x05token\x18\x06 \x01(\tR\x05token\x12\x16\n" +
 	"\x06change\x18\a \x01(\x04R\x06change\"\x13\n" +
-	"\x11ConfigureResponse\"\xaa\x02\n" +
+	"\x11ConfigureResponse\"\xe1\x02\n" +
 	"\vPullRequest\x12\x19\n" +
 	"\bcache_id\x18\x01 \x01(\tR\acacheId\x12\x14\n" +
 	"\x05grant\x18\x02 \x01(\tR\x05grant\x12\x16\n" +
@@ -1000,7 +1010,9 @@ const file_redykv_server_v1_server_proto_rawDesc = "" +
 	"\aregions\x18\x06 \x03(\v2\x1c.redykv.server.v1.PullRegionR\aregions\x12(\n" +
 	"\x10bytes_per_second\x18\a \x01(\x04R\x0ebytesPerSecond\x12\x10\n" +
 	"\x03net\x18\b \x01(\tR\x03net\x12\x18\n" +
-	"\aprepare\x18\t \x01(\bR\aprepare\"]\n" +
+	"\aprepare\x18\t \x01(\bR\aprepare\x125\n" +
+	"\x06source\x18\n" +
+	" \x01(\v2\x1d.redykv.manager.v1.PullSourceR\x06source\"]\n" +
 	"\n" +
 	"PullRegion\x12!\n" +
 	"\fsource_token\x18\x01 \x01(\fR\vsourceToken\x12\x16\n" +
@@ -1065,6 +1077,7 @@ var file_redykv_server_v1_server_proto_goTypes = []any{
 	(*Grant)(nil),                   // 13: redykv.server.v1.Grant
 	(*managerv1.Terms)(nil),         // 14: redykv.manager.v1.Terms
 	(*managerv1.Configuration)(nil), // 15: redykv.manager.v1.Configuration
+	(*managerv1.PullSource)(nil),    // 16: redykv.manager.v1.PullSource
 }
 var file_redykv_server_v1_server_proto_depIdxs = []int32{
 	14, // 0: redykv.server.v1.ConnectRequest.terms:type_name -> redykv.manager.v1.Terms
@@ -1073,24 +1086,25 @@ var file_redykv_server_v1_server_proto_depIdxs = []int32{
 	15, // 3: redykv.server.v1.ConfigureRequest.configuration:type_name -> redykv.manager.v1.Configuration
 	14, // 4: redykv.server.v1.ConfigureRequest.terms:type_name -> redykv.manager.v1.Terms
 	9,  // 5: redykv.server.v1.PullRequest.regions:type_name -> redykv.server.v1.PullRegion
-	13, // 6: redykv.server.v1.StatusResponse.grants:type_name -> redykv.server.v1.Grant
-	0,  // 7: redykv.server.v1.CacheServerService.Connect:input_type -> redykv.server.v1.ConnectRequest
-	2,  // 8: redykv.server.v1.CacheServerService.Disconnect:input_type -> redykv.server.v1.DisconnectRequest
-	4,  // 9: redykv.server.v1.CacheServerService.Release:input_type -> redykv.server.v1.ReleaseRequest
-	6,  // 10: redykv.server.v1.CacheServerService.Configure:input_type -> redykv.server.v1.ConfigureRequest
-	8,  // 11: redykv.server.v1.CacheServerService.Pull:input_type -> redykv.server.v1.PullRequest
-	11, // 12: redykv.server.v1.CacheServerService.Status:input_type -> redykv.server.v1.StatusRequest
-	1,  // 13: redykv.server.v1.CacheServerService.Connect:output_type -> redykv.server.v1.ConnectResponse
-	3,  // 14: redykv.server.v1.CacheServerService.Disconnect:output_type -> redykv.server.v1.DisconnectResponse
-	5,  // 15: redykv.server.v1.CacheServerService.Release:output_type -> redykv.server.v1.ReleaseResponse
-	7,  // 16: redykv.server.v1.CacheServerService.Configure:output_type -> redykv.server.v1.ConfigureResponse
-	10, // 17: redykv.server.v1.CacheServerService.Pull:output_type -> redykv.server.v1.PullResponse
-	12, // 18: redykv.server.v1.CacheServerService.Status:output_type -> redykv.server.v1.StatusResponse
-	13, // [13:19] is the sub-list for method output_type
-	7,  // [7:13] is the sub-list for method input_type
-	7,  // [7:7] is the sub-list for extension type_name
-	7,  // [7:7] is the sub-list for extension extendee
-	0,  // [0:7] is the sub-list for field type_name
+	16, // 6: redykv.server.v1.PullRequest.source:type_name -> redykv.manager.v1.PullSource
+	13, // 7: redykv.server.v1.StatusResponse.grants:type_name -> redykv.server.v1.Grant
+	0,  // 8: redykv.server.v1.CacheServerService.Connect:input_type -> redykv.server.v1.ConnectRequest
+	2,  // 9: redykv.server.v1.CacheServerService.Disconnect:input_type -> redykv.server.v1.DisconnectRequest
+	4,  // 10: redykv.server.v1.CacheServerService.Release:input_type -> redykv.server.v1.ReleaseRequest
+	6,  // 11: redykv.server.v1.CacheServerService.Configure:input_type -> redykv.server.v1.ConfigureRequest
+	8,  // 12: redykv.server.v1.CacheServerService.Pull:input_type -> redykv.server.v1.PullRequest
+	11, // 13: redykv.server.v1.CacheServerService.Status:input_type -> redykv.server.v1.StatusRequest
+	1,  // 14: redykv.server.v1.CacheServerService.Connect:output_type -> redykv.server.v1.ConnectResponse
+	3,  // 15: redykv.server.v1.CacheServerService.Disconnect:output_type -> redykv.server.v1.DisconnectResponse
+	5,  // 16: redykv.server.v1.CacheServerService.Release:output_type -> redykv.server.v1.ReleaseResponse
+	7,  // 17: redykv.server.v1.CacheServerService.Configure:output_type -> redykv.server.v1.ConfigureResponse
+	10, // 18: redykv.server.v1.CacheServerService.Pull:output_type -> redykv.server.v1.PullResponse
+	12, // 19: redykv.server.v1.CacheServerService.Status:output_type -> redykv.server.v1.StatusResponse
+	14, // [14:20] is the sub-list for method output_type
+	8,  // [8:14] is the sub-list for method input_type
+	8,  // [8:8] is the sub-list for extension type_name
+	8,  // [8:8] is the sub-list for extension extendee
+	0,  // [0:8] is the sub-list for field type_name
 }
 
 func init() { file_redykv_server_v1_server_proto_init() }
