@@ -128,17 +128,16 @@ func checkSizes(log *hlog.Log, key, value int) error {
 	return nil
 }
 
+// impatience is the number of retries of an operation between two looks at its context.
+const impatience = 1 << 10
+
 // attempt tries an operation in memory until it is complete or needs a record from the device.
 // In the latter case cold is true, and where is that record. p is op's pending operation, or
 // nil.
 func (s *Session) attempt(op *Op, hash uint64, keep int, p *pendingOp) (where coldRecord, cold bool) {
-	var endSuspicion func()
 	defer func() {
 		if s.sealing.needed {
 			s.unseal()
-		}
-		if endSuspicion != nil {
-			endSuspicion()
 		}
 		s.endTurn(op.Kind, hash)
 	}()
@@ -156,15 +155,10 @@ func (s *Session) attempt(op *Op, hash uint64, keep int, p *pendingOp) (where co
 		case needsSpace:
 			err = s.waitForSpace()
 		case needsDrain:
-			err = s.drainSealed()
+			s.drainSealed()
 		case retry, keyLocked:
-			if tries%impatience == 0 {
-				if err = s.store.mayTry(outcome); err == nil && s.ctx.Err() != nil {
-					err = fmt.Errorf("kv: waiting for another operation on the key: %w", s.ctx.Err())
-				}
-				if err == nil && op.Kind == OpRMW && endSuspicion == nil && outcome == retry {
-					endSuspicion = s.store.suspect(s)
-				}
+			if tries%impatience == 0 && s.ctx.Err() != nil {
+				err = fmt.Errorf("kv: waiting for another operation on the key: %w", s.ctx.Err())
 			}
 			tries++
 			switch {
@@ -174,7 +168,7 @@ func (s *Session) attempt(op *Op, hash uint64, keep int, p *pendingOp) (where co
 			case s.first:
 				time.Sleep(lockNap) // the holder probably waits for a device, or runs for long
 			default:
-				err = s.store.locks.enterLine(s.ctx, stripeOf(hash), claimOf(op.Kind), s.store.mayWait)
+				err = s.store.locks.enterLine(s.ctx, stripeOf(hash), claimOf(op.Kind))
 				s.first = err == nil
 			}
 		}
@@ -197,12 +191,8 @@ func (s *Session) endTurn(kind OpKind, hash uint64) {
 }
 
 // waitForSpace waits until the log may have room for a record. The session is outside its
-// epoch. Within a Modifier it returns an error instead: no page is evicted before the
-// Modifier's session has left its epoch.
+// epoch.
 func (s *Session) waitForSpace() error {
-	if err := s.store.inModifier(); err != nil {
-		return err
-	}
 	if err := s.log.WaitForSpace(s.ctx); err != nil {
 		return fmt.Errorf("kv: %w", err)
 	}

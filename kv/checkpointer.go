@@ -55,16 +55,8 @@ type checkpointer struct {
 }
 
 // begin begins an action of the checkpointer, which st.end ends. It returns ErrClosed if the
-// store is closed or being closed, or an error if this goroutine must not wait or ctx ends.
+// store is closed or being closed, or an error if ctx ends.
 func (st *Store) begin(ctx context.Context, a phase.Action, what string) error {
-	if err := st.mayWait(); err != nil {
-		return fmt.Errorf("kv: %s: %w", what, err)
-	}
-	return st.await(ctx, a, what)
-}
-
-// await is begin for a caller that may wait.
-func (st *Store) await(ctx context.Context, a phase.Action, what string) error {
 	err := st.checkpointer.machine.Begin(ctx, a)
 	if err == nil && a != phase.Close && st.isClosed() {
 		st.end(a)

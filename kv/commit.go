@@ -23,14 +23,6 @@ import (
 // ctx ends while Commit waits for another commit, or for sessions that hold locks, Commit
 // returns its error.
 func (st *Store) Commit(ctx context.Context) error {
-	if err := st.mayWait(); err != nil {
-		return fmt.Errorf("kv: commit: %w", err)
-	}
-	return st.joinCommit(ctx)
-}
-
-// joinCommit is Commit for a goroutine that may wait.
-func (st *Store) joinCommit(ctx context.Context) error {
 	for {
 		group, leads := st.checkpointer.machine.Join()
 		if leads {
@@ -55,9 +47,6 @@ func (st *Store) WaitForCommit(ctx context.Context, number uint64) error {
 	if number <= st.LastCommit() {
 		return nil
 	}
-	if err := st.mayWait(); err != nil {
-		return fmt.Errorf("kv: commit: %w", err)
-	}
 	k := &st.checkpointer
 	if g := k.machine.Follow(); g != nil && number <= k.barrier.Load() {
 		if ended, _, err := g.Wait(ctx); !ended {
@@ -67,7 +56,7 @@ func (st *Store) WaitForCommit(ctx context.Context, number uint64) error {
 			return nil
 		}
 	}
-	err := st.joinCommit(ctx)
+	err := st.Commit(ctx)
 	if number <= st.LastCommit() { // a checkpoint, or Close, has it
 		return nil
 	}
@@ -98,7 +87,7 @@ func (st *Store) commitFor(ctx context.Context, group *phase.Group) (err error) 
 
 // commitNext commits when no other commit is in progress.
 func (st *Store) commitNext(ctx context.Context) error {
-	if err := st.await(ctx, phase.Commit, "commit"); err != nil {
+	if err := st.begin(ctx, phase.Commit, "commit"); err != nil {
 		return err
 	}
 	defer st.end(phase.Commit)
@@ -110,7 +99,7 @@ func (st *Store) commitNext(ctx context.Context) error {
 
 // commitDropping commits after it has dropped what the last Clear removed, which frees space.
 func (st *Store) commitDropping(ctx context.Context) error {
-	if err := st.await(ctx, phase.Remove, "commit"); err != nil {
+	if err := st.begin(ctx, phase.Remove, "commit"); err != nil {
 		return err
 	}
 	defer st.end(phase.Remove)

@@ -395,27 +395,3 @@ func TestContextEndsWaitingForASession(t *testing.T) {
 	}
 	closeAll(t, st)
 }
-
-// TestContextEndsInACallWithinACall makes a call from within another one, when all sessions are lent:
-// it does not wait for one of these, and its context bounds its own waiting.
-func TestContextEndsInACallWithinACall(t *testing.T) {
-	st, dev := openStallable(t, 8)
-	dev.stall()
-	var nest func(depth int) error
-	nest = func(depth int) error {
-		return st.with(context.Background(), func(*Session) error {
-			if depth > 1 {
-				return nest(depth - 1)
-			}
-			_, err := st.Read(soon(t), key8(1), nil)
-			return err
-		})
-	}
-	ended := make(chan error, 1)
-	go func() { ended <- nest(maxLent) }()
-	if err := testrun.Receive(t, "the call within calls ends", ended); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("%v, want the end of its context", err)
-	}
-	dev.resume()
-	closeAll(t, st)
-}

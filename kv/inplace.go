@@ -77,10 +77,10 @@ func (s *Session) updateInPlace(op *Op, r hlog.Record) (done bool) {
 		r.UnlockUnchanged(h)
 		return false
 	}
-	s.enterUserCode()
+	s.inUserCode = true
 	// The user's code may change the value even if it returns false or panics.
 	defer func() {
-		s.leaveUserCode()
+		s.inUserCode = false
 		r.Unlock(h)
 	}()
 	return s.layout.Update(r, op.InPlace)

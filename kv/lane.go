@@ -158,7 +158,7 @@ func (s *Session) finish(l *lane) {
 	}
 	defer func() {
 		if l.n > 0 {
-			s.leaveUserCode()
+			s.inUserCode = false
 			s.abandon(l)
 		}
 	}()
@@ -171,9 +171,9 @@ func (s *Session) finish(l *lane) {
 	}
 	for l.next < l.n {
 		if current && s.words && s.allPendingRMWs == 0 && !s.view.guarded {
-			s.enterUserCode()
+			s.inUserCode = true
 			s.finishWords(l)
-			s.leaveUserCode()
+			s.inUserCode = false
 			if l.next == l.n {
 				break
 			}

@@ -9,10 +9,10 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/redykv/redykv/internal/mem"
-	"github.com/redykv/redykv/kv/internal/goroutine"
 )
+
+// ErrHoldsLocks means that a session within Atomically was closed, or was to lock keys again.
+var ErrHoldsLocks = errors.New("kv: the session holds locks")
 
 // ErrNotLocked means that an operation within Atomically used a key that was not locked, or
 // changed one that was locked for reading.
@@ -90,9 +90,8 @@ func (s *stripe) try(c claim) bool {
 	}
 }
 
-// lock waits in the line of a stripe and takes it for a locker. If that takes long, it calls mayWait,
-// and it returns an error when ctx ends.
-func (l *locks) lock(ctx context.Context, n uint32, c claim, mayWait func() error) error {
+// lock waits in the line of a stripe and takes it for a locker. It returns an error when ctx ends.
+func (l *locks) lock(ctx context.Context, n uint32, c claim) error {
 	s := &l.stripes[n]
 	switch {
 	case s.try(c):
@@ -100,7 +99,7 @@ func (l *locks) lock(ctx context.Context, n uint32, c claim, mayWait func() erro
 	case s.v.Load()&stripeRefuses != 0:
 		return ErrKeyBusy
 	}
-	if err := l.enterLine(ctx, n, c, mayWait); err != nil {
+	if err := l.enterLine(ctx, n, c); err != nil {
 		return err
 	}
 	defer l.leaveLine(n, c)
@@ -111,10 +110,6 @@ func (l *locks) lock(ctx context.Context, n uint32, c claim, mayWait func() erro
 		case waits < patience:
 			runtime.Gosched()
 			continue
-		case waits == patience:
-			if err := mayWait(); err != nil {
-				return err
-			}
 		}
 		if ctx.Err() != nil {
 			return fmt.Errorf("kv: waiting for a key's lock: %w", ctx.Err())
@@ -130,9 +125,8 @@ type line struct {
 	size  int           // guarded by linesMu
 }
 
-// enterLine returns when the caller is the first in the line of a stripe. It calls mayWait if there
-// is another, and returns an error when ctx ends.
-func (l *locks) enterLine(ctx context.Context, n uint32, c claim, mayWait func() error) (err error) {
+// enterLine returns when the caller is the first in the line of a stripe, or an error when ctx ends.
+func (l *locks) enterLine(ctx context.Context, n uint32, c claim) error {
 	l.linesMu.Lock()
 	in := l.lines[n]
 	if in == nil {
@@ -143,24 +137,20 @@ func (l *locks) enterLine(ctx context.Context, n uint32, c claim, mayWait func()
 	l.linesMu.Unlock()
 	select {
 	case in.first <- struct{}{}:
+		l.stripes[n].v.Or(c.wants)
+		return nil
 	default:
-		if err = mayWait(); err != nil {
-			break
-		}
-		select {
-		case in.first <- struct{}{}:
-		case <-ctx.Done():
-			err = fmt.Errorf("kv: waiting for a key's lock: %w", ctx.Err())
-		}
 	}
-	if err != nil {
+	select {
+	case in.first <- struct{}{}:
+		l.stripes[n].v.Or(c.wants)
+		return nil
+	case <-ctx.Done():
 		l.linesMu.Lock()
 		defer l.linesMu.Unlock()
 		l.shorten(n, in)
-		return err
+		return fmt.Errorf("kv: waiting for a key's lock: %w", ctx.Err())
 	}
-	l.stripes[n].v.Or(c.wants)
-	return nil
 }
 
 // leaveLine is called by the first in a line, with the claim with which it has entered it.
@@ -212,11 +202,10 @@ func stripeOf(hash uint64) uint32 { return uint32(hash>>24) & (1<<stripeBits - 1
 // (ErrNotLocked). It must be short, must not commit, checkpoint or close the store, and must
 // not wait for a goroutine that may wait for one of the keys. Pending operations of the
 // session are completed before the keys are locked, and again before they are unlocked.
-// Atomically does not nest.
+// Atomically of a session does not nest: it is ErrHoldsLocks.
 //
-// A call within do that would wait for the end of do returns ErrHoldsLocks: any such call of
-// this session, and calls of other sessions or of the store from the same goroutine. A call
-// from another goroutine is not detected.
+// A call within do that waits for the end of do never returns: one of another session or of the store
+// that uses one of the keys, or that commits, checkpoints, or changes the store as a whole.
 func (s *Session) Atomically(ctx context.Context, keys [][]byte, do func() error) error {
 	return s.locked(ctx, keys, alone, do)
 }
@@ -264,10 +253,7 @@ func (s *Session) lock(ctx context.Context, keys [][]byte, c claim) error {
 	if err := st.share(ctx, &st.transactions); err != nil {
 		return err
 	}
-	if err := st.guard(); err != nil {
-		st.transactions.RUnlock()
-		return err
-	}
+	st.guard()
 	s.stripes = s.stripes[:0]
 	for _, key := range keys {
 		s.stripes = append(s.stripes, stripeOf(s.hash(key)))
@@ -275,20 +261,17 @@ func (s *Session) lock(ctx context.Context, keys [][]byte, c claim) error {
 	slices.Sort(s.stripes)
 	s.stripes = slices.Compact(s.stripes)
 	for i, n := range s.stripes {
-		if err := st.locks.lock(ctx, n, c, st.mayWait); err != nil {
+		if err := st.locks.lock(ctx, n, c); err != nil {
 			s.stripes = s.stripes[:i]
 			s.release(c)
 			return err
 		}
 	}
 	s.holds = c
-	s.mayNote()
-	mem.StoreRelease(&s.holder, goroutine.Self()|1)
 	return nil
 }
 
 func (s *Session) unlock() {
-	mem.StoreRelease(&s.holder, 0)
 	c := s.holds
 	s.holds = claim{}
 	if s.refuses {
@@ -308,7 +291,6 @@ func (s *Session) LockMore(ctx context.Context, keys [][]byte) error {
 	if s.holds.adds == 0 {
 		return fmt.Errorf("%w: LockMore outside Atomically", ErrNotLocked)
 	}
-	mayWait := s.store.inModifier // the session's own locks are no reason not to wait
 	for _, key := range keys {
 		n := stripeOf(s.hash(key))
 		at, found := slices.BinarySearch(s.stripes, n)
@@ -318,7 +300,7 @@ func (s *Session) LockMore(ctx context.Context, keys [][]byte) error {
 		// Not behind the line: the first of it may wait for another reader that waits for this one.
 		stripe := &s.store.locks.stripes[n]
 		if !stripe.try(s.holds.inLine()) {
-			if err := s.store.locks.lock(ctx, n, s.holds, mayWait); err != nil {
+			if err := s.store.locks.lock(ctx, n, s.holds); err != nil {
 				return err
 			}
 		}
@@ -351,14 +333,10 @@ func (s *Session) release(c claim) {
 	s.store.transactions.RUnlock()
 }
 
-// share takes a lock of barriers for reading. It returns an error if this goroutine must not
-// wait for the barrier, or if ctx ends first.
+// share takes a lock of barriers for reading. It returns an error if ctx ends first.
 func (st *Store) share(ctx context.Context, mu *sync.RWMutex) error {
 	if mu.TryRLock() {
 		return nil
-	}
-	if err := st.mayWait(); err != nil || mu.TryRLock() {
-		return err
 	}
 	if err := lock(ctx, mu.RLocker()); err != nil {
 		return fmt.Errorf("kv: waiting for a commit or checkpoint: %w", err)
@@ -368,21 +346,18 @@ func (st *Store) share(ctx context.Context, mu *sync.RWMutex) error {
 
 // guard makes the operations of all sessions look at stripes, and returns when they do. The
 // caller holds transactions, so that stays so.
-func (st *Store) guard() error {
+func (st *Store) guard() {
 	l := &st.locks
 	if !l.recent.Load() {
 		l.recent.Store(true)
 	}
 	if l.ready.Load() {
-		return nil
-	}
-	if err := st.inModifier(); err != nil { // the epoch would not end
-		return err
+		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.ready.Load() {
-		return nil
+		return
 	}
 	if l.stripes == nil {
 		l.stripes, l.lines = new([1 << stripeBits]stripe), make(map[uint32]*line)
@@ -395,7 +370,6 @@ func (st *Store) guard() error {
 	} else {
 		l.idle.Reset(guardTime)
 	}
-	return nil
 }
 
 // unguard clears guarded unless there was a locker lately; else it runs again later.
@@ -427,11 +401,6 @@ func claimOf(kind OpKind) claim {
 // stripe.
 func (s *Session) pass(kind OpKind, key []byte, hash uint64) (at *stripe, c claim, err error, ok bool) {
 	c = claimOf(kind)
-	if kind.changes() && s.store.suspects.Load() > 0 {
-		if err := s.store.inModifier(); err != nil {
-			return nil, claim{}, err, true
-		}
-	}
 	if s.inner(key) {
 		return nil, claim{}, nil, true
 	}

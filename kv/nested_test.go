@@ -5,12 +5,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"iter"
-	"sync"
 	"testing"
 
 	"github.com/redykv/redykv/device"
-	"github.com/redykv/redykv/kv/internal/goroutine"
 )
 
 // nestedCalls returns the calls of a session that write the key, or wait.
@@ -143,214 +140,6 @@ func TestModifierUsesItsSession(t *testing.T) {
 	})
 }
 
-// TestModifierUsesAnotherSession writes the key of a Modifier through another session and
-// through the store, from within the Modifier. The operation ends with an error.
-func TestModifierUsesAnotherSession(t *testing.T) {
-	if goroutine.Self() == 0 {
-		t.Skip("goroutines are not told apart here")
-	}
-	nestedStores(t, func(t *testing.T, st *Store, s *Session, key []byte) {
-		other := st.NewSession()
-		for n := range uint64(20) {
-			if err := other.Upsert(key8(n+100), key8(n)); err != nil {
-				t.Fatal(err)
-			}
-		}
-		n := uint64(0) // the written value differs from the current one
-		fresh := func() []byte { n++; return key8(n << 8) }
-		put := func(u *Update) Verdict { u.New = append(u.New, fresh()...); return Put }
-		calls := map[string]func() error{
-			"store's Upsert":   func() error { return st.Upsert(context.Background(), key, fresh()) },
-			"store's RMW":      func() error { return st.RMW(context.Background(), key, put) },
-			"session's Upsert": func() error { return other.Upsert(key, fresh()) },
-			"session's batch":  func() error { return other.Do(context.Background(), []Op{{Kind: OpUpsert, Key: key, Value: fresh()}}) },
-			"session's stream": func() error {
-				if err := other.Submit(&Op{Kind: OpUpsert, Key: key, Value: fresh()}); err != nil {
-					return err
-				}
-				var done [1]*Op
-				if err := other.Wait(context.Background()); err != nil || other.Poll(done[:]) != 1 {
-					return fmt.Errorf("nothing to poll: %w", err)
-				}
-				return done[0].Err
-			},
-		}
-		for outer := range outerCalls(s, key, nil) {
-			if outer == "InPlace" {
-				continue // holds the record's lock: see InPlace
-			}
-			for call, f := range calls {
-				refused := 0
-				err := outerCalls(s, key, func() {
-					if err := f(); errors.Is(err, ErrInModifier) {
-						refused++
-					} else if err != nil {
-						t.Errorf("%s within %s: %v", call, outer, err)
-					}
-				})[outer]()
-				if err != nil || refused == 0 {
-					t.Errorf("%s with %s within: %v, refused %d times", outer, call, err, refused)
-				}
-			}
-		}
-		if n := st.suspects.Load(); n != 0 {
-			t.Errorf("%d suspicions are left", n)
-		}
-		closeAll(t, other)
-	})
-}
-
-// TestModifierWaitsForItself makes calls within a Modifier that wait until all sessions have
-// left their epochs.
-func TestModifierWaitsForItself(t *testing.T) {
-	if goroutine.Self() == 0 {
-		t.Skip("goroutines are not told apart here")
-	}
-	nestedStores(t, func(t *testing.T, st *Store, s *Session, _ []byte) {
-		other := st.NewSession()
-		calls := waitingCalls(st, other, key8(5))
-		calls["Scan"] = func() error { return scanError(st.Scan()) }
-		calls["ScanLog"] = func() error { return scanError(st.ScanLog(0, 0)) }
-		if s.layout.WordValues() { // the record is sealed, which waits for the sessions' epochs
-			calls["Remove"] = func() error {
-				if err := other.Upsert(key8(5), key8(5)); err != nil {
-					return err
-				}
-				return other.RMW(key8(5), func(*Update) Verdict { return Remove })
-			}
-		}
-		for call, f := range calls {
-			asked := false
-			o := Op{Kind: OpRMW, Key: []byte("a new ke"), Modify: func(*Update) Verdict {
-				asked = true
-				if err := f(); !errors.Is(err, ErrInModifier) {
-					t.Errorf("%s: %v", call, err)
-				}
-				return Keep
-			}}
-			if err := s.Run(&o); err != nil || !asked {
-				t.Errorf("%s: %v", call, err)
-			}
-		}
-		// All of memory is written while the session is in its epoch.
-		var err error
-		// Most records of the keys from 1000 on are on the device.
-		put := func(u *Update) Verdict { u.New = append(u.New, key8(1<<40)...); return Put }
-		for call, write := range map[string]func(n uint64) error{
-			"Upsert": func(n uint64) error { return other.Upsert(key8(n), key8(n)) },
-			"RMW":    func(n uint64) error { return other.RMW(key8(1000+n%1000), put) },
-			"batch": func(n uint64) error {
-				return other.Do(context.Background(), []Op{{Kind: OpRMW, Key: key8(1000 + n%1000), Modify: put}})
-			},
-		} {
-			err = nil
-			if e := s.RMW([]byte("a new ke"), func(*Update) Verdict {
-				for n := uint64(0); n < 10000 && err == nil; n++ {
-					err = write(n)
-				}
-				return Keep
-			}); e != nil || !errors.Is(err, ErrInModifier) {
-				t.Errorf("writing more than memory holds by %s: %v, %v", call, e, err)
-			}
-		}
-		closeAll(t, other)
-	})
-}
-
-// scanError returns the first error of an iteration.
-func scanError(records iter.Seq2[Record, error]) error {
-	for _, err := range records {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// waitingCalls are calls of the store, and of a session, that wait for all sessions.
-func waitingCalls(st *Store, s *Session, key []byte) map[string]func() error {
-	ctx := context.Background()
-	return map[string]func() error{
-		"Commit":           func() error { return st.Commit(ctx) },
-		"Checkpoint":       func() error { _, err := st.Checkpoint(ctx, CheckpointOptions{Kind: Snapshot}); return err },
-		"RemoveCheckpoint": func() error { return st.RemoveCheckpoint(context.Background(), "none") },
-		"Compact":          func() error { _, err := st.Compact(ctx, CompactOptions{}); return err },
-		"Clear":            func() error { return st.Clear(ctx) },
-		"GrowIndex":        func() error { return st.GrowIndex(ctx) },
-		"SetMemory":        func() error { return st.SetMemory(ctx, 1<<20) },
-		"Close":            st.Close,
-		"Atomically":       func() error { return s.Atomically(context.Background(), [][]byte{key}, func() error { return nil }) },
-	}
-}
-
-// TestModifiersUseTheStoreAtOnce runs as many Modifiers as the store lends sessions. All of
-// them call the store at the same time, and none waits for a session of the others.
-func TestModifiersUseTheStoreAtOnce(t *testing.T) {
-	if goroutine.Self() == 0 {
-		t.Skip("goroutines are not told apart here")
-	}
-	st := open(t, small(device.NewMemory(), 8, 8))
-	if err := st.Upsert(context.Background(), key8(0), key8(7)); err != nil {
-		t.Fatal(err)
-	}
-	var all, begun sync.WaitGroup
-	begun.Add(maxLent)
-	for n := range uint64(maxLent) {
-		all.Go(func() {
-			var once sync.Once
-			err := st.RMW(context.Background(), key8(n+1), func(u *Update) Verdict {
-				once.Do(func() {
-					begun.Done()
-					begun.Wait()
-					if got, err := st.Read(context.Background(), key8(0), nil); err != nil || string(got) != string(key8(7)) {
-						t.Errorf("read within Modifier %d: %x, %v", n, got, err)
-					}
-				})
-				u.New = append(u.New, key8(n)...)
-				return Put
-			})
-			if err != nil {
-				t.Errorf("RMW %d: %v", n, err)
-			}
-		})
-	}
-	all.Wait()
-	closeAll(t, st)
-}
-
-// TestAtomicallyWaitsForItself makes calls within Atomically that wait for its end.
-func TestAtomicallyWaitsForItself(t *testing.T) {
-	if goroutine.Self() == 0 {
-		t.Skip("goroutines are not told apart here")
-	}
-	nestedStores(t, func(t *testing.T, st *Store, s *Session, key []byte) {
-		other := st.NewSession()
-		calls := waitingCalls(st, other, key)
-		for name, f := range nestedCalls(other, key, key8(9)) {
-			if name != "Wait" && name != "Close" && name != "Submit" {
-				calls["other's "+name] = f
-			}
-		}
-		calls["store's Upsert"] = func() error { return st.Upsert(context.Background(), key, key) }
-		calls["same session's Atomically"] = func() error { return s.Atomically(context.Background(), [][]byte{key}, func() error { return nil }) }
-		for call, f := range calls {
-			err := s.Atomically(context.Background(), [][]byte{key}, func() error {
-				if err := s.Upsert(key, key8(1)); err != nil {
-					return err
-				}
-				return f()
-			})
-			if !errors.Is(err, ErrHoldsLocks) {
-				t.Errorf("%s: %v", call, err)
-			}
-			if got, err := other.Read(key, nil); err != nil || string(got) != string(key8(1)) {
-				t.Errorf("after %s: %x, %v", call, got, err)
-			}
-		}
-		closeAll(t, other)
-	})
-}
-
 // TestPanicLeavesTheSessionOpen panics in the Modifier of each kind of call. The session
 // remains usable.
 func TestPanicLeavesTheSessionOpen(t *testing.T) {
@@ -360,12 +149,32 @@ func TestPanicLeavesTheSessionOpen(t *testing.T) {
 				t.Errorf("%s: no panic", outer)
 			}
 			pollAll(s)
-			err := errors.Join(s.Upsert(key, key8(3)), s.Delete(key), s.Do(context.Background(), []Op{{Kind: OpRead, Key: key}}), st.inModifier())
+			err := errors.Join(s.Upsert(key, key8(3)), s.Delete(key), s.Do(context.Background(), []Op{{Kind: OpRead, Key: key}}))
 			if err != nil {
 				t.Errorf("after a panic in %s: %v", outer, err)
 			}
 		}
 	})
+}
+
+// TestModifierClosesItsSession closes the session within a Modifier. Close is refused, or the
+// read-modify-write finds its session closed and changes nothing: it is in no epoch, so
+// evicting memory does not wait for it.
+func TestModifierClosesItsSession(t *testing.T) {
+	for outer := range outerCalls(nil, nil, nil) {
+		st := open(t, small(device.NewMemory(), 8, 8))
+		s := st.NewSession()
+		if err := s.Upsert(key8(1), key8(1)); err != nil {
+			t.Fatal(err)
+		}
+		var nested error
+		err := outerCalls(s, key8(1), func() { nested = s.Close() })[outer]()
+		if (nested != nil || !errors.Is(err, ErrClosed)) && (err != nil || !errors.Is(nested, ErrInModifier)) {
+			t.Errorf("%s: %v, with Close within: %v", outer, err, nested)
+		}
+		s.Poll(make([]*Op, 1))
+		closeAll(t, s, st)
+	}
 }
 
 func ExampleSession_RMW_nested() {
@@ -381,6 +190,6 @@ func ExampleSession_RMW_nested() {
 	})
 	fmt.Println(err, s.Close(), st.Close())
 	// Output:
-	// kv: called from within a Modifier of the same store
+	// kv: called from within a Modifier of the session
 	// <nil> <nil> <nil>
 }

@@ -28,6 +28,9 @@ var (
 	// ErrBadSize means that a key or a value differs in size from the store's records, or that
 	// the record is too large for a page.
 	ErrBadSize = errors.New("kv: bad key or value size")
+	// ErrInModifier means that a session was called from within its own Modifier, WordModifier or
+	// InPlace.
+	ErrInModifier = errors.New("kv: called from within a Modifier of the session")
 	// ErrBadExpiry means that the expiry of a record to be written is before MinExpires.
 	ErrBadExpiry = errors.New("kv: bad expiry")
 	// ErrCorrupt means that data read from the device is damaged: a checksum of the device is
@@ -159,10 +162,8 @@ const (
 //
 // A call of its session within it is ErrInModifier or, in a store of 8-byte keys and values,
 // may be executed as an operation before or after it. If that changes the record, the Modifier
-// is called again, and then such a call is refused. A call of another session or of the store
-// by the same goroutine is ErrInModifier if it would wait for the Modifier, if it writes the
-// Modifier's key again and again, or if it iterates over records ([Store.Scan]); else it is
-// executed. A call by another goroutine that the Modifier waits for is not detected.
+// is called again, and then such a call is refused. A call of another session or of the store may
+// wait for the Modifier, and then never returns.
 type Modifier func(u *Update) Verdict
 
 // WordModifier is a Modifier of 8-byte values, as numbers. It returns the new value and a
@@ -178,8 +179,7 @@ type WordModifier func(old uint64, found bool) (fresh uint64, verdict Verdict)
 // returns false or panics stay changed, in the old length. It is not called if there is no
 // value, nor for values of up to 8 bytes, for which copying is cheaper. It must not keep the
 // memory. The rules of Modifier apply. An operation of another session on the same key waits
-// until InPlace returns: for ever, if InPlace waits for that operation; on the same goroutine
-// it is ErrInModifier.
+// until InPlace returns: for ever, if InPlace waits for that operation.
 type InPlace func(value []byte) ([]byte, bool)
 
 // opRing is a first-in, first-out queue of operations with a fixed capacity.
@@ -328,7 +328,7 @@ func (s *Session) Submit(op *Op) error {
 // Poll fills done with completed operations of Submit and returns their number. It does not
 // wait for device reads.
 func (s *Session) Poll(done []*Op) int {
-	if s.inUserCode != 0 {
+	if s.inUserCode {
 		return 0
 	}
 	if s.polled.len() < len(done) {
@@ -349,7 +349,7 @@ func (s *Session) Poll(done []*Op) int {
 // Wait waits until Poll has an operation to hand back, or ctx ends. It returns at once if all
 // submitted operations have been handed back.
 func (s *Session) Wait(ctx context.Context) error {
-	if s.inUserCode != 0 {
+	if s.inUserCode {
 		return ErrInModifier
 	}
 	if s.polled.len() == 0 {

@@ -142,7 +142,7 @@ func (s *Session) Delete(key []byte) error {
 
 // runPlain runs op in s.plain.
 func (s *Session) runPlain(op Op) error {
-	if s.inUserCode != 0 { // s.plain is in use
+	if s.inUserCode { // s.plain is in use
 		return ErrInModifier
 	}
 	s.plain = op
@@ -152,7 +152,7 @@ func (s *Session) runPlain(op Op) error {
 // refusedInModifier refuses a plain call from within a Modifier, whose operation may be
 // s.plain. It changes only s.plain.Err, which compute restores.
 func (s *Session) refusedInModifier() bool {
-	if s.inUserCode == 0 {
+	if !s.inUserCode {
 		return false
 	}
 	s.plain.Err = ErrInModifier
@@ -171,7 +171,7 @@ func (s *Session) Run(op *Op) error {
 // run executes one operation and returns its Err. The value that a read finds is appended to
 // op.Value[:keep].
 func (s *Session) run(op *Op, keep int) error {
-	if s.inUserCode != 0 {
+	if s.inUserCode {
 		op.Err = ErrInModifier
 		return op.Err
 	}

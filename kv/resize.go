@@ -57,11 +57,7 @@ func (st *Store) crowd() func() {
 // growth begins, the index is unchanged; a growth that has begun is completed. The index can
 // double 14 times before the store must be opened again.
 func (st *Store) GrowIndex(ctx context.Context) error {
-	err := st.mayWait()
-	if err == nil {
-		err = st.grow(ctx)
-	}
-	if err != nil {
+	if err := st.grow(ctx); err != nil {
 		return fmt.Errorf("kv: growing the index: %w", err)
 	}
 	return nil
@@ -148,9 +144,6 @@ func (o *Options) shares(memory int64) (forLog, forCache int64) {
 // nothing if the size is above Options.MaxMemory or too small for the log's pages or the
 // cache, or if ctx ends first.
 func (st *Store) SetMemory(ctx context.Context, bytes int64) error {
-	if err := st.mayWait(); err != nil {
-		return fmt.Errorf("kv: memory of %v: %w", units.Size(bytes), err)
-	}
 	if err := lock(ctx, &st.sizing); err != nil {
 		return fmt.Errorf("kv: memory of %v: waiting for another change: %w", units.Size(bytes), err)
 	}

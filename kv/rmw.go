@@ -147,13 +147,13 @@ func (s *Session) compute(op *Op, old []byte, expires int64, found bool) (verdic
 	}
 	*s.update = Update{Found: found, Expired: lapsed, Old: old, New: s.fresh[:0], Expires: expires}
 	s.allowDirect(false)
-	s.enterUserCode()
+	s.inUserCode = true
 	if op.ModifyWord == nil {
 		verdict = op.Modify(s.update)
 	} else {
 		verdict, err = modifyAsWord(op.ModifyWord, s.update)
 	}
-	s.leaveUserCode()
+	s.inUserCode = false
 	op.Err = nil // see refusedInModifier
 	switch {
 	case err != nil:
@@ -268,18 +268,13 @@ func (s *Session) modifyLockFree(op *Op, at index.Place, e index.Entry, r hlog.R
 }
 
 // drainSealed prepares the next try of an operation that seals. The session is outside its
-// epoch. Within a Modifier it returns an error instead of waiting for the epoch of the
-// Modifier's session.
-func (s *Session) drainSealed() error {
+// epoch.
+func (s *Session) drainSealed() {
 	if s.sealing.address != 0 {
-		if err := s.store.inModifier(); err != nil {
-			return err
-		}
 		s.store.epoch.Wait(s.store.epoch.Bump())
 		s.sealing.drained = true
 	}
 	s.sealing.needed = true
-	return nil
 }
 
 // unseal removes the seal of an operation that ended without it.

@@ -133,10 +133,7 @@ func (s *Session) newScanner() (*scanner, error) {
 		return nil, err
 	}
 	safe, begin := s.log.SafeReadOnly(), s.log.Begin()
-	end, err := s.store.settleTo(0)
-	if err != nil {
-		return nil, err
-	}
+	end := s.log.SettleTo(0)
 	sc := &scanner{
 		s: s, w: w, safe: safe, next: begin, end: end,
 		newest: make([]newestOf, newestKept), seed: maphash.MakeSeed(),
@@ -256,13 +253,9 @@ type Record struct {
 func (st *Store) ScanLog(from, to int64) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
 		err := st.withAny(func(s *Session) error {
-			end, err := st.settleTo(to)
-			if err != nil {
-				return err
-			}
 			var paused error
 			var c caller
-			err = s.walk(max(from, 0), end, func(address int64, im hlog.Image) bool {
+			err := s.walk(max(from, 0), st.log.SettleTo(to), func(address int64, im hlog.Image) bool {
 				if c.isSlow() {
 					paused = s.walker.Pause()
 				}
@@ -277,15 +270,6 @@ func (st *Store) ScanLog(from, to int64) iter.Seq2[Record, error] {
 			yield(Record{}, err)
 		}
 	}
-}
-
-// settleTo is the log's SettleTo. That waits until all sessions have left their epochs, so
-// within a Modifier it is an error.
-func (st *Store) settleTo(to int64) (end int64, err error) {
-	if err := st.inModifier(); err != nil {
-		return 0, fmt.Errorf("kv: iterating: %w", err)
-	}
-	return st.log.SettleTo(to), nil
 }
 
 // ownWalker returns the session's walker. A session has one.

@@ -10,9 +10,7 @@ import (
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/hlog"
 	"github.com/redykv/redykv/internal/epoch"
-	"github.com/redykv/redykv/internal/mem"
 	"github.com/redykv/redykv/internal/readcache"
-	"github.com/redykv/redykv/kv/internal/goroutine"
 	"github.com/redykv/redykv/kv/internal/keycount"
 )
 
@@ -66,11 +64,9 @@ type Session struct {
 	walker    *hlog.Walker     // nil until the session is first used for a walk of the log
 	traces    []trace          // of a batch of opNewest, opMove or opLink
 	unusable  error            // the reason why the session takes no more operations: see Err
-	holder    uint64           // the goroutine inside Atomically, or 0
 	whole     bool             // inside Whole
 
-	inUserCode uint64 // the goroutine inside the user's code within an operation, or 0: see nested.go
-	notes      bool   // it has made a note, here, in holder or in user
+	inUserCode bool // the user's code runs within an operation: the session's other calls are refused
 
 	ctx     context.Context // bounds waiting: see SetContext
 	plain   Op              // for plain calls
@@ -107,8 +103,6 @@ type Session struct {
 	completions [64]device.Completion
 	takenReads  int
 	polledReads int
-
-	user uint64 // the goroutine that the session is lent to, or 0: see lent sessions below
 }
 
 // NewSession opens a session. Its queue on the device is opened by the first
@@ -186,7 +180,7 @@ func (s *Session) Close() error {
 	switch {
 	case errors.Is(s.unusable, ErrClosed):
 		return nil
-	case s.inUserCode != 0:
+	case s.inUserCode:
 		return fmt.Errorf("kv: closing session: %w", ErrInModifier)
 	case s.holds.adds != 0:
 		return fmt.Errorf("kv: closing session: %w", ErrHoldsLocks)
@@ -260,10 +254,24 @@ func (s *Session) enterAnew() {
 
 func (s *Session) leave() { s.handle.Leave() }
 
+// leaveAnyhow leaves an epoch in which the user's code may have panicked.
+func (s *Session) leaveAnyhow() {
+	s.inUserCode = false
+	s.leave()
+}
+
+// refusal returns the reason why the session takes no calls, or nil.
+func (s *Session) refusal() error {
+	if s.inUserCode {
+		return ErrInModifier
+	}
+	return s.unusable
+}
+
 // The store's own sessions serve the operations of [Store]. Each may have a queue on the
 // device, so their number is bounded: a call waits, in order of arrival, while all of them are
-// lent. Scan, compaction, [Store.Atomically] and calls from within a Modifier are not counted
-// and never wait: the sessions could be lent to calls that wait for them.
+// lent. Scan, compaction and [Store.Atomically] are not counted and never wait: the sessions could be
+// lent to calls that wait for them.
 const (
 	maxLent   = 128              // counted sessions
 	keepIdle  = 8                // idle sessions that trim keeps open
@@ -301,15 +309,7 @@ func (st *Store) with(ctx context.Context, use func(*Session) error) error {
 	p := &st.pool
 	var s *Session
 	st.mu.Lock()
-	switch {
-	case p.lent == maxLent && st.noted(func(s *Session) *uint64 { return &s.user }):
-		st.mu.Unlock()
-		return st.withAny(func(s *Session) error {
-			s.ctx = ctx
-			defer func() { s.ctx = context.Background() }()
-			return use(s)
-		})
-	case p.lent == maxLent:
+	if p.lent == maxLent {
 		turn := make(chan *Session, 1)
 		p.waiting = append(p.waiting, turn)
 		st.mu.Unlock()
@@ -319,13 +319,11 @@ func (st *Store) with(ctx context.Context, use func(*Session) error) error {
 			st.leaveQueue(turn)
 			return fmt.Errorf("kv: waiting for a session: %w", ctx.Err())
 		}
-	default:
+	} else {
 		p.lent++
 		s = st.takeIdle()
 	}
 	s.ctx = ctx
-	s.mayNote()
-	mem.StoreRelease(&s.user, goroutine.Self()|1)
 	defer st.passOn(s)
 	return use(s)
 }
@@ -345,7 +343,6 @@ func (st *Store) leaveQueue(turn chan *Session) {
 
 // passOn gives a session to the next waiting call, or back to the pool.
 func (st *Store) passOn(s *Session) {
-	mem.StoreRelease(&s.user, 0)
 	s.ctx = context.Background()
 	s = st.replaceFailed(s)
 	st.mu.Lock()

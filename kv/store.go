@@ -38,7 +38,6 @@ type Store struct {
 	background sync.WaitGroup // growth started by growSoon
 
 	locks        locks
-	suspects     atomic.Int32 // operations that are retried many times: see suspect
 	transactions sync.RWMutex // held by lockers of keys for reading, and by barriers exclusively
 	wholes       sync.RWMutex // the same for DoWhole; locked after transactions
 
@@ -61,7 +60,6 @@ type Store struct {
 	mu       sync.Mutex
 	closed   bool
 	sessions map[*Session]struct{}
-	noting   notingSessions         // part of sessions
 	pool     pool                   // idle sessions of the store's own; part of sessions
 	named    map[string]*Session    // sessions with a name; part of sessions
 	ended    map[string]CommitPoint // commit points of named sessions at their last close
@@ -168,9 +166,6 @@ func (st *Store) isClosed() bool {
 // error and changes nothing. After any other error the store is closed, and writes since the last
 // commit are lost.
 func (st *Store) Close() error {
-	if err := st.mayWait(); err != nil {
-		return fmt.Errorf("kv: closing the store: %w", err)
-	}
 	st.closing.Lock()
 	defer st.closing.Unlock()
 	resume := st.autoCompactor.pause()
@@ -295,7 +290,6 @@ func (st *Store) removeSession(s *Session) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	delete(st.sessions, s)
-	st.noting.remove(s)
 	if s.name != "" {
 		delete(st.named, s.name)
 		st.ended[s.name] = s.commitPoint()
@@ -334,12 +328,9 @@ func OpenDir(dir string, opts Options) (*Store, error) {
 // earlier crash the keys are back. That commit also frees the space on the device, except what
 // kept checkpoints need. If the device is full, Clear commits, and the next write finds space.
 //
-// A caller that holds locks gets ErrHoldsLocks. If ctx ends while Clear waits for whole
-// batches and for sessions that hold locks, nothing is removed.
+// If ctx ends while Clear waits for whole batches and for sessions that hold locks, nothing is
+// removed.
 func (st *Store) Clear(ctx context.Context) error {
-	if err := st.mayWait(); err != nil {
-		return fmt.Errorf("kv: clearing the store: %w", err)
-	}
 	if st.isClosed() {
 		return ErrClosed
 	}
@@ -389,7 +380,7 @@ func (st *Store) Clear(ctx context.Context) error {
 		return fmt.Errorf("kv: clearing the store: %w", err)
 	}
 	if errors.Is(st.log.Err(), device.ErrNoSpace) {
-		return st.joinCommit(ctx)
+		return st.Commit(ctx)
 	}
 	return nil
 }

@@ -290,9 +290,6 @@ func (st *Store) ScanFrom(at Cursor, count int, visit func(Record) bool) (next C
 	if at.position() >= index.Positions {
 		return at, fmt.Errorf("kv: cursor %d is not from a scan; start a scan with cursor 0", at)
 	}
-	if err := st.inModifier(); err != nil { // a record may be locked
-		return at, fmt.Errorf("kv: scanning: %w", err)
-	}
 	err = st.withAny(func(s *Session) error {
 		if s.unusable != nil {
 			return s.unusable
