@@ -13,9 +13,10 @@ func (c *client) execute() {
 		c.subscriber()
 	}
 	if c.holds && c.loop == nil {
-		c.holds = false
+		held := c.held
+		c.held, c.holds = request{}, false
 		if !c.quit {
-			c.next(c.held)
+			c.next(held)
 		}
 	}
 	for !c.quit && !c.holds && c.waits == nil {

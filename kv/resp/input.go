@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"unsafe"
 )
 
 // Sizes in bytes of a connection's input buffer.
@@ -127,7 +128,7 @@ func (in *input) fill() error {
 
 func (in *input) makeRoom() error {
 	waiting := in.end - in.start
-	if args := in.parser.bytes(); args > restingBuffer && waiting > 0 {
+	if args := in.spans(); args > restingBuffer && waiting > 0 {
 		if !in.charge(int64(len(in.buf) + args - restingBuffer)) {
 			return errTooMuchInput
 		}
@@ -155,7 +156,7 @@ func (in *input) makeRoom() error {
 
 // resize moves the unparsed bytes into a new buffer of the given size.
 func (in *input) resize(size int) error {
-	if !in.charge(int64(size + in.parser.bytes() - restingBuffer)) {
+	if !in.charge(int64(size + in.spans() - restingBuffer)) {
 		return errTooMuchInput
 	}
 	buf := make([]byte, size)
@@ -189,21 +190,27 @@ func (in *input) release() {
 	in.charge(0)
 }
 
-// dropSpans frees the memory of the spans of a command with many arguments, which has run.
+// spans returns the memory of the spans of commands.
+func (in *input) spans() int {
+	return (cap(in.parser.args) + cap(in.inline)) * int(unsafe.Sizeof(span{}))
+}
+
+// dropSpans frees the memory of the spans of commands with many arguments, which have run.
 func (in *input) dropSpans() {
-	if in.parser.bytes() > restingBuffer {
-		in.parser.args = nil
+	if in.spans() > restingBuffer {
+		in.parser.args, in.inline = nil, nil
 	}
 }
 
 // roomy reports whether shrink frees anything that counts.
 func (in *input) roomy() bool {
-	return len(in.buf) > restingBuffer || in.charged > 0 || in.parser.bytes() > restingBuffer
+	return len(in.buf) > restingBuffer || in.charged > 0 || in.spans() > restingBuffer
 }
 
 // shrink frees what a connection does not need while it waits for input. The received part of
 // a command is kept.
 func (in *input) shrink() {
+	in.inline = nil
 	waiting := in.end - in.start
 	if waiting == 0 {
 		in.release()

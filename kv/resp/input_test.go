@@ -121,11 +121,11 @@ func TestSpansAreNotKept(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if in.parser.bytes() <= restingBuffer || !in.roomy() {
-			t.Errorf("a command of 8,001 arguments takes %d bytes, and is roomy: %v", in.parser.bytes(), in.roomy())
+		if in.spans() <= restingBuffer || !in.roomy() {
+			t.Errorf("a command of 8,001 arguments takes %d bytes, and is roomy: %v", in.spans(), in.roomy())
 		}
-		if free(&in); in.parser.bytes() > restingBuffer {
-			t.Errorf("%d bytes are kept", in.parser.bytes())
+		if free(&in); in.spans() > restingBuffer {
+			t.Errorf("%d bytes are kept", in.spans())
 		}
 	}
 }

@@ -480,3 +480,38 @@ func TestValuesAreNotKept(t *testing.T) {
 		}
 	}
 }
+
+// TestRequestsAreNotKept: a connection that a loop has given away for a large request, or for one of many
+// words, keeps nothing of it when it is idle.
+func TestRequestsAreNotKept(t *testing.T) {
+	const clients, size = 16, 4 << 20
+	store := inMemory()
+	store.Memory = 256 << 20 // with pages that hold the value
+	_, addr := start(t, store, Options{Loops: 1, Sessions: 2, releaseAfter: 20 * time.Millisecond})
+	set := encode("MSET", "a", strings.Repeat("v", size), "b", strings.Repeat("w", size))
+	words := "EXISTS" + strings.Repeat(" x", 8000) + "\r\n"
+	var all [clients]*peer
+	for i := range all {
+		all[i] = dial(t, addr)
+		if got := all[i].do("PING"); got != "+PONG" {
+			t.Fatal(got)
+		}
+	}
+	for what, tc := range map[string]struct {
+		request, reply string
+		most           int64
+	}{"MSET": {set, "+OK", 2 * size}, "many words": {words, ":0", 1 << 20}} {
+		before := heap()
+		for _, p := range all {
+			if p.send(tc.request); p.reply() != tc.reply {
+				t.Fatalf("%s: not %s", what, tc.reply)
+			}
+		}
+		testrun.UntilNil(t, func() error {
+			if grown := heap() - before; grown > tc.most {
+				return fmt.Errorf("%s: the heap has grown by %d bytes", what, grown)
+			}
+			return nil
+		})
+	}
+}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"strings"
-	"unsafe"
 )
 
 // Limits of a request's framing, as in Redis.
@@ -56,9 +55,6 @@ type parser struct {
 	missing int    // arguments still to be parsed; 0: the first line is next
 	args    []span // arguments parsed so far
 }
-
-// bytes returns the memory of the spans.
-func (p *parser) bytes() int { return cap(p.args) * int(unsafe.Sizeof(span{})) }
 
 // next continues to parse the command at the start of data. Between calls for one command,
 // data may only grow. size is the command's length, or 0 if it is incomplete. A command
