@@ -120,7 +120,7 @@ var parts = []part{
 		"{bin} slo check --min-kept 0 --record 64 --verdict {json}",
 		"{bin} slo check --min-kept 0 --record 64 --net rdma --verdict {json}",
 		"{bin} slo check --min-kept 0 --record 64 --transport tcp --capacity 64MiB --duration 800ms --verdict {json}",
-	}, columns: strings.Fields("transport net record_bytes margin slos=SLOs kept latency_kept throughput_kept latency_error throughput_error margin_for_95=margin_that_allows_for_95_% margin_for_all=for_all search_us leaves=configurations")},
+	}, columns: strings.Fields("transport net record_bytes margin slos=SLOs kept model machine neighbour latency_kept throughput_kept latency_error throughput_error latency_error_p95 throughput_error_p95 margin_for_95=margin_that_allows_for_95_% margin_for_all=for_all search_us leaves=configurations")},
 	{name: "slo-keep", statistic: "all windows of all caches from 10 s after the disturbance on; changes: the most of one cache", commands: []string{
 		"{bin} slo keep --json {json}",
 	}, columns: strings.Fields("disturbance loop before=kept_before windows kept share changes")},

@@ -38,8 +38,19 @@ func (s *CheckSpec) Check() error {
 	return s.measuring().check()
 }
 
+// Why an SLO is not kept.
+const (
+	// ReasonModel: the machine gives what it gave when the check began, and another was predicted.
+	ReasonModel = "model"
+	// ReasonMachine: the transport alone has become slower by more than the margin.
+	ReasonMachine = "machine"
+	// ReasonNeighbour: others take more of the processors than before, by more than the margin.
+	ReasonNeighbour = "neighbour"
+)
+
 // CheckRow is one SLO with its result. Its JSON form is one line. Latencies and throughputs
-// are the worse of reads and writes; measured ones are means over all slices.
+// are the worse of reads and writes; measured ones are means over all slices. Conditions are the mean
+// of those before the cache and after it.
 type CheckRow struct {
 	SLOLatencyUs       float64 `json:"slo_latency_us"`
 	SLOMops            float64 `json:"slo_mops"`
@@ -50,10 +61,25 @@ type CheckRow struct {
 	model.Config
 	SearchUs float64 `json:"search_us"`
 	Leaves   int64   `json:"leaves"` // that the search looked at
+	Conditions
+	Reason string `json:"reason,omitempty"` // why it is not kept: see ReasonModel; empty: it is
 }
 
 // LatencyKept reports whether the mean latency is within the SLO.
 func (r *CheckRow) LatencyKept() bool { return r.MeasuredLatencyUs <= r.SLOLatencyUs }
+
+// judge sets the reason of a row that was measured. at are the Conditions when the check began.
+func (r *CheckRow) judge(at Conditions, margin float64) {
+	switch {
+	case r.LatencyKept() && r.ThroughputKept():
+	case fallen(r.Processors, at.Processors, margin):
+		r.Reason = ReasonNeighbour
+	case fallen(r.RawMops, at.RawMops, margin):
+		r.Reason = ReasonMachine
+	default:
+		r.Reason = ReasonModel
+	}
+}
 
 // ThroughputKept reports whether the mean throughput is all that the SLO asks for.
 func (r *CheckRow) ThroughputKept() bool { return r.MeasuredMops >= r.SLOMops }
@@ -62,8 +88,9 @@ func (r *CheckRow) ThroughputKept() bool { return r.MeasuredMops >= r.SLOMops }
 type CheckReport struct {
 	Machine    string
 	Spec       CheckSpec
-	Leaves     int64 // of the space that was searched
-	Impossible int   // SLOs that were drawn and that no configuration is predicted to meet
+	Leaves     int64      // of the space that was searched
+	Impossible int        // SLOs that were drawn and that no configuration is predicted to meet
+	Began      Conditions // when it began: predictions hold for these
 	Rows       []CheckRow
 }
 
@@ -73,7 +100,7 @@ const maxDraws = 1000
 // Check draws SLOs between the least and the most of the model, latency and throughput
 // independently (7.3), less the margin. For each SLO that can be met it makes a cache and
 // measures it. mgr must choose by the same models and margin. progress may be nil.
-func Check(ctx context.Context, mgr redytier.Manager, models []*model.Model, spec CheckSpec, progress bench.Progress) (*CheckReport, error) {
+func Check(ctx context.Context, mgr redytier.Manager, models []*model.Model, spec CheckSpec, progress bench.Progress) (_ *CheckReport, err error) {
 	if err := spec.Check(); err != nil {
 		return nil, fmt.Errorf("modelbench: %w", err)
 	}
@@ -106,14 +133,30 @@ func Check(ctx context.Context, mgr redytier.Manager, models []*model.Model, spe
 		}
 		report.Rows = append(report.Rows, row)
 	}
+	yard, err := newYardstick(ctx, &spec)
+	if err != nil {
+		return nil, fmt.Errorf("modelbench: %w", err)
+	}
+	defer func() { err = errors.Join(err, yard.close()) }()
 	progress = bench.OrQuiet(progress)
 	progress.Begin("check", int64(spec.Count))
 	defer progress.End()
+	if report.Began, err = yard.measure(ctx); err != nil {
+		return nil, fmt.Errorf("modelbench: %w", err)
+	}
+	before := report.Began
 	for i := range report.Rows {
 		row := &report.Rows[i]
 		if err := deploy(ctx, mgr, &spec, row); err != nil {
 			return nil, fmt.Errorf("modelbench: SLO %v us, %v Mop/s: %w", row.SLOLatencyUs, row.SLOMops, err)
 		}
+		after, err := yard.measure(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("modelbench: %w", err)
+		}
+		row.Conditions = before.between(after)
+		row.judge(report.Began, spec.Margin)
+		before = after
 		progress.Add(1)
 	}
 	return report, nil

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"math"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -74,6 +75,9 @@ func TestCheck(t *testing.T) {
 		if row.PredictedLatencyUs > row.SLOLatencyUs*0.9 || row.PredictedMops < row.SLOMops*1.1 || row.MeasuredMops <= 0 || row.Leaves < 1 || row.SearchUs <= 0 {
 			t.Errorf("%+v", row)
 		}
+		if kept := row.LatencyKept() && row.ThroughputKept(); kept != (row.Reason == "") || row.RawMops <= 0 || row.Processors < 0 {
+			t.Errorf("kept %v: %+v", kept, row)
+		}
 	}
 	if len(configs) < 2 {
 		t.Errorf("all SLOs get %v", configs)
@@ -87,17 +91,17 @@ func TestCheck(t *testing.T) {
 	if err := errors.Join(report.WriteTable(&table), report.WriteJSON(&lines)); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"6 SLOs (seed 1;", "50 %", "latency within the SLO: ", "of 12 configurations"} {
+	for _, want := range []string{"6 SLOs (seed 1;", "50 %", "transport alone Mop/s", "latency within the SLO: ", "not kept: ", "of 12 configurations"} {
 		if !strings.Contains(table.String(), want) {
 			t.Errorf("no %q in\n%s", want, table.String())
 		}
 	}
 	for line := range bytes.Lines(lines.Bytes()) {
-		var fields map[string]float64
+		var fields map[string]any
 		if err := json.Unmarshal(line, &fields); err != nil {
 			t.Fatal(err)
 		}
-		for _, name := range []string{"slo_latency_us", "slo_mops", "predicted_latency_us", "predicted_mops", "measured_latency_us", "measured_mops", "c", "s", "b", "q", "search_us", "leaves"} {
+		for _, name := range []string{"slo_latency_us", "slo_mops", "predicted_latency_us", "predicted_mops", "measured_latency_us", "measured_mops", "c", "s", "b", "q", "search_us", "leaves", "raw_mops", "processors"} {
 			if _, ok := fields[name]; !ok {
 				t.Errorf("no %s in %s", name, line)
 			}
@@ -187,10 +191,71 @@ func TestVerdict(t *testing.T) {
 	if v.Latency != 2 || v.Mops != 2 || v.Both != 1 || math.Abs(v.LatencyMiss-0.2625) > 1e-9 || math.Abs(v.MopsMiss-0.1/1.1) > 1e-9 {
 		t.Errorf("%+v", v)
 	}
+	if v.LatencyMost != 0.5 || math.Abs(v.MopsMost-0.1) > 1e-9 {
+		t.Errorf("errors of the prediction of 95 %%: %+v", v)
+	}
 	// The second row's latency is 26 % above its prediction, the third one's throughput 10 %
 	// below: an SLO is met with a margin of 1-8/10.1 and 1.1/0.99-1.
 	if math.Abs(v.MostMargin-(1-8/10.1)) > 1e-9 || v.CommonMargin != v.MostMargin {
 		t.Errorf("margins %g and %g", v.CommonMargin, v.MostMargin)
+	}
+}
+
+// An SLO that is missed is the model's, unless the machine, or what others leave of it, has become slower
+// by more than the margin. One that is kept is kept all the same.
+func TestReasons(t *testing.T) {
+	began := Conditions{RawMops: 10, Processors: 2}
+	kept := CheckRow{SLOLatencyUs: 10, SLOMops: 1, MeasuredLatencyUs: 10, MeasuredMops: 1}
+	slow, few := kept, kept
+	slow.MeasuredLatencyUs, few.MeasuredMops = 10.1, 0.9
+	report := &CheckReport{}
+	for _, tc := range []struct {
+		row  CheckRow
+		now  Conditions
+		want string
+	}{
+		{kept, began, ""},
+		{kept, Conditions{RawMops: 1, Processors: 0.1}, ""},
+		{slow, began, ReasonModel},
+		{few, Conditions{RawMops: 20, Processors: 2}, ReasonModel},
+		{few, Conditions{RawMops: 9, Processors: 1.8}, ReasonModel}, // within the margin
+		{few, Conditions{RawMops: 8.9, Processors: 2}, ReasonMachine},
+		{slow, Conditions{RawMops: 10, Processors: 1.7}, ReasonNeighbour},
+		{slow, Conditions{RawMops: 5, Processors: 1.7}, ReasonNeighbour}, // who takes processors slows the transport, too
+	} {
+		row := tc.row
+		row.Conditions = tc.now
+		if row.judge(began, 0.1); row.Reason != tc.want {
+			t.Errorf("%+v: %q, want %q", tc, row.Reason, tc.want)
+		}
+		report.Rows = append(report.Rows, row)
+	}
+	v := report.Verdict()
+	if v.Both != 2 || v.Model != 3 || v.Machine != 1 || v.Neighbour != 2 || v.Judged() != 5 {
+		t.Errorf("%+v", v)
+	}
+	unknown := CheckRow{SLOLatencyUs: 1, MeasuredLatencyUs: 2}
+	if unknown.judge(Conditions{RawMops: 1}, 0.1); unknown.Reason != ReasonMachine { // processors are not known
+		t.Errorf("%+v", unknown)
+	}
+}
+
+func TestYardstick(t *testing.T) {
+	for _, name := range []string{"mem", "tcp"} {
+		spec := checkSpec()
+		spec.Transport = name
+		y, err := newYardstick(t.Context(), &spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if c, err := y.measure(t.Context()); err != nil || c.RawMops <= 0 || c.Processors < 0 || c.Processors > 1.1*float64(runtime.GOMAXPROCS(0)) {
+				t.Errorf("%s: %+v, %v", name, c, err)
+			}
+		}
+		if err := y.close(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 

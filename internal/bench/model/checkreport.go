@@ -29,8 +29,13 @@ type Verdict struct {
 	Latency     int     `json:"latency_kept"`    // SLOs whose latency was kept
 	Mops        int     `json:"throughput_kept"` // SLOs whose throughput was kept
 	Both        int     `json:"kept"`            // SLOs of which both were kept
-	LatencyMiss float64 `json:"latency_error"`   // median relative error of the prediction
+	Model       int     `json:"model"`           // SLOs that were not kept, by reason
+	Machine     int     `json:"machine"`
+	Neighbour   int     `json:"neighbour"`
+	LatencyMiss float64 `json:"latency_error"` // median relative error of the prediction
 	MopsMiss    float64 `json:"throughput_error"`
+	LatencyMost float64 `json:"latency_error_p95"`
+	MopsMost    float64 `json:"throughput_error_p95"`
 	// MostMargin is the margin with which the manager would have allowed for the worst
 	// prediction, CommonMargin for those of 95 % of the SLOs.
 	CommonMargin float64 `json:"margin_for_95"`
@@ -53,16 +58,29 @@ func (r *CheckReport) Verdict() Verdict {
 		if mops {
 			v.Mops++
 		}
-		if latency && mops {
+		switch {
+		case latency && mops:
 			v.Both++
+		case row.Reason == ReasonMachine:
+			v.Machine++
+		case row.Reason == ReasonNeighbour:
+			v.Neighbour++
+		default:
+			v.Model++
 		}
 	}
-	v.LatencyMiss = bench.Quantile(r.all(func(r *CheckRow) float64 { return math.Abs(r.MeasuredLatencyUs/r.PredictedLatencyUs - 1) }), 0.5)
-	v.MopsMiss = bench.Quantile(r.all(func(r *CheckRow) float64 { return math.Abs(r.MeasuredMops/r.PredictedMops - 1) }), 0.5)
+	latencies := r.all(func(r *CheckRow) float64 { return math.Abs(r.MeasuredLatencyUs/r.PredictedLatencyUs - 1) })
+	throughputs := r.all(func(r *CheckRow) float64 { return math.Abs(r.MeasuredMops/r.PredictedMops - 1) })
+	v.LatencyMiss, v.LatencyMost = bench.Quantile(latencies, 0.5), bench.Quantile(latencies, 0.95)
+	v.MopsMiss, v.MopsMost = bench.Quantile(throughputs, 0.5), bench.Quantile(throughputs, 0.95)
 	margins := r.all((*CheckRow).margin)
 	v.CommonMargin, v.MostMargin = bench.Quantile(margins, 0.95), bench.Quantile(margins, 1)
 	return v
 }
+
+// Judged is the number of SLOs by which the manager is judged: those that were kept, and those that the
+// model is to blame for. The others are the machine's, and its neighbours'.
+func (v *Verdict) Judged() int { return v.Both + v.Model }
 
 // margin is the least margin with which what was measured meets every SLO that the manager
 // meets by this prediction.
@@ -102,6 +120,7 @@ func (r *CheckReport) WriteTable(out io.Writer) error {
 		{"SLO Mop/s", func(r *CheckRow) float64 { return r.SLOMops }},
 		{"predicted Mop/s", func(r *CheckRow) float64 { return r.PredictedMops }},
 		{"measured Mop/s", func(r *CheckRow) float64 { return r.MeasuredMops }},
+		{"transport alone Mop/s", func(r *CheckRow) float64 { return r.RawMops }},
 	} {
 		numbers := r.all(c.of)
 		columns = append(columns, bench.Format(c.name, "%.4g", func(part *float64) float64 { return bench.Quantile(numbers, *part) }))
@@ -112,6 +131,8 @@ func (r *CheckReport) WriteTable(out io.Writer) error {
 	v := r.Verdict()
 	n := len(r.Rows)
 	fmt.Fprintf(out, "\nlatency within the SLO: %d of %d; all of its throughput: %d of %d; both: %d of %d\n", v.Latency, n, v.Mops, n, v.Both, n)
+	fmt.Fprintf(out, "not kept: %d as the model was wrong, %d as the transport alone had become slower by more than the margin (from %.3g Mop/s), %d as others took processors (of %.2g)\n",
+		v.Model, v.Machine, r.Began.RawMops, v.Neighbour, r.Began.Processors)
 	fmt.Fprintf(out, "median error of the prediction: latency %.1f %%, throughput %.1f %%; the margin that allows for 95 %% of them: %.2g, for all: %.2g\n",
 		100*v.LatencyMiss, 100*v.MopsMiss, v.CommonMargin, v.MostMargin)
 	mean := func(of func(*CheckRow) float64) float64 { return bench.Mean(r.all(of)) }
