@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"net"
 	"net/http"
@@ -12,12 +13,14 @@ import (
 	"sync"
 	"time"
 
+	"connectrpc.com/connect"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/redykv/redykv/internal/api/catalogv1"
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/api/managerv1/managerv1connect"
 	"github.com/redykv/redykv/internal/clock"
+	"github.com/redykv/redykv/internal/fabric"
 	"github.com/redykv/redykv/internal/machine"
 	"github.com/redykv/redykv/manager/allocator"
 	"github.com/redykv/redykv/manager/api"
@@ -53,8 +56,8 @@ type Calibration struct {
 	VM string
 	// Memory is how much it has free, in bytes; 0: not known.
 	Memory uint64
-	// Threads is the most client threads, and the most server threads.
-	Threads int
+	// ClientThreads and ServerThreads are the most of each; without server threads, access is one-sided.
+	ClientThreads, ServerThreads int
 	// Bases are the measurements that are scaled, of one network.
 	Bases []*model.Measurement
 	// Budget is the time in which it measures.
@@ -135,7 +138,7 @@ func (l *leader) nextCalibration(now time.Time, again map[calibrationKey]time.Ti
 		job, ok = j, true
 		return true
 	}
-	idle, quiet := l.state.idleServers(now)
+	idle, quiet := l.state.idleServers(now, quietFor)
 	if !quiet {
 		return job, false
 	}
@@ -164,7 +167,8 @@ func (l *leader) nextCalibration(now time.Time, again map[calibrationKey]time.Ti
 // here returns the calibration of this machine.
 func here(n network) Calibration {
 	h := model.ThisHost()
-	return Calibration{Place: model.Place{Transport: n.transport, Network: n.name, Distance: 1}, Host: h, Threads: max(1, h.Cores/2)}
+	half := max(1, h.Cores/2)
+	return Calibration{Place: model.Place{Transport: n.transport, Network: n.name, Distance: 1}, Host: h, ClientThreads: half, ServerThreads: half}
 }
 
 // launchesHere reports whether VMs are launched on this machine.
@@ -176,42 +180,89 @@ func (m *Manager) launchesHere() bool {
 	return false
 }
 
-// idleServers lists the servers on which no cache has memory. quiet says that neither a server nor
-// a cache has come lately.
-func (c *state) idleServers(now time.Time) (all []Calibration, quiet bool) {
+// idleServers lists the servers on which no cache has memory, of each kind of machine the one with the most
+// server threads and memory. quiet says that neither a server nor a cache has come for a while;
+// otherwise there are none.
+func (c *state) idleServers(now time.Time, while time.Duration) (all []Calibration, quiet bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for ca := range pieces(c, c.caches) {
-		if now.Sub(ca.created) < quietFor {
+		if now.Sub(ca.created) < while {
 			return nil, false
 		}
 	}
-	seen := make(map[calibrationKey]bool)
+	best := make(map[calibrationKey]Calibration)
 	for v := range pieces(c, c.vms) {
 		if v.ControlURL == "" || v.usable() != nil || v.lent > 0 {
 			continue
 		}
-		if now.Sub(v.Started) < quietFor {
+		if now.Sub(v.Started) < while {
 			return nil, false
 		}
 		j := Calibration{
 			Place: model.Place{Transport: v.Transport, Distance: int(max(1, v.Distance))}, Host: model.Host{CPU: v.Processor, Cores: int(v.Processors)},
-			VM: v.id, Memory: v.free(), Threads: max(1, model.ThisHost().Cores/2),
+			VM: v.id, Memory: v.free(), ClientThreads: max(1, model.ThisHost().Cores/2),
 		}
-		if v.Cores > 0 {
-			j.Threads = min(j.Threads, int(v.Cores))
-		}
-		if key := keyOf(j); !seen[key] {
-			seen[key] = true
-			all = append(all, j)
+		j.ServerThreads = min(j.ClientThreads, int(v.Cores))
+		if b, ok := best[keyOf(j)]; !ok || cmp.Or(cmp.Compare(j.ServerThreads, b.ServerThreads), cmp.Compare(j.Memory, b.Memory), cmp.Compare(b.VM, j.VM)) > 0 {
+			best[keyOf(j)] = j
 		}
 	}
-	slices.SortFunc(all, func(a, b Calibration) int { return cmp.Compare(a.VM, b.VM) })
-	return all, true
+	return slices.SortedFunc(maps.Values(best), func(a, b Calibration) int { return cmp.Compare(a.VM, b.VM) }), true
 }
 
-// calibrateBy carries a calibration out, and keeps what it found.
+// calibrateNow serves Calibrate. It measures each kind of machine, whatever models there are of it, also
+// while this machine is busy.
+func (l *leader) calibrateNow(ctx context.Context, req *managerv1.CalibrateRequest) (*managerv1.CalibrateResponse, error) {
+	if l.opts.Calibrate == nil {
+		return nil, api.Refuse(connect.CodeFailedPrecondition, errors.New("this manager does not calibrate (redykv manager --calibrate=false)"))
+	}
+	net, err := fabric.ParseNetwork(cmp.Or(req.GetNetwork(), model.NoNetwork))
+	if err != nil {
+		return nil, api.Refuse(connect.CodeInvalidArgument, err)
+	}
+	n := network{cmp.Or(req.GetTransport(), l.opts.Transport), net.At(1).String()}
+	jobs, _ := l.state.idleServers(l.opts.now(), 0)
+	jobs = slices.DeleteFunc(jobs, func(j Calibration) bool { return j.Transport != n.transport })
+	if len(jobs) == 0 && n.transport == l.opts.Transport && l.launchesHere() {
+		jobs = append(jobs, here(n))
+	}
+	if len(jobs) == 0 {
+		return nil, api.Refuse(connect.CodeFailedPrecondition, fmt.Errorf("there is no server over %s on which no cache has memory", n.transport))
+	}
+	answer := new(managerv1.CalibrateResponse)
+	for _, job := range jobs {
+		job.Network, job.Now = n.name, true
+		if job.Bases = model.Nearest(job.Place, l.search.unscaled()...); len(job.Bases) == 0 {
+			return nil, api.Refuse(connect.CodeFailedPrecondition, fmt.Errorf("there is no model of %s over %s to scale: build one (redykv model build)", n.name, n.transport))
+		}
+		if err := l.calibrateBy(ctx, l.opts.Calibrate, job); err != nil {
+			return nil, api.Refuse(connect.CodeAborted, fmt.Errorf("calibrating %s: %w", kindOfHost(job.Host), err))
+		}
+		answer.Models = append(answer.Models, l.search.calibratedFor(keyOf(job))...)
+	}
+	return answer, nil
+}
+
+// calibratedFor returns the calibration of a kind, as a model.
+func (s *searcher) calibratedFor(key calibrationKey) (all []*managerv1.Model) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.calibrations {
+		if keyOfStored(c) == key {
+			all = append(all, modelOf(provenanceOf(c), managerv1.Model_ORIGIN_SCALED, s.foundBy(c)))
+		}
+	}
+	return all
+}
+
+// calibrateBy carries a calibration out, and keeps what it found. While another one is carried out, it
+// is ErrBusy.
 func (l *leader) calibrateBy(ctx context.Context, by Calibrator, job Calibration) error {
+	if !l.calibrating.TryLock() {
+		return fmt.Errorf("%w: another calibration is under way", ErrBusy)
+	}
+	defer l.calibrating.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, calibrationTimeout)
 	defer cancel()
 	self, end := l.ownClient()

@@ -135,6 +135,7 @@ func (s *searcher) corrected() (all []*managerv1.Model) {
 				Name: fmt.Sprintf("%s, network %s", at.Transport, at.Network), Transport: at.Transport,
 				Provenance: fmt.Sprintf("what caches gave at distance %d, %s", at.Distance, o.at.UTC().Format(time.DateTime)),
 				Note:       fmt.Sprintf("corrected: %v has latency x %.2f, throughput x %.2f, until %s", o.Config, o.Latency, o.Mops, o.at.Add(o.holds).UTC().Format(time.TimeOnly)),
+				Origin:     managerv1.Model_ORIGIN_SCALED, MeasuredUnixMs: api.ToMillis(o.at),
 			})
 		}
 	}

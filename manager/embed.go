@@ -81,10 +81,10 @@ func Embed(ctx context.Context, opts EmbedOptions) (*Embedded, error) {
 // URL returns the URL of the control API, for other processes of this machine.
 func (e *Embedded) URL() string { return e.manager.URL() }
 
-// Calibrate scales the models of others for this machine and a network as clients model it, with
+// CalibrateHere scales the models of others for this machine and a network as clients model it, with
 // what a Calibrator measures now, busy or not. It does nothing if a model was measured on this
 // machine, or none is near. It returns the models that are searched from then on.
-func (e *Embedded) Calibrate(ctx context.Context, transport, net string, by Calibrator) ([]*model.Model, error) {
+func (e *Embedded) CalibrateHere(ctx context.Context, transport, net string, by Calibrator) ([]*model.Model, error) {
 	l, ctx, leave, err := e.manager.enter(ctx)
 	if err != nil {
 		return nil, err

@@ -3,6 +3,7 @@ package manager
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/api/managerv1/managerv1connect"
+	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/manager/access"
 	"github.com/redykv/redykv/manager/allocator"
 	"github.com/redykv/redykv/manager/model"
@@ -285,6 +287,112 @@ func TestNextLeaderKeepsSLOs(t *testing.T) {
 	}
 }
 
+// An operator has servers measured at once, and again: each kind of machine, on servers that no cache uses.
+// What fails leaves the earlier calibration.
+func TestCalibrateByHand(t *testing.T) {
+	factor, fail := 1.5, error(nil)
+	var jobs []Calibration
+	began, goOn := make(chan struct{}, 1), make(chan struct{})
+	calibrate := func(ctx context.Context, _ managerv1connect.ManagerServiceClient, job Calibration) (all []model.Sampled, _ error) {
+		jobs = append(jobs, job)
+		if factor == 0 {
+			began <- struct{}{}
+			select {
+			case <-goOn:
+			case <-ctx.Done():
+			}
+			return nil, errors.New("interrupted")
+		}
+		for _, base := range job.Bases {
+			for _, p := range base.Points {
+				by := func(p model.Performance) model.Performance {
+					return model.Performance{LatencyUs: p.LatencyUs * factor, Mops: p.Mops / factor}
+				}
+				if !p.Skipped && len(all) < 8 {
+					all = append(all, model.Sampled{RecordSize: base.RecordSize, At: p.Config, Read: by(p.Read), Write: by(p.Write)})
+				}
+			}
+		}
+		return all, fail
+	}
+	m, client := serve(t, Options{Transport: "tcp", SLOMargin: -1, Calibrate: calibrate})
+	ask := func(req *managerv1.CalibrateRequest) (notes []string, err error) {
+		r, err := client.Calibrate(testContext(t), connect.NewRequest(req))
+		if err == nil {
+			for _, m := range r.Msg.GetModels() {
+				if m.GetOrigin() != managerv1.Model_ORIGIN_SCALED || time.Since(time.UnixMilli(m.GetMeasuredUnixMs())) > time.Hour {
+					t.Errorf("model %v", m)
+				}
+				notes = append(notes, m.GetProvenance()+": "+m.GetNote())
+			}
+		}
+		return notes, err
+	}
+	listed := func() string {
+		r, err := client.ListModels(testContext(t), connect.NewRequest(&managerv1.ListModelsRequest{}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.Msg.GetModels()[0].GetNote()
+	}
+	if _, err := ask(&managerv1.CalibrateRequest{}); connect.CodeOf(err) != connect.CodeFailedPrecondition || !strings.Contains(err.Error(), "no server over tcp") {
+		t.Errorf("without servers: %v", err)
+	}
+	for i, of := range []string{"Z80", "6502", "Z80"} {
+		v := testVM(string(rune('a'+i)), 1<<30, uint32(2-i), "http://127.0.0.1:1") // the last one has no server threads
+		v.Processor, v.Processors = of, 2
+		if err := m.led().state.register(v, "", time.Time{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for req, code := range map[*managerv1.CalibrateRequest]connect.Code{
+		{Network: "slow"}:      connect.CodeInvalidArgument,
+		{Network: "1us,1Gbit"}: connect.CodeFailedPrecondition, // no model is near
+		{Transport: "verbs"}:   connect.CodeFailedPrecondition,
+	} {
+		if _, err := ask(req); connect.CodeOf(err) != code {
+			t.Errorf("%v: %v, want %v", req, err, code)
+		}
+	}
+	if len(jobs) > 0 {
+		t.Fatalf("%d measurements that nobody asked for", len(jobs))
+	}
+	for _, factor = range []float64{1.5, 2} {
+		notes, err := ask(&managerv1.CalibrateRequest{})
+		want := fmt.Sprintf("latency x %.2f", factor)
+		if err != nil || len(notes) != 2 || !strings.Contains(notes[0], "Z80, 2 CPUs") || !strings.Contains(notes[1], "6502, 2 CPUs") || !strings.Contains(notes[0], want) || !strings.Contains(notes[1], want) {
+			t.Errorf("times %g: %q, %v", factor, notes, err)
+		}
+	}
+	if len(jobs) != 4 || !jobs[0].Now || jobs[0].VM != "a" || jobs[1].VM != "b" || jobs[0].ServerThreads < 1 {
+		t.Errorf("measured: %v", jobs)
+	}
+	kept := listed()
+	fail = errors.New("no")
+	if _, err := ask(&managerv1.CalibrateRequest{}); connect.CodeOf(err) != connect.CodeAborted || listed() != kept {
+		t.Errorf("a measurement that fails: %v, and %q", err, listed())
+	}
+	// Two at a time are one too many; one that is interrupted changes nothing.
+	factor = 0
+	first := make(chan error, 1)
+	go func() {
+		_, err := ask(&managerv1.CalibrateRequest{})
+		first <- err
+	}()
+	testrun.Receive(t, "a measurement begins", began)
+	if _, err := ask(&managerv1.CalibrateRequest{}); connect.CodeOf(err) != connect.CodeAborted || !strings.Contains(err.Error(), "another calibration") {
+		t.Errorf("beside another: %v", err)
+	}
+	close(goOn)
+	if err := testrun.Receive(t, "the measurement ends", first); connect.CodeOf(err) != connect.CodeAborted || listed() != kept {
+		t.Errorf("interrupted: %v, and %q", err, listed())
+	}
+	off, client := serve(t, Options{Transport: "tcp"})
+	if _, err := client.Calibrate(testContext(t), connect.NewRequest(&managerv1.CalibrateRequest{})); connect.CodeOf(err) != connect.CodeFailedPrecondition || !strings.Contains(err.Error(), "--calibrate=false") {
+		t.Errorf("a manager that does not calibrate (%v): %v", off.URL(), err)
+	}
+}
+
 // Servers of a kind of machine without a model are measured once, when nothing has come for a
 // while. The predictions are scaled, also those of the next leader.
 func TestCalibration(t *testing.T) {
@@ -299,7 +407,7 @@ func TestCalibration(t *testing.T) {
 		}
 		jobs = append(jobs, job)
 		for _, base := range job.Bases {
-			for _, at := range base.Spread(job.Threads, 8) {
+			for _, at := range base.Spread(job.ClientThreads, job.ServerThreads, 8) {
 				for _, p := range base.Points {
 					if p.Config == at {
 						by := func(p model.Performance) model.Performance {

@@ -42,6 +42,8 @@ type leader struct {
 	taken   chan struct{} // capacity 1: tells warmer that a pool may lack a VM
 	breach  chan struct{} // capacity 1: tells keeper that there are caches to consider
 
+	calibrating sync.Mutex // held by the calibration that is under way
+
 	ctx    context.Context // ends with the term
 	cancel context.CancelCauseFunc
 

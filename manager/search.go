@@ -260,24 +260,26 @@ func refuseSLO(asked *managerv1.Slo, err error) error {
 // models lists the models that are searched.
 func (s *searcher) models() []*managerv1.Model {
 	var all []*managerv1.Model
-	add := func(p model.Provenance, note string) {
-		all = append(all, &managerv1.Model{
-			Name:       fmt.Sprintf("%s, network %s", p.Transport, p.Network),
-			Transport:  p.Transport,
-			Provenance: fmt.Sprintf("%s, %s, by revision %s", p.On(), p.Date.Format("2006-01-02"), p.Revision),
-			Note:       note,
-		})
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, m := range s.own {
-		add(m.Provenance, "")
+		all = append(all, modelOf(m.Provenance, managerv1.Model_ORIGIN_MEASURED, ""))
 	}
 	for _, c := range s.calibrations {
-		add(provenanceOf(c), s.foundBy(c))
+		all = append(all, modelOf(provenanceOf(c), managerv1.Model_ORIGIN_SCALED, s.foundBy(c)))
 	}
 	for _, m := range s.others {
-		add(m.Provenance, "")
+		all = append(all, modelOf(m.Provenance, managerv1.Model_ORIGIN_SHIPPED, ""))
 	}
 	return append(all, s.corrected()...)
+}
+
+// modelOf names a model.
+func modelOf(p model.Provenance, origin managerv1.Model_Origin, note string) *managerv1.Model {
+	return &managerv1.Model{
+		Name:       fmt.Sprintf("%s, network %s", p.Transport, p.Network),
+		Transport:  p.Transport,
+		Provenance: fmt.Sprintf("%s, %s, by revision %s", p.On(), p.Date.Format("2006-01-02"), p.Revision),
+		Note:       note, Origin: origin, MeasuredUnixMs: api.ToMillis(p.Date),
+	}
 }

@@ -163,6 +163,15 @@ func (s service) DescribeCache(ctx context.Context, req *connect.Request[manager
 	})
 }
 
+// Calibrate fails with InvalidArgument for a network that cannot be parsed, FailedPrecondition where
+// there is nothing to measure or to scale, and Aborted if the measurement fails or another one is under
+// way.
+func (s service) Calibrate(ctx context.Context, req *connect.Request[managerv1.CalibrateRequest]) (*connect.Response[managerv1.CalibrateResponse], error) {
+	return changing(ctx, s.m, req, func(l *leader, ctx context.Context, req *managerv1.CalibrateRequest) (*managerv1.CalibrateResponse, error) {
+		return l.calibrateNow(ctx, req)
+	})
+}
+
 // ListModels does not fail.
 func (s service) ListModels(context.Context, *connect.Request[managerv1.ListModelsRequest]) (*connect.Response[managerv1.ListModelsResponse], error) {
 	return connect.NewResponse(&managerv1.ListModelsResponse{Models: s.m.search.models()}), nil

@@ -72,12 +72,17 @@ func printCaches(w io.Writer, caches []*managerv1.Cache) error {
 	})
 }
 
-// ageText returns how long ago something was created, if that is known.
+// ageText returns how long ago something was created or measured, if that is known.
 func ageText(createdUnixMs int64) string {
 	if createdUnixMs == 0 {
 		return "?"
 	}
-	return time.Since(time.UnixMilli(createdUnixMs)).Round(time.Second).String()
+	const day = 24 * time.Hour
+	d := time.Since(time.UnixMilli(createdUnixMs)).Round(time.Second)
+	if d < 2*day {
+		return d.String()
+	}
+	return fmt.Sprintf("%d days", d/day)
 }
 
 // lingerText says how long a cache outlives its client, or until when, if it has none.

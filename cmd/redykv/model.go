@@ -35,7 +35,7 @@ import (
 
 func newModelCmd() *cobra.Command {
 	return newGroup("model", "Build, show and search performance models of transports",
-		newModelBuildCmd(), newModelShowCmd(), newModelSearchCmd(), newModelListCmd())
+		newModelBuildCmd(), newModelShowCmd(), newModelSearchCmd(), newModelListCmd(), newModelCalibrateCmd())
 }
 
 // modelBuildFlags are the flags of model build.
@@ -275,11 +275,31 @@ func newModelListCmd() *cobra.Command {
 		func(ctx context.Context, m access.Client, _ []string) (*connect.Response[managerv1.ListModelsResponse], error) {
 			return m.ListModels(ctx, connect.NewRequest(&managerv1.ListModelsRequest{}))
 		},
-		func(w io.Writer, r *managerv1.ListModelsResponse) error {
-			return table(w, "MODEL\tMEASURED\tSCALED", func(t *tabwriter.Writer) {
-				for _, m := range r.GetModels() {
-					fmt.Fprintf(t, "%s\t%s\t%s\n", m.GetName(), m.GetProvenance(), cmp.Or(m.GetNote(), "-"))
-				}
-			})
-		})
+		func(w io.Writer, r *managerv1.ListModelsResponse) error { return printModels(w, r.GetModels()) })
+}
+
+func newModelCalibrateCmd() *cobra.Command {
+	req := new(managerv1.CalibrateRequest)
+	cmd := newAnswerCmd("calibrate", "Measure the idle servers of a running manager, and scale the nearest model by that", cobra.NoArgs,
+		func(ctx context.Context, m access.Client, _ []string) (*connect.Response[managerv1.CalibrateResponse], error) {
+			return m.Calibrate(ctx, connect.NewRequest(req))
+		},
+		func(w io.Writer, r *managerv1.CalibrateResponse) error { return printModels(w, r.GetModels()) })
+	cmd.Long = `Measures a server of each kind of machine on which no cache has memory, 20 seconds at
+most, and scales the nearest model for that kind by what it found. A manager does that by
+itself, once and while its machine is idle, where it has no model; this measures at once
+and again, as after a change of the machines. If it fails, the models stay as they are.`
+	cmd.Flags().StringVar(&req.Transport, "transport", "", "transport: "+strings.Join(transport.Names(), ", ")+" (default: that of the manager's VMs)")
+	cmd.Flags().StringVar(&req.Network, "net", "none", "model of the network between clients and servers: "+fabric.ModelUsage)
+	return cmd
+}
+
+// printModels prints models, how their figures came about, and how old they are.
+func printModels(w io.Writer, models []*managerv1.Model) error {
+	return table(w, "MODEL\tORIGIN\tAGE\tMEASURED\tSCALED", func(t *tabwriter.Writer) {
+		for _, m := range models {
+			origin := strings.ToLower(strings.TrimPrefix(m.GetOrigin().String(), "ORIGIN_"))
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", m.GetName(), origin, ageText(m.GetMeasuredUnixMs()), m.GetProvenance(), cmp.Or(m.GetNote(), "-"))
+		}
+	})
 }

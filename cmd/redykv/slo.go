@@ -135,7 +135,7 @@ func (f *sloCheckFlags) run(cmd *cobra.Command) (err error) {
 	}
 	defer func() { err = errors.Join(err, end()) }()
 	if f.calibrate && f.modelPath == "" {
-		scaled, err := mgr.(*cachebench.Manager).Calibrate(cmd.Context(), s.Transport, networkName(s.Net), modelbench.Calibrate)
+		scaled, err := mgr.(*cachebench.Manager).CalibrateHere(cmd.Context(), s.Transport, networkName(s.Net), modelbench.Calibrate)
 		switch {
 		case err == nil:
 			models = scaled

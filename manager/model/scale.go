@@ -180,13 +180,13 @@ func (m *Measurement) Worse(o *Measurement) *Measurement {
 	return &n
 }
 
-// Spread returns at most that many measured configurations with no more than that many client and
-// server threads, far apart from one another: the first is the one with the least latency, and
-// each next one is the farthest from those before.
-func (m *Measurement) Spread(threads, most int) (all []Config) {
+// Spread returns at most that many measured configurations with no more than that many client
+// threads and server threads, far apart from one another: the first is the one with the least latency,
+// and each next one is the farthest from those before.
+func (m *Measurement) Spread(clients, servers, most int) (all []Config) {
 	var left []Config
 	for i := range m.Points {
-		if p := &m.Points[i]; !p.Skipped && p.C <= threads && p.S <= threads {
+		if p := &m.Points[i]; !p.Skipped && p.C <= clients && p.S <= servers {
 			left = append(left, p.Config)
 		}
 	}

@@ -77,9 +77,12 @@ func TestCorrectedLibrary(t *testing.T) {
 		t.Errorf("corrected at distance 1: %v", p)
 	}
 	for _, m := range Nearest(Place{"tcp", NoNetwork, 5}, shipped...) {
-		some := m.Spread(1, 5)
+		some := m.Spread(1, 1, 5)
 		if len(some) != 5 || some[0] != one {
 			t.Errorf("spread %v", some)
+		}
+		if slices.ContainsFunc(m.Spread(1, 0, 5), func(c Config) bool { return c.S > 0 }) {
+			t.Errorf("spread without server threads: %v", m.Spread(1, 0, 5))
 		}
 		// If the factors of the first configuration are not trusted, it is scaled as those near it.
 		for _, first := range []float64{3, 43} {

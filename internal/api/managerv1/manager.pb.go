@@ -129,6 +129,58 @@ func (Window_Verdict) EnumDescriptor() ([]byte, []int) {
 	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{22, 0}
 }
 
+type Model_Origin int32
+
+const (
+	Model_ORIGIN_UNSPECIFIED Model_Origin = 0
+	Model_ORIGIN_SHIPPED     Model_Origin = 1 // part of the program
+	Model_ORIGIN_MEASURED    Model_Origin = 2 // given to the manager, by a file
+	Model_ORIGIN_SCALED      Model_Origin = 3 // the nearest model, by a calibration or by what caches give
+)
+
+// Enum value maps for Model_Origin.
+var (
+	Model_Origin_name = map[int32]string{
+		0: "ORIGIN_UNSPECIFIED",
+		1: "ORIGIN_SHIPPED",
+		2: "ORIGIN_MEASURED",
+		3: "ORIGIN_SCALED",
+	}
+	Model_Origin_value = map[string]int32{
+		"ORIGIN_UNSPECIFIED": 0,
+		"ORIGIN_SHIPPED":     1,
+		"ORIGIN_MEASURED":    2,
+		"ORIGIN_SCALED":      3,
+	}
+)
+
+func (x Model_Origin) Enum() *Model_Origin {
+	p := new(Model_Origin)
+	*p = x
+	return p
+}
+
+func (x Model_Origin) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Model_Origin) Descriptor() protoreflect.EnumDescriptor {
+	return file_redykv_manager_v1_manager_proto_enumTypes[2].Descriptor()
+}
+
+func (Model_Origin) Type() protoreflect.EnumType {
+	return &file_redykv_manager_v1_manager_proto_enumTypes[2]
+}
+
+func (x Model_Origin) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Model_Origin.Descriptor instead.
+func (Model_Origin) EnumDescriptor() ([]byte, []int) {
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{41, 0}
+}
+
 type WatchResponse_Kind int32
 
 const (
@@ -195,11 +247,11 @@ func (x WatchResponse_Kind) String() string {
 }
 
 func (WatchResponse_Kind) Descriptor() protoreflect.EnumDescriptor {
-	return file_redykv_manager_v1_manager_proto_enumTypes[2].Descriptor()
+	return file_redykv_manager_v1_manager_proto_enumTypes[3].Descriptor()
 }
 
 func (WatchResponse_Kind) Type() protoreflect.EnumType {
-	return &file_redykv_manager_v1_manager_proto_enumTypes[2]
+	return &file_redykv_manager_v1_manager_proto_enumTypes[3]
 }
 
 func (x WatchResponse_Kind) Number() protoreflect.EnumNumber {
@@ -208,7 +260,7 @@ func (x WatchResponse_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use WatchResponse_Kind.Descriptor instead.
 func (WatchResponse_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{41, 0}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{43, 0}
 }
 
 type TokenDetail_Problem int32
@@ -256,11 +308,11 @@ func (x TokenDetail_Problem) String() string {
 }
 
 func (TokenDetail_Problem) Descriptor() protoreflect.EnumDescriptor {
-	return file_redykv_manager_v1_manager_proto_enumTypes[3].Descriptor()
+	return file_redykv_manager_v1_manager_proto_enumTypes[4].Descriptor()
 }
 
 func (TokenDetail_Problem) Type() protoreflect.EnumType {
-	return &file_redykv_manager_v1_manager_proto_enumTypes[3]
+	return &file_redykv_manager_v1_manager_proto_enumTypes[4]
 }
 
 func (x TokenDetail_Problem) Number() protoreflect.EnumNumber {
@@ -269,7 +321,7 @@ func (x TokenDetail_Problem) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use TokenDetail_Problem.Descriptor instead.
 func (TokenDetail_Problem) EnumDescriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{60, 0}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{62, 0}
 }
 
 // Slo is the performance that the application needs (3.3, 5.2).
@@ -3359,6 +3411,103 @@ func (x *DescribeCacheResponse) GetWindows() []*Window {
 	return nil
 }
 
+type CalibrateRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Transport     string                 `protobuf:"bytes,1,opt,name=transport,proto3" json:"transport,omitempty"` // empty: that of the manager's VMs
+	Network       string                 `protobuf:"bytes,2,opt,name=network,proto3" json:"network,omitempty"`     // as clients model it (Client.net, at one distance); empty: none
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CalibrateRequest) Reset() {
+	*x = CalibrateRequest{}
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CalibrateRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CalibrateRequest) ProtoMessage() {}
+
+func (x *CalibrateRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CalibrateRequest.ProtoReflect.Descriptor instead.
+func (*CalibrateRequest) Descriptor() ([]byte, []int) {
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *CalibrateRequest) GetTransport() string {
+	if x != nil {
+		return x.Transport
+	}
+	return ""
+}
+
+func (x *CalibrateRequest) GetNetwork() string {
+	if x != nil {
+		return x.Network
+	}
+	return ""
+}
+
+type CalibrateResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// models are those that were scaled, one for each kind of machine.
+	Models        []*Model `protobuf:"bytes,1,rep,name=models,proto3" json:"models,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CalibrateResponse) Reset() {
+	*x = CalibrateResponse{}
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CalibrateResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CalibrateResponse) ProtoMessage() {}
+
+func (x *CalibrateResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CalibrateResponse.ProtoReflect.Descriptor instead.
+func (*CalibrateResponse) Descriptor() ([]byte, []int) {
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *CalibrateResponse) GetModels() []*Model {
+	if x != nil {
+		return x.Models
+	}
+	return nil
+}
+
 type ListModelsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -3367,7 +3516,7 @@ type ListModelsRequest struct {
 
 func (x *ListModelsRequest) Reset() {
 	*x = ListModelsRequest{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[37]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3379,7 +3528,7 @@ func (x *ListModelsRequest) String() string {
 func (*ListModelsRequest) ProtoMessage() {}
 
 func (x *ListModelsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[37]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3392,7 +3541,7 @@ func (x *ListModelsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListModelsRequest.ProtoReflect.Descriptor instead.
 func (*ListModelsRequest) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{37}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{39}
 }
 
 type ListModelsResponse struct {
@@ -3404,7 +3553,7 @@ type ListModelsResponse struct {
 
 func (x *ListModelsResponse) Reset() {
 	*x = ListModelsResponse{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[38]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3416,7 +3565,7 @@ func (x *ListModelsResponse) String() string {
 func (*ListModelsResponse) ProtoMessage() {}
 
 func (x *ListModelsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[38]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3429,7 +3578,7 @@ func (x *ListModelsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListModelsResponse.ProtoReflect.Descriptor instead.
 func (*ListModelsResponse) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{38}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ListModelsResponse) GetModels() []*Model {
@@ -3447,14 +3596,16 @@ type Model struct {
 	Provenance string                 `protobuf:"bytes,3,opt,name=provenance,proto3" json:"provenance,omitempty"` // host, date and revision of the measurement
 	// note says by how much the figures of another model were corrected, and why; empty: they are as
 	// measured.
-	Note          string `protobuf:"bytes,4,opt,name=note,proto3" json:"note,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Note           string       `protobuf:"bytes,4,opt,name=note,proto3" json:"note,omitempty"`
+	MeasuredUnixMs int64        `protobuf:"varint,5,opt,name=measured_unix_ms,json=measuredUnixMs,proto3" json:"measured_unix_ms,omitempty"` // when, in milliseconds since 1970
+	Origin         Model_Origin `protobuf:"varint,6,opt,name=origin,proto3,enum=redykv.manager.v1.Model_Origin" json:"origin,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *Model) Reset() {
 	*x = Model{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[39]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3466,7 +3617,7 @@ func (x *Model) String() string {
 func (*Model) ProtoMessage() {}
 
 func (x *Model) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[39]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3479,7 +3630,7 @@ func (x *Model) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Model.ProtoReflect.Descriptor instead.
 func (*Model) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{39}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Model) GetName() string {
@@ -3510,6 +3661,20 @@ func (x *Model) GetNote() string {
 	return ""
 }
 
+func (x *Model) GetMeasuredUnixMs() int64 {
+	if x != nil {
+		return x.MeasuredUnixMs
+	}
+	return 0
+}
+
+func (x *Model) GetOrigin() Model_Origin {
+	if x != nil {
+		return x.Origin
+	}
+	return Model_ORIGIN_UNSPECIFIED
+}
+
 type WatchRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	CacheId string                 `protobuf:"bytes,1,opt,name=cache_id,json=cacheId,proto3" json:"cache_id,omitempty"`
@@ -3525,7 +3690,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[40]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3537,7 +3702,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[40]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3550,7 +3715,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{40}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *WatchRequest) GetCacheId() string {
@@ -3599,7 +3764,7 @@ type WatchResponse struct {
 
 func (x *WatchResponse) Reset() {
 	*x = WatchResponse{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[41]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3611,7 +3776,7 @@ func (x *WatchResponse) String() string {
 func (*WatchResponse) ProtoMessage() {}
 
 func (x *WatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[41]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3624,7 +3789,7 @@ func (x *WatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
 func (*WatchResponse) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{41}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *WatchResponse) GetSequence() uint64 {
@@ -3721,7 +3886,7 @@ type ListOffersRequest struct {
 
 func (x *ListOffersRequest) Reset() {
 	*x = ListOffersRequest{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[42]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3733,7 +3898,7 @@ func (x *ListOffersRequest) String() string {
 func (*ListOffersRequest) ProtoMessage() {}
 
 func (x *ListOffersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[42]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3746,7 +3911,7 @@ func (x *ListOffersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOffersRequest.ProtoReflect.Descriptor instead.
 func (*ListOffersRequest) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{42}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ListOffersRequest) GetCloudRegion() string {
@@ -3776,7 +3941,7 @@ type ListOffersResponse struct {
 
 func (x *ListOffersResponse) Reset() {
 	*x = ListOffersResponse{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[43]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3788,7 +3953,7 @@ func (x *ListOffersResponse) String() string {
 func (*ListOffersResponse) ProtoMessage() {}
 
 func (x *ListOffersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[43]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3801,7 +3966,7 @@ func (x *ListOffersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOffersResponse.ProtoReflect.Descriptor instead.
 func (*ListOffersResponse) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{43}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ListOffersResponse) GetOffers() []*Offer {
@@ -3845,7 +4010,7 @@ type Offer struct {
 
 func (x *Offer) Reset() {
 	*x = Offer{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[44]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3857,7 +4022,7 @@ func (x *Offer) String() string {
 func (*Offer) ProtoMessage() {}
 
 func (x *Offer) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[44]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3870,7 +4035,7 @@ func (x *Offer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Offer.ProtoReflect.Descriptor instead.
 func (*Offer) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{44}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Offer) GetType() string {
@@ -3966,7 +4131,7 @@ type ChangeMarketRequest struct {
 
 func (x *ChangeMarketRequest) Reset() {
 	*x = ChangeMarketRequest{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[45]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3978,7 +4143,7 @@ func (x *ChangeMarketRequest) String() string {
 func (*ChangeMarketRequest) ProtoMessage() {}
 
 func (x *ChangeMarketRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[45]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3991,7 +4156,7 @@ func (x *ChangeMarketRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeMarketRequest.ProtoReflect.Descriptor instead.
 func (*ChangeMarketRequest) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{45}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ChangeMarketRequest) GetType() string {
@@ -4058,7 +4223,7 @@ type ChangeMarketResponse struct {
 
 func (x *ChangeMarketResponse) Reset() {
 	*x = ChangeMarketResponse{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[46]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4070,7 +4235,7 @@ func (x *ChangeMarketResponse) String() string {
 func (*ChangeMarketResponse) ProtoMessage() {}
 
 func (x *ChangeMarketResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[46]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4083,7 +4248,7 @@ func (x *ChangeMarketResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeMarketResponse.ProtoReflect.Descriptor instead.
 func (*ChangeMarketResponse) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{46}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{48}
 }
 
 type RegisterRequest struct {
@@ -4103,7 +4268,7 @@ type RegisterRequest struct {
 
 func (x *RegisterRequest) Reset() {
 	*x = RegisterRequest{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[47]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4115,7 +4280,7 @@ func (x *RegisterRequest) String() string {
 func (*RegisterRequest) ProtoMessage() {}
 
 func (x *RegisterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[47]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4128,7 +4293,7 @@ func (x *RegisterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterRequest.ProtoReflect.Descriptor instead.
 func (*RegisterRequest) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{47}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *RegisterRequest) GetVm() *Vm {
@@ -4158,7 +4323,7 @@ type RegisterResponse struct {
 
 func (x *RegisterResponse) Reset() {
 	*x = RegisterResponse{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[48]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4170,7 +4335,7 @@ func (x *RegisterResponse) String() string {
 func (*RegisterResponse) ProtoMessage() {}
 
 func (x *RegisterResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[48]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4183,7 +4348,7 @@ func (x *RegisterResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterResponse.ProtoReflect.Descriptor instead.
 func (*RegisterResponse) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{48}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *RegisterResponse) GetHeartbeatMs() int64 {
@@ -4222,7 +4387,7 @@ type Incarnation struct {
 
 func (x *Incarnation) Reset() {
 	*x = Incarnation{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[49]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4234,7 +4399,7 @@ func (x *Incarnation) String() string {
 func (*Incarnation) ProtoMessage() {}
 
 func (x *Incarnation) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[49]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4247,7 +4412,7 @@ func (x *Incarnation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Incarnation.ProtoReflect.Descriptor instead.
 func (*Incarnation) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{49}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Incarnation) GetEpoch() uint64 {
@@ -4282,7 +4447,7 @@ type HeartbeatRequest struct {
 
 func (x *HeartbeatRequest) Reset() {
 	*x = HeartbeatRequest{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[50]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4294,7 +4459,7 @@ func (x *HeartbeatRequest) String() string {
 func (*HeartbeatRequest) ProtoMessage() {}
 
 func (x *HeartbeatRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[50]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4307,7 +4472,7 @@ func (x *HeartbeatRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatRequest.ProtoReflect.Descriptor instead.
 func (*HeartbeatRequest) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{50}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *HeartbeatRequest) GetVmId() string {
@@ -4340,7 +4505,7 @@ type HeartbeatResponse struct {
 
 func (x *HeartbeatResponse) Reset() {
 	*x = HeartbeatResponse{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[51]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4352,7 +4517,7 @@ func (x *HeartbeatResponse) String() string {
 func (*HeartbeatResponse) ProtoMessage() {}
 
 func (x *HeartbeatResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[51]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4365,7 +4530,7 @@ func (x *HeartbeatResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatResponse.ProtoReflect.Descriptor instead.
 func (*HeartbeatResponse) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{51}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *HeartbeatResponse) GetIncarnation() *Incarnation {
@@ -4390,7 +4555,7 @@ type Beat struct {
 
 func (x *Beat) Reset() {
 	*x = Beat{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[52]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4402,7 +4567,7 @@ func (x *Beat) String() string {
 func (*Beat) ProtoMessage() {}
 
 func (x *Beat) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[52]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4415,7 +4580,7 @@ func (x *Beat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Beat.ProtoReflect.Descriptor instead.
 func (*Beat) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{52}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *Beat) GetCall() isBeat_Call {
@@ -4474,7 +4639,7 @@ type BeatAnswer struct {
 
 func (x *BeatAnswer) Reset() {
 	*x = BeatAnswer{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[53]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4486,7 +4651,7 @@ func (x *BeatAnswer) String() string {
 func (*BeatAnswer) ProtoMessage() {}
 
 func (x *BeatAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[53]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4499,7 +4664,7 @@ func (x *BeatAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BeatAnswer.ProtoReflect.Descriptor instead.
 func (*BeatAnswer) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{53}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *BeatAnswer) GetAnswer() isBeatAnswer_Answer {
@@ -4570,7 +4735,7 @@ type NotLeaderDetail struct {
 
 func (x *NotLeaderDetail) Reset() {
 	*x = NotLeaderDetail{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[54]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4582,7 +4747,7 @@ func (x *NotLeaderDetail) String() string {
 func (*NotLeaderDetail) ProtoMessage() {}
 
 func (x *NotLeaderDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[54]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4595,7 +4760,7 @@ func (x *NotLeaderDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NotLeaderDetail.ProtoReflect.Descriptor instead.
 func (*NotLeaderDetail) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{54}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *NotLeaderDetail) GetLeaderUrl() string {
@@ -4616,7 +4781,7 @@ type StartDetail struct {
 
 func (x *StartDetail) Reset() {
 	*x = StartDetail{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[55]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4628,7 +4793,7 @@ func (x *StartDetail) String() string {
 func (*StartDetail) ProtoMessage() {}
 
 func (x *StartDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[55]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4641,7 +4806,7 @@ func (x *StartDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartDetail.ProtoReflect.Descriptor instead.
 func (*StartDetail) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{55}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *StartDetail) GetStart() uint64 {
@@ -4662,7 +4827,7 @@ type HolderDetail struct {
 
 func (x *HolderDetail) Reset() {
 	*x = HolderDetail{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[56]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4674,7 +4839,7 @@ func (x *HolderDetail) String() string {
 func (*HolderDetail) ProtoMessage() {}
 
 func (x *HolderDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[56]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4687,7 +4852,7 @@ func (x *HolderDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HolderDetail.ProtoReflect.Descriptor instead.
 func (*HolderDetail) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{56}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *HolderDetail) GetHolder() uint64 {
@@ -4711,7 +4876,7 @@ type CapacityDetail struct {
 
 func (x *CapacityDetail) Reset() {
 	*x = CapacityDetail{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[57]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4723,7 +4888,7 @@ func (x *CapacityDetail) String() string {
 func (*CapacityDetail) ProtoMessage() {}
 
 func (x *CapacityDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[57]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4736,7 +4901,7 @@ func (x *CapacityDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CapacityDetail.ProtoReflect.Descriptor instead.
 func (*CapacityDetail) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{57}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *CapacityDetail) GetWhat() string {
@@ -4779,7 +4944,7 @@ type SloDetail struct {
 
 func (x *SloDetail) Reset() {
 	*x = SloDetail{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[58]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4791,7 +4956,7 @@ func (x *SloDetail) String() string {
 func (*SloDetail) ProtoMessage() {}
 
 func (x *SloDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[58]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4804,7 +4969,7 @@ func (x *SloDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SloDetail.ProtoReflect.Descriptor instead.
 func (*SloDetail) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{58}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *SloDetail) GetAsked() *Slo {
@@ -4839,7 +5004,7 @@ type RegionDetail struct {
 
 func (x *RegionDetail) Reset() {
 	*x = RegionDetail{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[59]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4851,7 +5016,7 @@ func (x *RegionDetail) String() string {
 func (*RegionDetail) ProtoMessage() {}
 
 func (x *RegionDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[59]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4864,7 +5029,7 @@ func (x *RegionDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegionDetail.ProtoReflect.Descriptor instead.
 func (*RegionDetail) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{59}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *RegionDetail) GetAsked() string {
@@ -4896,7 +5061,7 @@ type TokenDetail struct {
 
 func (x *TokenDetail) Reset() {
 	*x = TokenDetail{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[60]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4908,7 +5073,7 @@ func (x *TokenDetail) String() string {
 func (*TokenDetail) ProtoMessage() {}
 
 func (x *TokenDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[60]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4921,7 +5086,7 @@ func (x *TokenDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenDetail.ProtoReflect.Descriptor instead.
 func (*TokenDetail) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{60}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *TokenDetail) GetProblem() TokenDetail_Problem {
@@ -5261,17 +5426,29 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	"\tdecisions\x18\x04 \x03(\v2\x1b.redykv.manager.v1.DecisionR\tdecisions\x12+\n" +
 	"\x11duration_enforced\x18\x05 \x01(\bR\x10durationEnforced\x12\x18\n" +
 	"\apending\x18\x06 \x03(\tR\apending\x123\n" +
-	"\awindows\x18\a \x03(\v2\x19.redykv.manager.v1.WindowR\awindows\"\x13\n" +
+	"\awindows\x18\a \x03(\v2\x19.redykv.manager.v1.WindowR\awindows\"J\n" +
+	"\x10CalibrateRequest\x12\x1c\n" +
+	"\ttransport\x18\x01 \x01(\tR\ttransport\x12\x18\n" +
+	"\anetwork\x18\x02 \x01(\tR\anetwork\"E\n" +
+	"\x11CalibrateResponse\x120\n" +
+	"\x06models\x18\x01 \x03(\v2\x18.redykv.manager.v1.ModelR\x06models\"\x13\n" +
 	"\x11ListModelsRequest\"F\n" +
 	"\x12ListModelsResponse\x120\n" +
-	"\x06models\x18\x01 \x03(\v2\x18.redykv.manager.v1.ModelR\x06models\"m\n" +
+	"\x06models\x18\x01 \x03(\v2\x18.redykv.manager.v1.ModelR\x06models\"\xae\x02\n" +
 	"\x05Model\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1c\n" +
 	"\ttransport\x18\x02 \x01(\tR\ttransport\x12\x1e\n" +
 	"\n" +
 	"provenance\x18\x03 \x01(\tR\n" +
 	"provenance\x12\x12\n" +
-	"\x04note\x18\x04 \x01(\tR\x04note\"x\n" +
+	"\x04note\x18\x04 \x01(\tR\x04note\x12(\n" +
+	"\x10measured_unix_ms\x18\x05 \x01(\x03R\x0emeasuredUnixMs\x127\n" +
+	"\x06origin\x18\x06 \x01(\x0e2\x1f.redykv.manager.v1.Model.OriginR\x06origin\"\\\n" +
+	"\x06Origin\x12\x16\n" +
+	"\x12ORIGIN_UNSPECIFIED\x10\x00\x12\x12\n" +
+	"\x0eORIGIN_SHIPPED\x10\x01\x12\x13\n" +
+	"\x0fORIGIN_MEASURED\x10\x02\x12\x11\n" +
+	"\rORIGIN_SCALED\x10\x03\"x\n" +
 	"\fWatchRequest\x12\x19\n" +
 	"\bcache_id\x18\x01 \x01(\tR\acacheId\x12%\n" +
 	"\x0eafter_sequence\x18\x02 \x01(\x04R\rafterSequence\x12\x1b\n" +
@@ -5405,7 +5582,7 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	"\fPROBLEM_ROLE\x10\x04\x12\x0e\n" +
 	"\n" +
 	"PROBLEM_VM\x10\x05\x12\x11\n" +
-	"\rPROBLEM_CACHE\x10\x062\xa2\n" +
+	"\rPROBLEM_CACHE\x10\x062\xfa\n" +
 	"\n" +
 	"\x0eManagerService\x12S\n" +
 	"\bAllocate\x12\".redykv.manager.v1.AllocateRequest\x1a#.redykv.manager.v1.AllocateResponse\x12Y\n" +
@@ -5420,7 +5597,8 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	"\bDescribe\x12\".redykv.manager.v1.DescribeRequest\x1a#.redykv.manager.v1.DescribeResponse\x12b\n" +
 	"\rDescribeCache\x12'.redykv.manager.v1.DescribeCacheRequest\x1a(.redykv.manager.v1.DescribeCacheResponse\x12Y\n" +
 	"\n" +
-	"ListModels\x12$.redykv.manager.v1.ListModelsRequest\x1a%.redykv.manager.v1.ListModelsResponse\x12L\n" +
+	"ListModels\x12$.redykv.manager.v1.ListModelsRequest\x1a%.redykv.manager.v1.ListModelsResponse\x12V\n" +
+	"\tCalibrate\x12#.redykv.manager.v1.CalibrateRequest\x1a$.redykv.manager.v1.CalibrateResponse\x12L\n" +
 	"\x05Watch\x12\x1f.redykv.manager.v1.WatchRequest\x1a .redykv.manager.v1.WatchResponse0\x01\x12Y\n" +
 	"\n" +
 	"ListOffers\x12$.redykv.manager.v1.ListOffersRequest\x1a%.redykv.manager.v1.ListOffersResponse\x12_\n" +
@@ -5440,173 +5618,180 @@ func file_redykv_manager_v1_manager_proto_rawDescGZIP() []byte {
 	return file_redykv_manager_v1_manager_proto_rawDescData
 }
 
-var file_redykv_manager_v1_manager_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_redykv_manager_v1_manager_proto_msgTypes = make([]protoimpl.MessageInfo, 61)
+var file_redykv_manager_v1_manager_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
+var file_redykv_manager_v1_manager_proto_msgTypes = make([]protoimpl.MessageInfo, 63)
 var file_redykv_manager_v1_manager_proto_goTypes = []any{
 	(Slo_Operations)(0),           // 0: redykv.manager.v1.Slo.Operations
 	(Window_Verdict)(0),           // 1: redykv.manager.v1.Window.Verdict
-	(WatchResponse_Kind)(0),       // 2: redykv.manager.v1.WatchResponse.Kind
-	(TokenDetail_Problem)(0),      // 3: redykv.manager.v1.TokenDetail.Problem
-	(*Slo)(nil),                   // 4: redykv.manager.v1.Slo
-	(*Configuration)(nil),         // 5: redykv.manager.v1.Configuration
-	(*Client)(nil),                // 6: redykv.manager.v1.Client
-	(*Vm)(nil),                    // 7: redykv.manager.v1.Vm
-	(*AllocateRequest)(nil),       // 8: redykv.manager.v1.AllocateRequest
-	(*AllocateResponse)(nil),      // 9: redykv.manager.v1.AllocateResponse
-	(*AttachRequest)(nil),         // 10: redykv.manager.v1.AttachRequest
-	(*AttachResponse)(nil),        // 11: redykv.manager.v1.AttachResponse
-	(*Places)(nil),                // 12: redykv.manager.v1.Places
-	(*RegionRun)(nil),             // 13: redykv.manager.v1.RegionRun
-	(*RegionRuns)(nil),            // 14: redykv.manager.v1.RegionRuns
-	(*Grant)(nil),                 // 15: redykv.manager.v1.Grant
-	(*Terms)(nil),                 // 16: redykv.manager.v1.Terms
-	(*ReallocateRequest)(nil),     // 17: redykv.manager.v1.ReallocateRequest
-	(*VmIncarnation)(nil),         // 18: redykv.manager.v1.VmIncarnation
-	(*ReallocateResponse)(nil),    // 19: redykv.manager.v1.ReallocateResponse
-	(*PullSource)(nil),            // 20: redykv.manager.v1.PullSource
-	(*SettleRequest)(nil),         // 21: redykv.manager.v1.SettleRequest
-	(*SettledGrant)(nil),          // 22: redykv.manager.v1.SettledGrant
-	(*SettleResponse)(nil),        // 23: redykv.manager.v1.SettleResponse
-	(*RenewRequest)(nil),          // 24: redykv.manager.v1.RenewRequest
-	(*RenewResponse)(nil),         // 25: redykv.manager.v1.RenewResponse
-	(*Window)(nil),                // 26: redykv.manager.v1.Window
-	(*Measured)(nil),              // 27: redykv.manager.v1.Measured
-	(*Performance)(nil),           // 28: redykv.manager.v1.Performance
-	(*ReclaimRequest)(nil),        // 29: redykv.manager.v1.ReclaimRequest
-	(*ReclaimResponse)(nil),       // 30: redykv.manager.v1.ReclaimResponse
-	(*DeallocateRequest)(nil),     // 31: redykv.manager.v1.DeallocateRequest
-	(*DeallocateResponse)(nil),    // 32: redykv.manager.v1.DeallocateResponse
-	(*DescribeRequest)(nil),       // 33: redykv.manager.v1.DescribeRequest
-	(*DescribeResponse)(nil),      // 34: redykv.manager.v1.DescribeResponse
-	(*Cache)(nil),                 // 35: redykv.manager.v1.Cache
-	(*Decision)(nil),              // 36: redykv.manager.v1.Decision
-	(*SiteVerdict)(nil),           // 37: redykv.manager.v1.SiteVerdict
-	(*Verdict)(nil),               // 38: redykv.manager.v1.Verdict
-	(*DescribeCacheRequest)(nil),  // 39: redykv.manager.v1.DescribeCacheRequest
-	(*DescribeCacheResponse)(nil), // 40: redykv.manager.v1.DescribeCacheResponse
-	(*ListModelsRequest)(nil),     // 41: redykv.manager.v1.ListModelsRequest
-	(*ListModelsResponse)(nil),    // 42: redykv.manager.v1.ListModelsResponse
-	(*Model)(nil),                 // 43: redykv.manager.v1.Model
-	(*WatchRequest)(nil),          // 44: redykv.manager.v1.WatchRequest
-	(*WatchResponse)(nil),         // 45: redykv.manager.v1.WatchResponse
-	(*ListOffersRequest)(nil),     // 46: redykv.manager.v1.ListOffersRequest
-	(*ListOffersResponse)(nil),    // 47: redykv.manager.v1.ListOffersResponse
-	(*Offer)(nil),                 // 48: redykv.manager.v1.Offer
-	(*ChangeMarketRequest)(nil),   // 49: redykv.manager.v1.ChangeMarketRequest
-	(*ChangeMarketResponse)(nil),  // 50: redykv.manager.v1.ChangeMarketResponse
-	(*RegisterRequest)(nil),       // 51: redykv.manager.v1.RegisterRequest
-	(*RegisterResponse)(nil),      // 52: redykv.manager.v1.RegisterResponse
-	(*Incarnation)(nil),           // 53: redykv.manager.v1.Incarnation
-	(*HeartbeatRequest)(nil),      // 54: redykv.manager.v1.HeartbeatRequest
-	(*HeartbeatResponse)(nil),     // 55: redykv.manager.v1.HeartbeatResponse
-	(*Beat)(nil),                  // 56: redykv.manager.v1.Beat
-	(*BeatAnswer)(nil),            // 57: redykv.manager.v1.BeatAnswer
-	(*NotLeaderDetail)(nil),       // 58: redykv.manager.v1.NotLeaderDetail
-	(*StartDetail)(nil),           // 59: redykv.manager.v1.StartDetail
-	(*HolderDetail)(nil),          // 60: redykv.manager.v1.HolderDetail
-	(*CapacityDetail)(nil),        // 61: redykv.manager.v1.CapacityDetail
-	(*SloDetail)(nil),             // 62: redykv.manager.v1.SloDetail
-	(*RegionDetail)(nil),          // 63: redykv.manager.v1.RegionDetail
-	(*TokenDetail)(nil),           // 64: redykv.manager.v1.TokenDetail
+	(Model_Origin)(0),             // 2: redykv.manager.v1.Model.Origin
+	(WatchResponse_Kind)(0),       // 3: redykv.manager.v1.WatchResponse.Kind
+	(TokenDetail_Problem)(0),      // 4: redykv.manager.v1.TokenDetail.Problem
+	(*Slo)(nil),                   // 5: redykv.manager.v1.Slo
+	(*Configuration)(nil),         // 6: redykv.manager.v1.Configuration
+	(*Client)(nil),                // 7: redykv.manager.v1.Client
+	(*Vm)(nil),                    // 8: redykv.manager.v1.Vm
+	(*AllocateRequest)(nil),       // 9: redykv.manager.v1.AllocateRequest
+	(*AllocateResponse)(nil),      // 10: redykv.manager.v1.AllocateResponse
+	(*AttachRequest)(nil),         // 11: redykv.manager.v1.AttachRequest
+	(*AttachResponse)(nil),        // 12: redykv.manager.v1.AttachResponse
+	(*Places)(nil),                // 13: redykv.manager.v1.Places
+	(*RegionRun)(nil),             // 14: redykv.manager.v1.RegionRun
+	(*RegionRuns)(nil),            // 15: redykv.manager.v1.RegionRuns
+	(*Grant)(nil),                 // 16: redykv.manager.v1.Grant
+	(*Terms)(nil),                 // 17: redykv.manager.v1.Terms
+	(*ReallocateRequest)(nil),     // 18: redykv.manager.v1.ReallocateRequest
+	(*VmIncarnation)(nil),         // 19: redykv.manager.v1.VmIncarnation
+	(*ReallocateResponse)(nil),    // 20: redykv.manager.v1.ReallocateResponse
+	(*PullSource)(nil),            // 21: redykv.manager.v1.PullSource
+	(*SettleRequest)(nil),         // 22: redykv.manager.v1.SettleRequest
+	(*SettledGrant)(nil),          // 23: redykv.manager.v1.SettledGrant
+	(*SettleResponse)(nil),        // 24: redykv.manager.v1.SettleResponse
+	(*RenewRequest)(nil),          // 25: redykv.manager.v1.RenewRequest
+	(*RenewResponse)(nil),         // 26: redykv.manager.v1.RenewResponse
+	(*Window)(nil),                // 27: redykv.manager.v1.Window
+	(*Measured)(nil),              // 28: redykv.manager.v1.Measured
+	(*Performance)(nil),           // 29: redykv.manager.v1.Performance
+	(*ReclaimRequest)(nil),        // 30: redykv.manager.v1.ReclaimRequest
+	(*ReclaimResponse)(nil),       // 31: redykv.manager.v1.ReclaimResponse
+	(*DeallocateRequest)(nil),     // 32: redykv.manager.v1.DeallocateRequest
+	(*DeallocateResponse)(nil),    // 33: redykv.manager.v1.DeallocateResponse
+	(*DescribeRequest)(nil),       // 34: redykv.manager.v1.DescribeRequest
+	(*DescribeResponse)(nil),      // 35: redykv.manager.v1.DescribeResponse
+	(*Cache)(nil),                 // 36: redykv.manager.v1.Cache
+	(*Decision)(nil),              // 37: redykv.manager.v1.Decision
+	(*SiteVerdict)(nil),           // 38: redykv.manager.v1.SiteVerdict
+	(*Verdict)(nil),               // 39: redykv.manager.v1.Verdict
+	(*DescribeCacheRequest)(nil),  // 40: redykv.manager.v1.DescribeCacheRequest
+	(*DescribeCacheResponse)(nil), // 41: redykv.manager.v1.DescribeCacheResponse
+	(*CalibrateRequest)(nil),      // 42: redykv.manager.v1.CalibrateRequest
+	(*CalibrateResponse)(nil),     // 43: redykv.manager.v1.CalibrateResponse
+	(*ListModelsRequest)(nil),     // 44: redykv.manager.v1.ListModelsRequest
+	(*ListModelsResponse)(nil),    // 45: redykv.manager.v1.ListModelsResponse
+	(*Model)(nil),                 // 46: redykv.manager.v1.Model
+	(*WatchRequest)(nil),          // 47: redykv.manager.v1.WatchRequest
+	(*WatchResponse)(nil),         // 48: redykv.manager.v1.WatchResponse
+	(*ListOffersRequest)(nil),     // 49: redykv.manager.v1.ListOffersRequest
+	(*ListOffersResponse)(nil),    // 50: redykv.manager.v1.ListOffersResponse
+	(*Offer)(nil),                 // 51: redykv.manager.v1.Offer
+	(*ChangeMarketRequest)(nil),   // 52: redykv.manager.v1.ChangeMarketRequest
+	(*ChangeMarketResponse)(nil),  // 53: redykv.manager.v1.ChangeMarketResponse
+	(*RegisterRequest)(nil),       // 54: redykv.manager.v1.RegisterRequest
+	(*RegisterResponse)(nil),      // 55: redykv.manager.v1.RegisterResponse
+	(*Incarnation)(nil),           // 56: redykv.manager.v1.Incarnation
+	(*HeartbeatRequest)(nil),      // 57: redykv.manager.v1.HeartbeatRequest
+	(*HeartbeatResponse)(nil),     // 58: redykv.manager.v1.HeartbeatResponse
+	(*Beat)(nil),                  // 59: redykv.manager.v1.Beat
+	(*BeatAnswer)(nil),            // 60: redykv.manager.v1.BeatAnswer
+	(*NotLeaderDetail)(nil),       // 61: redykv.manager.v1.NotLeaderDetail
+	(*StartDetail)(nil),           // 62: redykv.manager.v1.StartDetail
+	(*HolderDetail)(nil),          // 63: redykv.manager.v1.HolderDetail
+	(*CapacityDetail)(nil),        // 64: redykv.manager.v1.CapacityDetail
+	(*SloDetail)(nil),             // 65: redykv.manager.v1.SloDetail
+	(*RegionDetail)(nil),          // 66: redykv.manager.v1.RegionDetail
+	(*TokenDetail)(nil),           // 67: redykv.manager.v1.TokenDetail
 }
 var file_redykv_manager_v1_manager_proto_depIdxs = []int32{
 	0,  // 0: redykv.manager.v1.Slo.operations:type_name -> redykv.manager.v1.Slo.Operations
-	4,  // 1: redykv.manager.v1.AllocateRequest.slo:type_name -> redykv.manager.v1.Slo
-	5,  // 2: redykv.manager.v1.AllocateRequest.configuration:type_name -> redykv.manager.v1.Configuration
-	6,  // 3: redykv.manager.v1.AllocateRequest.client:type_name -> redykv.manager.v1.Client
-	15, // 4: redykv.manager.v1.AllocateResponse.grants:type_name -> redykv.manager.v1.Grant
-	5,  // 5: redykv.manager.v1.AllocateResponse.configuration:type_name -> redykv.manager.v1.Configuration
-	6,  // 6: redykv.manager.v1.AttachRequest.client:type_name -> redykv.manager.v1.Client
-	4,  // 7: redykv.manager.v1.AttachResponse.slo:type_name -> redykv.manager.v1.Slo
-	5,  // 8: redykv.manager.v1.AttachResponse.configuration:type_name -> redykv.manager.v1.Configuration
-	15, // 9: redykv.manager.v1.AttachResponse.grants:type_name -> redykv.manager.v1.Grant
-	12, // 10: redykv.manager.v1.AttachResponse.places:type_name -> redykv.manager.v1.Places
-	13, // 11: redykv.manager.v1.RegionRuns.runs:type_name -> redykv.manager.v1.RegionRun
-	7,  // 12: redykv.manager.v1.Grant.vm:type_name -> redykv.manager.v1.Vm
-	16, // 13: redykv.manager.v1.Grant.terms:type_name -> redykv.manager.v1.Terms
-	4,  // 14: redykv.manager.v1.ReallocateRequest.slo:type_name -> redykv.manager.v1.Slo
-	5,  // 15: redykv.manager.v1.ReallocateRequest.configuration:type_name -> redykv.manager.v1.Configuration
-	6,  // 16: redykv.manager.v1.ReallocateRequest.client:type_name -> redykv.manager.v1.Client
-	14, // 17: redykv.manager.v1.ReallocateRequest.moves:type_name -> redykv.manager.v1.RegionRuns
-	18, // 18: redykv.manager.v1.ReallocateRequest.lost_vms:type_name -> redykv.manager.v1.VmIncarnation
-	15, // 19: redykv.manager.v1.ReallocateResponse.grants:type_name -> redykv.manager.v1.Grant
-	5,  // 20: redykv.manager.v1.ReallocateResponse.configuration:type_name -> redykv.manager.v1.Configuration
-	20, // 21: redykv.manager.v1.ReallocateResponse.sources:type_name -> redykv.manager.v1.PullSource
-	4,  // 22: redykv.manager.v1.SettleRequest.slo:type_name -> redykv.manager.v1.Slo
-	5,  // 23: redykv.manager.v1.SettleRequest.configuration:type_name -> redykv.manager.v1.Configuration
-	22, // 24: redykv.manager.v1.SettleRequest.grants:type_name -> redykv.manager.v1.SettledGrant
-	12, // 25: redykv.manager.v1.SettleRequest.places:type_name -> redykv.manager.v1.Places
-	15, // 26: redykv.manager.v1.SettleResponse.grants:type_name -> redykv.manager.v1.Grant
-	26, // 27: redykv.manager.v1.RenewRequest.windows:type_name -> redykv.manager.v1.Window
-	27, // 28: redykv.manager.v1.Window.reads:type_name -> redykv.manager.v1.Measured
-	27, // 29: redykv.manager.v1.Window.writes:type_name -> redykv.manager.v1.Measured
+	5,  // 1: redykv.manager.v1.AllocateRequest.slo:type_name -> redykv.manager.v1.Slo
+	6,  // 2: redykv.manager.v1.AllocateRequest.configuration:type_name -> redykv.manager.v1.Configuration
+	7,  // 3: redykv.manager.v1.AllocateRequest.client:type_name -> redykv.manager.v1.Client
+	16, // 4: redykv.manager.v1.AllocateResponse.grants:type_name -> redykv.manager.v1.Grant
+	6,  // 5: redykv.manager.v1.AllocateResponse.configuration:type_name -> redykv.manager.v1.Configuration
+	7,  // 6: redykv.manager.v1.AttachRequest.client:type_name -> redykv.manager.v1.Client
+	5,  // 7: redykv.manager.v1.AttachResponse.slo:type_name -> redykv.manager.v1.Slo
+	6,  // 8: redykv.manager.v1.AttachResponse.configuration:type_name -> redykv.manager.v1.Configuration
+	16, // 9: redykv.manager.v1.AttachResponse.grants:type_name -> redykv.manager.v1.Grant
+	13, // 10: redykv.manager.v1.AttachResponse.places:type_name -> redykv.manager.v1.Places
+	14, // 11: redykv.manager.v1.RegionRuns.runs:type_name -> redykv.manager.v1.RegionRun
+	8,  // 12: redykv.manager.v1.Grant.vm:type_name -> redykv.manager.v1.Vm
+	17, // 13: redykv.manager.v1.Grant.terms:type_name -> redykv.manager.v1.Terms
+	5,  // 14: redykv.manager.v1.ReallocateRequest.slo:type_name -> redykv.manager.v1.Slo
+	6,  // 15: redykv.manager.v1.ReallocateRequest.configuration:type_name -> redykv.manager.v1.Configuration
+	7,  // 16: redykv.manager.v1.ReallocateRequest.client:type_name -> redykv.manager.v1.Client
+	15, // 17: redykv.manager.v1.ReallocateRequest.moves:type_name -> redykv.manager.v1.RegionRuns
+	19, // 18: redykv.manager.v1.ReallocateRequest.lost_vms:type_name -> redykv.manager.v1.VmIncarnation
+	16, // 19: redykv.manager.v1.ReallocateResponse.grants:type_name -> redykv.manager.v1.Grant
+	6,  // 20: redykv.manager.v1.ReallocateResponse.configuration:type_name -> redykv.manager.v1.Configuration
+	21, // 21: redykv.manager.v1.ReallocateResponse.sources:type_name -> redykv.manager.v1.PullSource
+	5,  // 22: redykv.manager.v1.SettleRequest.slo:type_name -> redykv.manager.v1.Slo
+	6,  // 23: redykv.manager.v1.SettleRequest.configuration:type_name -> redykv.manager.v1.Configuration
+	23, // 24: redykv.manager.v1.SettleRequest.grants:type_name -> redykv.manager.v1.SettledGrant
+	13, // 25: redykv.manager.v1.SettleRequest.places:type_name -> redykv.manager.v1.Places
+	16, // 26: redykv.manager.v1.SettleResponse.grants:type_name -> redykv.manager.v1.Grant
+	27, // 27: redykv.manager.v1.RenewRequest.windows:type_name -> redykv.manager.v1.Window
+	28, // 28: redykv.manager.v1.Window.reads:type_name -> redykv.manager.v1.Measured
+	28, // 29: redykv.manager.v1.Window.writes:type_name -> redykv.manager.v1.Measured
 	1,  // 30: redykv.manager.v1.Window.verdict:type_name -> redykv.manager.v1.Window.Verdict
-	35, // 31: redykv.manager.v1.DescribeResponse.caches:type_name -> redykv.manager.v1.Cache
-	7,  // 32: redykv.manager.v1.DescribeResponse.vms:type_name -> redykv.manager.v1.Vm
-	4,  // 33: redykv.manager.v1.Cache.slo:type_name -> redykv.manager.v1.Slo
-	5,  // 34: redykv.manager.v1.Cache.configuration:type_name -> redykv.manager.v1.Configuration
-	15, // 35: redykv.manager.v1.Cache.grants:type_name -> redykv.manager.v1.Grant
-	28, // 36: redykv.manager.v1.Cache.predicted:type_name -> redykv.manager.v1.Performance
-	26, // 37: redykv.manager.v1.Cache.measured:type_name -> redykv.manager.v1.Window
-	37, // 38: redykv.manager.v1.Decision.sites:type_name -> redykv.manager.v1.SiteVerdict
-	38, // 39: redykv.manager.v1.Decision.verdicts:type_name -> redykv.manager.v1.Verdict
-	5,  // 40: redykv.manager.v1.SiteVerdict.configuration:type_name -> redykv.manager.v1.Configuration
-	35, // 41: redykv.manager.v1.DescribeCacheResponse.cache:type_name -> redykv.manager.v1.Cache
-	45, // 42: redykv.manager.v1.DescribeCacheResponse.events:type_name -> redykv.manager.v1.WatchResponse
-	36, // 43: redykv.manager.v1.DescribeCacheResponse.decisions:type_name -> redykv.manager.v1.Decision
-	26, // 44: redykv.manager.v1.DescribeCacheResponse.windows:type_name -> redykv.manager.v1.Window
-	43, // 45: redykv.manager.v1.ListModelsResponse.models:type_name -> redykv.manager.v1.Model
-	2,  // 46: redykv.manager.v1.WatchResponse.kind:type_name -> redykv.manager.v1.WatchResponse.Kind
-	35, // 47: redykv.manager.v1.WatchResponse.state:type_name -> redykv.manager.v1.Cache
-	5,  // 48: redykv.manager.v1.WatchResponse.configuration:type_name -> redykv.manager.v1.Configuration
-	5,  // 49: redykv.manager.v1.WatchResponse.instead_of:type_name -> redykv.manager.v1.Configuration
-	48, // 50: redykv.manager.v1.ListOffersResponse.offers:type_name -> redykv.manager.v1.Offer
-	7,  // 51: redykv.manager.v1.RegisterRequest.vm:type_name -> redykv.manager.v1.Vm
-	53, // 52: redykv.manager.v1.RegisterResponse.incarnation:type_name -> redykv.manager.v1.Incarnation
-	53, // 53: redykv.manager.v1.HeartbeatResponse.incarnation:type_name -> redykv.manager.v1.Incarnation
-	54, // 54: redykv.manager.v1.Beat.heartbeat:type_name -> redykv.manager.v1.HeartbeatRequest
-	24, // 55: redykv.manager.v1.Beat.renew:type_name -> redykv.manager.v1.RenewRequest
-	55, // 56: redykv.manager.v1.BeatAnswer.heartbeat:type_name -> redykv.manager.v1.HeartbeatResponse
-	25, // 57: redykv.manager.v1.BeatAnswer.renew:type_name -> redykv.manager.v1.RenewResponse
-	4,  // 58: redykv.manager.v1.SloDetail.asked:type_name -> redykv.manager.v1.Slo
-	4,  // 59: redykv.manager.v1.SloDetail.nearest:type_name -> redykv.manager.v1.Slo
-	5,  // 60: redykv.manager.v1.SloDetail.configuration:type_name -> redykv.manager.v1.Configuration
-	3,  // 61: redykv.manager.v1.TokenDetail.problem:type_name -> redykv.manager.v1.TokenDetail.Problem
-	8,  // 62: redykv.manager.v1.ManagerService.Allocate:input_type -> redykv.manager.v1.AllocateRequest
-	17, // 63: redykv.manager.v1.ManagerService.Reallocate:input_type -> redykv.manager.v1.ReallocateRequest
-	21, // 64: redykv.manager.v1.ManagerService.Settle:input_type -> redykv.manager.v1.SettleRequest
-	10, // 65: redykv.manager.v1.ManagerService.Attach:input_type -> redykv.manager.v1.AttachRequest
-	24, // 66: redykv.manager.v1.ManagerService.Renew:input_type -> redykv.manager.v1.RenewRequest
-	29, // 67: redykv.manager.v1.ManagerService.Reclaim:input_type -> redykv.manager.v1.ReclaimRequest
-	31, // 68: redykv.manager.v1.ManagerService.Deallocate:input_type -> redykv.manager.v1.DeallocateRequest
-	33, // 69: redykv.manager.v1.ManagerService.Describe:input_type -> redykv.manager.v1.DescribeRequest
-	39, // 70: redykv.manager.v1.ManagerService.DescribeCache:input_type -> redykv.manager.v1.DescribeCacheRequest
-	41, // 71: redykv.manager.v1.ManagerService.ListModels:input_type -> redykv.manager.v1.ListModelsRequest
-	44, // 72: redykv.manager.v1.ManagerService.Watch:input_type -> redykv.manager.v1.WatchRequest
-	46, // 73: redykv.manager.v1.ManagerService.ListOffers:input_type -> redykv.manager.v1.ListOffersRequest
-	49, // 74: redykv.manager.v1.ManagerService.ChangeMarket:input_type -> redykv.manager.v1.ChangeMarketRequest
-	51, // 75: redykv.manager.v1.ManagerService.Register:input_type -> redykv.manager.v1.RegisterRequest
-	54, // 76: redykv.manager.v1.ManagerService.Heartbeat:input_type -> redykv.manager.v1.HeartbeatRequest
-	9,  // 77: redykv.manager.v1.ManagerService.Allocate:output_type -> redykv.manager.v1.AllocateResponse
-	19, // 78: redykv.manager.v1.ManagerService.Reallocate:output_type -> redykv.manager.v1.ReallocateResponse
-	23, // 79: redykv.manager.v1.ManagerService.Settle:output_type -> redykv.manager.v1.SettleResponse
-	11, // 80: redykv.manager.v1.ManagerService.Attach:output_type -> redykv.manager.v1.AttachResponse
-	25, // 81: redykv.manager.v1.ManagerService.Renew:output_type -> redykv.manager.v1.RenewResponse
-	30, // 82: redykv.manager.v1.ManagerService.Reclaim:output_type -> redykv.manager.v1.ReclaimResponse
-	32, // 83: redykv.manager.v1.ManagerService.Deallocate:output_type -> redykv.manager.v1.DeallocateResponse
-	34, // 84: redykv.manager.v1.ManagerService.Describe:output_type -> redykv.manager.v1.DescribeResponse
-	40, // 85: redykv.manager.v1.ManagerService.DescribeCache:output_type -> redykv.manager.v1.DescribeCacheResponse
-	42, // 86: redykv.manager.v1.ManagerService.ListModels:output_type -> redykv.manager.v1.ListModelsResponse
-	45, // 87: redykv.manager.v1.ManagerService.Watch:output_type -> redykv.manager.v1.WatchResponse
-	47, // 88: redykv.manager.v1.ManagerService.ListOffers:output_type -> redykv.manager.v1.ListOffersResponse
-	50, // 89: redykv.manager.v1.ManagerService.ChangeMarket:output_type -> redykv.manager.v1.ChangeMarketResponse
-	52, // 90: redykv.manager.v1.ManagerService.Register:output_type -> redykv.manager.v1.RegisterResponse
-	55, // 91: redykv.manager.v1.ManagerService.Heartbeat:output_type -> redykv.manager.v1.HeartbeatResponse
-	77, // [77:92] is the sub-list for method output_type
-	62, // [62:77] is the sub-list for method input_type
-	62, // [62:62] is the sub-list for extension type_name
-	62, // [62:62] is the sub-list for extension extendee
-	0,  // [0:62] is the sub-list for field type_name
+	36, // 31: redykv.manager.v1.DescribeResponse.caches:type_name -> redykv.manager.v1.Cache
+	8,  // 32: redykv.manager.v1.DescribeResponse.vms:type_name -> redykv.manager.v1.Vm
+	5,  // 33: redykv.manager.v1.Cache.slo:type_name -> redykv.manager.v1.Slo
+	6,  // 34: redykv.manager.v1.Cache.configuration:type_name -> redykv.manager.v1.Configuration
+	16, // 35: redykv.manager.v1.Cache.grants:type_name -> redykv.manager.v1.Grant
+	29, // 36: redykv.manager.v1.Cache.predicted:type_name -> redykv.manager.v1.Performance
+	27, // 37: redykv.manager.v1.Cache.measured:type_name -> redykv.manager.v1.Window
+	38, // 38: redykv.manager.v1.Decision.sites:type_name -> redykv.manager.v1.SiteVerdict
+	39, // 39: redykv.manager.v1.Decision.verdicts:type_name -> redykv.manager.v1.Verdict
+	6,  // 40: redykv.manager.v1.SiteVerdict.configuration:type_name -> redykv.manager.v1.Configuration
+	36, // 41: redykv.manager.v1.DescribeCacheResponse.cache:type_name -> redykv.manager.v1.Cache
+	48, // 42: redykv.manager.v1.DescribeCacheResponse.events:type_name -> redykv.manager.v1.WatchResponse
+	37, // 43: redykv.manager.v1.DescribeCacheResponse.decisions:type_name -> redykv.manager.v1.Decision
+	27, // 44: redykv.manager.v1.DescribeCacheResponse.windows:type_name -> redykv.manager.v1.Window
+	46, // 45: redykv.manager.v1.CalibrateResponse.models:type_name -> redykv.manager.v1.Model
+	46, // 46: redykv.manager.v1.ListModelsResponse.models:type_name -> redykv.manager.v1.Model
+	2,  // 47: redykv.manager.v1.Model.origin:type_name -> redykv.manager.v1.Model.Origin
+	3,  // 48: redykv.manager.v1.WatchResponse.kind:type_name -> redykv.manager.v1.WatchResponse.Kind
+	36, // 49: redykv.manager.v1.WatchResponse.state:type_name -> redykv.manager.v1.Cache
+	6,  // 50: redykv.manager.v1.WatchResponse.configuration:type_name -> redykv.manager.v1.Configuration
+	6,  // 51: redykv.manager.v1.WatchResponse.instead_of:type_name -> redykv.manager.v1.Configuration
+	51, // 52: redykv.manager.v1.ListOffersResponse.offers:type_name -> redykv.manager.v1.Offer
+	8,  // 53: redykv.manager.v1.RegisterRequest.vm:type_name -> redykv.manager.v1.Vm
+	56, // 54: redykv.manager.v1.RegisterResponse.incarnation:type_name -> redykv.manager.v1.Incarnation
+	56, // 55: redykv.manager.v1.HeartbeatResponse.incarnation:type_name -> redykv.manager.v1.Incarnation
+	57, // 56: redykv.manager.v1.Beat.heartbeat:type_name -> redykv.manager.v1.HeartbeatRequest
+	25, // 57: redykv.manager.v1.Beat.renew:type_name -> redykv.manager.v1.RenewRequest
+	58, // 58: redykv.manager.v1.BeatAnswer.heartbeat:type_name -> redykv.manager.v1.HeartbeatResponse
+	26, // 59: redykv.manager.v1.BeatAnswer.renew:type_name -> redykv.manager.v1.RenewResponse
+	5,  // 60: redykv.manager.v1.SloDetail.asked:type_name -> redykv.manager.v1.Slo
+	5,  // 61: redykv.manager.v1.SloDetail.nearest:type_name -> redykv.manager.v1.Slo
+	6,  // 62: redykv.manager.v1.SloDetail.configuration:type_name -> redykv.manager.v1.Configuration
+	4,  // 63: redykv.manager.v1.TokenDetail.problem:type_name -> redykv.manager.v1.TokenDetail.Problem
+	9,  // 64: redykv.manager.v1.ManagerService.Allocate:input_type -> redykv.manager.v1.AllocateRequest
+	18, // 65: redykv.manager.v1.ManagerService.Reallocate:input_type -> redykv.manager.v1.ReallocateRequest
+	22, // 66: redykv.manager.v1.ManagerService.Settle:input_type -> redykv.manager.v1.SettleRequest
+	11, // 67: redykv.manager.v1.ManagerService.Attach:input_type -> redykv.manager.v1.AttachRequest
+	25, // 68: redykv.manager.v1.ManagerService.Renew:input_type -> redykv.manager.v1.RenewRequest
+	30, // 69: redykv.manager.v1.ManagerService.Reclaim:input_type -> redykv.manager.v1.ReclaimRequest
+	32, // 70: redykv.manager.v1.ManagerService.Deallocate:input_type -> redykv.manager.v1.DeallocateRequest
+	34, // 71: redykv.manager.v1.ManagerService.Describe:input_type -> redykv.manager.v1.DescribeRequest
+	40, // 72: redykv.manager.v1.ManagerService.DescribeCache:input_type -> redykv.manager.v1.DescribeCacheRequest
+	44, // 73: redykv.manager.v1.ManagerService.ListModels:input_type -> redykv.manager.v1.ListModelsRequest
+	42, // 74: redykv.manager.v1.ManagerService.Calibrate:input_type -> redykv.manager.v1.CalibrateRequest
+	47, // 75: redykv.manager.v1.ManagerService.Watch:input_type -> redykv.manager.v1.WatchRequest
+	49, // 76: redykv.manager.v1.ManagerService.ListOffers:input_type -> redykv.manager.v1.ListOffersRequest
+	52, // 77: redykv.manager.v1.ManagerService.ChangeMarket:input_type -> redykv.manager.v1.ChangeMarketRequest
+	54, // 78: redykv.manager.v1.ManagerService.Register:input_type -> redykv.manager.v1.RegisterRequest
+	57, // 79: redykv.manager.v1.ManagerService.Heartbeat:input_type -> redykv.manager.v1.HeartbeatRequest
+	10, // 80: redykv.manager.v1.ManagerService.Allocate:output_type -> redykv.manager.v1.AllocateResponse
+	20, // 81: redykv.manager.v1.ManagerService.Reallocate:output_type -> redykv.manager.v1.ReallocateResponse
+	24, // 82: redykv.manager.v1.ManagerService.Settle:output_type -> redykv.manager.v1.SettleResponse
+	12, // 83: redykv.manager.v1.ManagerService.Attach:output_type -> redykv.manager.v1.AttachResponse
+	26, // 84: redykv.manager.v1.ManagerService.Renew:output_type -> redykv.manager.v1.RenewResponse
+	31, // 85: redykv.manager.v1.ManagerService.Reclaim:output_type -> redykv.manager.v1.ReclaimResponse
+	33, // 86: redykv.manager.v1.ManagerService.Deallocate:output_type -> redykv.manager.v1.DeallocateResponse
+	35, // 87: redykv.manager.v1.ManagerService.Describe:output_type -> redykv.manager.v1.DescribeResponse
+	41, // 88: redykv.manager.v1.ManagerService.DescribeCache:output_type -> redykv.manager.v1.DescribeCacheResponse
+	45, // 89: redykv.manager.v1.ManagerService.ListModels:output_type -> redykv.manager.v1.ListModelsResponse
+	43, // 90: redykv.manager.v1.ManagerService.Calibrate:output_type -> redykv.manager.v1.CalibrateResponse
+	48, // 91: redykv.manager.v1.ManagerService.Watch:output_type -> redykv.manager.v1.WatchResponse
+	50, // 92: redykv.manager.v1.ManagerService.ListOffers:output_type -> redykv.manager.v1.ListOffersResponse
+	53, // 93: redykv.manager.v1.ManagerService.ChangeMarket:output_type -> redykv.manager.v1.ChangeMarketResponse
+	55, // 94: redykv.manager.v1.ManagerService.Register:output_type -> redykv.manager.v1.RegisterResponse
+	58, // 95: redykv.manager.v1.ManagerService.Heartbeat:output_type -> redykv.manager.v1.HeartbeatResponse
+	80, // [80:96] is the sub-list for method output_type
+	64, // [64:80] is the sub-list for method input_type
+	64, // [64:64] is the sub-list for extension type_name
+	64, // [64:64] is the sub-list for extension extendee
+	0,  // [0:64] is the sub-list for field type_name
 }
 
 func init() { file_redykv_manager_v1_manager_proto_init() }
@@ -5616,13 +5801,13 @@ func file_redykv_manager_v1_manager_proto_init() {
 	}
 	file_redykv_manager_v1_manager_proto_msgTypes[6].OneofWrappers = []any{}
 	file_redykv_manager_v1_manager_proto_msgTypes[27].OneofWrappers = []any{}
-	file_redykv_manager_v1_manager_proto_msgTypes[40].OneofWrappers = []any{}
-	file_redykv_manager_v1_manager_proto_msgTypes[45].OneofWrappers = []any{}
-	file_redykv_manager_v1_manager_proto_msgTypes[52].OneofWrappers = []any{
+	file_redykv_manager_v1_manager_proto_msgTypes[42].OneofWrappers = []any{}
+	file_redykv_manager_v1_manager_proto_msgTypes[47].OneofWrappers = []any{}
+	file_redykv_manager_v1_manager_proto_msgTypes[54].OneofWrappers = []any{
 		(*Beat_Heartbeat)(nil),
 		(*Beat_Renew)(nil),
 	}
-	file_redykv_manager_v1_manager_proto_msgTypes[53].OneofWrappers = []any{
+	file_redykv_manager_v1_manager_proto_msgTypes[55].OneofWrappers = []any{
 		(*BeatAnswer_Heartbeat)(nil),
 		(*BeatAnswer_Renew)(nil),
 		(*BeatAnswer_Refused)(nil),
@@ -5632,8 +5817,8 @@ func file_redykv_manager_v1_manager_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_redykv_manager_v1_manager_proto_rawDesc), len(file_redykv_manager_v1_manager_proto_rawDesc)),
-			NumEnums:      4,
-			NumMessages:   61,
+			NumEnums:      5,
+			NumMessages:   63,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -91,14 +91,14 @@ type sampleKey struct {
 // are farthest apart, and at least one.
 func (c *calibrating) measure(ctx context.Context, base *model.Measurement, until time.Time) (err error) {
 	first := c.how.live(c.job.Network)
-	first.Configuration = configuration(model.Config{C: c.job.Threads, S: c.job.Threads, B: 1, Q: 1})
+	first.Configuration = configuration(model.Config{C: c.job.ClientThreads, S: c.job.ServerThreads, B: 1, Q: 1})
 	first.SLO.RecordSize = base.RecordSize
 	l, err := cachebench.OpenLive(ctx, c.mgr, first)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, l.Close()) }()
-	for _, at := range base.Spread(c.job.Threads, calibrationSpread) {
+	for _, at := range base.Spread(c.job.ClientThreads, c.job.ServerThreads, calibrationSpread) {
 		if err := l.Switch(ctx, configuration(at)); err != nil {
 			return err
 		}

@@ -66,6 +66,9 @@ const (
 	// ManagerServiceListModelsProcedure is the fully-qualified name of the ManagerService's ListModels
 	// RPC.
 	ManagerServiceListModelsProcedure = "/redykv.manager.v1.ManagerService/ListModels"
+	// ManagerServiceCalibrateProcedure is the fully-qualified name of the ManagerService's Calibrate
+	// RPC.
+	ManagerServiceCalibrateProcedure = "/redykv.manager.v1.ManagerService/Calibrate"
 	// ManagerServiceWatchProcedure is the fully-qualified name of the ManagerService's Watch RPC.
 	ManagerServiceWatchProcedure = "/redykv.manager.v1.ManagerService/Watch"
 	// ManagerServiceListOffersProcedure is the fully-qualified name of the ManagerService's ListOffers
@@ -123,6 +126,10 @@ type ManagerServiceClient interface {
 	DescribeCache(context.Context, *connect.Request[managerv1.DescribeCacheRequest]) (*connect.Response[managerv1.DescribeCacheResponse], error)
 	// ListModels lists the performance models in which configurations are searched (5.2).
 	ListModels(context.Context, *connect.Request[managerv1.ListModelsRequest]) (*connect.Response[managerv1.ListModelsResponse], error)
+	// Calibrate measures idle servers, 20 s at most for each kind of machine, and scales the nearest
+	// model for each by what it found. The calibration takes the place of an earlier one; if it fails,
+	// that one stays. A repetition measures again.
+	Calibrate(context.Context, *connect.Request[managerv1.CalibrateRequest]) (*connect.Response[managerv1.CalibrateResponse], error)
 	// Watch streams the events of one cache's VMs until the call ends: each event at least
 	// once, in order (A35). It goes on after the caller's last event, and changes nothing, as do
 	// Describe, DescribeCache, ListModels and ListOffers.
@@ -214,6 +221,12 @@ func NewManagerServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 			connect.WithSchema(managerServiceMethods.ByName("ListModels")),
 			connect.WithClientOptions(opts...),
 		),
+		calibrate: connect.NewClient[managerv1.CalibrateRequest, managerv1.CalibrateResponse](
+			httpClient,
+			baseURL+ManagerServiceCalibrateProcedure,
+			connect.WithSchema(managerServiceMethods.ByName("Calibrate")),
+			connect.WithClientOptions(opts...),
+		),
 		watch: connect.NewClient[managerv1.WatchRequest, managerv1.WatchResponse](
 			httpClient,
 			baseURL+ManagerServiceWatchProcedure,
@@ -259,6 +272,7 @@ type managerServiceClient struct {
 	describe      *connect.Client[managerv1.DescribeRequest, managerv1.DescribeResponse]
 	describeCache *connect.Client[managerv1.DescribeCacheRequest, managerv1.DescribeCacheResponse]
 	listModels    *connect.Client[managerv1.ListModelsRequest, managerv1.ListModelsResponse]
+	calibrate     *connect.Client[managerv1.CalibrateRequest, managerv1.CalibrateResponse]
 	watch         *connect.Client[managerv1.WatchRequest, managerv1.WatchResponse]
 	listOffers    *connect.Client[managerv1.ListOffersRequest, managerv1.ListOffersResponse]
 	changeMarket  *connect.Client[managerv1.ChangeMarketRequest, managerv1.ChangeMarketResponse]
@@ -314,6 +328,11 @@ func (c *managerServiceClient) DescribeCache(ctx context.Context, req *connect.R
 // ListModels calls redykv.manager.v1.ManagerService.ListModels.
 func (c *managerServiceClient) ListModels(ctx context.Context, req *connect.Request[managerv1.ListModelsRequest]) (*connect.Response[managerv1.ListModelsResponse], error) {
 	return c.listModels.CallUnary(ctx, req)
+}
+
+// Calibrate calls redykv.manager.v1.ManagerService.Calibrate.
+func (c *managerServiceClient) Calibrate(ctx context.Context, req *connect.Request[managerv1.CalibrateRequest]) (*connect.Response[managerv1.CalibrateResponse], error) {
+	return c.calibrate.CallUnary(ctx, req)
 }
 
 // Watch calls redykv.manager.v1.ManagerService.Watch.
@@ -383,6 +402,10 @@ type ManagerServiceHandler interface {
 	DescribeCache(context.Context, *connect.Request[managerv1.DescribeCacheRequest]) (*connect.Response[managerv1.DescribeCacheResponse], error)
 	// ListModels lists the performance models in which configurations are searched (5.2).
 	ListModels(context.Context, *connect.Request[managerv1.ListModelsRequest]) (*connect.Response[managerv1.ListModelsResponse], error)
+	// Calibrate measures idle servers, 20 s at most for each kind of machine, and scales the nearest
+	// model for each by what it found. The calibration takes the place of an earlier one; if it fails,
+	// that one stays. A repetition measures again.
+	Calibrate(context.Context, *connect.Request[managerv1.CalibrateRequest]) (*connect.Response[managerv1.CalibrateResponse], error)
 	// Watch streams the events of one cache's VMs until the call ends: each event at least
 	// once, in order (A35). It goes on after the caller's last event, and changes nothing, as do
 	// Describe, DescribeCache, ListModels and ListOffers.
@@ -470,6 +493,12 @@ func NewManagerServiceHandler(svc ManagerServiceHandler, opts ...connect.Handler
 		connect.WithSchema(managerServiceMethods.ByName("ListModels")),
 		connect.WithHandlerOptions(opts...),
 	)
+	managerServiceCalibrateHandler := connect.NewUnaryHandler(
+		ManagerServiceCalibrateProcedure,
+		svc.Calibrate,
+		connect.WithSchema(managerServiceMethods.ByName("Calibrate")),
+		connect.WithHandlerOptions(opts...),
+	)
 	managerServiceWatchHandler := connect.NewServerStreamHandler(
 		ManagerServiceWatchProcedure,
 		svc.Watch,
@@ -522,6 +551,8 @@ func NewManagerServiceHandler(svc ManagerServiceHandler, opts ...connect.Handler
 			managerServiceDescribeCacheHandler.ServeHTTP(w, r)
 		case ManagerServiceListModelsProcedure:
 			managerServiceListModelsHandler.ServeHTTP(w, r)
+		case ManagerServiceCalibrateProcedure:
+			managerServiceCalibrateHandler.ServeHTTP(w, r)
 		case ManagerServiceWatchProcedure:
 			managerServiceWatchHandler.ServeHTTP(w, r)
 		case ManagerServiceListOffersProcedure:
@@ -579,6 +610,10 @@ func (UnimplementedManagerServiceHandler) DescribeCache(context.Context, *connec
 
 func (UnimplementedManagerServiceHandler) ListModels(context.Context, *connect.Request[managerv1.ListModelsRequest]) (*connect.Response[managerv1.ListModelsResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("redykv.manager.v1.ManagerService.ListModels is not implemented"))
+}
+
+func (UnimplementedManagerServiceHandler) Calibrate(context.Context, *connect.Request[managerv1.CalibrateRequest]) (*connect.Response[managerv1.CalibrateResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("redykv.manager.v1.ManagerService.Calibrate is not implemented"))
 }
 
 func (UnimplementedManagerServiceHandler) Watch(context.Context, *connect.Request[managerv1.WatchRequest], *connect.ServerStream[managerv1.WatchResponse]) error {
