@@ -142,7 +142,7 @@ func (s *Etcd) candidate(ctx context.Context, url string) (_ *etcdTerm, err erro
 	defer func() { stop(); <-ended }()
 
 	// etcd sends changes at once to a watch that began before them, others up to 0.1 s later.
-	if err := m.wait(ctx, func() bool { return m.watching }); err != nil {
+	if err := s.awaitWatch(ctx, m); err != nil {
 		return nil, err
 	}
 	s.replace(m, url)
@@ -174,6 +174,26 @@ func (s *Etcd) candidate(ctx context.Context, url string) (_ *etcdTerm, err erro
 	t.mirror = m
 	t.elected.Store(true)
 	return t, nil
+}
+
+// awaitWatch waits until a mirror that runs follows etcd. It has no lease whose renewals would find that etcd
+// has gone away, so it looks itself: until the mirror is loaded, which may take long, whether a member can be
+// reached at all.
+func (s *Etcd) awaitWatch(ctx context.Context, m *mirror) error {
+	for {
+		soon, cancel := s.request(ctx)
+		err := m.wait(soon, func() bool { return m.watching })
+		cancel()
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		if err := s.unreachable(ctx); err != nil {
+			return err
+		}
+		if m.loaded() {
+			return fmt.Errorf("%w: it does not say what changes", ErrUnavailable)
+		}
+	}
 }
 
 // replace makes the leases of candidates with this URL stale in the store's first Campaign:

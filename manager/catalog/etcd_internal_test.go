@@ -6,7 +6,10 @@ import (
 	"log/slog"
 	"net"
 	"slices"
+	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -67,6 +70,46 @@ func (m *meanwhile) Revoke(ctx context.Context, id clientv3.LeaseID) (*clientv3.
 		m.do = nil
 	}
 	return m.Lease.Revoke(ctx, id)
+}
+
+// A candidate that waits for its watch, and has no lease yet, says that etcd has gone away.
+func TestEtcdGoesBeforeWatch(t *testing.T) {
+	server := etcdtest.Start(t, etcdtest.Options{})
+	s, err := OpenEtcd(EtcdOptions{Endpoints: []string{server.Address}, LeaseTTL: 4 * time.Second, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.Close() }()
+	client, err := s.connect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	client.Watcher = &before{Watcher: client.Watcher, do: server.Kill}
+	elected := make(chan error, 1)
+	go func() {
+		_, err := s.Campaign(t.Context(), "")
+		elected <- err
+	}()
+	testrun.Until(t, "the candidate says what it waits for", func() bool {
+		err := s.Trouble()
+		return err != nil && strings.Contains(err.Error(), "connection refused")
+	})
+	server.Run()
+	if err := testrun.Receive(t, "the candidate is elected", elected); err != nil {
+		t.Error(err)
+	}
+}
+
+// before calls do before the first Watch.
+type before struct {
+	clientv3.Watcher
+	do   func()
+	once sync.Once
+}
+
+func (b *before) Watch(ctx context.Context, key string, opts ...clientv3.OpOption) clientv3.WatchChan {
+	b.once.Do(b.do)
+	return b.Watcher.Watch(ctx, key, opts...)
 }
 
 // A member that does not answer does not hide that another one does.
