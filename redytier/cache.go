@@ -35,15 +35,17 @@ type Cache struct {
 	taken       atomic.Bool // another client has taken the cache up: see taken.go
 
 	// The running task owns the fields from slo to moved: see controller.go and task.go.
-	controller    *controller
-	slo           SLO
-	leaving       []*grant    // grants without regions, to be returned
-	misconfigured bool        // servers may have another configuration
-	change        uint64      // number of the last Reallocate or Settle
-	moved         moveStats   // since the last Settle
-	unsettled     atomic.Bool // memory is not returned, or the manager does not know the table
-	background    goroutines
-	beat          atomic.Uint64 // of the clock for servers' answers: see liveness.go
+	controller *controller
+	slo        SLO
+	leaving    []*grant // grants without regions, to be returned
+	// allowed is what servers may allow beside the table's configuration, as connections of former ones may
+	// be open. Zero: nothing.
+	allowed    Configuration
+	change     uint64      // number of the last Reallocate or Settle
+	moved      moveStats   // since the last Settle
+	unsettled  atomic.Bool // memory is not returned, or the manager does not know the table
+	background goroutines
+	beat       atomic.Uint64 // of the clock for servers' answers: see liveness.go
 
 	watcher *watcher
 	windows windows  // that the manager gets

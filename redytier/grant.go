@@ -187,6 +187,17 @@ func connectGrants(ctx context.Context, cache string, cfg *Config, shares []*man
 	return grants, nil
 }
 
+// most returns the configuration whose bounds are the greater ones of two. That of the zero Configuration and
+// another is the other.
+func (c Configuration) most(o Configuration) Configuration {
+	return Configuration{
+		ClientThreads: max(c.ClientThreads, o.ClientThreads),
+		ServerThreads: max(c.ServerThreads, o.ServerThreads),
+		BatchSize:     max(c.BatchSize, o.BatchSize),
+		QueueDepth:    max(c.QueueDepth, o.QueueDepth),
+	}
+}
+
 // share returns the configuration of a VM that holds some of a cache's regions. It runs its
 // part of the server threads, rounded up (A17); every client thread may connect to it.
 func (c Configuration) share(regions, of int) Configuration {

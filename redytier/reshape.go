@@ -233,13 +233,10 @@ func (c *Cache) reconfigure(ctx context.Context, configuration Configuration) er
 	if err := configuration.Check(c.slo.RecordSize); err != nil {
 		return err
 	}
-	// While both kinds of connections are open, servers allow either.
-	both := Configuration{
-		ClientThreads: max(old.ClientThreads, configuration.ClientThreads),
-		ServerThreads: max(old.ServerThreads, configuration.ServerThreads),
-		BatchSize:     max(old.BatchSize, configuration.BatchSize),
-		QueueDepth:    max(old.QueueDepth, configuration.QueueDepth),
-	}
+	// While several kinds of connections are open, servers allow each: the last Reconfigure may have given
+	// way to this one before those of its former configuration were closed.
+	before := c.allowed
+	both := old.most(before).most(configuration)
 	// The manager is asked first: a refusal changes nothing. A manager that allows more also
 	// allows less, so the later Settle succeeds.
 	if both != old {
@@ -249,15 +246,16 @@ func (c *Cache) reconfigure(ctx context.Context, configuration Configuration) er
 		}
 	}
 	undo := func(err error) error { // the table has the former configuration
-		err = errors.Join(err, c.configureServers(ctx))
+		err = errors.Join(err, c.configureServers(ctx, before))
 		ctx, cancel := finishing(ctx)
 		defer cancel()
 		c.settle(ctx)
-		if c.misconfigured {
+		if c.allowed != (Configuration{}) {
 			c.unsettled.Store(true)
 		}
 		return err
 	}
+	c.allowed = both
 	if err := c.configureAll(ctx, both); err != nil {
 		return undo(err)
 	}
@@ -284,10 +282,9 @@ func (c *Cache) reconfigure(ctx context.Context, configuration Configuration) er
 	if err := c.clients.replace(ctx, next); err != nil {
 		c.log.Warn("ending the client threads of the former configuration", "err", err)
 	}
-	c.misconfigured = true // the servers allow either
 	if err := c.dropIdleGrants(ctx); err != nil {
 		c.log.Warn("closing connections of the former configuration", "err", err)
-	} else if err := c.configureServers(ctx); err != nil {
+	} else if err := c.configureServers(ctx, Configuration{}); err != nil {
 		c.log.Warn("ending server threads of the former configuration", "err", err)
 	}
 	return nil

@@ -20,8 +20,8 @@ import (
 // tidyUp takes all of these steps, and renews client threads that are outdated.
 func (c *Cache) tidyUp(ctx context.Context) error {
 	err := c.returnUnused(ctx)
-	if err == nil && c.misconfigured {
-		err = c.configureServers(ctx)
+	if err == nil && c.allowed != (Configuration{}) {
+		err = c.configureServers(ctx, Configuration{})
 	}
 	if err == nil {
 		err = c.closeGaps(ctx)
@@ -220,18 +220,18 @@ func (c *Cache) settleAs(ctx context.Context, configuration Configuration, movin
 	return nil
 }
 
-// configureServers tells every server its part of the table's configuration, even if ctx has
-// ended.
-func (c *Cache) configureServers(ctx context.Context) error {
+// configureServers tells every server its part of the table's configuration, and what else it is to
+// allow, even if ctx has ended. Connections that need more than that end.
+func (c *Cache) configureServers(ctx context.Context, allowed Configuration) error {
 	ctx, cancel := finishing(ctx)
 	defer cancel()
-	c.misconfigured = true
-	err := c.configureAll(ctx, c.Configuration())
+	c.allowed = c.allowed.most(c.Configuration()) // some servers may have done it
+	err := c.configureAll(ctx, c.Configuration().most(allowed))
 	if err != nil {
 		c.unsettled.Store(true)
 		return err
 	}
-	c.misconfigured = false
+	c.allowed = allowed
 	return nil
 }
 
