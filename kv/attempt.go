@@ -190,8 +190,7 @@ func (s *Session) endTurn(kind OpKind, hash uint64) {
 	}
 }
 
-// waitForSpace waits until the log may have room for a record. The session is outside its
-// epoch.
+// waitForSpace waits until the log may have room for a record. The session is outside its epoch.
 func (s *Session) waitForSpace() error {
 	if err := s.log.WaitForSpace(s.ctx); err != nil {
 		return fmt.Errorf("kv: %w", err)

@@ -137,20 +137,18 @@ func (l *locks) enterLine(ctx context.Context, n uint32, c claim) error {
 	l.linesMu.Unlock()
 	select {
 	case in.first <- struct{}{}:
-		l.stripes[n].v.Or(c.wants)
-		return nil
 	default:
+		select {
+		case in.first <- struct{}{}:
+		case <-ctx.Done():
+			l.linesMu.Lock()
+			defer l.linesMu.Unlock()
+			l.shorten(n, in)
+			return fmt.Errorf("kv: waiting for a key's lock: %w", ctx.Err())
+		}
 	}
-	select {
-	case in.first <- struct{}{}:
-		l.stripes[n].v.Or(c.wants)
-		return nil
-	case <-ctx.Done():
-		l.linesMu.Lock()
-		defer l.linesMu.Unlock()
-		l.shorten(n, in)
-		return fmt.Errorf("kv: waiting for a key's lock: %w", ctx.Err())
-	}
+	l.stripes[n].v.Or(c.wants)
+	return nil
 }
 
 // leaveLine is called by the first in a line, with the claim with which it has entered it.

@@ -267,8 +267,7 @@ func (s *Session) modifyLockFree(op *Op, at index.Place, e index.Entry, r hlog.R
 	return result
 }
 
-// drainSealed prepares the next try of an operation that seals. The session is outside its
-// epoch.
+// drainSealed prepares the next try of an operation that seals. The session is outside its epoch.
 func (s *Session) drainSealed() {
 	if s.sealing.address != 0 {
 		s.store.epoch.Wait(s.store.epoch.Bump())

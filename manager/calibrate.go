@@ -92,7 +92,7 @@ func (l *leader) calibrator() {
 		if !ok {
 			continue
 		}
-		err := l.calibrateBy(l.ctx, l.opts.Calibrate, job)
+		_, err := l.calibrateBy(l.ctx, l.opts.Calibrate, job)
 		switch key := keyOf(job); {
 		case l.ctx.Err() != nil:
 		case errors.Is(err, ErrBusy):
@@ -236,31 +236,20 @@ func (l *leader) calibrateNow(ctx context.Context, req *managerv1.CalibrateReque
 		if job.Bases = model.Nearest(job.Place, l.search.unscaled()...); len(job.Bases) == 0 {
 			return nil, api.Refuse(connect.CodeFailedPrecondition, fmt.Errorf("there is no model of %s over %s to scale: build one (redykv model build)", n.name, n.transport))
 		}
-		if err := l.calibrateBy(ctx, l.opts.Calibrate, job); err != nil {
+		m, err := l.calibrateBy(ctx, l.opts.Calibrate, job)
+		if err != nil {
 			return nil, api.Refuse(connect.CodeAborted, fmt.Errorf("calibrating %s: %w", kindOfHost(job.Host), err))
 		}
-		answer.Models = append(answer.Models, l.search.calibratedFor(keyOf(job))...)
+		answer.Models = append(answer.Models, m)
 	}
 	return answer, nil
 }
 
-// calibratedFor returns the calibration of a kind, as a model.
-func (s *searcher) calibratedFor(key calibrationKey) (all []*managerv1.Model) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, c := range s.calibrations {
-		if keyOfStored(c) == key {
-			all = append(all, modelOf(provenanceOf(c), managerv1.Model_ORIGIN_SCALED, s.foundBy(c)))
-		}
-	}
-	return all
-}
-
-// calibrateBy carries a calibration out, and keeps what it found. While another one is carried out, it
-// is ErrBusy.
-func (l *leader) calibrateBy(ctx context.Context, by Calibrator, job Calibration) error {
+// calibrateBy carries a calibration out, keeps what it found, and returns that as a model. While another
+// one is carried out, it is ErrBusy.
+func (l *leader) calibrateBy(ctx context.Context, by Calibrator, job Calibration) (*managerv1.Model, error) {
 	if !l.calibrating.TryLock() {
-		return fmt.Errorf("%w: another calibration is under way", ErrBusy)
+		return nil, fmt.Errorf("%w: another calibration is under way", ErrBusy)
 	}
 	defer l.calibrating.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, calibrationTimeout)
@@ -271,10 +260,10 @@ func (l *leader) calibrateBy(ctx context.Context, by Calibrator, job Calibration
 	began := time.Now()
 	samples, err := by(ctx, self, job)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if len(samples) == 0 || len(samples) > maxSamples {
-		return fmt.Errorf("%d configurations were measured: want 1 to %d", len(samples), maxSamples)
+		return nil, fmt.Errorf("%d configurations were measured: want 1 to %d", len(samples), maxSamples)
 	}
 	c := &catalogv1.Calibration{
 		Transport: job.Transport, Network: job.Network, Distance: uint32(job.Distance), Processor: job.Host.CPU, Processors: uint32(job.Host.Cores),
@@ -287,13 +276,13 @@ func (l *leader) calibrateBy(ctx context.Context, by Calibrator, job Calibration
 	}
 	found, err := l.search.calibrate(c, l.opts.now())
 	if err != nil {
-		return err
+		return nil, err
 	}
 	l.remember()
 	l.counts.note(func(n *Metrics) { n.Calibrated++ })
 	l.opts.Logger.Info("calibrated", "transport", job.Transport, "network", job.Network, "distance", job.Distance, "machine", kindOfHost(job.Host),
 		"configurations", len(samples), "took", time.Since(began).Round(time.Millisecond), "found", found)
-	return nil
+	return modelOf(provenanceOf(c), managerv1.Model_ORIGIN_SCALED, found), nil
 }
 
 func performanceOf(p model.Performance) *managerv1.Performance {

@@ -93,7 +93,7 @@ func (e *Embedded) CalibrateHere(ctx context.Context, transport, net string, by 
 	job := here(network{transport, net})
 	job.Now = true
 	if job.Bases = l.search.bases(job); len(job.Bases) > 0 {
-		if err := l.calibrateBy(ctx, by, job); err != nil {
+		if _, err := l.calibrateBy(ctx, by, job); err != nil {
 			return nil, fmt.Errorf("manager: calibrate: %w", err)
 		}
 	}

@@ -440,7 +440,7 @@ func TestCalibration(t *testing.T) {
 		t.Fatal(err)
 	}
 	fail = errors.New("no")
-	if err := l.calibrateBy(t.Context(), calibrate, job); !errors.Is(err, fail) {
+	if _, err := l.calibrateBy(t.Context(), calibrate, job); !errors.Is(err, fail) {
 		t.Error(err)
 	}
 	if _, again := next(); !again {
@@ -448,11 +448,11 @@ func TestCalibration(t *testing.T) {
 	}
 	fail, slow = nil, 43
 	was := m.search.library()
-	if err := l.calibrateBy(t.Context(), calibrate, job); !errors.Is(err, ErrDisturbed) || m.search.library() != was || len(m.search.calibrations) > 0 {
+	if _, err := l.calibrateBy(t.Context(), calibrate, job); !errors.Is(err, ErrDisturbed) || m.search.library() != was || len(m.search.calibrations) > 0 {
 		t.Errorf("a calibration without sense: %v, %d kept", err, len(m.search.calibrations))
 	}
 	slow = 1.5
-	if err := l.calibrateBy(t.Context(), calibrate, job); err != nil {
+	if _, err := l.calibrateBy(t.Context(), calibrate, job); err != nil {
 		t.Fatal(err)
 	}
 	if job, again := next(); again {

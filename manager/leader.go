@@ -34,6 +34,7 @@ type leader struct {
 	keys    keys               // of the reconcilers
 	steps   steps              // under way
 	self    controltoken.Incarnation
+	signs   controltoken.SourceKey       // the sources of pulls
 	alive   *managerv1.HeartbeatResponse // to all heartbeats
 	renewed *managerv1.RenewResponse     // to renewals by the present lease
 	auditor auditor
@@ -226,6 +227,7 @@ func (l *leader) restore(all *contents) error {
 		}
 	}
 	l.guard.SetLaunchKey(all.launchKey)
+	l.signs = controltoken.NewSourceKey(all.launchKey)
 	caches, vms := l.state.size()
 	if l.durable {
 		l.opts.Logger.Info("manager leads", "epoch", epoch, "caches", caches, "vms", vms)

@@ -148,8 +148,6 @@ func TestAnnounceRefused(t *testing.T) {
 	}
 }
 
-// A node that got no answer to its registration registers again; its caches keep their
-// grants, whether their clients have connected or not.
 // The manager signs the servers of a cache's grants, each once, for the servers of its new ones.
 func TestSourcesAreSigned(t *testing.T) {
 	_, client := serve(t, Options{Transport: "mem"})
@@ -198,6 +196,8 @@ func TestSourcesAreSigned(t *testing.T) {
 	}
 }
 
+// A node that got no answer to its registration registers again; its caches keep their
+// grants, whether their clients have connected or not.
 func TestRegisterTwice(t *testing.T) {
 	m, client := serve(t, Options{Transport: "mem"})
 	n := startNode(t, "node")

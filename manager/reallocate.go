@@ -12,7 +12,6 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/redykv/redykv/internal/api/managerv1"
-	"github.com/redykv/redykv/internal/controltoken"
 	"github.com/redykv/redykv/manager/api"
 	"github.com/redykv/redykv/manager/plan"
 )
@@ -51,10 +50,10 @@ func (l *leader) tryReallocate(ctx context.Context, req *managerv1.ReallocateReq
 	if err != nil {
 		return nil, refuse(err, connect.CodeUnavailable)
 	}
-	key, end := l.guard.SourceKey(), api.ToMillis(time.Now().Add(sourceLife))
+	end := api.ToMillis(time.Now().Add(sourceLife))
 	for _, s := range answer.GetSources() {
 		s.NotAfterUnixMs = end
-		controltoken.SignSource(key, s)
+		l.signs.Sign(s)
 	}
 	wake(l.taken)
 	l.counts.note(func(n *Metrics) { n.Reallocated++ })

@@ -3,7 +3,6 @@ package manager
 import (
 	"cmp"
 	"context"
-	"crypto/ed25519"
 	"errors"
 	"fmt"
 	"io"
@@ -245,7 +244,7 @@ func (s service) Register(ctx context.Context, req *connect.Request[managerv1.Re
 		}
 		l.opts.Logger.Info("server registered", "vm", info.ID, "control", info.ControlURL, "transport", info.Transport)
 		return &managerv1.RegisterResponse{
-			HeartbeatMs: l.opts.Heartbeat.Milliseconds(), Incarnation: l.incarnation(), SourceKey: l.guard.SourceKey().Public().(ed25519.PublicKey),
+			HeartbeatMs: l.opts.Heartbeat.Milliseconds(), Incarnation: l.incarnation(), SourceKey: l.signs.Public(),
 		}, nil
 	})
 }

@@ -3,7 +3,6 @@ package redytier
 import (
 	"cmp"
 	"context"
-	"crypto/ed25519"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -72,7 +71,7 @@ func newClusterOf(t testing.TB, count int, opts server.Options) *cluster {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := s.TrustSources(controltoken.SourceKey(clusterSecret).Public().(ed25519.PublicKey)); err != nil {
+		if err := s.TrustSources(controltoken.NewSourceKey(clusterSecret).Public()); err != nil {
 			t.Fatal(err)
 		}
 		web := httptest.NewServer(s.Handler())
@@ -167,7 +166,7 @@ func (c *cluster) Reallocate(ctx context.Context, req *connect.Request[managerv1
 	}
 	for _, s := range c.servers {
 		source := &managerv1.PullSource{Transport: s.Transport(), FabricAddr: s.FabricAddr(), NotAfterUnixMs: time.Now().Add(time.Hour).UnixMilli()}
-		controltoken.SignSource(controltoken.SourceKey(clusterSecret), source)
+		controltoken.NewSourceKey(clusterSecret).Sign(source)
 		answer.Sources = append(answer.Sources, source)
 	}
 	return connect.NewResponse(answer), nil

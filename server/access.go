@@ -66,12 +66,10 @@ func (s *Server) checkSigned(t *managerv1.Terms, token string) error {
 
 // checkEnd reports terms whose time is over.
 func checkEnd(t *managerv1.Terms) error {
-	at := t.GetNotAfterUnixMs()
-	if now := time.Now(); at != 0 && now.UnixMilli() > at {
-		return fmt.Errorf("the grant's terms have ended at %v, it is %v on this machine",
-			time.UnixMilli(at).UTC().Format(time.RFC3339), now.UTC().Format(time.RFC3339))
+	if t.GetNotAfterUnixMs() == 0 {
+		return nil // they have no end
 	}
-	return nil
+	return controltoken.CheckEnd("the grant's terms have", t.GetNotAfterUnixMs(), time.Now())
 }
 
 // checkSignedFor is checkSigned for the terms of one grant.

@@ -3,7 +3,6 @@ package server
 import (
 	"bytes"
 	"context"
-	"crypto/ed25519"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -177,10 +176,10 @@ func TestPullFromSignedSources(t *testing.T) {
 	now := time.Now()
 	sign := func(key, transport, addr string, end time.Time) *managerv1.PullSource {
 		s := &managerv1.PullSource{Transport: transport, FabricAddr: addr, NotAfterUnixMs: end.UnixMilli()}
-		controltoken.SignSource(controltoken.SourceKey(key), s)
+		controltoken.NewSourceKey(key).Sign(s)
 		return s
 	}
-	public := func(key string) []byte { return controltoken.SourceKey(key).Public().(ed25519.PublicKey) }
+	public := func(key string) []byte { return controltoken.NewSourceKey(key).Public() }
 	pull := func(addr string, s *managerv1.PullSource) error {
 		m := pullFrom(source, target, "new", regionSize)
 		m.FabricAddr, m.Source = addr, s

@@ -14,17 +14,16 @@ import (
 // A source is that of one key, and each of its fields is signed, also one that a later version adds.
 func TestSource(t *testing.T) {
 	now := time.UnixMilli(1_000_000)
-	key := SourceKey("secret")
-	public := func(k ed25519.PrivateKey) ed25519.PublicKey { return k.Public().(ed25519.PublicKey) }
+	key := NewSourceKey("secret")
 	s := &managerv1.PullSource{Transport: "tcp", FabricAddr: "10.0.0.1:7072", NotAfterUnixMs: now.UnixMilli()}
-	SignSource(key, s)
-	if err := CheckSource(public(SourceKey("secret")), s, now); err != nil {
+	key.Sign(s)
+	if err := CheckSource(NewSourceKey("secret").Public(), s, now); err != nil {
 		t.Fatal(err)
 	}
-	if err := CheckSource(public(key), s, now.Add(time.Millisecond)); err == nil {
+	if err := CheckSource(key.Public(), s, now.Add(time.Millisecond)); err == nil {
 		t.Error("accepted when its time was over")
 	}
-	for name, other := range map[string]ed25519.PublicKey{"another key": public(SourceKey("other")), "no key": nil} {
+	for name, other := range map[string]ed25519.PublicKey{"another key": NewSourceKey("other").Public(), "no key": nil} {
 		if err := CheckSource(other, s, now); err == nil {
 			t.Errorf("accepted with %s", name)
 		}
@@ -37,7 +36,7 @@ func TestSource(t *testing.T) {
 			protoreflect.Int64Kind:  protoreflect.ValueOfInt64(now.UnixMilli() + 9),
 			protoreflect.BytesKind:  protoreflect.ValueOfBytes([]byte("other")),
 		}[f.Kind()])
-		if err := CheckSource(public(key), changed, now); err == nil {
+		if err := CheckSource(key.Public(), changed, now); err == nil {
 			t.Errorf("%s is not signed", f.Name())
 		}
 	}

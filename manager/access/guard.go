@@ -2,7 +2,6 @@ package access
 
 import (
 	"context"
-	"crypto/ed25519"
 	"crypto/hmac"
 	"slices"
 	"strings"
@@ -61,9 +60,6 @@ func (g *Guard) key() string {
 func (g *Guard) LaunchedToken(vm string) string {
 	return vm + launchedMark + controltoken.Launched(g.key(), vm)
 }
-
-// SourceKey is the key for [controltoken.SignSource].
-func (g *Guard) SourceKey() ed25519.PrivateKey { return controltoken.SourceKey(g.key()) }
 
 // Catalog returns the identity of the manager's catalog; empty: no manager has led yet.
 func (g *Guard) Catalog() string {

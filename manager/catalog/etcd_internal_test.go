@@ -18,18 +18,26 @@ import (
 	"github.com/redykv/redykv/internal/testrun"
 )
 
-// A lease that becomes stale while others are revoked is revoked the next time.
-func TestStaleDuringRevoke(t *testing.T) {
-	server := etcdtest.Start(t, etcdtest.Options{})
-	s, err := OpenEtcd(EtcdOptions{Endpoints: []string{server.Address}, Logger: slog.New(slog.DiscardHandler)})
+// connected returns a store, which is closed with the test, and its client.
+func connected(t *testing.T, opts EtcdOptions) (*Etcd, *clientv3.Client) {
+	t.Helper()
+	opts.Logger = slog.New(slog.DiscardHandler)
+	s, err := OpenEtcd(opts)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = s.Close() }()
+	t.Cleanup(func() { _ = s.Close() })
 	client, err := s.connect()
 	if err != nil {
 		t.Fatal(err)
 	}
+	return s, client
+}
+
+// A lease that becomes stale while others are revoked is revoked the next time.
+func TestStaleDuringRevoke(t *testing.T) {
+	server := etcdtest.Start(t, etcdtest.Options{})
+	s, client := connected(t, EtcdOptions{Endpoints: []string{server.Address}})
 	var leases [3]clientv3.LeaseID
 	for i := range leases {
 		lease, err := client.Grant(t.Context(), 60)
@@ -75,15 +83,7 @@ func (m *meanwhile) Revoke(ctx context.Context, id clientv3.LeaseID) (*clientv3.
 // A candidate that waits for its watch, and has no lease yet, says that etcd has gone away.
 func TestEtcdGoesBeforeWatch(t *testing.T) {
 	server := etcdtest.Start(t, etcdtest.Options{})
-	s, err := OpenEtcd(EtcdOptions{Endpoints: []string{server.Address}, LeaseTTL: 4 * time.Second, Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = s.Close() }()
-	client, err := s.connect()
-	if err != nil {
-		t.Fatal(err)
-	}
+	s, client := connected(t, EtcdOptions{Endpoints: []string{server.Address}, LeaseTTL: 4 * time.Second})
 	client.Watcher = &before{Watcher: client.Watcher, do: server.Kill}
 	elected := make(chan error, 1)
 	go func() {

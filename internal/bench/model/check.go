@@ -68,10 +68,13 @@ type CheckRow struct {
 // LatencyKept reports whether the mean latency is within the SLO.
 func (r *CheckRow) LatencyKept() bool { return r.MeasuredLatencyUs <= r.SLOLatencyUs }
 
+// Kept reports whether both are kept.
+func (r *CheckRow) Kept() bool { return r.LatencyKept() && r.ThroughputKept() }
+
 // judge sets the reason of a row that was measured. at are the Conditions when the check began.
 func (r *CheckRow) judge(at Conditions, margin float64) {
 	switch {
-	case r.LatencyKept() && r.ThroughputKept():
+	case r.Kept():
 	case fallen(r.Processors, at.Processors, margin):
 		r.Reason = ReasonNeighbour
 	case fallen(r.RawMops, at.RawMops, margin):

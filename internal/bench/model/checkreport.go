@@ -59,7 +59,7 @@ func (r *CheckReport) Verdict() Verdict {
 			v.Mops++
 		}
 		switch {
-		case latency && mops:
+		case row.Kept():
 			v.Both++
 		case row.Reason == ReasonMachine:
 			v.Machine++
