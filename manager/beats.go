@@ -102,6 +102,9 @@ func (l *leader) renew(_ context.Context, req *managerv1.RenewRequest) (*manager
 	if j.due {
 		wake(l.breach)
 	}
+	if j.doubts != nil {
+		l.search.doubt(*j.doubts, l.opts.now())
+	}
 	if lease == l.renewed.GetLeaseMs() {
 		return l.renewed, t, nil
 	}

@@ -131,7 +131,7 @@ func kindOfHost(h model.Host) string {
 // launched on this machine, one is launched for it once an SLO was asked for and there is no cache.
 func (l *leader) nextCalibration(now time.Time, again map[calibrationKey]time.Time) (job Calibration, ok bool) {
 	due := func(j Calibration) bool {
-		j.Bases = l.search.bases(j)
+		j.Bases = l.search.bases(j, now)
 		if len(j.Bases) == 0 || now.Before(again[keyOf(j)]) {
 			return false
 		}
@@ -247,7 +247,12 @@ func (l *leader) calibrateNow(ctx context.Context, req *managerv1.CalibrateReque
 
 // calibrateBy carries a calibration out, keeps what it found, and returns that as a model. While another
 // one is carried out, it is ErrBusy.
-func (l *leader) calibrateBy(ctx context.Context, by Calibrator, job Calibration) (*managerv1.Model, error) {
+func (l *leader) calibrateBy(ctx context.Context, by Calibrator, job Calibration) (_ *managerv1.Model, err error) {
+	defer func() {
+		if err != nil && !errors.Is(err, ErrBusy) {
+			l.search.calibrationFailed(job.Place, err, l.opts.now())
+		}
+	}()
 	if !l.calibrating.TryLock() {
 		return nil, fmt.Errorf("%w: another calibration is under way", ErrBusy)
 	}
@@ -278,7 +283,9 @@ func (l *leader) calibrateBy(ctx context.Context, by Calibrator, job Calibration
 	if err != nil {
 		return nil, err
 	}
-	l.remember()
+	if err := l.state.put(&l.state.learnt); err != nil {
+		return nil, err
+	}
 	l.counts.note(func(n *Metrics) { n.Calibrated++ })
 	l.opts.Logger.Info("calibrated", "transport", job.Transport, "network", job.Network, "distance", job.Distance, "machine", kindOfHost(job.Host),
 		"configurations", len(samples), "took", time.Since(began).Round(time.Millisecond), "found", found)
@@ -293,18 +300,14 @@ func performanceFrom(p *managerv1.Performance) model.Performance {
 	return model.Performance{LatencyUs: p.GetLatencyUs(), Mops: p.GetThroughputMops()}
 }
 
-// ask notes that an SLO was asked for over a network. It reports whether nothing was calibrated
-// for it.
-func (s *searcher) ask(n network) bool {
+// ask notes that an SLO was asked for over a network.
+func (s *searcher) ask(n network) {
 	const most = 16 // that clients can make the manager calibrate
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.asked) < most {
 		s.asked[n] = true
 	}
-	return !slices.ContainsFunc(s.calibrations, func(c *catalogv1.Calibration) bool {
-		return c.GetTransport() == n.transport && c.GetNetwork() == n.name
-	})
 }
 
 // networks lists the networks over which SLOs were asked for.
@@ -321,11 +324,11 @@ func (s *searcher) networks() (all []network) {
 }
 
 // bases returns the measurements that a calibration scales. There are none if the kind of machine
-// has a model of its own, or is calibrated, or no model is near.
-func (s *searcher) bases(j Calibration) []*model.Measurement {
+// has a model of its own, or is calibrated and that is not in doubt, or no model is near.
+func (s *searcher) bases(j Calibration, now time.Time) []*model.Measurement {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if slices.ContainsFunc(s.calibrations, func(c *catalogv1.Calibration) bool { return keyOfStored(c) == keyOf(j) }) {
+	if slices.ContainsFunc(s.calibrations, func(c *catalogv1.Calibration) bool { return keyOfStored(c) == keyOf(j) && !s.due(c, now) }) {
 		return nil
 	}
 	for _, m := range s.own {
@@ -349,14 +352,22 @@ func (s *searcher) calibrate(c *catalogv1.Calibration, now time.Time) (found str
 	if r := s.ratios(c); 2*r.doubtful > r.all {
 		return "", fmt.Errorf("%w: %d of %d factors are out of range, the worst latency is %.3g times the model's", ErrDisturbed, r.doubtful, r.all, r.worst)
 	}
-	before := s.calibrations
+	// What caches gave was compared with the predictions of before.
+	at, before := placeOfStored(c), s.calibrations
+	gave := s.corrections[at]
+	delete(s.corrections, at)
 	s.calibrations = slices.DeleteFunc(slices.Clone(before), func(o *catalogv1.Calibration) bool { return keyOfStored(o) == keyOfStored(c) })
 	s.calibrations = append(s.calibrations, c)
 	s.calibrations = s.calibrations[max(0, len(s.calibrations)-maxCalibrations):]
 	if err := s.rebuild(now); err != nil {
 		s.calibrations = before
+		if gave != nil {
+			s.corrections[at] = gave
+		}
 		return "", err
 	}
+	delete(s.doubts, at)
+	delete(s.failures, at)
 	return s.foundBy(c), nil
 }
 

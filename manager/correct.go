@@ -80,6 +80,9 @@ func (s *searcher) observe(at model.Place, o model.Observation, now time.Time) (
 		s.corrections[at] = before
 		return false, err
 	}
+	if max(ratio(o.Latency, 1), ratio(o.Mops, 1)) > worldChanged {
+		s.doubted(at, now)
+	}
 	return true, nil
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/manager/api"
+	"github.com/redykv/redykv/manager/model"
 )
 
 // describe lists caches by id, and VMs by age: those that are up, and failed ones of which
@@ -41,26 +42,48 @@ func (c *state) describeCache(id string) (*managerv1.DescribeCacheResponse, erro
 	return r, nil
 }
 
-// perform adds to described caches what they are predicted to give, and what they give.
+// perform adds to described caches what they are predicted to give, on what model that stands, and what
+// they give.
 func (l *leader) perform(caches ...*managerv1.Cache) {
-	for i, d := range l.state.perform(caches, l.opts.now()) {
-		caches[i].Predicted = l.search.predict(d)
+	for i, t := range l.state.perform(caches, l.opts.now()) {
+		p := caches[i]
+		if p.Predicted = l.search.predict(t.demand); p.Predicted == nil {
+			continue
+		}
+		p.Model, p.Margin = l.search.basis(t.demand)
+		if t.known {
+			o := model.Observe(model.Config(planConfig(t.config)), performanceFrom(p.Predicted), t.got)
+			if p.LatencyOfPredicted = o.Latency; t.full {
+				p.ThroughputOfPredicted = o.Mops
+			}
+		}
 	}
+}
+
+// performed is what a cache needs, and what it gives with full queues, as far as that is known.
+type performed struct {
+	demand
+	got         model.Performance
+	full, known bool
 }
 
 // perform adds to described caches what they give, and returns what they need. A cache that has
 // ended needs nothing.
-func (c *state) perform(caches []*managerv1.Cache, now time.Time) []demand {
+func (c *state) perform(caches []*managerv1.Cache, now time.Time) []performed {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	demands := make([]demand, len(caches))
+	all := make([]performed, len(caches))
 	for i, p := range caches {
 		if ca := c.caches[p.GetId()]; ca != nil {
 			p.Measured, p.SloBroken = ca.measurements.latest(now), ca.measurements.broken
-			demands[i] = ca.demand
+			judged, missed := ca.measurements.share()
+			p.WindowsJudged, p.WindowsMissed = uint32(judged), uint32(missed)
+			t := &all[i]
+			t.demand = ca.demand
+			t.got, t.full, t.known = ca.gives(brokenWindows, verdictNone, time.Time{})
 		}
 	}
-	return demands
+	return all
 }
 
 // windows returns the windows of a cache that are kept.

@@ -28,9 +28,9 @@ type EmbedOptions struct {
 	Economy Economy
 	// Lease is as in [Options]. Default: none, as a cache of this process ends with it.
 	Lease time.Duration
-	// Models and SLOMargin are as in [Options].
-	Models    []*model.Model
-	SLOMargin float64
+	// Models, SLOMargin and UncalibratedMargin are as in [Options].
+	Models                        []*model.Model
+	SLOMargin, UncalibratedMargin float64
 	// SLOWatch and SLOChanges are as in [Options].
 	SLOWatch   SLOWatch
 	SLOChanges int
@@ -67,7 +67,7 @@ func Embed(ctx context.Context, opts EmbedOptions) (*Embedded, error) {
 	url := "http://" + ln.Addr().String()
 	m, err := New(Options{
 		Allocator: opts.Allocator, VMMemory: opts.VMMemory, URL: url,
-		Economy: opts.Economy, Lease: cmp.Or(opts.Lease, -1), Models: opts.Models, SLOMargin: opts.SLOMargin,
+		Economy: opts.Economy, Lease: cmp.Or(opts.Lease, -1), Models: opts.Models, SLOMargin: opts.SLOMargin, UncalibratedMargin: opts.UncalibratedMargin,
 		SLOWatch: opts.SLOWatch, SLOChanges: opts.SLOChanges, Logger: opts.Logger,
 	})
 	if err != nil {
@@ -92,7 +92,7 @@ func (e *Embedded) CalibrateHere(ctx context.Context, transport, net string, by 
 	defer leave()
 	job := here(network{transport, net})
 	job.Now = true
-	if job.Bases = l.search.bases(job); len(job.Bases) > 0 {
+	if job.Bases = l.search.bases(job, l.opts.now()); len(job.Bases) > 0 {
 		if _, err := l.calibrateBy(ctx, by, job); err != nil {
 			return nil, fmt.Errorf("manager: calibrate: %w", err)
 		}

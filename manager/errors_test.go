@@ -51,7 +51,7 @@ func TestErrorsArrive(t *testing.T) {
 		Asked:        model.SLO{LatencyUs: 1, Mops: 100},
 		AtLatency:    model.Found{Config: model.Config{C: 3, S: 2, B: 1, Q: 4}, Predicted: model.Performance{LatencyUs: 1, Mops: 2}},
 		AtThroughput: model.Found{Predicted: model.Performance{LatencyUs: 1000, Mops: 100}},
-	}))
+	}, ""))
 	refused, ok := errors.AsType[*api.SLOError](err)
 	if !ok || refused.Asked.GetMinThroughputMops() != 100 || refused.Nearest.GetMinThroughputMops() != 2 || refused.Nearest.GetMaxLatencyUs() != 1 || refused.Nearest.GetRecordSize() != 64 ||
 		refused.Configuration.GetClientThreads() != 3 || refused.Configuration.GetServerThreads() != 2 || refused.Configuration.GetQueueDepth() != 4 ||

@@ -350,7 +350,7 @@ func (l *leader) keep(ctx context.Context, ca *cache) error {
 			return err
 		}
 		reason += "the model is corrected"
-		config = l.another(b, l.search.margin)
+		config = l.another(b, 0)
 	} else {
 		reason += "no machine or network explains that, and the model is not corrected"
 	}
@@ -392,11 +392,11 @@ func (l *leader) asked(ca *cache, config *managerv1.Configuration, reason string
 
 // another returns another configuration that meets a cache's SLO on its VMs by the corrected models;
 // nil: there is none, or the manager does not choose this cache's.
-func (l *leader) another(b breach, margin float64) *managerv1.Configuration {
+func (l *leader) another(b breach, more float64) *managerv1.Configuration {
 	if !b.d.chosen {
 		return nil
 	}
-	found, err := l.search.searchWith(margin, b.d.slo, b.d.transport, b.d.client)
+	found, err := l.search.searchWith(more, b.d.slo, b.d.transport, b.d.client)
 	if err != nil {
 		return nil
 	}
@@ -420,7 +420,7 @@ func (l *leader) spare(ca *cache, b breach, o model.Observation, now time.Time) 
 			return err
 		}
 	}
-	config := l.another(b, min(l.search.margin+spareMargin, MaxSLOMargin))
+	config := l.another(b, spareMargin)
 	if config == nil || !fewer(config, b.d.config) {
 		return nil
 	}

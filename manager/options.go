@@ -103,6 +103,12 @@ type Options struct {
 	// SLOMargin is the part of each of an SLO's bounds by which a predicted performance has
 	// to be better; negative: none. Default: DefaultSLOMargin.
 	SLOMargin float64
+	// UncalibratedMargin is the same for predictions by models of other machines, which nothing
+	// measured here scales or corrects; SLOMargin if that is larger. Negative: SLOMargin. Default:
+	// DefaultUncalibratedMargin.
+	UncalibratedMargin float64
+	// SLOStrict refuses SLOs for which there are only such predictions.
+	SLOStrict bool
 	// Calibrate measures servers of a kind of machine for which there is no model. Default: none are
 	// measured.
 	Calibrate Calibrator
@@ -160,6 +166,9 @@ func (o *Options) ensureDefaults() error {
 	}
 	if o.SLOMargin = max(0, cmp.Or(o.SLOMargin, DefaultSLOMargin)); !(o.SLOMargin <= MaxSLOMargin) {
 		return fmt.Errorf("manager: SLO margin %v: want at most %v", o.SLOMargin, MaxSLOMargin)
+	}
+	if o.UncalibratedMargin = max(o.SLOMargin, cmp.Or(o.UncalibratedMargin, DefaultUncalibratedMargin)); !(o.UncalibratedMargin <= MaxSLOMargin) {
+		return fmt.Errorf("manager: uncalibrated margin %v: want at most %v", o.UncalibratedMargin, MaxSLOMargin)
 	}
 	if o.SLOChanges = cmp.Or(o.SLOChanges, DefaultSLOChanges); o.SLOChanges < 0 || o.SLOWatch < Correct || o.SLOWatch > Ignore {
 		return fmt.Errorf("manager: SLO watch %d, %d changes an hour: want a mode, and 1 change or more", o.SLOWatch, o.SLOChanges)

@@ -33,18 +33,20 @@ const MaxSLOMargin = 0.9
 // the program, scaled by calibrations (calibrate.go), and both corrected by what caches give
 // (correct.go).
 type searcher struct {
-	own, others []*model.Model // of the options, and of the program
-	margin      float64
-	foreign     bool // no model was measured on a machine like this
-	warn        func(msg string, args ...any)
-	once        sync.Once // of the warning
-	now         atomic.Pointer[predictions]
+	own, others          []*model.Model // of the options, and of the program
+	margin, uncalibrated float64        // of predictions with ground, and without (ground.go)
+	strict               bool           // what has no ground is refused
+	warn                 func(msg string, args ...any)
+	once                 sync.Once // of the warning that a prediction has no ground
+	now                  atomic.Pointer[predictions]
 
 	mu           sync.Mutex // guards the fields below, and the change of now
 	calibrations []*catalogv1.Calibration
 	corrections  map[model.Place][]heldObservation
-	asked        map[network]bool // over which caches have asked for an SLO
-	built        time.Time        // when the predictions were made
+	doubts       map[model.Place]time.Time // when what caches give disagreed last
+	failures     map[model.Place]failure   // of calibrations
+	asked        map[network]bool          // over which caches have asked for an SLO
+	built        time.Time                 // when the predictions were made
 }
 
 // network is a transport with a network as clients model it.
@@ -52,8 +54,9 @@ type network struct{ transport, name string }
 
 // predictions are the models that are searched. They are immutable.
 type predictions struct {
-	base    *model.Library // without corrections
-	library *model.Library
+	base      *model.Library // without corrections
+	library   *model.Library
+	corrected map[model.Place]bool
 }
 
 // newSearcher returns a searcher of the options' models, and those that come with the program.
@@ -68,12 +71,11 @@ func newSearcher(opts *Options) (*searcher, error) {
 			return nil, fmt.Errorf("manager: %w", err)
 		}
 	}
-	host := model.ThisHost()
 	s := &searcher{
-		own: opts.Models, others: model.Shipped(), margin: opts.SLOMargin, warn: opts.Logger.Warn,
+		own: opts.Models, others: model.Shipped(), margin: opts.SLOMargin, uncalibrated: opts.UncalibratedMargin, strict: opts.SLOStrict, warn: opts.Logger.Warn,
 		corrections: make(map[model.Place][]heldObservation), asked: make(map[network]bool),
+		doubts: make(map[model.Place]time.Time), failures: make(map[model.Place]failure),
 	}
-	s.foreign = !slices.ContainsFunc(slices.Concat(s.own, s.others), func(m *model.Model) bool { return m.Provenance.Host.Same(host) })
 	if err := s.rebuild(time.Time{}); err != nil {
 		return nil, fmt.Errorf("manager: %w", err)
 	}
@@ -87,9 +89,14 @@ func (s *searcher) rebuild(now time.Time) error {
 	if err != nil {
 		return err
 	}
-	library, err := base.Corrected(s.scalings(now))
+	scalings := s.scalings(now)
+	library, err := base.Corrected(scalings)
 	if err == nil {
-		s.now.Store(&predictions{base, library})
+		corrected := make(map[model.Place]bool)
+		for at := range scalings {
+			corrected[at] = true
+		}
+		s.now.Store(&predictions{base, library, corrected})
 		s.built = now
 	}
 	return err
@@ -129,11 +136,11 @@ func bounded(slo *managerv1.Slo) bool {
 // search returns the configurations that meet an SLO by network distance (R25), or nil for an
 // SLO without bounds. A configuration for all distances is at 0. The error is the call's.
 func (s *searcher) search(slo *managerv1.Slo, transport string, client *managerv1.Client) (map[int]*managerv1.Configuration, error) {
-	return s.searchWith(s.margin, slo, transport, client)
+	return s.searchWith(0, slo, transport, client)
 }
 
-// searchWith is search with a margin of its own.
-func (s *searcher) searchWith(margin float64, slo *managerv1.Slo, transport string, client *managerv1.Client) (map[int]*managerv1.Configuration, error) {
+// searchWith is search with more margin.
+func (s *searcher) searchWith(more float64, slo *managerv1.Slo, transport string, client *managerv1.Client) (map[int]*managerv1.Configuration, error) {
 	if !bounded(slo) {
 		return nil, nil
 	}
@@ -147,24 +154,41 @@ func (s *searcher) searchWith(margin float64, slo *managerv1.Slo, transport stri
 	if err != nil {
 		return nil, api.Refuse(connect.CodeInvalidArgument, fmt.Errorf("client: %w", err))
 	}
-	if s.ask(network{transport, at.At(1).String()}) && s.foreign {
-		s.once.Do(func() {
-			s.warn("no performance model was measured on a machine like this: predictions come from models of other machines; see redykv model build", "machine", model.ThisHost().String())
-		})
-	}
-	found, err := s.library().Search(model.Query{
+	s.ask(network{transport, at.At(1).String()})
+	in := s.now.Load()
+	q := model.Query{
 		Ops:        opsOf(slo),
 		SLO:        model.SLO{LatencyUs: slo.GetMaxLatencyUs(), Mops: slo.GetMinThroughputMops()},
-		Margin:     margin,
 		RecordSize: int(slo.GetRecordSize()),
 		Transport:  transport,
 		Network:    func(distance int) string { return at.At(distance).String() },
 		// A model may have been measured beyond a cache's bounds.
 		ClientCores: int(min(cmp.Or(client.GetCores(), redywire.MaxClientThreads), redywire.MaxClientThreads)),
 		QueueDepth:  int(min(cmp.Or(client.GetQueueDepth(), redywire.MaxQueueDepth), redywire.MaxQueueDepth)),
-	})
-	if err != nil {
-		return nil, refuseSLO(slo, err)
+	}
+	some, all := false, true // have ground
+	q.Margin = func(at model.Place, from model.Provenance) float64 {
+		ground := s.grounded(in, at, from)
+		some, all = some || ground, all && ground
+		return s.marginOf(in, at, from, more)
+	}
+	found, err := in.library.Search(q)
+	if !all {
+		s.once.Do(func() {
+			s.warn("an SLO without a calibration: its prediction comes from a model of another machine", "transport", transport, "network", at.At(1).String(), "margin", s.uncalibrated, "strict", s.strict)
+		})
+	}
+	switch {
+	case s.strict && !some && !all:
+		return nil, api.Refuse(connect.CodeFailedPrecondition, errNoGround)
+	case err != nil:
+		hint := ""
+		if !some && !all {
+			hint = fmt.Sprintf(" (by a model of another machine, with a margin of %.4g %% until this one is calibrated: redykv model calibrate)", 100*s.uncalibrated)
+		}
+		return nil, refuseSLO(slo, err, hint)
+	case s.strict:
+		s.withGround(in, q, found)
 	}
 	configs := configurations(found)
 	for _, c := range configs {
@@ -188,14 +212,11 @@ func (s *searcher) predict(d demand) *managerv1.Performance {
 
 // predictIn predicts what a cache's configuration gives by some models; false: they do not say.
 func predictIn(models *model.Library, d demand) (model.Performance, bool) {
-	at, err := fabric.ParseNetwork(cmp.Or(d.client.GetNetwork(), model.NoNetwork))
-	if err != nil || d.config == nil || d.slo.GetRecordSize() == 0 {
+	q, err := queryOf(d)
+	if err != nil || d.config == nil {
 		return model.Performance{}, false
 	}
-	return models.Predict(model.Query{
-		Ops: opsOf(d.slo), RecordSize: int(d.slo.GetRecordSize()), Transport: d.transport,
-		Network: func(distance int) string { return at.At(distance).String() },
-	}, int(max(1, d.distance)), model.Config(planConfig(d.config)))
+	return models.Predict(q, int(max(1, d.distance)), model.Config(planConfig(d.config)))
 }
 
 // placeOf returns where corrections for a demand apply.
@@ -235,8 +256,8 @@ func nearest(configs map[int]*managerv1.Configuration) *managerv1.Configuration 
 	return configs[slices.Min(slices.Collect(maps.Keys(configs)))]
 }
 
-// refuseSLO returns the error of an SLO without a configuration.
-func refuseSLO(asked *managerv1.Slo, err error) error {
+// refuseSLO returns the error of an SLO without a configuration. The hint ends it.
+func refuseSLO(asked *managerv1.Slo, err error, hint string) error {
 	var impossible *model.ImpossibleError
 	if !errors.As(err, &impossible) {
 		return api.Refuse(connect.CodeFailedPrecondition, fmt.Errorf("slo: %w; name a configuration, or see redykv model build", err))
@@ -246,7 +267,7 @@ func refuseSLO(asked *managerv1.Slo, err error) error {
 		what += " of " + ops.String()
 	}
 	near := impossible.Nearest()
-	return api.Refuse(connect.CodeInvalidArgument, fmt.Errorf("%s: %w", what, &api.SLOError{
+	return api.Refuse(connect.CodeInvalidArgument, fmt.Errorf("%s: %w%s", what, &api.SLOError{
 		Asked: asked,
 		Nearest: &managerv1.Slo{
 			MaxLatencyUs: near.Predicted.LatencyUs, MinThroughputMops: near.Predicted.Mops,
@@ -254,7 +275,7 @@ func refuseSLO(asked *managerv1.Slo, err error) error {
 		},
 		Configuration: configurationOf(plan.Config(near.Config)),
 		Cause:         impossible,
-	}))
+	}, hint))
 }
 
 // models lists the models that are searched.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/manager/model"
 )
 
 // A cache's client reports what it measures with the renewals of the lease. This file judges each
@@ -215,6 +216,7 @@ type judgement struct {
 	judged, missed uint64
 	turns          []*managerv1.WatchResponse // the SLO is broken, or kept again
 	due            bool                       // the keeper has to consider the cache
+	doubts         *model.Place               // where the models are in doubt
 }
 
 // measured notes and judges new windows of a cache. Called under mu.
@@ -250,6 +252,12 @@ func (c *state) measured(ca *cache, windows []*managerv1.Window, now time.Time) 
 		if c.watch == Correct && (m.broken || m.kept > 0 && m.kept%spareWindows == 0) {
 			c.due[ca] = struct{}{}
 			j.due = true
+		}
+	}
+	if j.missed > 0 && c.watch == Correct {
+		if judged, missed := m.share(); judged >= enoughJudged && float64(missed) > (1-leastKept)*float64(judged) {
+			at := placeOf(ca.demand)
+			j.doubts = &at
 		}
 	}
 	return j

@@ -164,13 +164,16 @@ func printCache(w io.Writer, r *managerv1.DescribeCacheResponse) error {
 	return err
 }
 
-// sloText says whether a cache's SLO is kept, as far as it is judged.
+// sloText says whether a cache's SLO is broken, or in how many of the last judged windows it was kept.
 func sloText(c *managerv1.Cache) string {
 	switch {
 	case c.GetSloBroken():
 		return "broken"
 	case !bounded(c.GetSlo()) || c.GetMeasured() == nil:
 		return "-"
+	}
+	if n := c.GetWindowsJudged(); n > 0 {
+		return fmt.Sprintf("kept %d of %d", n-c.GetWindowsMissed(), n)
 	}
 	return "not broken"
 }
@@ -187,7 +190,7 @@ func printFigures(w io.Writer, c *managerv1.Cache) error {
 	}
 	fmt.Fprintln(w)
 	full := float64(q.GetClientThreads()) * float64(q.GetBatchSize()) * float64(q.GetQueueDepth())
-	return table(w, "SLO\tMEAN LATENCY\tP99\tTHROUGHPUT\tIN FLIGHT\tRECORD\t", func(t *tabwriter.Writer) {
+	err := table(w, "SLO\tMEAN LATENCY\tP99\tTHROUGHPUT\tIN FLIGHT\tRECORD\t", func(t *tabwriter.Writer) {
 		row := func(name string, mean, p99, mops, inFlight float64, record uint32, note string) {
 			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", name, figureText(mean, "us"), figureText(p99, "us"), figureText(mops, "Mop/s"),
 				figureText(inFlight, ""), figureText(float64(record), "B"), note)
@@ -216,6 +219,23 @@ func printFigures(w io.Writer, c *managerv1.Cache) error {
 			}
 		}
 	})
+	if m := c.GetModel(); m != nil {
+		fmt.Fprintf(w, "predicted by the %s model of %s, %s old, measured %s; the margin is %.4g %%\n", originText(m), m.GetName(), ageText(m.GetMeasuredUnixMs()), m.GetProvenance(), 100*c.GetMargin())
+		if m.GetNote() != "" {
+			fmt.Fprintf(w, "%s\n", m.GetNote())
+		}
+	}
+	if l, t := c.GetLatencyOfPredicted(), c.GetThroughputOfPredicted(); l > 0 {
+		fmt.Fprintf(w, "measured last: latency x %.2f", l)
+		if t > 0 {
+			fmt.Fprintf(w, ", throughput x %.2f", t)
+		}
+		fmt.Fprintln(w, " of what is predicted")
+	}
+	if n := c.GetWindowsJudged(); n > 0 {
+		fmt.Fprintf(w, "%d of the last %d judged windows kept the SLO\n", n-c.GetWindowsMissed(), n)
+	}
+	return err
 }
 
 // figureText formats a figure; 0: there is none.

@@ -73,6 +73,12 @@ func TestFiguresOfCache(t *testing.T) {
 	}
 	check("asked 25 us - 0.7 Mop/s - 64 B reads only", "predicted 20 us - 0.8 Mop/s 64 64 B with full queues", " not broken ",
 		"measured reads 32.12 us 64 us 0.5 Mop/s 16 60 B until 3s ago", "measured writes 8 us 9 us 0.25 Mop/s 2 70 B until 3s ago")
+	c.Model = &managerv1.Model{Name: "shm, network none", Origin: managerv1.Model_ORIGIN_SHIPPED, Provenance: "on a Z80", Note: "the calibration failed"}
+	c.Margin, c.WindowsJudged, c.WindowsMissed, c.LatencyOfPredicted = 0.5, 64, 2, 1.204
+	check(" kept 62 of 64 ", "predicted by the shipped model of shm, network none, ? old, measured on a Z80; the margin is 50 % the calibration failed",
+		"measured last: latency x 1.20 of what is predicted", "62 of the last 64 judged windows kept the SLO")
+	c.ThroughputOfPredicted = 0.75
+	check("measured last: latency x 1.20, throughput x 0.75 of what is predicted")
 	c.SloBroken = true
 	check("64 us 0.5 Mop/s 16 60 B until 3s ago: the SLO is broken", " broken ")
 }

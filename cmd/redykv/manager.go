@@ -64,6 +64,8 @@ type managerFlags struct {
 	margin    float64
 	calibrate bool
 	sloWatch  string
+	slo       string  // margin or strict
+	foreign   float64 // margin of models of other machines
 	changes   int
 	log       logFlags
 	// untilStdin ends the manager with its standard input, for a process that starts one.
@@ -138,6 +140,8 @@ then need a token: redykv's commands take it from $` + access.TokenEnv + ` or
 	f.kube.add(flags)
 	flags.StringArrayVar(&f.models, "model", nil, "`file` of a performance model (redykv model build) to search before those that are part of the program; may be given several times")
 	flags.Float64Var(&f.margin, "slo-margin", manager.DefaultSLOMargin, "how much better than an SLO the prediction must be, as a share of its bounds: what other load and a model's errors may take (redykv slo check measures it)")
+	flags.StringVar(&f.slo, "slo", "margin", "what an SLO gets for which there is no model of this kind of machine, nor a calibration: margin for a configuration with more margin (--uncalibrated-margin), strict for a refusal")
+	flags.Float64Var(&f.foreign, "uncalibrated-margin", manager.DefaultUncalibratedMargin, "--slo-margin for predictions by models of other machines; the larger one counts")
 	flags.BoolVar(&f.calibrate, "calibrate", calibrates, "when servers come of a kind of machine without a --model, measure one that is idle for at most 20s, while this machine is idle, and scale the nearest model by that")
 	flags.StringVar(&f.sloWatch, "slo-watch", manager.Correct.String(), "what is done with what clients measure: on to correct models and change caches whose SLO is broken, observe to tell only, off for nothing")
 	flags.IntVar(&f.changes, "slo-changes", manager.DefaultSLOChanges, "maximum number of changes an hour that a cache is asked to make for its SLO")
@@ -152,7 +156,7 @@ func (f managerFlags) options(log *slog.Logger) (manager.Options, error) {
 	opts := manager.Options{
 		Transport: f.transport, VMMemory: uint64(f.vmMemory), URL: f.advertise, Managers: f.managers, MigrationRate: float64(f.rate),
 		Heartbeat: f.heartbeat, Silence: f.silence, Lease: cmp.Or(f.lease, -1), RenewalGrace: cmp.Or(f.grace, -1), MaxLinger: cmp.Or(f.maxLinger, -1), // 0 would mean the default
-		EnforceDuration: f.enforce, State: f.state, Catalog: f.catalog, Moved: f.moved, SLOMargin: cmp.Or(f.margin, -1), SLOChanges: f.changes, Logger: log,
+		EnforceDuration: f.enforce, State: f.state, Catalog: f.catalog, Moved: f.moved, SLOMargin: cmp.Or(f.margin, -1), UncalibratedMargin: cmp.Or(f.foreign, -1), SLOStrict: f.slo == "strict", SLOChanges: f.changes, Logger: log,
 	}
 	if f.calibrate {
 		opts.Calibrate = modelbench.Calibrate
@@ -182,6 +186,8 @@ func (f managerFlags) options(log *slog.Logger) (manager.Options, error) {
 		return opts, usagef("--state and --catalog: want one of them")
 	case f.moved && !f.inDirectory():
 		return opts, usagef("--moved requires records in a directory")
+	case f.slo != "margin" && f.slo != "strict":
+		return opts, usagef("--slo %q: want margin or strict", f.slo)
 	case f.changes < 1:
 		return opts, usagef("--slo-changes %d: want 1 or more; --slo-watch=observe changes nothing", f.changes)
 	case f.rate < 0:
@@ -195,7 +201,7 @@ func (f managerFlags) options(log *slog.Logger) (manager.Options, error) {
 	case f.lease < 0 || f.lease > 0 && f.lease < time.Millisecond:
 		return opts, usagef("--lease %v: want 0 for never, or 1ms or more", f.lease)
 	}
-	if err := cmp.Or(checkMargin(f.margin), checkListen("--listen", f.listen), checkOptional("--metrics", f.metrics),
+	if err := cmp.Or(checkMargin("--slo-margin", f.margin), checkMargin("--uncalibrated-margin", f.foreign), checkListen("--listen", f.listen), checkOptional("--metrics", f.metrics),
 		checkURL("--advertise", f.advertise), checkURLs("--managers", f.managers), f.guard.check(f.listen)); err != nil {
 		return opts, err
 	}

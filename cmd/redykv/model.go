@@ -294,12 +294,16 @@ and again, as after a change of the machines. If it fails, the models stay as th
 	return cmd
 }
 
+// originText says how the figures of a model came about.
+func originText(m *managerv1.Model) string {
+	return strings.ToLower(strings.TrimPrefix(m.GetOrigin().String(), "ORIGIN_"))
+}
+
 // printModels prints models, how their figures came about, and how old they are.
 func printModels(w io.Writer, models []*managerv1.Model) error {
 	return table(w, "MODEL\tORIGIN\tAGE\tMEASURED\tSCALED", func(t *tabwriter.Writer) {
 		for _, m := range models {
-			origin := strings.ToLower(strings.TrimPrefix(m.GetOrigin().String(), "ORIGIN_"))
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", m.GetName(), origin, ageText(m.GetMeasuredUnixMs()), m.GetProvenance(), cmp.Or(m.GetNote(), "-"))
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", m.GetName(), originText(m), ageText(m.GetMeasuredUnixMs()), m.GetProvenance(), cmp.Or(m.GetNote(), "-"))
 		}
 	})
 }

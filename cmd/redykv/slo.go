@@ -114,10 +114,10 @@ func (f *sloCheckFlags) run(cmd *cobra.Command) (err error) {
 	if f.minKept < 0 || f.minKept > s.Count {
 		return usagef("--min-kept %d: want 0 to --count, %d", f.minKept, s.Count)
 	}
-	if err := errors.Join(checkMargin(s.Margin), checkMemory("--capacity", f.capacity)); err != nil {
+	if err := errors.Join(checkMargin("--slo-margin", s.Margin), checkMemory("--capacity", f.capacity)); err != nil {
 		return err
 	}
-	opts := manager.EmbedOptions{SLOMargin: cmp.Or(s.Margin, -1), Logger: s.Log} // 0 would mean the default
+	opts := manager.EmbedOptions{SLOMargin: cmp.Or(s.Margin, -1), UncalibratedMargin: -1, Logger: s.Log} // 0 would mean the default
 	if f.modelPath != "" {
 		m, err := model.Load(f.modelPath)
 		if err != nil {
@@ -186,9 +186,9 @@ func (f *sloCheckFlags) keptEnough(report *modelbench.CheckReport) error {
 }
 
 // checkMargin returns an error for a margin out of range.
-func checkMargin(margin float64) error {
+func checkMargin(flag string, margin float64) error {
 	if !(margin >= 0 && margin <= manager.MaxSLOMargin) {
-		return usagef("--slo-margin %v: want 0 to %v", margin, manager.MaxSLOMargin)
+		return usagef("%s %v: want 0 to %v", flag, margin, manager.MaxSLOMargin)
 	}
 	return nil
 }

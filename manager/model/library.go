@@ -92,9 +92,9 @@ func (l *Library) Models() []*Model { return slices.Clone(l.models) }
 type Query struct {
 	SLO
 	Ops Ops // that the SLO applies to
-	// Margin is how much better than each bound of the SLO the prediction must be, as a
-	// fraction below 1 (A26).
-	Margin     float64
+	// Margin returns how much better than each bound of the SLO a model's prediction must be at a
+	// place, as a fraction below 1 (A26). Nil: no better.
+	Margin     func(at Place, from Provenance) float64
 	RecordSize int // bytes (R10)
 	Transport  string
 	// Network returns the name of the network that the client models at a distance;
@@ -126,8 +126,12 @@ func (l *Library) Search(q Query) (map[int]Found, error) {
 		surface := v.surfaces[q.Ops]
 		a, ok := answers[surface]
 		if !ok {
-			a.found, a.err = surface.Search(v.spaceFor(q), q.tightened(q.Margin))
-			a.err = withoutMargin(a.err, q)
+			margin := 0.0
+			if q.Margin != nil {
+				margin = q.Margin(q.at(distance), v.from)
+			}
+			a.found, a.err = surface.Search(v.spaceFor(q), q.tightened(margin))
+			a.err = withoutMargin(a.err, q.SLO, margin)
 			answers[surface] = a
 		}
 		switch {
@@ -181,32 +185,35 @@ func (l *Library) Source(q Query, distance int) (Provenance, bool) {
 	return v.from, true
 }
 
+// at returns the place of a query's caches at a distance.
+func (q *Query) at(distance int) Place { return Place{q.Transport, q.Network(distance), distance} }
+
 // tightened returns the SLO with a margin added to its bounds.
 func (o SLO) tightened(margin float64) SLO {
 	return SLO{LatencyUs: o.LatencyUs * (1 - margin), Mops: o.Mops * (1 + margin)}
 }
 
-// withoutMargin turns an ImpossibleError about a tightened SLO into one about the SLO of the
-// query, with the margin taken off its predictions.
-func withoutMargin(err error, q Query) error {
+// withoutMargin turns an ImpossibleError about a tightened SLO into one about the SLO that was
+// asked for, with the margin taken off its predictions.
+func withoutMargin(err error, asked SLO, margin float64) error {
 	var impossible *ImpossibleError
-	if !errors.As(err, &impossible) || q.Margin == 0 {
+	if !errors.As(err, &impossible) || margin == 0 {
 		return err
 	}
-	e := &ImpossibleError{Asked: q.SLO, AtLatency: impossible.AtLatency, AtThroughput: impossible.AtThroughput}
+	e := &ImpossibleError{Asked: asked, AtLatency: impossible.AtLatency, AtThroughput: impossible.AtThroughput}
 	for _, f := range []*Found{&e.AtLatency, &e.AtThroughput} {
 		p := &f.Predicted
 		// Promise slightly less, so that rounding does not refuse the promised figures when
 		// they are asked for; but a bound of the query that can be met is promised as it
 		// is.
 		const rounding = 1e-9
-		p.LatencyUs *= (1 + rounding) / (1 - q.Margin)
-		p.Mops *= (1 - rounding) / (1 + q.Margin)
-		if asked := q.latency(); p.LatencyUs > asked && p.LatencyUs < asked*(1+2*rounding) {
-			p.LatencyUs = asked
+		p.LatencyUs *= (1 + rounding) / (1 - margin)
+		p.Mops *= (1 - rounding) / (1 + margin)
+		if most := asked.latency(); p.LatencyUs > most && p.LatencyUs < most*(1+2*rounding) {
+			p.LatencyUs = most
 		}
-		if p.Mops < q.Mops && p.Mops > q.Mops*(1-2*rounding) {
-			p.Mops = q.Mops
+		if p.Mops < asked.Mops && p.Mops > asked.Mops*(1-2*rounding) {
+			p.Mops = asked.Mops
 		}
 	}
 	return e
@@ -215,19 +222,19 @@ func withoutMargin(err error, q Query) error {
 // find returns the measurement with the least record size that is not below the query's
 // (A23), or nil.
 func (l *Library) find(q Query, distance int) *volume {
-	network := q.Network(distance)
+	place := q.at(distance)
 	var best *volume
 	at := 0
 	for i := range l.volumes {
 		v := &l.volumes[i]
-		if v.from.Transport != q.Transport || v.Network != network || v.RecordSize < q.RecordSize || v.Distance != distance && !v.anyDistance() {
+		if v.from.Transport != q.Transport || v.Network != place.Network || v.RecordSize < q.RecordSize || v.Distance != distance && !v.anyDistance() {
 			continue
 		}
 		if best == nil || v.RecordSize < best.RecordSize || v.RecordSize == best.RecordSize && v.Distance == distance && best.Distance != distance {
 			best, at = v, i
 		}
 	}
-	if some := l.corrected[Place{q.Transport, network, distance}]; best != nil && some != nil && some[at].Measurement != nil {
+	if some := l.corrected[place]; best != nil && some != nil && some[at].Measurement != nil {
 		return &some[at]
 	}
 	return best

@@ -2878,12 +2878,20 @@ type Cache struct {
 	Holder          uint64 `protobuf:"varint,13,opt,name=holder,proto3" json:"holder,omitempty"`                                      // number of the client that holds it: 0 allocated it, Attach gives the next
 	// predicted is what its configuration is predicted to give for its SLO's operations and record
 	// size. Unset: no model says.
-	Predicted     *Performance `protobuf:"bytes,14,opt,name=predicted,proto3" json:"predicted,omitempty"`
-	Measured      *Window      `protobuf:"bytes,15,opt,name=measured,proto3" json:"measured,omitempty"`                     // the latest window; unset: its client has reported none to this manager
-	SloBroken     bool         `protobuf:"varint,16,opt,name=slo_broken,json=sloBroken,proto3" json:"slo_broken,omitempty"` // by its latest windows
-	Owner         string       `protobuf:"bytes,17,opt,name=owner,proto3" json:"owner,omitempty"`                           // name of the token that allocated it; empty: none was needed
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Predicted *Performance `protobuf:"bytes,14,opt,name=predicted,proto3" json:"predicted,omitempty"`
+	Measured  *Window      `protobuf:"bytes,15,opt,name=measured,proto3" json:"measured,omitempty"`                     // the latest window; unset: its client has reported none to this manager
+	SloBroken bool         `protobuf:"varint,16,opt,name=slo_broken,json=sloBroken,proto3" json:"slo_broken,omitempty"` // by its latest windows
+	Owner     string       `protobuf:"bytes,17,opt,name=owner,proto3" json:"owner,omitempty"`                           // name of the token that allocated it; empty: none was needed
+	Model     *Model       `protobuf:"bytes,18,opt,name=model,proto3" json:"model,omitempty"`                           // that predicted stands on; its note says why it is not calibrated
+	Margin    float64      `protobuf:"fixed64,19,opt,name=margin,proto3" json:"margin,omitempty"`                       // by which predicted had to be better than the SLO, as a share of its bounds
+	// latency_of_predicted and throughput_of_predicted are what the latest judged windows gave with full
+	// queues, as factors of predicted; 0: not known.
+	LatencyOfPredicted    float64 `protobuf:"fixed64,20,opt,name=latency_of_predicted,json=latencyOfPredicted,proto3" json:"latency_of_predicted,omitempty"`
+	ThroughputOfPredicted float64 `protobuf:"fixed64,21,opt,name=throughput_of_predicted,json=throughputOfPredicted,proto3" json:"throughput_of_predicted,omitempty"`
+	WindowsJudged         uint32  `protobuf:"varint,22,opt,name=windows_judged,json=windowsJudged,proto3" json:"windows_judged,omitempty"` // of those that are kept
+	WindowsMissed         uint32  `protobuf:"varint,23,opt,name=windows_missed,json=windowsMissed,proto3" json:"windows_missed,omitempty"` // of the judged ones: they missed the SLO
+	unknownFields         protoimpl.UnknownFields
+	sizeCache             protoimpl.SizeCache
 }
 
 func (x *Cache) Reset() {
@@ -3033,6 +3041,48 @@ func (x *Cache) GetOwner() string {
 		return x.Owner
 	}
 	return ""
+}
+
+func (x *Cache) GetModel() *Model {
+	if x != nil {
+		return x.Model
+	}
+	return nil
+}
+
+func (x *Cache) GetMargin() float64 {
+	if x != nil {
+		return x.Margin
+	}
+	return 0
+}
+
+func (x *Cache) GetLatencyOfPredicted() float64 {
+	if x != nil {
+		return x.LatencyOfPredicted
+	}
+	return 0
+}
+
+func (x *Cache) GetThroughputOfPredicted() float64 {
+	if x != nil {
+		return x.ThroughputOfPredicted
+	}
+	return 0
+}
+
+func (x *Cache) GetWindowsJudged() uint32 {
+	if x != nil {
+		return x.WindowsJudged
+	}
+	return 0
+}
+
+func (x *Cache) GetWindowsMissed() uint32 {
+	if x != nil {
+		return x.WindowsMissed
+	}
+	return 0
 }
 
 // Decision explains the choice of a cache's VMs, or why it did not move (6.1).
@@ -5375,7 +5425,7 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	"\x0fDescribeRequest\"m\n" +
 	"\x10DescribeResponse\x120\n" +
 	"\x06caches\x18\x01 \x03(\v2\x18.redykv.manager.v1.CacheR\x06caches\x12'\n" +
-	"\x03vms\x18\x02 \x03(\v2\x15.redykv.manager.v1.VmR\x03vms\"\x91\x05\n" +
+	"\x03vms\x18\x02 \x03(\v2\x15.redykv.manager.v1.VmR\x03vms\"\x91\a\n" +
 	"\x05Cache\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1a\n" +
 	"\bcapacity\x18\x02 \x01(\x04R\bcapacity\x12(\n" +
@@ -5396,7 +5446,13 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	"\bmeasured\x18\x0f \x01(\v2\x19.redykv.manager.v1.WindowR\bmeasured\x12\x1d\n" +
 	"\n" +
 	"slo_broken\x18\x10 \x01(\bR\tsloBroken\x12\x14\n" +
-	"\x05owner\x18\x11 \x01(\tR\x05owner\"\xcd\x01\n" +
+	"\x05owner\x18\x11 \x01(\tR\x05owner\x12.\n" +
+	"\x05model\x18\x12 \x01(\v2\x18.redykv.manager.v1.ModelR\x05model\x12\x16\n" +
+	"\x06margin\x18\x13 \x01(\x01R\x06margin\x120\n" +
+	"\x14latency_of_predicted\x18\x14 \x01(\x01R\x12latencyOfPredicted\x126\n" +
+	"\x17throughput_of_predicted\x18\x15 \x01(\x01R\x15throughputOfPredicted\x12%\n" +
+	"\x0ewindows_judged\x18\x16 \x01(\rR\rwindowsJudged\x12%\n" +
+	"\x0ewindows_missed\x18\x17 \x01(\rR\rwindowsMissed\"\xcd\x01\n" +
 	"\bDecision\x12\x12\n" +
 	"\x04what\x18\x01 \x01(\tR\x04what\x12\x1c\n" +
 	"\n" +
@@ -5729,69 +5785,70 @@ var file_redykv_manager_v1_manager_proto_depIdxs = []int32{
 	16, // 35: redykv.manager.v1.Cache.grants:type_name -> redykv.manager.v1.Grant
 	29, // 36: redykv.manager.v1.Cache.predicted:type_name -> redykv.manager.v1.Performance
 	27, // 37: redykv.manager.v1.Cache.measured:type_name -> redykv.manager.v1.Window
-	38, // 38: redykv.manager.v1.Decision.sites:type_name -> redykv.manager.v1.SiteVerdict
-	39, // 39: redykv.manager.v1.Decision.verdicts:type_name -> redykv.manager.v1.Verdict
-	6,  // 40: redykv.manager.v1.SiteVerdict.configuration:type_name -> redykv.manager.v1.Configuration
-	36, // 41: redykv.manager.v1.DescribeCacheResponse.cache:type_name -> redykv.manager.v1.Cache
-	48, // 42: redykv.manager.v1.DescribeCacheResponse.events:type_name -> redykv.manager.v1.WatchResponse
-	37, // 43: redykv.manager.v1.DescribeCacheResponse.decisions:type_name -> redykv.manager.v1.Decision
-	27, // 44: redykv.manager.v1.DescribeCacheResponse.windows:type_name -> redykv.manager.v1.Window
-	46, // 45: redykv.manager.v1.CalibrateResponse.models:type_name -> redykv.manager.v1.Model
-	46, // 46: redykv.manager.v1.ListModelsResponse.models:type_name -> redykv.manager.v1.Model
-	2,  // 47: redykv.manager.v1.Model.origin:type_name -> redykv.manager.v1.Model.Origin
-	3,  // 48: redykv.manager.v1.WatchResponse.kind:type_name -> redykv.manager.v1.WatchResponse.Kind
-	36, // 49: redykv.manager.v1.WatchResponse.state:type_name -> redykv.manager.v1.Cache
-	6,  // 50: redykv.manager.v1.WatchResponse.configuration:type_name -> redykv.manager.v1.Configuration
-	6,  // 51: redykv.manager.v1.WatchResponse.instead_of:type_name -> redykv.manager.v1.Configuration
-	51, // 52: redykv.manager.v1.ListOffersResponse.offers:type_name -> redykv.manager.v1.Offer
-	8,  // 53: redykv.manager.v1.RegisterRequest.vm:type_name -> redykv.manager.v1.Vm
-	56, // 54: redykv.manager.v1.RegisterResponse.incarnation:type_name -> redykv.manager.v1.Incarnation
-	56, // 55: redykv.manager.v1.HeartbeatResponse.incarnation:type_name -> redykv.manager.v1.Incarnation
-	57, // 56: redykv.manager.v1.Beat.heartbeat:type_name -> redykv.manager.v1.HeartbeatRequest
-	25, // 57: redykv.manager.v1.Beat.renew:type_name -> redykv.manager.v1.RenewRequest
-	58, // 58: redykv.manager.v1.BeatAnswer.heartbeat:type_name -> redykv.manager.v1.HeartbeatResponse
-	26, // 59: redykv.manager.v1.BeatAnswer.renew:type_name -> redykv.manager.v1.RenewResponse
-	5,  // 60: redykv.manager.v1.SloDetail.asked:type_name -> redykv.manager.v1.Slo
-	5,  // 61: redykv.manager.v1.SloDetail.nearest:type_name -> redykv.manager.v1.Slo
-	6,  // 62: redykv.manager.v1.SloDetail.configuration:type_name -> redykv.manager.v1.Configuration
-	4,  // 63: redykv.manager.v1.TokenDetail.problem:type_name -> redykv.manager.v1.TokenDetail.Problem
-	9,  // 64: redykv.manager.v1.ManagerService.Allocate:input_type -> redykv.manager.v1.AllocateRequest
-	18, // 65: redykv.manager.v1.ManagerService.Reallocate:input_type -> redykv.manager.v1.ReallocateRequest
-	22, // 66: redykv.manager.v1.ManagerService.Settle:input_type -> redykv.manager.v1.SettleRequest
-	11, // 67: redykv.manager.v1.ManagerService.Attach:input_type -> redykv.manager.v1.AttachRequest
-	25, // 68: redykv.manager.v1.ManagerService.Renew:input_type -> redykv.manager.v1.RenewRequest
-	30, // 69: redykv.manager.v1.ManagerService.Reclaim:input_type -> redykv.manager.v1.ReclaimRequest
-	32, // 70: redykv.manager.v1.ManagerService.Deallocate:input_type -> redykv.manager.v1.DeallocateRequest
-	34, // 71: redykv.manager.v1.ManagerService.Describe:input_type -> redykv.manager.v1.DescribeRequest
-	40, // 72: redykv.manager.v1.ManagerService.DescribeCache:input_type -> redykv.manager.v1.DescribeCacheRequest
-	44, // 73: redykv.manager.v1.ManagerService.ListModels:input_type -> redykv.manager.v1.ListModelsRequest
-	42, // 74: redykv.manager.v1.ManagerService.Calibrate:input_type -> redykv.manager.v1.CalibrateRequest
-	47, // 75: redykv.manager.v1.ManagerService.Watch:input_type -> redykv.manager.v1.WatchRequest
-	49, // 76: redykv.manager.v1.ManagerService.ListOffers:input_type -> redykv.manager.v1.ListOffersRequest
-	52, // 77: redykv.manager.v1.ManagerService.ChangeMarket:input_type -> redykv.manager.v1.ChangeMarketRequest
-	54, // 78: redykv.manager.v1.ManagerService.Register:input_type -> redykv.manager.v1.RegisterRequest
-	57, // 79: redykv.manager.v1.ManagerService.Heartbeat:input_type -> redykv.manager.v1.HeartbeatRequest
-	10, // 80: redykv.manager.v1.ManagerService.Allocate:output_type -> redykv.manager.v1.AllocateResponse
-	20, // 81: redykv.manager.v1.ManagerService.Reallocate:output_type -> redykv.manager.v1.ReallocateResponse
-	24, // 82: redykv.manager.v1.ManagerService.Settle:output_type -> redykv.manager.v1.SettleResponse
-	12, // 83: redykv.manager.v1.ManagerService.Attach:output_type -> redykv.manager.v1.AttachResponse
-	26, // 84: redykv.manager.v1.ManagerService.Renew:output_type -> redykv.manager.v1.RenewResponse
-	31, // 85: redykv.manager.v1.ManagerService.Reclaim:output_type -> redykv.manager.v1.ReclaimResponse
-	33, // 86: redykv.manager.v1.ManagerService.Deallocate:output_type -> redykv.manager.v1.DeallocateResponse
-	35, // 87: redykv.manager.v1.ManagerService.Describe:output_type -> redykv.manager.v1.DescribeResponse
-	41, // 88: redykv.manager.v1.ManagerService.DescribeCache:output_type -> redykv.manager.v1.DescribeCacheResponse
-	45, // 89: redykv.manager.v1.ManagerService.ListModels:output_type -> redykv.manager.v1.ListModelsResponse
-	43, // 90: redykv.manager.v1.ManagerService.Calibrate:output_type -> redykv.manager.v1.CalibrateResponse
-	48, // 91: redykv.manager.v1.ManagerService.Watch:output_type -> redykv.manager.v1.WatchResponse
-	50, // 92: redykv.manager.v1.ManagerService.ListOffers:output_type -> redykv.manager.v1.ListOffersResponse
-	53, // 93: redykv.manager.v1.ManagerService.ChangeMarket:output_type -> redykv.manager.v1.ChangeMarketResponse
-	55, // 94: redykv.manager.v1.ManagerService.Register:output_type -> redykv.manager.v1.RegisterResponse
-	58, // 95: redykv.manager.v1.ManagerService.Heartbeat:output_type -> redykv.manager.v1.HeartbeatResponse
-	80, // [80:96] is the sub-list for method output_type
-	64, // [64:80] is the sub-list for method input_type
-	64, // [64:64] is the sub-list for extension type_name
-	64, // [64:64] is the sub-list for extension extendee
-	0,  // [0:64] is the sub-list for field type_name
+	46, // 38: redykv.manager.v1.Cache.model:type_name -> redykv.manager.v1.Model
+	38, // 39: redykv.manager.v1.Decision.sites:type_name -> redykv.manager.v1.SiteVerdict
+	39, // 40: redykv.manager.v1.Decision.verdicts:type_name -> redykv.manager.v1.Verdict
+	6,  // 41: redykv.manager.v1.SiteVerdict.configuration:type_name -> redykv.manager.v1.Configuration
+	36, // 42: redykv.manager.v1.DescribeCacheResponse.cache:type_name -> redykv.manager.v1.Cache
+	48, // 43: redykv.manager.v1.DescribeCacheResponse.events:type_name -> redykv.manager.v1.WatchResponse
+	37, // 44: redykv.manager.v1.DescribeCacheResponse.decisions:type_name -> redykv.manager.v1.Decision
+	27, // 45: redykv.manager.v1.DescribeCacheResponse.windows:type_name -> redykv.manager.v1.Window
+	46, // 46: redykv.manager.v1.CalibrateResponse.models:type_name -> redykv.manager.v1.Model
+	46, // 47: redykv.manager.v1.ListModelsResponse.models:type_name -> redykv.manager.v1.Model
+	2,  // 48: redykv.manager.v1.Model.origin:type_name -> redykv.manager.v1.Model.Origin
+	3,  // 49: redykv.manager.v1.WatchResponse.kind:type_name -> redykv.manager.v1.WatchResponse.Kind
+	36, // 50: redykv.manager.v1.WatchResponse.state:type_name -> redykv.manager.v1.Cache
+	6,  // 51: redykv.manager.v1.WatchResponse.configuration:type_name -> redykv.manager.v1.Configuration
+	6,  // 52: redykv.manager.v1.WatchResponse.instead_of:type_name -> redykv.manager.v1.Configuration
+	51, // 53: redykv.manager.v1.ListOffersResponse.offers:type_name -> redykv.manager.v1.Offer
+	8,  // 54: redykv.manager.v1.RegisterRequest.vm:type_name -> redykv.manager.v1.Vm
+	56, // 55: redykv.manager.v1.RegisterResponse.incarnation:type_name -> redykv.manager.v1.Incarnation
+	56, // 56: redykv.manager.v1.HeartbeatResponse.incarnation:type_name -> redykv.manager.v1.Incarnation
+	57, // 57: redykv.manager.v1.Beat.heartbeat:type_name -> redykv.manager.v1.HeartbeatRequest
+	25, // 58: redykv.manager.v1.Beat.renew:type_name -> redykv.manager.v1.RenewRequest
+	58, // 59: redykv.manager.v1.BeatAnswer.heartbeat:type_name -> redykv.manager.v1.HeartbeatResponse
+	26, // 60: redykv.manager.v1.BeatAnswer.renew:type_name -> redykv.manager.v1.RenewResponse
+	5,  // 61: redykv.manager.v1.SloDetail.asked:type_name -> redykv.manager.v1.Slo
+	5,  // 62: redykv.manager.v1.SloDetail.nearest:type_name -> redykv.manager.v1.Slo
+	6,  // 63: redykv.manager.v1.SloDetail.configuration:type_name -> redykv.manager.v1.Configuration
+	4,  // 64: redykv.manager.v1.TokenDetail.problem:type_name -> redykv.manager.v1.TokenDetail.Problem
+	9,  // 65: redykv.manager.v1.ManagerService.Allocate:input_type -> redykv.manager.v1.AllocateRequest
+	18, // 66: redykv.manager.v1.ManagerService.Reallocate:input_type -> redykv.manager.v1.ReallocateRequest
+	22, // 67: redykv.manager.v1.ManagerService.Settle:input_type -> redykv.manager.v1.SettleRequest
+	11, // 68: redykv.manager.v1.ManagerService.Attach:input_type -> redykv.manager.v1.AttachRequest
+	25, // 69: redykv.manager.v1.ManagerService.Renew:input_type -> redykv.manager.v1.RenewRequest
+	30, // 70: redykv.manager.v1.ManagerService.Reclaim:input_type -> redykv.manager.v1.ReclaimRequest
+	32, // 71: redykv.manager.v1.ManagerService.Deallocate:input_type -> redykv.manager.v1.DeallocateRequest
+	34, // 72: redykv.manager.v1.ManagerService.Describe:input_type -> redykv.manager.v1.DescribeRequest
+	40, // 73: redykv.manager.v1.ManagerService.DescribeCache:input_type -> redykv.manager.v1.DescribeCacheRequest
+	44, // 74: redykv.manager.v1.ManagerService.ListModels:input_type -> redykv.manager.v1.ListModelsRequest
+	42, // 75: redykv.manager.v1.ManagerService.Calibrate:input_type -> redykv.manager.v1.CalibrateRequest
+	47, // 76: redykv.manager.v1.ManagerService.Watch:input_type -> redykv.manager.v1.WatchRequest
+	49, // 77: redykv.manager.v1.ManagerService.ListOffers:input_type -> redykv.manager.v1.ListOffersRequest
+	52, // 78: redykv.manager.v1.ManagerService.ChangeMarket:input_type -> redykv.manager.v1.ChangeMarketRequest
+	54, // 79: redykv.manager.v1.ManagerService.Register:input_type -> redykv.manager.v1.RegisterRequest
+	57, // 80: redykv.manager.v1.ManagerService.Heartbeat:input_type -> redykv.manager.v1.HeartbeatRequest
+	10, // 81: redykv.manager.v1.ManagerService.Allocate:output_type -> redykv.manager.v1.AllocateResponse
+	20, // 82: redykv.manager.v1.ManagerService.Reallocate:output_type -> redykv.manager.v1.ReallocateResponse
+	24, // 83: redykv.manager.v1.ManagerService.Settle:output_type -> redykv.manager.v1.SettleResponse
+	12, // 84: redykv.manager.v1.ManagerService.Attach:output_type -> redykv.manager.v1.AttachResponse
+	26, // 85: redykv.manager.v1.ManagerService.Renew:output_type -> redykv.manager.v1.RenewResponse
+	31, // 86: redykv.manager.v1.ManagerService.Reclaim:output_type -> redykv.manager.v1.ReclaimResponse
+	33, // 87: redykv.manager.v1.ManagerService.Deallocate:output_type -> redykv.manager.v1.DeallocateResponse
+	35, // 88: redykv.manager.v1.ManagerService.Describe:output_type -> redykv.manager.v1.DescribeResponse
+	41, // 89: redykv.manager.v1.ManagerService.DescribeCache:output_type -> redykv.manager.v1.DescribeCacheResponse
+	45, // 90: redykv.manager.v1.ManagerService.ListModels:output_type -> redykv.manager.v1.ListModelsResponse
+	43, // 91: redykv.manager.v1.ManagerService.Calibrate:output_type -> redykv.manager.v1.CalibrateResponse
+	48, // 92: redykv.manager.v1.ManagerService.Watch:output_type -> redykv.manager.v1.WatchResponse
+	50, // 93: redykv.manager.v1.ManagerService.ListOffers:output_type -> redykv.manager.v1.ListOffersResponse
+	53, // 94: redykv.manager.v1.ManagerService.ChangeMarket:output_type -> redykv.manager.v1.ChangeMarketResponse
+	55, // 95: redykv.manager.v1.ManagerService.Register:output_type -> redykv.manager.v1.RegisterResponse
+	58, // 96: redykv.manager.v1.ManagerService.Heartbeat:output_type -> redykv.manager.v1.HeartbeatResponse
+	81, // [81:97] is the sub-list for method output_type
+	65, // [65:81] is the sub-list for method input_type
+	65, // [65:65] is the sub-list for extension type_name
+	65, // [65:65] is the sub-list for extension extendee
+	0,  // [0:65] is the sub-list for field type_name
 }
 
 func init() { file_redykv_manager_v1_manager_proto_init() }

@@ -174,7 +174,7 @@ func (s *CheckSpec) query() (model.Query, error) {
 	}
 	s.Net = network.String()
 	return model.Query{
-		Margin: s.Margin, RecordSize: s.RecordSize, Transport: s.Transport, ClientCores: runtime.NumCPU(),
+		Margin: func(model.Place, model.Provenance) float64 { return s.Margin }, RecordSize: s.RecordSize, Transport: s.Transport, ClientCores: runtime.NumCPU(),
 		Network: func(distance int) string { return network.At(distance).String() },
 	}, nil
 }
@@ -246,7 +246,7 @@ func deploy(ctx context.Context, mgr redytier.Manager, spec *CheckSpec, row *Che
 }
 
 // TimeSearches draws SLOs as Check does, without their caches, and returns how long each search
-// takes, in microseconds, whether it finds a configuration or not.
+// takes, in microseconds, whether it finds a configuration or not. There is no margin.
 func TimeSearches(models []*model.Model, query model.Query, seed uint64, count int) (us []float64, leaves int64, err error) {
 	library, err := model.NewLibrary(models...)
 	if err != nil {
@@ -258,7 +258,7 @@ func TimeSearches(models []*model.Model, query model.Query, seed uint64, count i
 	}
 	rng := rand.New(rand.NewPCG(seed, 1))
 	for range count {
-		query.SLO = drawSLO(rng, least, most, query.Margin)
+		query.SLO = drawSLO(rng, least, most, 0)
 		row, err := search(library, query)
 		if err != nil && !errors.As(err, new(*model.ImpossibleError)) {
 			return nil, 0, fmt.Errorf("modelbench: SLO %v: %w", query.SLO, err)

@@ -80,7 +80,9 @@ const prediction = p => p ? `${micros(p.latencyUs)}, ${mops(p.throughputMops)}` 
 const measurement = w => ['reads', 'writes'].filter(kind => w?.[kind]).map(kind =>
   `${kind} ${micros(w[kind].meanLatencyUs ?? 0)} (p99 ${micros(w[kind].p99LatencyUs ?? 0)}), ${mops(w[kind].throughputMops ?? 0)}`).join('; ') || '–';
 
-const sloState = c => c.sloBroken ? ['broken', 'bad'] : (c.slo?.maxLatencyUs || c.slo?.minThroughputMops) && c.measured ? ['not broken', 'good'] : '–';
+const sloState = c => c.sloBroken ? ['broken', 'bad']
+  : c.windowsJudged ? [`kept ${c.windowsJudged - (c.windowsMissed ?? 0)} of ${c.windowsJudged}`, 'good']
+  : (c.slo?.maxLatencyUs || c.slo?.minThroughputMops) && c.measured ? ['not broken', 'good'] : '–';
 
 const configuration = c => c ? [c.clientThreads, c.serverThreads, c.batchSize, c.queueDepth].map(v => v ?? 0).join(', ') : '–';
 
