@@ -29,7 +29,7 @@
 // Suggested reading order of this package's files:
 //
 //	manager, options, embed, host      the Manager, its life, and its allocator's view of it
-//	service, beats                     the control API's methods, and heartbeats in a stream
+//	service, heartbeat                 the control API's methods, and those that come every few seconds
 //	leader, records, writer            a term; the catalog's records and how they are written
 //	state, vm, cache, grant            VMs, caches and grants in memory
 //	demand, search, reach              what a request asks for, and its configuration

@@ -21,8 +21,7 @@ type Durations struct {
 	Sum    time.Duration
 }
 
-// CallDurations are those of the calls of one procedure, waiting included. Heartbeats and renewals
-// on a stream of beats, and watches, are not counted.
+// CallDurations are those of the calls of one procedure, waiting included. Watches are not counted.
 type CallDurations struct {
 	Procedure string // such as Allocate
 	Durations

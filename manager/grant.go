@@ -208,13 +208,10 @@ func (l *leader) look(g *grant, server node.VM) error {
 		return fmt.Errorf("grant %s of cache %s: what VM %s lends of it: %w", g.id, g.cache, g.vm.id, err)
 	}
 	if more, _ := l.state.shrunk(g.key()); more == g {
-		l.keys.addAfter(g.key(), lookBeats*l.opts.Heartbeat)
+		l.keys.addAfter(g.key(), l.opts.Heartbeat)
 	}
 	return nil
 }
-
-// lookBeats is the interval at which a server is asked for a shrunk grant, in heartbeats.
-const lookBeats = 5
 
 // lookedAt notes what a server shows of a grant.
 func (c *state) lookedAt(g *grant, grants []*serverv1.Grant) (err error) {

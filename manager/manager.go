@@ -17,7 +17,6 @@ import (
 	"github.com/redykv/redykv/internal/api/strictjson"
 	"github.com/redykv/redykv/manager/access"
 	"github.com/redykv/redykv/manager/api"
-	"github.com/redykv/redykv/manager/beats"
 	"github.com/redykv/redykv/manager/catalog"
 )
 
@@ -31,7 +30,6 @@ type Manager struct {
 	http    *http.Server
 	servers *http.Client // calls the servers' control APIs
 	guard   *access.Guard
-	beats   *beats.Handler
 	serving chan struct{} // closed by Serve
 	rates   rates         // at which memory leaves a VM
 	counts  *counts
@@ -73,7 +71,6 @@ func New(opts Options) (_ *Manager, err error) {
 		m.servers = api.NewHTTPClient(opts.ServerTLS)
 	}
 	m.guard = &access.Guard{Tokens: opts.Tokens, Now: opts.now, Standby: m.notLeader}
-	m.beats = m.beatsHandler()
 	m.http = api.NewHTTPServer(m.Handler(), opts.Logger)
 	m.http.TLSConfig = opts.TLS
 	if m.store == nil {
@@ -123,7 +120,6 @@ func (m *Manager) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle(managerv1connect.NewManagerServiceHandler(service{m: m},
 		connect.WithReadMaxBytes(maxMessage), connect.WithCompressMinBytes(minCompressed), connect.WithInterceptors(connect.UnaryInterceptorFunc(m.counts.calls.measure), connect.UnaryInterceptorFunc(m.hearRefused), m.guard), strictjson.Option()))
-	mux.Handle(beats.Path, m.beats)
 	m.health(mux)
 	if m.opts.Pages != nil {
 		m.opts.Pages(mux, m.operator)
@@ -205,7 +201,6 @@ func (m *Manager) Close(ctx context.Context) error {
 	if m.http.Shutdown(ctx) != nil { // ctx has ended
 		err = m.http.Close()
 	}
-	m.beats.Wait()
 	m.running.Wait()
 	m.servers.CloseIdleConnections()
 	if m.opts.Allocator != nil {
@@ -262,7 +257,7 @@ func (l *leader) monitor() {
 // untilNextCheck returns the time until the next deadline that monitor has to check: that of a
 // reclaimed VM, or of all the rest, which was checked before the time since.
 func (l *leader) untilNextCheck(since time.Duration) (wait time.Duration, all bool) {
-	wait, all = l.opts.Heartbeat, true
+	wait, all = min(l.opts.Heartbeat, checkEvery), true
 	if l.opts.Lease > 0 {
 		wait = min(wait, l.opts.Lease)
 	}
@@ -275,8 +270,12 @@ func (l *leader) untilNextCheck(since time.Duration) (wait time.Duration, all bo
 	return max(wait, minCheck), all
 }
 
-// minCheck is the minimum of monitor's interval, while a VM takes time to fail.
-const minCheck = time.Millisecond
+const (
+	// checkEvery is the maximum of monitor's interval.
+	checkEvery = time.Second
+	// minCheck is the minimum of it, while a VM takes time to fail.
+	minCheck = time.Millisecond
+)
 
 // terminateTimeout bounds the termination of one VM.
 const terminateTimeout = 5 * time.Second

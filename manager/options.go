@@ -79,7 +79,7 @@ type Options struct {
 	Warm []WarmPool
 	// Predictor predicts the lifetimes of spot VMs. Default: allocator.NewPredictor.
 	Predictor allocator.Predictor
-	// Heartbeat is the interval of registered servers' heartbeats. Default: 1 s.
+	// Heartbeat is the interval of registered servers' heartbeats. Default: 5 s.
 	Heartbeat time.Duration
 	// Silence is the time without heartbeats after which a server is suspected, or counts
 	// as failed if it has no grants. Default: 5 heartbeats.
@@ -173,7 +173,7 @@ func (o *Options) ensureDefaults() error {
 	if o.SLOChanges = cmp.Or(o.SLOChanges, DefaultSLOChanges); o.SLOChanges < 0 || o.SLOWatch < Correct || o.SLOWatch > Ignore {
 		return fmt.Errorf("manager: SLO watch %d, %d changes an hour: want a mode, and 1 change or more", o.SLOWatch, o.SLOChanges)
 	}
-	o.Heartbeat = cmp.Or(o.Heartbeat, time.Second)
+	o.Heartbeat = cmp.Or(o.Heartbeat, 5*time.Second)
 	o.Silence = cmp.Or(o.Silence, 5*o.Heartbeat)
 	o.Lease = cmp.Or(o.Lease, 30*time.Second)
 	o.RenewalGrace = max(0, cmp.Or(o.RenewalGrace, DefaultRenewalGrace))

@@ -90,7 +90,7 @@ func (s service) Attach(ctx context.Context, req *connect.Request[managerv1.Atta
 // Renew fails with NotFound for a cache that is unknown or whose lease has ended, or
 // FailedPrecondition if another client holds it, as do Reallocate, Settle, Deallocate and Watch.
 func (s service) Renew(ctx context.Context, req *connect.Request[managerv1.RenewRequest]) (*connect.Response[managerv1.RenewResponse], error) {
-	return unaryBeat(ctx, s.m, req, (*leader).renew)
+	return beat(ctx, s.m, req, (*leader).renew)
 }
 
 // Reclaim fails with InvalidArgument, NotFound for an unknown VM, or PermissionDenied for
@@ -252,7 +252,7 @@ func (s service) Register(ctx context.Context, req *connect.Request[managerv1.Re
 // Heartbeat fails with NotFound for an incarnation that is unknown or has failed, which has to
 // register again; and with PermissionDenied for a VM of another token.
 func (s service) Heartbeat(ctx context.Context, req *connect.Request[managerv1.HeartbeatRequest]) (*connect.Response[managerv1.HeartbeatResponse], error) {
-	return unaryBeat(ctx, s.m, req, (*leader).heartbeat)
+	return beat(ctx, s.m, req, (*leader).heartbeat)
 }
 
 // registrant returns the name of the token by which a call speaks for a VM.

@@ -177,7 +177,7 @@ func (w *watcher) stop() {
 // again soon, and has the stream of events opened again: a connection may be dead although nothing
 // says so.
 func (w *watcher) renew(ctx context.Context, id string, holder uint64, lease time.Duration) {
-	for wait := time.Duration(0); lease > 0 && clock.Sleep(ctx, cmp.Or(wait, lease/8+rand.N(lease/8+1))); {
+	for wait := time.Duration(0); lease > 0 && clock.Sleep(ctx, cmp.Or(wait, lease/6+rand.N(lease/12+1))); {
 		wait = 0
 		call, cancel := context.WithTimeout(ctx, max(lease/4, time.Second))
 		some := w.cache.windows.waiting(time.Now())
@@ -200,7 +200,7 @@ func (w *watcher) renew(ctx context.Context, id string, holder uint64, lease tim
 			return
 		default:
 			w.cache.log.Warn("lease not renewed", "err", err)
-			wait = clock.Jitter(min(time.Second, lease/8))
+			wait = clock.Jitter(min(5*time.Second, lease/8))
 			w.restart()
 		}
 		cancel()

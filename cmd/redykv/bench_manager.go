@@ -26,6 +26,7 @@ type benchManagerFlags struct {
 	catalog  string
 	delay    time.Duration
 	lease    time.Duration
+	tls      bool
 	tokens   bool
 	jsonPath string
 }
@@ -36,8 +37,8 @@ func newBenchManagerCmd() *cobra.Command {
 		Use:   "manager",
 		Short: "Measure a manager with thousands of servers and clients",
 		Long: `Starts redykv manager as a process of its own, and plays cache servers and clients
-over loopback. Each server sends a heartbeat every second, and each client renews a
-lease every second. The phases are:
+over loopback, each with a connection of its own. Every --heartbeat each server sends a
+heartbeat, and the lease of each cache is renewed. The phases are:
 
   register  all servers register
   beats     servers, later also clients, do nothing but beat
@@ -51,11 +52,9 @@ lease every second. The phases are:
   restart   the manager is killed and started again
   takeover  the manager is killed while another one stands by (etcd)
 
-CPUs and memory are those of the manager's process (Linux). The beats of the caches and
-VMs share connections, because a process may have too few of them for one each; the
-manager serves each beat with a read and a write of its own nevertheless, unless two
-arrive together.`,
-		Example: "  redykv bench manager --vms 1000 --caches 2000 --catalog pebble --delay 5ms",
+CPUs and memory are those of the manager's process (Linux). Where a process may have too
+few connections for one of each server and client, they share some (--connections).`,
+		Example: "  redykv bench manager --vms 1000 --caches 2000 --catalog pebble --delay 5ms --tls --tokens",
 		Args:    usageArgs(cobra.NoArgs),
 		RunE:    func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
@@ -63,22 +62,24 @@ arrive together.`,
 	flags.IntVar(&f.spec.VMs, "vms", 10_000, "cache servers")
 	flags.IntVar(&f.spec.Caches, "caches", 20_000, "caches to allocate")
 	flags.IntVar(&f.spec.Clients, "clients", 0, "clients that the caches belong to (default: half as many as caches)")
-	flags.IntVar(&f.spec.Connections, "connections", 0, "connections that carry the beats (default: one for each server and client, at most 4000)")
+	flags.IntVar(&f.spec.Connections, "connections", 0, "connections that carry the beats (default: one for each server and client, at most 15000)")
 	flags.IntVar(&f.spec.Callers, "callers", 64, "goroutines that call at once")
 	flags.Float64Var(&f.spec.Rate, "rate", 400, "allocations a second of the phase paced")
 	flags.StringVar(&f.catalog, "catalog", "memory", "the manager's catalog: memory, pebble in a temporary directory, etcd (started from PATH for the measurement), or a `URL` as of redykv manager --catalog")
 	flags.DurationVar(&f.delay, "delay", 0, "additional time of each write to the catalog, such as 5ms for a slow disk")
+	flags.DurationVar(&f.spec.Heartbeat, "heartbeat", 5*time.Second, "interval of a server's heartbeats, and of the renewals of a cache's lease")
 	flags.DurationVar(&f.lease, "lease", 30*time.Second, "lease of the caches")
 	flags.DurationVar(&f.spec.Duration, "duration", 10*time.Second, "time of each phase that has no end of its own")
 	flags.BoolVar(&f.spec.Prices, "prices", false, "each server has a price of its own")
 	flags.BoolVar(&f.spec.Watches, "watches", false, "each cache is watched from its allocation on, as its client does")
+	flags.BoolVar(&f.tls, "tls", false, "connections to the manager are encrypted")
 	flags.BoolVar(&f.tokens, "tokens", false, "each connection has a token of its own")
 	flags.StringVar(&f.jsonPath, "json", "", "`file` to write the results to, as JSON lines")
 	return cmd
 }
 
 // mostConnections is the default maximum of --connections.
-const mostConnections = 4000
+const mostConnections = 15_000
 
 // defaults sets the flags that depend on others.
 func (f *benchManagerFlags) defaults() {
@@ -130,6 +131,19 @@ func (f *benchManagerFlags) run(cmd *cobra.Command) (err error) {
 		url += mark + "delay=" + f.delay.String()
 	}
 	var more []string
+	if f.tls {
+		s.Catalog += " + tls"
+		dir, err := os.MkdirTemp("", "redykv-bench-manager-")
+		if err != nil {
+			return fmt.Errorf("directory of the certificate: %w", err)
+		}
+		defer func() { _ = os.RemoveAll(dir) }()
+		cert, key, err := s.MakeTLS(dir)
+		if err != nil {
+			return err
+		}
+		more = append(more, "--api-cert", cert, "--api-key", key)
+	}
 	if f.tokens {
 		s.Catalog += " + tokens"
 		file, err := os.CreateTemp("", "redykv-bench-manager-*.tokens")
@@ -155,7 +169,7 @@ func (f *benchManagerFlags) run(cmd *cobra.Command) (err error) {
 	s.Start = func(ctx context.Context, listen string) (*bench.Child, error) {
 		return bench.StartChild(ctx, cmd.ErrOrStderr(), managerReady, append([]string{
 			"manager", "--until-stdin-ends", "--calibrate=false", "--allocator", "static",
-			"--transport", "tcp", "--listen", listen, "--catalog", url, "--lease", f.lease.String(), "--log-level", "error",
+			"--transport", "tcp", "--listen", listen, "--catalog", url, "--lease", f.lease.String(), "--heartbeat", s.Heartbeat.String(), "--log-level", "error",
 		}, more...)...)
 	}
 	return runMeasurement(cmd, f.jsonPath, func(p ycsb.Progress) (measurement, error) {

@@ -124,7 +124,7 @@ then need a token: redykv's commands take it from $` + access.TokenEnv + ` or
 	flags.Var(&f.rate, "migration-rate", "bytes a second at which caches leave a reclaimed VM, for clients that have measured no moves, until three others have; decides which spot VMs a cache may get (default: from a short measurement, if the menu has spot VMs)")
 	flags.Var(&f.pinning, "pinning", "whether each thread of local servers is pinned to a processor: "+affinity.Modes())
 	flags.Var(&f.cpus, "cpus", "processors that local servers run on, such as 1 or 4-7,12; Linux only (default: those of the manager)")
-	flags.DurationVar(&f.heartbeat, "heartbeat", time.Second, "interval at which servers report to the manager")
+	flags.DurationVar(&f.heartbeat, "heartbeat", 5*time.Second, "interval at which servers report to the manager")
 	flags.DurationVar(&f.silence, "silence", 0, "time without a heartbeat after which a server is suspected, or removed if it has no cache (default: 5 heartbeats)")
 	flags.DurationVar(&f.lease, "lease", 30*time.Second, "time after which a cache is deallocated if its client does not renew it; 0: never, not even one whose client has ended before the answer")
 	flags.DurationVar(&f.grace, "renewal-grace", manager.DefaultRenewalGrace, "time for which a cache is kept while its client's renewals are refused for their token; 0: none")

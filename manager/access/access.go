@@ -20,7 +20,6 @@ import (
 
 	"github.com/redykv/redykv/internal/api/managerv1/managerv1connect"
 	"github.com/redykv/redykv/manager/api"
-	"github.com/redykv/redykv/manager/beats"
 )
 
 // Credentials authenticate a client, an operator or a server to a manager, and the manager
@@ -182,10 +181,7 @@ func dial(addr string, c Credentials, scheme string, client *http.Client) (Clien
 		client = &http.Client{Transport: managers}
 		interceptors = append(interceptors, managers)
 	}
-	unary := managerv1connect.NewManagerServiceClient(client, addrs[0], connect.WithInterceptors(interceptors...))
-	return beats.NewClient(unary, func(ctx context.Context) (*beats.Stream, error) {
-		return beats.Dial(ctx, client, addrs[0], c.Token)
-	}), nil
+	return managerv1connect.NewManagerServiceClient(client, addrs[0], connect.WithInterceptors(interceptors...)), nil
 }
 
 // readable reports whether data sent to a URL can be read on the network.

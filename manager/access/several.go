@@ -13,6 +13,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/internal/api/managerv1/managerv1connect"
 	"github.com/redykv/redykv/internal/clock"
 )
 
@@ -76,6 +77,9 @@ func (s *several) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 				return r, err
 			}
 			if try%len(s.urls) == 0 {
+				if comesAgain(req.Spec().Procedure) {
+					return r, err
+				}
 				if !clock.Sleep(ctx, clock.Jitter(pause)) {
 					return r, err
 				}
@@ -83,6 +87,12 @@ func (s *several) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 			}
 		}
 	}
+}
+
+// comesAgain reports whether a call is made every few seconds anyway. Then each manager is called once, as
+// thousands of callers that repeat it would take the time of a manager that begins to lead.
+func comesAgain(procedure string) bool {
+	return procedure == managerv1connect.ManagerServiceHeartbeatProcedure || procedure == managerv1connect.ManagerServiceRenewProcedure
 }
 
 // called returns the index of the manager that is called.

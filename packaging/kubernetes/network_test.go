@@ -159,7 +159,6 @@ var (
 // and the number of arguments.
 var dials = map[string]listener{
 	"managerv1connect.ManagerServiceClient":       managerAPI,
-	"beats.Dial":                                  managerAPI,
 	"serverv1connect.NewCacheServerServiceClient": serverControl,
 	"Dial/4":       serverFabric, // fabric.Provider's
 	"clientv3.New": etcdClients,
@@ -169,7 +168,6 @@ var dials = map[string]listener{
 var dialers = map[string][]string{
 	"manager":         {"manager"},
 	"manager/access":  {"memory", "store"},
-	"manager/beats":   {"memory", "store"},
 	"manager/catalog": {"manager"},
 	"manager/node":    {"memory"},
 	"redytier":        {"store", "manager"}, // a manager measures machines with a cache

@@ -22,7 +22,7 @@ var slow = []string{
 // tests exercise it. A name that ends with /... stands for the packages below it as well.
 var raced = []string{
 	"hlog", "kv", "kv/internal/...", "kv/inspect", "kv/resp", "device/...", "ssdtier/...", "server", "redytier/...",
-	"manager", "manager/access", "manager/allocator", "manager/api", "manager/beats", "manager/catalog", "manager/menu",
+	"manager", "manager/access", "manager/allocator", "manager/api", "manager/catalog", "manager/menu",
 	"internal/clock", "internal/epoch", "internal/fabric", "internal/fabric/core", "internal/fabric/mem",
 	"internal/fabric/shm", "internal/fabric/tcp", "internal/memhttp", "internal/missratio", "internal/queue",
 	"internal/readcache", "cmd/redykv",

@@ -321,7 +321,7 @@ func (x TokenDetail_Problem) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use TokenDetail_Problem.Descriptor instead.
 func (TokenDetail_Problem) EnumDescriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{62, 0}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{60, 0}
 }
 
 // Slo is the performance that the application needs (3.3, 5.2).
@@ -4590,191 +4590,6 @@ func (x *HeartbeatResponse) GetIncarnation() *Incarnation {
 	return nil
 }
 
-// Beat is a call on a stream of beats (package beats): a cheap form of the calls that each
-// server and client makes every few seconds.
-type Beat struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// Types that are valid to be assigned to Call:
-	//
-	//	*Beat_Heartbeat
-	//	*Beat_Renew
-	Call          isBeat_Call `protobuf_oneof:"call"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Beat) Reset() {
-	*x = Beat{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[54]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Beat) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Beat) ProtoMessage() {}
-
-func (x *Beat) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[54]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Beat.ProtoReflect.Descriptor instead.
-func (*Beat) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{54}
-}
-
-func (x *Beat) GetCall() isBeat_Call {
-	if x != nil {
-		return x.Call
-	}
-	return nil
-}
-
-func (x *Beat) GetHeartbeat() *HeartbeatRequest {
-	if x != nil {
-		if x, ok := x.Call.(*Beat_Heartbeat); ok {
-			return x.Heartbeat
-		}
-	}
-	return nil
-}
-
-func (x *Beat) GetRenew() *RenewRequest {
-	if x != nil {
-		if x, ok := x.Call.(*Beat_Renew); ok {
-			return x.Renew
-		}
-	}
-	return nil
-}
-
-type isBeat_Call interface {
-	isBeat_Call()
-}
-
-type Beat_Heartbeat struct {
-	Heartbeat *HeartbeatRequest `protobuf:"bytes,1,opt,name=heartbeat,proto3,oneof"`
-}
-
-type Beat_Renew struct {
-	Renew *RenewRequest `protobuf:"bytes,2,opt,name=renew,proto3,oneof"`
-}
-
-func (*Beat_Heartbeat) isBeat_Call() {}
-
-func (*Beat_Renew) isBeat_Call() {}
-
-// BeatAnswer is the answer of a Beat. The answers of a stream are in the order of its beats.
-type BeatAnswer struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// Types that are valid to be assigned to Answer:
-	//
-	//	*BeatAnswer_Heartbeat
-	//	*BeatAnswer_Renew
-	//	*BeatAnswer_Refused
-	Answer        isBeatAnswer_Answer `protobuf_oneof:"answer"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *BeatAnswer) Reset() {
-	*x = BeatAnswer{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[55]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *BeatAnswer) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*BeatAnswer) ProtoMessage() {}
-
-func (x *BeatAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[55]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use BeatAnswer.ProtoReflect.Descriptor instead.
-func (*BeatAnswer) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{55}
-}
-
-func (x *BeatAnswer) GetAnswer() isBeatAnswer_Answer {
-	if x != nil {
-		return x.Answer
-	}
-	return nil
-}
-
-func (x *BeatAnswer) GetHeartbeat() *HeartbeatResponse {
-	if x != nil {
-		if x, ok := x.Answer.(*BeatAnswer_Heartbeat); ok {
-			return x.Heartbeat
-		}
-	}
-	return nil
-}
-
-func (x *BeatAnswer) GetRenew() *RenewResponse {
-	if x != nil {
-		if x, ok := x.Answer.(*BeatAnswer_Renew); ok {
-			return x.Renew
-		}
-	}
-	return nil
-}
-
-func (x *BeatAnswer) GetRefused() uint32 {
-	if x != nil {
-		if x, ok := x.Answer.(*BeatAnswer_Refused); ok {
-			return x.Refused
-		}
-	}
-	return 0
-}
-
-type isBeatAnswer_Answer interface {
-	isBeatAnswer_Answer()
-}
-
-type BeatAnswer_Heartbeat struct {
-	Heartbeat *HeartbeatResponse `protobuf:"bytes,1,opt,name=heartbeat,proto3,oneof"`
-}
-
-type BeatAnswer_Renew struct {
-	Renew *RenewResponse `protobuf:"bytes,2,opt,name=renew,proto3,oneof"`
-}
-
-type BeatAnswer_Refused struct {
-	// refused is the code of the error of a call that failed. The call itself (Heartbeat,
-	// Renew) says more.
-	Refused uint32 `protobuf:"varint,3,opt,name=refused,proto3,oneof"`
-}
-
-func (*BeatAnswer_Heartbeat) isBeatAnswer_Answer() {}
-
-func (*BeatAnswer_Renew) isBeatAnswer_Answer() {}
-
-func (*BeatAnswer_Refused) isBeatAnswer_Answer() {}
-
 // NotLeaderDetail is the detail of UNAVAILABLE from a manager that stands by.
 type NotLeaderDetail struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -4785,7 +4600,7 @@ type NotLeaderDetail struct {
 
 func (x *NotLeaderDetail) Reset() {
 	*x = NotLeaderDetail{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[56]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4797,7 +4612,7 @@ func (x *NotLeaderDetail) String() string {
 func (*NotLeaderDetail) ProtoMessage() {}
 
 func (x *NotLeaderDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[56]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4810,7 +4625,7 @@ func (x *NotLeaderDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NotLeaderDetail.ProtoReflect.Descriptor instead.
 func (*NotLeaderDetail) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{56}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *NotLeaderDetail) GetLeaderUrl() string {
@@ -4831,7 +4646,7 @@ type StartDetail struct {
 
 func (x *StartDetail) Reset() {
 	*x = StartDetail{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[57]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4843,7 +4658,7 @@ func (x *StartDetail) String() string {
 func (*StartDetail) ProtoMessage() {}
 
 func (x *StartDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[57]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4856,7 +4671,7 @@ func (x *StartDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartDetail.ProtoReflect.Descriptor instead.
 func (*StartDetail) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{57}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *StartDetail) GetStart() uint64 {
@@ -4877,7 +4692,7 @@ type HolderDetail struct {
 
 func (x *HolderDetail) Reset() {
 	*x = HolderDetail{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[58]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4889,7 +4704,7 @@ func (x *HolderDetail) String() string {
 func (*HolderDetail) ProtoMessage() {}
 
 func (x *HolderDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[58]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4902,7 +4717,7 @@ func (x *HolderDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HolderDetail.ProtoReflect.Descriptor instead.
 func (*HolderDetail) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{58}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *HolderDetail) GetHolder() uint64 {
@@ -4926,7 +4741,7 @@ type CapacityDetail struct {
 
 func (x *CapacityDetail) Reset() {
 	*x = CapacityDetail{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[59]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4938,7 +4753,7 @@ func (x *CapacityDetail) String() string {
 func (*CapacityDetail) ProtoMessage() {}
 
 func (x *CapacityDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[59]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4951,7 +4766,7 @@ func (x *CapacityDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CapacityDetail.ProtoReflect.Descriptor instead.
 func (*CapacityDetail) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{59}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *CapacityDetail) GetWhat() string {
@@ -4994,7 +4809,7 @@ type SloDetail struct {
 
 func (x *SloDetail) Reset() {
 	*x = SloDetail{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[60]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5006,7 +4821,7 @@ func (x *SloDetail) String() string {
 func (*SloDetail) ProtoMessage() {}
 
 func (x *SloDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[60]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5019,7 +4834,7 @@ func (x *SloDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SloDetail.ProtoReflect.Descriptor instead.
 func (*SloDetail) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{60}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *SloDetail) GetAsked() *Slo {
@@ -5054,7 +4869,7 @@ type RegionDetail struct {
 
 func (x *RegionDetail) Reset() {
 	*x = RegionDetail{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[61]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5066,7 +4881,7 @@ func (x *RegionDetail) String() string {
 func (*RegionDetail) ProtoMessage() {}
 
 func (x *RegionDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[61]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5079,7 +4894,7 @@ func (x *RegionDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegionDetail.ProtoReflect.Descriptor instead.
 func (*RegionDetail) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{61}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *RegionDetail) GetAsked() string {
@@ -5111,7 +4926,7 @@ type TokenDetail struct {
 
 func (x *TokenDetail) Reset() {
 	*x = TokenDetail{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[62]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5123,7 +4938,7 @@ func (x *TokenDetail) String() string {
 func (*TokenDetail) ProtoMessage() {}
 
 func (x *TokenDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[62]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5136,7 +4951,7 @@ func (x *TokenDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenDetail.ProtoReflect.Descriptor instead.
 func (*TokenDetail) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{62}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *TokenDetail) GetProblem() TokenDetail_Problem {
@@ -5593,17 +5408,7 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	"freeMemory\x12\x14\n" +
 	"\x05start\x18\x03 \x01(\x04R\x05start\"U\n" +
 	"\x11HeartbeatResponse\x12@\n" +
-	"\vincarnation\x18\x01 \x01(\v2\x1e.redykv.manager.v1.IncarnationR\vincarnation\"\x8c\x01\n" +
-	"\x04Beat\x12C\n" +
-	"\theartbeat\x18\x01 \x01(\v2#.redykv.manager.v1.HeartbeatRequestH\x00R\theartbeat\x127\n" +
-	"\x05renew\x18\x02 \x01(\v2\x1f.redykv.manager.v1.RenewRequestH\x00R\x05renewB\x06\n" +
-	"\x04call\"\xb2\x01\n" +
-	"\n" +
-	"BeatAnswer\x12D\n" +
-	"\theartbeat\x18\x01 \x01(\v2$.redykv.manager.v1.HeartbeatResponseH\x00R\theartbeat\x128\n" +
-	"\x05renew\x18\x02 \x01(\v2 .redykv.manager.v1.RenewResponseH\x00R\x05renew\x12\x1a\n" +
-	"\arefused\x18\x03 \x01(\rH\x00R\arefusedB\b\n" +
-	"\x06answer\"0\n" +
+	"\vincarnation\x18\x01 \x01(\v2\x1e.redykv.manager.v1.IncarnationR\vincarnation\"0\n" +
 	"\x0fNotLeaderDetail\x12\x1d\n" +
 	"\n" +
 	"leader_url\x18\x01 \x01(\tR\tleaderUrl\"#\n" +
@@ -5675,7 +5480,7 @@ func file_redykv_manager_v1_manager_proto_rawDescGZIP() []byte {
 }
 
 var file_redykv_manager_v1_manager_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_redykv_manager_v1_manager_proto_msgTypes = make([]protoimpl.MessageInfo, 63)
+var file_redykv_manager_v1_manager_proto_msgTypes = make([]protoimpl.MessageInfo, 61)
 var file_redykv_manager_v1_manager_proto_goTypes = []any{
 	(Slo_Operations)(0),           // 0: redykv.manager.v1.Slo.Operations
 	(Window_Verdict)(0),           // 1: redykv.manager.v1.Window.Verdict
@@ -5736,15 +5541,13 @@ var file_redykv_manager_v1_manager_proto_goTypes = []any{
 	(*Incarnation)(nil),           // 56: redykv.manager.v1.Incarnation
 	(*HeartbeatRequest)(nil),      // 57: redykv.manager.v1.HeartbeatRequest
 	(*HeartbeatResponse)(nil),     // 58: redykv.manager.v1.HeartbeatResponse
-	(*Beat)(nil),                  // 59: redykv.manager.v1.Beat
-	(*BeatAnswer)(nil),            // 60: redykv.manager.v1.BeatAnswer
-	(*NotLeaderDetail)(nil),       // 61: redykv.manager.v1.NotLeaderDetail
-	(*StartDetail)(nil),           // 62: redykv.manager.v1.StartDetail
-	(*HolderDetail)(nil),          // 63: redykv.manager.v1.HolderDetail
-	(*CapacityDetail)(nil),        // 64: redykv.manager.v1.CapacityDetail
-	(*SloDetail)(nil),             // 65: redykv.manager.v1.SloDetail
-	(*RegionDetail)(nil),          // 66: redykv.manager.v1.RegionDetail
-	(*TokenDetail)(nil),           // 67: redykv.manager.v1.TokenDetail
+	(*NotLeaderDetail)(nil),       // 59: redykv.manager.v1.NotLeaderDetail
+	(*StartDetail)(nil),           // 60: redykv.manager.v1.StartDetail
+	(*HolderDetail)(nil),          // 61: redykv.manager.v1.HolderDetail
+	(*CapacityDetail)(nil),        // 62: redykv.manager.v1.CapacityDetail
+	(*SloDetail)(nil),             // 63: redykv.manager.v1.SloDetail
+	(*RegionDetail)(nil),          // 64: redykv.manager.v1.RegionDetail
+	(*TokenDetail)(nil),           // 65: redykv.manager.v1.TokenDetail
 }
 var file_redykv_manager_v1_manager_proto_depIdxs = []int32{
 	0,  // 0: redykv.manager.v1.Slo.operations:type_name -> redykv.manager.v1.Slo.Operations
@@ -5804,51 +5607,47 @@ var file_redykv_manager_v1_manager_proto_depIdxs = []int32{
 	8,  // 54: redykv.manager.v1.RegisterRequest.vm:type_name -> redykv.manager.v1.Vm
 	56, // 55: redykv.manager.v1.RegisterResponse.incarnation:type_name -> redykv.manager.v1.Incarnation
 	56, // 56: redykv.manager.v1.HeartbeatResponse.incarnation:type_name -> redykv.manager.v1.Incarnation
-	57, // 57: redykv.manager.v1.Beat.heartbeat:type_name -> redykv.manager.v1.HeartbeatRequest
-	25, // 58: redykv.manager.v1.Beat.renew:type_name -> redykv.manager.v1.RenewRequest
-	58, // 59: redykv.manager.v1.BeatAnswer.heartbeat:type_name -> redykv.manager.v1.HeartbeatResponse
-	26, // 60: redykv.manager.v1.BeatAnswer.renew:type_name -> redykv.manager.v1.RenewResponse
-	5,  // 61: redykv.manager.v1.SloDetail.asked:type_name -> redykv.manager.v1.Slo
-	5,  // 62: redykv.manager.v1.SloDetail.nearest:type_name -> redykv.manager.v1.Slo
-	6,  // 63: redykv.manager.v1.SloDetail.configuration:type_name -> redykv.manager.v1.Configuration
-	4,  // 64: redykv.manager.v1.TokenDetail.problem:type_name -> redykv.manager.v1.TokenDetail.Problem
-	9,  // 65: redykv.manager.v1.ManagerService.Allocate:input_type -> redykv.manager.v1.AllocateRequest
-	18, // 66: redykv.manager.v1.ManagerService.Reallocate:input_type -> redykv.manager.v1.ReallocateRequest
-	22, // 67: redykv.manager.v1.ManagerService.Settle:input_type -> redykv.manager.v1.SettleRequest
-	11, // 68: redykv.manager.v1.ManagerService.Attach:input_type -> redykv.manager.v1.AttachRequest
-	25, // 69: redykv.manager.v1.ManagerService.Renew:input_type -> redykv.manager.v1.RenewRequest
-	30, // 70: redykv.manager.v1.ManagerService.Reclaim:input_type -> redykv.manager.v1.ReclaimRequest
-	32, // 71: redykv.manager.v1.ManagerService.Deallocate:input_type -> redykv.manager.v1.DeallocateRequest
-	34, // 72: redykv.manager.v1.ManagerService.Describe:input_type -> redykv.manager.v1.DescribeRequest
-	40, // 73: redykv.manager.v1.ManagerService.DescribeCache:input_type -> redykv.manager.v1.DescribeCacheRequest
-	44, // 74: redykv.manager.v1.ManagerService.ListModels:input_type -> redykv.manager.v1.ListModelsRequest
-	42, // 75: redykv.manager.v1.ManagerService.Calibrate:input_type -> redykv.manager.v1.CalibrateRequest
-	47, // 76: redykv.manager.v1.ManagerService.Watch:input_type -> redykv.manager.v1.WatchRequest
-	49, // 77: redykv.manager.v1.ManagerService.ListOffers:input_type -> redykv.manager.v1.ListOffersRequest
-	52, // 78: redykv.manager.v1.ManagerService.ChangeMarket:input_type -> redykv.manager.v1.ChangeMarketRequest
-	54, // 79: redykv.manager.v1.ManagerService.Register:input_type -> redykv.manager.v1.RegisterRequest
-	57, // 80: redykv.manager.v1.ManagerService.Heartbeat:input_type -> redykv.manager.v1.HeartbeatRequest
-	10, // 81: redykv.manager.v1.ManagerService.Allocate:output_type -> redykv.manager.v1.AllocateResponse
-	20, // 82: redykv.manager.v1.ManagerService.Reallocate:output_type -> redykv.manager.v1.ReallocateResponse
-	24, // 83: redykv.manager.v1.ManagerService.Settle:output_type -> redykv.manager.v1.SettleResponse
-	12, // 84: redykv.manager.v1.ManagerService.Attach:output_type -> redykv.manager.v1.AttachResponse
-	26, // 85: redykv.manager.v1.ManagerService.Renew:output_type -> redykv.manager.v1.RenewResponse
-	31, // 86: redykv.manager.v1.ManagerService.Reclaim:output_type -> redykv.manager.v1.ReclaimResponse
-	33, // 87: redykv.manager.v1.ManagerService.Deallocate:output_type -> redykv.manager.v1.DeallocateResponse
-	35, // 88: redykv.manager.v1.ManagerService.Describe:output_type -> redykv.manager.v1.DescribeResponse
-	41, // 89: redykv.manager.v1.ManagerService.DescribeCache:output_type -> redykv.manager.v1.DescribeCacheResponse
-	45, // 90: redykv.manager.v1.ManagerService.ListModels:output_type -> redykv.manager.v1.ListModelsResponse
-	43, // 91: redykv.manager.v1.ManagerService.Calibrate:output_type -> redykv.manager.v1.CalibrateResponse
-	48, // 92: redykv.manager.v1.ManagerService.Watch:output_type -> redykv.manager.v1.WatchResponse
-	50, // 93: redykv.manager.v1.ManagerService.ListOffers:output_type -> redykv.manager.v1.ListOffersResponse
-	53, // 94: redykv.manager.v1.ManagerService.ChangeMarket:output_type -> redykv.manager.v1.ChangeMarketResponse
-	55, // 95: redykv.manager.v1.ManagerService.Register:output_type -> redykv.manager.v1.RegisterResponse
-	58, // 96: redykv.manager.v1.ManagerService.Heartbeat:output_type -> redykv.manager.v1.HeartbeatResponse
-	81, // [81:97] is the sub-list for method output_type
-	65, // [65:81] is the sub-list for method input_type
-	65, // [65:65] is the sub-list for extension type_name
-	65, // [65:65] is the sub-list for extension extendee
-	0,  // [0:65] is the sub-list for field type_name
+	5,  // 57: redykv.manager.v1.SloDetail.asked:type_name -> redykv.manager.v1.Slo
+	5,  // 58: redykv.manager.v1.SloDetail.nearest:type_name -> redykv.manager.v1.Slo
+	6,  // 59: redykv.manager.v1.SloDetail.configuration:type_name -> redykv.manager.v1.Configuration
+	4,  // 60: redykv.manager.v1.TokenDetail.problem:type_name -> redykv.manager.v1.TokenDetail.Problem
+	9,  // 61: redykv.manager.v1.ManagerService.Allocate:input_type -> redykv.manager.v1.AllocateRequest
+	18, // 62: redykv.manager.v1.ManagerService.Reallocate:input_type -> redykv.manager.v1.ReallocateRequest
+	22, // 63: redykv.manager.v1.ManagerService.Settle:input_type -> redykv.manager.v1.SettleRequest
+	11, // 64: redykv.manager.v1.ManagerService.Attach:input_type -> redykv.manager.v1.AttachRequest
+	25, // 65: redykv.manager.v1.ManagerService.Renew:input_type -> redykv.manager.v1.RenewRequest
+	30, // 66: redykv.manager.v1.ManagerService.Reclaim:input_type -> redykv.manager.v1.ReclaimRequest
+	32, // 67: redykv.manager.v1.ManagerService.Deallocate:input_type -> redykv.manager.v1.DeallocateRequest
+	34, // 68: redykv.manager.v1.ManagerService.Describe:input_type -> redykv.manager.v1.DescribeRequest
+	40, // 69: redykv.manager.v1.ManagerService.DescribeCache:input_type -> redykv.manager.v1.DescribeCacheRequest
+	44, // 70: redykv.manager.v1.ManagerService.ListModels:input_type -> redykv.manager.v1.ListModelsRequest
+	42, // 71: redykv.manager.v1.ManagerService.Calibrate:input_type -> redykv.manager.v1.CalibrateRequest
+	47, // 72: redykv.manager.v1.ManagerService.Watch:input_type -> redykv.manager.v1.WatchRequest
+	49, // 73: redykv.manager.v1.ManagerService.ListOffers:input_type -> redykv.manager.v1.ListOffersRequest
+	52, // 74: redykv.manager.v1.ManagerService.ChangeMarket:input_type -> redykv.manager.v1.ChangeMarketRequest
+	54, // 75: redykv.manager.v1.ManagerService.Register:input_type -> redykv.manager.v1.RegisterRequest
+	57, // 76: redykv.manager.v1.ManagerService.Heartbeat:input_type -> redykv.manager.v1.HeartbeatRequest
+	10, // 77: redykv.manager.v1.ManagerService.Allocate:output_type -> redykv.manager.v1.AllocateResponse
+	20, // 78: redykv.manager.v1.ManagerService.Reallocate:output_type -> redykv.manager.v1.ReallocateResponse
+	24, // 79: redykv.manager.v1.ManagerService.Settle:output_type -> redykv.manager.v1.SettleResponse
+	12, // 80: redykv.manager.v1.ManagerService.Attach:output_type -> redykv.manager.v1.AttachResponse
+	26, // 81: redykv.manager.v1.ManagerService.Renew:output_type -> redykv.manager.v1.RenewResponse
+	31, // 82: redykv.manager.v1.ManagerService.Reclaim:output_type -> redykv.manager.v1.ReclaimResponse
+	33, // 83: redykv.manager.v1.ManagerService.Deallocate:output_type -> redykv.manager.v1.DeallocateResponse
+	35, // 84: redykv.manager.v1.ManagerService.Describe:output_type -> redykv.manager.v1.DescribeResponse
+	41, // 85: redykv.manager.v1.ManagerService.DescribeCache:output_type -> redykv.manager.v1.DescribeCacheResponse
+	45, // 86: redykv.manager.v1.ManagerService.ListModels:output_type -> redykv.manager.v1.ListModelsResponse
+	43, // 87: redykv.manager.v1.ManagerService.Calibrate:output_type -> redykv.manager.v1.CalibrateResponse
+	48, // 88: redykv.manager.v1.ManagerService.Watch:output_type -> redykv.manager.v1.WatchResponse
+	50, // 89: redykv.manager.v1.ManagerService.ListOffers:output_type -> redykv.manager.v1.ListOffersResponse
+	53, // 90: redykv.manager.v1.ManagerService.ChangeMarket:output_type -> redykv.manager.v1.ChangeMarketResponse
+	55, // 91: redykv.manager.v1.ManagerService.Register:output_type -> redykv.manager.v1.RegisterResponse
+	58, // 92: redykv.manager.v1.ManagerService.Heartbeat:output_type -> redykv.manager.v1.HeartbeatResponse
+	77, // [77:93] is the sub-list for method output_type
+	61, // [61:77] is the sub-list for method input_type
+	61, // [61:61] is the sub-list for extension type_name
+	61, // [61:61] is the sub-list for extension extendee
+	0,  // [0:61] is the sub-list for field type_name
 }
 
 func init() { file_redykv_manager_v1_manager_proto_init() }
@@ -5860,22 +5659,13 @@ func file_redykv_manager_v1_manager_proto_init() {
 	file_redykv_manager_v1_manager_proto_msgTypes[27].OneofWrappers = []any{}
 	file_redykv_manager_v1_manager_proto_msgTypes[42].OneofWrappers = []any{}
 	file_redykv_manager_v1_manager_proto_msgTypes[47].OneofWrappers = []any{}
-	file_redykv_manager_v1_manager_proto_msgTypes[54].OneofWrappers = []any{
-		(*Beat_Heartbeat)(nil),
-		(*Beat_Renew)(nil),
-	}
-	file_redykv_manager_v1_manager_proto_msgTypes[55].OneofWrappers = []any{
-		(*BeatAnswer_Heartbeat)(nil),
-		(*BeatAnswer_Renew)(nil),
-		(*BeatAnswer_Refused)(nil),
-	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_redykv_manager_v1_manager_proto_rawDesc), len(file_redykv_manager_v1_manager_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   63,
+			NumMessages:   61,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

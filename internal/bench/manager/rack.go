@@ -19,7 +19,7 @@ func (r *run) watch(c *cache) error {
 		return nil
 	}
 	c.told = make(chan struct{})
-	stream, err := r.mgr.Watch(r.watching, connect.NewRequest(&managerv1.WatchRequest{CacheId: c.id}))
+	stream, err := c.over.Watch(r.watching, connect.NewRequest(&managerv1.WatchRequest{CacheId: c.id}))
 	if err != nil {
 		return fmt.Errorf("watch: %w", err)
 	}

@@ -22,7 +22,6 @@ import (
 	"github.com/redykv/redykv/internal/clock"
 	"github.com/redykv/redykv/internal/machine"
 	"github.com/redykv/redykv/manager/api"
-	"github.com/redykv/redykv/manager/beats"
 )
 
 // run is a measurement.
@@ -32,20 +31,20 @@ type run struct {
 	report   *Report
 	manager  *bench.Child // replaced by restart and takeover
 	url      atomic.Pointer[string]
-	calls    http.RoundTripper // many calls over few connections: HTTP/2
-	mgr      managerv1connect.ManagerServiceClient
+	calls    http.RoundTripper                     // many calls over few connections, by HTTP/2: all but the beats
+	mgr      managerv1connect.ManagerServiceClient // the operator's
 	servers  *servers
 	beating  beating
 	watching context.Context // of the watches
 
 	mu     sync.Mutex // guards caches
 	caches []*cache   // that exist
-	owned  [][]string // ids of each client's caches
 }
 
 // cache is one cache of a client.
 type cache struct {
 	id   string
+	over managerv1connect.ManagerServiceClient // its client's
 	vms  []string
 	told chan struct{} // closed when its watcher was told that a VM has failed, or the watch has ended; nil: it is not watched
 }
@@ -60,14 +59,12 @@ func Run(ctx context.Context, s Spec, progress bench.Progress) (_ *Report, err e
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(min(debug.SetMemoryLimit(-1), 3<<30)))
 	protocols := new(http.Protocols)
-	protocols.SetUnencryptedHTTP2(true)
-	transport := &http.Transport{Protocols: protocols, DialContext: api.Dialer.DialContext}
-	defer transport.CloseIdleConnections()
-	r := &run{
-		Spec: s, progress: bench.OrQuiet(progress), calls: transport, owned: make([][]string, s.Clients),
-		report: &Report{Machine: machine.Describe(), Spec: s},
-	}
-	r.mgr = r.client(-1)
+	protocols.SetUnencryptedHTTP2(s.TLS == nil)
+	protocols.SetHTTP2(s.TLS != nil)
+	calls := &http.Transport{Protocols: protocols, DialContext: api.Dialer.DialContext, TLSClientConfig: s.TLS.Clone()}
+	defer calls.CloseIdleConnections()
+	r := &run{Spec: s, progress: bench.OrQuiet(progress), calls: calls, report: &Report{Machine: machine.Describe(), Spec: s}}
+	r.mgr = r.client(-1, calls)
 	if r.servers, err = newServers(ctx, &s); err != nil {
 		return nil, err
 	}
@@ -102,44 +99,62 @@ func (r *run) leads(m *bench.Child) {
 	r.url.Store(&url)
 }
 
-func (r *run) host() string { return strings.TrimPrefix(*r.url.Load(), "http://") }
+func (r *run) host() string {
+	_, host, _ := strings.Cut(*r.url.Load(), "://")
+	return host
+}
 
 // client returns a client of the present manager with the token of a connection, as of
 // Spec.token.
-func (r *run) client(connection int) managerv1connect.ManagerServiceClient {
-	return managerv1connect.NewManagerServiceClient(&http.Client{Transport: caller{r, r.token(connection)}}, "http://manager")
+func (r *run) client(connection int, over http.RoundTripper) managerv1connect.ManagerServiceClient {
+	return managerv1connect.NewManagerServiceClient(&http.Client{Transport: caller{r, over, r.token(connection)}}, "http://manager")
 }
+
+// of returns a client of the manager with the token of one of the clients that caches belong to.
+func (r *run) of(client int) managerv1connect.ManagerServiceClient {
+	return r.client(r.connectionOf(client), r.calls)
+}
+
+// connectionOf returns the connection of a client's beats.
+func (r *run) connectionOf(client int) int { return (r.VMs + client) % r.Connections }
 
 // caller sends calls to the present manager.
 type caller struct {
 	*run
+	over  http.RoundTripper
 	token string // empty: none
 }
 
 // RoundTrip implements [http.RoundTripper].
 func (c caller) RoundTrip(req *http.Request) (*http.Response, error) {
 	req.URL.Host = c.host()
+	if c.TLS != nil {
+		req.URL.Scheme = "https"
+	}
 	if c.token != "" {
 		req.Header.Set("Authorization", "Bearer "+c.token)
 	}
-	return c.calls.RoundTrip(req)
+	return c.over.RoundTrip(req)
 }
 
-// beat opens the connections of the players. stop ends the players.
+// beat makes the clients of the players, each as a program makes its own. stop ends the players.
 func (r *run) beat(ctx context.Context) (stop func()) {
-	streams := &http.Client{Transport: &http.Transport{DialContext: api.Dialer.DialContext}}
 	b := &r.beating
+	b.interval = r.Heartbeat
 	b.latencies.Store(newLatencies())
+	var all []*http.Client
 	for i := range r.Connections {
-		b.clients = append(b.clients, &client{Client: beats.NewClient(r.client(i), func(ctx context.Context) (*beats.Stream, error) {
-			return beats.Dial(ctx, streams, *r.url.Load(), r.token(i))
-		})})
+		c := api.NewHTTPClient(r.TLS.Clone())
+		all, b.clients = append(all, c), append(b.clients, r.client(i, c.Transport))
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	b.start(ctx)
 	return func() {
 		cancel()
 		b.stop()
+		for _, c := range all {
+			c.CloseIdleConnections()
+		}
 	}
 }
 
@@ -215,10 +230,11 @@ func (r *run) idle(ctx context.Context) error {
 	})
 }
 
-// allocateOne allocates one cache, and counts in row, from the time at which the call was due.
-// The cache is nil if it was refused.
-func (r *run) allocateOne(ctx context.Context, due time.Time, row *Row, l *latencies) (*cache, error) {
-	a, err := r.mgr.Allocate(ctx, connect.NewRequest(&managerv1.AllocateRequest{
+// allocateOne allocates one cache for a client, and counts in row, from the time at which the call was
+// due. The cache is nil if it was refused.
+func (r *run) allocateOne(ctx context.Context, client int, due time.Time, row *Row, l *latencies) (*cache, error) {
+	over := r.of(client)
+	a, err := over.Allocate(ctx, connect.NewRequest(&managerv1.AllocateRequest{
 		Capacity: regionSize, RegionSize: regionSize, Transport: "tcp", RequestId: fmt.Sprintf("%016x%016x", rand.Uint64(), rand.Uint64()),
 		Configuration: &managerv1.Configuration{ClientThreads: 1, BatchSize: 1, QueueDepth: 1},
 	}))
@@ -231,7 +247,7 @@ func (r *run) allocateOne(ctx context.Context, due time.Time, row *Row, l *laten
 		}
 		return nil, ctx.Err()
 	}
-	c := &cache{id: a.Msg.GetCacheId()}
+	c := &cache{id: a.Msg.GetCacheId(), over: over}
 	for _, g := range a.Msg.GetGrants() {
 		c.vms = append(c.vms, g.GetVm().GetId())
 	}
@@ -267,7 +283,8 @@ func (r *run) allocateUpTo(ctx context.Context, phase string, n int, due func(ct
 	return r.measure(phase, n-first, func(row *Row) error {
 		l, began := newLatencies(), time.Now()
 		err := r.each(ctx, n-first, func(ctx context.Context, i int) error {
-			c, err := r.allocateOne(ctx, due(ctx, i), row, l)
+			owner := (first + i) % r.Clients
+			c, err := r.allocateOne(ctx, owner, due(ctx, i), row, l)
 			if c == nil {
 				return err
 			}
@@ -276,17 +293,10 @@ func (r *run) allocateUpTo(ctx context.Context, phase string, n int, due func(ct
 					return err
 				}
 			}
-			owner := (first + i) % r.Clients
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			r.caches = append(r.caches, c)
-			if r.owned[owner] = append(r.owned[owner], c.id); len(r.owned[owner]) == 1 {
-				r.beating.joinClient(r.beating.clients[(r.VMs+owner)%r.Connections], func() []string {
-					r.mu.Lock()
-					defer r.mu.Unlock()
-					return r.owned[owner]
-				})
-			}
+			r.beating.joinCache(c.id, r.beating.clients[r.connectionOf(owner)])
 			return nil
 		})
 		row.allocated(l, time.Since(began))
@@ -299,10 +309,10 @@ func (r *run) churn(ctx context.Context) error {
 	return r.measure("churn", 0, func(row *Row) error {
 		l, gone, began := newLatencies(), newLatencies(), time.Now()
 		callers, ctx := errgroup.WithContext(ctx)
-		for range r.Callers {
+		for i := range r.Callers {
 			callers.Go(func() error {
 				for time.Since(began) < r.Duration {
-					c, err := r.allocateOne(ctx, time.Now(), row, l)
+					c, err := r.allocateOne(ctx, i%r.Clients, time.Now(), row, l)
 					if err != nil {
 						return err
 					}
@@ -310,7 +320,7 @@ func (r *run) churn(ctx context.Context) error {
 						continue
 					}
 					asked := time.Now()
-					if _, err := r.mgr.Deallocate(ctx, connect.NewRequest(&managerv1.DeallocateRequest{CacheId: c.id})); err != nil {
+					if _, err := c.over.Deallocate(ctx, connect.NewRequest(&managerv1.DeallocateRequest{CacheId: c.id})); err != nil {
 						return err
 					}
 					gone.add(time.Since(asked), nil)
@@ -343,7 +353,7 @@ func (r *run) awaitServed(ctx context.Context, began time.Time, call func() erro
 // awaitBack waits until the manager answers, and then until all players had an answer.
 func (r *run) awaitBack(ctx context.Context, began time.Time, answered *float64, row *Row) error {
 	if err := r.awaitServed(ctx, began, func() error {
-		_, err := r.mgr.Renew(ctx, connect.NewRequest(&managerv1.RenewRequest{CacheId: r.caches[0].id}))
+		_, err := r.caches[0].over.Renew(ctx, connect.NewRequest(&managerv1.RenewRequest{CacheId: r.caches[0].id}))
 		return err
 	}); err != nil {
 		return err

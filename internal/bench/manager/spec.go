@@ -3,6 +3,7 @@ package manager
 import (
 	"context"
 	"crypto/rand"
+	"crypto/tls"
 	"fmt"
 	"strings"
 	"time"
@@ -14,10 +15,11 @@ import (
 type Spec struct {
 	VMs         int
 	Caches      int
-	Clients     int     // processes that the caches belong to; each renews a lease every second
-	Connections int     // that carry the beats of VMs and clients
-	Callers     int     // that allocate at once
-	Rate        float64 // allocations a second of the phase paced
+	Clients     int           // processes that the caches belong to
+	Connections int           // that carry the beats of VMs and clients
+	Heartbeat   time.Duration // interval of the beats of a VM, and of a cache
+	Callers     int           // that allocate at once
+	Rate        float64       // allocations a second of the phase paced
 	Catalog     string
 	Duration    time.Duration // of each phase without an end of its own
 	Prices      bool          // each VM has a price of its own; else it has none
@@ -25,6 +27,8 @@ type Spec struct {
 	// Tokens are the secrets of the tokens that the manager knows: the first is an operator's,
 	// and each connection has one with the roles server and client. Empty: it knows none.
 	Tokens []string
+	// TLS is for connections to the manager; nil: they have none.
+	TLS *tls.Config
 	// Start starts a manager that listens at an address, 127.0.0.1:0 for a free port.
 	Start func(ctx context.Context, listen string) (*bench.Child, error)
 	// Standby says that several managers can use the catalog, which also outlives them;
@@ -68,6 +72,8 @@ func (s *Spec) Check() error {
 		return fmt.Errorf("rate of %v: want 1 to 1e6 allocations a second", s.Rate)
 	case len(s.Tokens) != 0 && len(s.Tokens) != 1+s.Connections:
 		return fmt.Errorf("%d tokens for %d connections: want one more", len(s.Tokens), s.Connections)
+	case s.Heartbeat < time.Millisecond || s.Heartbeat > time.Minute:
+		return fmt.Errorf("heartbeat of %v: want 1ms to a minute", s.Heartbeat)
 	case s.Duration < 100*time.Millisecond:
 		return fmt.Errorf("duration of %v: want at least 100ms", s.Duration)
 	}

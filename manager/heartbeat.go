@@ -8,54 +8,27 @@ import (
 
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/manager/api"
-	"github.com/redykv/redykv/manager/beats"
 )
 
-// beatsHandler returns the handler of streams of beats, which make the same calls as the
-// control API.
-func (m *Manager) beatsHandler() *beats.Handler {
-	return &beats.Handler{
-		Context: m.ctx, Admit: m.guard.Admit,
-		Heartbeat: func(ctx context.Context, req *managerv1.HeartbeatRequest) (*managerv1.HeartbeatResponse, func() error, error) {
-			return beat(ctx, m, req, (*leader).heartbeat)
-		},
-		Renew: func(ctx context.Context, req *managerv1.RenewRequest) (*managerv1.RenewResponse, func() error, error) {
-			return beat(ctx, m, req, (*leader).renew)
-		},
-	}
-}
-
-// beat serves a heartbeat or a renewal. Its answer holds when wait has returned nil; a nil wait
-// means that it holds at once, as nothing has to be written.
-func beat[Q, A any](ctx context.Context, m *Manager, req *Q, do func(*leader, context.Context, *Q) (*A, *txn, error)) (_ *A, wait func() error, _ error) {
+// beat serves a heartbeat or a renewal, of which there are more than of all other calls. It answers when what
+// the answer tells is written; mostly that is nothing.
+func beat[Q, A any](ctx context.Context, m *Manager, req *connect.Request[Q], do func(*leader, context.Context, *Q) (*A, *txn, error)) (*connect.Response[A], error) {
 	l, err := m.join()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	defer l.work.Done()
-	if err := l.state.checkOwner(ctx, req); err != nil {
-		return nil, nil, err
+	if err := l.state.checkOwner(ctx, req.Msg); err != nil {
+		return nil, err
 	}
-	answer, t, err := do(l, ctx, req)
-	if err != nil || t == nil {
-		return answer, nil, err
-	}
-	return answer, func() error {
-		if err := l.state.writer.wait(t); err != nil {
-			return l.failed(refuse(err, connect.CodeInternal))
-		}
-		return nil
-	}, nil
-}
-
-// unaryBeat serves a heartbeat or a renewal as a call of its own.
-func unaryBeat[Q, A any](ctx context.Context, m *Manager, req *connect.Request[Q], do func(*leader, context.Context, *Q) (*A, *txn, error)) (*connect.Response[A], error) {
-	answer, wait, err := beat(ctx, m, req.Msg, do)
-	if err == nil && wait != nil {
-		err = wait()
-	}
+	answer, t, err := do(l, ctx, req.Msg)
 	if err != nil {
 		return nil, err
+	}
+	if t != nil {
+		if err := l.state.writer.wait(t); err != nil {
+			return nil, l.failed(refuse(err, connect.CodeInternal))
+		}
 	}
 	return connect.NewResponse(answer), nil
 }
