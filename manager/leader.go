@@ -249,8 +249,12 @@ func (l *leader) restoreVMs() error {
 		}
 	}
 	l.state.restored(running)
+	runs := make(map[string]bool, len(running))
+	for _, id := range running {
+		runs[id] = true
+	}
 	for _, id := range slices.Concat(lent, idle) {
-		if !slices.Contains(running, id) && l.state.up(id) != nil {
+		if !runs[id] && l.state.up(id) != nil {
 			l.fail(id, nil, "ended while there was no manager")
 		}
 	}
