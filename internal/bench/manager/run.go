@@ -145,6 +145,7 @@ func (r *run) beat(ctx context.Context) (stop func()) {
 	var all []*http.Client
 	for i := range r.Connections {
 		c := api.NewHTTPClient(r.TLS.Clone())
+		c.Transport.(*http.Transport).MaxConnsPerHost = 1 // players that share a connection wait for each other
 		all, b.clients = append(all, c), append(b.clients, r.client(i, c.Transport))
 	}
 	ctx, cancel := context.WithCancel(ctx)
