@@ -113,6 +113,71 @@ func TestLeave(t *testing.T) {
 	await(t, left, "leaving")
 }
 
+// registering is a client whose registrations a test sees.
+type registering struct {
+	access.Client
+	registered func()
+}
+
+func (c registering) Register(ctx context.Context, req *connect.Request[managerv1.RegisterRequest]) (*connect.Response[managerv1.RegisterResponse], error) {
+	r, err := c.Client.Register(ctx, req)
+	c.registered()
+	return r, err
+}
+
+// A node that registers again while it leaves, and ends right then, tells the manager that it leaves
+// nevertheless; after its notice it registers no more. Otherwise the manager would give a server away
+// that has ended.
+func TestLeavesWhileItRegisters(t *testing.T) {
+	m, client := serve(t, Options{Transport: "mem", Heartbeat: time.Millisecond, Silence: time.Hour})
+	n := startNode(t, "node")
+	ctx, end := context.WithCancel(testContext(t))
+	defer end()
+	first, times := make(chan struct{}), 0
+	ended := make(chan error, 1)
+	go func() {
+		ended <- n.Announce(ctx, registering{client, func() {
+			if times++; times == 1 {
+				close(first)
+			} else {
+				end()
+			}
+		}}, nil)
+	}()
+	testrun.Receive(t, "the first registration", first)
+	ca, err := allocateBytes(t, client, 2<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	giveBack := borrow(t, n, ca)
+	events := watchCache(t, client, ca.GetCacheId())
+	leaving, stay := context.WithCancel(testContext(t))
+	defer stay()
+	left := make(chan struct{})
+	go func() {
+		defer close(left)
+		n.Leave(leaving, client, time.Hour)
+	}()
+	awaitEvent(t, events, managerv1.WatchResponse_KIND_VM_RECLAIMED, "node")
+	m.led().fail("node", nil, "forgotten")
+	awaitEvent(t, events, managerv1.WatchResponse_KIND_VM_FAILED, "node")
+	if err := testrun.Receive(t, "the node ends", ended); err != nil {
+		t.Error(err)
+	}
+	if vms := m.led().state.describe().GetVms(); times != 2 || len(vms) != 2 || !vms[1].GetLeaving() {
+		t.Errorf("%d registrations, VMs %v; want two of each, and the second to leave", times, vms)
+	}
+	stay()
+	giveBack()
+	testrun.Receive(t, "the end of Leave", left)
+	n.Leave(testContext(t), client, 0)
+	late, end := context.WithTimeout(testContext(t), 20*time.Millisecond)
+	defer end()
+	if err := n.Announce(late, registering{client, func() { times++ }}, nil); err != nil || times != 2 {
+		t.Errorf("after its notice: %v, %d registrations", err, times)
+	}
+}
+
 // A node stays no longer than its notice, and leaves at once if nothing is lent.
 func TestLeaveInTime(t *testing.T) {
 	_, client := serve(t, Options{Transport: "mem", Heartbeat: time.Millisecond, Silence: time.Hour})

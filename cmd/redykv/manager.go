@@ -125,6 +125,7 @@ then need a token: redykv's commands take it from $` + access.TokenEnv + ` or
 	flags.Var(&f.pinning, "pinning", "whether each thread of local servers is pinned to a processor: "+affinity.Modes())
 	flags.Var(&f.cpus, "cpus", "processors that local servers run on, such as 1 or 4-7,12; Linux only (default: those of the manager)")
 	flags.DurationVar(&f.heartbeat, "heartbeat", 5*time.Second, "interval at which servers report to the manager")
+	flags.Lookup("heartbeat").DefValue = "5s, or a fifth of --silence if that is less"
 	flags.DurationVar(&f.silence, "silence", 0, "time without a heartbeat after which a server is suspected, or removed if it has no cache (default: 5 heartbeats)")
 	flags.DurationVar(&f.lease, "lease", 30*time.Second, "time after which a cache is deallocated if its client does not renew it; 0: never, not even one whose client has ended before the answer")
 	flags.DurationVar(&f.grace, "renewal-grace", manager.DefaultRenewalGrace, "time for which a cache is kept while its client's renewals are refused for their token; 0: none")
@@ -256,6 +257,9 @@ func runManager(cmd *cobra.Command, f managerFlags) (err error) {
 		cmd.SetContext(bench.UntilEnd(cmd.Context(), cmd.InOrStdin()))
 	}
 	go boundGarbage(cmd.Context())
+	if !cmd.Flags().Changed("heartbeat") && f.silence > 0 {
+		f.heartbeat = min(f.heartbeat, max(f.silence/5, time.Millisecond))
+	}
 	opts, err := f.options(f.log.logger(cmd))
 	if err != nil {
 		return err

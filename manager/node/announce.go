@@ -27,10 +27,14 @@ const callTimeout = 5 * time.Second
 
 // Announce registers the node with a manager and sends heartbeats until ctx ends, and then
 // returns nil. While the manager does not answer, or does not know the node, it registers
-// again; grants are kept. registered, which may be nil, is called after each registration.
+// again; grants are kept. After the deadline of Leave it does not. registered, which may be nil, is called after each registration.
 // An error is a refusal that does not change.
 func (n *Node) Announce(ctx context.Context, mgr managerv1connect.ManagerServiceClient, registered func()) error {
 	for retry := firstRetry; ctx.Err() == nil; {
+		if leaves := n.leaves.Load(); leaves != nil && !time.Now().Before(*leaves) {
+			<-ctx.Done() // the manager knows it no more, which is right
+			return nil
+		}
 		interval, err := n.Register(ctx, mgr)
 		switch connect.CodeOf(err) {
 		case connect.CodeInvalidArgument, connect.CodeAlreadyExists:
@@ -55,6 +59,9 @@ func (n *Node) Announce(ctx context.Context, mgr managerv1connect.ManagerService
 // manager asks for. If the manager refuses the node's number as too low, the next call has a
 // higher one.
 func (n *Node) Register(ctx context.Context, mgr managerv1connect.ManagerServiceClient) (time.Duration, error) {
+	if n.leaves.Load() != nil {
+		ctx = context.WithoutCancel(ctx) // who registers it tells as well that it leaves, which ends ctx
+	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	r, err := mgr.Register(ctx, connect.NewRequest(&managerv1.RegisterRequest{

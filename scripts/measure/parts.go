@@ -127,8 +127,8 @@ var parts = []part{
 	{name: "manager-scale", statistic: "one run; rates and processors: means over the phase; percentiles: of all its beats and calls", commands: []string{
 		"{bin} bench manager --catalog memory --json {json}",
 		"{bin} bench manager --catalog pebble --delay 5ms --json {json}",
-		"{bin} bench manager --catalog pebble --delay 5ms --tls --tokens --prices --json {json}",
-		"{bin} bench manager --catalog pebble --delay 5ms --tls --tokens --prices --watches --json {json}",
+		"{bin} bench manager --catalog pebble --delay 5ms --tokens --prices --json {json}",
+		"{bin} bench manager --catalog pebble --delay 5ms --tokens --prices --watches --json {json}",
 		"{bin} bench manager --catalog etcd --json {json}",
 		"{bin} bench manager --catalog etcd --delay 5ms --json {json}",
 	}, columns: strings.Fields("catalog phase caches beating cpu rss_bytes beats_per_s beat_p50_ms beat_p999_ms beats_failed registrations_per_s allocations_per_s allocate_p50_ms allocate_p99_ms refused failed told told_s restart_s takeover_s beats_back_s")},
