@@ -1,7 +1,6 @@
 package manager
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -10,7 +9,6 @@ import (
 
 	"github.com/redykv/redykv/internal/api/catalogv1"
 	"github.com/redykv/redykv/internal/api/managerv1"
-	"github.com/redykv/redykv/internal/fabric"
 	"github.com/redykv/redykv/manager/api"
 	"github.com/redykv/redykv/manager/model"
 )
@@ -28,36 +26,36 @@ const DefaultUncalibratedMargin = 0.5
 var errNoGround = errors.New("slo: predictions for it come from a model of another machine, and this manager promises nothing by these (--slo strict): " +
 	"try again when it has calibrated itself, calibrate it at once (redykv model calibrate), or name a configuration")
 
+// originOf says how the figures of a model came about.
+func (s *searcher) originOf(from model.Provenance) managerv1.Model_Origin {
+	of := func(m *model.Model) bool { return m.Provenance == from }
+	switch {
+	case slices.ContainsFunc(s.own, of):
+		return managerv1.Model_ORIGIN_MEASURED
+	case slices.ContainsFunc(s.others, of):
+		return managerv1.Model_ORIGIN_SHIPPED
+	}
+	return managerv1.Model_ORIGIN_SCALED
+}
+
 // grounded reports whether a prediction has ground.
 func (s *searcher) grounded(in *predictions, at model.Place, from model.Provenance) bool {
-	of := func(m *model.Model) bool { return m.Provenance == from }
-	return slices.ContainsFunc(s.own, of) || !slices.ContainsFunc(s.others, of) || in.corrected[at]
+	return in.corrected[at] || s.originOf(from) != managerv1.Model_ORIGIN_SHIPPED
 }
 
-// marginOf returns by how much a prediction must be better than an SLO, as a share of its bounds, and
-// more.
-func (s *searcher) marginOf(in *predictions, at model.Place, from model.Provenance, more float64) float64 {
-	margin := s.margin
-	if !s.grounded(in, at, from) {
-		margin = max(margin, s.uncalibrated)
+// marginOf returns by how much a prediction with or without ground must be better than an SLO, as a share
+// of its bounds.
+func (s *searcher) marginOf(ground bool) float64 {
+	if ground {
+		return s.margin
 	}
-	return min(margin+more, MaxSLOMargin)
-}
-
-// withGround removes from what was found for a query the distances at which that has no ground.
-func (s *searcher) withGround(in *predictions, q model.Query, found map[int]model.Found) {
-	for distance := range found {
-		at := model.Place{Transport: q.Transport, Network: q.Network(distance), Distance: distance}
-		if from, known := in.library.Source(q, distance); known && !s.grounded(in, at, from) {
-			delete(found, distance)
-		}
-	}
+	return s.uncalibrated
 }
 
 // basis says on which model the prediction for a demand stands, and what margin that takes; nil: no
 // model says.
 func (s *searcher) basis(d demand) (*managerv1.Model, float64) {
-	q, err := queryOf(d)
+	q, err := queryOf(d.slo, d.transport, d.client)
 	if err != nil {
 		return nil, 0
 	}
@@ -68,14 +66,7 @@ func (s *searcher) basis(d demand) (*managerv1.Model, float64) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	m := modelOf(from, managerv1.Model_ORIGIN_SCALED, "")
-	of := func(m *model.Model) bool { return m.Provenance == from }
-	switch {
-	case slices.ContainsFunc(s.own, of):
-		m.Origin = managerv1.Model_ORIGIN_MEASURED
-	case slices.ContainsFunc(s.others, of):
-		m.Origin = managerv1.Model_ORIGIN_SHIPPED
-	}
+	m := modelOf(from, s.originOf(from), "")
 	var notes []string
 	if in.corrected[at] {
 		m.Origin, notes = managerv1.Model_ORIGIN_SCALED, append(notes, "corrected by what caches gave")
@@ -84,19 +75,7 @@ func (s *searcher) basis(d demand) (*managerv1.Model, float64) {
 		notes = append(notes, fmt.Sprintf("the calibration of %s failed: %v", f.at.UTC().Format(time.DateTime), f.err))
 	}
 	m.Note = strings.Join(notes, "; ")
-	return m, s.marginOf(in, at, from, 0)
-}
-
-// queryOf returns the query for a demand, without bounds.
-func queryOf(d demand) (model.Query, error) {
-	network, err := fabric.ParseNetwork(cmp.Or(d.client.GetNetwork(), model.NoNetwork))
-	if err == nil && d.slo.GetRecordSize() == 0 {
-		err = errNoRecordSize
-	}
-	return model.Query{
-		Ops: opsOf(d.slo), RecordSize: int(d.slo.GetRecordSize()), Transport: d.transport,
-		Network: func(distance int) string { return network.At(distance).String() },
-	}, err
+	return m, s.marginOf(s.grounded(in, at, from))
 }
 
 // A calibration is made anew when what caches give disagrees with it: when it was corrected by more
@@ -146,21 +125,4 @@ func (s *searcher) calibrationFailed(at model.Place, err error, now time.Time) {
 	if _, known := s.failures[at]; known || len(s.failures) < maxCorrections {
 		s.failures[at] = failure{now, err}
 	}
-}
-
-// share returns how many of a cache's windows that are kept were judged, and how many of these missed the
-// SLO. Called under state.mu.
-func (m *measurements) share() (judged, missed int) {
-	for i := range m.windows {
-		switch w := &m.windows[i]; {
-		case w.verdict == verdictNone || w.ended-int64(w.lasted) < m.since.UnixMilli():
-			continue
-		case w.verdict == verdictMissed:
-			missed++
-			fallthrough
-		default:
-			judged++
-		}
-	}
-	return judged, missed
 }

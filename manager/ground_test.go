@@ -154,6 +154,18 @@ func TestStrict(t *testing.T) {
 	if configs, err := s.search(slo(20, 0, 64), "tcp", nil); err != nil || len(configs) != 1 || configs[1] == nil {
 		t.Errorf("%v, %v: want it at distance 1 alone", configs, err)
 	}
+	// What only a model of another machine can promise, farther away, is not promised.
+	for i := range far.Measurements[0].Points {
+		p := &far.Measurements[0].Points[i]
+		p.Read.LatencyUs *= 10
+		p.Write.LatencyUs *= 10
+	}
+	if err := s.rebuild(now); err != nil {
+		t.Fatal(err)
+	}
+	if configs, err := s.search(slo(30, 0, 64), "tcp", nil); connect.CodeOf(err) != connect.CodeInvalidArgument || configs != nil {
+		t.Errorf("possible at distance 3 alone: %v, %v", configs, err)
+	}
 }
 
 // TestDoubts checks that a calibration is made anew where caches give something else, but not within an

@@ -150,45 +150,35 @@ func (s *searcher) searchWith(more float64, slo *managerv1.Slo, transport string
 	if slo.GetRecordSize() == 0 {
 		return nil, api.Refuse(connect.CodeInvalidArgument, errNoRecordSize)
 	}
-	at, err := fabric.ParseNetwork(cmp.Or(client.GetNetwork(), model.NoNetwork))
+	q, err := queryOf(slo, transport, client)
 	if err != nil {
 		return nil, api.Refuse(connect.CodeInvalidArgument, fmt.Errorf("client: %w", err))
 	}
-	s.ask(network{transport, at.At(1).String()})
+	s.ask(network{transport, q.Network(1)})
 	in := s.now.Load()
-	q := model.Query{
-		Ops:        opsOf(slo),
-		SLO:        model.SLO{LatencyUs: slo.GetMaxLatencyUs(), Mops: slo.GetMinThroughputMops()},
-		RecordSize: int(slo.GetRecordSize()),
-		Transport:  transport,
-		Network:    func(distance int) string { return at.At(distance).String() },
-		// A model may have been measured beyond a cache's bounds.
-		ClientCores: int(min(cmp.Or(client.GetCores(), redywire.MaxClientThreads), redywire.MaxClientThreads)),
-		QueueDepth:  int(min(cmp.Or(client.GetQueueDepth(), redywire.MaxQueueDepth), redywire.MaxQueueDepth)),
-	}
-	some, all := false, true // have ground
-	q.Margin = func(at model.Place, from model.Provenance) float64 {
+	q.SLO = model.SLO{LatencyUs: slo.GetMaxLatencyUs(), Mops: slo.GetMinThroughputMops()}
+	// A model may have been measured beyond a cache's bounds.
+	q.ClientCores = int(min(cmp.Or(client.GetCores(), redywire.MaxClientThreads), redywire.MaxClientThreads))
+	q.QueueDepth = int(min(cmp.Or(client.GetQueueDepth(), redywire.MaxQueueDepth), redywire.MaxQueueDepth))
+	grounded, guessed := false, false // at some distance
+	q.Margin = func(at model.Place, from model.Provenance) (float64, bool) {
 		ground := s.grounded(in, at, from)
-		some, all = some || ground, all && ground
-		return s.marginOf(in, at, from, more)
+		grounded, guessed = grounded || ground, guessed || !ground
+		return min(s.marginOf(ground)+more, MaxSLOMargin), ground || !s.strict
 	}
 	found, err := in.library.Search(q)
-	if !all {
+	if guessed {
 		s.once.Do(func() {
-			s.warn("an SLO without a calibration: its prediction comes from a model of another machine", "transport", transport, "network", at.At(1).String(), "margin", s.uncalibrated, "strict", s.strict)
+			s.warn("an SLO without a calibration: its prediction comes from a model of another machine", "transport", transport, "network", q.Network(1), "margin", s.uncalibrated, "strict", s.strict)
 		})
 	}
-	switch {
-	case s.strict && !some && !all:
+	switch onlyGuessed := guessed && !grounded; {
+	case onlyGuessed && s.strict:
 		return nil, api.Refuse(connect.CodeFailedPrecondition, errNoGround)
+	case err != nil && onlyGuessed:
+		return nil, refuseSLO(slo, err, fmt.Sprintf(" (by a model of another machine, with a margin of %.4g %% until this one is calibrated: redykv model calibrate)", 100*s.uncalibrated))
 	case err != nil:
-		hint := ""
-		if !some && !all {
-			hint = fmt.Sprintf(" (by a model of another machine, with a margin of %.4g %% until this one is calibrated: redykv model calibrate)", 100*s.uncalibrated)
-		}
-		return nil, refuseSLO(slo, err, hint)
-	case s.strict:
-		s.withGround(in, q, found)
+		return nil, refuseSLO(slo, err, "")
 	}
 	configs := configurations(found)
 	for _, c := range configs {
@@ -212,11 +202,21 @@ func (s *searcher) predict(d demand) *managerv1.Performance {
 
 // predictIn predicts what a cache's configuration gives by some models; false: they do not say.
 func predictIn(models *model.Library, d demand) (model.Performance, bool) {
-	q, err := queryOf(d)
-	if err != nil || d.config == nil {
+	q, err := queryOf(d.slo, d.transport, d.client)
+	if err != nil || d.config == nil || d.slo.GetRecordSize() == 0 {
 		return model.Performance{}, false
 	}
 	return models.Predict(q, int(max(1, d.distance)), model.Config(planConfig(d.config)))
+}
+
+// queryOf returns the query for an SLO's operations and records, without bounds. The error is that of the
+// client's network.
+func queryOf(slo *managerv1.Slo, transport string, client *managerv1.Client) (model.Query, error) {
+	network, err := fabric.ParseNetwork(cmp.Or(client.GetNetwork(), model.NoNetwork))
+	return model.Query{
+		Ops: opsOf(slo), RecordSize: int(slo.GetRecordSize()), Transport: transport,
+		Network: func(distance int) string { return network.At(distance).String() },
+	}, err
 }
 
 // placeOf returns where corrections for a demand apply.

@@ -296,6 +296,21 @@ func (m *measurements) turn(id string, v verdict, why string) *managerv1.WatchRe
 	return nil
 }
 
+// share returns how many of the windows that are kept were judged, and how many of these missed the SLO.
+// Called under mu.
+func (m *measurements) share() (judged, missed int) {
+	for i := range m.windows {
+		w := &m.windows[i]
+		if w.verdict == verdictNone || w.ended-int64(w.lasted) < m.since.UnixMilli() {
+			continue
+		}
+		if judged++; w.verdict == verdictMissed {
+			missed++
+		}
+	}
+	return judged, missed
+}
+
 // latest returns the last window; nil: there is none. Called under mu.
 func (m *measurements) latest(now time.Time) *managerv1.Window {
 	if len(m.windows) == 0 {

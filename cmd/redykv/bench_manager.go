@@ -2,11 +2,13 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -14,6 +16,7 @@ import (
 
 	"github.com/redykv/redykv/internal/bench"
 	managerbench "github.com/redykv/redykv/internal/bench/manager"
+	"github.com/redykv/redykv/internal/selfsigned"
 	"github.com/redykv/redykv/ycsb"
 )
 
@@ -41,7 +44,7 @@ over loopback, each with a connection of its own. Every --heartbeat each server 
 heartbeat, and the lease of each cache is renewed. The phases are:
 
   register  all servers register
-  beats     servers, later also clients, do nothing but beat
+  beats     servers, later also caches, do nothing but beat
   allocate  half of the caches, of one region of 1 MiB each, are allocated by callers that
             call again at once
   paced     the other half is allocated at --rate
@@ -138,10 +141,15 @@ func (f *benchManagerFlags) run(cmd *cobra.Command) (err error) {
 			return fmt.Errorf("directory of the certificate: %w", err)
 		}
 		defer func() { _ = os.RemoveAll(dir) }()
-		cert, key, err := s.MakeTLS(dir)
+		c, err := selfsigned.New()
 		if err != nil {
 			return err
 		}
+		cert, key := filepath.Join(dir, "certificate.pem"), filepath.Join(dir, "key.pem")
+		if err := c.Write(cert, key); err != nil {
+			return err
+		}
+		s.TLS = &tls.Config{RootCAs: c.Authority, MinVersion: tls.VersionTLS12}
 		more = append(more, "--api-cert", cert, "--api-key", key)
 	}
 	if f.tokens {

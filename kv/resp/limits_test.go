@@ -3,15 +3,10 @@ package resp
 import (
 	"bufio"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
-	"math/big"
 	"net"
 	"os"
 	"os/exec"
@@ -25,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/redykv/redykv/internal/machine"
+	"github.com/redykv/redykv/internal/selfsigned"
 	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/kv"
 )
@@ -119,26 +115,11 @@ func TestProtectedMode(t *testing.T) {
 // trusts it.
 func certificate(t testing.TB) (server, client *tls.Config) {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	c, err := selfsigned.New()
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	parsed, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pool := x509.NewCertPool()
-	pool.AddCert(parsed)
-	server = &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}
-	return server, &tls.Config{RootCAs: pool}
+	return &tls.Config{Certificates: []tls.Certificate{c.Certificate}}, &tls.Config{RootCAs: c.Authority}
 }
 
 // TestTLS: over TLS the protocol is the same, final errors arrive, and clients that do not

@@ -77,10 +77,7 @@ func (s *several) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 				return r, err
 			}
 			if try%len(s.urls) == 0 {
-				if comesAgain(req.Spec().Procedure) {
-					return r, err
-				}
-				if !clock.Sleep(ctx, clock.Jitter(pause)) {
+				if comesAgain(req.Spec().Procedure) || !clock.Sleep(ctx, clock.Jitter(pause)) {
 					return r, err
 				}
 				pause = min(2*pause, longPause)

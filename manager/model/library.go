@@ -93,8 +93,8 @@ type Query struct {
 	SLO
 	Ops Ops // that the SLO applies to
 	// Margin returns how much better than each bound of the SLO a model's prediction must be at a
-	// place, as a fraction below 1 (A26). Nil: no better.
-	Margin     func(at Place, from Provenance) float64
+	// place, as a fraction below 1 (A26); false: the model is not searched there. Nil: no better.
+	Margin     func(at Place, from Provenance) (margin float64, ok bool)
 	RecordSize int // bytes (R10)
 	Transport  string
 	// Network returns the name of the network that the client models at a distance;
@@ -123,13 +123,16 @@ func (l *Library) Search(q Query) (map[int]Found, error) {
 		if v == nil {
 			continue
 		}
+		margin, ok := 0.0, true
+		if q.Margin != nil {
+			margin, ok = q.Margin(q.at(distance), v.from)
+		}
+		if !ok {
+			continue
+		}
 		surface := v.surfaces[q.Ops]
 		a, ok := answers[surface]
 		if !ok {
-			margin := 0.0
-			if q.Margin != nil {
-				margin = q.Margin(q.at(distance), v.from)
-			}
 			a.found, a.err = surface.Search(v.spaceFor(q), q.tightened(margin))
 			a.err = withoutMargin(a.err, q.SLO, margin)
 			answers[surface] = a

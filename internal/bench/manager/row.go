@@ -14,7 +14,7 @@ type Row struct {
 	Catalog string `json:"catalog"`
 	VMs     int    `json:"vms"`
 	Caches  int    `json:"caches"`  // that exist at the end of the phase
-	Beating int64  `json:"beating"` // VMs and caches that beat, every five seconds
+	Beating int64  `json:"beating"` // VMs and caches that beat
 
 	Seconds float64 `json:"seconds"`
 	CPU     float64 `json:"cpu"` // processors that the manager used

@@ -174,7 +174,7 @@ func (s *CheckSpec) query() (model.Query, error) {
 	}
 	s.Net = network.String()
 	return model.Query{
-		Margin: func(model.Place, model.Provenance) float64 { return s.Margin }, RecordSize: s.RecordSize, Transport: s.Transport, ClientCores: runtime.NumCPU(),
+		Margin: func(model.Place, model.Provenance) (float64, bool) { return s.Margin, true }, RecordSize: s.RecordSize, Transport: s.Transport, ClientCores: runtime.NumCPU(),
 		Network: func(distance int) string { return network.At(distance).String() },
 	}, nil
 }
