@@ -50,7 +50,7 @@ func (col *collection) open(io *nodeIO, op *kv.Op, most int64) {
 	switch col.typ = t; {
 	case t == typeSpreadList:
 		h, ok := headerOf(content)
-		if !ok || !col.quick.open(io, h) {
+		if !ok || !col.quick.open(io, col.key, h) {
 			io.fail(errDamagedHeader)
 		}
 		col.spread = true
@@ -192,7 +192,7 @@ func (col *collection) prepare(io *nodeIO, packedMost int) error {
 func (col *collection) prepareList(io *nodeIO, packedMost int) error {
 	switch q := &col.quick; {
 	case !col.spread && col.list.size() > packedMost:
-		q.create(io)
+		q.create(io, col.key)
 		col.list.each(0, false, func(e []byte) bool {
 			q.push(false, e)
 			return true
@@ -207,7 +207,7 @@ func (col *collection) prepareList(io *nodeIO, packedMost int) error {
 		q.releaseAll()
 		col.spread, col.typ = false, typeList
 	case col.spread && q.isSparse():
-		q.restart(0, 0)
+		q.rebuild(0, 0, nil)
 	}
 	io.refuse(col.fault())
 	if io.failed != nil {
@@ -216,9 +216,7 @@ func (col *collection) prepareList(io *nodeIO, packedMost int) error {
 	if !col.spread {
 		col.value = col.list.appendTo(nil)
 	} else {
-		if col.quick.restarted {
-			io.own(col.quick.gen, col.key)
-		}
+		col.quick.own()
 		h := col.quick.header()
 		col.value = h.append(appendMark(nil, typeSpreadList))
 		if err := col.quick.check(); err != nil {

@@ -322,3 +322,95 @@ func FuzzPackedSorted(f *testing.F) {
 		}
 	})
 }
+
+// TestLongLists: commands that change more nodes of a list than are kept in memory do what they should, and
+// change nothing if they fail, or if one that they are carried out with does.
+func TestLongLists(t *testing.T) {
+	_, addr := start(t, inMemory(), Options{MaxReplies: leastReplies})
+	p := dial(t, addr)
+	// Some 3,300 nodes.
+	var want []string
+	fill := func() {
+		t.Helper()
+		p.do("DEL", "l")
+		want = want[:0]
+		for i := range 66 {
+			args := []string{"RPUSH", "l"}
+			for k := range 100 {
+				e := fmt.Sprintf("%d %s", 100*i+k, strings.Repeat("e", 2000))
+				if k%3 == 0 {
+					e = "x" + strings.Repeat("e", 2000)
+				}
+				args = append(args, e)
+			}
+			p.do(args...)
+			want = append(want, args[2:]...)
+		}
+	}
+	check := func(what string) {
+		t.Helper()
+		if got := p.do("LLEN", "l"); got != fmt.Sprintf(":%d", len(want)) {
+			t.Errorf("after %s the list has %s elements, want %d", what, got, len(want))
+		}
+		for from := 0; from < len(want); from += 1000 {
+			to := min(from+1000, len(want))
+			quoted := make([]string, 0, 1000)
+			for _, e := range want[from:to] {
+				quoted = append(quoted, strconv.Quote(e))
+			}
+			if got := p.do("LRANGE", "l", strconv.Itoa(from), strconv.Itoa(to-1)); got != "["+strings.Join(quoted, " ")+"]" {
+				t.Fatalf("after %s the elements from %d on are %.80s of %d bytes", what, from, got, len(got))
+			}
+		}
+	}
+	fill()
+	check("RPUSH")
+	for _, command := range [][]string{
+		{"LSET", "l", "3300", hugeValue},
+		{"LINSERT", "l", "BEFORE", want[3301], hugeValue},
+	} {
+		if got := p.do(command...); !strings.Contains(got, "does not fit in pages") {
+			t.Errorf("%s of a value that is too large: %.200s", command[0], got)
+		}
+		check(command[0] + " that fails")
+	}
+
+	long := strings.Repeat("long", 6000)
+	p.do("LSET", "l", "3300", long)
+	want[3300] = long
+	check("LSET")
+	p.do("LINSERT", "l", "AFTER", want[2201], long)
+	want = slices.Insert(want, 2202, long)
+	check("LINSERT")
+	p.do("LTRIM", "l", "0", "4399")
+	want = want[:4400]
+	check("LTRIM")
+	p.do("LREM", "l", "0", want[0])
+	x := want[0]
+	want = slices.DeleteFunc(want, func(e string) bool { return e == x })
+	check("LREM")
+
+	fill()
+	for i := range 200 {
+		p.do("HSET", "h", strconv.Itoa(i), strings.Repeat("v", leastReplies/150))
+	}
+	for _, change := range [][]string{{"LTRIM", "l", "0", "4399"}, {"LREM", "l", "0", x}} {
+		p.send(encode(change...) + encode("HGETALL", "h"))
+		for i := range 2 {
+			got := p.reply()
+			if isError := strings.HasPrefix(got, "-"); isError != (i == 1) {
+				t.Fatalf("%v and HGETALL of too much: reply %d is %.100s", change, i, got)
+			}
+		}
+		if change[0] == "LTRIM" {
+			want = want[:4400]
+		} else {
+			want = slices.DeleteFunc(want, func(e string) bool { return e == x })
+		}
+		check(change[0] + " beside HGETALL")
+	}
+	p.do("LTRIM", "l", "1", "0")
+	if got := p.do("EXISTS", "l"); got != ":0" {
+		t.Errorf("a list without elements: EXISTS %s", got)
+	}
+}

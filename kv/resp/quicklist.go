@@ -31,17 +31,19 @@ const (
 // when it reads others.
 type quickList struct {
 	nodes
+	key         []byte // of the record
+	owned       bool   // the generation has its owner
 	n           int
 	first, last int64 // numbers of nodes; there is at least one
 	weight      int64 // bytes of all contents
-	restarted   bool  // the generation is new
 	changed     bool
 }
 
-// open begins the use of a list with this header. It returns false if the header is malformed.
-func (q *quickList) open(io *nodeIO, h header) bool {
+// open begins the use of the list with this header in a key's record. It returns false if the header is
+// malformed.
+func (q *quickList) open(io *nodeIO, key []byte, h header) bool {
 	q.begin(io, h.gen)
-	q.restarted, q.changed = false, false
+	q.key, q.owned, q.changed = key, true, false
 	if len(h.rest) != quickListHeader || h.count == 0 || h.count > math.MaxInt64 {
 		return false
 	}
@@ -64,10 +66,19 @@ func listNodes(h header) iter.Seq[nodeID] {
 	}
 }
 
-// create makes an empty list of a new generation.
-func (q *quickList) create(io *nodeIO) {
+// create makes an empty list of a new generation, for a key's record.
+func (q *quickList) create(io *nodeIO, key []byte) {
 	q.begin(io, newGeneration())
-	q.n, q.first, q.last, q.weight, q.restarted, q.changed = 0, 0, 0, 0, true, false
+	q.key, q.owned, q.changed = key, false, false
+	q.n, q.first, q.last, q.weight = 0, 0, 0, 0
+}
+
+// own writes the generation's owner, before its first node.
+func (q *quickList) own() {
+	if !q.owned {
+		q.io.own(q.gen, q.key)
+		q.owned = true
+	}
 }
 
 func (q *quickList) header() header {
@@ -273,6 +284,9 @@ func (q *quickList) elementsOf(nd *node) (elements [][]byte) {
 }
 
 func (q *quickList) set(i int, element []byte) {
+	if q.refuses(element) {
+		return
+	}
 	id, first := q.locate(i)
 	nd := q.node(nodeID(id))
 	if elements := q.elementsOf(nd); q.io.failed == nil {
@@ -287,6 +301,9 @@ func (q *quickList) insert(i int, element []byte) {
 		q.push(i == 0, element)
 		return
 	}
+	if q.refuses(element) {
+		return
+	}
 	id, first := q.locate(i)
 	nd := q.node(nodeID(id))
 	if elements := q.elementsOf(nd); q.io.failed == nil {
@@ -295,11 +312,25 @@ func (q *quickList) insert(i int, element []byte) {
 	}
 }
 
-// divide divides a node that is too large. The nodes between it and the nearer end move.
+// refuses reports whether an element is too large for the store, before a list is read and moved for
+// it.
+func (q *quickList) refuses(element []byte) bool {
+	if err := q.io.session.CheckSize(nodeKeySize, nodeHead+elementSize(element)); err != nil {
+		q.io.fail(err)
+	}
+	return q.io.failed != nil
+}
+
+// divide divides a node that is too large. The nodes between it and the nearer end move, unless they
+// are many.
 func (q *quickList) divide(id int64) {
 	nd := q.node(nodeID(id))
 	elements := q.elementsOf(nd)
 	if len(nd.content) < largeListNode && q.fits(len(nd.content)) || len(elements) < 2 || q.io.failed != nil {
+		return
+	}
+	if min(id-q.first, q.last-id) > manyNodes {
+		q.rebuild(0, 0, nil)
 		return
 	}
 	parts, end, step := q.parts(elements), &q.last, int64(1)
@@ -315,7 +346,6 @@ func (q *quickList) divide(id int64) {
 		moves = append(moves, slices.Clone(nd.content))
 		nd.content, nd.changed = moves[0], true
 		moves = moves[1:]
-		q.writeSome()
 	}
 	for _, content := range moves {
 		*end += step
@@ -338,15 +368,6 @@ func (q *quickList) parts(elements [][]byte) (parts [][]byte) {
 	return append(parts, part)
 }
 
-// writeSome writes the nodes in memory if they are many.
-func (q *quickList) writeSome() {
-	if len(q.all) > manyNodes && q.io.failed == nil {
-		q.store()
-		_ = q.io.flush() // io keeps the error
-		q.releaseAll()
-	}
-}
-
 // isSparse reports whether a short list has many nodes more than it needs.
 func (q *quickList) isSparse() bool {
 	const short = 1 << 20
@@ -356,46 +377,76 @@ func (q *quickList) isSparse() bool {
 func (q *quickList) cut(from, to int) {
 	switch n := q.n; {
 	case from >= to:
-	case n-(to-from) < to-from:
-		q.restart(from, to)
+	case n-(to-from) < to-from || q.areMany(to-from):
+		q.rebuild(from, to, nil)
 	default:
 		q.filter(from, to, func(i int) bool { return i < from || i >= to })
 	}
 }
 
-// restart makes the list one of a new generation, without the elements from one index up to another.
-func (q *quickList) restart(from, to int) {
-	var kept [][]byte
-	take := func(i, n int) {
-		if n > 0 {
-			q.each(i, false, func(e []byte) bool {
-				kept = append(kept, slices.Clone(e))
-				n--
-				return n > 0
-			})
+// areMany reports whether n elements may lie in so many nodes that these are not changed in memory, all
+// at once.
+func (q *quickList) areMany(n int) bool { return min(int64(n), q.last-q.first) > manyNodes }
+
+// rebuild makes the list one of a new generation. Of the elements from one index up to another, it
+// keeps those that keep wants; nil: none. Nodes of the new generation are written when they are many. Those
+// of before stay as they are: if the command fails after all, they are still the list.
+func (q *quickList) rebuild(from, to int, keep func(i int) bool) {
+	var next quickList
+	next.create(q.io, q.key)
+	copyAll := func(i, n int, keep func(i int) bool) {
+		if n <= 0 {
+			return
 		}
+		q.each(i, false, func(e []byte) bool {
+			if keep == nil || keep(i) {
+				next.push(false, e)
+				next.writeSome()
+			}
+			i++
+			n--
+			return n > 0 && q.io.failed == nil
+		})
 	}
-	take(0, from)
-	take(to, q.n-to)
-	if q.io.failed != nil {
+	copyAll(0, from, nil)
+	if keep != nil {
+		copyAll(from, to-from, keep)
+	}
+	copyAll(to, q.n-to, nil)
+	q.releaseAll()
+	*q = next
+	q.changed = true
+}
+
+// writeSome writes the nodes of a generation that has no header yet, if they are many.
+func (q *quickList) writeSome() {
+	if len(q.all) <= manyNodes || q.io.failed != nil {
 		return
 	}
-	q.releaseAll()
-	q.create(q.io)
-	q.changed = true
-	for _, e := range kept {
-		q.push(false, e)
+	if err := q.check(); err != nil {
+		q.io.fail(err)
+		return
 	}
+	q.own()
+	q.store()
+	_ = q.io.flush() // io keeps the error
+	q.releaseAll()
 }
 
 func (q *quickList) remove(indexes []int) {
 	if len(indexes) == 0 {
 		return
 	}
-	q.filter(indexes[0], indexes[len(indexes)-1]+1, func(i int) bool {
+	from, to := indexes[0], indexes[len(indexes)-1]+1
+	keep := func(i int) bool {
 		_, found := slices.BinarySearch(indexes, i)
 		return !found
-	})
+	}
+	if q.areMany(len(indexes)) {
+		q.rebuild(from, to, keep)
+	} else {
+		q.filter(from, to, keep)
+	}
 }
 
 // filter removes the elements from one index up to another that keep does not want.
@@ -415,7 +466,6 @@ func (q *quickList) filter(from, to int, keep func(i int) bool) {
 		if len(kept) < len(all) {
 			q.edit(nd, kept)
 		}
-		q.writeSome()
 		return i+len(all) < to
 	})
 }
