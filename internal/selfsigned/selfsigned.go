@@ -16,6 +16,9 @@ import (
 	"time"
 )
 
+// Name is the common name of certificates.
+const Name = "redykv"
+
 // Certificate is valid for a day for both sides of connections to 127.0.0.1 and localhost.
 type Certificate struct {
 	tls.Certificate
@@ -30,7 +33,7 @@ func New() (*Certificate, error) {
 		return nil, fmt.Errorf("certificate: %w", err)
 	}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "redykv"},
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: Name},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
 		IsCA: true, BasicConstraintsValid: true,
 		KeyUsage:    x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,

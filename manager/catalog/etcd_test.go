@@ -14,6 +14,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/redykv/redykv/internal/etcdtest"
+	"github.com/redykv/redykv/internal/selfsigned"
 	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/manager/catalog"
 )
@@ -305,7 +306,7 @@ func TestEtcdSecure(t *testing.T) {
 // The common name of a certificate is a login, too.
 func TestEtcdCertificate(t *testing.T) {
 	server := etcdtest.Start(t, etcdtest.Options{TLS: true})
-	server.RequirePasswords("fabrictest", "not used", "/p/")
+	server.RequirePasswords(selfsigned.Name, "not used", "/p/")
 	file := url.QueryEscape(server.File)
 	files := "?ca=" + url.QueryEscape(server.CA) + "&cert=" + file + "&key=" + file
 	open := func(prefix string) catalog.Store {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -32,15 +33,16 @@ type Faulty struct {
 	catalog.Store
 
 	mu      sync.Mutex
-	commits int           // guarded by mu, as are the following
-	faults  map[int]Fault // by number of the commit
+	commits int            // guarded by mu, as are the following
+	kinds   map[string]int // commits by the kinds of records in them
+	faults  map[int]Fault  // by number of the commit
 	delay   time.Duration
 	killed  chan struct{} // closed by the first kill
 }
 
 // NewFaulty returns a store without faults.
 func NewFaulty(s catalog.Store) *Faulty {
-	return &Faulty{Store: s, faults: make(map[int]Fault), killed: make(chan struct{})}
+	return &Faulty{Store: s, kinds: make(map[string]int), faults: make(map[int]Fault), killed: make(chan struct{})}
 }
 
 // At requests a fault for n Commits, beginning with number k, which counts from 0 since
@@ -67,6 +69,13 @@ func (f *Faulty) Commits() int {
 	return f.commits
 }
 
+// CommitsOf is Commits of those with a record of a kind, the part of its key before "/".
+func (f *Faulty) CommitsOf(kind string) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.kinds[kind]
+}
+
 // Killed returns a channel that is closed by KillBefore or KillAfter.
 func (f *Faulty) Killed() <-chan struct{} { return f.killed }
 
@@ -78,6 +87,14 @@ func (f *Faulty) next(changes []catalog.Change) (Fault, time.Duration) {
 		return 0, f.delay
 	}
 	f.commits++
+	in := make(map[string]bool)
+	for _, c := range changes {
+		kind, _, _ := strings.Cut(c.Key, "/")
+		in[kind] = true
+	}
+	for kind := range in {
+		f.kinds[kind]++
+	}
 	return f.faults[f.commits-1], f.delay
 }
 
