@@ -2,6 +2,7 @@ package resp
 
 import (
 	"bytes"
+	"math"
 
 	"github.com/redykv/redykv/kv"
 )
@@ -104,12 +105,23 @@ func changeList(m *modification) kv.Verdict {
 	return m.endPacked(l, l.changed)
 }
 
+// manyMembers is the number of arguments from which a sorted set is not changed in one record, where each
+// member is looked for among all.
+const manyMembers = 256
+
 func changeSorted(m *modification) kv.Verdict {
 	k := m.beginCall()
+	many := len(m.args) >= manyMembers && m.worker.packedMost < math.MaxInt
 	if m.opened != nil {
+		if many && !m.opened.spread && m.opened.fault() == "" {
+			m.opened.spreadSorted(&m.worker.collections.io)
+		}
 		s := m.opened.asSorted()
 		m.calls.onSorted(k, s)
 		return m.endCall(s, m.opened.sorted.changed && !m.opened.spread || m.opened.scored.changed && m.opened.spread)
+	}
+	if many { // and not here, between the operations of all other sessions
+		return m.deferTo()
 	}
 	s := &m.calls.sorted
 	s.open(m.typ, m.content)

@@ -231,10 +231,7 @@ func (col *collection) prepareSorted(io *nodeIO, packedMost int) error {
 	s := &col.scored
 	switch {
 	case !col.spread && col.sorted.size() > packedMost:
-		s.create(io, col.sorted.entries, col.sorted.size())
-		s.skips = s.skips || col.sorted.large
-		col.spread, col.typ = true, typeSpreadSorted
-		io.own(s.tree.gen, col.key)
+		col.spreadSorted(io)
 	case col.spread && s.members.weight <= packedAgain:
 		var entries []entry
 		s.each(0, false, func(score float64, member []byte) bool {
@@ -263,6 +260,15 @@ func (col *collection) prepareSorted(io *nodeIO, packedMost int) error {
 		}
 	}
 	return io.session.CheckSize(len(col.key), len(col.value))
+}
+
+// spreadSorted spreads a packed sorted set.
+func (col *collection) spreadSorted(io *nodeIO) {
+	s := &col.scored
+	s.create(io, col.sorted.entries, col.sorted.size())
+	s.skips, s.changed = s.skips || col.sorted.large, col.sorted.changed
+	col.spread, col.typ = true, typeSpreadSorted
+	io.own(s.tree.gen, col.key)
 }
 
 // toTable spreads a packed collection.
@@ -335,6 +341,8 @@ type collections struct {
 	list  []*collection
 	spare []*collection
 	reads []kv.Op
+	// byKey has the indexes in list of the opened keys, if these are many.
+	byKey map[string]int
 	// stored is set if the last command has stored anything.
 	stored bool
 	events []event // of the last command, in their order, if somebody wants to know
@@ -346,8 +354,14 @@ func (c *client) openAll(keys [][]byte, changes bool) error {
 	cs := &c.worker.collections
 	cs.io.session, cs.io.failed = c.worker.session, nil
 	cs.reads, cs.stored, cs.events = cs.reads[:0], false, cs.events[:0]
+	if cs.byKey = nil; len(keys) > fewKeys {
+		cs.byKey = make(map[string]int, len(keys))
+	}
 	for _, key := range keys {
 		if cs.index(key) < 0 {
+			if cs.byKey != nil {
+				cs.byKey[string(key)] = len(cs.reads)
+			}
 			cs.reads = append(cs.reads, kv.Op{Kind: kv.OpRead, Key: key})
 		}
 	}
@@ -365,8 +379,17 @@ func (c *client) openAll(keys [][]byte, changes bool) error {
 	return cs.io.failed
 }
 
+// fewKeys is the number of keys up to which a key is looked for among all.
+const fewKeys = 16
+
 // index returns the index of a key among the reads so far, or -1.
 func (cs *collections) index(key []byte) int {
+	if cs.byKey != nil {
+		if i, ok := cs.byKey[string(key)]; ok {
+			return i
+		}
+		return -1
+	}
 	for i := range cs.reads {
 		if bytes.Equal(cs.reads[i].Key, key) {
 			return i
@@ -388,6 +411,12 @@ func (cs *collections) add() *collection {
 
 // of returns the open collection of a key.
 func (cs *collections) of(key []byte) *collection {
+	if cs.byKey != nil {
+		if i := cs.index(key); i >= 0 {
+			return cs.list[i]
+		}
+		return nil
+	}
 	for _, col := range cs.list {
 		if bytes.Equal(col.key, key) {
 			return col
@@ -438,7 +467,7 @@ func (cs *collections) closeAll() {
 		col.close()
 	}
 	cs.spare = append(cs.spare, cs.list...)
-	cs.list = cs.list[:0]
+	cs.list, cs.byKey = cs.list[:0], nil
 	if len(cs.spare) > maxBatch {
 		cs.spare = nil
 	}

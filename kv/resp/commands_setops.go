@@ -15,6 +15,7 @@ type setOperation uint8
 const (
 	intersect setOperation = iota
 	unite
+	uniteAll // unite, with members of several sets several times
 	subtract
 )
 
@@ -132,18 +133,40 @@ func combineSets(op setOperation, sets []*collection, emit func(member []byte) e
 		return filtered(sets[0], distinct(sets[1:]), false, emit)
 	}
 	sets = distinct(sets)
+	if op == unite && len(sets) > fewKeys { // looked for in each of the others, members would be looked for too often
+		emit = once(emit)
+		op = uniteAll
+	}
 	for i, set := range sets {
-		if err := filtered(set, sets[:i], false, emit); err != nil {
+		others := sets[:i]
+		if op == uniteAll {
+			others = nil
+		}
+		if err := filtered(set, others, false, emit); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+// once returns a function that calls emit with each member once.
+func once(emit func(member []byte) error) func(member []byte) error {
+	seen := make(map[string]struct{})
+	return func(member []byte) error {
+		if _, is := seen[string(member)]; is {
+			return nil
+		}
+		seen[string(member)] = struct{}{}
+		return emit(member)
+	}
+}
+
 // distinct returns the sets that exist, each once.
 func distinct(sets []*collection) (different []*collection) {
+	seen := make(map[*collection]bool)
 	for _, set := range sets {
-		if set != nil && !slices.Contains(different, set) {
+		if set != nil && !seen[set] {
+			seen[set] = true
 			different = append(different, set)
 		}
 	}
@@ -217,7 +240,11 @@ func setStoreCommand(op setOperation) func(*client, request) {
 				b.likeSmallest(sets)
 			}
 			c.worker.collections.events = c.worker.collections.events[:0] // combineOpened notes the misses
-			if err := c.combineOpened(op, keys[1:], b.add); err != nil {
+			how := op
+			if op == unite {
+				how = uniteAll // the set takes a member once
+			}
+			if err := c.combineOpened(how, keys[1:], b.add); err != nil {
 				return err
 			}
 			err := b.finish()
@@ -261,10 +288,12 @@ func (b *builder) likeSmallest(sets []*collection) {
 	}
 }
 
-// add adds a member that the set does not have.
+// add adds a member, if the set does not have it.
 func (b *builder) add(member []byte) error {
 	if !b.col.spread {
-		b.col.pairs.set(bytes.Clone(member), nil)
+		if !b.col.pairs.set(bytes.Clone(member), nil) {
+			return nil
+		}
 		if b.size += partSize(member); b.size > b.c.worker.packedMost {
 			b.col.toTable(&b.c.worker.collections.io)
 		}

@@ -215,6 +215,9 @@ func (t *hashTable) set(field, value []byte) (isNew bool) {
 	if !found || t.typ == typeHash {
 		t.typ = t.typ.with(field, value, int(t.count))
 	}
+	if t.weight > 2*t.buckets*bucketBytes { // soon each element would be looked for among many
+		t.balance()
+	}
 	return !found
 }
 

@@ -1,0 +1,97 @@
+package resp
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/redykv/redykv/internal/machine"
+)
+
+// TestManyMembers: a command with very many arguments ends, as its work grows with their number and not
+// with its square; what it did is right.
+func TestManyMembers(t *testing.T) {
+	many := 200_000
+	if machine.RaceDetector {
+		many = 10_000
+	}
+	_, addr := start(t, inMemory(), Options{})
+	p := dial(t, addr)
+	add := []string{"ZADD", "z"}
+	set := []string{"HSET", "h"}
+	for i := range many {
+		add = append(add, strconv.Itoa(many-i), fmt.Sprint("member ", i))
+		set = append(set, fmt.Sprint("field ", i), strconv.Itoa(i))
+	}
+	p.do("ZADD", "z", "0", "first")
+	p.do("HSET", "h", "first", string(make([]byte, 2*packedMost)))
+	if got := p.do(add...); got != fmt.Sprintf(":%d", many) {
+		t.Errorf("ZADD: %.100s", got)
+	}
+	if got := p.do("ZRANGE", "z", "0", "2"); got != `["first" "member 199999" "member 199998"]` {
+		t.Errorf("the first members are %.200s", got)
+	}
+	if got := p.do("ZRANK", "z", "member 0"); got != fmt.Sprintf(":%d", many) {
+		t.Errorf("the rank of the last member is %.100s", got)
+	}
+	if got := p.do(set...); got != fmt.Sprintf(":%d", many) {
+		t.Errorf("HSET: %.100s", got)
+	}
+	if got := p.do("HMGET", "h", "field 0", "field 123456"); got != `["0" "123456"]` {
+		t.Errorf("fields are %.100s", got)
+	}
+	remove := []string{"ZREM", "z"}
+	for i := range many {
+		remove = append(remove, fmt.Sprint("member ", i))
+	}
+	if got := p.do(remove...) + p.do("ZRANGE", "z", "0", "-1") + p.do("OBJECT", "ENCODING", "z"); got != fmt.Sprintf(`:%d["first"]"skiplist"`, many) {
+		t.Errorf("ZREM: %.100s", got)
+	}
+}
+
+// TestManyKeys: so do commands of very many keys.
+func TestManyKeys(t *testing.T) {
+	many := 200_000
+	if machine.RaceDetector {
+		many = 10_000
+	}
+	_, addr := start(t, inMemory(), Options{})
+	p := dial(t, addr)
+	var keys []string
+	for i := range many {
+		keys = append(keys, strconv.Itoa(i))
+	}
+	number := strconv.Itoa(many)
+	last := keys[many-1]
+	for _, x := range []struct {
+		kind, want string
+		command    []string
+	}{
+		{"none", "[]", append([]string{"SUNION"}, keys...)},
+		{"none", ":0", append([]string{"SUNIONSTORE", "to"}, keys...)},
+		{"none", "nil[]", append(append([]string{"LMPOP", number}, keys...), "LEFT")},
+		{"none", "[]", append([]string{"ZUNION", number}, keys...)},
+		{"set", `["x"]`, append([]string{"SUNION"}, keys...)},
+		{"set", ":1", append([]string{"SUNIONSTORE", "to"}, keys...)},
+		{"set", "[]", append([]string{"SDIFF"}, keys...)},
+		{"set", ":0", append([]string{"SINTERCARD", number}, keys...)},
+	} {
+		if x.kind == "set" {
+			p.do("SADD", last, "x")
+		}
+		if got := p.do(x.command...); got != x.want {
+			t.Errorf("%s of %d keys: %.200s, want %s", x.command[0], many, got, x.want)
+		}
+	}
+	// Small sets.
+	for i := range 2000 {
+		p.do("SADD", keys[i], "x", strconv.Itoa(i%100))
+	}
+	if got := p.do(append([]string{"SUNIONSTORE", "to"}, keys...)...); got != ":101" {
+		t.Errorf("SUNIONSTORE of 2000 sets: %.200s", got)
+	}
+	if got := p.do("SDIFF", "to", keys[0]) + p.do("SINTERCARD", "2", "to", keys[7]); !strings.HasSuffix(got, "]:2") {
+		t.Errorf("the union of 2000 sets: %.200s", got)
+	}
+}
