@@ -343,10 +343,13 @@ func (c *client) serveFirst(key []byte, sorted bool) (more bool) {
 		c.server.stats.addError(c.refusal)
 		reply = appendError(nil, c.refusal)
 	case err != nil:
-		reply = appendError(nil, "ERR "+err.Error())
+		reply = appendError(nil, storeError(err))
 	}
-	if taken {
+	switch {
+	case taken:
 		b.finish(w, reply)
+	case err != nil: // such as of a key that a script has locked for long
+		b.retry(key)
 	}
 	return more && !c.quit
 }

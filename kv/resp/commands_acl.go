@@ -70,13 +70,15 @@ func aclDelUser(c *client, r request) {
 		return
 	}
 	c.flush()
-	n := int64(0)
 	for i := 2; i < r.len(); i++ {
-		name := string(r.arg(i))
-		if name == DefaultUser {
+		if string(r.arg(i)) == DefaultUser {
 			c.fail("ERR The 'default' user cannot be removed")
 			return
 		}
+	}
+	n := int64(0)
+	for i := 2; i < r.len(); i++ {
+		name := string(r.arg(i))
 		if users.Delete(name) {
 			n++
 			c.endUsers(users, func(of string) bool { return of == name })

@@ -19,19 +19,29 @@ func hget(c *client, r request) {
 	})
 }
 
-func hmget(c *client, r request) { c.readElements(typeHash, r, 2, -1, replyFields) }
+func hmget(c *client, r request) {
+	c.readElements(typeHash, r, 2, -1, replyFields(c.server.opts.MaxReplies))
+}
 
-func replyFields(out []byte, resp3 bool, e elements, args [][]byte) []byte {
-	var few [fewLooks]look
-	out = appendArray(out, len(args))
-	for _, l := range lookUp(e, args, few[:0]) {
-		if l.found {
-			out = appendBulk(out, l.value)
-		} else {
-			out = appendNull(out, resp3)
+// replyFields returns the reply with the values of fields. It ends where it is longer than most, which
+// replyElements refuses.
+func replyFields(most int64) elementsReply {
+	return func(out []byte, resp3 bool, e elements, args [][]byte) []byte {
+		var few [fewLooks]look
+		before := len(out)
+		out = appendArray(out, len(args))
+		for _, l := range lookUp(e, args, few[:0]) {
+			if l.found {
+				out = appendBulk(out, l.value)
+			} else {
+				out = appendNull(out, resp3)
+			}
+			if int64(len(out)-before) > most {
+				break
+			}
 		}
+		return out
 	}
-	return out
 }
 
 func hgetAll(c *client, r request) { c.readElements(typeHash, r, 2, 0, replyPairs) }

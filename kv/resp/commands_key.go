@@ -231,7 +231,7 @@ func (c *client) relay(from, to, value []byte, expires int64, remove bool) bool 
 // relayed replies with an error, and reports whether there is none.
 func (c *client) relayed(err error) bool {
 	if err != nil {
-		c.fail("ERR " + err.Error())
+		c.fail(storeError(err))
 	}
 	return err == nil
 }

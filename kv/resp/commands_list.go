@@ -122,7 +122,12 @@ func popSome(k *call, l list, front bool, n int64) {
 	n = min(n, int64(l.count()))
 	k.array(int(n))
 	for range n {
-		if k.bulk(l.pop(front)); l.fault() != "" {
+		k.bulk(l.pop(front))
+		// A list in one record is not larger than the request.
+		if q, spread := l.(*quickList); spread && int64(len(k.out)) > k.most {
+			q.io.fail(errLargeReply) // nothing is stored
+		}
+		if l.fault() != "" {
 			return
 		}
 	}

@@ -211,7 +211,7 @@ func (g *gathering) finish(err error) {
 	switch {
 	case err != nil:
 		c.out = c.out[:g.at]
-		c.error("ERR " + err.Error())
+		c.error(storeError(err))
 	case g.full:
 		c.out = c.out[:g.at]
 		c.error(errMemory)
@@ -230,7 +230,7 @@ func randomKey(c *client, _ request) {
 	c.scanning(c.server.steps, func(ctx context.Context) {
 		switch key, err := c.server.randomKey(ctx, c.db); {
 		case err != nil:
-			c.fail("ERR " + err.Error())
+			c.fail(storeError(err))
 		case key == nil:
 			c.out = appendNull(c.reply(), c.resp3)
 		default:
@@ -273,7 +273,7 @@ func dbSize(c *client, _ request) {
 	c.scanning(c.server.scans, func(ctx context.Context) {
 		n, err := c.server.size(ctx, c.db)
 		if err != nil {
-			c.fail("ERR " + err.Error())
+			c.fail(storeError(err))
 			return
 		}
 		c.out = appendInt(c.reply(), n)
@@ -318,7 +318,7 @@ func flushDB(c *client, r request) {
 // clearStore removes the keys of all databases. The client has the store for itself.
 func (c *client) clearStore() {
 	if err := c.server.store.Clear(context.Background()); err != nil {
-		c.fail("ERR " + err.Error())
+		c.fail(storeError(err))
 		return
 	}
 	c.holdReplies(len(c.out))

@@ -1,6 +1,7 @@
 package resp
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -33,7 +34,7 @@ func save(c *client, _ request) {
 	c.flush()
 	c.giveBack()
 	if err := c.server.commit(); err != nil {
-		c.fail("ERR " + err.Error())
+		c.fail(storeError(err))
 		return
 	}
 	c.out = appendSimple(c.reply(), "OK")
@@ -199,6 +200,18 @@ type Setting struct {
 	// Set changes the setting until the server ends. It is nil if the setting cannot be
 	// changed while the server runs.
 	Set func(value string) error
+
+	check func(value string) error // the error of Set, without it; nil: not known before
+	same  string                   // another name of the setting
+}
+
+// integer is a setting from least to most.
+func integer(name string, least, most int64, get func() int64, set func(int64)) Setting {
+	return Setting{
+		Name: name, Get: func() string { return formatInt(get()) },
+		Set:   func(v string) error { return setInt(v, least, most, set) },
+		check: func(v string) error { return setInt(v, least, most, func(int64) {}) },
+	}
 }
 
 // settings returns Options.Settings, and the server's own settings except those of the same
@@ -207,6 +220,9 @@ func (s *Server) settings() []Setting {
 	constant := func(name, value string) Setting {
 		return Setting{Name: name, Get: func() string { return value }}
 	}
+	busy := integer("busy-reply-threshold", 0, math.MaxInt32, s.scripts.busyAfter.Load, s.scripts.busyAfter.Store)
+	limit := busy
+	limit.Name, limit.same = "lua-time-limit", busy.Name // as it was called before
 	own := []Setting{
 		constant("save", ""),
 		constant("appendonly", map[bool]string{false: "no", true: "yes"}[s.opts.Durability != DurabilityNone]),
@@ -221,22 +237,13 @@ func (s *Server) settings() []Setting {
 		constant("set-max-listpack-entries", fmt.Sprint(listMembers)),
 		constant("set-max-listpack-value", fmt.Sprint(listBytes)),
 		constant("acl-pubsub-default", "resetchannels"),
-		{"acllog-max-len", func() string { return formatInt(s.denials.most.Load()) }, func(v string) error {
-			return setInt(v, 0, maxDenials, s.denials.resize)
-		}},
-		{"notify-keyspace-events", s.changes.classesText, s.changes.setClasses},
-		{"tracking-table-max-keys", func() string { return formatInt(s.tracking.most.Load()) }, func(v string) error {
-			return setInt(v, 0, math.MaxInt64, s.tracking.setMost)
-		}},
-		{"client-output-buffer-limit", s.pubsub.limitsText, s.pubsub.setLimits},
-		{"busy-reply-threshold", s.scripts.busyText, s.scripts.setBusyAfter},
-		{"lua-time-limit", s.scripts.busyText, s.scripts.setBusyAfter},
-		{"slowlog-log-slower-than", func() string { return formatInt(s.slow.slower.Load()) }, func(v string) error {
-			return setInt(v, -1, math.MaxInt64, s.slow.slower.Store)
-		}},
-		{"slowlog-max-len", func() string { return formatInt(s.slow.most.Load()) }, func(v string) error {
-			return setInt(v, 0, maxSlowlog, s.slow.resize)
-		}},
+		integer("acllog-max-len", 0, maxDenials, s.denials.most.Load, s.denials.resize),
+		{Name: "notify-keyspace-events", Get: s.changes.classesText, Set: s.changes.setClasses},
+		integer("tracking-table-max-keys", 0, math.MaxInt64, s.tracking.most.Load, s.tracking.setMost),
+		{Name: "client-output-buffer-limit", Get: s.pubsub.limitsText, Set: s.pubsub.setLimits},
+		busy, limit,
+		integer("slowlog-log-slower-than", -1, math.MaxInt64, s.slow.slower.Load, s.slow.slower.Store),
+		integer("slowlog-max-len", 0, maxSlowlog, s.slow.most.Load, s.slow.resize),
 	}
 	own = append(s.opts.Cache.settings(), own...)
 	given := s.opts.Settings
@@ -280,7 +287,8 @@ func configGet(c *client, r request) {
 	c.out = out
 }
 
-// configSet implements CONFIG SET. If a setting cannot be changed, earlier ones are restored.
+// configSet implements CONFIG SET. If a setting cannot be changed, those before it are restored. Values
+// that can be checked are, before the first change: a log that was cut is not restored.
 func configSet(c *client, r request) {
 	if r.len()%2 != 0 {
 		c.fail(wrongArity("config|set"))
@@ -301,18 +309,28 @@ func configSet(c *client, r request) {
 		case s.Set == nil:
 			c.fail(fmt.Sprintf(errConfigFailed, name, "can't set immutable config"))
 			return
-		case asked[name]:
+		case asked[cmp.Or(s.same, name)]:
 			c.fail(fmt.Sprintf(errConfigFailed, name, "duplicate parameter"))
 			return
 		}
-		asked[name] = true
+		asked[cmp.Or(s.same, name)] = true
+	}
+	for i := 2; i < r.len(); i += 2 {
+		s := byName[strings.ToLower(string(r.arg(i)))]
+		if s.check == nil {
+			continue
+		}
+		if err := s.check(string(r.arg(i + 1))); err != nil {
+			c.fail(fmt.Sprintf(errConfigFailed, s.Name, err.Error()))
+			return
+		}
 	}
 	var undo []func() error
 	for i := 2; i < r.len(); i += 2 {
 		s := byName[strings.ToLower(string(r.arg(i)))]
 		before := s.Get()
 		if err := s.Set(string(r.arg(i + 1))); err != nil {
-			for _, u := range undo {
+			for _, u := range slices.Backward(undo) {
 				if err := u(); err != nil {
 					c.server.opts.Logger.Error("restoring a setting", "err", err)
 				}

@@ -79,7 +79,8 @@ func spop(c *client, r request) {
 		c.fail(errNotPositive)
 		return
 	}
-	c.modifyElements(typeSet, r, -1, changePopSome, replyPoppedSome).delta = n
+	m := c.modifyElements(typeSet, r, -1, changePopSome, replyPoppedSome)
+	m.delta, m.calls.call.most = n, c.server.opts.MaxReplies
 }
 
 func changePop(m *modification) kv.Verdict {
@@ -106,9 +107,13 @@ func changePopSome(m *modification) kv.Verdict {
 	if !m.found || m.delta == 0 || !m.load() {
 		return kv.Keep
 	}
+	io := &m.worker.collections.io
 	pop := func(member []byte) {
 		m.old = appendBulk(m.old, member)
 		m.result++
+		if m.opened != nil && int64(len(m.old)) > m.calls.call.most {
+			io.fail(errLargeReply) // nothing of it is stored
+		}
 	}
 	if m.delta >= int64(m.elements.len()) {
 		m.elements.each(func(member, _ []byte) bool { pop(member); return true })

@@ -122,6 +122,9 @@ func (c *client) sort(o *sorting) (reply []byte, refusal string) {
 			k.bulk(items[i].element)
 		}
 		for _, pattern := range o.get {
+			if k.full() {
+				break
+			}
 			if value, ok := c.follow(pattern, items[i].element); ok {
 				k.bulk(value)
 			} else {

@@ -322,8 +322,11 @@ func popEntries(k *call, s sortedSet, least bool, n int64, form pairForm) {
 	s.each(from, !least, func(score float64, member []byte) bool {
 		k.entry(score, member, form)
 		left--
-		return left > 0
+		return left > 0 && !k.full()
 	})
+	if k.refused != "" {
+		return
+	}
 	if least {
 		s.cut(0, taken)
 	} else {
@@ -434,12 +437,16 @@ func zscan(c *client, r request) {
 		n, next := 0, uint64(0)
 		if s.count() > 0 {
 			next = s.scan(cursor, o.count, func(of float64, member []byte) {
-				if match == nil || glob.Match(match, member) {
+				if int64(len(found)) <= k.most && (match == nil || glob.Match(match, member)) {
 					n += 2
 					score = appendScore(score[:0], of)
 					found = appendBulk(appendBulk(found, member), score)
 				}
 			})
+		}
+		if int64(len(found)) > k.most {
+			k.refuse(errMemory)
+			return
 		}
 		k.array(2)
 		k.bulk(strconv.AppendUint(nil, next, 10))

@@ -44,7 +44,11 @@ func (c *client) answerElements(r *reply, op *kv.Op, found bool) {
 func (c *client) replyElements(r *reply, e elements) {
 	at := len(c.out)
 	c.out = r.elements(c.out, c.resp3, e, r.args)
-	if text := e.err(); text != "" {
+	text := e.err()
+	if text == "" && int64(len(c.out)-at) > c.server.opts.MaxReplies {
+		text = errMemory
+	}
+	if text != "" {
 		c.out = c.out[:at]
 		c.error(text)
 	}
@@ -206,7 +210,7 @@ func (c *client) runGroup(i, at, n int) {
 		}
 	default:
 		c.noteWrite(&c.worker.ops[at])
-		c.error("ERR " + err.Error())
+		c.error(storeError(err))
 		if c.worker.ops[at].Kind == kv.OpRMW {
 			c.worker.mods[at].changed = false
 		}
@@ -376,7 +380,7 @@ func (c *client) concludeOpened(err error, reply func(out []byte) []byte) {
 	case errors.Is(err, errReplied):
 		c.error(c.refusal)
 	case err != nil:
-		c.error("ERR " + err.Error())
+		c.error(storeError(err))
 	default:
 		c.out = reply(c.out)
 	}

@@ -2,6 +2,7 @@ package resp
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -31,7 +32,7 @@ func TestFewLooksAllocateNothing(t *testing.T) {
 	content, fields := packedHash(500)
 	asked := append(slices.Clone(fields[100:109]), []byte("none"))
 	for name, family := range map[string]valueType{"HMGET": typeHash, "SMISMEMBER": typeSet} {
-		reply := replyFields
+		reply := replyFields(math.MaxInt64)
 		if family == typeSet {
 			reply = replyWhichHas // the values are members too
 		}

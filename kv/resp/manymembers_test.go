@@ -2,6 +2,7 @@ package resp
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"strconv"
 	"strings"
 	"testing"
@@ -93,5 +94,50 @@ func TestManyKeys(t *testing.T) {
 	}
 	if got := p.do("SDIFF", "to", keys[0]) + p.do("SINTERCARD", "2", "to", keys[7]); !strings.HasSuffix(got, "]:2") {
 		t.Errorf("the union of 2000 sets: %.200s", got)
+	}
+}
+
+// TestLongMembers: a sorted set of members that are longer than a node of its tree, with or without a common
+// beginning, is as any other.
+func TestLongMembers(t *testing.T) {
+	const many, size = 300, 20 << 10
+	for name, member := range map[string]func(i int) string{
+		"different": func(i int) string { return fmt.Sprintf("%03d", i) + strings.Repeat("m", size) },
+		"alike":     func(i int) string { return strings.Repeat("m", size) + fmt.Sprintf("%03d", i) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, addr := start(t, inMemory(), Options{})
+			p := dial(t, addr)
+			order := rand.New(rand.NewPCG(1, 1)).Perm(many)
+			for _, i := range order {
+				if got := p.do("ZADD", "z", strconv.Itoa(i/100), member(i)); got != ":1" {
+					t.Fatalf("ZADD of member %d: %.100s", i, got)
+				}
+			}
+			check := func(left func(i int) bool) {
+				t.Helper()
+				rank := 0
+				for i := range many {
+					want := "nil"
+					if left(i) {
+						want = fmt.Sprintf(":%d", rank)
+						rank++
+					}
+					if got := p.do("ZRANK", "z", member(i)); got != want {
+						t.Fatalf("member %d has rank %.100s, want %s", i, got, want)
+					}
+				}
+				if got := p.do("ZCOUNT", "z", "-inf", "+inf"); got != fmt.Sprintf(":%d", rank) {
+					t.Errorf("%s members, want %d", got, rank)
+				}
+			}
+			check(func(int) bool { return true })
+			for _, i := range order {
+				if i%3 != 0 {
+					p.do("ZREM", "z", member(i))
+				}
+			}
+			check(func(i int) bool { return i%3 == 0 })
+		})
 	}
 }

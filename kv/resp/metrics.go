@@ -161,11 +161,18 @@ func (s *stats) reset() {
 	}
 }
 
-// errorKinds counts error replies by their first word.
+// errorKinds counts error replies by their first word, which scripts choose, too.
 type errorKinds struct {
 	mu     sync.Mutex       // guards counts
-	counts map[string]int64 // its size is limited by the server's kinds of errors
+	counts map[string]int64 // of at most mostErrorKinds words, and ERR
 }
+
+// Other errors than of so many kinds, and words that are longer, are counted as ERR, as in Redis.
+const (
+	mostErrorKinds = 128
+	longestKind    = 32
+	otherErrors    = "ERR"
+)
 
 // refuse counts a call of a command that is refused.
 func (s *stats) refuse(client int64, command int) {
@@ -175,14 +182,24 @@ func (s *stats) refuse(client int64, command int) {
 // addError counts an error reply.
 func (s *stats) addError(text string) {
 	s.errors.Add(1)
-	kind, _, _ := strings.Cut(text, " ")
+	kind, _, _ := strings.Cut(text[:min(len(text), longestKind+1)], " ")
+	if len(kind) > longestKind {
+		kind = otherErrors
+	}
 	k := &s.errorKinds
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.counts == nil {
 		k.counts = make(map[string]int64)
 	}
-	k.counts[kind]++
+	if _, known := k.counts[kind]; !known && len(k.counts) >= mostErrorKinds {
+		kind = otherErrors
+	}
+	if n, known := k.counts[kind]; known {
+		k.counts[kind] = n + 1
+	} else {
+		k.counts[strings.Clone(kind)] = 1 // not the rest of the text
+	}
 }
 
 func (k *errorKinds) reset() {

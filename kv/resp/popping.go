@@ -128,7 +128,7 @@ func (c *client) popSorted(p *popping, name []byte) (reply []byte, refusal strin
 		return nil, refusal
 	}
 	s := col.asSorted()
-	k := call{resp3: p.resp3}
+	k := call{resp3: p.resp3, most: c.server.opts.MaxReplies}
 	if p.form == popPair {
 		k.array(3)
 		k.bulk(name)
@@ -138,6 +138,9 @@ func (c *client) popSorted(p *popping, name []byte) (reply []byte, refusal strin
 		k.bulk(name)
 		k.array(int(min(p.count, int64(s.count()))))
 		popEntries(&k, s, p.front, p.count, nestedPairs)
+	}
+	if k.refused != "" {
+		return nil, k.refused
 	}
 	col.changed = true
 	if p.front {

@@ -11,10 +11,13 @@ import (
 // bound. The content of a node is a byte for its kind, then
 //
 //	of a leaf     for each entry its score in 8 bytes, the length of its member, the member
-//	of others     for each child its number and its count in 8 bytes each, and an entry: none of the
-//	              child's is before it, and all of the child before are; the first child has none
+//	of others     for each child its number and its count in 8 bytes each, and the least that is like an
+//	              entry and separates the child from the one before: none of the child's entries is
+//	              before it, and all of the other's are; the first child has none
 //
-// A node that exceeds treeNode is divided. One without entries is removed; others are not merged.
+// A node that exceeds treeNode is divided, one that is no leaf if each part gets two children: long
+// members must not make the tree as high as it has nodes. A node without entries is removed; others are
+// not merged.
 type scoreTree struct {
 	nodes
 	root nodeID
@@ -184,7 +187,7 @@ func (t *scoreTree) add(e entry) {
 	}
 	entries = slices.Insert(entries, at, e)
 	t.n++
-	half := half(len(entries), at, func(i int) int { return entrySize(entries[i]) })
+	half := half(len(entries), 1, at, func(i int) int { return entrySize(entries[i]) })
 	if half == len(entries) {
 		writeLeaf(leaf, entries)
 		t.counted(way, 1, child{})
@@ -192,31 +195,43 @@ func (t *scoreTree) add(e entry) {
 	}
 	right := t.another()
 	writeLeaf(right, entries[half:])
-	low := entry{entries[half].score, slices.Clone(entries[half].member)}
+	low := separator(entries[half-1], entries[half])
 	writeLeaf(leaf, entries[:half])
 	t.counted(way, 1, child{right.id, uint64(len(entries) - half), low})
 }
 
-// half returns where a node of n items is divided, or n if it is not. A node whose last item is new
-// keeps all others: items are often added in order.
-func half(n, added int, size func(i int) int) int {
+// separator returns what is not before an entry, and behind the one before that.
+func separator(before, e entry) entry {
+	if before.score < e.score {
+		return entry{score: e.score}
+	}
+	n := 0
+	for n < len(before.member) && before.member[n] == e.member[n] { // it is before e.member
+		n++
+	}
+	return entry{e.score, slices.Clone(e.member[:n+1])}
+}
+
+// half returns where a node of n items is divided, each part with some at least, or n if it is not. A node
+// whose last item is new keeps as many of the others as it can: items are often added in order.
+func half(n, least, added int, size func(i int) int) int {
 	total := 0
 	for i := range n {
 		total += size(i)
 	}
-	if total <= treeNode || n < 2 {
+	if total <= treeNode || n < 2*least {
 		return n
 	}
 	if added == n-1 {
-		return n - 1
+		return n - least
 	}
 	sum := 0
 	for i := range n {
 		if sum += size(i); sum >= total/2 {
-			return max(1, min(i, n-1))
+			return max(least, min(i, n-least))
 		}
 	}
-	return n - 1
+	return n - least
 }
 
 // counted adds delta to the counts on the way, and a child behind the last step's, if it has one.
@@ -230,7 +245,7 @@ func (t *scoreTree) counted(way []treeStep, delta int, added child) {
 		}
 		c[step.at].count -= added.count
 		c = slices.Insert(c, step.at+1, added)
-		half := half(len(c), step.at+1, func(i int) int { return 16 + entrySize(c[i].low) })
+		half := half(len(c), 2, step.at+1, func(i int) int { return 16 + entrySize(c[i].low) })
 		if added = (child{}); half < len(c) {
 			right := t.another()
 			writeInner(right, c[half:])

@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -207,12 +206,6 @@ func (s *scriptCache) kill() (killed, busy int) {
 		}
 	}
 	return killed, busy
-}
-
-func (s *scriptCache) busyText() string { return formatInt(s.busyAfter.Load()) }
-
-func (s *scriptCache) setBusyAfter(text string) error {
-	return setInt(text, 0, math.MaxInt32, s.busyAfter.Store)
 }
 
 // isBusy reports whether a script has run for too long.

@@ -63,7 +63,7 @@ func TestChangesAsRedis(t *testing.T) {
 		}
 	}
 	for _, line := range []string{
-		"ACL GETUSER none", "ACL DELUSER default", "ACL GENPASS 0", "ACL GENPASS 5000", "ACL GENPASS x", "ACL GENPASS 1 2", "ACL LOAD", "ACL SAVE", "ACL WHOAMI", "ACL LOG -1",
+		"ACL GETUSER none", "ACL DELUSER default", "ACL DELUSER u3 default u4", "ACL USERS", "ACL GENPASS 0", "ACL GENPASS 5000", "ACL GENPASS x", "ACL GENPASS 1 2", "ACL LOAD", "ACL SAVE", "ACL WHOAMI", "ACL LOG -1",
 		"ACL LOG x", "ACL LOG reset", "ACL DRYRUN none get a", "ACL DRYRUN default nothing", "ACL DRYRUN default get", "ACL DRYRUN default get a", "ACL NOTHING", "ACL SETUSER",
 		"ACL SETUSER dry on nopass ~k* %R~r &c* +get +set +publish +psubscribe +mget +config|get", "ACL DRYRUN dry get k", "ACL DRYRUN dry get x", "ACL DRYRUN dry set r v", "ACL DRYRUN dry mget r k x",
 		"ACL DRYRUN dry del k", "ACL DRYRUN dry publish c m", "ACL DRYRUN dry publish x m", "ACL DRYRUN dry psubscribe c*", "ACL DRYRUN dry psubscribe x*", "ACL DRYRUN dry config get a", "ACL DRYRUN dry config set a b",
