@@ -25,8 +25,8 @@ import (
 //
 // Lock order, outermost first:
 //
-//	Store.closing, Store.sizing, the machine's phases, Store.transactions, Store.wholes,
-//	locks.mu, Store.resizing, the epoch's gate, Store.mu, checkpointer.mu
+//	Store.closing, Store.sizing, the machine's phases, Store.gate, locks.mu, Store.resizing,
+//	the epoch's gate, Store.mu, checkpointer.mu
 //
 // No lock is taken while checkpointer.mu is held, and nothing waits for the device while it
 // holds Store.mu or checkpointer.mu. Waiting for a phase or for a barrier ends with a context.

@@ -357,21 +357,27 @@ func (s *Session) commitPoint() CommitPoint {
 
 // exclusive is the barrier: it runs f between the operations of all sessions. An operation
 // that began before has taken effect, is pending, or begins again after f. Transactions
-// (Atomically) and whole batches (DoWhole) end before it. f must take microseconds, since all
-// sessions wait for it. If ctx ends first, exclusive returns an error and f is not run.
+// (Atomically) and whole batches (DoWhole) end before it; while it waits for a long one, others go on.
+// f must take microseconds, since all sessions wait for it. If ctx ends first, exclusive returns an
+// error and f is not run.
 func (st *Store) exclusive(ctx context.Context, f func()) error {
-	// In the order of a session that calls Atomically within Whole.
-	if err := lock(ctx, &st.wholes); err != nil {
-		return fmt.Errorf("waiting for whole batches to end: %w", err)
+	if err := st.gate.Shut(ctx); err != nil {
+		return fmt.Errorf("waiting for transactions and whole batches to end: %w", err)
 	}
-	defer st.wholes.Unlock()
-	if err := lock(ctx, &st.transactions); err != nil {
-		return fmt.Errorf("waiting for sessions that hold locks: %w", err)
-	}
-	defer st.transactions.Unlock()
+	defer st.gate.Open()
 	st.epoch.Exclusive(f)
 	return nil
 }
+
+// enterSection begins a section that no barrier cuts, for a session that is in none.
+func (s *Session) enterSection(ctx context.Context) (err error) {
+	if s.section, err = s.store.gate.Enter(ctx); err != nil {
+		return fmt.Errorf("kv: waiting for a commit or checkpoint: %w", err)
+	}
+	return nil
+}
+
+func (s *Session) leaveSection() { s.store.gate.Leave(s.section) }
 
 // lock locks l, or returns the error of ctx if that ends first. Then a goroutine still waits
 // for l, and locks it for a moment.

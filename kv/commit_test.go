@@ -300,8 +300,11 @@ func TestCommitsOutliveTheirLeader(t *testing.T) {
 				testrun.Receive(t, "the commit syncs", disk.held)
 			} else { // a session holds locks
 				first <- nil
-				st.transactions.RLock()
-				release = st.transactions.RUnlock
+				section, err := st.gate.Enter(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				release = func() { st.gate.Leave(section) }
 			}
 			ctx, cancel := context.WithCancel(t.Context())
 			led, followed := make(chan error), make(chan error)

@@ -395,3 +395,59 @@ func TestContextEndsWaitingForASession(t *testing.T) {
 	}
 	closeAll(t, st)
 }
+
+// TestCommitBesideALongTransaction: while a commit waits for a transaction that takes long, and after its context
+// has ended, whole batches and other transactions go on.
+func TestCommitBesideALongTransaction(t *testing.T) {
+	for _, gaveUp := range []bool{false, true} {
+		t.Run(fmt.Sprintf("gave up=%v", gaveUp), func(t *testing.T) {
+			st, _ := openStallable(t, 8)
+			holder, s := st.NewSession(), st.NewSession()
+			held, end := make(chan struct{}), make(chan struct{})
+			var others [][]byte // whose locks are not that of key 3
+			for i := uint64(4); len(others) < 2; i++ {
+				if stripeOf(s.hash(key8(i))) != stripeOf(s.hash(key8(3))) {
+					others = append(others, key8(i))
+				}
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), testrun.Patience(testrun.Bound))
+			defer cancel()
+			var all sync.WaitGroup
+			all.Go(func() {
+				if err := holder.Atomically(context.Background(), [][]byte{key8(3)}, func() error {
+					close(held)
+					<-end
+					return nil
+				}); err != nil {
+					t.Error(err)
+				}
+			})
+			testrun.Receive(t, "the key is locked", held)
+			if gaveUp {
+				if err := st.Commit(soon(t)); !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("Commit: %v", err)
+				}
+			} else {
+				all.Go(func() {
+					if err := st.Commit(context.Background()); err != nil {
+						t.Error(err)
+					}
+				})
+				testrun.Until(t, "the commit waits", st.gate.Waiting)
+			}
+			for range 10 {
+				if err := s.DoWhole(ctx, []Op{
+					{Kind: OpUpsert, Key: others[0], Value: key8(1)}, {Kind: OpUpsert, Key: others[1], Value: key8(2)},
+				}); err != nil {
+					t.Errorf("a whole batch: %v", err)
+				}
+				if err := s.Atomically(ctx, others, func() error { return s.Upsert(others[0], key8(4)) }); err != nil {
+					t.Errorf("a transaction: %v", err)
+				}
+			}
+			close(end)
+			all.Wait()
+			closeAll(t, s, holder, st)
+		})
+	}
+}

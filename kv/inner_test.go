@@ -201,13 +201,7 @@ func TestWhole(t *testing.T) {
 			return err
 		}
 		go func() { committed <- st.Commit(ctx) }()
-		testrun.Until(t, "the commit waits", func() bool {
-			free := st.wholes.TryRLock()
-			if free {
-				st.wholes.RUnlock()
-			}
-			return !free
-		})
+		testrun.Until(t, "the commit waits", st.gate.Waiting)
 		err := s.Atomically(ctx, [][]byte{[]byte("b")}, func() error { return s.Upsert([]byte("b"), []byte("2")) })
 		return errors.Join(err, s.DoWhole(ctx, []Op{{Kind: OpUpsert, Key: []byte("c")}, {Kind: OpUpsert, Key: []byte("d")}}))
 	}); err != nil {

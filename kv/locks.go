@@ -181,10 +181,11 @@ type locks struct {
 	guarded atomic.Bool // sessions look at stripes, from the next epoch they enter
 	stripes *[1 << stripeBits]stripe
 
-	ready  atomic.Bool // all sessions do; set while holding transactions, cleared while holding it exclusively
-	recent atomic.Bool // there was a locker since the last unguard
-	mu     sync.Mutex  // guards changes of the other fields
-	idle   *time.Timer
+	ready   atomic.Bool  // all sessions do
+	lockers atomic.Int64 // sessions that hold locks, or are about to
+	recent  atomic.Bool  // there was a locker since the last unguard
+	mu      sync.Mutex   // guards changes of the other fields
+	idle    *time.Timer
 
 	linesMu sync.Mutex       // guards lines
 	lines   map[uint32]*line // of the stripes for which something waits
@@ -248,9 +249,12 @@ func (s *Session) locked(ctx context.Context, keys [][]byte, c claim, do func() 
 
 func (s *Session) lock(ctx context.Context, keys [][]byte, c claim) error {
 	st := s.store
-	if err := st.share(ctx, &st.transactions); err != nil {
-		return err
+	if !s.whole { // else it is in a section
+		if err := s.enterSection(ctx); err != nil {
+			return err
+		}
 	}
+	st.locks.lockers.Add(1)
 	st.guard()
 	s.stripes = s.stripes[:0]
 	for _, key := range keys {
@@ -328,22 +332,14 @@ func (s *Session) release(c claim) {
 	for _, n := range s.stripes {
 		s.store.locks.stripes[n].release(c)
 	}
-	s.store.transactions.RUnlock()
-}
-
-// share takes a lock of barriers for reading. It returns an error if ctx ends first.
-func (st *Store) share(ctx context.Context, mu *sync.RWMutex) error {
-	if mu.TryRLock() {
-		return nil
+	s.store.locks.lockers.Add(-1)
+	if !s.whole {
+		s.leaveSection()
 	}
-	if err := lock(ctx, mu.RLocker()); err != nil {
-		return fmt.Errorf("kv: waiting for a commit or checkpoint: %w", err)
-	}
-	return nil
 }
 
 // guard makes the operations of all sessions look at stripes, and returns when they do. The
-// caller holds transactions, so that stays so.
+// caller counts as a locker, so that stays so.
 func (st *Store) guard() {
 	l := &st.locks
 	if !l.recent.Load() {
@@ -375,13 +371,18 @@ func (st *Store) unguard() {
 	l := &st.locks
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.recent.Swap(false) || !st.transactions.TryLock() {
+	again := l.recent.Swap(false)
+	if !again { // a locker from now on waits in guard, or is counted
+		l.ready.Store(false)
+		if again = l.lockers.Load() > 0; again {
+			l.ready.Store(true)
+		}
+	}
+	if again {
 		l.idle.Reset(guardTime)
 		return
 	}
-	defer st.transactions.Unlock()
 	l.guarded.Store(false)
-	l.ready.Store(false)
 	st.epoch.Bump()
 }
 

@@ -595,9 +595,9 @@ func BenchmarkLocks(b *testing.B) {
 	for _, guarded := range []bool{true, false} {
 		b.Run(map[bool]string{true: "read guarded", false: "read"}[guarded], func(b *testing.B) {
 			if guarded {
-				st.transactions.RLock()
+				st.locks.lockers.Add(1)
 				st.guard()
-				st.transactions.RUnlock()
+				st.locks.lockers.Add(-1)
 			}
 			for !guarded && st.locks.guarded.Load() {
 				st.unguard()

@@ -285,13 +285,13 @@ func (s *Session) Whole(ctx context.Context, do func() error) error {
 	if err := s.refusal(); err != nil {
 		return err
 	}
-	if err := s.store.share(ctx, &s.store.wholes); err != nil {
+	if err := s.enterSection(ctx); err != nil {
 		return err
 	}
 	s.whole = true
 	defer func() {
 		s.whole = false
-		s.store.wholes.RUnlock()
+		s.leaveSection()
 	}()
 	return do()
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/redykv/redykv/hlog"
 	"github.com/redykv/redykv/internal/epoch"
 	"github.com/redykv/redykv/internal/readcache"
+	"github.com/redykv/redykv/kv/internal/gate"
 	"github.com/redykv/redykv/kv/internal/keycount"
 )
 
@@ -65,6 +66,7 @@ type Session struct {
 	traces    []trace          // of a batch of opNewest, opMove or opLink
 	unusable  error            // the reason why the session takes no more operations: see Err
 	whole     bool             // inside Whole
+	section   gate.Section     // of the outermost Whole or Atomically
 
 	inUserCode bool // the user's code runs within an operation: the session's other calls are refused
 

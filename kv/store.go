@@ -12,6 +12,7 @@ import (
 	"github.com/redykv/redykv/hlog"
 	"github.com/redykv/redykv/internal/epoch"
 	"github.com/redykv/redykv/internal/readcache"
+	"github.com/redykv/redykv/kv/internal/gate"
 	"github.com/redykv/redykv/kv/internal/index"
 	"github.com/redykv/redykv/kv/internal/keycount"
 	"github.com/redykv/redykv/kv/internal/manifest"
@@ -37,9 +38,8 @@ type Store struct {
 	growing    atomic.Bool    // set while growSoon has nothing to start
 	background sync.WaitGroup // growth started by growSoon
 
-	locks        locks
-	transactions sync.RWMutex // held by lockers of keys for reading, and by barriers exclusively
-	wholes       sync.RWMutex // the same for DoWhole; locked after transactions
+	locks locks
+	gate  gate.Gate // of transactions and whole batches, which no barrier cuts
 
 	keyCounters *keycount.Counters // nil if keys are not counted
 	sweeps      sweeps             // unfinished sweeps of scans in steps
