@@ -153,6 +153,9 @@ func (s *Session) attempt(op *Op, hash uint64, keep int, p *pendingOp) (where co
 		case needsRecord:
 			return where, true
 		case needsSpace:
+			if s.sealing.needed { // operations on the key that need no space go on
+				s.unseal()
+			}
 			err = s.waitForSpace()
 		case needsDrain:
 			s.drainSealed()

@@ -48,12 +48,14 @@ func (st *Store) WaitForCommit(ctx context.Context, number uint64) error {
 		return nil
 	}
 	k := &st.checkpointer
-	if g := k.machine.Follow(); g != nil && number <= k.barrier.Load() {
-		if ended, _, err := g.Wait(ctx); !ended {
-			return fmt.Errorf("kv: commit: waiting for it: %w", err)
-		}
-		if number <= st.LastCommit() {
-			return nil
+	if number <= k.barrier.Load() { // the commit in progress has it, if there is one, or a later one
+		if g := k.machine.Follow(); g != nil {
+			if ended, _, err := g.Wait(ctx); !ended {
+				return fmt.Errorf("kv: commit: waiting for it: %w", err)
+			}
+			if number <= st.LastCommit() {
+				return nil
+			}
 		}
 	}
 	err := st.Commit(ctx)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/internal/testrun"
+	"github.com/redykv/redykv/kv/internal/phase"
 )
 
 // countedDevice counts the work of a commit on a device. It can block its syncs.
@@ -279,6 +280,38 @@ func TestCommitsGather(t *testing.T) {
 		}
 		return st.Metrics().Barriers.Count-before < each*7/5
 	})
+	closeAll(t, st)
+}
+
+// TestWaitersCountOnce: a writer that comes while a commit is in progress that does not have its write is counted
+// with the next commit only, which else waits for nobody.
+func TestWaitersCountOnce(t *testing.T) {
+	ctx := context.Background()
+	st := open(t, small(device.NewMemory(), 8, 8))
+	m := &st.checkpointer.machine
+	group, _ := m.Join()
+	if err := st.begin(ctx, phase.Commit, "a commit by hand"); err != nil {
+		t.Fatal(err)
+	}
+	st.step(phase.Flush) // it has had its barrier
+	waited := make(chan error)
+	go func() { waited <- st.WaitForCommit(ctx, st.NextCommit()) }()
+	testrun.Until(t, "the writer waits for the next commit", func() bool { return m.Gathered() == 1 })
+	section, err := st.gate.Enter(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Finish(group, nil, false)
+	st.end(phase.Commit)
+	testrun.Until(t, "the next commit waits for the section", st.gate.Waiting)
+	m.Join() // the caller of the first commit comes back
+	if m.Missing() {
+		t.Error("the next commit waits for more callers than there are")
+	}
+	st.gate.Leave(section)
+	if err := testrun.Receive(t, "the commit ends", waited); err != nil {
+		t.Error(err)
+	}
 	closeAll(t, st)
 }
 

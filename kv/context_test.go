@@ -451,3 +451,34 @@ func TestCommitBesideALongTransaction(t *testing.T) {
 		})
 	}
 }
+
+// TestNoReadsPendingAfterTheirCalls: reads of calls whose context has ended are polled when the device answers,
+// though their sessions are idle. Meanwhile the store has sessions for other calls, and Close waits.
+func TestNoReadsPendingAfterTheirCalls(t *testing.T) {
+	counted := &pendingReads{Device: device.NewMemory()}
+	dev := &stallable{Device: counted}
+	st := open(t, small(dev, 8, 8))
+	fillStallable(t, st)
+	dev.stall()
+	for n := range uint64(2 * maxLent) {
+		if _, err := st.Read(soon(t), key8(n%4), nil); !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("a read from a device that does not answer: %v", err)
+		}
+	}
+	if err := st.Upsert(context.Background(), key8(stallKeys), key8(1)); err != nil {
+		t.Error(err)
+	}
+	if counted.pending.Load() == 0 {
+		t.Fatal("no reads are pending")
+	}
+	dev.resume()
+	testrun.Until(t, "the reads are polled", func() bool {
+		st.mu.Lock()
+		defer st.mu.Unlock()
+		return st.pool.settling == 0
+	})
+	if n := counted.pending.Load(); n != 0 {
+		t.Errorf("%d reads stay pending", n)
+	}
+	closeAll(t, st)
+}

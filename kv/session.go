@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/redykv/redykv/device"
@@ -282,12 +283,14 @@ const (
 
 // pool holds the store's own sessions. Store.mu guards it.
 type pool struct {
-	idle    []*Session
-	lent    int             // counted sessions that are lent
-	waiting []chan *Session // waiting calls in order of arrival
-	spare   int             // least number of idle sessions since the trim timer was started
-	trim    *time.Timer     // closes spare sessions; nil if not started
-	after   time.Duration
+	idle     []*Session
+	lent     int             // counted sessions that are lent
+	waiting  []chan *Session // waiting calls in order of arrival
+	settling int             // sessions that wait for reads that their calls have given up
+	settled  *sync.Cond      // on Store.mu: settling is lower
+	spare    int             // least number of idle sessions since the trim timer was started
+	trim     *time.Timer     // closes spare sessions; nil if not started
+	after    time.Duration
 }
 
 // takeIdle returns an idle session, or a new one if there is none. The caller holds mu;
@@ -348,8 +351,17 @@ func (st *Store) passOn(s *Session) {
 	s.ctx = context.Background()
 	s = st.replaceFailed(s)
 	st.mu.Lock()
-	defer st.mu.Unlock()
 	p := &st.pool
+	if st.settle(s) {
+		if len(p.waiting) == 0 {
+			p.lent--
+			st.mu.Unlock()
+			return
+		}
+		s = st.takeIdle() // unlocks
+		st.mu.Lock()
+	}
+	defer st.mu.Unlock()
 	if len(p.waiting) > 0 {
 		p.waiting[0] <- s
 		p.waiting[0], p.waiting = nil, p.waiting[1:]
@@ -367,9 +379,40 @@ func (st *Store) withAny(use func(*Session) error) error {
 		s = st.replaceFailed(s)
 		st.mu.Lock()
 		defer st.mu.Unlock()
-		st.giveIdle(s)
+		if !st.settle(s) {
+			st.giveIdle(s)
+		}
 	}()
 	return use(s)
+}
+
+// settle returns a session to the pool once the reads have ended that its last call gave up, if there
+// are any: a device may wait until they are polled, and an idle session polls nothing. It reports
+// whether it does. It does not if very many wait already, for a device that hangs; one of those takes it
+// over then. The caller holds mu.
+func (st *Store) settle(s *Session) bool {
+	p := &st.pool
+	if s.numAbandoned == 0 || s.unusable != nil || p.settling == maxLent {
+		return false
+	}
+	p.settling++
+	go func() {
+		for s.numAbandoned > 0 && s.unusable == nil {
+			_ = s.await(context.Background()) // its error is in unusable
+		}
+		settled := st.replaceFailed(s)
+		st.mu.Lock()
+		defer st.mu.Unlock()
+		p.settling--
+		st.giveIdle(settled)
+		if i := slices.IndexFunc(p.idle, func(s *Session) bool { return s.numAbandoned > 0 }); i >= 0 && !st.closed {
+			next := p.idle[i] // there were too many
+			p.idle = slices.Delete(p.idle, i, i+1)
+			st.settle(next)
+		}
+		p.settled.Broadcast()
+	}()
+	return true
 }
 
 // replaceFailed returns the session, or a new one instead of it if its queue has failed.

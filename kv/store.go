@@ -131,6 +131,7 @@ func newStore(opts Options) *Store {
 		named:    make(map[string]*Session),
 		ended:    make(map[string]CommitPoint),
 	}
+	st.pool.settled = sync.NewCond(&st.mu)
 	if st.hash == nil {
 		st.hash = st.keyHash.Of
 	}
@@ -171,6 +172,9 @@ func (st *Store) Close() error {
 	resume := st.autoCompactor.pause()
 	defer resume()
 	st.mu.Lock()
+	for st.pool.settling > 0 {
+		st.pool.settled.Wait()
+	}
 	if st.closed {
 		st.mu.Unlock()
 		return nil
