@@ -326,6 +326,9 @@ func FuzzPackedSorted(f *testing.F) {
 // TestLongLists: commands that change more nodes of a list than are kept in memory do what they should, and
 // change nothing if they fail, or if one that they are carried out with does.
 func TestLongLists(t *testing.T) {
+	if machine.RaceDetector {
+		t.Skip("one client with a hundred megabytes, which the detector copies word by word")
+	}
 	_, addr := start(t, inMemory(), Options{MaxReplies: leastReplies})
 	p := dial(t, addr)
 	// Some 3,300 nodes.
