@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -178,4 +179,104 @@ func TestNobodyWaitsForScans(t *testing.T) {
 			testrun.Until(t, "the scans have ended", func() bool { return len(s.scans) == 0 })
 		})
 	}
+}
+
+// TestEmptyDatabaseBesideAColdRead: a command that finds out whether a database is empty lets others go on while
+// one of them waits for the device.
+func TestEmptyDatabaseBesideAColdRead(t *testing.T) {
+	s, dev, addr, _ := slowScans(t, Options{Loops: -1})
+	reader, scanner := dial(t, addr), dial(t, addr)
+	reader.send(encode("GET", "key1"))
+	dev.await(t)
+	scanner.send(encode("SELECT", "1") + encode("KEYS", "*"))
+	testrun.Until(t, "KEYS has begun", func() bool {
+		s.pool.mu.Lock()
+		defer s.pool.mu.Unlock()
+		return s.pool.seized || len(s.scans) > 0
+	})
+	if got := dial(t, addr).do("GET", "nosuch"); got != "nil" {
+		t.Errorf("GET: %s", got)
+	}
+	dev.goOn()
+	if got := scanner.reply() + scanner.reply(); got != "+OK[]" {
+		t.Errorf("KEYS of an empty database: %s", got)
+	}
+	if got := reader.reply(); got != strconv.Quote(strings.Repeat("v", 100)) {
+		t.Errorf("the read: %s", got)
+	}
+}
+
+// TestClientGoesInAPause: a client that goes while its command waits for the end of CLIENT PAUSE leaves at
+// once, and its command is not run. Neither does a pause keep a server from closing.
+func TestClientGoesInAPause(t *testing.T) {
+	s, addr := start(t, inMemory(), Options{lookEvery: time.Millisecond})
+	p, other := dial(t, addr), dial(t, addr)
+	p.last("+OK", "CLIENT PAUSE 3600000 WRITE")
+	other.send(encode("SET", "k", "v"))
+	testrun.Until(t, "the command has come", func() bool { return s.Metrics().BytesIn > 60 })
+	if err := other.conn.Close(); err != nil {
+		t.Fatal(err)
+	}
+	testrun.Until(t, "the client has left", func() bool { return s.Metrics().Clients == 1 })
+	p.last("+OK", "CLIENT UNPAUSE")
+	p.last("nil", "GET k")
+	p.last("+OK", "CLIENT PAUSE 3600000 WRITE")
+	dial(t, addr).send(encode("SET", "k", "v"))
+}
+
+// TestBudgetOfWaitingClients: the keys of a client that waits, and the commands of a transaction that waits to
+// begin, count as memory of requests, until they end.
+func TestBudgetOfWaitingClients(t *testing.T) {
+	s, addr := start(t, inMemory(), Options{})
+	p := dial(t, addr)
+	args := []string{"BLPOP"}
+	for i := range 1000 {
+		args = append(args, fmt.Sprint(i, strings.Repeat("k", 10_000)))
+	}
+	waiter := dial(t, addr)
+	waiter.send(encode(append(args, "0")...))
+	waitForBlocked(t, s, 1)
+	if n := s.Metrics().RequestBytes; n < 20_000_000 {
+		t.Errorf("%d bytes of requests while a client waits for keys of 10 MB", n)
+	}
+	p.do("RPUSH", args[7], "x")
+	waiter.reply()
+	testrun.Until(t, "the keys are forgotten", func() bool { return s.Metrics().RequestBytes < 1_000_000 })
+
+	holder, held, end := s.store.NewSession(), make(chan struct{}), make(chan struct{})
+	var holding sync.WaitGroup
+	holding.Go(func() {
+		if err := holder.Atomically(context.Background(), [][]byte{storedKey(0, []byte("k"))}, func() error {
+			close(held)
+			<-end
+			return nil
+		}); err != nil {
+			t.Error(err)
+		}
+	})
+	release := sync.OnceFunc(func() { close(end); holding.Wait() })
+	defer release()
+	testrun.Receive(t, "the key is locked", held)
+	queued := dial(t, addr)
+	queued.last("+OK", "MULTI")
+	if got := queued.do("SET", "k", strings.Repeat("v", 1_500_000)); got != "+QUEUED" {
+		t.Fatal(got)
+	}
+	queued.send(encode("EXEC"))
+	testrun.Until(t, "EXEC waits", func() bool {
+		s.pool.mu.Lock()
+		defer s.pool.mu.Unlock()
+		return s.pool.lent == 1
+	})
+	if n := s.Metrics().RequestBytes; n < 1_500_000 {
+		t.Errorf("%d bytes of requests while a transaction of 1.5 MB waits", n)
+	}
+	release()
+	if err := holder.Close(); err != nil {
+		t.Error(err)
+	}
+	if got := queued.reply(); got != "[+OK]" {
+		t.Errorf("EXEC: %s", got)
+	}
+	testrun.Until(t, "its commands are forgotten", func() bool { return s.Metrics().RequestBytes < 1_000_000 })
 }

@@ -36,6 +36,7 @@ type waiter struct {
 	what   *popping
 	until  time.Time // zero: for ever
 	silent bool      // the reply is not sent (CLIENT REPLY)
+	bytes  int64     // taken from the budget for large requests
 
 	// Guarded by blocking.mu:
 	state waiterState
@@ -190,8 +191,12 @@ func (c *client) block(p *popping, until time.Time) {
 		case c.executing || c.locked:
 			reply = p.none(nil)
 		default:
-			c.waits = &waiter{client: c, what: p, until: until, silent: c.dropping}
-			c.server.blocking.add(c.waits)
+			w := &waiter{client: c, what: p, until: until, silent: c.dropping, bytes: p.bytes()}
+			if !c.server.large.take(w.bytes) {
+				return nil, errMemory
+			}
+			c.waits = w
+			c.server.blocking.add(w)
 		}
 		return reply, refusal
 	})
@@ -234,6 +239,7 @@ func (c *client) await() error {
 func (c *client) endWait() {
 	if c.waits != nil {
 		c.server.blocking.leave(c.waits)
+		c.server.large.give(c.waits.bytes)
 		c.waits = nil
 	}
 }
@@ -241,6 +247,7 @@ func (c *client) endWait() {
 // resumeFrom continues after the wait.
 func (c *client) resumeFrom(w *waiter, state waiterState) {
 	c.waits = nil
+	c.server.large.give(w.bytes)
 	if state == waiterAgain {
 		at := len(c.out)
 		c.dropping = w.silent

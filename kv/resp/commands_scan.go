@@ -159,12 +159,18 @@ func (s *Server) recordsFor(db uint8, count int) int {
 	return int(min(float64(count)*float64(all)/float64(max(of, 1)), maxScan))
 }
 
-// hasNoKeys reports whether the client's database is known to have no keys. The counts are exact
-// while no other connection runs commands; else the store may miss a key that was added while it
-// sums them up, and count the deletion of another one.
+// hasNoKeys reports whether the client's database is known to have no keys, without waiting for other
+// connections. The counts are exact while none of them runs commands; else the store may miss a key that was
+// added while it sums them up, and count the deletion of another one.
 func (c *client) hasNoKeys() (none bool) {
-	if c.server.isEmpty(c.db) {
-		c.tryExclusively(func() { none = c.server.isEmpty(c.db) })
+	if !c.server.isEmpty(c.db) {
+		return false
+	}
+	if c.flush(); c.locked {
+		return c.server.isEmpty(c.db)
+	}
+	if c.giveBack(); !c.quit {
+		c.server.pool.whileIdle(func() { none = c.server.isEmpty(c.db) })
 	}
 	return none
 }

@@ -81,11 +81,13 @@ func discard(c *client, _ request) {
 }
 
 func carryOut(c *client, _ request) {
-	t := c.endMulti()
+	t := c.multi
 	if t == nil {
 		c.fail(errExecAlone)
 		return
 	}
+	c.multi = nil
+	defer c.server.large.give(t.bytes)
 	defer c.unwatch()
 	c.reply()
 	c.collect() // messages before the reply of EXEC, which must stay whole

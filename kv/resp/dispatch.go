@@ -88,7 +88,10 @@ func (c *client) dispatch(r request) {
 		}
 		c.flush()
 		c.giveBack()
-		c.server.paused.wait(c)
+		if !c.server.paused.wait(c) {
+			c.quit = true // the command is not run
+			return
+		}
 		refusal = c.refusalOf(cmd, r) // permissions may have changed
 	}
 	switch {

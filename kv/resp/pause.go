@@ -1,6 +1,7 @@
 package resp
 
 import (
+	"context"
 	"math"
 	"sync"
 	"sync/atomic"
@@ -67,15 +68,23 @@ func (p *paused) lapse() {
 	}
 }
 
-// wait waits for the end of the pause.
-func (p *paused) wait(c *client) {
+// wait waits for the end of the pause. It returns false if the client goes before.
+func (p *paused) wait(c *client) (ok bool) {
 	p.mu.Lock()
 	over := p.over
 	p.mu.Unlock()
-	if over != nil {
-		c.write() // the replies of earlier commands
-		<-over
+	if over == nil {
+		return true
 	}
+	c.write() // the replies of earlier commands
+	c.attend(func(ctx context.Context) {
+		select {
+		case <-over:
+			ok = true
+		case <-ctx.Done():
+		}
+	})
+	return ok
 }
 
 // mustPause reports whether a command waits while there is a pause.

@@ -51,6 +51,15 @@ func (p *popping) keys(names ...[]byte) (keys [][]byte) {
 	return keys
 }
 
+// bytes returns the memory that the keys take while a client waits for them, about.
+func (p *popping) bytes() (n int64) {
+	const perKey = 128 // in the queues, and its headers
+	for _, name := range p.names {
+		n += 2*int64(len(name)) + perKey // here and in the queues
+	}
+	return n
+}
+
 // of returns p for the client, with its keys. The keys are copied, as the client may wait.
 func (p popping) of(c *client, names [][]byte) *popping {
 	p.db, p.resp3 = c.db, c.resp3

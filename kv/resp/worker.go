@@ -327,6 +327,15 @@ func (p *pool) release() {
 	p.back.Broadcast()
 }
 
+// whileIdle calls do, which is short, unless a worker is lent.
+func (p *pool) whileIdle(do func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.lent == 0 {
+		do()
+	}
+}
+
 // quiesce waits for all batches that have begun. The caller must have no worker. It reports false if
 // it would wait for a script that runs for long.
 func (p *pool) quiesce() bool {
