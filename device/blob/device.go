@@ -143,9 +143,7 @@ func (d *Device) Start(tail int64) error {
 	d.log.writes.Reset(tail)
 	if c := d.catalog.Load(); c != nil {
 		d.adopt(c)
-	} else {
-		d.log.dirty = 0 // the uploader will see
-	}
+	} // else the uploader does, when it reaches the bucket
 	if !d.started {
 		d.started = true
 		d.up.start(d)

@@ -426,3 +426,45 @@ func (n noRoom) NewQueue(depth int) (device.Queue, error) {
 type noRoomQueue struct{ device.Queue }
 
 func (noRoomQueue) Write([]byte, int64, uint64) error { return device.ErrQueueFull }
+
+// TestUnreachableAtOpen: a bucket that is unreachable when its device is opened gets what it lacks afterwards, not the
+// whole log again.
+func TestUnreachableAtOpen(t *testing.T) {
+	s3 := newS3(t)
+	b := openBucket(t, s3.url())
+	opts := testOptions()
+	opts.Patience, opts.Linger = time.Millisecond, time.Millisecond
+	local := device.NewMemory()
+	const segments = 20
+	d, content := filled(t, local, b, opts, segments*minSegmentSize)
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s3.set(func(int64, *http.Request) int { return http.StatusForbidden })
+	local = local.Reopen()
+	d = mustOpen(t, local, b, opts)
+	if err := d.Start(int64(len(content))); err != nil {
+		t.Fatal(err)
+	}
+	s3.set(func(int64, *http.Request) int { return 0 })
+	if err := d.WriteMeta("meta", []byte("newer")); err != nil {
+		t.Fatal(err)
+	}
+	flush(t, d)
+	if s := d.Status(); s.LogEnd != int64(len(content)) || s.BytesUp > 3*minSegmentSize {
+		t.Errorf("%d bytes were uploaded again, and the bucket has the log up to %d, of %d bytes", s.BytesUp, s.LogEnd, len(content))
+	}
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	again := mustOpen(t, device.NewMemory(), b, opts)
+	if err := again.Start(int64(len(content))); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := read(t, again, len(content), 0); err != nil || !bytes.Equal(got, content) {
+		t.Errorf("restored elsewhere: %v, or other bytes", err)
+	}
+	if err := again.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
