@@ -146,6 +146,11 @@ type Config struct {
 	// capacity then describes the rest. Without Linger, Open deletes the cache that an earlier
 	// process has left. Create ignores it.
 	Companion Companion
+	// MustTakeUp makes Open return ErrNotTakenUp if it cannot take up the cache that an earlier process
+	// has left, in place of creating one. Create ignores it.
+	MustTakeUp bool
+	// Journal keeps an eighth of the capacity, at most 32 MiB, for [Device.Journal] of Open.
+	Journal bool
 	// Migration says how regions move between VMs.
 	Migration Migration
 	// Window is the time over which the cache measures what it gives, for the manager's judgement of

@@ -30,8 +30,9 @@ type Device struct {
 	unavailable func() spans // Cache.unavailable
 	arriving    func() spans // Cache.arriving
 	segments    *segments
-	owned       bool    // Close deletes the cache, or detaches from it
-	pieces      *pieces // nil: the cache is not taken up by another process
+	owned       bool     // Close deletes the cache, or detaches from it
+	pieces      *pieces  // nil: the cache is not taken up by another process
+	journal     *Journal // nil: there is none
 
 	// The device answers from begin to end, except for holes; top is the end of all
 	// requested writes. They only increase. begin passes a segment before top reaches the
@@ -43,16 +44,22 @@ type Device struct {
 
 // NewDevice returns a device over a cache, which must have no other use and keeps its capacity
 // and SLO ([ErrFixed]). Closing the device does not delete the cache.
-func NewDevice(cache *Cache) *Device { return newDevice(cache, nil) }
+func NewDevice(cache *Cache) *Device { return newDevice(cache, nil, false) }
 
-// newDevice is NewDevice with a companion, if the cache may be taken up by another process.
-func newDevice(cache *Cache, kept Companion) *Device {
+// newDevice is NewDevice with a companion, if the cache may be taken up by another process, and with
+// a journal if there is one.
+func newDevice(cache *Cache, kept Companion, journal bool) *Device {
 	d := &Device{cache: cache, unavailable: cache.unavailable, arriving: cache.arriving}
 	d.holes.ready = make(chan struct{}, 1)
+	capacity := cache.Capacity()
+	if journal {
+		d.journal = newJournal(cache, kept != nil)
+		capacity -= d.journal.size
+	}
 	if kept == nil {
-		d.segments = newSegments(cache.Capacity())
+		d.segments = newSegments(capacity)
 	} else {
-		ring, shift, table := layout(cache.Capacity())
+		ring, shift, table := layout(capacity)
 		d.segments = ring
 		d.pieces = newPieces(d, shift, table, kept)
 	}

@@ -39,6 +39,9 @@ func Open(ctx context.Context, mgr Manager, cfg Config) (*Device, error) {
 		former = cfg.formerCache(ctx, mgr)
 	}
 	cache, err := cfg.takeUp(ctx, mgr, former)
+	if err == nil && cache == nil && cfg.MustTakeUp {
+		err = fmt.Errorf("%w: there is none of %d bytes that lingers", ErrNotTakenUp, cfg.Capacity)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -51,7 +54,7 @@ func Open(ctx context.Context, mgr Manager, cfg Config) (*Device, error) {
 	if cfg.Linger == 0 {
 		cfg.Companion = nil
 	}
-	d := newDevice(cache, cfg.Companion)
+	d := newDevice(cache, cfg.Companion, cfg.Journal)
 	d.owned = true
 	if p := d.pieces; p != nil {
 		if former != nil && former.fits(p) {
@@ -80,6 +83,9 @@ func (c *Config) formerCache(ctx context.Context, mgr Manager) *companionState {
 	}
 	if c.Linger > 0 && former.Cache.Capacity == c.Capacity {
 		return former
+	}
+	if c.MustTakeUp {
+		return nil
 	}
 	log.Info("the cache of before the restart is returned", "cache", former.Cache.Cache, "capacity", former.Cache.Capacity)
 	if former.tryDiscard(ctx, mgr, log) {
@@ -123,6 +129,9 @@ func (c *Config) takeUp(ctx context.Context, mgr Manager, former *companionState
 			return cache, nil
 		case ctx.Err() != nil || isDistrust(err): // a mistake in the configuration costs no contents
 			return nil, err
+		case c.MustTakeUp && (errors.Is(err, ErrNoCache) || !isTemporary(err) || !clock.Sleep(trying, attachPause)):
+			return nil, fmt.Errorf("%w: cache %s: %w", ErrNotTakenUp, former.Cache.Cache, err)
+		case c.MustTakeUp:
 		case errors.Is(err, ErrNoCache):
 			log.Info("the cache of before the restart is gone: a new one is created", "err", err)
 			return nil, nil
@@ -140,9 +149,21 @@ func (c *Config) takeUp(ctx context.Context, mgr Manager, former *companionState
 // Close implements device.Device. It is no error if the manager does not answer: the servers
 // have been told, and the cache's lease ends.
 func (d *Device) Close() error {
-	if d.closed.Swap(true) || !d.owned {
+	if d.closed.Swap(true) {
 		return nil
 	}
+	var err error
+	if d.journal != nil {
+		err = d.journal.close()
+	}
+	if !d.owned {
+		return err
+	}
+	return errors.Join(err, d.giveUp())
+}
+
+// giveUp deletes the cache, or leaves it to the next process.
+func (d *Device) giveUp() error {
 	ctx, cancel := context.WithTimeout(context.Background(), controlTimeout)
 	defer cancel()
 	if p := d.pieces; p != nil {

@@ -15,6 +15,9 @@ var (
 	// ErrNoCache: the cache that is to be taken up does not exist: its time has ended, it was
 	// deleted, or another manager is asked. A new one has to be created.
 	ErrNoCache = errors.New("redytier: no such cache")
+	// ErrNotTakenUp: the cache that an earlier process has left cannot be taken up, which
+	// Config.MustTakeUp asks for.
+	ErrNotTakenUp = errors.New("redytier: the cache of before is not taken up")
 	// ErrTaken: another client has taken the cache up. This client's requests had no effect
 	// since; of those that ended with an error before, the outcome is unknown.
 	ErrTaken = errors.New("redytier: another client has taken the cache up")

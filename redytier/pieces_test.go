@@ -14,7 +14,7 @@ import (
 // reopened returns a device over a cache that another one may have used before.
 func reopened(t *testing.T, c *Cache, kept Companion, used bool) *Device {
 	t.Helper()
-	d := newDevice(c, kept)
+	d := newDevice(c, kept, false)
 	if used {
 		data, err := kept.ReadCompanion()
 		if err != nil {

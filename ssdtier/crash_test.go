@@ -26,6 +26,11 @@ type crashed struct {
 	tail    int               // end of the synced part
 	older   int               // the previous tail, which may be the last one that is known
 	disk    map[string][]byte // contents of the files at the last Sync
+
+	// Of a log with commits:
+	generation uint64       // of the journal when disk was noted
+	memory     *otherMemory // of the journal, or nil
+	home       int          // tail of the last commit that the directory has
 }
 
 func (c *crashed) files() map[string][]byte {

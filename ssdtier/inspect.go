@@ -139,6 +139,9 @@ func (in *inspector) journaled() {
 		return
 	}
 	in.note(journalName, "has %d records of what may not be in other files yet; opening the directory writes it there", in.journal.records)
+	if in.Away = in.journal.away; in.journal.isAway {
+		in.note(journalName, "later commits, of about a second, are in memory %q outside the directory", in.journal.away)
+	}
 	for _, name := range slices.Sorted(maps.Keys(in.journal.metas)) {
 		in.Metadata = append(in.Metadata, FileReport{Name: name, Size: int64(len(in.journal.metas[name]))})
 	}

@@ -38,6 +38,8 @@ type journal struct {
 	hasBlocks  bool     // a record of this generation has blocks
 	metas      map[string][]byte
 	buf        []byte // the record that is written, aligned
+	away       away
+	lacking    *journalState // what the file has, while the records after that were not fetched; or nil
 }
 
 // place is where a record is.
@@ -218,7 +220,7 @@ func (d *Device) mayCommit(name string) error {
 	if d.closed.Load() {
 		return device.ErrClosed
 	}
-	return d.syncErr
+	return cmp.Or(d.syncErr, d.lacks())
 }
 
 // commitAll syncs everything, and stores metadata. The caller holds mu.
@@ -233,6 +235,9 @@ func (d *Device) commitAll(name string, data []byte) error {
 // have all of it. The caller holds mu.
 func (d *Device) commitSmall(src []byte, addr int64, name string, data []byte) (done bool, err error) {
 	if d.newFiles || !d.mayAppend() || !d.hasRoom(src, addr) {
+		return false, nil
+	}
+	if d.goAway(name); d.journal.stale {
 		return false, nil
 	}
 	r := &d.journal.recent
@@ -375,7 +380,7 @@ func (d *Device) hasJournal() bool {
 	if err := checkName(j.file); errors.Is(err, device.ErrCorrupt) { // others tell nothing of the file
 		d.opts.Logger.Warn("the journal was removed or replaced while in use, it is made anew", "dir", d.dir, "err", err)
 		_ = j.file.Close() // it has no name
-		j.file, j.stale = nil, true
+		j.file, j.stale, j.away.on = nil, true, false
 		return false
 	}
 	return true
@@ -385,17 +390,23 @@ func (d *Device) hasJournal() bool {
 func (d *Device) encode(name string, data []byte, blocks []journalBlock) []byte {
 	j := &d.journal
 	metas := map[string][]byte{name: data}
-	size := alignUp(int64(journalSize(metas, blocks)), int64(d.block))
-	if len(data) > journalMetas || j.at.offset+size > journalHalf {
+	unit, at, end := int64(d.block), j.at.offset, journalHalf
+	if a := &j.away; a.on {
+		if !j.inFile(name) {
+			return nil
+		}
+		unit, at, end = awayUnit, a.at, a.memory.Size()
+	}
+	if len(data) > journalMetas || at+alignUp(int64(journalSize(metas, blocks)), unit) > end {
 		return nil
 	}
-	return j.record(metas, blocks, d.block)
+	return j.record(metas, blocks, int(unit))
 }
 
 // record makes the record for the place where the next one is, of units.
 func (j *journal) record(metas map[string][]byte, blocks []journalBlock, unit int) []byte {
 	if size := int(alignUp(int64(journalSize(metas, blocks)), int64(unit))); cap(j.buf) < size {
-		j.buf = device.AlignedBuffer(2*size, unit)
+		j.buf = device.AlignedBuffer(2*size, maxBlock)
 	}
 	r := journalRecord{generation: j.at.generation, number: j.at.number, metas: metas, blocks: blocks}
 	return r.appendTo(j.buf[:0], unit)
@@ -428,6 +439,9 @@ func (d *Device) removeMeta(name string) {
 // writeNext makes a record durable in the journal's next place.
 func (d *Device) writeNext(record []byte) error {
 	j := &d.journal
+	if j.away.on {
+		return d.writeAway(record)
+	}
 	err := d.withSpace(func() error {
 		return writeDurably(j.file, record, int64(j.at.half)*journalHalf+j.at.offset)
 	})
@@ -500,6 +514,7 @@ func (d *Device) beginGeneration(metas map[string][]byte) error {
 	}
 	before := j.at
 	j.at = place{generation: before.generation + 1, half: 1 - before.half}
+	j.away.on = false
 	if err := d.writeNext(j.record(metas, keep, d.block)); err != nil {
 		j.at = before
 		if errors.Is(err, device.ErrTransient) {
@@ -613,6 +628,19 @@ func (d *Device) loadJournal() error {
 		}
 		return nil
 	}
+	if state.isAway && state.away != "" {
+		j.lacking = state
+		return nil
+	}
+	if state.isAway {
+		d.opts.Logger.Warn("the commits of about the last second are lost: they were in memory that ended with the process", "dir", d.dir)
+	}
+	return d.restoreJournal(state)
+}
+
+// restoreJournal makes the state of a journal that of the directory. The caller holds mu, or opens the directory.
+func (d *Device) restoreJournal(state *journalState) (err error) {
+	j, path := &d.journal, d.path(journalName)
 	for number, blocks := range state.bySegment(d.opts.SegmentSize) {
 		s := d.segments.get(number)
 		switch {
@@ -630,6 +658,7 @@ func (d *Device) loadJournal() error {
 	}
 	j.at = place{generation: state.generation, half: state.half}
 	j.metas, j.stale = state.metas, true // Start syncs what was restored
+	j.lacking = nil
 	return nil
 }
 
@@ -657,6 +686,7 @@ func (s *segment) restore(blocks []journalBlock) error {
 // no write is pending.
 func (d *Device) closeJournal() error {
 	j := &d.journal
+	j.away.stop()
 	if j.file == nil && len(j.metas) == 0 {
 		return nil
 	}

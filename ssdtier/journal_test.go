@@ -55,7 +55,22 @@ func (c *crashed) commitWith(r *rand.Rand, n int) {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	c.tail, c.disk = tail, c.files()
+	c.noteCommit(tail)
+}
+
+// noteCommit notes what a commit of the log up to tail has made durable: all files if the journal
+// has turned over, and otherwise the journal.
+func (c *crashed) noteCommit(tail int) {
+	c.t.Helper()
+	j := &c.d.journal
+	if c.tail = tail; j.at.generation != c.generation || j.file == nil {
+		c.generation, c.disk, c.home = j.at.generation, c.files(), tail
+		return
+	}
+	if !j.away.on {
+		c.home = tail
+	}
+	c.disk[journalName] = c.files()[journalName]
 }
 
 // committed is the tail in the metadata of a directory's device.
@@ -74,13 +89,18 @@ func TestCrashOfCommits(t *testing.T) { overEngines(t, testCrashOfCommits) }
 
 func testCrashOfCommits(t *testing.T) {
 	withHalf(t, 64<<10)
-	for seed := range uint64(20) {
+	for seed := range uint64(28) {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 2))
 			opts := Options{SegmentSize: minSegmentSize, Buffered: seed%2 == 0, Workers: 2}
 			c := &crashed{t: t, d: started(t, opts)}
+			if seed >= 20 { // commits are in memory
+				stayAway(t)
+				c.memory = newOtherMemory(96 << 10)
+				c.useMemory()
+			}
 			c.commit()
-			c.tail, c.disk = len(c.content), c.files()
+			c.noteCommit(len(c.content))
 			for range 4 {
 				write := func() {
 					n := 1 + r.IntN(300)
@@ -103,22 +123,30 @@ func testCrashOfCommits(t *testing.T) {
 					switch r.IntN(8) {
 					case 0:
 						c.sync() // tail is not committed
-						c.tail = committed(t, c.d)
+						c.noteCommit(committed(t, c.d))
 						c.disk = c.files()
 					case 1:
 						if err := c.d.Truncate(int64(r.IntN(committed(t, c.d) + 1))); err != nil {
 							t.Fatal(err)
 						}
-						c.disk = c.files()
+						c.noteCommit(c.tail)
+						c.disk[beginName] = c.files()[beginName]
 					case 2:
 						if err := c.d.WriteMeta("other", []byte(fmt.Sprint(seed))); err != nil {
 							t.Fatal(err)
 						}
-						c.disk = c.files()
+						c.noteCommit(c.tail)
+					case 3:
+						c.d.homeInTime()
+						c.noteCommit(c.tail)
+					case 4:
+						if c.memory != nil {
+							c.memory.fails = r.IntN(2) == 0
+						}
 					default:
 						c.flush()
 						c.commit()
-						c.tail, c.disk = len(c.content), c.files()
+						c.noteCommit(len(c.content))
 					}
 				}
 				underWay := c.tail
@@ -134,7 +162,7 @@ func testCrashOfCommits(t *testing.T) {
 					if c.d.journal.at.generation != before {
 						// Segments were synced before the journal was written: a crash in between
 						// leaves the commit before, one after it this one.
-						c.tail, c.disk = underWay, c.files()
+						c.noteCommit(underWay)
 					}
 				}
 				if r.IntN(2) == 0 {
@@ -156,6 +184,9 @@ func (c *crashed) crashCommitted(r *rand.Rand, opts Options, underWay int) *Devi
 	dir := c.copyTorn(r)
 	c.checkOffline(dir)
 	d := mustOpen(c.t, dir, opts)
+	if c.fetch(r, d) {
+		c.tail, underWay = c.home, max(underWay, c.home)
+	}
 	tail := committed(c.t, d)
 	if tail != c.tail && tail != underWay {
 		c.t.Fatalf("the log ends at %d after a crash, want %d or %d", tail, c.tail, underWay)
@@ -168,7 +199,11 @@ func (c *crashed) crashCommitted(r *rand.Rand, opts Options, underWay int) *Devi
 	if got, err := readAll(c.t, d, begin, int64(tail)); err != nil || !bytes.Equal(got, c.content[begin:]) {
 		c.t.Fatalf("after a crash with %d bytes committed: %v, or other bytes", tail, err)
 	}
-	c.disk = filesOf(c.t, d.Dir())
+	c.disk, c.generation, c.home = filesOf(c.t, d.Dir()), d.journal.at.generation, tail
+	if c.memory != nil {
+		c.d = d
+		c.useMemory()
+	}
 	return d
 }
 

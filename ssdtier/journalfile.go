@@ -174,6 +174,8 @@ type journalState struct {
 	records    uint32 // in it
 	metas      map[string][]byte
 	blocks     map[int64]journalBlock // by address, the newest of each
+	isAway     bool                   // further records are in the memory of that name
+	away       string
 }
 
 // readJournal reads the journal in a file. It returns nil if there is none, or one without a
@@ -219,20 +221,9 @@ func parseJournal(data []byte) (_ *journalState, ok bool) {
 // not valid. Others are the generations of the intact records after those.
 func parseHalf(half []byte) (j *journalState, others []uint64) {
 	at := 0
-	for at < len(half) {
-		r, length, ok := parseRecord(half[at:])
-		if !ok || j == nil && r.number != 0 || j != nil && (r.generation != j.generation || r.number != j.records) {
-			break
-		}
-		if j == nil {
-			j = &journalState{generation: r.generation, metas: make(map[string][]byte), blocks: make(map[int64]journalBlock)}
-		}
-		j.records++
-		maps.Copy(j.metas, r.metas)
-		for _, b := range r.blocks {
-			j.blocks[b.addr] = b
-		}
-		at += length
+	if r, _, ok := parseRecord(half); ok && r.number == 0 {
+		j = &journalState{generation: r.generation, metas: make(map[string][]byte), blocks: make(map[int64]journalBlock)}
+		at = len(half) - len(j.take(half))
 	}
 	for at = int(alignUp(int64(at), sumUnit)); at < len(half); at += sumUnit {
 		if r, _, ok := parseRecord(half[at:]); ok {
@@ -240,6 +231,26 @@ func parseHalf(half []byte) (j *journalState, others []uint64) {
 		}
 	}
 	return j, others
+}
+
+// take takes the next records of the generation from the start of data, and returns the rest.
+func (j *journalState) take(data []byte) (rest []byte) {
+	for {
+		r, length, ok := parseRecord(data)
+		if !ok || r.generation != j.generation || r.number != j.records {
+			return data
+		}
+		j.records++
+		if name, ok := r.metas[awayMeta]; ok {
+			j.isAway, j.away = true, string(name)
+			delete(r.metas, awayMeta)
+		}
+		maps.Copy(j.metas, r.metas)
+		for _, b := range r.blocks {
+			j.blocks[b.addr] = b
+		}
+		data = data[length:]
+	}
 }
 
 // bySegment returns the blocks by the number of their segment.

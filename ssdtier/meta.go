@@ -53,6 +53,9 @@ func (d *Device) WriteMeta(name string, data []byte) error {
 	if d.closed.Load() {
 		return device.ErrClosed
 	}
+	if err := d.lacks(); err != nil {
+		return err
+	}
 	if d.mayAppend() {
 		if record := d.encode(name, data, nil); record != nil && d.writeRecord(record, name, data) {
 			return nil
@@ -73,8 +76,11 @@ func (d *Device) ReadMeta(name string) ([]byte, error) {
 	}
 	d.mu.Lock()
 	data, journaled := d.journal.metas[name]
-	some := len(d.journal.metas) > 0
+	some, lacks := len(d.journal.metas) > 0, d.lacks()
 	d.mu.Unlock()
+	if lacks != nil {
+		return nil, lacks
+	}
 	if journaled {
 		return bytes.Clone(data), nil
 	}

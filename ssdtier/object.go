@@ -1,6 +1,7 @@
 package ssdtier
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -66,6 +67,9 @@ func (d *Device) RemoveObject(name string) error {
 	defer d.mu.Unlock()
 	if d.closed.Load() {
 		return device.ErrClosed
+	}
+	if err := cmp.Or(d.lacks(), d.comeHome()); err != nil { // an older commit may need it
+		return err
 	}
 	if err := os.Remove(d.path(objectPrefix + name)); err != nil {
 		return objectError(err)

@@ -19,6 +19,8 @@ type Report struct {
 	Segments    []SegmentReport `json:"segments"`
 	Objects     []FileReport    `json:"objects"`
 	Metadata    []FileReport    `json:"metadata"`
+	// Away names the memory outside the directory that has the last commits; "" if the directory has all.
+	Away string `json:"away,omitempty"`
 
 	// Problems are bytes that cannot be read as they were written, ordered by file name.
 	Problems []Finding `json:"problems"`

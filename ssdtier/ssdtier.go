@@ -37,6 +37,8 @@
 //     [Options.Recycle].
 //   - A damaged last record of the journal looks like one that a crash has torn, so that the
 //     commit before it counts. Damage of any other is an error of Open.
+//   - With [Device.UseJournal] the last commits, of about a second, are in memory outside the directory:
+//     after a crash, they are fetched from there before the device is used.
 //   - An older version of the journal, or of the metadata in its file, cannot be told from the newest:
 //     the metadata is that of then.
 //   - After a Sync that failed on a segment or the directory, the state of the disk is
@@ -45,6 +47,7 @@
 package ssdtier
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -203,6 +206,9 @@ func (d *Device) Start(tail int64) error {
 	if d.closed.Load() {
 		return device.ErrClosed
 	}
+	if err := cmp.Or(d.lacks(), d.comeHome()); err != nil {
+		return err
+	}
 	// No later opening may restore what is dropped now.
 	d.journal.recent.start(tail)
 	if d.journal.restores() {
@@ -272,6 +278,9 @@ func (d *Device) Truncate(begin int64) error {
 	}
 	if begin <= d.begin.Load() {
 		return nil
+	}
+	if err := d.comeHome(); err != nil { // an older commit may need what is removed
+		return err
 	}
 	if err := d.storeBegin(begin); err != nil {
 		return err

@@ -174,6 +174,7 @@ func scripts(dir string) testscript.Params {
 			"certificate": cmdCertificate,
 			"leads":       cmdLeads,
 			"crowd":       cmdCrowd,
+			"elsewhere":   cmdElsewhere,
 		},
 	}
 }

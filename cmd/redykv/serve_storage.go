@@ -59,6 +59,7 @@ type storageFlags struct {
 	machine     string
 	refillRate  refillRate
 	commitPoint string
+	forget      bool
 	bucket      string
 	bucketEvery time.Duration
 	onlyWriter  bool
@@ -121,7 +122,8 @@ func (f *storageFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.region, "cloud-region", "", "region of the cloud that the manager takes VMs from (default: the manager's)")
 	flags.Var(&f.refillRate, "refill-rate", "maximum bytes a second copied from the SSD to refill the Redy cache after a start or a loss; 0: no refill")
 	flags.Lookup("refill-rate").DefValue = "what reads leave"
-	flags.StringVar(&f.commitPoint, "commit-point", commitSSD, "tier that a write must reach to be durable: ssd or redy")
+	flags.StringVar(&f.commitPoint, "commit-point", commitSSD, "where a small commit must be to be durable: ssd; or redy: in the Redy cache, without a sync of the SSD, which has it a second later")
+	flags.BoolVar(&f.forget, "forget-lost-commits", false, "start without the commits of the last second before a crash, which --commit-point redy had in a Redy cache that is lost")
 	flags.StringVar(&f.bucket, "bucket", "", "URL of a bucket for a copy of the store, with which an empty --dir continues: s3://, azblob://, gs:// or file:// (default: none)")
 	flags.DurationVar(&f.bucketEvery, "bucket-every", blob.DefaultEvery, "minimum time between two uploads to --bucket; what is not uploaded is lost with this machine")
 	flags.BoolVar(&f.onlyWriter, "bucket-only-writer", false, "this machine alone writes to --bucket, which need not support conditional writes (If-None-Match): another server with it is not noticed, and may damage the copy")
@@ -173,6 +175,8 @@ func (f *storageFlags) check() error {
 		return usagef("--commit-point %q: want ssd or redy", f.commitPoint)
 	case f.commitPoint == commitRedy && f.redy == redyNone:
 		return usagef("--commit-point redy requires --redy")
+	case f.commitPoint == commitRedy && f.redy != redyEmbedded && f.linger == 0:
+		return usagef("--commit-point redy requires --cache-linger: after a crash the last commits are in the cache")
 	}
 	if f.redy != redyNone && f.redy != redyEmbedded {
 		if err := checkURLs("--redy", f.redy); err != nil {
@@ -203,19 +207,69 @@ func (f *storageFlags) open(ctx context.Context, log *slog.Logger) (dev device.D
 	if f.kind == storageMemory {
 		return device.NewMemory(), nil, release, nil
 	}
-	ssd, files, bucket, err := f.openSSD(ctx, log)
-	if err != nil || f.redy == redyNone {
-		return ssd, bucket, release, err
-	}
-	redy, mgr, err := f.openRedy(ctx, files, log)
+	files, err := ssdtier.OpenWith(f.dir, f.files(log))
 	if err != nil {
-		return nil, nil, nil, errors.Join(fmt.Errorf("--redy %s: %w", f.redy, err), ssd.Close())
+		return nil, nil, nil, err
+	}
+	if files.JournalAway() != "" && !f.forget && (f.redy == redyNone || f.redy == redyEmbedded) {
+		return nil, nil, nil, errors.Join(f.lacks(files), files.Close())
+	}
+	var redy *redytier.Device
+	if f.redy != redyNone {
+		var mgr io.Closer
+		if redy, mgr, err = f.openRedy(ctx, files, log); err != nil {
+			if errors.Is(err, redytier.ErrNotTakenUp) {
+				err = errors.Join(err, f.lacks(files))
+			}
+			return nil, nil, nil, errors.Join(fmt.Errorf("--redy %s: %w", f.redy, err), files.Close())
+		}
+		release = mgr.Close
+		if f.redy == redyEmbedded && f.commitPoint == commitRedy {
+			log.Warn("the embedded Redy cache ends with the server, and with it the commits of the last second: --commit-point redy is for a manager's")
+		}
+	}
+	if err := f.openJournal(files, redy); err != nil {
+		if redy != nil {
+			err = errors.Join(err, redy.Close(), release())
+		}
+		return nil, nil, nil, errors.Join(err, files.Close())
+	}
+	ssd, bucket, err := f.openSSD(ctx, files, log)
+	if err != nil {
+		if redy != nil {
+			err = errors.Join(err, redy.Close(), release())
+		}
+		return nil, nil, nil, err
+	}
+	if redy == nil {
+		return ssd, bucket, release, nil
 	}
 	opts := device.TieredOptions{Names: []string{"redy", "ssd"}, RefillRate: f.refillLimit(), Logger: log}
-	if f.commitPoint == commitRedy {
-		opts.CommitPoint = 1
+	return device.NewTieredWith(opts, redy, ssd), bucket, release, nil
+}
+
+// openJournal fetches the commits that only the cache of before has, and has the cache, or nil, take those
+// from now on if the flags ask for it.
+func (f *storageFlags) openJournal(files *ssdtier.Device, redy *redytier.Device) error {
+	if files.JournalAway() != "" {
+		var from ssdtier.Journal // nil: without them
+		if !f.forget {
+			from = redy.Journal()
+		}
+		if err := files.FetchJournal(from); err != nil {
+			return errors.Join(err, f.lacks(files))
+		}
 	}
-	return device.NewTieredWith(opts, redy, ssd), bucket, mgr.Close, nil
+	if f.commitPoint != commitRedy {
+		return nil
+	}
+	return files.UseJournal(redy.Journal())
+}
+
+// lacks is the error of a directory whose last commits are in a cache that is not there.
+func (f *storageFlags) lacks(files *ssdtier.Device) error {
+	return fmt.Errorf("--dir %s: the commits of the last second are in %s only: start with --redy, --cache and --cache-linger as before, or, if that is lost, once with --forget-lost-commits",
+		f.dir, files.JournalAway())
 }
 
 // refillLimit returns device.TieredOptions.RefillRate, whose 0 is no limit.
@@ -237,12 +291,9 @@ func (f *storageFlags) files(log *slog.Logger) ssdtier.Options {
 	return ssdtier.Options{Verify: ssdtier.Verify(f.verify), Recycle: cmp.Or(f.recycle, -1), Logger: log}
 }
 
-// openSSD opens the files. dev has the bucket behind them and the cache in front of them, if the
-// flags ask for these.
-func (f *storageFlags) openSSD(ctx context.Context, log *slog.Logger) (dev device.Device, files *ssdtier.Device, bucket *blob.Device, err error) {
-	if files, err = ssdtier.OpenWith(f.dir, f.files(log)); err != nil {
-		return nil, nil, nil, err
-	}
+// openSSD returns the device of files, with the bucket behind them and the cache in front of them, if the
+// flags ask for these. After an error they are closed.
+func (f *storageFlags) openSSD(ctx context.Context, files *ssdtier.Device, log *slog.Logger) (dev device.Device, bucket *blob.Device, err error) {
 	dev = files
 	if f.bucket != "" {
 		bucket, err = blob.OpenURL(ctx, dev, f.bucket, blob.Options{Every: f.bucketEvery, OnlyWriter: f.onlyWriter, Logger: log})
@@ -250,24 +301,24 @@ func (f *storageFlags) openSSD(ctx context.Context, log *slog.Logger) (dev devic
 			if errors.Is(err, blob.ErrUnconditional) {
 				err = fmt.Errorf("%w; if this machine is the only one that uses the bucket, add --bucket-only-writer", err)
 			}
-			return nil, nil, nil, errors.Join(fmt.Errorf("--bucket: %w", err), dev.Close())
+			return nil, nil, errors.Join(fmt.Errorf("--bucket: %w", err), dev.Close())
 		}
 		dev = bucket
 	}
 	if f.blockCache != 0 {
 		with, err := blockcache.New(dev, blockcache.Options{Capacity: int64(f.blockCache)})
 		if err != nil {
-			return nil, nil, nil, errors.Join(fmt.Errorf("--block-cache: %w", err), dev.Close())
+			return nil, nil, errors.Join(fmt.Errorf("--block-cache: %w", err), dev.Close())
 		}
 		dev = with
 	}
-	return dev, files, bucket, nil
+	return dev, bucket, nil
 }
 
 // openRedy makes the cache, or takes up the one that the files' last server has left. With an
 // embedded manager, it starts that too, and the manager is closed after the cache.
-func (f *storageFlags) openRedy(ctx context.Context, files redytier.Companion, log *slog.Logger) (*redytier.Device, io.Closer, error) {
-	config := redytier.Config{Capacity: int64(f.cache), Transport: f.transport, Late: true, Logger: log}
+func (f *storageFlags) openRedy(ctx context.Context, files *ssdtier.Device, log *slog.Logger) (*redytier.Device, io.Closer, error) {
+	config := redytier.Config{Capacity: int64(f.cache), Transport: f.transport, Late: true, Journal: f.commitPoint == commitRedy, Logger: log}
 	if f.redy == redyEmbedded {
 		config.Transport = cmp.Or(config.Transport, ycsb.TransportSHM)
 		allocator, err := allocator.NewLocal(allocator.LocalOptions{Transport: config.Transport, Logger: log})
@@ -293,6 +344,9 @@ func (f *storageFlags) openRedy(ctx context.Context, files redytier.Companion, l
 	}
 	config.Duration, config.CloudRegion, config.Machine = f.duration, f.region, f.machine
 	config.Companion, config.Linger = files, f.linger
+	if files.JournalAway() != "" && !f.forget {
+		config.Journal, config.MustTakeUp = true, true
+	}
 	defer time.AfterFunc(waitNotice, func() {
 		log.Info("still waiting for remote memory", "manager", f.redy, "cache", f.cache.String())
 	}).Stop()

@@ -17,14 +17,14 @@ import (
 
 // TestRestarts kills a store with a Redy cache again and again, under load, and starts it again.
 // It takes the cache up, which has bytes that the killed process had written and not committed,
-// and parts of such writes. All keys are checked after each start, while the cache's pieces are
-// checked.
+// and parts of such writes, or which alone has the last commits. All keys are checked after each
+// start, while the cache's pieces are checked.
 func TestRestarts(t *testing.T) {
 	testrun.SkipUnlessAll(t, "it runs servers for a minute")
 	s := &restarts{dir: t.TempDir()}
 	n := cycles(t, 4, "store", s.life)
-	t.Logf("%d stores, %d kills and %d stops, %d caches taken up with %d bytes that were right and %d that were not; %d replies and %d keys checked",
-		n, s.kills, s.stops, s.taken, s.kept, s.dropped, s.replies, s.verified)
+	t.Logf("%d stores, %d kills and %d stops, %d caches taken up with %d bytes that were right and %d that were not, %d with the last commits; %d replies and %d keys checked",
+		n, s.kills, s.stops, s.taken, s.kept, s.dropped, s.fetched, s.replies, s.verified)
 	if s.taken == 0 || s.kept == 0 {
 		t.Error("no cache was taken up")
 	}
@@ -37,7 +37,7 @@ type restarts struct {
 	load    *Load
 	argv    []string
 
-	kills, stops, taken, kept, dropped, replies, verified int
+	kills, stops, taken, kept, dropped, fetched, replies, verified int
 }
 
 func (s *restarts) life(ctx context.Context, r *rand.Rand, seed uint64) error {
@@ -58,7 +58,7 @@ func (s *restarts) life(ctx context.Context, r *rand.Rand, seed uint64) error {
 	s.load.Model.Slack = 10 * time.Second
 	s.argv = append([]string{
 		*binary, "serve", "--addr", "127.0.0.1:0", "--dir", store, "--durability", string(s.promise), "--redy", manager.Ready[0],
-		"--cache", []string{"1MiB", "4MiB", "16MiB"}[r.IntN(3)], "--cache-linger", "1m",
+		"--cache", []string{"1MiB", "4MiB", "16MiB"}[r.IntN(3)], "--cache-linger", "1m", "--commit-point", []string{"ssd", "redy"}[r.IntN(2)],
 	}, someFlags(r)...)
 	for round := range 3 + r.Uint64N(6) {
 		if err := s.round(ctx, r, seed<<8+round); err != nil {
@@ -113,6 +113,7 @@ func (s *restarts) round(ctx context.Context, r *rand.Rand, seed uint64) error {
 
 var (
 	takenUp = regexp.MustCompile(`the cache of before the restart is taken up`)
+	fetched = regexp.MustCompile(`the last commits were in memory`)
 	checked = regexp.MustCompile(`contents of the cache were checked.* kept=(\d+) dropped=(\d+)`)
 )
 
@@ -120,6 +121,9 @@ var (
 func (s *restarts) count(log string) {
 	if takenUp.MatchString(log) {
 		s.taken++
+	}
+	if fetched.MatchString(log) {
+		s.fetched++
 	}
 	if m := checked.FindStringSubmatch(log); m != nil {
 		kept, _ := strconv.Atoi(m[1]) // of digits
