@@ -66,7 +66,8 @@ func (d *Device) JournalAway() string {
 	return d.journal.lacking.away
 }
 
-// FetchJournal takes the last commits from the memory that has them. If they are not there, the error
+// FetchJournal takes the last commits from the memory that has them, which is not needed for them any more
+// when it returns. If they are not there, the error
 // is ErrJournalAway, and the device stays as it was. From nil it takes none: the commits of about
 // the last second are lost.
 func (d *Device) FetchJournal(from Journal) error {
@@ -92,9 +93,17 @@ func (d *Device) FetchJournal(from Journal) error {
 	if err := d.restoreJournal(state); err != nil {
 		return err
 	}
-	if from != nil {
-		d.opts.Logger.Info("the last commits were in memory, and are in the directory now", "memory", state.away)
+	if from == nil {
+		return nil
 	}
+	// Not with Start only: until then a second crash would need the memory again.
+	if err := d.syncAll(); err != nil {
+		return err
+	}
+	if err := d.voidJournal(); err != nil {
+		return err
+	}
+	d.opts.Logger.Info("the last commits were in memory, and are in the directory now", "memory", state.away)
 	return nil
 }
 

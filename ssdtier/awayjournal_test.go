@@ -169,6 +169,21 @@ func TestCommitsInMemory(t *testing.T) {
 	if got := committed(t, d); got != len(c.content) {
 		t.Errorf("the log ends at %d, want %d", got, len(c.content))
 	}
+	// Another crash, before the log is started.
+	c.d = d
+	d = c.killed()
+	if got := d.JournalAway(); got != "" {
+		t.Errorf("after another crash the last commits are in %q", got)
+	}
+	if got := committed(t, d); got != len(c.content) {
+		t.Errorf("after another crash the log ends at %d, want %d", got, len(c.content))
+	}
+	if err := d.Start(int64(len(c.content))); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := readAll(t, d, 0, int64(len(c.content))); err != nil || !bytes.Equal(got, c.content) {
+		t.Errorf("after another crash: %v, or other bytes", err)
+	}
 }
 
 // The directory has all commits a while later, when it is truncated, when metadata that only its

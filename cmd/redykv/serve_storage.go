@@ -228,17 +228,16 @@ func (f *storageFlags) open(ctx context.Context, log *slog.Logger) (dev device.D
 			log.Warn("the embedded Redy cache ends with the server, and with it the commits of the last second: --commit-point redy is for a manager's")
 		}
 	}
-	if err := f.openJournal(files, redy); err != nil {
-		if redy != nil {
-			err = errors.Join(err, redy.Close(), release())
-		}
-		return nil, nil, nil, errors.Join(err, files.Close())
+	var ssd device.Device
+	if err = f.openJournal(files, redy); err != nil {
+		err = errors.Join(err, files.Close())
+	} else {
+		ssd, bucket, err = f.openSSD(ctx, files, log)
 	}
-	ssd, bucket, err := f.openSSD(ctx, files, log)
+	if err != nil && redy != nil {
+		err = errors.Join(err, redy.Close(), release())
+	}
 	if err != nil {
-		if redy != nil {
-			err = errors.Join(err, redy.Close(), release())
-		}
 		return nil, nil, nil, err
 	}
 	if redy == nil {
