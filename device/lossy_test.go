@@ -31,6 +31,7 @@ type lossy struct {
 	failure    error   // their error
 	steady     bool    // refills never fail; otherwise one in ten does
 	refills    []device.Hole
+	missed     [][2]int64 // the calls of Missed
 	queues     int
 }
 
@@ -87,6 +88,14 @@ func (d *lossy) Start(tail int64) error {
 	d.drop(0, d.end)
 	d.poke()
 	return nil
+}
+
+func (d *lossy) Missed(from, to int64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.begin, d.end = max(d.begin, to-d.capacity), max(d.end, to)
+	d.drop(from, to)
+	d.missed = append(d.missed, [2]int64{from, to})
 }
 
 func (d *lossy) NewQueue(depth int) (device.Queue, error) { return d.NewRefillQueue(depth) }

@@ -15,6 +15,10 @@ package device
 // Sync fails with ErrNotHeld, once, if a successful write was lost since the last Sync.
 type Refiller interface {
 	Device
+	// Missed makes a hole of what was written to the log without the device while it was
+	// started: the log from the address of Start to another one, where it ends now. It only
+	// notes that.
+	Missed(from, to int64)
 	// NewRefillQueue is NewQueue for a queue that refills.
 	NewRefillQueue(depth int) (RefillQueue, error)
 	// Hole returns the newest part of a hole that the device has memory for,

@@ -10,7 +10,7 @@ import (
 
 // tier is one device of a Tiered and its health.
 //
-//	in the set ──fail──► out ──restart, at the end of all writes──► in the set
+//	in the set ──fail──► out ──restart, in the background──► in the set
 //
 // The last tier never leaves the set.
 type tier struct {
@@ -41,9 +41,8 @@ type tier struct {
 	backoff  time.Duration // until the next retryAt
 	failures uint64
 	restarts uint64
-	starting bool      // it is being restarted in the background
-	passed   time.Time // when a restart ended below the end of the log: revive then waits, so that a write restarts it
-	doubt    bool      // see lost
+	starting bool // it is being restarted in the background
+	doubt    bool // see lost
 
 	pendingEchoes []int64 // their addresses
 	// leaving counts what was left to goroutines: closed queues that still have operations
@@ -115,38 +114,25 @@ func (t *Tiered) notify(e TierEvent) {
 }
 
 // admit accounts for a write of n bytes at addr and returns the set of tiers, as bits, to
-// which it goes. Tiers that are due are restarted first, under the lock: every write that
-// the tier has missed ends at or below the address where it starts, and every later one
-// goes to it. A write is a page, so a lock for each costs nothing.
+// which it goes. Tiers that are due are restarted in the background. A write is a page, so a
+// lock for each costs nothing.
 func (t *Tiered) admit(n int, addr int64) uint32 {
-	var back []TierEvent
 	t.mu.Lock()
-	var set uint32
-	for i, tr := range t.tiers {
-		if tr.out() {
-			if !tr.due() || !t.restart(tr, startPatience) {
-				continue
-			}
-			back = append(back, tr.isBack())
-		}
-		tr.writes.Add(1)
-		set |= 1 << i
-	}
+	defer t.mu.Unlock()
 	t.tail = max(t.tail, addr+int64(n))
 	if t.keepsWrites() {
 		t.writes.Begin(progress.Span{From: addr, To: addr + int64(n)})
 	}
-	t.mu.Unlock()
-	for _, e := range back {
-		t.notify(e)
+	var set uint32
+	for i, tr := range t.tiers {
+		if tr.out() {
+			t.restart(tr)
+			continue
+		}
+		tr.writes.Add(1)
+		set |= 1 << i
 	}
 	return set
-}
-
-// due reports whether a tier that is out may be restarted: it has no pending write. The
-// caller holds Tiered.mu.
-func (tr *tier) due() bool {
-	return !tr.starting && tr.writes.Load() == 0 && !time.Now().Before(tr.retryAt)
 }
 
 // isBack returns the event of a tier that is back.
@@ -154,7 +140,7 @@ func (tr *tier) isBack() TierEvent {
 	return TierEvent{Tier: tr.index, Name: tr.name, Addr: max(tr.floor.Load(), tr.dev.Begin())}
 }
 
-// revive restarts the tiers that are due in the background, for a log that is only read.
+// revive restarts the tiers that are due, for a log that is only read.
 func (t *Tiered) revive() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -162,35 +148,26 @@ func (t *Tiered) revive() {
 		return
 	}
 	for _, tr := range t.tiers {
-		if tr.out() && tr.due() && time.Since(tr.passed) > t.opts.RetryAfter {
-			t.restart(tr, 0)
+		if tr.out() {
+			t.restart(tr)
 		}
 	}
 }
 
-// startPatience is how long a write waits for the restart of a tier.
-const startPatience = 100 * time.Millisecond
-
-// restart starts a tier at the end of all writes, and reports whether it is back. A start that
-// takes longer than patience continues in the background; if the log has grown by then, the
-// tier is restarted again, which should be quick. The caller holds mu, and the tier has no
-// pending write.
-func (t *Tiered) restart(tr *tier, patience time.Duration) bool {
-	floor := tr.alignUp(t.tail)
-	result := make(chan error, 1)
-	go func() { result <- tr.dev.Start(floor) }()
-	if patience > 0 {
-		if came, err := within(patience, result); came {
-			return t.restarted(tr, floor, err)
-		}
+// restart starts a tier that is out in the background, unless it has a pending write, or its
+// time has not come. The caller holds mu.
+func (t *Tiered) restart(tr *tier) {
+	if tr.starting || tr.writes.Load() > 0 || time.Now().Before(tr.retryAt) {
+		return
 	}
+	at := tr.alignUp(t.tail)
 	tr.starting = true
 	tr.leave()
 	go func() {
-		err := <-result
+		err := tr.dev.Start(at)
 		t.mu.Lock()
 		tr.starting = false
-		back := t.restarted(tr, floor, err)
+		back := t.restarted(tr, at, err)
 		event := tr.isBack()
 		t.mu.Unlock()
 		if back {
@@ -198,31 +175,29 @@ func (t *Tiered) restart(tr *tier, patience time.Duration) bool {
 		}
 		t.left(tr)
 	}()
-	return false
 }
 
-// restarted brings a tier back that was started at floor, a Refiller with a hole below. It
-// returns false if the start failed or the log has grown meanwhile. The caller holds mu.
-func (t *Tiered) restarted(tr *tier, floor int64, err error) bool {
+// restarted brings a tier back that was started at an address, and reports whether it is back.
+// Every write that the tier has missed ends at or below the present end of all writes, and every
+// later one goes to it: its floor is there. A Refiller has a hole up to there. The caller holds
+// mu.
+func (t *Tiered) restarted(tr *tier, at int64, err error) bool {
 	if err != nil {
 		tr.failures++
 		tr.backoff = min(2*tr.backoff, 64*t.opts.RetryAfter)
 		tr.retryAt = time.Now().Add(tr.backoff)
 		return false
 	}
-	tr.retryAt = time.Time{}
-	if floor != tr.alignUp(t.tail) {
-		tr.passed = time.Now()
-		return false
-	}
 	if t.closed {
 		return false
 	}
+	floor := tr.alignUp(t.tail)
 	if tr.refiller != nil {
+		tr.refiller.Missed(at, floor)
 		floor = 0
 	}
 	tr.floor.Store(floor)
-	tr.reason = nil
+	tr.reason, tr.retryAt = nil, time.Time{}
 	tr.restarts++
 	t.dirty = true
 	if b, ok := tr.refill.dev.(*belowFloor); ok && b.Missing() > 0 {

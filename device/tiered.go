@@ -26,7 +26,7 @@ type TieredOptions struct {
 	// the devices.
 	Names []string
 	// RetryAfter is how long a failed tier stays out before the next write, or one of the
-	// next reads, tries to restart it; it doubles with every failure up to 64 times this.
+	// next reads, starts it again; it doubles with every failure up to 64 times this.
 	// Default 1 s.
 	RetryAfter time.Duration
 	// RefillRate is the largest number of bytes a second that are copied back to a tier
@@ -50,7 +50,8 @@ type TieredOptions struct {
 	// a tier of BacklogDrop, which then leaves the set.
 	CloseWait time.Duration
 	// OnEvent, if set, is called for every change of a tier's health, on the goroutine
-	// that detects it, between two operations: it must be quick and not use the device.
+	// that detects it, between two operations, or on one of the device's own: it must be quick,
+	// safe for concurrent use, and not use the device.
 	OnEvent func(TierEvent)
 	// Logger receives the same events, and the end of each refill. Default:
 	// slog.Default().
@@ -89,8 +90,8 @@ func (e TierEvent) String() string {
 //
 // A tier other than the last that fails a write, or many consecutive reads, leaves the set:
 // it has holes and answers nothing. A later write, or one in 64 reads of a queue, calls its
-// Start at the end of all writes so far, once it has no pending write: it is back, and
-// answers from there on (its floor). Reads do not wait for that. Its queues stay open
+// Start in the background, once it has no pending write. When that has ended it is back, and
+// answers from the end of all writes so far on (its floor). Its queues stay open
 // meanwhile, so the queues of a device that can fail must outlive another Start. The floors
 // are part of the metadata that Sync stores, so that a tier which survives a restart does
 // not answer below its floor afterwards.
@@ -110,6 +111,8 @@ type Tiered struct {
 	commit  int   // index of the commit point
 	refills bool  // tiers are refilled
 	err     error // of NewTiered's arguments; every method returns it
+
+	storing sync.Mutex // held by storeFloors; mu is taken within
 
 	mu     sync.Mutex      // guards the fields below, and the tiers' health
 	tail   int64           // end of the highest write so far, or Start's tail

@@ -32,8 +32,11 @@ var ErrBehind = errors.New("device: tier is too far behind")
 // tooFar reports whether n more bytes would put tier i too far behind.
 func (q *tieredQueue) tooFar(i, n int) bool {
 	limit := q.t.opts.Backlog
+	if limit < 0 { // an operation's place in the queue is the limit, but copies need none
+		return q.t.detached(i) && len(q.echoes[i].active)+len(q.echoes[i].waiting) >= q.depth
+	}
 	behind := q.counters[i].behind.Load()
-	return limit > 0 && behind > 0 && behind+int64(n) > limit
+	return behind > 0 && behind+int64(n) > limit
 }
 
 // mustWait reports whether a write of n bytes has to wait for a tier beyond the commit

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/internal/testrun"
@@ -59,10 +60,10 @@ func TestBacklogWait(t *testing.T) {
 // A dropped tier returns to the set and is refilled.
 func TestBacklogDrop(t *testing.T) {
 	slow := device.NewFaulty(device.NewMemory(), device.FaultyOptions{Stuck: 1})
-	var events []string
+	events := make(chan string, 8)
 	d := started(t, device.NewTieredWith(device.TieredOptions{
 		Names: []string{"first", "slow", "last"}, CommitPoint: 1, RetryAfter: 1, Backlog: 12, BacklogPolicy: device.BacklogDrop,
-		Logger: quiet, OnEvent: func(e device.TierEvent) { events = append(events, e.String()) },
+		Logger: quiet, OnEvent: func(e device.TierEvent) { events <- e.String() },
 	}, device.NewNull(), slow, device.NewMemory())).(*device.Tiered)
 	b := newBench(t, d)
 	want := func(tier uint8, pages ...string) {
@@ -92,20 +93,49 @@ func TestBacklogDrop(t *testing.T) {
 	slow.Set(device.FaultyOptions{})
 	slow.Release()
 	testrun.Until(t, "the backlog is written", func() bool { b.q.Poll(make([]device.Completion, 1)); return d.Metrics()[1].Backlog == 0 })
-	if err := errors.Join(b.writeAll("eeee", 16), b.writeAll("ffff", 20)); err != nil {
+	if err := b.writeAll("eeee", 16); err != nil { // starts the tier, without this write
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"tier 1, slow, failed: device: tier is too far behind: 12 bytes are pending", "tier 1, slow, is back from 20 on",
+	} {
+		if got := testrun.Receive(t, want, events); got != want {
+			t.Errorf("event %q, want %q", got, want)
+		}
+	}
+	if err := b.writeAll("ffff", 20); err != nil {
 		t.Fatal(err)
 	}
 	testrun.Until(t, "the slow tier is refilled", func() bool {
 		b.q.Poll(make([]device.Completion, 1))
 		m := d.Metrics()[1]
-		return m.Missing == 0 && m.Backlog == 0 && m.Healthy && m.Refilled >= 16 // Refilled is counted last
+		return m.Missing == 0 && m.Backlog == 0 && m.Healthy && m.Refilled >= 20 // Refilled is counted last
 	})
 	want(1, "aaaa", "bbbb", "cccc", "dddd", "eeee", "ffff")
-	if m := d.Metrics()[1]; m.Restarts != 1 || m.Refilled != 16 || m.Begin != 0 {
+	if m := d.Metrics()[1]; m.Restarts != 1 || m.Refilled != 20 || m.Begin != 0 {
 		t.Errorf("%+v", m)
 	}
-	if got := strings.Join(events, "; "); got != "tier 1, slow, failed: device: tier is too far behind: 12 bytes are pending; tier 1, slow, is back from 16 on" {
-		t.Errorf("events %q", got)
+}
+
+// Without a limit in bytes a tier is dropped when it lacks as many writes as the queue is deep.
+func TestBacklogOfWrites(t *testing.T) {
+	stuck := device.NewFaulty(device.NewMemory(), device.FaultyOptions{Stuck: 1})
+	d := started(t, device.NewTieredWith(device.TieredOptions{
+		CommitPoint: 1, RetryAfter: time.Hour, Backlog: -1, BacklogPolicy: device.BacklogDrop, Logger: quiet,
+	}, device.NewNull(), stuck, device.NewMemory())).(*device.Tiered)
+	t.Cleanup(stuck.Release)
+	b := newBench(t, d)
+	const depth = 16 // of newBench
+	for n := range int64(depth + 1) {
+		if m := d.Metrics()[1]; !m.Healthy {
+			t.Fatalf("after %d writes: %+v", n, m)
+		}
+		if err := b.writeAll("abcd", 4*n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if m := d.Metrics()[1]; m.Healthy || !errors.Is(m.Reason, device.ErrBehind) || m.Backlog != 4*depth {
+		t.Errorf("after %d writes: %+v", depth+1, m)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 )
 
 // fillable is the target of a refill: a Refiller, or a belowFloor.
@@ -153,10 +154,34 @@ const floorsMeta = "tiered.floors"
 // answers nothing of what lies below. For the last tier, if it has pending writes or failed ones
 // that were not repeated, it is, plus one, the lowest address that it may lack, see catchUp.
 func (t *Tiered) storeFloors() error {
+	t.storing.Lock()
+	defer t.storing.Unlock()
+	t.mu.Lock()
+	floors, behind := t.floors()
+	needed := t.dirty || behind || t.behind
+	t.mu.Unlock()
+	if !needed {
+		return nil
+	}
+	data, err := json.Marshal(floors)
+	if err == nil {
+		err = t.WriteMeta(floorsMeta, data) // without mu, which every write takes
+	}
+	// A last tier without metadata has no log to reopen.
+	if err != nil && !errors.Is(err, errors.ErrUnsupported) {
+		return fmt.Errorf("device: floors of the tiers: %w", err)
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	behind := false
-	floors := make([]int64, len(t.tiers))
+	now, _ := t.floors()
+	t.dirty, t.behind = !slices.Equal(now, floors), behind
+	return nil
+}
+
+// floors returns what storeFloors stores, and whether the tail is a part of that. The caller
+// holds mu.
+func (t *Tiered) floors() (floors []int64, behind bool) {
+	floors = make([]int64, len(t.tiers))
 	for i, tr := range t.tiers {
 		floors[i] = tr.floor.Load()
 		lacks := tr == t.last() && t.writes.Failed()
@@ -168,19 +193,7 @@ func (t *Tiered) storeFloors() error {
 			floors[i] = 1 + t.writes.Settled()
 		}
 	}
-	if !t.dirty && !behind && !t.behind {
-		return nil
-	}
-	data, err := json.Marshal(floors)
-	if err == nil {
-		err = t.WriteMeta(floorsMeta, data)
-	}
-	// A last tier without metadata has no log to reopen.
-	if err != nil && !errors.Is(err, errors.ErrUnsupported) {
-		return fmt.Errorf("device: floors of the tiers: %w", err)
-	}
-	t.dirty, t.behind = false, behind
-	return nil
+	return floors, behind
 }
 
 // loadFloors returns what storeFloors stored, one floor for each tier. If that cannot be

@@ -217,10 +217,11 @@ func TestSlowStart(t *testing.T) {
 	}
 	slow.slow.Store(false)
 	close(end)
-	testrun.Until(t, "the tier is healthy", func() bool { write(); return d.Metrics()[0].Healthy })
-	if m := d.Metrics()[0]; m.Begin != addr-4 || m.Restarts != 1 {
-		t.Errorf("at the write of %d: %+v", addr-4, m)
+	testrun.Until(t, "the tier is healthy", func() bool { return d.Metrics()[0].Healthy })
+	if m := d.Metrics()[0]; m.Begin != addr || m.Restarts != 1 {
+		t.Errorf("after writes up to %d: %+v", addr, m)
 	}
+	write()
 	b.wantRead("abcd", addr-4, 0)
 	b.wantRead("abcd", addr-8, 1)
 
@@ -263,6 +264,50 @@ type slowStart struct {
 	closes
 	slow  atomic.Bool
 	asked chan chan struct{}
+}
+
+// A Refiller that was being started learns what was written meanwhile.
+func TestStartedRefillerLearnsWhatItMissed(t *testing.T) {
+	defer testrun.NoLeaks(t)
+	first := &slowRefiller{lossy: newLossy(1, 100, 100), asked: make(chan chan struct{})}
+	d := device.NewTieredWith(device.TieredOptions{RetryAfter: 1, RefillRate: -1, Logger: quiet}, first, device.NewMemory())
+	b := begun(t, d)
+	b.write("aaaa", 0)
+	first.fail(1, device.ErrFault)
+	b.write("bbbb", 4)
+	first.fail(0, nil)
+	first.slow.Store(true)
+	b.write("cccc", 8) // starts the tier at 12
+	end := testrun.Receive(t, "the tier is started again", first.asked)
+	b.write("dddd", 12)
+	b.write("eeee", 16)
+	close(end)
+	testrun.Until(t, "the tier is healthy", func() bool { return d.Metrics()[0].Healthy })
+	b.write("ffff", 20)
+	b.wantRead("eeee", 16, 1)
+	b.wantRead("ffff", 20, 0)
+	if got := fmt.Sprint(first.missed); got != "[[12 20]]" {
+		t.Errorf("it was told %s", got)
+	}
+	if err := errors.Join(b.q.Close(), d.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
+// slowRefiller is slowStart for a Refiller.
+type slowRefiller struct {
+	*lossy
+	slow  atomic.Bool
+	asked chan chan struct{}
+}
+
+func (s *slowRefiller) Start(tail int64) error {
+	if s.slow.Load() {
+		end := make(chan struct{})
+		s.asked <- end
+		<-end
+	}
+	return s.lossy.Start(tail)
 }
 
 func (s *slowStart) Start(tail int64) error {

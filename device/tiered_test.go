@@ -98,11 +98,11 @@ func volatile() *device.Memory { return device.NewMemoryWith(device.MemoryOption
 // TestTierFailsAndComesBack follows one tier out of the set and back.
 func TestTierFailsAndComesBack(t *testing.T) {
 	first := device.NewFaulty(volatile(), device.FaultyOptions{})
-	var events []string
+	events := make(chan string, 8)
 	d := started(t, device.NewTieredWith(device.TieredOptions{
-		Names: []string{"fast", "all"}, RetryAfter: 1, Logger: quiet,
+		Names: []string{"fast", "all"}, RetryAfter: 1, RefillRate: -1, Logger: quiet,
 		OnEvent: func(e device.TierEvent) {
-			events = append(events, fmt.Sprintf("%s from %d failed=%v", e.Name, e.Addr, e.Err != nil))
+			events <- fmt.Sprintf("%s from %d failed=%v", e.Name, e.Addr, e.Err != nil)
 		},
 	}, first, device.NewMemory())).(*device.Tiered)
 	b := newBench(t, d)
@@ -122,16 +122,20 @@ func TestTierFailsAndComesBack(t *testing.T) {
 
 	first.Set(device.FaultyOptions{Down: true})
 	b.write("cccc", 8)
+	testrun.Until(t, "a start has failed", func() bool { return d.Metrics()[0].Failures == 2 })
 	first.Set(device.FaultyOptions{})
-	b.write("dddd", 12)
-	if m := d.Metrics()[0]; !m.Healthy || m.Reason != nil || m.Restarts != 1 || m.Begin != 12 {
+	b.write("dddd", 12) // starts the tier, without this write
+	for _, want := range []string{"fast from 0 failed=true", "fast from 16 failed=false"} {
+		if got := testrun.Receive(t, want, events); got != want {
+			t.Errorf("event %q, want %q", got, want)
+		}
+	}
+	b.write("eeee", 16)
+	if m := d.Metrics()[0]; !m.Healthy || m.Reason != nil || m.Restarts != 1 || m.Begin != 16 {
 		t.Errorf("metrics of the tier that is back: %+v", m)
 	}
-	b.wantRead("cccc", 8, 1)
-	b.wantRead("dddd", 12, 0)
-	if got, want := strings.Join(events, "; "), "fast from 0 failed=true; fast from 12 failed=false"; got != want {
-		t.Errorf("events %q, want %q", got, want)
-	}
+	b.wantRead("dddd", 12, 1)
+	b.wantRead("eeee", 16, 0)
 }
 
 // TestHolesSurviveRestart: a durable tier that missed a write does not answer for it after a

@@ -53,9 +53,9 @@ func (l *Log) openPage(page int64) bool {
 }
 
 // frameFree reports whether page can be opened: every earlier page of its frame, and every
-// page that would exceed the budget together with it, is evicted.
+// page that would exceed the budget together with it, is evicted. The caller holds mu.
 func (l *Log) frameFree(page int64) bool {
-	return page-l.safeHead.load()>>l.pageBits < l.frames.Load()
+	return page-l.safeHead.load()>>l.pageBits < l.frames.Load()+l.surplus/2
 }
 
 // WaitForSpace waits until Allocate may succeed again. It returns the log's error if Allocate

@@ -241,8 +241,11 @@ func (f *flusher) evict() bool {
 		f.discard(f.safeHead.load()>>f.pageBits, f.headNext>>f.pageBits)
 	}
 	from := f.safeHead.load()
+	f.mu.Lock()
 	f.safeHead.raise(f.headNext)
-	f.broadcast()
+	f.surplus = max(f.surplus-(f.headNext-from)>>f.pageBits, 0)
+	f.progress.Broadcast()
+	f.mu.Unlock()
 	f.evicted(from, f.headNext)
 	return true
 }
@@ -263,6 +266,9 @@ func (f *flusher) fail(err error) {
 		return
 	}
 	f.failed, f.final = true, !temporary
+	if f.final {
+		f.counts.waiting.Store(false) // it is not tried again
+	}
 	if temporary {
 		f.pause(err)
 		if f.writersWait(err) {

@@ -71,6 +71,7 @@ type Log struct {
 	logger    *slog.Logger
 
 	frames       atomic.Int64  // pages that may be resident; changes under mu
+	surplus      int64         // see Resize; guarded by mu
 	fraction     float64       // the share of frames that is updated in place
 	tail         atomic.Uint64 // a position
 	begin        marker

@@ -23,7 +23,8 @@ func MutablePages(resident int64, fraction float64) int64 {
 
 // Resize changes the bytes of the log that may be in memory, while sessions use it. If it
 // lowers them, it returns when the memory was released: when the pages have been written to
-// all tiers, no session is inside an earlier epoch, and they are not held. A size that is not
+// all tiers, no session is inside an earlier epoch, and they are not held. Meanwhile Allocate goes
+// on: one page is opened for two that are evicted. A size that is not
 // possible is an error and changes nothing. If the log fails meanwhile, its device has no space, or
 // ctx ends, the log keeps the bytes that it had; pages that were evicted stay so.
 func (l *Log) Resize(ctx context.Context, memory int64) error {
@@ -40,11 +41,13 @@ func (l *Log) Resize(ctx context.Context, memory int64) error {
 	err := l.failure()
 	if err == nil {
 		l.frames.Store(frames)
+		l.surplus = max(l.surplus+2*(before-frames), 0) // twice the pages that may be open beyond frames
 		l.readOnly.raise((l.tailPage() - l.mutable()) << l.pageBits)
 		l.progress.Broadcast() // there may be space now
 		l.wake()
 		err = l.await(ctx, func() bool { return l.tailPage()-l.safeHead.load()>>l.pageBits < l.frames.Load() })
 	}
+	l.surplus = 0
 	if err != nil {
 		l.frames.Store(before)
 		l.progress.Broadcast() // there is space again

@@ -124,6 +124,94 @@ func TestResizeWithoutSpace(t *testing.T) {
 	testrun.UntilNil(t, func() error { return l.Resize(t.Context(), MinFrames*testPage) })
 }
 
+// While a log shrinks, pages are opened: one for two that are evicted.
+func TestResizeLetsAppendsGoOn(t *testing.T) {
+	const page, frames = 4096, 16
+	dev := &valve{Device: device.NewMemory(), open: make(chan struct{}, 100)}
+	if err := dev.Start(FirstAddress); err != nil {
+		t.Fatal(err)
+	}
+	table := epoch.New()
+	l, err := Open(Config{
+		Device: dev, Epoch: table, Layout: FixedLayout(8, 8), Logger: slog.New(slog.DiscardHandler),
+		Memory: frames * page, PageSize: page,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	handle := table.Register()
+	n := uint64(0)
+	fill := func(until int64) {
+		for ; l.tailPage() < until; n++ {
+			if _, err := add(l, handle, n, 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	fill(frames - 1)
+	resized := make(chan error, 1)
+	go func() { resized <- l.Resize(t.Context(), MinFrames*page) }()
+	testrun.Until(t, "the log is being resized", func() bool { return l.Budget() == MinFrames*page })
+	for range 4 {
+		dev.open <- struct{}{}
+	}
+	fill(frames + 1) // so 14 are open: MinFrames, and 12 less 4/2
+	select {
+	case err := <-resized:
+		t.Errorf("resized while %d pages are in memory: %v", frames-2, err)
+	default:
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := l.WaitForSpace(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("space for more: %v", err)
+	}
+	close(dev.open)
+	if err := testrun.Receive(t, "the log is resized", resized); err != nil {
+		t.Error(err)
+	}
+	if resident := l.tailPage() - l.Head()>>l.pageBits; resident >= MinFrames {
+		t.Errorf("%d pages in memory", resident+1)
+	}
+	handle.Unregister()
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// valve is a device whose completions pass one for each token of open, and all when it is closed.
+type valve struct {
+	device.Device
+	open chan struct{}
+}
+
+func (v *valve) NewQueue(depth int) (device.Queue, error) {
+	q, err := v.Device.NewQueue(depth)
+	return &valveQueue{q, v.open}, err
+}
+
+type valveQueue struct {
+	device.Queue
+	open chan struct{}
+}
+
+func (q *valveQueue) Poll(done []device.Completion) (n int) {
+	for ; n < len(done); n++ {
+		select {
+		case _, token := <-q.open:
+			if q.Queue.Poll(done[n:n+1]) == 1 {
+				continue
+			}
+			if token {
+				q.open <- struct{}{}
+			}
+		default:
+		}
+		return n
+	}
+	return n
+}
+
 // TestCommitDoesNotWaitForTheLastTier: a tier beyond the commit point never completes a write.
 // The flusher, which waits for it, must still see commits.
 func TestCommitDoesNotWaitForTheLastTier(t *testing.T) {

@@ -205,6 +205,9 @@ func TestFullThenFailed(t *testing.T) {
 			break
 		}
 	}
+	if l.Counts().Waiting {
+		t.Error("the log waits for writes that are not tried again")
+	}
 }
 
 // TestTransient: while writes fail with transient errors, writers and commits wait, a commit

@@ -45,6 +45,7 @@ type checkpointer struct {
 
 	// cleared is the state right after the last Clear, until its space is free on the device; or nil.
 	cleared atomic.Pointer[manifest.State]
+	unfreed atomic.Bool  // the log was truncated, and its space on the device is not free yet
 	blocks  *blockHashes // of the last snapshot, or nil; owned by the checkpoint in progress
 
 	barrier atomic.Uint64 // number of the last commit that had its barrier
@@ -227,14 +228,15 @@ func (st *Store) collect() (removed []string) {
 
 // truncate moves the log's begin address to begin, the address of a record; all live records
 // below have a copy above. The space that no state needs is freed on the device; after an
-// error, a later collection frees it.
+// error, the next commit frees it.
 func (st *Store) truncate(ctx context.Context, begin int64) error {
 	st.log.SetBegin(begin)
-	if err := st.Commit(ctx); err != nil {
-		return err
+	err := st.Commit(ctx)
+	if err == nil { // a checkpoint in progress may need the log below
+		err = st.begin(ctx, phase.Collect, "truncating the log")
 	}
-	// A checkpoint in progress may need the log below.
-	if err := st.begin(ctx, phase.Collect, "truncating the log"); err != nil {
+	if err != nil {
+		st.checkpointer.unfreed.Store(true)
 		return err
 	}
 	defer st.end(phase.Collect)
@@ -242,24 +244,28 @@ func (st *Store) truncate(ctx context.Context, begin int64) error {
 	return nil
 }
 
-// freeCleared frees the space of a Clear on the device, if a commit contains the Clear. While a
-// checkpoint is in progress it does nothing, and a later commit frees it.
-func (st *Store) freeCleared(ctx context.Context) {
+// free frees the space of a Clear on the device, if a commit contains the Clear, and of a
+// truncation that could not. While a checkpoint is in progress it does nothing, and a later
+// commit frees it.
+func (st *Store) free(ctx context.Context) {
 	k := &st.checkpointer
 	cleared := k.cleared.Load()
-	if cleared == nil || !k.machine.TryBegin(phase.Collect) {
+	if cleared == nil && !k.unfreed.Load() || !k.machine.TryBegin(phase.Collect) {
 		return
 	}
 	defer st.end(phase.Collect)
-	if m := st.recorded(); m.Commit.Begin < cleared.Begin {
-		return
+	if cleared != nil {
+		if m := st.recorded(); m.Commit.Begin < cleared.Begin {
+			return
+		}
+		// A commit may have been sooner than the writes below it, which end before they are dropped.
+		if st.log.Write(ctx, cleared.Begin) != nil {
+			return
+		}
 	}
-	// A commit may have been sooner than the writes below it, which end before they are dropped.
-	if st.log.Write(ctx, cleared.Begin) != nil {
-		return
-	}
+	k.unfreed.Store(false)
 	st.collect()
-	if m := st.recorded(); st.dev.Begin() >= st.log.Block(m.Begin()) {
+	if m := st.recorded(); cleared != nil && st.dev.Begin() >= st.log.Block(m.Begin()) {
 		k.cleared.CompareAndSwap(cleared, nil)
 	}
 }

@@ -75,13 +75,17 @@ func (s *Session) WaitForCommit(ctx context.Context) error {
 // commitFor commits for all calls of a group. If it ends by this call's context or a panic,
 // the other calls try again.
 func (st *Store) commitFor(ctx context.Context, group *phase.Group) (err error) {
+	if err = st.commitGroup(ctx, group); err == nil {
+		st.free(ctx) // the group does not wait for it
+	}
+	return err
+}
+
+func (st *Store) commitGroup(ctx context.Context, group *phase.Group) (err error) {
 	again := true
 	defer func() { st.checkpointer.machine.Finish(group, err, again) }()
 	if err = st.commitNext(ctx); errors.Is(err, device.ErrNoSpace) && st.checkpointer.cleared.Load() != nil {
 		err = st.commitDropping(ctx)
-	}
-	if err == nil {
-		st.freeCleared(ctx)
 	}
 	again = err != nil && ctx.Err() != nil
 	return err

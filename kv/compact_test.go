@@ -220,6 +220,36 @@ func TestCompactStopsWithItsContext(t *testing.T) {
 	}
 }
 
+// The next commit frees the space of a compaction whose commit failed.
+func TestCommitFreesCompactedSpace(t *testing.T) {
+	dev := device.NewFaulty(device.NewMemory(), device.FaultyOptions{})
+	st := open(t, small(dev, 8, 8))
+	for n := range uint64(2000) {
+		if err := st.Upsert(t.Context(), key8(n), key8(n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := st.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	before := dev.Begin()
+	dev.Set(device.FaultyOptions{SyncError: 1})
+	if _, err := st.Compact(t.Context(), CompactOptions{Bytes: st.log.Tail() / 2}); !errors.Is(err, device.ErrFault) {
+		t.Errorf("compaction whose commit fails: %v", err)
+	}
+	dev.Set(device.FaultyOptions{})
+	if at := dev.Begin(); at != before || st.log.Begin() <= before {
+		t.Errorf("the device begins at %d, it was %d; the log begins at %d", at, before, st.log.Begin())
+	}
+	if err := st.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if at, want := dev.Begin(), st.log.Block(st.log.Begin()); at != want {
+		t.Errorf("after the next commit the device begins at %d, want %d", at, want)
+	}
+	closeAll(t, st)
+}
+
 // TestCountersDuringCompaction increments counters during repeated compactions: no update is
 // lost, and no deleted counter comes back.
 func TestCountersDuringCompaction(t *testing.T) {

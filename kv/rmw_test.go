@@ -10,6 +10,7 @@ import (
 
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/internal/machine"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // TestModifierThatLeavesOtherMemory sets Update.New to memory that the Modifier does not own:
@@ -301,4 +302,40 @@ func TestForgottenVerdict(t *testing.T) {
 			closeAll(t, s, st)
 		})
 	}
+}
+
+// A read-modify-write that waits for space for its record leaves the present one to others.
+func TestRMWWaitsForSpaceUnsealed(t *testing.T) {
+	dev := device.NewFaulty(device.NewMemory(), device.FaultyOptions{Stuck: 1})
+	st := open(t, small(dev, 8, 8))
+	size := st.log.Layout().Size(8, 8, false)
+	last := uint64(0)
+	for ; st.log.Tail()+int64(size) <= 4<<10; last++ { // all that memory holds
+		if err := st.Upsert(t.Context(), key8(last), key8(1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	last--
+	s := st.NewSession()
+	var calls atomic.Int64
+	done := make(chan error, 1)
+	go func() {
+		done <- s.RMW(key8(last), func(u *Update) Verdict {
+			u.New, u.Expires = append(u.New, u.Old...), 1<<60
+			calls.Add(1)
+			return Put
+		})
+	}()
+	testrun.Until(t, "the record is to be replaced", func() bool { return calls.Load() == 3 })
+	ctx, cancel := context.WithTimeout(t.Context(), testrun.Patience(testrun.Bound))
+	defer cancel()
+	if err := st.Run(ctx, &Op{Kind: OpRMW, Key: key8(last), Modify: add(1)}); err != nil {
+		t.Errorf("an update in place: %v", err)
+	}
+	dev.Set(device.FaultyOptions{})
+	dev.Release()
+	if err := testrun.Receive(t, "the read-modify-write", done); err != nil {
+		t.Error(err)
+	}
+	closeAll(t, s, st)
 }

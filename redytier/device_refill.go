@@ -133,6 +133,16 @@ func (d *Device) Missing() int64 {
 // HoleReady implements device.Refiller.
 func (d *Device) HoleReady() <-chan struct{} { return d.holes.ready }
 
+// Missed implements device.Refiller.
+func (d *Device) Missed(from, to int64) {
+	if from >= to {
+		return
+	}
+	d.reach(to)
+	raise(&d.end, to)
+	d.addHole(span{from, to})
+}
+
 // addHole makes a hole of what a write failed to store.
 func (d *Device) addHole(x span) {
 	d.holes.mu.Lock()

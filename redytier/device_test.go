@@ -246,6 +246,51 @@ func TestDeviceLosesMemory(t *testing.T) {
 	})
 }
 
+// What was written to the log while the device was started again is a hole, which can be filled.
+func TestDeviceMissesWhatWasWritten(t *testing.T) {
+	c := newCluster(t, "mem", 1, 1<<20)
+	d := c.open(t, 64<<10, configurations[0])
+	if err := d.Start(1000); err != nil {
+		t.Fatal(err)
+	}
+	d.Missed(1000, 1000)
+	d.Missed(1000, 3000)
+	q := openQueue(t, d, 1)
+	page := make([]byte, 1000)
+	read := func(addr int64, want error) {
+		t.Helper()
+		finish(t, q, func() error { return q.Read(page, addr, 2) }, func(c device.Completion) {
+			if !errors.Is(c.Err, want) {
+				t.Errorf("read at %d: %+v, want %v", addr, c, want)
+			}
+		})
+	}
+	finish(t, q, func() error { return q.Write(page, 3000, 1) }, func(c device.Completion) {
+		if c.Err != nil {
+			t.Error(c.Err)
+		}
+	})
+	read(1000, device.ErrNotHeld)
+	read(2000, device.ErrNotHeld)
+	read(3000, nil)
+	hole := d.Hole(maxLog, 3000)
+	if hole.From != 0 || hole.To != 3000 || d.Missing() != 3000 {
+		t.Errorf("the hole is %+v, and %d bytes are missing", hole, d.Missing())
+	}
+	refill := func() error { return q.(device.RefillQueue).Refill(make([]byte, 3000), hole, 3) }
+	finish(t, q, refill, func(c device.Completion) {
+		if c.Err != nil {
+			t.Error(c.Err)
+		}
+	})
+	read(1000, nil)
+	read(2000, nil)
+	closeQueue(t, q)
+	if err := d.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 // A write whose place is still being written with the previous lap becomes a hole, which can
 // be filled when that write has ended.
 func TestDeviceMissesWhatItCannotPlace(t *testing.T) {

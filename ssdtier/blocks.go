@@ -34,11 +34,14 @@ func (d *Device) readAt(buf []byte, addr int64, need int) error {
 // whether it should. The caller holds mu.
 func (d *Device) noSegment(number int64) error {
 	path := d.path(segmentName(number))
+	if number < d.begin.Load()/d.opts.SegmentSize {
+		return fmt.Errorf("segment %s was truncated: %w", path, device.ErrNotHeld)
+	}
 	if d.summed[number] && d.segments.get(number) == nil {
 		return fmt.Errorf("%s is missing, but its checksums exist, restore it: %w", path, device.ErrCorrupt)
 	}
 	all := d.segments.all()
-	if n := len(all); n > 0 && number < all[n-1].number && number >= d.begin.Load()/d.opts.SegmentSize {
+	if n := len(all); n > 0 && number < all[n-1].number {
 		return fmt.Errorf("segment %s and its checksums are missing, but later segments exist, restore them: %w", path, device.ErrNotHeld)
 	}
 	return fmt.Errorf("segment %s does not exist: %w", path, device.ErrNotHeld)

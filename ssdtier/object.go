@@ -42,8 +42,6 @@ func (d *Device) OpenObject(name string) (device.Object, error) {
 	if err := device.CheckName(name); err != nil {
 		return nil, fmt.Errorf("ssdtier: object: %w", err)
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
 	if d.closed.Load() {
 		return nil, device.ErrClosed
 	}
@@ -63,6 +61,10 @@ func (d *Device) RemoveObject(name string) error {
 	if err := device.CheckName(name); err != nil {
 		return fmt.Errorf("ssdtier: object: %w", err)
 	}
+	path := d.path(objectPrefix + name)
+	if f, err := os.Open(path); err == nil {
+		defer func() { _ = f.Close() }() // frees the space: after mu is unlocked, so that no commit waits for it
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed.Load() {
@@ -71,7 +73,7 @@ func (d *Device) RemoveObject(name string) error {
 	if err := cmp.Or(d.lacks(), d.comeHome()); err != nil { // an older commit may need it
 		return err
 	}
-	if err := os.Remove(d.path(objectPrefix + name)); err != nil {
+	if err := os.Remove(path); err != nil {
 		return objectError(err)
 	}
 	return d.syncNames()

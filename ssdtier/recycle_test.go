@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 
 	"github.com/redykv/redykv/device"
@@ -142,6 +143,31 @@ func TestRecycleEnds(t *testing.T) {
 		mustOpen(t, d.Dir(), opts)
 		if _, err := os.Stat(left); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("what a crash left is there after opening: %v", err)
+		}
+	}
+}
+
+// The next Truncate removes what one could not.
+func TestTruncateAgain(t *testing.T) {
+	d := started(t, Options{SegmentSize: minSegmentSize, Recycle: -1})
+	fill(t, d, 3*minSegmentSize)
+	path := d.path(segmentName(0))
+	inWay := filepath.Join(path, "file")
+	if err := errors.Join(os.Remove(path), os.Mkdir(path, 0o777), os.WriteFile(inWay, nil, 0o666)); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Truncate(minSegmentSize); !errors.Is(err, syscall.ENOTEMPTY) || d.Begin() != minSegmentSize {
+		t.Errorf("of a file that cannot be removed: %v; begin %d", err, d.Begin())
+	}
+	if err := os.Remove(inWay); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Truncate(2 * minSegmentSize); err != nil {
+		t.Error(err)
+	}
+	for _, path := range []string{path, d.path(sumName(0)), d.path(segmentName(1)), d.path(sumName(1))} {
+		if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s: %v", path, err)
 		}
 	}
 }

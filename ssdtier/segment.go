@@ -255,30 +255,45 @@ func (s *segment) isWhole() bool {
 	return err == nil && info.Size() == s.d.opts.SegmentSize
 }
 
-// removeSegments removes the segments for which which returns true, and their sums. The
-// caller holds mu.
-func (d *Device) removeSegments(which func(number int64) bool) error {
+// removeSegments removes the segments for which which returns true, and their sums. What it could
+// not remove stays, for the next call. The caller holds mu. It releases the segments, which
+// frees their space: without mu if commits go on, so that they do not wait for it.
+func (d *Device) removeSegments(which func(number int64) bool) (removed []*segment, err error) {
 	var errs []error
-	remove := func(path string) {
-		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	remove := func(path string) bool {
+		err := os.Remove(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			err = nil
+		}
+		if err != nil {
 			errs = append(errs, wrap(err))
 		}
+		return err == nil
 	}
 	for _, s := range d.segments.all() {
-		if which(s.number) {
-			d.segments.change(func(m map[int64]*segment) { delete(m, s.number) })
-			if s.kept = s.isWhole() && d.spares.keep(s.file.Name()); !s.kept {
-				remove(s.file.Name())
-			}
-			s.release()
-			d.summed[s.number] = true
+		if !which(s.number) {
+			continue
 		}
+		s.kept = s.isWhole() && d.spares.keep(s.file.Name())
+		if !s.kept && !remove(s.file.Name()) {
+			continue
+		}
+		d.segments.change(func(m map[int64]*segment) { delete(m, s.number) })
+		removed = append(removed, s)
+		d.summed[s.number] = true
 	}
 	for number := range d.summed {
-		if which(number) {
+		if which(number) && d.segments.get(number) == nil && remove(d.path(sumName(number))) {
 			delete(d.summed, number)
-			remove(d.path(sumName(number)))
 		}
 	}
-	return errors.Join(errs...)
+	return removed, errors.Join(errs...)
+}
+
+// released returns err after it has released segments.
+func released(segments []*segment, err error) error {
+	for _, s := range segments {
+		s.release()
+	}
+	return err
 }

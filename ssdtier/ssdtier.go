@@ -235,7 +235,7 @@ func (d *Device) Start(tail int64) error {
 		// Continuing would overwrite the sums of the missing segment.
 		return fmt.Errorf("ssdtier: start at address %d: %w", tail, d.noSegment(tail/size))
 	}
-	err := d.removeSegments(func(number int64) bool { return number*size >= tail })
+	err := released(d.removeSegments(func(number int64) bool { return number*size >= tail }))
 	if last != nil {
 		err = errors.Join(err, d.endSegment(last, tail%size))
 	}
@@ -271,19 +271,23 @@ func (d *Device) Truncate(begin int64) error {
 	if begin < 0 {
 		return fmt.Errorf("ssdtier: %s: truncate to address %d, want 0 or more", d.dir, begin)
 	}
+	return released(d.truncate(begin))
+}
+
+func (d *Device) truncate(begin int64) (removed []*segment, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed.Load() {
-		return device.ErrClosed
+		return nil, device.ErrClosed
 	}
 	if begin <= d.begin.Load() {
-		return nil
+		return nil, nil
 	}
 	if err := d.comeHome(); err != nil { // an older commit may need what is removed
-		return err
+		return nil, err
 	}
 	if err := d.storeBegin(begin); err != nil {
-		return err
+		return nil, err
 	}
 	d.begin.Store(begin)
 	d.journal.recent.truncate(begin, d.block)

@@ -198,31 +198,36 @@ func (d *Device) Truncate(begin int64) error {
 	if begin < 0 {
 		return fmt.Errorf("blob: truncate to address %d, want 0 or more", begin)
 	}
+	local, err := d.truncate(begin)
+	if err != nil || !local {
+		return err
+	}
+	return d.local.Truncate(begin) // no commit waits for the files that it removes
+}
+
+// truncate changes Begin, and reports whether the local device has a truncated part.
+func (d *Device) truncate(begin int64) (local bool, err error) {
 	d.ordering.Lock()
 	defer d.ordering.Unlock()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
-		return device.ErrClosed
+		return false, device.ErrClosed
 	}
 	if begin <= d.begin.Load() {
-		return nil
+		return false, nil
 	}
-	alone := begin < d.local.Begin() // only the bucket has the truncated part
-	err := d.change(func(s *state) {
+	local = begin >= d.local.Begin() // else only the bucket has it
+	if err := d.change(func(s *state) {
 		s.Begin = begin
-		s.Restored = s.Restored && alone
-	})
-	if err != nil {
-		return err
+		s.Restored = s.Restored && !local
+	}); err != nil {
+		return false, err
 	}
 	d.begin.Store(begin)
 	d.log.writes.Truncate(begin)
 	d.changed()
-	if alone {
-		return nil
-	}
-	return d.local.Truncate(begin)
+	return local, nil
 }
 
 // Sync implements device.Device, on the local device.

@@ -193,6 +193,30 @@ func TestRepliesAreBounded(t *testing.T) {
 	testrun.Until(t, "their memory is free", func() bool { return s.Metrics().ReplyBytes == 0 })
 }
 
+// TestFlushBesideWaitingReplies: what waits for all batches does not wait for a client whose replies
+// have no room.
+func TestFlushBesideWaitingReplies(t *testing.T) {
+	s, addr := start(t, inMemory(), Options{MaxReplies: leastReplies, Loops: -1})
+	p, other := dial(t, addr), dial(t, addr)
+	value := strings.Repeat("v", 100_000)
+	if got := p.do("SET", "a", value); got != "+OK" {
+		t.Fatal(got)
+	}
+	testrun.Until(t, "the budget is free", func() bool { return s.replies.take(leastReplies) })
+	p.send(encode("GET", "a"))
+	testrun.Until(t, "the replies wait for room", func() bool { return s.replies.waiting.Load() == 1 })
+	if got := other.do("FLUSHALL"); got != "+OK" {
+		t.Error(got)
+	}
+	s.replies.give(leastReplies)
+	if got := p.reply(); got != `"`+value+`"` {
+		t.Errorf("%.100s", got)
+	}
+	if got := p.do("FLUSHALL") + other.do("GET", "a"); got != "+OKnil" {
+		t.Error(got)
+	}
+}
+
 // TestNoCommandIsHalf: the connection of a client that does not read its replies ends before or after a
 // command of several keys, a transaction or a script, and not in the middle.
 func TestNoCommandIsHalf(t *testing.T) {

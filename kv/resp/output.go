@@ -69,6 +69,10 @@ func (c *client) charge() {
 func (c *client) waitForRoom(have, want int64) {
 	s := c.server
 	r := &s.replies
+	if c.worker != nil { // it is held, but its batch has ended: what waits for all batches goes on
+		s.pool.count(-1)
+		defer s.pool.count(1)
+	}
 	ticker := time.NewTicker(roomEvery)
 	defer ticker.Stop()
 	for !r.raise(have, want) {

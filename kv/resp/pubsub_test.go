@@ -367,8 +367,9 @@ func (f *feeding) Accept() (net.Conn, error) {
 }
 
 func (c feedingConn) Write(b []byte) (int, error) {
+	on := c.by.on.Load() // before the client knows what is written
 	n, err := c.Conn.Write(b)
-	if c.by.on.Load() {
+	if on {
 		c.by.server.pubsub.publish(channels, []byte("a"), []byte("m"), nil)
 	}
 	return n, err

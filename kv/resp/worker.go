@@ -226,7 +226,7 @@ type pool struct {
 	back  *sync.Cond // on mu: a worker was returned, or may be made
 	idle  []*worker
 	spare int // workers that may still be made
-	lent  int
+	lent  int // workers that are lent and may have a batch
 	// seized is set while the pool lends workers only to the connection that seized it.
 	seized bool
 	// busy is the number of scripts that run for long. While there are some, nobody waits until no
@@ -310,6 +310,14 @@ func (p *pool) seizeAll() bool {
 		p.back.Wait()
 	}
 	return true
+}
+
+// count adds to the number of workers that are lent and may have a batch.
+func (p *pool) count(n int) {
+	p.mu.Lock()
+	p.lent += n
+	p.mu.Unlock()
+	p.back.Broadcast()
 }
 
 // setBusy adds to the number of scripts that run for long.

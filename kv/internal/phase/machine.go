@@ -134,12 +134,18 @@ func (m *Machine) sweep() {
 			c.begun <- ErrClosed
 		default:
 			for _, t := range on {
-				wanted[t] = wanted[t] || !c.step
+				wanted[t] = wanted[t] || !c.step && !m.lets(c, t)
 			}
 			return false
 		}
 		return true
 	})
+}
+
+// lets reports whether a call that waits lets younger ones begin on a track: one that waits for a
+// checkpoint, which may take minutes, lets commits begin.
+func (m *Machine) lets(c *call, t track) bool {
+	return t == commits && table[m.phases[checkpoints]][c.action] == wait
 }
 
 // verdict returns the strictest verdict of all tracks on a call.

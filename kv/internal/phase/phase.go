@@ -5,7 +5,7 @@
 // garbage collection of files, and one compaction. A track is in one [Phase] at a time. An
 // [Action] begins at once or waits, according to the table and the phases of all tracks, and
 // ends with [Machine.End]. Waiting actions that exclude each other begin in the order of
-// their calls. A [Machine] does none of the work, and takes no lock of a store.
+// their calls, but commits do not wait behind one that waits for a checkpoint. A [Machine] does none of the work, and takes no lock of a store.
 package phase
 
 import "fmt"
