@@ -32,7 +32,7 @@ func TestDeadShareIsEstimated(t *testing.T) {
 					}
 				}
 			}
-			share, err := st.deadShare(st.log.Begin(), end)
+			share, err := st.deadShare(t.Context(), st.log.Begin(), end)
 			if err != nil || math.Abs(share-float64(dead)/100) > 0.08 {
 				t.Errorf("estimated as %.2f, %v", share, err)
 			}
@@ -163,7 +163,7 @@ func TestAutomaticCompactionCatchesUp(t *testing.T) {
 		want[string(key8(n%keys))] = string(key8(n))
 	}
 	before := st.log.Tail() - st.log.Begin()
-	if behind, err := st.autoCompactor.due(); err != nil || behind < 10 {
+	if behind, err := st.autoCompactor.due(t.Context()); err != nil || behind < 10 {
 		t.Errorf("with 99 dead records for each live one it is behind by a factor of %g, %v", behind, err)
 	}
 	st.autoCompactor.catchUp()

@@ -245,7 +245,7 @@ func (a *autoCompactor) catchUp() {
 // reports whether it did; then more may be due.
 func (a *autoCompactor) compactIfDue() (again bool) {
 	a.hold(func(ctx context.Context) {
-		behind, err := a.due()
+		behind, err := a.due(ctx)
 		due := behind > 0
 		if err == nil && due {
 			err = a.run(ctx, behind)
@@ -278,7 +278,7 @@ func (a *autoCompactor) hold(f func(ctx context.Context)) {
 
 // due returns the factor, at least 1, by which the log exceeds the limits of the options, or 0
 // if no compaction is due.
-func (a *autoCompactor) due() (behind float64, err error) {
+func (a *autoCompactor) due(ctx context.Context) (behind float64, err error) {
 	log := a.st.log
 	begin, tail := log.Begin(), log.Tail()
 	switch {
@@ -291,7 +291,7 @@ func (a *autoCompactor) due() (behind float64, err error) {
 	case a.opts.DeadShare == 0:
 		return 0, nil
 	}
-	dead, err := a.st.deadShare(begin, log.SafeReadOnly())
+	dead, err := a.st.deadShare(ctx, begin, log.SafeReadOnly())
 	switch {
 	case err != nil:
 		return 0, err
@@ -325,7 +325,7 @@ func (a *autoCompactor) run(ctx context.Context, behind float64) error {
 }
 
 // deadShare estimates the share of dead bytes in a part of the log.
-func (st *Store) deadShare(from, until int64) (share float64, err error) {
+func (st *Store) deadShare(ctx context.Context, from, until int64) (share float64, err error) {
 	var all, live int64
 	err = st.withAny(func(s *Session) error {
 		page := int64(st.log.PageSize())
@@ -351,7 +351,7 @@ func (st *Store) deadShare(from, until int64) (share float64, err error) {
 			if _, err := b.dropOrphans(s, new(orphans)); err != nil {
 				return err
 			}
-			if err := b.run(s); err != nil {
+			if err := b.run(ctx, s); err != nil {
 				return err
 			}
 			for i := range b.ops {

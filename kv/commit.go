@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/hlog"
 	"github.com/redykv/redykv/kv/internal/manifest"
 	"github.com/redykv/redykv/kv/internal/phase"
 )
@@ -115,18 +116,22 @@ func (st *Store) commitDropping(ctx context.Context) error {
 
 // CommitWritten makes durable what the device has of the log, and returns the number of bytes of the log
 // that it does not have. It is for a program that ends though its device is full, where Commit and
-// Close would lose all since the last commit. It is no state that the store was in: of the
-// operations since the last commit, those whose records are not on the device are missing, also in
-// the middle of a transaction, and named sessions keep the commit points of the last commit. LastCommit
-// does not change. After an error the last commit is what is durable.
+// Close would lose all since the last commit or checkpoint. It is no state that the store was in: of
+// the operations since then, those whose records are not on the device are missing, also in the middle
+// of a transaction, and named sessions keep the commit points that they had then. LastCommit does not
+// change. After an error the last commit or checkpoint is what is durable.
 func (st *Store) CommitWritten(ctx context.Context) (lost int64, err error) {
 	const what = "commit of what is written"
 	if err := st.begin(ctx, phase.Remove, what); err != nil {
 		return 0, err
 	}
 	defer st.end(phase.Remove)
-	last := st.recorded()
-	s := manifest.State{Index: last.Index}
+	m := st.recorded()
+	last := &m.Commit
+	if c := m.Newest(); c != nil {
+		last = &c.State
+	}
+	s := manifest.State{Index: m.Index}
 	var tail int64
 	if err := st.exclusive(ctx, func() {
 		st.takeState(&s)
@@ -134,12 +139,25 @@ func (st *Store) CommitWritten(ctx context.Context) (lost int64, err error) {
 	}); err != nil {
 		return 0, fmt.Errorf("kv: %s: %w", what, err)
 	}
-	s.Sessions, s.Count = last.Commit.Sessions, nil // keys are counted at the next opening
-	if s.Tail <= max(last.Commit.Tail, s.Begin) {   // there is nothing more
-		return tail - max(last.Commit.Tail, s.Begin), nil
+	s.Sessions, s.Count = last.Sessions, nil // keys are counted at the next opening
+	// The log's begin is too high: of what was copied from below, the copies may not be written.
+	s.Begin = max(m.Commit.Begin, hlog.FirstAddress)
+	if cleared := st.checkpointer.cleared.Load(); cleared != nil {
+		s.Begin = max(s.Begin, cleared.Begin)
+	}
+	if i := s.Index; i != nil && (i.Start > s.Tail || i.Begin == 0 || i.Begin > s.Begin) {
+		s.Index = nil // it has entries above the tail, or lacks some above begin
+	}
+	if most := max(last.Tail, s.Begin); s.Tail <= most { // there is nothing more
+		return tail - most, nil
 	}
 	err = st.recordBy(ctx, func(name string, data []byte) error { return device.Commit(st.dev, name, data) },
-		func(m *manifest.Manifest) { m.SetCommit(&s) }, false)
+		func(m *manifest.Manifest) {
+			m.SetCommit(&s)
+			if m.Index != nil && m.Index.Start > s.Tail { // of a log that goes on otherwise now
+				m.Index = nil
+			}
+		}, false)
 	if err != nil {
 		return 0, fmt.Errorf("kv: %s: %w", what, err)
 	}

@@ -207,22 +207,22 @@ func (c *compactor) copy(ctx context.Context, from, to int64, choose func(int64,
 		if len(c.batch.ops) < scanBatch && len(c.batch.bytes) < traceBatchBytes {
 			return nil
 		}
-		return c.move()
+		return c.move(ctx)
 	})
 	if err != nil {
 		return err
 	}
-	return c.move()
+	return c.move(ctx)
 }
 
 // move runs the batch.
-func (c *compactor) move() error {
+func (c *compactor) move(ctx context.Context) error {
 	dropped, err := c.batch.dropOrphans(c.s, &c.orphans)
 	if err != nil {
 		return err
 	}
 	c.info.Orphans += uint64(dropped)
-	if err := c.batch.run(c.s); err != nil {
+	if err := c.batch.run(ctx, c.s); err != nil {
 		return err
 	}
 	for i := range c.batch.ops {

@@ -11,9 +11,11 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/internal/machine"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 var compactMethods = []CompactMethod{CompactByLookup, CompactByScan, CompactAuto}
@@ -218,6 +220,32 @@ func TestCompactStopsWithItsContext(t *testing.T) {
 		check(t, st, 2000, want)
 		closeAll(t, st)
 	}
+}
+
+// A compaction that waits for space for its copies ends with its context.
+func TestCompactWithoutSpaceStops(t *testing.T) {
+	dev := device.NewFaulty(device.NewMemory(), device.FaultyOptions{Stuck: 1})
+	st := open(t, small(dev, 8, 8))
+	size := int64(st.log.Layout().Size(8, 8, false))
+	for n := uint64(0); st.log.Tail()+size <= 4<<10; n++ { // all that memory holds
+		if err := st.Upsert(t.Context(), key8(n), key8(n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	testrun.Until(t, "the first page is read-only", func() bool { return st.log.SafeReadOnly() >= 1<<10 })
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() {
+		_, err := st.Compact(ctx, CompactOptions{Bytes: 1 << 10, Method: CompactByLookup})
+		ended <- err
+	}()
+	if err := testrun.Receive(t, "the compaction ends", ended); !errors.Is(err, context.DeadlineExceeded) {
+		t.Error(err)
+	}
+	dev.Set(device.FaultyOptions{})
+	dev.Release()
+	closeAll(t, st)
 }
 
 // The next commit frees the space of a compaction whose commit failed.

@@ -165,6 +165,9 @@ func (e *evictor) portion(ctx context.Context, from, to int64) error {
 		if err := e.st.exclusive(ctx, func() { dropped = e.drop(from, to) }); err != nil {
 			return err
 		}
+		if !dropped && e.st.log.Begin() != from {
+			return nil // a Clear has dropped all
+		}
 		if !dropped {
 			continue
 		}
@@ -198,7 +201,7 @@ func (e *evictor) choose(ctx context.Context, from, to int64) error {
 		}
 		if len(e.batch.ops) >= scanBatch || len(e.batch.bytes) >= traceBatchBytes {
 			if failed = ctx.Err(); failed == nil {
-				failed = e.sort(to - from)
+				failed = e.sort(ctx, to-from)
 			}
 		}
 		return failed == nil
@@ -206,13 +209,13 @@ func (e *evictor) choose(ctx context.Context, from, to int64) error {
 	if err = errors.Join(err, failed); err != nil {
 		return err
 	}
-	return e.sort(to - from)
+	return e.sort(ctx, to-from)
 }
 
 // sort looks which records of the batch are the newest of their keys, and copies these or makes them
 // victims. size is the portion's.
-func (e *evictor) sort(size int64) error {
-	if err := e.batch.run(e.s); err != nil && !errors.Is(err, ErrNotFound) {
+func (e *evictor) sort(ctx context.Context, size int64) error {
+	if err := e.batch.run(ctx, e.s); err != nil && !errors.Is(err, ErrNotFound) {
 		return err
 	}
 	recent := e.st.opts.Eviction.Recent
@@ -249,7 +252,7 @@ func (e *evictor) sort(size int64) error {
 		}
 	}
 	if len(e.moved.ops) > 0 {
-		err = e.moved.run(e.s)
+		err = e.moved.run(ctx, e.s)
 	}
 	e.batch.reset()
 	if errors.Is(err, ErrNotFound) {

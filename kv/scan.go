@@ -35,8 +35,8 @@ func (st *Store) ScanContext(ctx context.Context) iter.Seq2[Record, error] {
 				return goOn
 			}
 			for goOn && sc.next < sc.end && ctx.Err() == nil {
-				if err := sc.step(visit); err != nil {
-					return err
+				if err := sc.step(ctx, visit); err != nil {
+					return cmp.Or(ended(ctx, goOn), err)
 				}
 			}
 			if err := sc.w.Pause(); err != nil {
@@ -147,8 +147,8 @@ func (sc *scanner) newestAt(key []byte) *newestOf {
 }
 
 // step visits a batch of records. It stops when visit returns false.
-func (sc *scanner) step(visit func(Record) bool) error {
-	err := sc.trace()
+func (sc *scanner) step(ctx context.Context, visit func(Record) bool) error {
+	err := sc.trace(ctx)
 	if err != nil || sc.isSlow() {
 		err = cmp.Or(err, walkError(sc.w.Pause()))
 	}
@@ -171,7 +171,7 @@ func (sc *scanner) step(visit func(Record) bool) error {
 }
 
 // trace finds out which records of the next batch are the newest of their keys.
-func (sc *scanner) trace() error {
+func (sc *scanner) trace(ctx context.Context) error {
 	b := &sc.batch
 	b.reset()
 	for n, ended := 0, false; !ended && n < scanBatch && len(b.bytes) < traceBatchBytes; n++ {
@@ -191,7 +191,7 @@ func (sc *scanner) trace() error {
 		t.early = address >= sc.safe
 		b.add(opNewest, t, im)
 	}
-	return b.run(sc.s)
+	return b.run(ctx, sc.s)
 }
 
 // traceBatch is a batch of records whose chains are followed together, without tombstones. It
@@ -220,13 +220,13 @@ func (b *traceBatch) add(kind OpKind, t trace, im hlog.Image) {
 	})
 }
 
-// run executes the batch. ErrNotFound is in the Op; any other error is returned.
-func (b *traceBatch) run(s *Session) error {
+// run executes the batch, until ctx ends. ErrNotFound is in the Op; any other error is returned.
+func (b *traceBatch) run(ctx context.Context, s *Session) error {
 	s.traces = b.traces
 	for i := range b.ops {
 		b.ops[i].trace = uint32(i + 1)
 	}
-	return s.Do(context.Background(), b.ops)
+	return s.Do(ctx, b.ops)
 }
 
 // Record is a record that an iteration found. Its bytes are valid until the next step of the

@@ -418,7 +418,7 @@ func TestScanAsksAgainForWhatMayHaveLived(t *testing.T) {
 				putUntil(t, s, 1000+n, 0)
 			}
 			now.Store(MinExpires + 2500)
-			if err := b.run(s); err != nil {
+			if err := b.run(context.Background(), s); err != nil {
 				t.Fatal(err)
 			}
 			for n := range b.ops {

@@ -128,8 +128,11 @@ type envelope struct {
 
 func checksum(b []byte) string { return strconv.FormatUint(xxhash.Sum64(b), 16) }
 
-// Encode returns the bytes to be written.
+// Encode returns the bytes to be written. It refuses what Parse would.
 func (m *Manifest) Encode() ([]byte, error) {
+	if err := m.check(); err != nil {
+		return nil, err
+	}
 	inside, err := json.Marshal(m)
 	if err != nil {
 		return nil, err

@@ -1,0 +1,130 @@
+package kv
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+
+	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/testrun"
+)
+
+// A store that ends on a full device loses nothing that is in its last commit or checkpoint, whatever
+// it did since.
+func TestCommitWrittenKeepsStates(t *testing.T) {
+	const committed, all = 10_000, 25_000
+	for name, c := range map[string]struct {
+		before func(t *testing.T, st *Store) // there is space
+		after  func(t *testing.T, st *Store) // and then there is none
+		keys   uint64                        // which are there
+	}{
+		"a copy of the index of what is not written": {
+			before: func(t *testing.T, st *Store) { mustCheckpoint(t, st, CheckpointOptions{Kind: Index}) }, keys: committed,
+		},
+		"a snapshot of what is not written": {
+			before: func(t *testing.T, st *Store) {
+				mustCheckpoint(t, st, CheckpointOptions{Kind: Snapshot, Name: "snap", LogOnly: true})
+			}, keys: all,
+		},
+		"a compaction": {
+			after: func(t *testing.T, st *Store) {
+				if _, err := st.Compact(t.Context(), CompactOptions{Until: 4096}); !errors.Is(err, device.ErrNoSpace) {
+					t.Errorf("compaction: %v", err)
+				}
+			}, keys: committed,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inner := device.NewMemory()
+			full := &fullable{Device: inner}
+			opts := small(full, 8, 8)
+			opts.Memory, opts.PageSize, opts.Records, opts.Logger = 256<<10, 4096, 1<<14, silent
+			st := open(t, opts)
+			fill := func(from, to uint64) {
+				for n := from; n < to; n++ {
+					if err := st.Upsert(t.Context(), key8(n), key8(n)); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			fill(0, committed)
+			if err := st.Commit(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			fill(committed, all)
+			page := int64(opts.PageSize)
+			head := (st.log.Tail()/page + 2 - opts.Memory/page) * page
+			testrun.Until(t, "what is read-only is written, and there is a page for more", func() bool {
+				return st.log.LastWritten() >= st.log.Block(st.log.SafeReadOnly()) && st.log.Head() >= head
+			})
+			if c.before != nil {
+				c.before(t, st)
+			}
+			full.is.Store(true)
+			if c.after != nil {
+				c.after(t, st)
+			}
+			if err := st.Commit(t.Context()); !errors.Is(err, device.ErrNoSpace) {
+				t.Errorf("a commit: %v", err)
+			}
+			if _, err := st.CommitWritten(t.Context()); err != nil {
+				t.Errorf("a commit of what is written: %v", err)
+			}
+			opts.Device = inner.Reopen()
+			again := open(t, opts)
+			for n := range c.keys {
+				if v, err := again.Read(t.Context(), key8(n), nil); err != nil || string(v) != string(key8(n)) {
+					t.Fatalf("key %d: %x, %v", n, v, err)
+				}
+			}
+			if err := again.Commit(t.Context()); err != nil {
+				t.Errorf("the next commit: %v", err)
+			}
+			closeAll(t, again)
+			if err := st.Close(); !errors.Is(err, device.ErrNoSpace) {
+				t.Errorf("Close: %v", err)
+			}
+		})
+	}
+}
+
+// fullable is a device that can be out of space for the log.
+type fullable struct {
+	device.Device
+	is atomic.Bool
+}
+
+func (d *fullable) NewQueue(depth int) (device.Queue, error) {
+	q, err := d.Device.NewQueue(depth)
+	return &fullableQueue{Queue: q, d: d}, err
+}
+
+type fullableQueue struct {
+	device.Queue
+	d      *fullable
+	failed []device.Completion
+}
+
+func (q *fullableQueue) Write(src []byte, addr int64, tag uint64) error {
+	if q.d.is.Load() {
+		q.failed = append(q.failed, device.Completion{Tag: tag, Err: device.ErrNoSpace})
+		return nil
+	}
+	return q.Queue.Write(src, addr, tag)
+}
+
+func (q *fullableQueue) Poll(done []device.Completion) int {
+	if n := copy(done, q.failed); n > 0 {
+		q.failed = q.failed[n:]
+		return n
+	}
+	return q.Queue.Poll(done)
+}
+
+func (q *fullableQueue) Wait(ctx context.Context) error {
+	if len(q.failed) > 0 {
+		return nil
+	}
+	return q.Queue.Wait(ctx)
+}
