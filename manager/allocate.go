@@ -209,8 +209,12 @@ func (l *leader) allocated(ca *cache) (*managerv1.AllocateResponse, error) {
 		return nil, ca.past.refusal()
 	}
 	p := ca.priced(ca.proto())
+	grants, err := l.withTokens(ca, 0, p.Grants, ca.grants)
+	if err != nil {
+		return nil, err
+	}
 	return &managerv1.AllocateResponse{
-		CacheId: p.Id, Grants: l.withTokens(ca, p.Grants, ca.grants), Configuration: p.Configuration, RegionSize: p.RegionSize,
+		CacheId: p.Id, Grants: grants, Configuration: p.Configuration, RegionSize: p.RegionSize,
 		LeaseMs: ca.lease.Milliseconds(), LingerMs: ca.linger.Milliseconds(),
 	}, nil
 }
@@ -270,7 +274,7 @@ func (l *leader) reserveIn(ctx context.Context, d demand, s supply, requestID st
 		ca := &cache{
 			stored: new(stored), id: "cache-" + rand.Text(), owner: access.CallerOf(ctx).Name, requestID: requestID, requestSum: sum, demand: d, log: newEventLog(), created: s.now, moved: s.now,
 		}
-		ca.linger, ca.inOrder = d.linger, d.inOrder
+		ca.linger, ca.inOrder, ca.own = d.linger, d.inOrder, isOwn(ctx)
 		ca.demand.source = ca.source()
 		ca.decisions.of = ca
 		if ca, r, err := l.state.reserveNew(ca, p, within, l.term()); r != nil || err != nil {
@@ -280,11 +284,12 @@ func (l *leader) reserveIn(ctx context.Context, d demand, s supply, requestID st
 	return nil, nil, context.Cause(ctx)
 }
 
-// named returns the VM of that id, if it is up.
+// named returns the VM of that id, if it is up and was not launched, be it for one cache or for a warm
+// pool.
 func (c *state) named(id string) []*vm {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if v := c.vms[id]; v != nil && v.ControlURL != "" {
+	if v := c.vms[id]; v != nil && v.ControlURL != "" && !v.launched {
 		return []*vm{v}
 	}
 	return nil

@@ -42,6 +42,7 @@ type cache struct {
 	holder     uint64            // number of its client: see holder.go
 	attachID   string            // of the Attach of that client; empty: it allocated the cache
 	inOrder    bool              // its first grants hold its regions in order
+	own        bool              // of a calibration of this manager
 	places     []*managerv1.Places
 	moving     *catalogv1.Moving // immutable; nil: the places are those of all regions
 	log        eventLog

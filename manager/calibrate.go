@@ -181,8 +181,8 @@ func (m *Manager) launchesHere() bool {
 }
 
 // idleServers lists the servers on which no cache has memory, of each kind of machine the one with the most
-// server threads and memory. quiet says that neither a server nor a cache has come for a while;
-// otherwise there are none.
+// server threads and memory, but those that have come within a while. quiet says that no cache has
+// come for as long; otherwise there are none.
 func (c *state) idleServers(now time.Time, while time.Duration) (all []Calibration, quiet bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -193,11 +193,8 @@ func (c *state) idleServers(now time.Time, while time.Duration) (all []Calibrati
 	}
 	best := make(map[calibrationKey]Calibration)
 	for v := range pieces(c, c.vms) {
-		if v.ControlURL == "" || v.usable() != nil || v.lent > 0 {
+		if v.ControlURL == "" || v.launched || v.usable() != nil || v.lent > 0 || now.Sub(v.Started) < while {
 			continue
-		}
-		if now.Sub(v.Started) < while {
-			return nil, false
 		}
 		j := Calibration{
 			Place: model.Place{Transport: v.Transport, Distance: int(max(1, v.Distance))}, Host: model.Host{CPU: v.Processor, Cores: int(v.Processors)},
@@ -262,10 +259,13 @@ func (l *leader) calibrateBy(ctx context.Context, by Calibrator, job Calibration
 	self, end := l.ownClient()
 	defer end()
 	job.Budget = calibrationBudget
-	began := time.Now()
+	began, visits := time.Now(), l.state.visits(job.VM)
 	samples, err := by(ctx, self, job)
 	if err != nil {
 		return nil, err
+	}
+	if l.state.visits(job.VM) != visits {
+		return nil, fmt.Errorf("%w: caches have got memory on %s meanwhile", ErrDisturbed, job.VM)
 	}
 	if len(samples) == 0 || len(samples) > maxSamples {
 		return nil, fmt.Errorf("%d configurations were measured: want 1 to %d", len(samples), maxSamples)
@@ -300,12 +300,12 @@ func performanceFrom(p *managerv1.Performance) model.Performance {
 	return model.Performance{LatencyUs: p.GetLatencyUs(), Mops: p.GetThroughputMops()}
 }
 
-// ask notes that an SLO was asked for over a network.
+// ask notes that an SLO was asked for over a network, if a calibration can find anything for it.
 func (s *searcher) ask(n network) {
 	const most = 16 // that clients can make the manager calibrate
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.asked) < most {
+	if !s.asked[n] && len(s.asked) < most && len(model.Nearest(model.Place{Transport: n.transport, Network: n.name, Distance: 1}, s.unscaled()...)) > 0 {
 		s.asked[n] = true
 	}
 }
@@ -324,11 +324,13 @@ func (s *searcher) networks() (all []network) {
 }
 
 // bases returns the measurements that a calibration scales. There are none if the kind of machine
-// has a model of its own, or is calibrated and that is not in doubt, or no model is near.
+// has a model of its own, or is calibrated and that is not in doubt, or no model is near, or as many
+// other kinds are calibrated as can be kept.
 func (s *searcher) bases(j Calibration, now time.Time) []*model.Measurement {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if slices.ContainsFunc(s.calibrations, func(c *catalogv1.Calibration) bool { return keyOfStored(c) == keyOf(j) && !s.due(c, now) }) {
+	switch i := slices.IndexFunc(s.calibrations, func(c *catalogv1.Calibration) bool { return keyOfStored(c) == keyOf(j) }); {
+	case i >= 0 && !s.due(s.calibrations[i], now), i < 0 && len(s.calibrations) >= maxCalibrations:
 		return nil
 	}
 	for _, m := range s.own {
@@ -517,7 +519,10 @@ func (l *leader) ownClient() (_ managerv1connect.ManagerServiceClient, end func(
 	mux := http.NewServeMux()
 	mux.Handle(managerv1connect.NewManagerServiceHandler(service{m: l.Manager}))
 	pipes := newPipes()
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: calibrationTimeout}
+	server := &http.Server{
+		Handler: mux, ReadHeaderTimeout: calibrationTimeout,
+		BaseContext: func(net.Listener) context.Context { return context.WithValue(context.Background(), ownKey{}, true) },
+	}
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
@@ -530,6 +535,22 @@ func (l *leader) ownClient() (_ managerv1connect.ManagerServiceClient, end func(
 		<-served
 		transport.CloseIdleConnections()
 	}
+}
+
+// ownKey is the key of a context in which isOwn is true.
+type ownKey struct{}
+
+// isOwn reports whether a call comes from the manager's own client.
+func isOwn(ctx context.Context) bool { return ctx.Value(ownKey{}) != nil }
+
+// visits counts the grants of a server that caches other than a calibration's have got.
+func (c *state) visits(id string) uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if v := c.vms[id]; v != nil {
+		return v.visits
+	}
+	return 0
 }
 
 // pipes is a listener of connections within this process.

@@ -132,8 +132,12 @@ const leastKeep = time.Minute
 // of machines. It is long beside what an allocation takes, and what the clocks differ by.
 const termsLife = time.Hour
 
-// withTokens adds the grants' terms and tokens to messages. Called under state.mu.
-func (l *leader) withTokens(ca *cache, all []*managerv1.Grant, grants []*grant) []*managerv1.Grant {
+// withTokens adds the grants' terms and tokens to messages, for the cache's present holder. The error
+// says that the call's is another. Called under state.mu.
+func (l *leader) withTokens(ca *cache, holder uint64, all []*managerv1.Grant, grants []*grant) ([]*managerv1.Grant, error) {
+	if err := ca.checkHolder(holder); err != nil {
+		return nil, err // it has come while the call waited
+	}
 	keep := time.Duration(0)
 	if ca.lease > 0 {
 		keep = max(2*ca.lease, leastKeep) + ca.linger
@@ -145,7 +149,7 @@ func (l *leader) withTokens(ca *cache, all []*managerv1.Grant, grants []*grant) 
 		}
 		all[i].Token = g.vm.Token(all[i].Terms)
 	}
-	return all
+	return all, nil
 }
 
 // protos is called under mu.

@@ -86,6 +86,9 @@ func (c *state) reserve(ca *cache, d demand, parts []part) []*grant {
 		}
 		g.vm.held[g] = struct{}{}
 		g.vm.lent++
+		if !ca.own {
+			g.vm.visits++
+		}
 		g.vm.reserved += g.bytes()
 		g.vm.threads += g.cores
 		c.list(g.vm)
@@ -226,8 +229,9 @@ func (c *state) lookedAt(g *grant, grants []*serverv1.Grant) (err error) {
 	return nil
 }
 
-// shows notes how many regions a server lends of a grant. Called under mu.
+// shows notes how many regions a server lends of a grant, up to what it can have. Called under mu.
 func (c *state) shows(g *grant, regions uint32) {
+	regions = min(regions, uint32(min(maxRegions, max(g.vm.Memory, g.vm.memory)/g.regionSize)))
 	if g.phase != lent || max(g.regions, regions) == g.lends {
 		return
 	}

@@ -141,13 +141,14 @@ func (l *leader) takenUp(ca *cache, req *managerv1.AttachRequest) (*managerv1.At
 	if ca.ended {
 		return nil, noCache(ca.id)
 	}
-	if err := ca.checkHolder(req.GetHolder() + 1); err != nil {
-		return nil, err // another client has come meanwhile
-	}
 	p := ca.priced(ca.proto())
+	grants, err := l.withTokens(ca, req.GetHolder()+1, p.Grants, ca.grants)
+	if err != nil {
+		return nil, err
+	}
 	return &managerv1.AttachResponse{
 		Holder: ca.holder, Capacity: p.Capacity, Slo: p.Slo, Configuration: p.Configuration, RegionSize: p.RegionSize,
-		Grants: l.withTokens(ca, p.Grants, ca.grants), Places: ca.places,
+		Grants: grants, Places: ca.places,
 		LeaseMs: ca.lease.Milliseconds(), LingerMs: ca.linger.Milliseconds(), Change: ca.change, DurationSeconds: ca.demand.duration,
 		Per: ca.demand.per, Transport: ca.demand.transport,
 	}, nil

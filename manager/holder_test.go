@@ -3,6 +3,7 @@ package manager
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/manager/access"
 	"github.com/redykv/redykv/manager/api"
+	"github.com/redykv/redykv/manager/catalog"
 	"github.com/redykv/redykv/manager/plan"
 )
 
@@ -348,5 +350,39 @@ func TestLinger(t *testing.T) {
 	m.led().expireAt(clock.advance(2 * time.Second))
 	if c := cache(id); c != nil {
 		t.Errorf("the cache has lingered, and is %v", c)
+	}
+}
+
+// A repetition of Allocate gets no terms of the next holder.
+func TestFormerHolderGetsNoTerms(t *testing.T) {
+	ctx := testContext(t)
+	m, client := serve(t, Options{})
+	if err := m.led().state.register(testVM("a", 8<<20, 0, "http://127.0.0.1:1"), "", time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+	req := &managerv1.AllocateRequest{RequestId: newRequestID(), Capacity: 4 << 20, RegionSize: 1 << 20, LingerMs: 1000}
+	ca, err := client.Allocate(ctx, connect.NewRequest(req))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Attach(ctx, connect.NewRequest(&managerv1.AttachRequest{CacheId: ca.Msg.GetCacheId(), RequestId: newRequestID()})); err != nil {
+		t.Fatal(err)
+	}
+	_, err = client.Allocate(ctx, connect.NewRequest(req))
+	heldBy(t, "Allocate", err, 1)
+}
+
+// However many moves are asked for and never settled, the cache's record can be written.
+func TestMovesAreBounded(t *testing.T) {
+	ca := new(cache)
+	runs := &managerv1.RegionRuns{Runs: slices.Repeat([]*managerv1.RegionRun{{First: maxRegions / 2, Regions: maxRegions / 2}}, 6500)}
+	for change := range uint64(40) {
+		ca.moves(change, runs, false)
+		if n := proto.Size(ca.moving); n > catalog.MaxBytes/2 {
+			t.Fatalf("%d bytes after %d changes", n, change+1)
+		}
+	}
+	if !ca.moving.GetAll() {
+		t.Error("runs are kept for ever")
 	}
 }

@@ -337,7 +337,8 @@ func (l *leader) keep(ctx context.Context, ca *cache) error {
 	if b.tries >= maxTries {
 		return l.state.say(ca, b, "the last changes were not enough", now)
 	}
-	if slow := l.slowVMs(b, o.Latency); len(slow) > 0 && !b.left {
+	slow, alone := l.slowVMs(b, o.Latency)
+	if len(slow) > 0 && !b.left {
 		reason := fmt.Sprintf("latency is %.2f times what the model says, and most other caches there get what it says", o.Latency)
 		if moved, err := l.leaveSlow(ctx, ca, b, slow, reason, now); moved || err != nil {
 			return err
@@ -345,13 +346,16 @@ func (l *leader) keep(ctx context.Context, ca *cache) error {
 	}
 	reason := fmt.Sprintf("%v gives %v, %.2f times the model's latency and %.2f times its throughput: ", o.Config, b.got, o.Latency, o.Mops)
 	var config *managerv1.Configuration
-	if o.Trusted() {
+	switch {
+	case alone:
+		reason += "most other caches there get what the model says, which is not corrected"
+	case o.Trusted():
 		if err := l.correct(ca, b.d, o, now); err != nil {
 			return err
 		}
 		reason += "the model is corrected"
 		config = l.another(b, 0)
-	} else {
+	default:
 		reason += "no machine or network explains that, and the model is not corrected"
 	}
 	if config != nil {
@@ -441,9 +445,10 @@ func fewer(a, b *managerv1.Configuration) bool {
 	return a.GetClientThreads() < b.GetClientThreads()
 }
 
-// slowVMs returns the VMs of a cache that is that many times slower than the models say, if most of
-// its peers are not: those that it does not share with such a peer.
-func (l *leader) slowVMs(b breach, slow float64) []string {
+// slowVMs reports whether a cache that is that many times slower than the models say is alone with
+// that: most of its peers are not. Then it returns the cache's VMs that it does not share with such a
+// peer.
+func (l *leader) slowVMs(b breach, slow float64) (vms []string, alone bool) {
 	well, badly := 0, 0
 	fine := make(map[string]bool)
 	for _, p := range b.peers {
@@ -460,9 +465,9 @@ func (l *leader) slowVMs(b breach, slow float64) []string {
 		}
 	}
 	if well <= badly {
-		return nil
+		return nil, false
 	}
-	return slices.DeleteFunc(slices.Clone(b.vms), func(id string) bool { return fine[id] })
+	return slices.DeleteFunc(slices.Clone(b.vms), func(id string) bool { return fine[id] }), true
 }
 
 // leaveSlow asks a cache to leave VMs at any price, if there are others. It returns false if there

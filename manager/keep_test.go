@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/api/managerv1/managerv1connect"
@@ -207,6 +208,16 @@ func TestSlowVMIsLeft(t *testing.T) {
 	if len(dear) != 1 || len(dear[0].GetVmIds()) != 1 || k.obeys(slow) || k.m.Metrics().Corrected != 0 {
 		t.Fatalf("asked to leave %v, corrected %d times", dear, k.m.Metrics().Corrected)
 	}
+	// If it is slow all the same, the others still show that the model is right.
+	for range 8 {
+		k.gives(slow, 3)
+		for _, id := range fine {
+			k.gives(id, 1)
+		}
+	}
+	if n := k.m.Metrics().Corrected; n != 0 {
+		t.Errorf("corrected %d times by one cache of three", n)
+	}
 	// The move that it was asked to make succeeds at any price.
 	answer, err := k.client.Reallocate(testContext(t), connect.NewRequest(&managerv1.ReallocateRequest{
 		CacheId: slow, Regions: 1, AvoidVms: dear[0].GetVmIds(), Voluntary: true, Change: nextChange(),
@@ -399,13 +410,25 @@ func TestCalibration(t *testing.T) {
 	hand := &handClock{now: time.Unix(1e9, 0)}
 	slow := 1.5
 	var jobs []Calibration
-	fail := error(nil)
+	fail, visited := error(nil), false
 	m, client := serve(t, Options{Transport: "tcp", SLOMargin: -1, now: hand.read})
 	calibrate := func(ctx context.Context, self managerv1connect.ManagerServiceClient, job Calibration) (all []model.Sampled, _ error) {
 		if _, err := self.Describe(ctx, connect.NewRequest(&managerv1.DescribeRequest{})); err != nil {
 			return nil, err
 		}
 		jobs = append(jobs, job)
+		for i, by := range []managerv1connect.ManagerServiceClient{self, client} {
+			if i == 1 && !visited {
+				break
+			}
+			ca, err := by.Allocate(ctx, connect.NewRequest(&managerv1.AllocateRequest{RequestId: newRequestID(), Capacity: 1 << 20, VmId: job.VM}))
+			if err == nil {
+				_, err = by.Deallocate(ctx, connect.NewRequest(&managerv1.DeallocateRequest{CacheId: ca.Msg.GetCacheId()}))
+			}
+			if err != nil {
+				return nil, err
+			}
+		}
 		for _, base := range job.Bases {
 			for _, at := range base.Spread(job.ClientThreads, job.ServerThreads, 8) {
 				for _, p := range base.Points {
@@ -431,6 +454,11 @@ func TestCalibration(t *testing.T) {
 		t.Errorf("%v is due at once", job)
 	}
 	hand.advance(quietFor)
+	young := testVM("b", 1<<30, 4, "http://127.0.0.1:1") // and comes again and again
+	young.Processor, young.Processors, young.Started = "6502", 2, hand.read()
+	if err := l.state.register(young, "", time.Time{}); err != nil {
+		t.Fatal(err)
+	}
 	job, due := next()
 	if !due || job.VM != "a" || job.Host.CPU != "Z80" || job.Network != model.NoNetwork || len(job.Bases) == 0 {
 		t.Fatalf("due: %v, %v", job, due)
@@ -451,7 +479,11 @@ func TestCalibration(t *testing.T) {
 	if _, err := l.calibrateBy(t.Context(), calibrate, job); !errors.Is(err, ErrDisturbed) || m.search.library() != was || len(m.search.calibrations) > 0 {
 		t.Errorf("a calibration without sense: %v, %d kept", err, len(m.search.calibrations))
 	}
-	slow = 1.5
+	slow, visited = 1.5, true
+	if _, err := l.calibrateBy(t.Context(), calibrate, job); !errors.Is(err, ErrDisturbed) || len(m.search.calibrations) > 0 {
+		t.Errorf("a calibration beside a cache on its server: %v, %d kept", err, len(m.search.calibrations))
+	}
+	visited = false
 	if _, err := l.calibrateBy(t.Context(), calibrate, job); err != nil {
 		t.Fatal(err)
 	}
@@ -478,7 +510,34 @@ func TestCalibration(t *testing.T) {
 	if err != nil || !strings.Contains(models.Msg.GetModels()[0].GetNote(), "latency x 1.50 (1.50 to 1.50), throughput x 0.67") || !strings.Contains(models.Msg.GetModels()[0].GetProvenance(), "Z80, 2 CPUs") {
 		t.Errorf("models %v, %v", models.Msg.GetModels()[0], err)
 	}
-	if len(jobs) != 3 || m.Metrics().Calibrated != 1 {
+	if len(jobs) != 4 || m.Metrics().Calibrated != 1 {
 		t.Errorf("%d measurements, %d calibrations", len(jobs), m.Metrics().Calibrated)
+	}
+	// One kind of machine more than calibrations can be kept is not measured: each would take another's place.
+	hand.advance(quietFor)
+	if job, due := next(); !due || job.VM != "b" {
+		t.Errorf("due: %v, %v", job, due)
+	}
+	for i := range maxCalibrations - 1 {
+		c := proto.CloneOf(m.search.calibrations[0])
+		c.Processors = uint32(3 + i)
+		if _, err := m.search.calibrate(c, hand.read()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if job, due := next(); due {
+		t.Errorf("due beyond %d calibrations: %v", maxCalibrations, job)
+	}
+}
+
+// Only networks for which a calibration can find something are noted.
+func TestNetworksAsked(t *testing.T) {
+	m, _ := serve(t, Options{Transport: "tcp"})
+	for i := range 100 {
+		m.search.ask(network{"tcp", fmt.Sprintf("%dus,1Gbit", 1000+i)})
+	}
+	m.search.ask(network{"tcp", model.NoNetwork})
+	if all := m.search.networks(); len(all) != 1 || all[0].name != model.NoNetwork {
+		t.Errorf("%v", all)
 	}
 }

@@ -92,8 +92,9 @@ func (ca *cache) moves(change uint64, runs *managerv1.RegionRuns, whole bool) {
 	ca.moving = m
 }
 
-// maxMovingRuns bounds a cache's record while its Settles do not arrive.
-const maxMovingRuns = 2 * maxRegions
+// maxMovingRuns bounds a cache's record while its Settles do not arrive: far below catalog.MaxBytes,
+// at about ten bytes a run.
+const maxMovingRuns = 1 << 14
 
 // forgetMoved removes the places of regions that may have moved. Called under mu.
 func (ca *cache) forgetMoved() {

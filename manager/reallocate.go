@@ -46,7 +46,7 @@ func (l *leader) tryReallocate(ctx context.Context, req *managerv1.ReallocateReq
 	if len(pending) > 0 {
 		return &managerv1.ReallocateResponse{Pending: pending}, nil
 	}
-	answer, err := l.reallocated(ca, req.GetChange())
+	answer, err := l.reallocated(ca, req.GetHolder(), req.GetChange())
 	if err != nil {
 		return nil, refuse(err, connect.CodeUnavailable)
 	}
@@ -137,7 +137,7 @@ func (l *leader) reserveFor(ctx context.Context, req *managerv1.ReallocateReques
 }
 
 // reallocated returns the answer of a Reallocate that was granted, when all of it is written.
-func (l *leader) reallocated(ca *cache, number uint64) (*managerv1.ReallocateResponse, error) {
+func (l *leader) reallocated(ca *cache, holder, number uint64) (*managerv1.ReallocateResponse, error) {
 	if err := l.state.written(); err != nil {
 		return nil, err
 	}
@@ -158,8 +158,12 @@ func (l *leader) reallocated(ca *cache, number uint64) (*managerv1.ReallocateRes
 	if len(grants) == 0 || ca.last.GetNumber() != number {
 		return nil, ca.checkCurrent(number)
 	}
+	all, err := l.withTokens(ca, holder, protos(grants, true), grants)
+	if err != nil {
+		return nil, err
+	}
 	return &managerv1.ReallocateResponse{
-		Grants: l.withTokens(ca, protos(grants, true), grants), Configuration: ca.last.GetConfiguration(), Whole: ca.last.GetWhole(),
+		Grants: all, Configuration: ca.last.GetConfiguration(), Whole: ca.last.GetWhole(),
 		Sources: pullSources(sources),
 	}, nil
 }

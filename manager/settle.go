@@ -33,7 +33,7 @@ func (l *leader) settle(ctx context.Context, req *managerv1.SettleRequest) (*man
 	s, err := l.state.settle(req, l.opts.now())
 	if errors.Is(err, errSettled) {
 		if err = l.state.written(); err == nil {
-			return l.settledAs(req.GetCacheId())
+			return l.settledAs(req)
 		}
 	}
 	if err != nil {
@@ -47,18 +47,22 @@ func (l *leader) settle(ctx context.Context, req *managerv1.SettleRequest) (*man
 	l.awaitAll(ctx, s.looked)
 	l.opts.Logger.Info("cache settled", "cache", req.GetCacheId(), "capacity", units.Size(req.GetCapacity()).String(),
 		"grants", len(req.GetGrants()), "released", len(s.dropped))
-	return l.settledAs(req.GetCacheId())
+	return l.settledAs(req)
 }
 
 // settledAs answers a Settle with the terms that the cache's grants have now.
-func (l *leader) settledAs(id string) (*managerv1.SettleResponse, error) {
+func (l *leader) settledAs(req *managerv1.SettleRequest) (*managerv1.SettleResponse, error) {
 	l.state.mu.Lock()
 	defer l.state.mu.Unlock()
-	ca, err := l.state.known(id)
+	ca, err := l.state.known(req.GetCacheId())
 	if err != nil {
 		return nil, refuse(err, connect.CodeInvalidArgument)
 	}
-	return &managerv1.SettleResponse{Grants: l.withTokens(ca, protos(ca.grants, false), ca.grants)}, nil
+	grants, err := l.withTokens(ca, req.GetHolder(), protos(ca.grants, false), ca.grants)
+	if err != nil {
+		return nil, refuse(err, connect.CodeInvalidArgument)
+	}
+	return &managerv1.SettleResponse{Grants: grants}, nil
 }
 
 // noticeLeft counts how much notice was left when a cache had left reclaimed VMs.

@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -81,11 +82,11 @@ func TestAuditComparesAmounts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, regions := range []uint32{5, 2} {
+	for _, regions := range []uint32{5, 2, 70_000, math.MaxUint32, 2} { // it has 8
 		m.led().state.audited("a", []*serverv1.Grant{{
 			CacheId: ca.GetCacheId(), Id: ca.GetGrants()[0].GetId(), Regions: regions, Bytes: uint64(regions) << 20,
 		}}, time.Now(), time.Hour)
-		if free := m.led().state.describe().GetVms()[0].GetFreeMemory(); free != uint64(8-regions)<<20 {
+		if free := m.led().state.describe().GetVms()[0].GetFreeMemory(); free != uint64(8-min(regions, 8))<<20 {
 			t.Errorf("%d bytes are free while the server lends %d of 8 regions", free, regions)
 		}
 		m.led().state.check(t)

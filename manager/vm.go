@@ -49,6 +49,7 @@ type vm struct {
 	memory      uint64              // bytes that can be granted
 	held        map[*grant]struct{} // all grants of its memory
 	lent        int                 // grants that are not leaving
+	visits      uint64              // grants that caches other than a calibration's have got
 	reserved    uint64              // bytes of all grants
 	threads     uint32              // server threads of all grants
 	short       uint64              // bytes by which the last heartbeat had less free memory than memory and reserved say

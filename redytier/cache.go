@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -29,6 +30,7 @@ type Cache struct {
 
 	// Read by sessions: see session_refresh.go.
 	table       atomic.Pointer[table]
+	filler      uint64       // random, identifies regionWriters that fill to servers
 	epochs      *epoch.Table // of sessions with pending operations
 	writeEpochs *epoch.Table // of sessions with pending writes
 	deleted     atomic.Bool
@@ -92,7 +94,8 @@ func (c *Cache) observing() observer {
 // of the capacity.
 func newCache(ctx context.Context, mgr Manager, id string, cfg Config, configuration Configuration, grants []*grant, provider fabric.Provider) (*Cache, error) {
 	c := &Cache{
-		known: identity{id: id, linger: cfg.lingers, gone: id == ""}, mgr: mgr, cfg: cfg, slo: cfg.SLO, provider: provider, created: time.Now(),
+		filler: rand.Uint64(),
+		known:  identity{id: id, linger: cfg.lingers, gone: id == ""}, mgr: mgr, cfg: cfg, slo: cfg.SLO, provider: provider, created: time.Now(),
 		log:    cfg.Logger.With("component", "redytier"),
 		epochs: epoch.New(), writeEpochs: epoch.New(),
 		ports:    map[fabric.Model]fabric.Provider{},

@@ -117,8 +117,12 @@ func (k *Client) try(c call) (*clientThread, error) {
 
 // call is try that waits while the ring is full.
 func (k *Client) call(ctx context.Context, c call) error {
+	var waited *clientThread
 	for {
 		t, err := k.try(c)
+		if waited != nil && t != waited {
+			offer(waited.room) // it has been replaced: all who wait for it go on elsewhere
+		}
 		if !errors.Is(err, ErrBusy) {
 			if t != nil {
 				offer(t.room) // another waiting caller may find room too
@@ -127,6 +131,7 @@ func (k *Client) call(ctx context.Context, c call) error {
 		}
 		select {
 		case <-t.room:
+			waited = t
 		case <-ctx.Done():
 			return ctx.Err()
 		}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -104,6 +105,47 @@ func TestCallRefused(t *testing.T) {
 	}
 	if n := cache.Metrics().Panics; n != 1 {
 		t.Errorf("%d panics counted", n)
+	}
+}
+
+// Callers that wait for a client thread that is replaced go on at the next one, all of them.
+func TestCallersOutliveTheirThread(t *testing.T) {
+	c := newCluster(t, "mem", 1, 1<<20)
+	cache := c.create(t, Config{Capacity: 100_000, Configuration: Configuration{ClientThreads: 1, ServerThreads: 1, BatchSize: 64, QueueDepth: 16}})
+	blocked, goOn := make(chan struct{}), make(chan struct{})
+	open := sync.OnceFunc(func() { close(goOn) })
+	defer open()
+	if err := cache.TryWrite(nil, 0, func(int, error) { close(blocked); <-goOn }); err != nil {
+		t.Fatal(err)
+	}
+	testrun.Receive(t, "the callback runs", blocked)
+	for err := error(nil); err == nil; {
+		err = cache.TryRead(make([]byte, 8), 0, func(int, error) {})
+	}
+	const callers = 50
+	returned := make(chan error, callers)
+	for range callers {
+		go func() { returned <- cache.Read(context.Background(), make([]byte, 8), 0, func(int, error) {}) }()
+	}
+	stacks := make([]byte, 4<<20)
+	testrun.Until(t, "all wait", func() bool {
+		n := runtime.Stack(stacks, true)
+		return bytes.Count(stacks[:n], []byte("redytier.(*Client).call(")) == callers
+	})
+	was := cache.clients.threadSet.Load()
+	changed := make(chan error, 1)
+	go func() {
+		changed <- cache.Reconfigure(context.Background(), Configuration{ClientThreads: 1, ServerThreads: 1, BatchSize: 32, QueueDepth: 16})
+	}()
+	testrun.Until(t, "the thread is replaced", func() bool { return cache.clients.threadSet.Load() != was })
+	open()
+	for range callers {
+		if err := testrun.Receive(t, "a caller goes on", returned); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := testrun.Receive(t, "the cache is reconfigured", changed); err != nil {
+		t.Error(err)
 	}
 }
 

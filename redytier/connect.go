@@ -59,7 +59,7 @@ func (s *Session) open(p place) {
 	}
 	c.mu.Unlock()
 	if idle {
-		c.background.Go(func() { c.connect(s, e, nil, func() {}) })
+		c.background.Go(func() { c.connect(s, e, nil, true, func() {}) })
 	}
 }
 
@@ -93,7 +93,7 @@ func (c *Cache) connFailed(failed *conn, cause error) {
 			}
 			s.unsettled.Done()
 		})
-		if !c.background.Go(func() { c.connect(s, e, cause, settled) }) {
+		if !c.background.Go(func() { c.connect(s, e, cause, e != failed.endpoint, settled) }) {
 			settled()
 		}
 	}
@@ -122,11 +122,11 @@ func (c *Cache) conclusive(g *grant, err error, a *attempts) bool {
 
 // connect connects a session to an endpoint while the session needs that, and imports the regions
 // that it wants there, or marks the grant as lost. It tries again if a failure is inconclusive.
-// cause is the end of the earlier connection; nil: there was none, and requests wait for this one.
-// It calls settled as soon as requests that failed can have no effect any more.
-func (c *Cache) connect(s *Session, e *endpoint, cause error, settled func()) {
+// cause is the end of the earlier connection; nil: there was none. waited says that the session has not
+// had it, so that requests wait for this one. connect calls settled as soon as requests that failed can have no effect any more.
+func (c *Cache) connect(s *Session, e *endpoint, cause error, waited bool, settled func()) {
 	defer settled()
-	waited, tries := cause == nil, newAttempts()
+	tries := newAttempts()
 	for e.grant.lost.Load() == nil && c.needsConn(s, e) {
 		var conn *conn
 		err := e.grant.persist(c.ctx, func(ctx context.Context) (err error) {

@@ -46,6 +46,7 @@ type grant struct {
 	regions    atomic.Uint32                      // lent; fewer than tokens after a release
 	unreleased atomic.Bool                        // the server may not have got the others back
 	change     atomic.Uint64                      // number of the last Configure call
+	fills      atomic.Uint32                      // regionWriters that fill, so far
 	unsettled  atomic.Int32                       // failed connections that the server may not have ended yet
 	checking   atomic.Pointer[context.CancelFunc] // ends the check of a suspected server; nil: none is suspected
 

@@ -134,7 +134,7 @@ func (c *Cache) populateGrant(ctx context.Context, places []place, read func(ctx
 		return nil, context.Cause(ctx)
 	}
 	t, g := c.table.Load(), places[0].endpoint.grant
-	p, err := c.openRegionWriter(ctx, g)
+	p, err := c.openRegionWriter(ctx, g, true)
 	if err != nil {
 		return nil, err
 	}

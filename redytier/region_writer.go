@@ -29,8 +29,9 @@ type regionWriter struct {
 	done     [writeDepth]fabric.Completion
 }
 
-// openRegionWriter connects to a grant's server.
-func (c *Cache) openRegionWriter(ctx context.Context, g *grant) (_ *regionWriter, err error) {
+// openRegionWriter connects to a grant's server. The server ends the connection of an earlier writer
+// that fills first: what that one has sent may still be under way.
+func (c *Cache) openRegionWriter(ctx context.Context, g *grant, fills bool) (_ *regionWriter, err error) {
 	ctx, cancel := clock.WithAwakeTimeout(ctx, controlTimeout, context.DeadlineExceeded)
 	defer cancel()
 	p := &regionWriter{provider: c.provider, grant: g, size: c.RegionSize(), remotes: map[uint32]fabric.Remote{}}
@@ -40,6 +41,9 @@ func (c *Cache) openRegionWriter(ctx context.Context, g *grant) (_ *regionWriter
 		}
 	}()
 	hello := redywire.Hello{Ticket: g.ticket, Batch: 1, Depth: 1}
+	if fills {
+		hello.Owner, hello.Generation = c.filler, g.fills.Add(1)
+	}
 	if p.qp, err = c.dial(ctx, g, hello, writeDepth); err != nil {
 		return nil, err
 	}
@@ -62,7 +66,7 @@ func (p *regionWriter) region(ctx context.Context, index uint32) (fabric.Remote,
 // probe checks that a grant's server answers, and still lends its memory.
 func (c *Cache) probe(ctx context.Context, g *grant) error {
 	return g.persist(ctx, func(ctx context.Context) error {
-		p, err := c.openRegionWriter(ctx, g)
+		p, err := c.openRegionWriter(ctx, g, false)
 		if err != nil {
 			return err
 		}

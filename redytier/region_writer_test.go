@@ -3,6 +3,7 @@ package redytier
 import (
 	"bytes"
 	"context"
+	"errors"
 	"log/slog"
 	"math/rand/v2"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/fabric/transport/transporttest"
 	"github.com/redykv/redykv/internal/testrun"
 )
 
@@ -91,4 +93,40 @@ func TestFileCannotBeRead(t *testing.T) {
 		t.Fatal("Create succeeded")
 	}
 	c.nothingLeft(t)
+}
+
+// A writer that fills ends the connection of the one before it, whose writes may be under way, but not
+// that of a probe.
+func TestFillEndsTheOneBefore(t *testing.T) {
+	for _, name := range transporttest.Names(t) {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t, name, 1, 1<<20)
+			cache := c.create(t, Config{Capacity: 100_000, RegionSize: 1 << 16})
+			g := cache.table.Load().grants()[0]
+			open := func(fills bool) *regionWriter {
+				t.Helper()
+				p, err := cache.openRegionWriter(t.Context(), g, fills)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return p
+			}
+			probe, first := open(false), open(true)
+			fill := func(p *regionWriter) error { return p.fill(t.Context(), 0, 0, 1000, zero) }
+			if err := fill(first); err != nil {
+				t.Error(err)
+			}
+			second := open(true)
+			if err := fill(first); err == nil {
+				t.Error("the first writer writes beside the second")
+			}
+			if err := errors.Join(fill(second), fill(probe)); err != nil {
+				t.Error(err)
+			}
+			_ = first.close() // it has failed
+			if err := errors.Join(second.close(), probe.close()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
 }

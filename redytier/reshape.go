@@ -136,7 +136,7 @@ func (c *Cache) clearEnd(ctx context.Context, to int64) (err error) {
 	if err := c.quiesceWrites(ctx, last.endpoint); err != nil {
 		return err
 	}
-	p, err := c.openRegionWriter(ctx, last.endpoint.grant)
+	p, err := c.openRegionWriter(ctx, last.endpoint.grant, true)
 	if err != nil {
 		return err
 	}

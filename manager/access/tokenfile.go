@@ -105,11 +105,11 @@ func (f *TokenFile) read() error {
 	if f.seen != nil && os.SameFile(now, f.seen) && now.ModTime().Equal(f.seen.ModTime()) && now.Size() == f.seen.Size() {
 		return nil
 	}
-	f.seen = now
 	text, err := os.ReadFile(f.path)
 	if err != nil {
-		return err
+		return err // it is tried again
 	}
+	f.seen = now
 	tokens, err := ParseTokens(string(text))
 	if err != nil {
 		return fmt.Errorf("%s: %w", f.path, err)

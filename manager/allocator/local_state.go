@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/redykv/redykv/manager/catalog"
 	"github.com/redykv/redykv/manager/menu"
@@ -71,6 +72,9 @@ func (a *Local) startDetached(spec VMSpec, args []string) (_ *process, err error
 	if err != nil {
 		_ = cmd.Process.Kill() // it may have ended
 		_ = cmd.Wait()
+		if h != nil {
+			h.close()
+		}
 		return nil, err
 	}
 	return a.adopt(spec.ID, h, spec.Memory, cmd), nil
@@ -156,6 +160,8 @@ func (a *Local) Restore(ctx context.Context, _ uint64, lent, idle []string) (run
 			continue
 		}
 		switch err := a.restore(id); {
+		case isShortage(err): // the process may run, and its file is the only way to it
+			return nil, fmt.Errorf("VM %s: %w", id, err)
 		case err != nil:
 			a.opts.Logger.Warn("VM not restored", "vm", id, "err", err)
 			a.forget(id)
@@ -170,6 +176,11 @@ func (a *Local) Restore(ctx context.Context, _ uint64, lent, idle []string) (run
 		err = errors.Join(err, a.Terminate(ctx, id, "no cache of the catalog has it"))
 	}
 	return running, err
+}
+
+// isShortage reports whether this process or machine lacks descriptors or memory.
+func isShortage(err error) bool {
+	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.ENOMEM)
 }
 
 // forgetUnstarted removes the logs of processes that never got a file: a manager was killed

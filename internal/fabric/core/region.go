@@ -147,12 +147,13 @@ func (g *Region) Discard(offset, n int64) error {
 	return DiscardPages(g.data[offset:offset+n], discard)
 }
 
-// NextData is mem.NextData of the region's memory. The caller is inside a gate.
-func (g *Region) NextData(offset int64) (begin, end int64, err error) {
+// NextData is mem.NextData of the region's memory from offset on, of at most that many bytes: if
+// they hold nothing, both ends are behind them. The caller is inside a gate.
+func (g *Region) NextData(offset, most int64) (begin, end int64, err error) {
 	if _, err := g.Access(offset, 0); err != nil {
 		return 0, 0, err
 	}
-	from, to := mem.NextData(g.data, int(offset))
+	from, to := mem.NextData(g.data[:min(g.Size(), offset+most)], int(offset))
 	return int64(from), int64(to), nil
 }
 

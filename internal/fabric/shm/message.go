@@ -66,11 +66,12 @@ func send(c *net.UnixConn, message []byte, files ...*os.File) error {
 func receive(c *net.UnixConn, buf []byte) (kind byte, body []byte, files []*os.File, err error) {
 	var oob [64]byte // room for more than maxFiles descriptors
 	n, on, flags, _, err := c.ReadMsgUnix(buf, oob[:])
-	if err != nil {
-		return 0, nil, nil, fmt.Errorf("control socket: %w", err)
-	}
-	if on > 0 {
+	if on > 0 { // also with the error that an empty message is
 		files = takeFiles(oob[:on])
+	}
+	if err != nil {
+		closeFiles(files)
+		return 0, nil, nil, fmt.Errorf("control socket: %w", err)
 	}
 	if n == 0 || flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 || len(files) > maxFiles {
 		closeFiles(files)

@@ -98,18 +98,65 @@ func FuzzPeer(f *testing.F) {
 	})
 }
 
-// A peer's answer lies behind the question and in the region, and is not empty but at its end.
+// A peer's answer lies behind the question and in the region, and is not empty there but at its end.
 func TestSpanCheck(t *testing.T) {
 	const offset, size = 10, 100
 	for s, ok := range map[span]bool{
-		{10, 11}: true, {50, 100}: true, {100, 100}: true,
-		{9, 20}: false, {50, 101}: false, {50, 50}: false, {60, 50}: false, {100, 101}: false,
+		{10, 11}: true, {50, 100}: true, {100, 100}: true, {50, 50}: true,
+		{9, 20}: false, {50, 101}: false, {10, 10}: false, {60, 50}: false, {100, 101}: false,
 		{math.MaxInt64, math.MinInt64}: false, {-1, -1}: false,
 	} {
 		if err := s.check(offset, size); (err == nil) != ok {
 			t.Errorf("%v: %v", s, err)
 		}
 	}
+}
+
+// After a question for a region's data, which takes long, others get their turn.
+func TestDataIsAskedForInTurn(t *testing.T) {
+	p := Open(Options{})
+	t.Cleanup(func() { _ = p.Close() })
+	l, err := p.Listen("", 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, q := stranger(t, l)
+	r := reader{pair: q}
+	question := appendHeader(nil, &frame{kind: kindData, imm: 1})
+	for b := bytes.Repeat(question, 3); len(b) > 0; b = b[len(question):] {
+		if used, more, err := r.handle(b); used != len(question) || !more || err != nil {
+			t.Fatalf("%d of %d bytes at once, more %t, %v", used, len(b), more, err)
+		}
+	}
+	if _, more, err := r.handle(appendHeader(nil, &frame{kind: kindNop})); more || err != nil {
+		t.Errorf("more after another frame: %t, %v", more, err)
+	}
+	if err := q.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// What TLS answers to a peer that does not read is bounded.
+func TestUnreadTLSIsBounded(t *testing.T) {
+	p := Open(Options{})
+	t.Cleanup(func() { _ = p.Close() })
+	l, err := p.Listen("", 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, q := stranger(t, l)
+	w := &wire{}
+	w.out.Store(q.out)
+	written := 0
+	for err == nil && written < 64<<20 { // the stranger reads nothing
+		var n int
+		n, err = w.Write(make([]byte, 64<<10))
+		written += n
+	}
+	if !errors.Is(err, errFrame) {
+		t.Errorf("after %d bytes: %v", written, err)
+	}
+	_ = q.Close() // with bytes that nobody has read
 }
 
 // TestMalformedIsCounted sends invalid frames.

@@ -147,7 +147,7 @@ type span struct{ begin, end int64 }
 // check returns an error if the span is no answer to a question for the data at or behind
 // offset of size bytes.
 func (s span) check(offset, size int64) error {
-	if s.begin < offset || s.end > size || s.end < s.begin || s.begin == s.end && s.begin != size {
+	if s.begin < offset || s.end > size || s.end < s.begin || s.end == offset && s.end != size {
 		return fmt.Errorf("%w: data at [%d, %d) of %d bytes", errFrame, s.begin, s.end, size)
 	}
 	return nil
@@ -163,14 +163,19 @@ func (q *queuePair) NextData(ctx context.Context, r fabric.Remote, offset int64)
 	if err := core.CheckBounds(offset, 0, i.size); err != nil {
 		return 0, 0, err
 	}
-	s, err := q.found.Ask(ctx, func(question uint32) error {
-		q.send(&frame{kind: kindData, handle: i.handle, offset: offset, imm: question})
-		return nil
-	})
-	if err = cmp.Or(err, s.check(offset, i.size)); err != nil {
-		return 0, 0, fmt.Errorf("data of a region: %w", err)
+	for {
+		s, err := q.found.Ask(ctx, func(question uint32) error {
+			q.send(&frame{kind: kindData, handle: i.handle, offset: offset, imm: question})
+			return nil
+		})
+		if err = cmp.Or(err, s.check(offset, i.size)); err != nil {
+			return 0, 0, fmt.Errorf("data of a region: %w", err)
+		}
+		if s.begin < s.end || s.begin == i.size {
+			return s.begin, s.end, nil
+		}
+		offset = s.begin
 	}
-	return s.begin, s.end, nil
 }
 
 // send writes one frame.

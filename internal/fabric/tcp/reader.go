@@ -41,16 +41,20 @@ func (r *reader) loop() error {
 		if q := r.pair; !q.heard.Load() {
 			q.heard.Store(true)
 		}
-		used, err := r.handle(r.in.bytes())
-		if err != nil {
-			return err
+		for more := true; more; {
+			var used int
+			var err error
+			if used, more, err = r.handle(r.in.bytes()); err != nil {
+				return err
+			}
+			r.in.handled(used)
 		}
-		r.in.handled(used)
 	}
 }
 
-// handle executes all complete frames of b. It publishes completions and sends answers once.
-func (r *reader) handle(b []byte) (used int, err error) {
+// handle executes the complete frames of b, up to one that takes long: then there may be more, for
+// which others do not wait. It publishes completions and sends answers once.
+func (r *reader) handle(b []byte) (used int, more bool, err error) {
 	q := r.pair
 	q.out.mu.Lock()
 	r.gate.Enter()
@@ -70,6 +74,9 @@ func (r *reader) handle(b []byte) (used int, err error) {
 		}
 		notify = notify || f.kind == kindReply || f.kind == kindWriteImm || f.kind == kindCredit
 		flush = flush || f.kind != kindReply && f.kind != kindWriteImm && f.kind != kindCredit
+		if more = f.kind == kindData; more {
+			break
+		}
 	}
 	if flush {
 		q.out.flush() // inside the gate: bodies are lent from regions
@@ -84,7 +91,7 @@ func (r *reader) handle(b []byte) (used int, err error) {
 	if !flush {
 		r.linger()
 	}
-	return used, err
+	return used, more, err
 }
 
 // lingerings is how often linger yields.
@@ -232,13 +239,17 @@ func (r *reader) lend(f *frame) error {
 	return r.respond(&answer)
 }
 
-// find answers where a region has data. Longer ranges than a length are answered in parts.
+// findAtOnce is how many bytes of a region one question is about: others wait for the answer.
+const findAtOnce = 64 << 20
+
+// find answers where a region has data. Longer ranges than a length are answered in parts, and an
+// empty range says that there is nothing up to it.
 func (r *reader) find(f *frame) error {
 	answer := frame{kind: kindFound, imm: f.imm}
 	err := fabric.ErrBadToken
 	if g := r.lent.Get(f.handle); g != nil {
 		var begin, end int64
-		if begin, end, err = (*g).NextData(f.offset); err == nil {
+		if begin, end, err = (*g).NextData(f.offset, findAtOnce); err == nil {
 			answer.offset, answer.length = begin, uint32(min(end-begin, math.MaxUint32))
 		}
 	}

@@ -3,6 +3,7 @@ package tcp
 import (
 	"context"
 	"crypto/tls"
+	"fmt"
 	"net"
 	"sync/atomic"
 )
@@ -32,6 +33,9 @@ func (w *wire) Write(b []byte) (int, error) {
 	defer o.mu.Unlock()
 	if o.err != nil {
 		return 0, o.err
+	}
+	if o.pending() > 4*window { // the outbox before it bounds frames, but not TLS's own answers
+		return 0, fmt.Errorf("%w: what TLS answers is not read", errFrame)
 	}
 	o.buf = append(o.buf, b...)
 	o.flush()
