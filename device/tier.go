@@ -41,8 +41,8 @@ type tier struct {
 	backoff  time.Duration // until the next retryAt
 	failures uint64
 	restarts uint64
-	starting bool // it is being restarted in the background
-	doubt    bool // see lost
+	starting bool  // it is being restarted in the background
+	doubtful int64 // the end of the writes that it may have lost, see lost; 0: there are none
 
 	pendingEchoes []int64 // their addresses
 	// leaving counts what was left to goroutines: closed queues that still have operations
@@ -165,6 +165,9 @@ func (t *Tiered) restart(tr *tier) {
 	tr.leave()
 	go func() {
 		err := tr.dev.Start(at)
+		if err == nil {
+			err = tr.dev.Truncate(t.last().dev.Begin()) // which it may have missed
+		}
 		t.mu.Lock()
 		tr.starting = false
 		back := t.restarted(tr, at, err)
@@ -192,6 +195,9 @@ func (t *Tiered) restarted(tr *tier, at int64, err error) bool {
 		return false
 	}
 	floor := tr.alignUp(t.tail)
+	if tr.index >= t.commit && t.keepsWrites() && t.writes.Settled() < t.tail {
+		tr.doubtful = t.tail
+	}
 	if tr.refiller != nil {
 		tr.refiller.Missed(at, floor)
 		floor = 0

@@ -318,20 +318,23 @@ func (t *Tiered) Sync() error {
 		return t.err
 	}
 	last := t.last()
+	t.mu.Lock()
+	floors := t.floors()
+	t.mu.Unlock()
 	t.syncFront()
 	for _, tr := range t.tiers[t.commit:] {
 		if !tr.out() {
 			err := t.syncTier(tr)
-			lost := tr.refiller != nil && t.lost(tr, err)
 			switch {
-			case err == nil && !lost:
+			case tr != last && t.lost(tr, err):
+				return fmt.Errorf("device: tier %s has lost writes that have not reached tier %s yet", tr.name, last.name)
+			case err == nil || tr.refiller != nil && errors.Is(err, ErrNotHeld):
 				continue
-			case err != nil && !lost:
-				err = fmt.Errorf("sync: %w", err)
-				t.fail(tr, err)
-				if tr == last {
-					return fmt.Errorf("device: tier %s: %w", tr.name, err)
-				}
+			}
+			err = fmt.Errorf("sync: %w", err)
+			t.fail(tr, err)
+			if tr == last {
+				return fmt.Errorf("device: tier %s: %w", tr.name, err)
 			}
 		}
 		if n := last.writes.Load(); n > 0 {
@@ -339,7 +342,7 @@ func (t *Tiered) Sync() error {
 				tr.name, n, last.name)
 		}
 	}
-	return t.storeFloors()
+	return t.storeFloors(floors)
 }
 
 // syncFront syncs the tiers before the commit point.

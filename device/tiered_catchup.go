@@ -55,6 +55,7 @@ func (t *Tiered) catchUp(from, tail int64) (err error) {
 	}
 	t.mu.Lock()
 	t.dirty = true
+	now := t.floors()
 	t.mu.Unlock()
-	return t.storeFloors()
+	return t.storeFloors(now)
 }

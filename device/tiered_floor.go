@@ -153,17 +153,21 @@ const floorsMeta = "tiered.floors"
 // there. So for a tier with pending writes the stored floor is the tail: after a restart it
 // answers nothing of what lies below. For the last tier, if it has pending writes or failed ones
 // that were not repeated, it is, plus one, the lowest address that it may lack, see catchUp.
-func (t *Tiered) storeFloors() error {
+//
+// synced is what floors returned before the tiers were synced: what has ended or was filled since
+// may not be durable there.
+func (t *Tiered) storeFloors(synced floors) error {
 	t.storing.Lock()
 	defer t.storing.Unlock()
 	t.mu.Lock()
-	floors, behind := t.floors()
-	needed := t.dirty || behind || t.behind
+	now := t.floors()
+	needed := t.dirty || t.behind || synced.behind || now.behind
 	t.mu.Unlock()
 	if !needed {
 		return nil
 	}
-	data, err := json.Marshal(floors)
+	stored := now.and(synced)
+	data, err := json.Marshal(stored.of)
 	if err == nil {
 		err = t.WriteMeta(floorsMeta, data) // without mu, which every write takes
 	}
@@ -173,27 +177,47 @@ func (t *Tiered) storeFloors() error {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	now, _ := t.floors()
-	t.dirty, t.behind = !slices.Equal(now, floors), behind
+	t.dirty, t.behind = !slices.Equal(t.floors().of, stored.of), stored.behind
 	return nil
 }
 
-// floors returns what storeFloors stores, and whether the tail is a part of that. The caller
-// holds mu.
-func (t *Tiered) floors() (floors []int64, behind bool) {
-	floors = make([]int64, len(t.tiers))
+// floors are what storeFloors stores: a number for each tier. behind says that the tail, or what the
+// last tier may lack, is a part of that.
+type floors struct {
+	of     []int64
+	behind bool
+}
+
+// and returns floors that hold whether f or g do.
+func (f floors) and(g floors) floors {
+	both := floors{slices.Clone(f.of), f.behind || g.behind}
+	last := len(both.of) - 1
+	for i, other := range g.of {
+		switch own := &both.of[i]; {
+		case i < last:
+			*own = max(*own, other)
+		case other > 0 && (*own == 0 || other < *own):
+			*own = other
+		}
+	}
+	return both
+}
+
+// floors returns the present floors. The caller holds mu.
+func (t *Tiered) floors() floors {
+	f := floors{of: make([]int64, len(t.tiers))}
 	for i, tr := range t.tiers {
-		floors[i] = tr.floor.Load()
+		f.of[i] = tr.floor.Load()
 		lacks := tr == t.last() && t.writes.Failed()
 		if i <= t.commit || tr.writes.Load() == 0 && !lacks {
 			continue
 		}
-		behind = true
-		if floors[i] = t.tail; tr == t.last() {
-			floors[i] = 1 + t.writes.Settled()
+		f.behind = true
+		if f.of[i] = t.tail; tr == t.last() {
+			f.of[i] = 1 + t.writes.Settled()
 		}
 	}
-	return floors, behind
+	return f
 }
 
 // loadFloors returns what storeFloors stored, one floor for each tier. If that cannot be

@@ -30,20 +30,20 @@ func (t *Tiered) ended(n int, addr int64, held bool) {
 	t.writes.End(progress.Span{From: addr, To: addr + int64(n)}, held)
 }
 
-// lost reports, given the result of a Refiller's Sync, whether the tier may have lost a
-// write that is still pending on the last tier.
+// lost reports, given the result of a tier's Sync, whether the tier may have lost a write that it had
+// committed and that the last tier does not have: a Refiller says that it has lost some, and one that was
+// restarted has lost those of before.
 func (t *Tiered) lost(tr *tier, err error) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
 	case errors.Is(err, ErrNotHeld):
-		tr.doubt = true
+		tr.doubtful = t.tail
 	case err != nil:
 		return false
 	}
-	doubt := tr.doubt
-	if t.last().writes.Load() == 0 {
-		tr.doubt = false
+	if tr.doubtful > 0 && t.writes.Settled() >= tr.doubtful {
+		tr.doubtful = 0
 	}
-	return doubt
+	return tr.doubtful > 0
 }

@@ -239,6 +239,81 @@ func TestSyncNeedsTheCommitPoint(t *testing.T) {
 	}
 }
 
+// So it does when that tier is back, without the write.
+func TestSyncNeedsTheWrite(t *testing.T) {
+	first := device.NewFaulty(device.NewMemory(), device.FaultyOptions{SyncError: 1})
+	last := device.NewFaulty(device.NewMemory(), device.FaultyOptions{Stuck: 1})
+	d := started(t, device.NewTieredWith(device.TieredOptions{CommitPoint: 1, RetryAfter: 1, RefillRate: -1, Logger: quiet}, first, last)).(*device.Tiered)
+	t.Cleanup(last.Release)
+	b := newBench(t, d)
+	b.write("aaaa", 0)
+	if err := d.Sync(); err == nil {
+		t.Error("Sync succeeded, and nobody has the write")
+	}
+	first.Set(device.FaultyOptions{})
+	if err := b.q.Write([]byte("bbbb"), 4, 9); err != nil { // starts the tier
+		t.Fatal(err)
+	}
+	testrun.Until(t, "the first tier is back", func() bool { return d.Metrics()[0].Healthy })
+	for range 2 {
+		if err := d.Sync(); err == nil {
+			t.Error("Sync succeeded, and nobody has the write, though the tier is back")
+		}
+	}
+	last.Release()
+	last.Set(device.FaultyOptions{})
+	for ended := 0; ended < 2; {
+		if b.next().Event != device.Committed {
+			ended++
+		}
+	}
+	if err := d.Sync(); err != nil {
+		t.Errorf("Sync once the last tier has it: %v", err)
+	}
+}
+
+// What ends on a tier after its Sync is not durable there, and its floor is not stored as if it was.
+func TestFloorsOfBeforeTheSync(t *testing.T) {
+	memory := device.NewMemory()
+	stuck := device.NewFaulty(memory, device.FaultyOptions{Stuck: 1})
+	last := &syncHook{Device: stuck}
+	d := started(t, device.NewTieredWith(device.TieredOptions{CommitPoint: 1, Logger: quiet}, device.NewMemory(), last))
+	b := newBench(t, d)
+	b.write("aaaa", 0)
+	last.after = func() {
+		stuck.Release()
+		if c := b.next(); c.Event != device.Released {
+			t.Errorf("%+v", c)
+		}
+	}
+	floors := func(want string) {
+		t.Helper()
+		if err := d.Sync(); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := memory.ReadMeta("tiered.floors"); err != nil || string(got) != want {
+			t.Errorf("floors %s, %v, want %s", got, err, want)
+		}
+	}
+	floors("[0,1]") // the last tier may lack all from 0 on
+	last.after = nil
+	floors("[0,0]")
+}
+
+// syncHook calls after at the end of each Sync.
+type syncHook struct {
+	device.Device
+	after func()
+}
+
+func (d *syncHook) Sync() error {
+	err := d.Device.Sync()
+	if d.after != nil {
+		d.after()
+	}
+	return err
+}
+
 func TestManyFailedReadsTakeATierOut(t *testing.T) {
 	first := device.NewFaulty(volatile(), device.FaultyOptions{ReadError: 1})
 	d := started(t, device.NewTieredWith(device.TieredOptions{Logger: quiet}, first, device.NewMemory())).(*device.Tiered)

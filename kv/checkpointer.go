@@ -45,7 +45,9 @@ type checkpointer struct {
 
 	// cleared is the state right after the last Clear, until its space is free on the device; or nil.
 	cleared atomic.Pointer[manifest.State]
-	unfreed atomic.Bool  // the log was truncated, and its space on the device is not free yet
+	// unfreed is set if space on the device that no state needs is not free yet: the time, in nanoseconds of
+	// Unix time, from which a commit tries again.
+	unfreed atomic.Int64
 	blocks  *blockHashes // of the last snapshot, or nil; owned by the checkpoint in progress
 
 	barrier atomic.Uint64 // number of the last commit that had its barrier
@@ -189,9 +191,12 @@ func isObject(name string) bool {
 	return strings.HasPrefix(name, indexObject) || strings.HasPrefix(name, snapshotObject)
 }
 
+// freeAgain is the time between two attempts to remove what could not be removed.
+const freeAgain = time.Second
+
 // collect is the garbage collection of files: it removes objects that the manifest on the
 // device does not name, and the log below its oldest state. A failed removal is repeated by a
-// later collection, or by Open. The caller is in a phase that excludes checkpoints.
+// commit after freeAgain, by a later collection, or by Open. The caller is in a phase that excludes checkpoints.
 func (st *Store) collect() (removed []string) {
 	k := &st.checkpointer
 	k.mu.Lock()
@@ -201,7 +206,7 @@ func (st *Store) collect() (removed []string) {
 		return nil
 	}
 	names, err := st.dev.ListObjects()
-	needed := m.Objects()
+	needed, owed := m.Objects(), k.unfreed.Load() != 0
 	for _, name := range names {
 		if needed[name] || !isObject(name) {
 			continue
@@ -212,14 +217,16 @@ func (st *Store) collect() (removed []string) {
 		}
 		removed = append(removed, name)
 	}
-	if begin := st.log.Block(m.Begin()); begin > max(st.dev.Begin(), hlog.FirstAddress) {
+	if begin := st.log.Block(m.Begin()); begin > hlog.FirstAddress && (begin > st.dev.Begin() || owed) {
 		e := st.log.Truncate(begin)
 		if e == nil {
 			st.opts.Events.Truncated(TruncateInfo{Begin: begin})
 		}
 		err = errors.Join(err, e)
 	}
+	k.unfreed.Store(0)
 	if err != nil {
+		k.unfreed.Store(time.Now().Add(freeAgain).UnixNano())
 		st.opts.Logger.Warn("removing what no checkpoint needs", "err", err)
 		st.failed("removing what no checkpoint needs", err)
 	}
@@ -236,7 +243,7 @@ func (st *Store) truncate(ctx context.Context, begin int64) error {
 		err = st.begin(ctx, phase.Collect, "truncating the log")
 	}
 	if err != nil {
-		st.checkpointer.unfreed.Store(true)
+		st.checkpointer.unfreed.Store(1)
 		return err
 	}
 	defer st.end(phase.Collect)
@@ -250,7 +257,8 @@ func (st *Store) truncate(ctx context.Context, begin int64) error {
 func (st *Store) free(ctx context.Context) {
 	k := &st.checkpointer
 	cleared := k.cleared.Load()
-	if cleared == nil && !k.unfreed.Load() || !k.machine.TryBegin(phase.Collect) {
+	due := k.unfreed.Load()
+	if cleared == nil && (due == 0 || time.Now().UnixNano() < due) || !k.machine.TryBegin(phase.Collect) {
 		return
 	}
 	defer st.end(phase.Collect)
@@ -263,7 +271,6 @@ func (st *Store) free(ctx context.Context) {
 			return
 		}
 	}
-	k.unfreed.Store(false)
 	st.collect()
 	if m := st.recorded(); cleared != nil && st.dev.Begin() >= st.log.Block(m.Begin()) {
 		k.cleared.CompareAndSwap(cleared, nil)

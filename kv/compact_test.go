@@ -278,6 +278,53 @@ func TestCommitFreesCompactedSpace(t *testing.T) {
 	closeAll(t, st)
 }
 
+// What a device could not remove is removed after a later commit.
+func TestSpaceIsFreedAgain(t *testing.T) {
+	dev := &unwilling{Device: device.NewMemory()}
+	opts := small(dev, 8, 8)
+	opts.Logger = silent
+	st := open(t, opts)
+	for n := range uint64(2000) {
+		if err := st.Upsert(t.Context(), key8(n), key8(n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dev.refuses.Store(true)
+	mustCompact(t, st, CompactOptions{Bytes: st.log.Tail() / 2})
+	refused := dev.asked.Load()
+	dev.refuses.Store(false)
+	if refused == 0 {
+		t.Fatal("nothing was to be removed")
+	}
+	testrun.Until(t, "it is removed", func() bool {
+		if err := st.Commit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		return dev.asked.Load() > refused
+	})
+	asked := dev.asked.Load()
+	if err := st.Commit(t.Context()); err != nil || dev.asked.Load() != asked {
+		t.Errorf("%v, and removed again", err)
+	}
+	closeAll(t, st)
+}
+
+// unwilling is a device whose Truncate fails after it has moved Begin.
+type unwilling struct {
+	device.Device
+	refuses atomic.Bool
+	asked   atomic.Int64
+}
+
+func (d *unwilling) Truncate(begin int64) error {
+	d.asked.Add(1)
+	err := d.Device.Truncate(begin)
+	if d.refuses.Load() {
+		err = errors.Join(err, device.ErrFault)
+	}
+	return err
+}
+
 // TestCountersDuringCompaction increments counters during repeated compactions: no update is
 // lost, and no deleted counter comes back.
 func TestCountersDuringCompaction(t *testing.T) {

@@ -231,7 +231,7 @@ func (c *state) lookedAt(g *grant, grants []*serverv1.Grant) (err error) {
 
 // shows notes how many regions a server lends of a grant, up to what it can have. Called under mu.
 func (c *state) shows(g *grant, regions uint32) {
-	regions = min(regions, uint32(min(maxRegions, max(g.vm.Memory, g.vm.memory)/g.regionSize)))
+	regions = min(regions, uint32(min(maxRegions, max(g.vm.Memory, g.vm.memory)/max(1, g.regionSize))))
 	if g.phase != lent || max(g.regions, regions) == g.lends {
 		return
 	}

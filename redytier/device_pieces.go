@@ -116,11 +116,9 @@ func (p *pieces) finished() bool {
 	return p.closing.Load() && len(p.current.due) == 0
 }
 
-// close ends the goroutine when all records are written, or when ctx ends. No queue is open.
+// close ends the goroutine when all records are written, or when ctx ends. No queue is open. The last
+// piece gets no record: the log may have gone on without the device.
 func (p *pieces) close(ctx context.Context) {
-	p.mu.Lock()
-	p.current.finish(p.shift)
-	p.mu.Unlock()
 	p.closing.Store(true)
 	offer(p.wake)
 	select {

@@ -95,14 +95,6 @@ func (r *recorder) add(record pieceRecord, shift uint) {
 	r.recorded = max(r.recorded, (record.piece+1)<<shift)
 }
 
-// finish makes the last piece's record due: nothing is written any more.
-func (r *recorder) finish(shift uint) {
-	if r.held != nil {
-		r.add(*r.held, shift)
-		r.held = nil
-	}
-}
-
 // admit prepares a write of the log at addr. A write below what the current life has recorded, or
 // below where it began, as when a log is restored from several copies, begins another life.
 func (p *pieces) admit(addr int64) error {

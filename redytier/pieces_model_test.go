@@ -85,7 +85,6 @@ func (l *ringLives) crash(m *ringModel) {
 			}
 		}
 		m.d.pieces.closing.Store(true)
-		m.d.pieces.current.finish(m.d.pieces.shift)
 		for !m.d.pieces.finished() || m.d.pieces.checks.pending > 0 {
 			m.d.pieces.step()
 		}

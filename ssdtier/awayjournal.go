@@ -156,6 +156,7 @@ func (d *Device) goAway(metadata string) {
 		return // stale now: the next generation can
 	}
 	j.at.number++
+	j.isAway = true
 	if a.on, a.at = true, awayUnit; a.refused {
 		a.refused = false
 		d.opts.Logger.Info("commits are durable in memory", "memory", a.memory.Name())
@@ -226,7 +227,7 @@ func (d *Device) homeInTime() {
 			d.syncErr = cmp.Or(d.syncErr, fmt.Errorf("ssdtier: sync: %w", err))
 		}
 	}
-	if !d.journal.away.on {
+	if !d.journal.isAway {
 		return
 	}
 	if err := d.comeHome(); err != nil {
@@ -254,7 +255,7 @@ func (d *Device) syncEarly() (failed map[*segment]error) {
 
 // comeHome makes what is in the memory durable in the directory. The caller holds mu.
 func (d *Device) comeHome() error {
-	if !d.journal.away.on {
+	if !d.journal.isAway {
 		return nil
 	}
 	if err := d.syncAll(); err != nil {

@@ -189,11 +189,25 @@ func TestCommitsInMemory(t *testing.T) {
 // The directory has all commits a while later, when it is truncated, when metadata that only its
 // files have is written, and after Close.
 func TestComesHome(t *testing.T) {
+	// What writeAway does when the memory fails.
+	fail := func(d *Device) {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.journal.stale = true
+		d.journal.away.failed()
+	}
 	for _, x := range []struct {
 		name  string
 		after time.Duration
 		do    func(d *Device) error
 	}{
+		{"in time though the memory has failed", time.Millisecond, func(d *Device) error {
+			fail(d)
+			away := func() bool { d.mu.Lock(); defer d.mu.Unlock(); return d.journal.isAway }
+			testrun.Until(t, "the commits are in the directory", func() bool { return !away() })
+			return nil
+		}},
+		{"truncated when the memory has failed", time.Hour, func(d *Device) error { fail(d); return d.Truncate(1) }},
 		{"in time", time.Millisecond, func(d *Device) error {
 			away := func() bool { d.mu.Lock(); defer d.mu.Unlock(); return d.journal.away.on }
 			testrun.Until(t, "the commits are in the directory", func() bool { return !away() })

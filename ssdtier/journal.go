@@ -39,6 +39,7 @@ type journal struct {
 	metas      map[string][]byte
 	buf        []byte // the record that is written, aligned
 	away       away
+	isAway     bool          // the file says that further records are in the memory, or may be
 	lacking    *journalState // what the file has, while the records after that were not fetched; or nil
 }
 
@@ -523,7 +524,7 @@ func (d *Device) beginGeneration(metas map[string][]byte) error {
 		d.opts.Logger.Warn("the journal cannot be written, all files are synced instead", "dir", d.dir, "err", err)
 		return d.leaveJournal(metas)
 	}
-	j.metas, j.stale, j.hasBlocks = metas, false, len(keep) > 0
+	j.metas, j.stale, j.hasBlocks, j.isAway = metas, false, len(keep) > 0, false
 	for name := range metas {
 		d.removeMeta(name)
 	}
@@ -543,7 +544,7 @@ func (d *Device) leaveJournal(metas map[string][]byte) error {
 	if err := d.removeJournal(); err != nil {
 		return err
 	}
-	j.metas, j.stale, j.hasBlocks = make(map[string][]byte), false, false
+	j.metas, j.stale, j.hasBlocks, j.isAway = make(map[string][]byte), false, false, false
 	return nil
 }
 

@@ -280,17 +280,19 @@ func (d *Device) truncate(begin int64) (removed []*segment, err error) {
 	if d.closed.Load() {
 		return nil, device.ErrClosed
 	}
-	if begin <= d.begin.Load() {
+	if begin < d.begin.Load() {
 		return nil, nil
 	}
-	if err := d.comeHome(); err != nil { // an older commit may need what is removed
-		return nil, err
+	if begin > d.begin.Load() { // else what could not be removed is tried again
+		if err := d.comeHome(); err != nil { // an older commit may need what is removed
+			return nil, err
+		}
+		if err := d.storeBegin(begin); err != nil {
+			return nil, err
+		}
+		d.begin.Store(begin)
+		d.journal.recent.truncate(begin, d.block)
 	}
-	if err := d.storeBegin(begin); err != nil {
-		return nil, err
-	}
-	d.begin.Store(begin)
-	d.journal.recent.truncate(begin, d.block)
 	size := d.opts.SegmentSize
 	return d.removeSegments(func(number int64) bool { return number < begin/size })
 }
