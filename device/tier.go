@@ -72,6 +72,8 @@ func (tr *tier) mayRead(n int, addr int64) bool {
 // fail takes a tier that failed out of the set and reports it once. The last tier stays;
 // its error is kept, and the caller returns it.
 func (t *Tiered) fail(tr *tier, err error) {
+	t.telling.Lock()
+	defer t.telling.Unlock()
 	t.mu.Lock()
 	tr.failures++
 	known := tr.reason != nil
@@ -94,6 +96,14 @@ func (t *Tiered) fail(tr *tier, err error) {
 func (t *Tiered) recovered(tr *tier) {
 	t.mu.Lock()
 	known := tr.reason != nil
+	t.mu.Unlock()
+	if !known {
+		return
+	}
+	t.telling.Lock()
+	defer t.telling.Unlock()
+	t.mu.Lock()
+	known = tr.reason != nil
 	tr.reason = nil
 	t.mu.Unlock()
 	if known {
@@ -101,7 +111,7 @@ func (t *Tiered) recovered(tr *tier) {
 	}
 }
 
-// notify logs an event and calls OnEvent. The caller holds no lock.
+// notify logs an event and calls OnEvent. The caller holds telling alone, since before the change.
 func (t *Tiered) notify(e TierEvent) {
 	if e.Err != nil {
 		t.opts.Logger.Warn("storage tier failed", "tier", e.Name, "number", e.Tier, "err", e.Err)
@@ -168,6 +178,7 @@ func (t *Tiered) restart(tr *tier) {
 		if err == nil {
 			err = tr.dev.Truncate(t.last().dev.Begin()) // which it may have missed
 		}
+		t.telling.Lock()
 		t.mu.Lock()
 		tr.starting = false
 		back := t.restarted(tr, at, err)
@@ -176,6 +187,7 @@ func (t *Tiered) restart(tr *tier) {
 		if back {
 			t.notify(event)
 		}
+		t.telling.Unlock()
 		t.left(tr)
 	}()
 }

@@ -113,6 +113,7 @@ type Tiered struct {
 	err     error // of NewTiered's arguments; every method returns it
 
 	storing sync.Mutex // held by storeFloors; mu is taken within
+	telling sync.Mutex // held by what changes a tier's health, so that events have the order of the changes; mu is taken within
 
 	mu     sync.Mutex      // guards the fields below, and the tiers' health
 	tail   int64           // end of the highest write so far, or Start's tail

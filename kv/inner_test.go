@@ -2,6 +2,7 @@ package kv
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"strings"
@@ -186,6 +187,39 @@ func TestOrphansFail(t *testing.T) {
 	if _, err := Open(Options{Device: device.NewMemory(), Orphans: opts.Orphans}); err == nil {
 		t.Error("a store with Orphans and without Inner was opened")
 	}
+}
+
+// What is submitted within Whole is complete, and seen by others, when it returns, and so is what was
+// submitted before it when it begins.
+func TestWholeCompletesWhatItSubmits(t *testing.T) {
+	st := open(t, small(device.NewMemory(), 8, 8))
+	s := st.NewSession()
+	value := func(n uint64) uint64 {
+		v, err := st.Read(t.Context(), key8(n), nil)
+		if errors.Is(err, ErrNotFound) {
+			return 0
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return binary.LittleEndian.Uint64(v)
+	}
+	ops := []Op{{Kind: OpUpsert, Key: key8(1), Value: key8(7)}, {Kind: OpUpsert, Key: key8(2), Value: key8(8)}}
+	if err := s.Submit(&ops[0]); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Whole(t.Context(), func() error {
+		if v := value(1); v != 7 {
+			t.Errorf("within, what was submitted before is %d", v)
+		}
+		return s.Submit(&ops[1])
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if v := value(2); v != 8 {
+		t.Errorf("afterwards, what was submitted within is %d", v)
+	}
+	closeAll(t, s, st)
 }
 
 // TestWhole checks that a commit during Whole waits for its end, and that Whole nests.

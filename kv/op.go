@@ -277,12 +277,15 @@ func (s *Session) DoWhole(ctx context.Context, ops []Op) error {
 
 // Whole calls do, whose changes by this session every commit and checkpoint contains whole or not
 // at all, as with [Session.DoWhole]. do may call DoWhole, Whole and [Session.Atomically], and must
-// not commit, checkpoint or close the store.
-func (s *Session) Whole(ctx context.Context, do func() error) error {
+// not commit, checkpoint or close the store. What it submits is complete when Whole returns.
+func (s *Session) Whole(ctx context.Context, do func() error) (err error) {
 	if s.whole || s.holds.adds != 0 {
 		return do() // a part of a whole, or of a transaction
 	}
 	if err := s.refusal(); err != nil {
+		return err
+	}
+	if err := s.completeAll(ctx); err != nil { // of before
 		return err
 	}
 	if err := s.enterSection(ctx); err != nil {
@@ -290,6 +293,9 @@ func (s *Session) Whole(ctx context.Context, do func() error) error {
 	}
 	s.whole = true
 	defer func() {
+		if left := s.completeAll(context.Background()); err == nil {
+			err = left
+		}
 		s.whole = false
 		s.leaveSection()
 	}()

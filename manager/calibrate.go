@@ -485,11 +485,11 @@ func geometric(all []float64) float64 {
 	return math.Exp(sum / float64(len(all)))
 }
 
-// learnt returns the calibrations and corrections to store.
+// learnt returns the calibrations and corrections to store: those of the present predictions. It waits
+// for nobody, as state.mu may be held.
 func (s *searcher) learnt() ([]*catalogv1.Calibration, []*catalogv1.Correction) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Clone(s.calibrations), s.storedCorrections()
+	in := s.now.Load()
+	return in.calibrations, in.corrections
 }
 
 // relearn restores what an earlier leader has stored. What makes no sense to this program is left

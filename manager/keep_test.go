@@ -530,6 +530,19 @@ func TestCalibration(t *testing.T) {
 	}
 }
 
+// What is learnt can be stored while models are made anew, which takes long.
+func TestLearntWaitsForNobody(t *testing.T) {
+	m, _ := serve(t, Options{Transport: "tcp"})
+	m.search.mu.Lock()
+	defer m.search.mu.Unlock()
+	stored := make(chan struct{})
+	go func() {
+		defer close(stored)
+		m.led().remember()
+	}()
+	testrun.Receive(t, "what is learnt is stored", stored)
+}
+
 // Only networks for which a calibration can find something are noted.
 func TestNetworksAsked(t *testing.T) {
 	m, _ := serve(t, Options{Transport: "tcp"})

@@ -57,6 +57,9 @@ type predictions struct {
 	base      *model.Library // without corrections
 	library   *model.Library
 	corrected map[model.Place]bool
+	// What they were made of, as records, which are not changed.
+	calibrations []*catalogv1.Calibration
+	corrections  []*catalogv1.Correction
 }
 
 // newSearcher returns a searcher of the options' models, and those that come with the program.
@@ -96,7 +99,7 @@ func (s *searcher) rebuild(now time.Time) error {
 		for at := range scalings {
 			corrected[at] = true
 		}
-		s.now.Store(&predictions{base, library, corrected})
+		s.now.Store(&predictions{base, library, corrected, slices.Clone(s.calibrations), s.storedCorrections()})
 		s.built = now
 	}
 	return err

@@ -2,6 +2,7 @@ package inspect
 
 import (
 	"fmt"
+	"io"
 
 	"github.com/redykv/redykv/hlog"
 	"github.com/redykv/redykv/kv/internal/manifest"
@@ -34,9 +35,33 @@ func (in *inspector) log() {
 	if in.state.Index != nil {
 		replayed = in.state.Index.Start
 	}
-	hlog.Inspect(&src, layout, m.PageSize, in.Log.Begin, in.Log.Tail, in.record,
-		func(addr, until int64, err error) { in.damagedPage(addr, until, until > replayed, err) })
+	begin := in.Log.Begin
+	if end := in.olderEnd(); end < in.state.Begin { // a Clear left a gap, which no state needs
+		in.inspectLog(&src, layout, begin, end, replayed)
+		begin = in.state.Begin
+	}
+	in.inspectLog(&src, layout, begin, in.Log.Tail, replayed)
 	in.indexesDone()
+}
+
+func (in *inspector) inspectLog(src io.ReaderAt, layout hlog.Layout, from, until, replayed int64) {
+	hlog.Inspect(src, layout, in.manifest.PageSize, from, until, in.record,
+		func(addr, until int64, err error) { in.damagedPage(addr, until, until > replayed, err) })
+}
+
+// olderEnd is the end of what the states that begin before the one that is opened need of the log.
+func (in *inspector) olderEnd() int64 {
+	end := in.Log.Begin
+	need := func(s *manifest.State) {
+		if s.Begin < in.state.Begin {
+			end = max(end, s.Tail)
+		}
+	}
+	need(&in.manifest.Commit)
+	for i := range in.manifest.Checkpoints {
+		need(&in.manifest.Checkpoints[i].State)
+	}
+	return end
 }
 
 // damagedPage adds a problem between two addresses. It merges the problem with the last

@@ -183,11 +183,19 @@ func (a *Allocator) mayEnd(id string) error {
 	return nil
 }
 
-// grace returns the seconds that a pod has to end: none if its node is not reached.
+// grace returns the seconds that a pod has to end: none if its node is gone or not ready.
 func (a *Allocator) grace(name string) int64 {
 	a.mu.Lock()
-	defer a.mu.Unlock()
-	if p := a.pods[name]; p != nil && a.unreached(p) {
+	p := a.pods[name]
+	var n *corev1.Node
+	if p != nil {
+		n = a.nodes[p.Spec.NodeName]
+	}
+	a.mu.Unlock()
+	switch {
+	case p == nil || p.Spec.NodeName == "":
+		return 1
+	case n != nil && !ready(n), n == nil && a.nodeGone(p.Spec.NodeName):
 		return 0
 	}
 	return 1

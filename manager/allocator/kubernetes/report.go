@@ -293,12 +293,6 @@ func (a *Allocator) nodeGone(name string) bool {
 	return apierrors.IsNotFound(a.client.core.Get().Resource("nodes").Name(name).Do(ctx).Error())
 }
 
-// unreached reports whether a pod's node is gone or not ready. Called under mu.
-func (a *Allocator) unreached(p *corev1.Pod) bool {
-	n := a.nodes[p.Spec.NodeName]
-	return p.Spec.NodeName != "" && len(a.nodes) > 0 && (n == nil || !ready(n))
-}
-
 // remindEvery is the interval at which the manager is told of nodes that are not ready.
 const remindEvery = time.Second
 

@@ -119,3 +119,35 @@ func TestLimits(t *testing.T) {
 		}
 	}
 }
+
+// A pod on a node that the watch has not seen yet is not deleted as if its process had ended; on one
+// that is gone, or not ready, it is.
+func TestGrace(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		switch r.URL.Path {
+		case "/api/v1/nodes/late":
+			_, _ = fmt.Fprint(w, `{"kind": "Node", "apiVersion": "v1", "metadata": {"name": "late"}}`)
+		default:
+			w.WriteHeader(http.StatusNotFound)
+			_, _ = fmt.Fprint(w, `{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 404, "reason": "NotFound"}`)
+		}
+	}))
+	defer server.Close()
+	node := func(is corev1.ConditionStatus) *corev1.Node {
+		return &corev1.Node{Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: is}}}}
+	}
+	a := &Allocator{
+		ctx: t.Context(), client: clientOf(t, server), pods: map[string]*corev1.Pod{},
+		nodes: map[string]*corev1.Node{"ready": node(corev1.ConditionTrue), "silent": node(corev1.ConditionUnknown)},
+	}
+	for on, want := range map[string]int64{"": 1, "ready": 1, "late": 1, "silent": 0, "gone": 0} {
+		a.pods["p"] = &corev1.Pod{Spec: corev1.PodSpec{NodeName: on}}
+		if got := a.grace("p"); got != want {
+			t.Errorf("on node %q: %d seconds, want %d", on, got, want)
+		}
+	}
+	if got := a.grace("unknown"); got != 1 {
+		t.Errorf("a pod that is not known: %d seconds", got)
+	}
+}
