@@ -21,6 +21,8 @@ type FaultyOptions struct {
 
 	// ReadError and WriteError: the operation fails and does nothing.
 	ReadError, WriteError float64
+	// Full: a write of the log fails with ErrNoSpace and does nothing.
+	Full bool
 	// FailRead and FailWrite fail the k-th read or write of the device, from 1.
 	FailRead, FailWrite int64
 	// SyncError: Sync fails and makes nothing durable; an object's Commit fails,

@@ -111,6 +111,9 @@ func (q *faultyQueue) Write(src []byte, addr int64, tag uint64) error {
 	op := q.begin(o, tag, len(src))
 	k := q.f.writes.Add(1)
 	switch {
+	case o.Full:
+		op.err = fmt.Errorf("write of %d bytes at %d: %w", len(src), addr, ErrNoSpace)
+		src = nil
 	case k == o.FailWrite || q.chance(o.WriteError):
 		op.err = fmt.Errorf("write of %d bytes at %d: %w", len(src), addr, ErrFault)
 		src = nil

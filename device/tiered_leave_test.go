@@ -254,7 +254,7 @@ func begun(t *testing.T, d *device.Tiered) *bench {
 // newSlowStart returns two tiers. The first can fail, and its start can be delayed.
 func newSlowStart(closeWait time.Duration) (*device.Faulty, *slowStart, *device.Tiered) {
 	faulty := device.NewFaulty(volatile(), device.FaultyOptions{})
-	slow := &slowStart{closes: closes{Device: faulty}, asked: make(chan chan struct{})}
+	slow := &slowStart{closes: closes{Device: faulty}, held: held{asked: make(chan chan struct{})}}
 	opts := device.TieredOptions{RetryAfter: 1, CloseWait: closeWait, RefillRate: -1, Logger: quiet}
 	return faulty, slow, device.NewTieredWith(opts, slow, device.NewMemory())
 }
@@ -262,14 +262,13 @@ func newSlowStart(closeWait time.Duration) (*device.Faulty, *slowStart, *device.
 // slowStart is a device whose Start signals the test and then blocks, if slow is set.
 type slowStart struct {
 	closes
-	slow  atomic.Bool
-	asked chan chan struct{}
+	held
 }
 
 // A Refiller that was being started learns what was written meanwhile.
 func TestStartedRefillerLearnsWhatItMissed(t *testing.T) {
 	defer testrun.NoLeaks(t)
-	first := &slowRefiller{lossy: newLossy(1, 100, 100), asked: make(chan chan struct{})}
+	first := &slowRefiller{lossy: newLossy(1, 100, 100), held: held{asked: make(chan chan struct{})}}
 	d := device.NewTieredWith(device.TieredOptions{RetryAfter: 1, RefillRate: -1, Logger: quiet}, first, device.NewMemory())
 	b := begun(t, d)
 	b.write("aaaa", 0)
@@ -297,26 +296,31 @@ func TestStartedRefillerLearnsWhatItMissed(t *testing.T) {
 // slowRefiller is slowStart for a Refiller.
 type slowRefiller struct {
 	*lossy
-	slow  atomic.Bool
-	asked chan chan struct{}
+	held
 }
 
 func (s *slowRefiller) Start(tail int64) error {
-	if s.slow.Load() {
-		end := make(chan struct{})
-		s.asked <- end
-		<-end
-	}
+	s.hold()
 	return s.lossy.Start(tail)
 }
 
 func (s *slowStart) Start(tail int64) error {
-	if s.slow.Load() {
+	s.hold()
+	return s.closes.Start(tail)
+}
+
+// held holds calls while slow is set: each signals the test and then blocks.
+type held struct {
+	slow  atomic.Bool
+	asked chan chan struct{}
+}
+
+func (h *held) hold() {
+	if h.slow.Load() {
 		end := make(chan struct{})
-		s.asked <- end
+		h.asked <- end
 		<-end
 	}
-	return s.closes.Start(tail)
 }
 
 // A detached tier that is stuck does not delay Sync, and leaves the set.

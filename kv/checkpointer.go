@@ -196,7 +196,8 @@ const freeAgain = time.Second
 
 // collect is the garbage collection of files: it removes objects that the manifest on the
 // device does not name, and the log below its oldest state. A failed removal is repeated by a
-// commit after freeAgain, by a later collection, or by Open. The caller is in a phase that excludes checkpoints.
+// commit after freeAgain, by a later collection, or by Open. The caller is in a phase that excludes
+// checkpoints.
 func (st *Store) collect() (removed []string) {
 	k := &st.checkpointer
 	k.mu.Lock()

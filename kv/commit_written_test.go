@@ -1,9 +1,7 @@
 package kv
 
 import (
-	"context"
 	"errors"
-	"sync/atomic"
 	"testing"
 
 	"github.com/redykv/redykv/device"
@@ -37,7 +35,7 @@ func TestCommitWrittenKeepsStates(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inner := device.NewMemory()
-			full := &fullable{Device: inner}
+			full := device.NewFaulty(inner, device.FaultyOptions{})
 			opts := small(full, 8, 8)
 			opts.Memory, opts.PageSize, opts.Records, opts.Logger = 256<<10, 4096, 1<<14, silent
 			st := open(t, opts)
@@ -61,7 +59,7 @@ func TestCommitWrittenKeepsStates(t *testing.T) {
 			if c.before != nil {
 				c.before(t, st)
 			}
-			full.is.Store(true)
+			full.Set(device.FaultyOptions{Full: true})
 			if c.after != nil {
 				c.after(t, st)
 			}
@@ -70,6 +68,9 @@ func TestCommitWrittenKeepsStates(t *testing.T) {
 			}
 			if _, err := st.CommitWritten(t.Context()); err != nil {
 				t.Errorf("a commit of what is written: %v", err)
+			}
+			if err := st.Close(); !errors.Is(err, device.ErrNoSpace) {
+				t.Errorf("Close: %v", err)
 			}
 			opts.Device = inner.Reopen()
 			again := open(t, opts)
@@ -82,49 +83,6 @@ func TestCommitWrittenKeepsStates(t *testing.T) {
 				t.Errorf("the next commit: %v", err)
 			}
 			closeAll(t, again)
-			if err := st.Close(); !errors.Is(err, device.ErrNoSpace) {
-				t.Errorf("Close: %v", err)
-			}
 		})
 	}
-}
-
-// fullable is a device that can be out of space for the log.
-type fullable struct {
-	device.Device
-	is atomic.Bool
-}
-
-func (d *fullable) NewQueue(depth int) (device.Queue, error) {
-	q, err := d.Device.NewQueue(depth)
-	return &fullableQueue{Queue: q, d: d}, err
-}
-
-type fullableQueue struct {
-	device.Queue
-	d      *fullable
-	failed []device.Completion
-}
-
-func (q *fullableQueue) Write(src []byte, addr int64, tag uint64) error {
-	if q.d.is.Load() {
-		q.failed = append(q.failed, device.Completion{Tag: tag, Err: device.ErrNoSpace})
-		return nil
-	}
-	return q.Queue.Write(src, addr, tag)
-}
-
-func (q *fullableQueue) Poll(done []device.Completion) int {
-	if n := copy(done, q.failed); n > 0 {
-		q.failed = q.failed[n:]
-		return n
-	}
-	return q.Queue.Poll(done)
-}
-
-func (q *fullableQueue) Wait(ctx context.Context) error {
-	if len(q.failed) > 0 {
-		return nil
-	}
-	return q.Queue.Wait(ctx)
 }

@@ -165,10 +165,10 @@ func (e *evictor) portion(ctx context.Context, from, to int64) error {
 		if err := e.st.exclusive(ctx, func() { dropped = e.drop(from, to) }); err != nil {
 			return err
 		}
-		if !dropped && e.st.log.Begin() != from {
-			return nil // a Clear has dropped all
-		}
 		if !dropped {
+			if e.st.log.Begin() != from {
+				return nil // a Clear has dropped all
+			}
 			continue
 		}
 		e.info.Portions++

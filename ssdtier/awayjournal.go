@@ -66,10 +66,9 @@ func (d *Device) JournalAway() string {
 	return d.journal.lacking.away
 }
 
-// FetchJournal takes the last commits from the memory that has them, which is not needed for them any more
-// when it returns. If they are not there, the error
-// is ErrJournalAway, and the device stays as it was. From nil it takes none: the commits of about
-// the last second are lost.
+// FetchJournal takes the last commits from the memory that has them, which is not needed for them
+// any more when it returns. If they are not there, the error is ErrJournalAway, and the device stays
+// as it was. From nil it takes none: the commits of about the last second are lost.
 func (d *Device) FetchJournal(from Journal) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

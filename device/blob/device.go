@@ -214,10 +214,13 @@ func (d *Device) truncate(begin int64) (local bool, err error) {
 	if d.closed {
 		return false, device.ErrClosed
 	}
-	if begin <= d.begin.Load() {
+	if begin < d.begin.Load() {
 		return false, nil
 	}
 	local = begin >= d.local.Begin() // else only the bucket has it
+	if begin == d.begin.Load() {
+		return local, nil // it may not have removed all
+	}
 	if err := d.change(func(s *state) {
 		s.Begin = begin
 		s.Restored = s.Restored && !local

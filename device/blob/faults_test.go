@@ -427,6 +427,32 @@ type noRoomQueue struct{ device.Queue }
 
 func (noRoomQueue) Write([]byte, int64, uint64) error { return device.ErrQueueFull }
 
+// TestTruncateAgain: what the local device could not remove is removed by the same call again.
+func TestTruncateAgain(t *testing.T) {
+	local := &unwilling{Device: device.NewMemory(), err: device.ErrFault}
+	d, _ := filled(t, local, memBucket(t), testOptions(), 2*minSegmentSize)
+	defer closeAll(t, d)
+	if err := d.Truncate(minSegmentSize); !errors.Is(err, device.ErrFault) || d.Begin() != minSegmentSize {
+		t.Errorf("of a local device that cannot: %v; begin %d", err, d.Begin())
+	}
+	local.err = nil
+	if err := d.Truncate(minSegmentSize); err != nil || local.asked != 2 {
+		t.Errorf("again: %v; the local device was asked %d times", err, local.asked)
+	}
+}
+
+// unwilling is a device whose Truncate returns an error too, if there is one.
+type unwilling struct {
+	device.Device
+	err   error
+	asked int
+}
+
+func (d *unwilling) Truncate(begin int64) error {
+	d.asked++
+	return errors.Join(d.err, d.Device.Truncate(begin))
+}
+
 // TestUnreachableAtOpen: a bucket that is unreachable when its device is opened gets what it lacks afterwards, not the
 // whole log again.
 func TestUnreachableAtOpen(t *testing.T) {

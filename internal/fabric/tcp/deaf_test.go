@@ -10,6 +10,18 @@ import (
 	"github.com/redykv/redykv/internal/testrun"
 )
 
+// listening returns a provider that listens, until the test ends.
+func listening(t *testing.T) (*Provider, fabric.Listener) {
+	t.Helper()
+	p := Open(Options{})
+	t.Cleanup(func() { _ = p.Close() })
+	l, err := p.Listen("", 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p, l
+}
+
 // stranger returns a socket that has greeted p's listener, and its queue pair there.
 func stranger(t *testing.T, l fabric.Listener) (net.Conn, *queuePair) {
 	t.Helper()
@@ -39,12 +51,7 @@ func stranger(t *testing.T, l fabric.Listener) (net.Conn, *queuePair) {
 // delays no other peer, the answers that wait for it are bounded, and it is soon disconnected.
 func TestDeafPeer(t *testing.T) {
 	testrun.SkipUnlessAll(t, "it waits for silences")
-	p := Open(Options{})
-	t.Cleanup(func() { _ = p.Close() })
-	l, err := p.Listen("", 4)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p, l := listening(t)
 	region, err := p.Alloc(1 << 20)
 	if err != nil {
 		t.Fatal(err)

@@ -114,12 +114,7 @@ func TestSpanCheck(t *testing.T) {
 
 // After a question for a region's data, which takes long, others get their turn.
 func TestDataIsAskedForInTurn(t *testing.T) {
-	p := Open(Options{})
-	t.Cleanup(func() { _ = p.Close() })
-	l, err := p.Listen("", 4)
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, l := listening(t)
 	_, q := stranger(t, l)
 	r := reader{pair: q}
 	question := appendHeader(nil, &frame{kind: kindData, imm: 1})
@@ -138,16 +133,11 @@ func TestDataIsAskedForInTurn(t *testing.T) {
 
 // What TLS answers to a peer that does not read is bounded.
 func TestUnreadTLSIsBounded(t *testing.T) {
-	p := Open(Options{})
-	t.Cleanup(func() { _ = p.Close() })
-	l, err := p.Listen("", 4)
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, l := listening(t)
 	_, q := stranger(t, l)
 	w := &wire{}
 	w.out.Store(q.out)
-	written := 0
+	written, err := 0, error(nil)
 	for err == nil && written < 64<<20 { // the stranger reads nothing
 		var n int
 		n, err = w.Write(make([]byte, 64<<10))
