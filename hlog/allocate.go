@@ -63,16 +63,23 @@ func (l *Log) frameFree(page int64) bool {
 func (l *Log) WaitForSpace(ctx context.Context) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.roomOnPage() { // another caller of Allocate has opened it
+		return nil
+	}
 	next := l.tailPage() + 1
 	if end := addressEnd(l.pageSize); next >= end>>l.pageBits {
 		return fmt.Errorf("hlog: the address space of %d bytes with pages of %d is used up", end, l.pageSize)
 	}
-	err := l.await(ctx, func() bool { return l.tailPage() >= next || l.frameFree(next) })
+	err := l.await(ctx, func() bool { return l.roomOnPage() || l.frameFree(l.tailPage()+1) })
 	if err != nil && errors.Is(err, ctx.Err()) {
 		err = fmt.Errorf("hlog: waiting for space: %w", err)
 	}
 	return err
 }
+
+// roomOnPage reports whether the tail's page has room, for some record. A failed Allocate has marked
+// the rest of its page as unused.
+func (l *Log) roomOnPage() bool { return position(l.tail.Load()).offset() < l.pageSize }
 
 // await waits until done, and returns the log's error, or ctx's if ctx ends first. The caller
 // holds mu. What done depends on changes with a broadcast.

@@ -161,6 +161,7 @@ func TestResizeLetsAppendsGoOn(t *testing.T) {
 		t.Errorf("resized while %d pages are in memory: %v", frames-2, err)
 	default:
 	}
+	fillPage(l)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := l.WaitForSpace(ctx); !errors.Is(err, context.Canceled) {
@@ -177,6 +178,53 @@ func TestResizeLetsAppendsGoOn(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Error(err)
 	}
+}
+
+// A caller that found no room waits for none when another one has opened the next page meanwhile.
+func TestWaitForSpaceOnAnOpenedPage(t *testing.T) {
+	const page, frames = 4096, 4
+	dev := &valve{Device: device.NewMemory(), open: make(chan struct{}, 100)}
+	if err := dev.Start(FirstAddress); err != nil {
+		t.Fatal(err)
+	}
+	l, err := Open(Config{
+		Device: dev, Epoch: epoch.New(), Layout: FixedLayout(8, 8), Logger: slog.New(slog.DiscardHandler),
+		Memory: frames * page, PageSize: page,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fillPage(l)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := l.WaitForSpace(ended); !errors.Is(err, context.Canceled) {
+		t.Errorf("without room: %v", err)
+	}
+	dev.open <- struct{}{}
+	if err := l.WaitForSpace(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := l.Allocate(32); !ok { // by the other caller
+		t.Fatal("no page is opened")
+	}
+	if err := l.WaitForSpace(ended); err != nil {
+		t.Errorf("on a page with room: %v", err)
+	}
+	if fillPage(l) != page/32-1 {
+		t.Error("another page was opened")
+	}
+	close(dev.open)
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// fillPage allocates until there is no page for more, and returns how often that succeeded.
+func fillPage(l *Log) (n int) {
+	for _, ok := l.Allocate(32); ok; _, ok = l.Allocate(32) {
+		n++
+	}
+	return n
 }
 
 // valve is a device whose completions pass one for each token of open, and all when it is closed.

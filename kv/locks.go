@@ -187,8 +187,9 @@ type locks struct {
 	mu      sync.Mutex   // guards changes of the other fields
 	idle    *time.Timer
 
-	linesMu sync.Mutex       // guards lines
-	lines   map[uint32]*line // of the stripes for which something waits
+	linesMu  sync.Mutex       // guards the fields below
+	lines    map[uint32]*line // of the stripes for which something waits
+	refusing map[uint32]int   // holders that refuse waiters, of stripes with some
 }
 
 func stripeOf(hash uint64) uint32 { return uint32(hash>>24) & (1<<stripeBits - 1) }
@@ -278,9 +279,7 @@ func (s *Session) unlock() {
 	s.holds = claim{}
 	if s.refuses {
 		s.refuses = false
-		for _, n := range s.stripes {
-			s.store.locks.stripes[n].v.And(^uint64(stripeRefuses))
-		}
+		s.store.locks.refuse(s.stripes, -1)
 	}
 	s.release(c)
 }
@@ -300,14 +299,13 @@ func (s *Session) LockMore(ctx context.Context, keys [][]byte) error {
 			continue
 		}
 		// Not behind the line: the first of it may wait for another reader that waits for this one.
-		stripe := &s.store.locks.stripes[n]
-		if !stripe.try(s.holds.inLine()) {
+		if !s.store.locks.stripes[n].try(s.holds.inLine()) {
 			if err := s.store.locks.lock(ctx, n, s.holds); err != nil {
 				return err
 			}
 		}
 		if s.refuses {
-			stripe.v.Or(stripeRefuses)
+			s.store.locks.refuse([]uint32{n}, 1)
 		}
 		s.stripes = slices.Insert(s.stripes, at, n)
 	}
@@ -322,8 +320,20 @@ func (s *Session) RefuseWaiters() {
 		return
 	}
 	s.refuses = true
-	for _, n := range s.stripes {
-		s.store.locks.stripes[n].v.Or(stripeRefuses)
+	s.store.locks.refuse(s.stripes, 1)
+}
+
+// refuse counts a holder that refuses waiters of stripes, or one less.
+func (l *locks) refuse(stripes []uint32, by int) {
+	l.linesMu.Lock()
+	defer l.linesMu.Unlock()
+	for _, n := range stripes {
+		if l.refusing[n] += by; l.refusing[n] > 0 {
+			l.stripes[n].v.Or(stripeRefuses)
+		} else {
+			delete(l.refusing, n)
+			l.stripes[n].v.And(^uint64(stripeRefuses))
+		}
 	}
 }
 
@@ -354,7 +364,8 @@ func (st *Store) guard() {
 		return
 	}
 	if l.stripes == nil {
-		l.stripes, l.lines = new([1 << stripeBits]stripe), make(map[uint32]*line)
+		l.stripes = new([1 << stripeBits]stripe)
+		l.lines, l.refusing = make(map[uint32]*line), make(map[uint32]int)
 	}
 	l.guarded.Store(true)
 	st.epoch.Wait(st.epoch.Bump())

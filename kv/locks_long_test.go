@@ -68,6 +68,37 @@ func TestRefuseWaiters(t *testing.T) {
 	}
 }
 
+// Of two readers of a key that refuse waiters, one ends: the other one still does.
+func TestRefuseWaitersOfTwo(t *testing.T) {
+	holder, other := longLocks(t)
+	third := holder.store.NewSession()
+	defer closeAll(t, third)
+	background := context.Background()
+	keys := [][]byte{key8(0)}
+	err := holder.ReadAtomically(background, keys, func() error {
+		holder.RefuseWaiters()
+		err := other.ReadAtomically(background, keys, func() error {
+			other.RefuseWaiters()
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		changed := make(chan error, 1)
+		go func() { changed <- third.Upsert(key8(0), key8(5)) }()
+		if err := testrun.Receive(t, "the change ends", changed); !errors.Is(err, ErrKeyBusy) {
+			t.Errorf("a change while a reader refuses waiters: %v", err)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := third.Upsert(key8(0), key8(5)); err != nil {
+		t.Errorf("after the end: %v", err)
+	}
+}
+
 // LockMore adds keys, waits for them no longer than its context, and does not work without locks.
 func TestLockMore(t *testing.T) {
 	holder, other := longLocks(t)

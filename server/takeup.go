@@ -8,7 +8,6 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/redykv/redykv/internal/api/serverv1"
-	"github.com/redykv/redykv/internal/fabric"
 )
 
 // This file gives a lent grant to the next client of its cache, the holder. The memory keeps its
@@ -20,7 +19,8 @@ import (
 //
 //  1. The ticket is replaced, so that no connection, pull or call of former holders begins.
 //  2. Their connections and pulls end.
-//  3. The regions are fenced, if peers could access them without a connection (fabric.Fencer).
+//  3. The regions are fenced (fabric.Region.Fence): their tokens change, so that a former holder
+//     that has another connection, as the holder of another grant, reaches nothing over it.
 //  4. The grant gets the new holder's configuration, and the ticket is published.
 //
 // Errors are NotFound for a grant that is not lent, FailedPrecondition for terms of a former
@@ -144,18 +144,14 @@ func awaited(ctx context.Context, end <-chan struct{}) error {
 	}
 }
 
-// fenceRegions moves the bytes of regions that peers could still access. No connection and no
-// pull uses them. The caller holds changing.
+// fenceRegions takes the regions from all peers. No connection and no pull uses them. The caller
+// holds changing.
 func (g *grant) fenceRegions() error {
-	// One grant at a time: each has two copies of a region meanwhile.
+	// One grant at a time: each may have two copies of a region meanwhile.
 	g.server.fencing.Lock()
 	defer g.server.fencing.Unlock()
 	for i, r := range g.regions {
-		f, ok := r.(fabric.Fencer)
-		if !ok {
-			continue
-		}
-		moved, err := f.Fence()
+		moved, err := r.Fence()
 		if err != nil {
 			return connect.NewError(connect.CodeResourceExhausted, fmt.Errorf("%v: fence region %d: %w", g.id, i, err))
 		}

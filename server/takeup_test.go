@@ -38,7 +38,7 @@ func takeUpAs(ctx context.Context, client serverv1connect.CacheServerServiceClie
 func TestTakeUp(t *testing.T) {
 	for _, name := range transporttest.Names(t) {
 		t.Run(name, func(t *testing.T) {
-			s, client := newServer(t, Options{Memory: 4 * regionSize, Cores: 2, Transport: name})
+			s, client := newServer(t, Options{Memory: 4 * regionSize, Cores: 4, Transport: name})
 			terms := termsOf("cache", "g")
 			old := connectAs(t, client, terms)
 			p := openFabric(t, name)
@@ -65,6 +65,16 @@ func TestTakeUp(t *testing.T) {
 				t.Fatal(err)
 			}
 			ringed := dialRings(t, old, 4, 2)
+			// The former client is also the holder of another grant, which it keeps.
+			elsewhere, err := dial(t, p, connectAs(t, client, termsOf("another cache", "g")), redywire.Hello{Batch: 1, Depth: 4})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = elsewhere.Close() }()
+			known, err := elsewhere.Import(t.Context(), fabric.Token(old.RegionTokens[1]))
+			if err != nil {
+				t.Fatal(err)
+			}
 
 			taken, err := takeUpAs(t.Context(), client, terms, 1)
 			if err != nil {
@@ -72,6 +82,12 @@ func TestTakeUp(t *testing.T) {
 			}
 			if err := write(onesided, remote, make([]byte, regionSize)); err == nil {
 				t.Error("the former client writes on")
+			}
+			if err := write(elsewhere, known, make([]byte, regionSize)); err == nil {
+				t.Error("the former client writes on, over the connection of another grant")
+			}
+			if _, err := elsewhere.Import(t.Context(), fabric.Token(old.RegionTokens[1])); !errors.Is(err, fabric.ErrBadToken) {
+				t.Errorf("an import of a former token: %v", err)
 			}
 			for ringed.qp.Err() == nil {
 				_ = ringed.qp.Wait(t.Context())
@@ -119,7 +135,7 @@ func TestTakeUp(t *testing.T) {
 			if repeated, err = takeUpAs(t.Context(), client, terms, 1); err != nil || qp.Err() != nil {
 				t.Errorf("a repetition ends the holder's own connection: %v, %v", err, qp.Err())
 			}
-			if got := leases(t, s); len(got) != 1 || got[0].Regions != 2 {
+			if got := leases(t, s); len(got) != 2 || got[0].Regions != 2 {
 				t.Errorf("lent: %v", got)
 			}
 			// Calls are numbered anew.

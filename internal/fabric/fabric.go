@@ -71,20 +71,15 @@ type Region interface {
 	// Discard makes n bytes at offset read as zeros, and gives their physical memory back to
 	// the system where it can. Peers must not write these bytes meanwhile.
 	Discard(offset, n int64) error
+	// Fence takes the memory from the peers: it returns a region with the same bytes and another
+	// token, and closes this one. No access by a peer that knew this one changes the bytes
+	// afterwards, over whichever connection. The owner accesses neither meanwhile. After an error
+	// this region is as before, or closed with its provider. Where peers access the memory
+	// themselves, Fence may take the time and, until it returns, the memory of a copy.
+	Fence() (Region, error)
 	// Close revokes the token and frees the memory. Later accesses by peers end
 	// with ErrBadToken; Bytes must no longer be used.
 	Close() error
-}
-
-// Fencer is a Region whose peers access its memory themselves, so that the end of their queue
-// pairs on the owner's side does not stop an access that has begun.
-type Fencer interface {
-	Region
-	// Fence returns a region with the same bytes and another token, and closes this one. No access
-	// by a peer that knew this one changes the bytes afterwards. The owner accesses neither
-	// meanwhile. After an error this region is as before. It takes the time and, until it returns,
-	// the memory of a copy.
-	Fence() (Region, error)
 }
 
 // Preparing is a Region whose memory is populated in the background after it is allocated. An

@@ -92,11 +92,16 @@ func (r *Registry) Alloc(size int) (*Region, error) {
 	if r.sparse {
 		mem.SmallPages(whole)
 	}
+	return r.add(whole, size)
+}
+
+// add registers memory, of which the first size bytes are the region's. After an error it is freed.
+func (r *Registry) add(whole []byte, size int) (*Region, error) {
 	g := &Region{registry: r, token: NewToken(), data: whole[:size:size], whole: whole}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed {
-		return nil, errors.Join(fmt.Errorf("allocate region: %w", fabric.ErrClosed), release(whole))
+		return nil, errors.Join(fmt.Errorf("register region: %w", fabric.ErrClosed), release(whole))
 	}
 	r.regions[g.token] = g
 	return g, nil
@@ -186,8 +191,33 @@ func (g *Region) Touch(offset int64, n int) {
 
 // Close revokes the token, waits for accesses to end and frees the memory.
 func (g *Region) Close() error {
-	if g.revoked.Swap(true) {
+	if !g.revoke() {
 		return nil
+	}
+	return release(g.whole)
+}
+
+// Fence implements [fabric.Region].
+func (g *Region) Fence() (fabric.Region, error) {
+	r, err := g.Rename()
+	if err != nil {
+		return nil, err // not r: a nil *Region in a Region is not nil
+	}
+	return r, nil
+}
+
+// Rename is Fence: its memory becomes another region's.
+func (g *Region) Rename() (*Region, error) {
+	if !g.revoke() {
+		return nil, fmt.Errorf("fence region: %w", fabric.ErrClosed)
+	}
+	return g.registry.add(g.whole, len(g.data))
+}
+
+// revoke revokes the token and waits for accesses to end. It returns false if it was revoked before.
+func (g *Region) revoke() bool {
+	if g.revoked.Swap(true) {
+		return false
 	}
 	r := g.registry
 	r.mu.Lock()
@@ -197,5 +227,5 @@ func (g *Region) Close() error {
 	for _, gate := range gates {
 		gate.Drain()
 	}
-	return release(g.whole)
+	return true
 }

@@ -315,6 +315,61 @@ func readUntilRevoked(q fabric.QueuePair, r fabric.Remote, reading chan<- struct
 	}
 }
 
+// testFence fences a region that two connections know: it has its bytes under another token, and
+// neither connection reaches it by the former one.
+func testFence(t *testing.T, open Open) {
+	l := connect(t, open, 4)
+	_, second := l.dial(4)
+	g, r := region(t, l.server, l.here, 3000)
+	write(t, l.here, []byte("kept"), r, 2000)
+	s, err := second.Import(deadline(t), g.Token())
+	check(t, err)
+	fenced, err := g.Fence()
+	check(t, err)
+	if string(fenced.Bytes()[2000:2004]) != "kept" || len(fenced.Bytes()) != 3000 || fenced.Token() == g.Token() {
+		t.Error("the region has not its bytes under another token")
+	}
+	for _, known := range []struct {
+		q fabric.QueuePair
+		r fabric.Remote
+	}{{l.here, r}, {second, s}} {
+		check(t, known.q.Write([]byte("late"), known.r, 2000, 1))
+		check(t, known.q.Submit())
+		wantError(t, next(t, known.q).Err, fabric.ErrBadToken, "a write with the former token")
+		wantError(t, errorOf(known.q.Import(deadline(t), g.Token())), fabric.ErrBadToken, "import of the former token")
+	}
+	wantError(t, errorOf(g.Fence()), fabric.ErrClosed, "fenced twice")
+	check(t, g.Close())
+	again, err := second.Import(deadline(t), fenced.Token())
+	check(t, err)
+	b := make([]byte, 4)
+	read(t, second, b, again, 2000)
+	if string(b) != "kept" {
+		t.Errorf("the fenced region has %q", b)
+	}
+	check(t, fenced.Close())
+}
+
+// testFenceUnderLoad fences a region while a peer reads it continuously.
+func testFenceUnderLoad(t *testing.T, open Open) {
+	l := connect(t, open, 16)
+	for range 20 {
+		g, r := region(t, l.server, l.here, 1<<16)
+		for i := range g.Bytes() {
+			g.Bytes()[i] = 0xaa
+		}
+		reading, ended := make(chan struct{}), make(chan error, 1)
+		go func() { ended <- readUntilRevoked(l.here, r, reading) }()
+		<-reading
+		fenced, err := g.Fence()
+		check(t, err)
+		clear(fenced.Bytes()) // a read that completes after this has failed
+		check(t, <-ended)
+		l.here.Release(r)
+		check(t, fenced.Close())
+	}
+}
+
 func testRelease(t *testing.T, open Open) {
 	l := connect(t, open, 4)
 	g, r := region(t, l.server, l.here, 64)

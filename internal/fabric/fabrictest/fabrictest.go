@@ -32,6 +32,8 @@ func Run(t *testing.T, open Open) {
 		{"BadToken", testBadToken},
 		{"Revoked", testRevoked},
 		{"RevokeUnderLoad", testRevokeUnderLoad},
+		{"Fence", testFence},
+		{"FenceUnderLoad", testFenceUnderLoad},
 		{"Release", testRelease},
 		{"ImportBesideOwner", testImportBesideOwner},
 		{"CloseEndsImport", testCloseEndsImport},

@@ -87,7 +87,7 @@ func TestFenceOfABorrower(t *testing.T) {
 	fence := func(kept bool) {
 		t.Helper()
 		before, token := unsafe.SliceData(r.Bytes()), r.Token()
-		if r, err = r.(fabric.Fencer).Fence(); err != nil {
+		if r, err = r.Fence(); err != nil {
 			t.Fatal(err)
 		}
 		if same := unsafe.SliceData(r.Bytes()) == before; same != kept {

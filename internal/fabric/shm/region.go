@@ -116,7 +116,7 @@ func (r *region) Discard(offset, n int64) error {
 // Ready implements [fabric.Preparing].
 func (r *region) Ready(ctx context.Context) { r.set.preparer.Ready(ctx, &r.memory.preparation) }
 
-// Fence implements [fabric.Fencer]. If all processes that have mapped the memory have exited, the
+// Fence implements [fabric.Region]. If all processes that have mapped the memory have exited, the
 // memory itself becomes the new region's. A living one that was stopped in the midst of a copy may
 // finish it at any time later, so the bytes then move to a file that it has not mapped: its copy
 // ends in the pages of the revoked region.

@@ -67,6 +67,15 @@ func (p *provider) Alloc(size int) (fabric.Region, error) {
 	if err != nil {
 		return nil, err
 	}
+	r := p.add(m)
+	if !p.sparse {
+		p.preparer.Prepare(&r.preparation, r.Bytes())
+	}
+	return r, nil
+}
+
+// add makes memory a region of the provider.
+func (p *provider) add(m *core.Region) *region {
 	r := &region{
 		Region: m, provider: p, given: make(chan struct{}, 1),
 		loans: map[*loan]struct{}{}, keys: map[*domain]*C.struct_ibv_mr{}, users: map[*queuePair]struct{}{},
@@ -78,10 +87,7 @@ func (p *provider) Alloc(size int) (fabric.Region, error) {
 	at, _ := slices.BinarySearchFunc(places, address(r.Bytes()), comparePlace)
 	places = slices.Insert(places, at, r)
 	p.byPlace.Store(&places)
-	if !p.sparse {
-		p.preparer.Prepare(&r.preparation, r.Bytes())
-	}
-	return r, nil
+	return r
 }
 
 func comparePlace(r *region, at uint64) int { return cmp.Compare(address(r.Bytes()), at) }

@@ -113,13 +113,34 @@ func (l *loan) end() {
 	}
 }
 
-// Close revokes the region: no import succeeds any more, and when it returns no peer can access
-// it.
+// Close implements [fabric.Region].
 func (r *region) Close() error {
+	if err, ok := r.revoke(); ok {
+		return errors.Join(err, r.Region.Close())
+	}
+	return nil
+}
+
+// Fence implements [fabric.Region]. The new region's registrations have other keys.
+func (r *region) Fence() (fabric.Region, error) {
+	_, ok := r.revoke() // a registration that cannot be ended ends with its domain
+	if !ok {
+		return nil, fmt.Errorf("fence region: %w", fabric.ErrClosed)
+	}
+	m, err := r.Region.Rename()
+	if err != nil {
+		return nil, err
+	}
+	return r.provider.add(m), nil
+}
+
+// revoke revokes the region: no import succeeds any more, and when it returns no peer can access
+// the memory. ok is false if it was revoked before.
+func (r *region) revoke() (err error, ok bool) {
 	r.mu.Lock()
 	if r.revoked {
 		r.mu.Unlock()
-		return nil
+		return nil, false
 	}
 	r.revoked = true
 	for l := range r.loans {
@@ -137,7 +158,6 @@ func (r *region) Close() error {
 			r.cut()
 		}
 	}
-	var err error
 	for _, q := range users {
 		err = errors.Join(err, q.unuse(r))
 	}
@@ -147,7 +167,7 @@ func (r *region) Close() error {
 	}
 	r.mu.Unlock()
 	r.provider.preparer.End(&r.preparation)
-	return errors.Join(err, r.Region.Close())
+	return err, true
 }
 
 // Discard implements fabric.Region. An adapter may have the memory registered, which must stay
