@@ -1,6 +1,10 @@
 package device
 
-import "cmp"
+import (
+	"cmp"
+	"errors"
+	"fmt"
+)
 
 // Preparer is a Device for which Start at one tail and then at a lower one differs from the
 // second Start alone, or that passes Prepare on to a device that it owns.
@@ -21,12 +25,15 @@ func Prepare(dev Device, tail int64) error {
 }
 
 // Prepare implements Preparer. Until Start only the last tier is read; Prepare copies to it
-// what other tiers had committed before the restart.
+// what other tiers had committed before the restart, but for those that are a Refiller.
 func (t *Tiered) Prepare(tail int64) error {
 	if err := cmp.Or(t.err, checkRange(0, tail)); err != nil {
 		return err
 	}
-	floors := t.loadFloors()
+	floors, err := t.loadFloors()
+	if err != nil {
+		return err
+	}
 	last := len(t.tiers) - 1
 	t.mu.Lock()
 	t.tail, t.preparing = tail, true
@@ -41,12 +48,19 @@ func (t *Tiered) Prepare(tail int64) error {
 		return nil
 	}
 	defer t.shut()
+	down := make([]error, last)
 	for i, tr := range t.tiers[:last] {
-		if tr.refiller == nil && Prepare(tr.dev, tail) == nil {
+		var err error
+		if tr.refiller != nil {
+			err = errors.New("it is not read before Start")
+		} else if err = Prepare(tr.dev, tail); err == nil {
 			tr.floor.Store(tr.alignUp(min(floors[i], tail)))
 		}
+		if err != nil && floors[i] < tail {
+			down[i] = fmt.Errorf("device: tier %s: prepare: %w", tr.name, err)
+		}
 	}
-	return t.catchUp(from, tail)
+	return t.catchUp(from, tail, down)
 }
 
 // shut excludes the tiers before the last from reads.

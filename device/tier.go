@@ -40,6 +40,7 @@ type tier struct {
 	retryAt  time.Time     // earliest time of the next restart
 	backoff  time.Duration // until the next retryAt
 	failures uint64
+	exits    uint64 // how often it has left the set
 	restarts uint64
 	starting bool  // it is being restarted in the background
 	doubtful int64 // the end of the writes that it may have lost, see lost; 0: there are none
@@ -82,6 +83,7 @@ func (t *Tiered) fail(tr *tier, err error) {
 	}
 	if !known && tr != t.last() {
 		tr.floor.Store(outFloor)
+		tr.exits++
 		tr.backoff = min(max(2*tr.backoff, t.opts.RetryAfter), 64*t.opts.RetryAfter)
 		tr.retryAt = time.Now().Add(tr.backoff)
 		t.dirty = true

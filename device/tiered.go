@@ -199,19 +199,25 @@ func NewTieredWith(opts TieredOptions, tiers ...Device) *Tiered {
 // last returns the tier that holds everything.
 func (t *Tiered) last() *tier { return t.tiers[len(t.tiers)-1] }
 
-// Start implements Device. A tier that cannot start leaves the set; of the last one that is
-// an error.
+// Start implements Device. A tier that cannot start leaves the set. That is an error of the last one,
+// and of one that may hold committed bytes that the last one lacks and no other tier has: nothing is
+// forgotten, and Start can be called again on the same devices, opened again. To go on without these
+// bytes, the tier is replaced by an empty one.
 func (t *Tiered) Start(tail int64) error {
 	if err := cmp.Or(t.err, checkRange(0, tail)); err != nil {
 		return err
 	}
-	floors := t.loadFloors()
+	floors, err := t.loadFloors()
+	if err != nil {
+		return err
+	}
 	t.prepared()
 	t.mu.Lock()
 	t.tail = tail
 	t.writes.Reset(tail)
 	t.mu.Unlock()
 	last := len(t.tiers) - 1
+	down := make([]error, last)
 	for i, tr := range t.tiers {
 		err := tr.dev.Start(tail)
 		if err == nil && floors[i] > 0 && tr.refiller == nil && i < last {
@@ -222,10 +228,13 @@ func (t *Tiered) Start(tail int64) error {
 				return t.lastFailed("start", tail, err)
 			}
 			t.fail(tr, fmt.Errorf("start at %d: %w", tail, err))
+			if floors[i] < tail {
+				down[i] = fmt.Errorf("device: tier %s: start at %d: %w", tr.name, tail, err)
+			}
 		}
 	}
 	if from := floors[last] - 1; from >= 0 && from < tail {
-		if err := t.catchUp(from, tail); err != nil {
+		if err := t.catchUp(from, tail, down); err != nil {
 			return err
 		}
 	}
@@ -312,7 +321,7 @@ func (t *Tiered) Truncate(begin int64) error {
 
 // Sync implements Device. It syncs all tiers. A tier from the commit point on whose Sync
 // fails leaves the set, or has lost some of its writes; that is an error only if writes
-// which it committed are still pending on the last tier. A tier of BacklogDrop also leaves
+// which it committed have not reached the last tier, and no tier before it has synced them. A tier of BacklogDrop also leaves
 // the set if its Sync takes longer than TieredOptions.CloseWait.
 func (t *Tiered) Sync() error {
 	if t.err != nil {
@@ -323,13 +332,16 @@ func (t *Tiered) Sync() error {
 	floors := t.floors()
 	t.mu.Unlock()
 	t.syncFront()
+	held := false // a tier has synced all that is committed
 	for _, tr := range t.tiers[t.commit:] {
 		if !tr.out() {
 			err := t.syncTier(tr)
 			switch {
-			case tr != last && t.lost(tr, err):
+			case tr != last && t.lost(tr, err) && !held:
 				return fmt.Errorf("device: tier %s has lost writes that have not reached tier %s yet", tr.name, last.name)
 			case err == nil || tr.refiller != nil && errors.Is(err, ErrNotHeld):
+				// A Refiller is in the set without the writes that it could not hold.
+				held = held || err == nil && tr.refiller == nil
 				continue
 			}
 			err = fmt.Errorf("sync: %w", err)
@@ -338,9 +350,8 @@ func (t *Tiered) Sync() error {
 				return fmt.Errorf("device: tier %s: %w", tr.name, err)
 			}
 		}
-		if n := last.writes.Load(); n > 0 {
-			return fmt.Errorf("device: tier %s has failed and %d writes have not reached tier %s yet",
-				tr.name, n, last.name)
+		if !held && t.isBehind() {
+			return fmt.Errorf("device: tier %s has failed and some writes have not reached tier %s yet", tr.name, last.name)
 		}
 	}
 	return t.storeFloors(floors)

@@ -4,21 +4,27 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 )
 
 // catchUp copies to the last tier what others had committed and what was pending on the
 // last tier before the restart: the log from one address to its tail. Bytes that no other
-// tier holds may be on the last tier only.
-func (t *Tiered) catchUp(from, tail int64) (err error) {
+// tier holds may be on the last tier only. down are the errors of tiers, by number, that may hold
+// such bytes and cannot be read now: if bytes are lacking, they are catchUp's error, and the next
+// Start tries again.
+func (t *Tiered) catchUp(from, tail int64, down []error) (err error) {
 	last, before := t.last(), t.tiers[:len(t.tiers)-1]
 	source := newTieredQueue(t, 1)
-	held := int64(math.MaxInt64) // lowest address that other tiers hold
+	held := tail // lowest address that other tiers hold
 	for i, tr := range before {
-		if tr.out() || source.open(i) != nil {
-			continue // it was reported
+		if tr.out() {
+			continue
 		}
-		held = min(held, max(tr.floor.Load(), tr.dev.Begin()))
+		holds := max(tr.floor.Load(), tr.dev.Begin())
+		if err := source.open(i); err == nil {
+			held = min(held, holds)
+		} else if holds < tail {
+			down[i] = fmt.Errorf("device: tier %s: new queue: %w", tr.name, err)
+		}
 	}
 	defer func() { err = errors.Join(err, source.closeTiers(nil)) }()
 	target, err := last.dev.NewQueue(1)
@@ -27,7 +33,7 @@ func (t *Tiered) catchUp(from, tail int64) (err error) {
 	}
 	defer func() { err = errors.Join(err, target.Close()) }()
 	start := max(from&^int64(last.dev.Alignment()-1), last.alignUp(last.dev.Begin()))
-	lacking := max(0, min(tail, held)-from)
+	lacking := max(0, held-from)
 	size := max(refillPiece, int64(last.dev.Alignment()))
 	buf := AlignedBuffer(int(size), last.dev.Alignment())
 	for at := max(start, min(last.alignUp(held), tail)); at < tail; at += size {
@@ -35,7 +41,7 @@ func (t *Tiered) catchUp(from, tail int64) (err error) {
 		piece := buf[:last.alignUp(int64(n))]
 		clear(piece[n:])
 		err := Finish(context.Background(), source, source.Read(piece[:n], at, 0))
-		if errors.Is(err, ErrNotHeld) {
+		if errors.Is(err, ErrNotHeld) && !source.hasBadReads() {
 			lacking += int64(n)
 			continue
 		}
@@ -45,6 +51,9 @@ func (t *Tiered) catchUp(from, tail int64) (err error) {
 		if err != nil {
 			return fmt.Errorf("device: tier %s: catch-up of %d bytes at %d: %w", last.name, n, at, err)
 		}
+	}
+	if err := errors.Join(down...); err != nil && lacking > 0 {
+		return fmt.Errorf("device: tier %s may lack %d bytes from %d on that a tier before it may hold: %w", last.name, lacking, from, err)
 	}
 	if lacking > 0 {
 		t.opts.Logger.Warn("the last tier may lack bytes that were pending on it, and no other tier holds them",

@@ -18,8 +18,14 @@ type logLines struct{ bytes.Buffer }
 // are stuck by the options.
 func leaveBehind(t *testing.T, first, last device.Device, begin int64, stuck device.FaultyOptions, pages ...string) {
 	t.Helper()
+	leaveBehindIn(t, []device.Device{first}, last, begin, stuck, pages...)
+}
+
+// leaveBehindIn is leaveBehind with several tiers before the last.
+func leaveBehindIn(t *testing.T, before []device.Device, last device.Device, begin int64, stuck device.FaultyOptions, pages ...string) {
+	t.Helper()
 	faulty := device.NewFaulty(last, device.FaultyOptions{})
-	d := started(t, device.NewTieredWith(device.TieredOptions{CommitPoint: 1, Logger: quiet}, first, faulty))
+	d := started(t, device.NewTieredWith(device.TieredOptions{CommitPoint: 1, Logger: quiet}, append(before, faulty)...))
 	q, err := d.NewQueue(8)
 	if err != nil {
 		t.Fatal(err)
@@ -145,6 +151,42 @@ func TestCatchUpInVain(t *testing.T) {
 	newBench(t, startedAt(t, again, 8)).wantRead("aaaabbbb", 0, 1)
 	if !strings.Contains(said.String(), "from=4 bytes=4") {
 		t.Errorf("logged %q", said.String())
+	}
+}
+
+// A tier that holds the missing bytes and cannot be read makes Start and Prepare fail, and nothing is
+// forgotten: once it can be read, the last tier gets them.
+func TestCatchUpWithATierDown(t *testing.T) {
+	for name, faults := range map[string]device.FaultyOptions{
+		"start": {Down: true}, "reads": {ReadError: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			first, last := device.NewMemory(), device.NewMemory()
+			leaveBehindIn(t, []device.Device{first, volatile()}, last, 0, device.FaultyOptions{Stuck: 1, LostWrite: 1}, "aaaa", "bbbb")
+			for _, open := range []func(*device.Tiered) error{
+				func(d *device.Tiered) error { return d.Start(8) },
+				func(d *device.Tiered) error { return d.Prepare(8) },
+			} {
+				// That the second tier has a hole there does not make failed reads look so.
+				d := device.NewTieredWith(device.TieredOptions{CommitPoint: 1, Logger: quiet},
+					device.NewFaulty(first.Reopen(), faults), newLossy(1, 64, 64), last.Reopen())
+				if err := open(d); !errors.Is(err, device.ErrFault) {
+					t.Errorf("without the first tier: %v", err)
+				}
+				if err := d.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+			d := device.NewTieredWith(device.TieredOptions{CommitPoint: 1, Logger: quiet}, first.Reopen(), last.Reopen())
+			if err := errors.Join(d.Start(8), d.Close()); err == nil || !strings.Contains(err.Error(), "not with 2 tiers") {
+				t.Errorf("with another number of tiers: %v", err)
+			}
+			d = device.NewTieredWith(device.TieredOptions{CommitPoint: 1, Logger: quiet, RefillRate: -1}, first.Reopen(), volatile(), last.Reopen())
+			if err := errors.Join(d.Start(8), d.Close()); err != nil {
+				t.Fatal(err)
+			}
+			newBench(t, startedAt(t, last.Reopen(), 8)).wantRead("aaaabbbb", 0, 0)
+		})
 	}
 }
 

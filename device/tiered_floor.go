@@ -167,6 +167,9 @@ func (t *Tiered) storeFloors(synced floors) error {
 		return nil
 	}
 	stored := now.and(synced)
+	if last := t.last(); now.exits != synced.exits && stored.of[last.index] > 0 {
+		return fmt.Errorf("device: a tier has failed during the sync, and tier %s does not have all writes yet", last.name)
+	}
 	data, err := json.Marshal(stored.of)
 	if err == nil {
 		err = t.WriteMeta(floorsMeta, data) // without mu, which every write takes
@@ -182,15 +185,17 @@ func (t *Tiered) storeFloors(synced floors) error {
 }
 
 // floors are what storeFloors stores: a number for each tier. behind says that the tail, or what the
-// last tier may lack, is a part of that.
+// last tier may lack, is a part of that. exits counts how often tiers from the commit point on have left
+// the set.
 type floors struct {
 	of     []int64
 	behind bool
+	exits  uint64
 }
 
 // and returns floors that hold whether f or g do.
 func (f floors) and(g floors) floors {
-	both := floors{slices.Clone(f.of), f.behind || g.behind}
+	both := floors{of: slices.Clone(f.of), behind: f.behind || g.behind}
 	last := len(both.of) - 1
 	for i, other := range g.of {
 		switch own := &both.of[i]; {
@@ -208,6 +213,9 @@ func (t *Tiered) floors() floors {
 	f := floors{of: make([]int64, len(t.tiers))}
 	for i, tr := range t.tiers {
 		f.of[i] = tr.floor.Load()
+		if i >= t.commit {
+			f.exits += tr.exits
+		}
 		lacks := tr == t.last() && t.writes.Failed()
 		if i <= t.commit || tr.writes.Load() == 0 && !lacks {
 			continue
@@ -221,22 +229,28 @@ func (t *Tiered) floors() floors {
 }
 
 // loadFloors returns what storeFloors stored, one floor for each tier. If that cannot be
-// read, only the last tier answers old addresses.
-func (t *Tiered) loadFloors() []int64 {
+// read, or was stored for another number of tiers, only the last tier answers old addresses. It is an
+// error if that may lack some.
+func (t *Tiered) loadFloors() ([]int64, error) {
 	floors := make([]int64, len(t.tiers))
 	data, err := t.ReadMeta(floorsMeta)
 	if errors.Is(err, ErrNoMeta) || errors.Is(err, errors.ErrUnsupported) {
-		return floors
+		return floors, nil
 	}
 	var stored []int64
-	if err == nil && json.Unmarshal(data, &stored) == nil && len(stored) == len(floors) {
+	known := err == nil && json.Unmarshal(data, &stored) == nil && len(stored) > 0
+	if known && len(stored) == len(floors) {
 		for i, floor := range stored {
 			floors[i] = max(floor, 0)
 		}
-		return floors
+		return floors, nil
+	}
+	if lacks := len(stored) - 1; known && stored[lacks] > 0 {
+		return nil, fmt.Errorf("device: the last tier may lack bytes from %d on: the log is to be started with the tiers of before, %d, not with %d tiers",
+			stored[lacks]-1, len(stored), len(floors))
 	}
 	for i := range floors[:len(floors)-1] {
 		floors[i] = math.MaxInt64
 	}
-	return floors
+	return floors, nil
 }

@@ -13,6 +13,14 @@ func (t *Tiered) isWritten() bool {
 	return t.writes.Pending()
 }
 
+// isBehind reports whether the last tier may lack writes: some are pending, or have failed there and
+// were not repeated.
+func (t *Tiered) isBehind() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.writes.Settled() < t.tail
+}
+
 // settled is the address below which no tier has a pending write, and the last one holds all.
 func (t *Tiered) settled() int64 {
 	t.mu.Lock()

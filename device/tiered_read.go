@@ -129,6 +129,16 @@ func (q *tieredQueue) settleRead(id uint32, i int, err error) (Completion, bool)
 	return q.route(id, i+1)
 }
 
+// hasBadReads reports whether a tier has failed a read.
+func (q *tieredQueue) hasBadReads() bool {
+	for i := range q.counters {
+		if q.counts[i].readErrors+q.counters[i].readErrors.Load() > 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // readFailed accounts for a read that tier i failed. ErrNotHeld does not count as a
 // failure of the tier: one with holes returns it often.
 func (q *tieredQueue) readFailed(op *tieredOp, i int, err error) {

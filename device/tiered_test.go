@@ -272,6 +272,74 @@ func TestSyncNeedsTheWrite(t *testing.T) {
 	}
 }
 
+// So it does when the last tier has failed the write, which is then not pending there.
+func TestSyncNeedsTheFailedWrite(t *testing.T) {
+	first := device.NewFaulty(device.NewMemory(), device.FaultyOptions{SyncError: 1})
+	last := device.NewFaulty(device.NewMemory(), device.FaultyOptions{Full: true, Stuck: 1})
+	d := started(t, device.NewTieredWith(device.TieredOptions{CommitPoint: 1, RefillRate: -1, Logger: quiet}, first, last))
+	b := newBench(t, d)
+	b.write("aaaa", 0)
+	last.Release()
+	if c := b.next(); c.Event != device.Released || !errors.Is(c.Err, device.ErrNoSpace) {
+		t.Fatalf("%+v, want Released with the last tier's error", c)
+	}
+	for range 2 {
+		if err := d.Sync(); err == nil {
+			t.Error("Sync succeeded, and nobody has the write")
+		}
+	}
+	last.Set(device.FaultyOptions{})
+	if err := b.writeAll("aaaa", 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Sync(); err != nil {
+		t.Errorf("Sync once the last tier has it: %v", err)
+	}
+}
+
+// And when the tier fails between its own Sync and the end of the whole.
+func TestSyncNeedsTheTierToItsEnd(t *testing.T) {
+	first := device.NewFaulty(device.NewMemory(), device.FaultyOptions{})
+	stuck := device.NewFaulty(device.NewMemory(), device.FaultyOptions{Stuck: 1})
+	last := &syncHook{Device: stuck}
+	d := started(t, device.NewTieredWith(device.TieredOptions{CommitPoint: 1, RefillRate: -1, Logger: quiet}, first, last)).(*device.Tiered)
+	b := newBench(t, d)
+	t.Cleanup(stuck.Release)
+	b.write("aaaa", 0)
+	last.after = func() {
+		first.Set(device.FaultyOptions{WriteError: 1})
+		if err := b.q.Write([]byte("bbbb"), 4, 9); err != nil {
+			t.Error(err)
+		}
+		testrun.Until(t, "the first tier has failed", func() bool {
+			b.q.Poll(make([]device.Completion, 1))
+			return !d.Metrics()[0].Healthy
+		})
+	}
+	if err := d.Sync(); err == nil {
+		t.Error("Sync succeeded, and the only tier with the write has failed")
+	}
+	if _, err := stuck.ReadMeta("tiered.floors"); !errors.Is(err, device.ErrNoMeta) {
+		t.Errorf("floors are stored: %v", err)
+	}
+}
+
+// A tier that is lost beyond one that has synced everything is no error.
+func TestSyncHasTheCommitPoint(t *testing.T) {
+	middle := device.NewFaulty(device.NewMemory(), device.FaultyOptions{SyncError: 1})
+	last := device.NewFaulty(device.NewMemory(), device.FaultyOptions{Stuck: 1})
+	d := started(t, device.NewTieredWith(device.TieredOptions{CommitPoint: 1, RefillRate: -1, Logger: quiet}, device.NewMemory(), middle, last)).(*device.Tiered)
+	b := newBench(t, d)
+	t.Cleanup(last.Release)
+	b.write("aaaa", 0)
+	if err := d.Sync(); err == nil || d.Metrics()[1].Healthy {
+		t.Errorf("the Sync in which a tier fails: %v", err)
+	}
+	if err := d.Sync(); err != nil {
+		t.Errorf("a Sync without it: %v", err)
+	}
+}
+
 // What ends on a tier after its Sync is not durable there, and its floor is not stored as if it was.
 func TestFloorsOfBeforeTheSync(t *testing.T) {
 	memory := device.NewMemory()
