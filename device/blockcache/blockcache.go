@@ -71,7 +71,7 @@ type Cache struct {
 	opts          Options
 	shift         uint
 	blocks        *ristretto.Cache[uint64, []byte]
-	round         atomic.Uint64 // counts Starts: part of the keys
+	round         atomic.Uint64 // counts Starts and refilled pieces: part of the keys
 
 	// final is the address below which everything was written and is not written again.
 	final  atomic.Int64
@@ -158,10 +158,14 @@ func (c *Cache) begin(w progress.Span) {
 
 // end records the end of a write. A log writes the block in which it ends again, at or above
 // the address of its newest write: everything below that is final, except pending writes and
-// failed ones.
+// failed ones. A write below is of a refill ([device.Tiered]), of what the device lacked: blocks
+// that were read before it ended are not used any more.
 func (c *Cache) end(w progress.Span, succeeded bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if w.From < c.final.Load() {
+		c.round.Add(1)
+	}
 	if c.writes.End(w, succeeded) {
 		c.final.Store(max(c.final.Load(), min(c.newest, c.writes.Settled())))
 	}

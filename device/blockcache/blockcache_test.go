@@ -241,6 +241,27 @@ func TestFailedWrite(t *testing.T) {
 	}
 }
 
+// TestRefillForgets: a write below the end of the log, as a refill makes it, replaces what was cached.
+func TestRefillForgets(t *testing.T) {
+	c := cached(t, device.NewMemory(), Options{})
+	defer closeAll(t, c)
+	content := log(t, c, 64<<10)
+	check := func() {
+		t.Helper()
+		dst := make([]byte, 1000)
+		if got := devicetest.Read(t, c, dst, 6000); got.Err != nil || !bytes.Equal(dst, content[6000:7000]) {
+			t.Fatalf("%+v, or wrong bytes", got)
+		}
+		c.blocks.Wait()
+	}
+	check()
+	copy(content[6100:], "what the device lacked")
+	p := devicetest.NewPump(t, c, 2)
+	p.Write(bytes.Clone(content[4096:8192]), 4096, nil)
+	p.Close()
+	check()
+}
+
 // TestStartForgets: Start invalidates the cache.
 func TestStartForgets(t *testing.T) {
 	inner := device.NewMemory()

@@ -297,7 +297,8 @@ func (d *Device) named(what string, err error) error {
 	return fmt.Errorf("smb: %s: %s: %w", d.opts.place(), what, err)
 }
 
-// Truncate implements device.Device. Begin is durable before any space is released.
+// Truncate implements device.Device. Begin is durable before any space is released. At the same begin
+// again, it releases what it could not before.
 func (d *Device) Truncate(begin int64) error {
 	if begin < 0 {
 		return fmt.Errorf("smb: %s: truncate to address %d, want 0 or more", d.opts.place(), begin)
@@ -307,8 +308,11 @@ func (d *Device) Truncate(begin int64) error {
 	if d.closed.Load() {
 		return device.ErrClosed
 	}
-	if begin <= d.begin.Load() {
+	switch now := d.begin.Load(); {
+	case begin < now:
 		return nil
+	case begin == now:
+		return d.sweep()
 	}
 	if err := d.storeHead(begin); err != nil {
 		return err

@@ -214,6 +214,36 @@ func TestSpace(t *testing.T) {
 	}
 }
 
+// A segment that cannot be removed is removed by the next Truncate at the same begin.
+func TestTruncateAgain(t *testing.T) {
+	server := sharedServer(t)
+	opts := optionsFor(t, server)
+	d := mustOpen(t, opts)
+	mustStart(t, d, 0)
+	size := int(opts.SegmentSize)
+	if err := errors.Join(write(t, d, content(2, 2*size), 0), d.Sync()); err != nil {
+		t.Fatal(err)
+	}
+	// What has the name of the first segment cannot be removed: a directory with a file.
+	first := filepath.Join(server.Dir, opts.Dir, segmentName(0))
+	within := filepath.Join(first, "file")
+	if err := errors.Join(os.Remove(first), os.Mkdir(first, 0o777), os.WriteFile(within, nil, 0o666)); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Truncate(int64(size)); err == nil || d.Begin() != int64(size) {
+		t.Errorf("%v, begin %d", err, d.Begin())
+	}
+	if err := errors.Join(os.RemoveAll(first), os.WriteFile(first, nil, 0o666)); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Truncate(int64(size)); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(first); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the segment is still there: %v", err)
+	}
+}
+
 // Data that the server lost or altered is reported.
 func TestDamage(t *testing.T) {
 	server := sharedServer(t)
