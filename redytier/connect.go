@@ -127,6 +127,15 @@ func (c *Cache) conclusive(g *grant, err error, a *attempts) bool {
 func (c *Cache) connect(s *Session, e *endpoint, cause error, waited bool, settled func()) {
 	defer settled()
 	tries := newAttempts()
+	if c.connectNeeded(s, e, cause, waited, tries, settled) || cause == nil {
+		return
+	}
+	c.endEarlier(s, e.grant, cause, tries)
+}
+
+// connectNeeded is connect while the session needs the connection. It returns false if the session no
+// longer does, and the server may not have ended the earlier one.
+func (c *Cache) connectNeeded(s *Session, e *endpoint, cause error, waited bool, tries *attempts, settled func()) bool {
 	for e.grant.lost.Load() == nil && c.needsConn(s, e) {
 		var conn *conn
 		err := e.grant.persist(c.ctx, func(ctx context.Context) (err error) {
@@ -138,16 +147,19 @@ func (c *Cache) connect(s *Session, e *endpoint, cause error, waited bool, settl
 			if cause != nil && conn != nil {
 				c.log.Info("reconnected", "vm", e.grant.vm, "after", cause)
 			}
-			settled()
-			if conn != nil {
-				c.bring(conn)
+			if conn == nil {
+				return false
 			}
-			return
-		case c.ctx.Err() != nil || !c.hasEndpoint(e):
-			return
+			settled()
+			c.bring(conn)
+			return true
+		case c.ctx.Err() != nil:
+			return true
+		case !c.hasEndpoint(e):
+			return false
 		case c.conclusive(e.grant, err, tries):
 			c.lose(e.grant, errors.Join(cause, err))
-			return
+			return true
 		}
 		refused := errors.Is(err, ErrNoRoom)
 		if refused {
@@ -159,9 +171,58 @@ func (c *Cache) connect(s *Session, e *endpoint, cause error, waited bool, settl
 		}
 		c.log.Warn("connecting", "vm", e.grant.vm, "after", cause, "again in", tries.wait, "err", err)
 		if !tries.pause(c.ctx) {
+			return true
+		}
+	}
+	return e.grant.lost.Load() != nil
+}
+
+// endEarlier returns when the server has ended a session's failed connections to a grant, which it does
+// when it accepts a later one, or when the grant is lost or returned. The session may be closed, or not need
+// a connection there.
+func (c *Cache) endEarlier(s *Session, g *grant, cause error, tries *attempts) {
+	for g.lost.Load() == nil {
+		e, generation, ended := c.laterConn(s, g)
+		if ended {
+			return
+		}
+		err := g.persist(c.ctx, func(ctx context.Context) error {
+			later, err := s.dial(ctx, e, generation, c.cfg.reconnect)
+			if err == nil {
+				c.closeUnused([]*conn{later})
+			}
+			return err
+		})
+		switch {
+		case err == nil || errors.Is(err, ErrNoRoom) || c.ctx.Err() != nil:
+			return
+		case c.conclusive(g, err, tries):
+			c.lose(g, errors.Join(cause, err))
+			return
+		}
+		c.log.Warn("ending an earlier connection", "vm", g.vm, "after", cause, "again in", tries.wait, "err", err)
+		if !tries.pause(c.ctx) {
 			return
 		}
 	}
+}
+
+// laterConn returns an endpoint of a grant, and the generation of a connection by which the server ends
+// a session's earlier ones. ended is true if the session has such a connection, or the grant has no endpoint.
+func (c *Cache) laterConn(s *Session, g *grant) (of *endpoint, generation uint32, ended bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	generation = s.generations[g]
+	for _, e := range c.endpoints {
+		if e.grant != g {
+			continue
+		}
+		if conn := s.linkedBy(e); conn != nil && conn.generation == generation {
+			return e, generation, true
+		}
+		of = e
+	}
+	return of, generation, of == nil
 }
 
 // refuse delivers a connection that has failed already, which ends the requests that wait for

@@ -17,6 +17,7 @@ import (
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/fabric"
 	"github.com/redykv/redykv/internal/memhttp"
+	"github.com/redykv/redykv/internal/redywire"
 	"github.com/redykv/redykv/internal/testrun"
 )
 
@@ -119,6 +120,68 @@ func TestFailuresOnTheWayAreNotTheServers(t *testing.T) {
 				t.Errorf("%d of %d attempts failed", p.failed, want)
 			}
 			pump.close()
+		})
+	}
+}
+
+// shutOut is a provider that has no descriptors for connections after a session's first one, until it is
+// opened.
+type shutOut struct {
+	*fabric.Faulty
+	open    atomic.Bool
+	refused atomic.Int32
+}
+
+func (p *shutOut) wrap(behind fabric.Provider) fabric.Provider {
+	p.Faulty = fabric.WithFaults(behind, fabric.FaultOptions{})
+	return p
+}
+
+func (p *shutOut) Dial(ctx context.Context, addr string, private []byte, depth int) (fabric.QueuePair, error) {
+	if hello, err := redywire.DecodeHello(private); err == nil && hello.Generation > 0 && !p.open.Load() {
+		p.refused.Add(1)
+		return nil, fmt.Errorf("dial: %w", os.NewSyscallError("socket", syscall.EMFILE))
+	}
+	return p.Faulty.Dial(ctx, addr, private, depth)
+}
+
+// A failed connection may have an effect until the server has accepted a later one, also when its
+// endpoint is replaced, or its session is closed, before this machine can open one. Close does not
+// wait for that for ever.
+func TestFailedConnectionsEnd(t *testing.T) {
+	testrun.SkipUnlessAll(t, "it waits for the end of Close's patience")
+	for name, leave := range map[string]func(*testing.T, *Cache, *pump){
+		"the endpoint is replaced": func(_ *testing.T, cache *Cache, _ *pump) {
+			old := cache.table.Load().endpoints[0]
+			again := &endpoint{grant: old.grant, fill: old.fill, batch: old.batch, depth: old.depth}
+			cache.mu.Lock()
+			cache.endpoints = append(cache.endpoints, again)
+			cache.mu.Unlock()
+			cache.removeEndpoints([]*endpoint{old})
+		},
+		"the session is closed": func(t *testing.T, _ *Cache, p *pump) { p.close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel() // it mostly waits
+			c := newCluster(t, "mem", 1, 1<<20)
+			p := &shutOut{}
+			const size = 1 << 16
+			cache := c.create(t, Config{Capacity: size, RegionSize: size, Configuration: Configuration{ClientThreads: 1, BatchSize: 1, QueueDepth: 4}, wrap: p.wrap})
+			pump := newPump(t, cache, 2)
+			pump.connect()
+			p.Set(fabric.FaultOptions{Cut: 1})
+			pump.do(false, make([]byte, 8), 0, func(device.Completion) {})
+			pump.drain()
+			p.Set(fabric.FaultOptions{})
+			g := cache.table.Load().grants()[0]
+			leave(t, cache, pump)
+			before := p.refused.Load()
+			testrun.Until(t, "the server is asked for another connection", func() bool { return p.refused.Load() > before })
+			if g.unsettled.Load() == 0 {
+				t.Error("the server has not ended the failed connection, and it counts as if it had")
+			}
+			p.open.Store(true)
+			testrun.Until(t, "the server has ended the failed connection", func() bool { return g.unsettled.Load() == 0 })
 		})
 	}
 }

@@ -407,8 +407,8 @@ func (s *Session) Wait(ctx context.Context) error {
 }
 
 // Close waits for pending operations, drops their completions and releases the queue pairs.
-// When it returns, failed operations have no effect any more, unless their server does not
-// answer. Closing again does nothing.
+// When it returns, failed operations have no effect any more, unless their server cannot be asked for
+// ten seconds. Closing again does nothing.
 func (s *Session) Close() error {
 	var done [pollBatch]device.Completion
 	return s.close(func() { s.Poll(done[:]) })
@@ -433,6 +433,14 @@ func (s *Session) close(poll func()) error {
 			s.queues[i].held[j].forget()
 		}
 	}
-	s.unsettled.Wait()
+	settled := make(chan struct{})
+	go func() {
+		s.unsettled.Wait()
+		close(settled)
+	}()
+	select {
+	case <-settled:
+	case <-ctx.Done(): // the cache goes on: see endEarlier
+	}
 	return errors.Join(err, s.cache.removeSession(s))
 }
