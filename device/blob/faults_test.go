@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -284,6 +286,62 @@ func TestOtherFormat(t *testing.T) {
 	}
 }
 
+// putObject stores the object o.
+func putObject(d *Device, text string) error {
+	w, err := d.CreateObject("o")
+	if err != nil {
+		return err
+	}
+	if _, err := w.Write([]byte(text)); err != nil {
+		return err
+	}
+	return w.Commit()
+}
+
+// wantObject checks the object o of a bucket.
+func wantObject(t *testing.T, b *gcblob.Bucket, text string) {
+	t.Helper()
+	d := mustOpen(t, device.NewMemory(), b, testOptions()) // not started, so it does not take over the bucket
+	defer closeAll(t, d)
+	o, err := d.OpenObject("o")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = o.Close() }()
+	got := make([]byte, o.Size())
+	if n, err := o.ReadAt(got, 0); n < len(got) || string(got) != text {
+		t.Errorf("%q, %v, want %q", got, err, text)
+	}
+}
+
+// TestObjectReplacedMeanwhile: if an object is replaced while it is uploaded, the bucket gets the new
+// one with the next upload, whether it had one before or not.
+func TestObjectReplacedMeanwhile(t *testing.T) {
+	s3 := newS3(t)
+	b := openBucket(t, s3.url())
+	d, _ := filled(t, device.NewMemory(), b, testOptions(), 1000)
+	defer closeAll(t, d)
+	var next atomic.Pointer[string]
+	s3.set(func(_ int64, r *http.Request) int {
+		if text := next.Load(); text != nil && r.Method == http.MethodPut && strings.Contains(r.URL.Path, "/object") {
+			next.Store(nil)
+			if err := putObject(d, *text); err != nil {
+				t.Error(err)
+			}
+		}
+		return 0
+	})
+	for _, texts := range [][2]string{{"first", "other"}, {"third", "after"}} {
+		next.Store(&texts[1])
+		if err := putObject(d, texts[0]); err != nil {
+			t.Fatal(err)
+		}
+		testrun.Until(t, "the object is being uploaded", func() bool { return next.Load() == nil })
+		flush(t, d)
+		wantObject(t, b, texts[1])
+	}
+}
+
 // TestObjectReplaced: if an object is replaced between two uploads or two processes, the
 // bucket gets the new one.
 func TestObjectReplaced(t *testing.T) {
@@ -291,31 +349,11 @@ func TestObjectReplaced(t *testing.T) {
 	d, _ := filled(t, device.NewMemory(), b, testOptions(), 1000)
 	put := func(d *Device, text string) {
 		t.Helper()
-		w, err := d.CreateObject("o")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := w.Write([]byte(text)); err != nil {
-			t.Fatal(err)
-		}
-		if err := w.Commit(); err != nil {
+		if err := putObject(d, text); err != nil {
 			t.Fatal(err)
 		}
 	}
-	want := func(text string) {
-		t.Helper()
-		d := mustOpen(t, device.NewMemory(), b, testOptions()) // not started, so it does not take over the bucket
-		defer closeAll(t, d)
-		o, err := d.OpenObject("o")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = o.Close() }()
-		got := make([]byte, o.Size())
-		if n, err := o.ReadAt(got, 0); n < len(got) || string(got) != text {
-			t.Errorf("%q, %v, want %q", got, err, text)
-		}
-	}
+	want := func(text string) { t.Helper(); wantObject(t, b, text) }
 	put(d, "first")
 	flush(t, d)
 	want("first")

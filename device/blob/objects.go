@@ -59,14 +59,19 @@ func (w *objectWriter) Commit() error {
 	return nil
 }
 
-// replacing records that an object is being replaced, if the bucket may have it.
+// replacing records that an object is being replaced, if the bucket may have it, or may get it with the
+// snapshot that is being uploaded.
 func (d *Device) replacing(name string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if c := d.catalog.Load(); c != nil {
+	taken := slices.Contains(d.up.taken, name)
+	if c := d.catalog.Load(); c != nil && !taken {
 		if _, there := c.Objects[name]; !there {
 			return nil
 		}
+	}
+	if taken {
+		d.up.replaced = append(d.up.replaced, name)
 	}
 	if slices.Contains(d.state.Replaced, name) {
 		return nil

@@ -32,6 +32,8 @@ type uploader struct {
 	failure  error         // of the last upload; nil if it succeeded
 	uploaded uint64        // changes that are in the bucket
 	last     time.Time     // of the last successful upload
+	taken    []string      // objects of the last snapshot, unless it is uploaded
+	replaced []string      // of these, since
 	news     chan struct{} // closed when one of these fields changes
 }
 
@@ -170,6 +172,7 @@ func (d *Device) snapshot() (*snapshot, error) {
 		s.to = s.begin
 	}
 	d.log.dirty = s.to
+	d.up.taken, d.up.replaced = objects, nil
 	return s, nil
 }
 
@@ -260,12 +263,16 @@ func (d *Device) uploadSnapshot(ctx context.Context, s *snapshot) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.up.uploaded, d.up.last = max(d.up.uploaded, s.changes), time.Now()
+	since := d.up.replaced
+	d.up.taken, d.up.replaced = nil, nil
 	if len(s.replaced) == 0 && d.state.Uploaded {
 		return nil
 	}
 	return d.change(func(st *state) {
 		st.Uploaded = true
-		st.Replaced = slices.DeleteFunc(st.Replaced, func(name string) bool { return slices.Contains(s.replaced, name) })
+		st.Replaced = slices.DeleteFunc(st.Replaced, func(name string) bool {
+			return slices.Contains(s.replaced, name) && !slices.Contains(since, name)
+		})
 	})
 }
 
