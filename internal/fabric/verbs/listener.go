@@ -14,7 +14,9 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"time"
 
+	"github.com/redykv/redykv/internal/clock"
 	"github.com/redykv/redykv/internal/fabric"
 	"github.com/redykv/redykv/internal/fabric/core"
 	"github.com/redykv/redykv/internal/fabric/verbs/wire"
@@ -98,12 +100,18 @@ func (l *listener) bind(ip netip.Addr) (err error) {
 	return nil
 }
 
+// serveAgain is the pause after an event that could not be taken.
+const serveAgain = 10 * time.Millisecond
+
 // serve passes RDMA connections to the requests that expect them.
 func (l *listener) serve() {
 	for {
 		event, err := l.events.next()
-		if err != nil {
-			return // closed
+		if err != nil { // closed, or this process lacks resources
+			if !clock.Sleep(l.ctx, serveAgain) {
+				return
+			}
+			continue
 		}
 		if event.kind != C.RDMA_CM_EVENT_CONNECT_REQUEST {
 			continue // the connection ended before it was passed on
