@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/redykv/redykv/device"
@@ -247,19 +246,19 @@ func (d *Device) storeBegin(begin int64) error {
 // upgrade adds checksums to a directory of version 1: to its small files now, and to blocks
 // when they are written. If it is interrupted, the next Open repeats it.
 func (d *Device) upgrade() error {
-	names, err := filepath.Glob(d.path(metaPrefix + "*"))
-	if err != nil {
-		return wrap(err)
-	}
-	for _, path := range names {
-		data, err := os.ReadFile(path)
+	err := d.eachEntry(func(name string, what kind) error {
+		if what != metaFile {
+			return nil
+		}
+		data, err := os.ReadFile(d.path(name))
 		if err != nil {
 			return wrap(err)
 		}
 		text, _ := unsealFor(1, data)
-		if err := d.replaceFile(filepath.Base(path), text); err != nil {
-			return err
-		}
+		return d.replaceFile(name, text)
+	})
+	if err != nil {
+		return err
 	}
 	for _, s := range d.segments.all() {
 		if err := s.adopt(); err != nil {

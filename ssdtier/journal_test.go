@@ -303,13 +303,18 @@ func TestJournalIsLost(t *testing.T) {
 	if names, err := filepath.Glob(d.path(metaPrefix + "*")); err != nil || len(names) > 0 {
 		t.Errorf("files of metadata that the journal has: %v, %v", names, err)
 	}
-	lost := t.TempDir()
-	if err := errors.Join(os.CopyFS(lost, os.DirFS(d.Dir())), os.Remove(filepath.Join(lost, journalName))); err != nil {
-		t.Fatal(err)
-	}
-	again := mustOpen(t, lost, Options{})
-	if _, err := again.ReadMeta("m"); !errors.Is(err, ErrFormat) || errors.Is(err, device.ErrNoMeta) {
-		t.Errorf("metadata without the journal: %v, want ErrFormat", err)
+	for _, name := range []string{"lost", "lost[1]", "lost["} { // which is not taken for a pattern
+		lost := filepath.Join(t.TempDir(), name)
+		if err := errors.Join(os.CopyFS(lost, os.DirFS(d.Dir())), os.Remove(filepath.Join(lost, journalName))); err != nil {
+			t.Fatal(err)
+		}
+		again := mustOpen(t, lost, Options{})
+		if _, err := again.ReadMeta("m"); !errors.Is(err, ErrFormat) || errors.Is(err, device.ErrNoMeta) {
+			t.Errorf("%s: metadata without the journal: %v, want ErrFormat", name, err)
+		}
+		if _, err := mustOpen(t, filepath.Join(t.TempDir(), name), Options{}).ReadMeta("m"); !errors.Is(err, device.ErrNoMeta) {
+			t.Errorf("%s: metadata of a new directory: %v", name, err)
+		}
 	}
 }
 

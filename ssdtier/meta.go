@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 
 	"github.com/cespare/xxhash/v2"
 
@@ -112,16 +111,16 @@ func readMeta(path string, version int) ([]byte, error) {
 
 // checkOrphans returns an error if there are segments and no metadata.
 func (d *Device) checkOrphans() error {
-	metas, err := filepath.Glob(d.path(metaPrefix + "*"))
-	segments, segmentsErr := filepath.Glob(d.path("*" + segmentSuffix))
-	if err = errors.Join(err, segmentsErr); err != nil {
-		return wrap(err)
+	count := map[kind]int{}
+	err := d.eachEntry(func(_ string, what kind) error {
+		count[what]++
+		return nil
+	})
+	if n := count[segmentFile]; err == nil && n > 0 && count[metaFile] == 0 {
+		err = fmt.Errorf("%w: %s holds %d segments but no %s* files: restore them, or choose another directory",
+			ErrFormat, d.dir, n, metaPrefix)
 	}
-	if len(metas) == 0 && len(segments) > 0 {
-		return fmt.Errorf("%w: %s holds %d segments but no %s* files: restore them, or choose another directory",
-			ErrFormat, d.dir, len(segments), metaPrefix)
-	}
-	return nil
+	return err
 }
 
 // replaceFile replaces the content of a file, sealed, durably and atomically. There is one

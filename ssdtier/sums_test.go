@@ -188,7 +188,10 @@ func testCloseWithoutSync(t *testing.T) {
 // version1 makes a directory of format version 1, without checksums.
 func version1(t *testing.T, content []byte, begin int) string {
 	t.Helper()
-	dir := t.TempDir()
+	dir := filepath.Join(t.TempDir(), "old[1]") // which is not taken for a pattern
+	if err := os.Mkdir(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
 	write := func(name string, data []byte) {
 		if err := os.WriteFile(filepath.Join(dir, name), data, 0o666); err != nil {
 			t.Fatal(err)

@@ -115,6 +115,7 @@ func (f *cacheProxyFlags) run(cmd *cobra.Command) (err error) {
 	if err := f.check(); err != nil {
 		return err
 	}
+	outliveReaders()
 	log := f.log.logger(cmd)
 	opts, err := f.options(log)
 	if err != nil {

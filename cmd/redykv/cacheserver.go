@@ -128,6 +128,7 @@ func (f cacheServerFlags) options(log *slog.Logger) (node.Options, error) {
 }
 
 func runCacheServer(cmd *cobra.Command, f cacheServerFlags) (err error) {
+	outliveReaders()
 	opts, err := f.options(f.log.logger(cmd))
 	if err != nil {
 		return err

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 
@@ -41,7 +43,7 @@ with --json.`,
 			if f.from < 0 || f.to < 0 || f.to != 0 && f.to < f.from {
 				return usagef("--from %d --to %d: want log addresses, the first not above the second", f.from, f.to)
 			}
-			return f.run(cmd.OutOrStdout(), args[0])
+			return untilInterrupted(cmd.Context(), func() error { return f.run(cmd.OutOrStdout(), args[0]) })
 		},
 	}
 	flags := cmd.Flags()
@@ -59,6 +61,19 @@ type inspected struct {
 	// Store is null if the files cannot be inspected; Error has the reason.
 	Store *inspect.Report `json:"store"`
 	Error string          `json:"error,omitempty"`
+}
+
+// untilInterrupted returns do's error, or another one if ctx ends first. The process ends next, so do may
+// still run, and changes nothing.
+func untilInterrupted(ctx context.Context, do func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- do() }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return errors.New("interrupted")
+	}
 }
 
 func (f *inspectFlags) run(out io.Writer, dir string) error {

@@ -87,6 +87,10 @@ func hideZeroSizes(cmd *cobra.Command) {
 	}
 }
 
+// outliveReaders lets a server go on when the reader of its output or log ends: writes to a pipe without
+// a reader fail, instead of ending the process.
+func outliveReaders() { signal.Ignore(syscall.SIGPIPE) }
+
 func main() {
 	ctx, interrupt := context.WithCancel(context.Background())
 	signals := make(chan os.Signal, 1)

@@ -253,6 +253,7 @@ func checkTransport(name string) error {
 
 // runManager serves until the command's context ends, and then closes the manager.
 func runManager(cmd *cobra.Command, f managerFlags) (err error) {
+	outliveReaders()
 	if f.untilStdin {
 		cmd.SetContext(bench.UntilEnd(cmd.Context(), cmd.InOrStdin()))
 	}

@@ -179,6 +179,7 @@ func runServe(cmd *cobra.Command, f *serveFlags) (err error) {
 	// SIGHUP is ignored, as by Redis: a closed terminal must not stop the server, nor a script
 	// that expects the signal to reload the configuration.
 	signal.Ignore(syscall.SIGHUP)
+	outliveReaders()
 	ctx, stop := context.WithCancel(cmd.Context())
 	defer stop()
 	level := new(slog.LevelVar)

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -23,6 +24,14 @@ func TestMain(m *testing.M) {
 		fmt.Println("ready: at your service")
 		<-UntilEnd(context.Background(), os.Stdin).Done()
 		os.Exit(0)
+	case "long":
+		fmt.Println("ready:", strings.Repeat("x", 1<<20))
+		<-UntilEnd(context.Background(), os.Stdin).Done()
+		os.Exit(0)
+	case "endless":
+		for { // it does not end by itself, nor with its standard input
+			fmt.Print("ready:", strings.Repeat("x", 1<<20))
+		}
 	case "bad":
 		os.Exit(3)
 	}
@@ -40,6 +49,20 @@ func TestChild(t *testing.T) {
 	}
 	if err := c.Close(); err != nil {
 		t.Error(err)
+	}
+	t.Setenv(childVariable, "long") // its line is longer than a bufio.Scanner's
+	if c, err = StartChild(t.Context(), io.Discard, "ready:"); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(c.Ready); n != 1<<20 {
+		t.Errorf("ready: %d bytes", n)
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	t.Setenv(childVariable, "endless")
+	if _, err := StartChild(t.Context(), io.Discard, "ready:"); !errors.Is(err, bufio.ErrTooLong) {
+		t.Errorf("a child whose line does not end: %v", err)
 	}
 	t.Setenv(childVariable, "bad")
 	if _, err := StartChild(t.Context(), io.Discard, "ready:"); err == nil || !strings.Contains(err.Error(), "exit status 3") {

@@ -33,6 +33,9 @@ func StartChild(ctx context.Context, stderr io.Writer, prefix string, args ...st
 	return StartTalking(ctx, stderr, prefix, nil, nil, args...)
 }
 
+// maxLine is the most bytes of a line that is read of a process: an hour of samples.
+const maxLine = 16 << 20
+
 // StartTalking is StartChild for a process that goes on talking: each later line of its
 // standard output goes to lines, which is closed when the process has ended. The caller
 // receives them all. The process has env in its environment, in addition to this one's.
@@ -58,6 +61,7 @@ func StartTalking(ctx context.Context, stderr io.Writer, prefix string, env []st
 	go func() {
 		defer close(ready)
 		scanner := bufio.NewScanner(out)
+		scanner.Buffer(nil, maxLine)
 		for found := false; scanner.Scan(); {
 			if rest, ok := strings.CutPrefix(scanner.Text(), prefix); ok && !found {
 				ready <- strings.TrimSpace(rest)
@@ -66,7 +70,12 @@ func StartTalking(ctx context.Context, stderr io.Writer, prefix string, env []st
 				lines <- scanner.Text()
 			}
 		}
-		c.ended <- c.cmd.Wait() // after the reads: Wait closes the pipe
+		err := scanner.Err()
+		if err != nil { // nothing more is read
+			c.Hangup()
+			_ = out.Close()
+		}
+		c.ended <- errors.Join(err, c.cmd.Wait()) // after the reads: Wait closes the pipe
 		if lines != nil {
 			close(lines)
 		}

@@ -3,7 +3,6 @@ package dirs
 import (
 	"errors"
 	"os"
-	"path/filepath"
 	"strings"
 	"syscall"
 )
@@ -66,7 +65,7 @@ func (d *Temp) Remove() error {
 // SweepTemp removes the directories of a pattern that killed runs left in dir, as far as
 // this user may.
 func SweepTemp(dir, pattern string) {
-	locks, _ := filepath.Glob(filepath.Join(dir, pattern+suffix)) // a bad pattern finds nothing
+	locks, _ := Match(dir, pattern+suffix) // none, in a directory that cannot be read
 	for _, lock := range locks {
 		sweep(strings.TrimSuffix(lock, suffix))
 	}

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/redykv/redykv/internal/dirs"
 	"github.com/redykv/redykv/manager/catalog"
 	"github.com/redykv/redykv/manager/menu"
 	"github.com/redykv/redykv/manager/node"
@@ -150,7 +151,7 @@ func (a *Local) Restore(ctx context.Context, _ uint64, lent, idle []string) (run
 	}
 	var names []string
 	if a.opts.State != "" {
-		if names, err = filepath.Glob(a.path("*", processSuffix)); err != nil {
+		if names, err = dirs.Match(processDir(a.opts.State), "*"+processSuffix); err != nil {
 			return nil, err
 		}
 	}
@@ -189,7 +190,7 @@ func (a *Local) forgetUnstarted() error {
 	if a.opts.State == "" {
 		return nil
 	}
-	logs, err := filepath.Glob(a.path("*", logSuffix))
+	logs, err := dirs.Match(processDir(a.opts.State), "*"+logSuffix)
 	for _, name := range logs {
 		id := strings.TrimSuffix(filepath.Base(name), logSuffix)
 		if _, here := a.find(id); !here {

@@ -20,7 +20,7 @@ import (
 // opened is a device that is not started yet, with what belongs to it.
 type opened struct {
 	device.Device
-	segments string       // pattern of the log's files; empty if there are none
+	segments string       // directory of the log's files; empty if there are none
 	sector   int          // unit of direct I/O on these; 1: the page cache is not bypassed
 	note     string       // for the report
 	stop     func() error // ends the processes that serve it; may be nil
@@ -106,7 +106,7 @@ func openSSD(_ context.Context, s *Spec, op Op, dir string) (*opened, error) {
 	if !d.Direct() {
 		note += ", through the page cache"
 	}
-	return &opened{Device: d, segments: filepath.Join(dir, "*.seg"), sector: d.Sector(), note: note}, nil
+	return &opened{Device: d, segments: dir, sector: d.Sector(), note: note}, nil
 }
 
 // openSMB starts a file server and makes a log there.

@@ -55,6 +55,9 @@ func newLoop(ctx context.Context, o *opened, op Op, s *Spec) (*loop, error) {
 		err = l.fill(ctx, size)
 	}
 	if err != nil {
+		if l.q != nil {
+			err = errors.Join(err, l.q.Close())
+		}
 		return nil, errors.Join(err, l.freeMemory(), o.Close())
 	}
 	return l, nil

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/redykv/redykv/internal/bench"
+	"github.com/redykv/redykv/internal/dirs"
 	"github.com/redykv/redykv/internal/machine"
 )
 
@@ -177,9 +178,9 @@ func (b *run) giveFile(f *fio, op Op, o *opened) (err error) {
 
 // segment returns the only file of a device.
 func (b *run) segment(o *opened) (string, error) {
-	files, err := filepath.Glob(o.segments)
+	files, err := dirs.Match(o.segments, "*.seg")
 	if err == nil && len(files) != 1 {
-		err = fmt.Errorf("%d files %s, want 1", len(files), o.segments)
+		err = fmt.Errorf("%d segments in %s, want 1", len(files), o.segments)
 	}
 	if err != nil {
 		return "", fmt.Errorf("devicebench: %w", err)
