@@ -54,6 +54,9 @@ func (l *inProcess) load(ctx context.Context, progress Progress) error {
 	if err == nil {
 		err = l.target.churn(ctx, l.opening, progress)
 	}
+	if err == nil && l.Churn > 0 {
+		Settle(ctx)
+	}
 	if err != nil {
 		return fmt.Errorf("ycsb: device %s: %w", l.Device, err)
 	}

@@ -152,27 +152,32 @@ func (r *peerReader) run(stop *atomic.Bool) {
 	now := func() int64 { return int64(time.Since(epoch)) | 1 }
 	r.pacer.begin(now())
 	for !stop.Load() {
-		began := int64(0)
-		switch {
-		case r.pacer.open() && !r.pacer.isDue(now()):
+		if r.pacer.open() && !r.pacer.isDue(now()) {
 			r.pacer.rest(now(), true)
 			continue
+		}
+		kind, n := r.draw()
+		began := int64(0) // as of redykv's operations, a latency is without the draw and without the check of the whole value
+		switch {
 		case r.pacer.open():
 			began = r.pacer.intended()
 		case count%sampleEvery == 0:
 			began = now()
 		}
-		kind, n := r.kinds.next(), uint64(r.numbers.Next())
-		if err := r.do(kind, n, began != 0); err != nil {
+		err := r.do(kind, n)
+		if began != 0 {
+			r.thread.record(now() - began)
+			if err == nil && kind == Read {
+				err = record.CheckValue(r.value, n, r.valueSize)
+			}
+		}
+		if err != nil {
 			wrong++
 			first = cmp.Or(first, fmt.Errorf("record %d: %w", n, err))
 		}
 		count++
 		if kind != Read {
 			writes++
-		}
-		if began != 0 {
-			r.thread.record(now() - began)
 		}
 		r.pacer.advance()
 	}
@@ -184,24 +189,36 @@ func (r *peerReader) run(stop *atomic.Bool) {
 	r.thread.first = cmp.Or(r.thread.first, first)
 }
 
-// do carries out one operation.
-func (r *peerReader) do(kind Kind, n uint64, whole bool) error {
+// draw draws the next operation, and makes its key and the value of an update.
+func (r *peerReader) draw() (kind Kind, n uint64) {
+	kind, n = r.kinds.next(), uint64(r.numbers.Next())
 	putPeerKey(r.pair[0].Key, n)
-	if kind == Read || kind == ReadModifyWrite {
-		if err := r.read(n, whole); err != nil || kind == Read {
+	if kind != Read && kind != ReadModifyWrite {
+		record.FillValue(r.pair[0].Value, n)
+	}
+	return kind, n
+}
+
+// do carries out one operation.
+func (r *peerReader) do(kind Kind, n uint64) error {
+	switch kind {
+	case Read:
+		return r.read(n)
+	case ReadModifyWrite:
+		if err := r.read(n); err != nil {
 			return err
 		}
+		record.FillValue(r.pair[0].Value, n)
 	}
-	record.FillValue(r.pair[0].Value, n)
 	return r.store.Write(r.pair)
 }
 
-// read reads the record and checks the ends of its value, or all of it.
-func (r *peerReader) read(n uint64, whole bool) (err error) {
+// read reads the record and checks the ends of its value.
+func (r *peerReader) read(n uint64) (err error) {
 	if r.value, err = r.reader.Get(r.pair[0].Key, r.value[:0]); err != nil {
 		return err
 	}
-	if whole || !record.EndsMatch(r.value, n, r.valueSize) {
+	if !record.EndsMatch(r.value, n, r.valueSize) {
 		return record.CheckValue(r.value, n, r.valueSize)
 	}
 	return nil

@@ -68,15 +68,15 @@ func Run(ctx context.Context, target *Target, spec Spec, progress Progress) (Res
 	result.HeapBytesAfter = heapBytes()
 	result.ResidentBytes = mem.Private()
 	if spec.Mix.Writes() {
-		result.SettleSeconds = settle(ctx).Seconds()
+		result.SettleSeconds = Settle(ctx).Seconds()
 	}
 	return result, nil
 }
 
-// settle waits until the background work of the process is over, so that it does not disturb the
+// Settle waits until the background work of the process is over, so that it does not disturb the
 // next store: until this process uses less than a twentieth of a processor. It returns the time
 // that took, at most ten seconds.
-func settle(ctx context.Context) time.Duration {
+func Settle(ctx context.Context) time.Duration {
 	began, cpu := time.Now(), machine.ProcessCPU()
 	ticker := time.NewTicker(tickEvery)
 	defer ticker.Stop()
@@ -237,7 +237,7 @@ func (r *Result) measured(total tally, elapsed time.Duration) {
 	r.Ops = total.count
 	r.Errors = total.errors
 	r.Seconds = elapsed.Seconds()
-	r.Mops = float64(total.count) / 1e6 / elapsed.Seconds()
+	r.Mops = float64(total.count-total.errors) / 1e6 / elapsed.Seconds()
 	quantile := func(part float64) float64 { return float64(total.latencies.ValueAtQuantile(part)) / 1e3 }
 	r.P50Micros, r.P95Micros, r.P99Micros, r.P999Micros = quantile(50), quantile(95), quantile(99), quantile(99.9)
 	r.MaxMicros = float64(total.latencies.Max()) / 1e3

@@ -236,3 +236,13 @@ func TestOpenLoop(t *testing.T) {
 		}
 	}
 }
+
+// Operations that failed are no throughput.
+func TestFailuresAreNoThroughput(t *testing.T) {
+	total := newTally()
+	total.count, total.errors = 5_000_000, 2_000_000
+	var r Result
+	if r.measured(total, 2*time.Second); r.Mops != 1.5 || r.Ops != 5_000_000 || r.Errors != 2_000_000 {
+		t.Errorf("%+v", r)
+	}
+}

@@ -144,7 +144,10 @@ func open(ctx context.Context, settings settings) (*storage, error) {
 	if err != nil {
 		return nil, err
 	}
-	store, err := kv.Open(kv.Options{Device: opened.Device, Memory: settings.shape.Memory, Records: settings.shape.Records})
+	store, err := kv.Open(kv.Options{
+		Device: opened.Device, Memory: settings.shape.Memory, Records: settings.shape.Records,
+		Compaction: kv.AutoCompaction{DeadShare: kv.DefaultCompactDead},
+	})
 	if err != nil {
 		err = fmt.Errorf("directory %s: %w", settings.dir, err)
 		return nil, errors.Join(err, opened.Device.Close(), opened.Release())

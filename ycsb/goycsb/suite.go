@@ -20,6 +20,7 @@ import (
 	"github.com/redykv/redykv/internal/bench"
 	"github.com/redykv/redykv/internal/bench/peers"
 	"github.com/redykv/redykv/internal/machine"
+	"github.com/redykv/redykv/kv"
 	"github.com/redykv/redykv/ycsb"
 )
 
@@ -157,6 +158,7 @@ func (s *SuiteSpec) workload(ctx context.Context, name string, progress ycsb.Pro
 		if _, err := s.run(ctx, name, store, db, PhaseLoad); err != nil {
 			return nil, err
 		}
+		ycsb.Settle(ctx)
 		progress.Add(1)
 	}
 	rounds := make([][]SuiteRow, len(s.Stores))
@@ -167,6 +169,7 @@ func (s *SuiteSpec) workload(ctx context.Context, name string, progress ycsb.Pro
 				return nil, err
 			}
 			rounds[i] = append(rounds[i], row)
+			ycsb.Settle(ctx)
 			progress.Add(1)
 		}
 	}
@@ -229,7 +232,7 @@ func (s *SuiteSpec) open(ctx context.Context, workload, store string) (goycsb.DB
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("directory of the store: %w", err)
 	}
-	peer, err := peers.Open(store, peers.Options{Dir: dir, Memory: s.Memory, Records: s.Records})
+	peer, err := peers.Open(store, peers.Options{Dir: dir, Memory: s.Memory + kv.IndexMemory(s.Records), Records: s.Records})
 	if err != nil {
 		return nil, err
 	}

@@ -14,7 +14,9 @@ type pebbleStore struct{ db *pebble.DB }
 func openPebble(opts Options) (Store, error) {
 	cache := pebble.NewCache(opts.Memory)
 	defer cache.Unref() // the database holds it
-	db, err := pebble.Open(opts.Dir, PebbleOptions(cache))
+	o := PebbleOptions(cache)
+	o.DisableWAL = true // what is not committed is lost with the process, as redykv's is
+	db, err := pebble.Open(opts.Dir, o)
 	if err != nil {
 		return nil, err
 	}

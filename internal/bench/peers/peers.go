@@ -61,7 +61,7 @@ type peer struct {
 }
 
 var all = []peer{
-	{"pebble", "github.com/cockroachdb/pebble/v2", openPebble, []string{"MALLOC_ARENA_MAX=1"}, ""},
+	{"pebble", "github.com/cockroachdb/pebble/v2", openPebble, []string{"MALLOC_ARENA_MAX=1"}, "; it has no log of its writes"},
 	{"badger", "github.com/dgraph-io/badger/v4", openBadger, nil, "; they are mapped without advice to the kernel, so that a miss reads as much as the disk's read-ahead (read_ahead_kb)"},
 	{"bbolt", "go.etcd.io/bbolt", openBbolt, nil, ""},
 }

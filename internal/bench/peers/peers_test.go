@@ -4,11 +4,39 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
 
 func key(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n) }
+
+// Pebble writes no log of its writes: redykv, beside which it is measured, has none either.
+func TestPebbleHasNoLog(t *testing.T) {
+	dir := t.TempDir()
+	s, err := Open("pebble", Options{Dir: dir, Memory: 64 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	if err := s.Write([]Pair{{key(1), make([]byte, 1<<20)}}); err != nil {
+		t.Fatal(err)
+	}
+	logs, err := filepath.Glob(filepath.Join(dir, "*.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, log := range logs {
+		if st, err := os.Stat(log); err != nil || st.Size() > 0 {
+			t.Errorf("%s: %v, %v", log, st, err)
+		}
+	}
+}
 
 // Every store returns what was written, in order, and nothing that was deleted.
 func TestStores(t *testing.T) {
