@@ -415,8 +415,13 @@ func (st *Store) settle(s *Session) bool {
 	return true
 }
 
-// replaceFailed returns the session, or a new one instead of it if its queue has failed.
+// replaceFailed returns the session, or a new one instead of it if its queue, or its walker's, has failed.
 func (st *Store) replaceFailed(s *Session) *Session {
+	if s.unusable == nil && s.walker != nil {
+		if err := s.walker.Pause(); err != nil {
+			s.stop(walkError(err))
+		}
+	}
 	if s.unusable == nil || errors.Is(s.unusable, ErrClosed) {
 		return s
 	}
