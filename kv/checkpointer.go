@@ -290,13 +290,15 @@ func (st *Store) dropCleared(ctx context.Context) bool {
 	if cleared == nil {
 		return false
 	}
-	var err error
-	if st.recorded().Commit.Begin < cleared.Begin {
-		err = st.record(ctx, func(m *manifest.Manifest) { m.SetCommit(cleared) })
-	}
 	m := st.recorded()
-	if err == nil && m.Begin() < cleared.Begin {
+	uncommitted := m.Commit.Begin < cleared.Begin
+	m.SetCommit(cleared)
+	if m.Begin() < cleared.Begin {
 		return false
+	}
+	var err error
+	if uncommitted {
+		err = st.record(ctx, func(m *manifest.Manifest) { m.SetCommit(cleared) })
 	}
 	if err == nil {
 		st.setDurable(cleared)
