@@ -5,9 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"testing"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/epoch"
 	"github.com/redykv/redykv/internal/testrun"
 )
 
@@ -66,6 +68,44 @@ func TestHoldKeepsMemory(t *testing.T) {
 	}
 	l.UnholdAll()
 	if err := testrun.Receive(t, "the records are written", written); err != nil {
+		t.Error(err)
+	}
+}
+
+// What is in memory when an Exclusive begins stays there until it ends, also in frames that are not used
+// again.
+func TestExclusiveKeepsMemory(t *testing.T) {
+	const page, frames = 4096, 5 // of a ring of 8
+	dev := &valve{Device: device.NewMemory(), open: make(chan struct{}, 2)}
+	if err := dev.Start(FirstAddress); err != nil {
+		t.Fatal(err)
+	}
+	table := epoch.New()
+	l, err := Open(Config{
+		Device: dev, Epoch: table, Layout: FixedLayout(8, 8), Logger: slog.New(slog.DiscardHandler),
+		Memory: frames * page, PageSize: page,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	handle := table.Register()
+	for n := uint64(1); l.tailPage() < frames-1; n++ {
+		if _, err := add(l, handle, n, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	testrun.Until(t, "two pages are read-only", func() bool { return l.SafeReadOnly() == 2*page })
+	table.Exclusive(func() {
+		for p := range int64(2) { // the step that takes the second page comes after the eviction of the first
+			dev.open <- struct{}{}
+			testrun.Until(t, "a page is written", func() bool { return l.Committed() == (p+1)*page })
+		}
+		if l.Head() != page || l.At(FirstAddress).Word0() != 1 {
+			t.Errorf("the head is %d, and the first record has key %d", l.Head(), l.At(FirstAddress).Word0())
+		}
+	})
+	close(dev.open)
+	if err := l.Close(); err != nil {
 		t.Error(err)
 	}
 }

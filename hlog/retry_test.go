@@ -179,6 +179,32 @@ func TestFullBeyondTheCommitPoint(t *testing.T) {
 	}
 }
 
+// A full device has what was written before: nothing of that is waited for.
+func TestWriteWhatAFullDeviceHas(t *testing.T) {
+	dev := &crowded{Device: device.NewMemory()}
+	l, table := openLog(t, dev, FirstAddress, FirstAddress)
+	handle := table.Register()
+	if _, err := add(l, handle, 1, 0); err != nil {
+		t.Fatal(err)
+	}
+	var tail int64
+	table.Exclusive(func() { tail = l.ShiftReadOnly() })
+	if err := l.Write(t.Context(), tail); err != nil {
+		t.Fatal(err)
+	}
+	dev.full.Store(true)
+	if _, err := add(l, handle, 2, 0); err != nil {
+		t.Fatal(err)
+	}
+	table.Exclusive(func() { l.ShiftReadOnly() })
+	if err := l.Write(t.Context(), l.Tail()); !errors.Is(err, device.ErrNoSpace) {
+		t.Errorf("what it does not have: %v", err)
+	}
+	if err := l.Write(t.Context(), tail); err != nil {
+		t.Errorf("what it has: %v", err)
+	}
+}
+
 // TestFullThenFailed: another error is permanent, even after the device was full.
 func TestFullThenFailed(t *testing.T) {
 	faulty := device.NewFaulty(device.NewMemory(), device.FaultyOptions{})

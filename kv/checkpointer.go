@@ -207,7 +207,7 @@ func (st *Store) collect() (removed []string) {
 		return nil
 	}
 	names, err := st.dev.ListObjects()
-	needed, owed := m.Objects(), k.unfreed.Load() != 0
+	needed, owed := m.Objects(), k.unfreed.Swap(0) != 0 // a truncation meanwhile sets it again
 	for _, name := range names {
 		if needed[name] || !isObject(name) {
 			continue
@@ -218,16 +218,19 @@ func (st *Store) collect() (removed []string) {
 		}
 		removed = append(removed, name)
 	}
+	late := false // a slow tier has not written all of it yet
 	if begin := st.log.Block(m.Begin()); begin > hlog.FirstAddress && (begin > st.dev.Begin() || owed) {
 		e := st.log.Truncate(begin)
-		if e == nil {
-			st.opts.Events.Truncated(TruncateInfo{Begin: begin})
+		reached := min(begin, st.dev.Begin())
+		if late = reached < begin; e == nil {
+			st.opts.Events.Truncated(TruncateInfo{Begin: reached})
 		}
 		err = errors.Join(err, e)
 	}
-	k.unfreed.Store(0)
-	if err != nil {
+	if err != nil || late {
 		k.unfreed.Store(time.Now().Add(freeAgain).UnixNano())
+	}
+	if err != nil {
 		st.opts.Logger.Warn("removing what no checkpoint needs", "err", err)
 		st.failed("removing what no checkpoint needs", err)
 	}
@@ -287,13 +290,15 @@ func (st *Store) dropCleared(ctx context.Context) bool {
 	if cleared == nil {
 		return false
 	}
-	var err error
-	if st.recorded().Commit.Begin < cleared.Begin {
-		err = st.record(ctx, func(m *manifest.Manifest) { m.SetCommit(cleared) })
-	}
 	m := st.recorded()
-	if err == nil && m.Begin() < cleared.Begin {
+	uncommitted := m.Commit.Begin < cleared.Begin
+	m.SetCommit(cleared)
+	if m.Begin() < cleared.Begin {
 		return false
+	}
+	var err error
+	if uncommitted {
+		err = st.record(ctx, func(m *manifest.Manifest) { m.SetCommit(cleared) })
 	}
 	if err == nil {
 		st.setDurable(cleared)

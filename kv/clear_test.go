@@ -1,6 +1,7 @@
 package kv
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -247,6 +248,36 @@ func TestClearKeepsCheckpoints(t *testing.T) {
 			closeAll(t, st)
 		})
 	}
+}
+
+// A Clear on a full device does not become durable while a kept checkpoint needs the log: the device does
+// not have the log up to the Clear.
+func TestClearOnFullDeviceWithACheckpoint(t *testing.T) {
+	const keys = 500
+	disk := device.NewMemory()
+	full := device.NewFaulty(disk, device.FaultyOptions{})
+	opts := small(full, 8, 8)
+	opts.Logger = silent
+	st := open(t, opts)
+	fillUp(t, st, keys)
+	old := mustCheckpoint(t, st, CheckpointOptions{Name: "old"})
+	full.Set(device.FaultyOptions{Full: true})
+	fillUp(t, st, 10)
+	for range 2 {
+		if err := cmp.Or(st.Clear(t.Context()), st.Commit(t.Context())); !errors.Is(err, device.ErrNoSpace) {
+			t.Errorf("a commit: %v", err)
+		}
+	}
+	if m := st.recorded(); m.Commit.Tail > old.Tail {
+		t.Errorf("a commit up to %d, the device has the log up to %d", m.Commit.Tail, old.Tail)
+	}
+	crash(t, st)
+	opts.Device = disk.Reopen()
+	st = open(t, opts)
+	if n := found(t, st, keys); n != keys {
+		t.Errorf("%d keys, want %d", n, keys)
+	}
+	closeAll(t, st)
 }
 
 // TestClearBesideCheckpoints clears during checkpoints of each kind. The recovered state has

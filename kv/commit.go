@@ -133,16 +133,17 @@ func (st *Store) CommitWritten(ctx context.Context) (lost int64, err error) {
 	}
 	s := manifest.State{Index: m.Index}
 	var tail int64
+	var cleared *manifest.State
 	if err := st.exclusive(ctx, func() {
 		st.takeState(&s)
-		tail, s.Tail = s.Tail, st.log.LastWritten()
+		tail, s.Tail, cleared = s.Tail, st.log.LastWritten(), st.checkpointer.cleared.Load()
 	}); err != nil {
 		return 0, fmt.Errorf("kv: %s: %w", what, err)
 	}
 	s.Sessions, s.Count = last.Sessions, nil // keys are counted at the next opening
 	// The log's begin is too high: of what was copied from below, the copies may not be written.
 	s.Begin = max(m.Commit.Begin, hlog.FirstAddress)
-	if cleared := st.checkpointer.cleared.Load(); cleared != nil {
+	if cleared != nil {
 		s.Begin = max(s.Begin, cleared.Begin)
 	}
 	if i := s.Index; i != nil && (i.Start > s.Tail || i.Begin == 0 || i.Begin > s.Begin) {

@@ -2,6 +2,8 @@ package kv
 
 import (
 	"errors"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/redykv/redykv/device"
@@ -85,4 +87,30 @@ func TestCommitWrittenKeepsStates(t *testing.T) {
 			closeAll(t, again)
 		})
 	}
+}
+
+// CommitWritten beside Clear: what a Clear removed is not lost.
+func TestCommitWrittenBesideClear(t *testing.T) {
+	opts := small(device.NewMemory(), 8, 8)
+	opts.Records = 1
+	st := open(t, opts)
+	var stop atomic.Bool
+	var clearing sync.WaitGroup
+	clearing.Go(func() {
+		for n := uint64(0); !stop.Load(); n++ {
+			if err := errors.Join(st.Upsert(t.Context(), key8(n), key8(n)), st.Clear(t.Context())); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	for range 50_000 {
+		if lost, err := st.CommitWritten(t.Context()); err != nil || lost < 0 {
+			t.Errorf("%d bytes lost, %v", lost, err)
+			break
+		}
+	}
+	stop.Store(true)
+	clearing.Wait()
+	closeAll(t, st)
 }

@@ -309,15 +309,78 @@ func TestSpaceIsFreedAgain(t *testing.T) {
 	closeAll(t, st)
 }
 
+// A truncation whose commit fails while space is being freed is not forgotten.
+func TestTruncationDuringACollection(t *testing.T) {
+	dev := &unwilling{Device: device.NewMemory()}
+	opts := small(dev, 8, 8)
+	opts.Logger = silent
+	st := open(t, opts)
+	for n := range uint64(2000) {
+		if err := st.Upsert(t.Context(), key8(n), key8(n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	dev.meanwhile = func() {
+		dev.meanwhile = nil
+		if err := st.truncate(ended, st.log.SafeReadOnly()); !errors.Is(err, context.Canceled) {
+			t.Errorf("a truncation whose context has ended: %v", err)
+		}
+	}
+	if _, err := st.Compact(t.Context(), CompactOptions{Bytes: st.log.Tail() / 2}); err != nil {
+		t.Fatal(err)
+	}
+	if err := st.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if at, want := dev.Begin(), st.log.Block(st.log.Begin()); at != want || dev.meanwhile != nil {
+		t.Errorf("after the next commit the device begins at %d, want %d", at, want)
+	}
+	closeAll(t, st)
+}
+
+// What a slow tier has not written yet is freed by a later commit.
+func TestTruncationAboveASlowTier(t *testing.T) {
+	last := device.NewFaulty(device.NewMemory(), device.FaultyOptions{Stuck: 1})
+	opts := small(device.NewTieredWith(device.TieredOptions{CommitPoint: 1, Logger: silent}, device.NewMemory(), last), 8, 8)
+	told := int64(0)
+	opts.Events.Truncated = func(i TruncateInfo) { told = i.Begin }
+	st := open(t, opts)
+	if err := st.Upsert(t.Context(), key8(1), key8(1)); err != nil {
+		t.Fatal(err)
+	}
+	if err := st.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	begin := st.log.SafeReadOnly()
+	if err := st.truncate(t.Context(), begin); err != nil || told >= begin || told != st.dev.Begin() {
+		t.Errorf("%v: truncated to %d, the device begins at %d", err, told, st.dev.Begin())
+	}
+	last.Set(device.FaultyOptions{})
+	last.Release()
+	testrun.Until(t, "it is freed", func() bool {
+		if err := st.Commit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		return st.dev.Begin() == begin && told == begin
+	})
+	closeAll(t, st)
+}
+
 // unwilling is a device whose Truncate fails after it has moved Begin.
 type unwilling struct {
 	device.Device
-	refuses atomic.Bool
-	asked   atomic.Int64
+	refuses   atomic.Bool
+	asked     atomic.Int64
+	meanwhile func() // runs within Truncate, unless it is nil
 }
 
 func (d *unwilling) Truncate(begin int64) error {
 	d.asked.Add(1)
+	if d.meanwhile != nil {
+		d.meanwhile()
+	}
 	err := d.Device.Truncate(begin)
 	if d.refuses.Load() {
 		err = errors.Join(err, device.ErrFault)

@@ -286,6 +286,51 @@ func TestContextEndsWaitingForSpace(t *testing.T) {
 	closeAll(t, s, st)
 }
 
+// An operation of Submit has the context of SetContext, also if it is executed by a call with another one.
+func TestContextOfSubmit(t *testing.T) {
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	for name, call := range map[string]func(s *Session){
+		"Do":         func(s *Session) { _ = s.Do(ended, []Op{{Kind: OpUpsert, Key: key8(2), Value: key8(2)}}) },
+		"Atomically": func(s *Session) { _ = s.Atomically(ended, [][]byte{key8(2)}, func() error { return nil }) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			st, dev := openStallable(t, 8)
+			s := st.NewSession()
+			dev.stall()
+			s.SetContext(ended)
+			var err error
+			for n := uint64(stallKeys); err == nil; n++ { // until the log is full
+				err = s.Upsert(key8(n), key8(n))
+			}
+			s.SetContext(asked{context.Background(), sync.OnceFunc(dev.resume)})
+			op := Op{Kind: OpUpsert, Key: key8(1), Value: key8(1)}
+			if err := s.Submit(&op); err != nil {
+				t.Fatal(err)
+			}
+			call(s)
+			if n := s.Poll(make([]*Op, 1)); n != 1 || op.Err != nil {
+				t.Errorf("%d operations, %v", n, op.Err)
+			}
+			if dev.stalled() != nil {
+				dev.resume()
+			}
+			closeAll(t, s, st)
+		})
+	}
+}
+
+// asked is a context that tells when something begins to wait with it.
+type asked struct {
+	context.Context
+	waits func()
+}
+
+func (c asked) Done() <-chan struct{} {
+	c.waits()
+	return c.Context.Done()
+}
+
 // TestContextEndsSetMemory shrinks a log that cannot be written.
 func TestContextEndsSetMemory(t *testing.T) {
 	dev := &stallable{Device: device.NewMemory()}

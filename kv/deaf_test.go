@@ -3,6 +3,7 @@ package kv
 import (
 	"context"
 	"errors"
+	"iter"
 	"sync/atomic"
 	"testing"
 
@@ -10,7 +11,8 @@ import (
 	"github.com/redykv/redykv/ssdtier"
 )
 
-// deaf is a device whose queues, while now is set, report no completions and fail to wait.
+// deaf is a device whose queues, if they are used while now is set, report no completions from then on and
+// fail to wait.
 type deaf struct {
 	device.Device
 	now atomic.Bool
@@ -27,7 +29,13 @@ type deafQueue struct {
 	device.Queue
 	d      *deaf
 	reads  bool
+	fails  bool
 	closed bool
+}
+
+func (q *deafQueue) isDeaf() bool {
+	q.fails = q.fails || q.reads && q.d.now.Load()
+	return q.fails
 }
 
 func (q *deafQueue) Read(dst []byte, addr int64, tag uint64) error {
@@ -39,14 +47,14 @@ func (q *deafQueue) Poll(done []device.Completion) int {
 	if q.closed {
 		panic("a closed queue was polled")
 	}
-	if q.reads && q.d.now.Load() {
+	if q.isDeaf() {
 		return 0
 	}
 	return q.Queue.Poll(done)
 }
 
 func (q *deafQueue) Wait(ctx context.Context) error {
-	if q.reads && q.d.now.Load() {
+	if q.isDeaf() {
 		return errDeaf
 	}
 	return q.Queue.Wait(ctx)
@@ -55,7 +63,7 @@ func (q *deafQueue) Wait(ctx context.Context) error {
 func (q *deafQueue) Close() error {
 	q.closed = true
 	err := q.Queue.Close()
-	if q.reads && q.d.now.Load() {
+	if q.isDeaf() {
 		err = errors.Join(err, errDeaf)
 	}
 	return err
@@ -141,4 +149,36 @@ func TestCloseOfADeafSession(t *testing.T) {
 		}
 	}
 	closeAll(t, st)
+}
+
+// A scan whose queue fails to wait is the only one that fails.
+func TestScanAfterADeafOne(t *testing.T) {
+	const keys = 2000
+	dev := &deaf{Device: device.NewMemory()}
+	opts := small(dev, 8, 8)
+	opts.Logger = silent
+	st := open(t, opts)
+	defer closeAll(t, st)
+	fillUp(t, st, keys)
+	for name, scan := range map[string]func() iter.Seq2[Record, error]{
+		"Scan":    st.Scan,
+		"ScanLog": func() iter.Seq2[Record, error] { return st.ScanLog(0, 0) },
+	} {
+		dev.now.Store(true)
+		for _, err := range scan() {
+			if !errors.Is(err, errDeaf) {
+				t.Errorf("%s on a deaf device: %v", name, err)
+			}
+		}
+		dev.now.Store(false)
+		n := 0
+		for _, err := range scan() {
+			if n++; err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+		}
+		if n != keys {
+			t.Errorf("%s found %d keys, want %d", name, n, keys)
+		}
+	}
 }

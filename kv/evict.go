@@ -58,6 +58,8 @@ const (
 	keptShare = 0.75
 	// evictEvery is how often the store looks whether its log is too long.
 	evictEvery = 10 * time.Millisecond
+	// evictAgain is the time after a failure in which nothing is dropped.
+	evictAgain = time.Second
 	// evictTries is how often a portion is tried whose keys other sessions change meanwhile.
 	evictTries = 100
 )
@@ -90,14 +92,16 @@ func (st *Store) startEvictor() {
 		return
 	}
 	e := &evictor{st: st}
+	var due time.Time
 	st.automatic.every(evictEvery, func() {
-		if e.excess() <= 0 {
+		if e.excess() <= 0 || time.Now().Before(due) {
 			return
 		}
 		st.autoCompactor.hold(func(ctx context.Context) {
 			if err := e.run(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, ErrClosed) {
 				st.opts.Logger.Error("eviction", "err", err)
 				st.failed("eviction", err)
+				due = time.Now().Add(evictAgain)
 			}
 		})
 	})

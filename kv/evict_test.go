@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redykv/redykv/device"
@@ -115,6 +116,33 @@ func TestEvictionSparesRecent(t *testing.T) {
 	if all, _, _ := st.KeyCount(); all != liveKeys(t, st) {
 		t.Errorf("counted %d keys, there are %d", all, liveKeys(t, st))
 	}
+}
+
+// Eviction that fails is tried again each second.
+func TestEvictionFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dev := device.NewFaulty(device.NewMemory(), device.FaultyOptions{ReadError: 1})
+		opts := evicting(Eviction{})
+		opts.Device, opts.Logger = dev, silent
+		st := open(t, opts)
+		defer closeAll(t, st)
+		for n := uint64(0); st.log.Tail() < 2*opts.Eviction.MaxLog; n++ {
+			if err := st.Upsert(t.Context(), key8(n), key8(n)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		if n := st.Metrics().BackgroundErrors; n < 9 || n > 11 {
+			t.Errorf("%d failures in 10 s", n)
+		}
+		dev.Set(device.FaultyOptions{})
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if length := st.log.Tail() - st.log.Begin(); length > opts.Eviction.MaxLog {
+			t.Errorf("the log has %d bytes after the device has recovered", length)
+		}
+	})
 }
 
 // TestEvictionCounts: the count stays exact under concurrent operations of every kind, with long chains, and

@@ -294,7 +294,12 @@ func (s *Session) issueWithin(op *Op, hash uint64, stream bool, where coldRecord
 // finishGeneral executes an operation the general way, outside finish's epoch.
 func (s *Session) finishGeneral(op *Op, hash uint64, stream bool) {
 	s.leave()
+	before := s.ctx
+	if stream {
+		s.ctx = s.submits
+	}
 	complete := s.begin(op, hash, 0, stream)
+	s.ctx = before
 	s.enter()
 	if complete {
 		s.handBack(op, op.Err, stream)

@@ -230,12 +230,12 @@ func (s *Session) locked(ctx context.Context, keys [][]byte, c claim, do func() 
 	case s.holds.adds != 0:
 		return ErrHoldsLocks
 	}
-	before := s.ctx
-	s.ctx = ctx
-	defer func() { s.ctx = before }()
-	if err := s.completeAll(ctx); err != nil {
+	if err := s.completeAll(ctx); err != nil { // of before
 		return err
 	}
+	before, submits := s.ctx, s.submits
+	s.ctx, s.submits = ctx, ctx
+	defer func() { s.ctx, s.submits = before, submits }()
 	if err := s.lock(ctx, keys, c); err != nil {
 		return err
 	}

@@ -289,7 +289,12 @@ func (s *Session) step(n uint32, tier int, next func(*pendingOp) (where coldReco
 			s.completePending(n, errPanicked, tier)
 		}
 	}()
+	before := s.ctx
+	if p.stream {
+		s.ctx = s.submits
+	}
 	where, cold := next(p)
+	s.ctx = before
 	returned = true
 	if !cold {
 		s.completePending(n, p.op.Err, tier)

@@ -72,6 +72,7 @@ type Session struct {
 	inUserCode bool // the user's code runs within an operation: the session's other calls are refused
 
 	ctx     context.Context // bounds waiting: see SetContext
+	submits context.Context // the same of operations of Submit, also while another call is under way
 	plain   Op              // for plain calls
 	update  *Update         // argument of a Modifier, in a cache line of its own
 	old     []byte          // scratch: the old value
@@ -123,6 +124,7 @@ func (st *Store) makeSession() *Session {
 	layout := st.log.Layout()
 	s := &Session{
 		ctx:       context.Background(),
+		submits:   context.Background(),
 		store:     st,
 		log:       st.log,
 		cache:     st.cache,
@@ -228,7 +230,7 @@ func (s *Session) completeAll(ctx context.Context) error {
 // in the log, for a lock of [Session.Atomically] or for another operation on its key. If ctx
 // ends then, the operation changes nothing and returns ctx's error. An operation of Submit
 // that is already pending is completed nevertheless.
-func (s *Session) SetContext(ctx context.Context) { s.ctx = ctx }
+func (s *Session) SetContext(ctx context.Context) { s.ctx, s.submits = ctx, ctx }
 
 // dropPending drops the pending operations of a queue that has failed. Their buffers are not
 // used again, since the device may still write to them. No commit contains these operations:
@@ -415,8 +417,13 @@ func (st *Store) settle(s *Session) bool {
 	return true
 }
 
-// replaceFailed returns the session, or a new one instead of it if its queue has failed.
+// replaceFailed returns the session, or a new one instead of it if its queue, or its walker's, has failed.
 func (st *Store) replaceFailed(s *Session) *Session {
+	if s.unusable == nil && s.walker != nil {
+		if err := s.walker.Pause(); err != nil {
+			s.stop(walkError(err))
+		}
+	}
 	if s.unusable == nil || errors.Is(s.unusable, ErrClosed) {
 		return s
 	}

@@ -173,8 +173,12 @@ func (t *Table) Bump() uint64 {
 }
 
 // Passed reports whether every session has left the epochs before e, and so sees what was
-// changed before e began.
+// changed before e began. It is false while an Exclusive waits or runs, whose function counts as a
+// session.
 func (t *Table) Passed(e uint64) bool {
+	if t.current.Load() >= closed {
+		return false
+	}
 	for _, h := range *t.handles.Load() {
 		if in := atomic.LoadUint64(&h.entered) &^ closed; in != 0 && in < e {
 			return false

@@ -37,6 +37,20 @@ func TestPassedWaitsForThoseInside(t *testing.T) {
 	}
 }
 
+// The function of an Exclusive counts as a session inside an older epoch.
+func TestPassedWaitsForExclusive(t *testing.T) {
+	table := New()
+	var e uint64
+	table.Exclusive(func() {
+		if e = table.Bump(); table.Passed(e) {
+			t.Error("passed while an Exclusive runs")
+		}
+	})
+	if !table.Passed(e) {
+		t.Error("not passed although the Exclusive is over")
+	}
+}
+
 // TestPassedProtects has sessions read a pointer-like marker and then the value
 // that it protects, which the mover poisons once it may.
 func TestPassedProtects(t *testing.T) {
