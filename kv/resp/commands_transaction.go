@@ -20,6 +20,7 @@ type transaction struct {
 	queue  []queued
 	bytes  int64
 	whole  bool // a command reads or changes more than the keys that it names
+	grows  bool // a command may need room in the store
 	failed bool // a command was refused
 }
 
@@ -58,6 +59,7 @@ func (c *client) queue(cmd *command, r request) {
 	}
 	t.bytes += size
 	t.whole = t.whole || cmd.flags&flagWhole != 0 || c.server.wholeFor(cmd, r)
+	t.grows = t.grows || c.grows(cmd)
 	t.queue = append(t.queue, queued{cmd, request{append([]byte(nil), r.data...), append([]span(nil), r.args...)}})
 	c.out = appendSimple(c.reply(), "QUEUED")
 }

@@ -121,7 +121,18 @@ func (c *client) refusalOf(cmd *command, r request) (refusal string) {
 	default:
 		refusal = c.oversize(cmd, r)
 	}
+	if refusal == "" && c.grows(cmd) {
+		if err := c.server.store.WriteError(); err != nil {
+			refusal = "MISCONF the store cannot be written: " + err.Error()
+		}
+	}
 	return refusal
+}
+
+// grows reports whether a command may need room in the store. It is refused while the store cannot be
+// written, as when its device is full. Those that make room are not.
+func (c *client) grows(cmd *command) bool {
+	return cmd.flags&flagDenyOOM != 0 || c.multi != nil && c.multi.grows && cmd.name == "exec"
 }
 
 // refuse replies to a command that is not run.
