@@ -181,9 +181,7 @@ func (c *client) atomically(keys [][]byte, do func()) {
 	w := c.borrow()
 	if c.locked || len(keys) == 0 {
 		// A client that has the store alone holds no locks.
-		if err := w.session.Whole(context.Background(), func() error { do(); c.flush(); return nil }); err != nil {
-			c.abandon(err)
-		}
+		c.wholly(do)
 		return
 	}
 	c.lockOut()
@@ -199,6 +197,13 @@ func (c *client) atomically(keys [][]byte, do func()) {
 		c.abandon(err)
 	}
 	c.serveWaiters()
+}
+
+// wholly calls do and flushes the batch, so that every commit contains all that do changes or nothing.
+func (c *client) wholly(do func()) {
+	if err := c.worker.session.Whole(context.Background(), func() error { do(); c.flush(); return nil }); err != nil {
+		c.abandon(err)
+	}
 }
 
 // exclusively calls do while no other connection runs commands. If it would have to wait for a script
@@ -225,8 +230,7 @@ func (c *client) tryExclusively(do func()) (done bool) {
 	}
 	c.alone = true
 	c.lockOut()
-	do()
-	c.flush()
+	c.wholly(do)
 	c.server.pool.release()
 	c.alone = false
 	c.unlockOut()
