@@ -44,10 +44,9 @@ type collection struct {
 func (col *collection) open(io *nodeIO, op *kv.Op, most int64) {
 	col.key, col.value, col.expires = op.Key, op.Value, op.Expires
 	col.existed, col.changed, col.spread, col.typ = op.Err == nil, false, false, typeNone
-	if col.undo = (kv.Op{Kind: kv.OpDelete, Key: op.Key}); !col.existed {
+	if col.undo = undoOf(op); !col.existed {
 		return
 	}
-	col.undo = kv.Op{Kind: kv.OpUpsert, Key: op.Key, Value: op.Value, Expires: op.Expires}
 	t, content := typed(op.Value)
 	switch col.typ = t; {
 	case t == typeSpreadList:

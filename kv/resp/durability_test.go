@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -509,8 +510,8 @@ func TestFullDeviceTearsNothing(t *testing.T) {
 				p.do(strings.Fields(command)...)
 			}
 			dev.set.Store(true)
-			for n, got := 0, "+OK"; got == "+OK"; n++ {
-				got = p.do("SET", fmt.Sprint("string", n), strings.Repeat("v", 100))
+			for n, err := 0, error(nil); err == nil; n++ {
+				err = s.store.Upsert(t.Context(), fmt.Append(nil, n), make([]byte, 100))
 			}
 			failed := 0
 			check := func(command string) {
@@ -569,4 +570,61 @@ func TestFullDeviceTearsNothing(t *testing.T) {
 			}
 		})
 	}
+}
+
+// While the device is full, RENAME and MOVE that can set one key in place and not remove the other change
+// neither.
+func TestFullDeviceRenamesNothing(t *testing.T) {
+	dev := &full{Device: device.NewMemory()}
+	options := cold()
+	options.Device = dev
+	s, addr := start(t, options, Options{Durability: DurabilityNone})
+	p := dial(t, addr)
+	p.do("SET", "string", "x")
+	for i := range 1000 {
+		p.do("RPUSH", "list", fmt.Sprint("element", i))
+		p.do("RPUSH", "owned", fmt.Sprint("element", i))
+	}
+	p.coolDown()
+	header, err := s.store.Read(t.Context(), []byte("owned"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, h, _ := headerIn(header)
+	owner, err := s.store.Read(t.Context(), ownerKey(h.gen), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.store.Upsert(t.Context(), ownerKey(h.gen), owner); err != nil { // in memory again
+		t.Fatal(err)
+	}
+	other := strings.Repeat("y", 200)
+	p.do("SET", "other", other)
+	dev.set.Store(true)
+	for n, err := 0, error(nil); err == nil; n++ {
+		err = s.store.Upsert(t.Context(), fmt.Append(nil, n), make([]byte, 100))
+	}
+	check := func(when string) {
+		t.Helper()
+		for _, c := range [][2]string{
+			{"GET string", `"x"`}, {"GET other", strconv.Quote(other)}, {"LLEN list", ":1000"}, {"LLEN owned", ":1000"},
+			{"LINDEX list 500", `"element500"`}, {"LINDEX owned 999", `"element999"`},
+		} {
+			if got := p.do(strings.Fields(c[0])...); got != c[1] {
+				t.Errorf("%s: %s: %s", when, c[0], got)
+			}
+		}
+		if got, err := s.store.Read(t.Context(), ownerKey(h.gen), nil); err != nil || string(got[8:]) != "owned" {
+			t.Errorf("%s: the owner is %q, %v", when, got, err)
+		}
+	}
+	for _, from := range []string{"string", "list", "owned"} {
+		if got := p.do("RENAME", from, "other"); !strings.Contains(got, device.ErrNoSpace.Error()) {
+			t.Errorf("RENAME %s: %s", from, got)
+		}
+		check("RENAME " + from)
+	}
+	dev.set.Store(false)
+	testrun.UntilNil(t, s.Durable)
+	check("with space")
 }

@@ -300,6 +300,21 @@ func (io *nodeIO) put(op, undo kv.Op) {
 	w.ops, w.undo = append(w.ops, op), append(w.undo, undo)
 }
 
+// undoOf returns what restores the record that was read.
+func undoOf(read *kv.Op) kv.Op {
+	if read.Err != nil {
+		return kv.Op{Kind: kv.OpDelete, Key: read.Key}
+	}
+	return kv.Op{Kind: kv.OpUpsert, Key: read.Key, Value: read.Value, Expires: read.Expires}
+}
+
+// undoFor reads a record, and returns what restores it.
+func (io *nodeIO) undoFor(key []byte) kv.Op {
+	read := []kv.Op{{Kind: kv.OpRead, Key: key}}
+	io.do(read)
+	return undoOf(&read[0])
+}
+
 var errNotRun = errors.New("this write has not run")
 
 // flush runs the batch of writes: either all take effect, or none if it returns an error that is not
@@ -337,7 +352,7 @@ func (io *nodeIO) write() error {
 }
 
 // errTorn is the error of writes of which some have taken effect and could not be undone.
-var errTorn = errors.New("the collection is damaged: only a part of its change was written")
+var errTorn = errors.New("only a part of the change was written, and could not be undone")
 
 // undoing appends what undoes those writes that have taken effect.
 func (w *nodeWrites) undoing(ops []kv.Op) []kv.Op {
