@@ -321,7 +321,7 @@ func (c *client) ttlOf(expires, unit int64, absolute bool) int64 {
 		return -1
 	}
 	if !absolute {
-		expires = max(expires-c.began.UnixMilli(), 0)
+		expires = max(expires-c.now.UnixMilli(), 0)
 	}
 	return int64((uint64(expires) + uint64(unit/2)) / uint64(unit))
 }
@@ -333,7 +333,7 @@ func expire(c *client, r request) {
 		c.fail(err)
 		return
 	}
-	unit, now, base := timeUnit(r.arg(0)), c.began.UnixMilli(), int64(0)
+	unit, now, base := timeUnit(r.arg(0)), c.now.UnixMilli(), int64(0)
 	if !strings.HasSuffix(strings.ToLower(string(r.arg(0))), "at") {
 		base = now
 	}

@@ -8,6 +8,7 @@ import (
 // execute runs every command that has arrived completely.
 func (c *client) execute() {
 	c.began = time.Now()
+	c.now = c.began
 	c.in.mark()
 	if c.pushes.Load() {
 		c.subscriber()
@@ -92,6 +93,8 @@ func (c *client) dispatch(r request) {
 			c.quit = true // the command is not run
 			return
 		}
+		c.began = time.Now()
+		c.now = c.began
 		refusal = c.refusalOf(cmd, r) // permissions may have changed
 	}
 	switch {
@@ -192,7 +195,7 @@ func (c *client) runSolo(cmd *command, r request) {
 	c.flush()
 	took := time.Since(began)
 	if !c.executing { // EXEC's own time has that of its commands
-		c.began = c.began.Add(took)
+		c.began, c.now = c.began.Add(took), began.Add(took)
 	}
 	if cmd.flags&flagIdles != 0 {
 		took = 0
