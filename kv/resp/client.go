@@ -263,7 +263,6 @@ type commandState struct {
 	// Read by other goroutines.
 	info    atomic.Pointer[clientInfo]
 	created time.Time
-	pushes  atomic.Bool  // it gets messages although it has no subscription
 	active  atomic.Int64 // Unix time in milliseconds of the last batch
 	// As of the end of the last batch: present, bytes of an incomplete command, and bytes of the
 	// buffers for input and output.

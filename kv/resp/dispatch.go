@@ -10,9 +10,6 @@ func (c *client) execute() {
 	c.began = time.Now()
 	c.now = c.began
 	c.in.mark()
-	if c.pushes.Load() {
-		c.subscriber()
-	}
 	if c.holds && c.loop == nil {
 		held := c.held
 		c.held, c.holds = request{}, false
