@@ -65,6 +65,7 @@ const (
 	flagListens // allowed in RESP2 for clients with subscriptions
 	flagScript  // runs a script
 	flagIdles   // only waits, and is not slow
+	flagChooses // its second argument may be a number of random elements
 )
 
 var flagNames = []string{

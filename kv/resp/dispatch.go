@@ -63,7 +63,7 @@ func (c *client) dispatch(r request) {
 	if cmd != nil {
 		c.present = uint32(cmd.n) + 1
 	}
-	if cmd != nil && !cmd.plain || r.len() > plainArgs || c.loop != nil && c.server.pool.mayBeLarge(cmd, r) {
+	if cmd != nil && !cmd.plain || r.len() > plainArgs || c.loop != nil && (c.server.pool.mayBeLarge(cmd, r) || choosesMany(cmd, r)) {
 		c.plain = 0
 		if c.loop != nil {
 			c.held, c.holds = r, true
