@@ -124,7 +124,7 @@ func carryOut(c *client, _ request) {
 		}
 	}
 	if t.whole {
-		c.exclusively(run)
+		c.exclusively(func() { c.wholly(run) })
 	} else {
 		c.atomically(all, run)
 	}
@@ -230,7 +230,8 @@ func (c *client) tryExclusively(do func()) (done bool) {
 	}
 	c.alone = true
 	c.lockOut()
-	c.wholly(do)
+	do()
+	c.flush()
 	c.server.pool.release()
 	c.alone = false
 	c.unlockOut()
