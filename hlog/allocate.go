@@ -111,6 +111,9 @@ func (l *Log) failure() error {
 // Err returns the error for which the log cannot be written, or nil. After a temporary failure it is
 // nil again when a write has succeeded.
 func (l *Log) Err() error {
+	if !l.fails.Load() {
+		return nil
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.failure()

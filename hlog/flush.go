@@ -277,6 +277,7 @@ func (f *flusher) fail(err error) {
 	}
 	f.mu.Lock()
 	f.err = err
+	f.fails.Store(true)
 	f.progress.Broadcast()
 	f.mu.Unlock()
 	if f.reported && temporary {

@@ -88,7 +88,8 @@ type Log struct {
 	progress *sync.Cond // on mu: safeHead, committed, err or closed changed
 	err      error      // the reason why the log cannot be written; see retry.go
 	closed   bool
-	held     int64 // memory from this address on is not evicted: see Hold
+	fails    atomic.Bool // err or closed is set: others need no lock to know
+	held     int64       // memory from this address on is not evicted: see Hold
 
 	scanRun int64                              // see Scan; tests lower it
 	kick    chan struct{}                      // wakes the flusher; holds one token
@@ -320,6 +321,7 @@ func (l *Log) Close() error {
 		return nil
 	}
 	l.closed = true
+	l.fails.Store(true)
 	l.progress.Broadcast()
 	l.mu.Unlock()
 	l.wake()

@@ -110,6 +110,7 @@ func (f *flusher) resumed() {
 	f.since, f.backoff, f.reported = time.Time{}, 0, false
 	f.mu.Lock()
 	f.err = nil
+	f.fails.Store(f.closed)
 	f.mu.Unlock()
 	f.counts.waiting.Store(false)
 	f.logger.Info("the log can be written again", "after", took)

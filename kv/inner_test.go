@@ -257,3 +257,46 @@ func TestWhole(t *testing.T) {
 	}
 	closeAll(t, st)
 }
+
+// TestOutside checks that a commit within Outside contains what Whole has changed before, and that a later
+// one waits for the end of Whole again.
+func TestOutside(t *testing.T) {
+	ctx := context.Background()
+	st := open(t, small(device.NewMemory(), 0, 0))
+	s := st.NewSession()
+	committed := make(chan error, 1)
+	if err := s.Whole(ctx, func() error {
+		if err := s.Upsert([]byte("a"), []byte("1")); err != nil {
+			return err
+		}
+		if err := s.Outside(func() error { return errors.Join(st.Commit(ctx), st.Clear(ctx)) }); err != nil {
+			return err
+		}
+		if err := s.Upsert([]byte("b"), []byte("1")); err != nil {
+			return err
+		}
+		go func() { committed <- st.Commit(ctx) }()
+		testrun.Until(t, "the commit waits", st.gate.Waiting)
+		return s.Upsert([]byte("c"), []byte("1"))
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := testrun.Receive(t, "the commit ends", committed); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Outside(func() error { return st.Commit(ctx) }); err != nil {
+		t.Error(err)
+	}
+	if err := s.Atomically(ctx, nil, func() error { return s.Outside(func() error { return nil }) }); !errors.Is(err, ErrHoldsLocks) {
+		t.Errorf("within Atomically: %v", err)
+	}
+	for key, want := range map[string]error{"a": ErrNotFound, "b": nil, "c": nil} {
+		if _, err := s.Read([]byte(key), nil); !errors.Is(err, want) {
+			t.Errorf("%s: %v", key, err)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	closeAll(t, st)
+}

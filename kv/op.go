@@ -302,6 +302,26 @@ func (s *Session) Whole(ctx context.Context, do func() error) (err error) {
 	return do()
 }
 
+// Outside calls do outside of the section of Whole, if the session is in one, so that do may commit,
+// checkpoint or clear the store, by other sessions. What Whole has changed before is one whole, and what it
+// changes afterwards another. Within Atomically it returns ErrHoldsLocks.
+func (s *Session) Outside(do func() error) error {
+	switch {
+	case s.refusal() != nil:
+		return s.refusal()
+	case s.holds.adds != 0:
+		return ErrHoldsLocks
+	case !s.whole:
+		return do()
+	}
+	if err := s.completeAll(context.Background()); err != nil {
+		return err
+	}
+	s.leaveSection()
+	defer func() { _ = s.enterSection(context.Background()) }() // does not fail without a context that ends
+	return do()
+}
+
 // change reports whether any of the operations may change a record.
 func change(ops []Op) bool {
 	for i := range ops {

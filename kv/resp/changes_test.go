@@ -260,6 +260,25 @@ func TestTrackingRedirects(t *testing.T) {
 	})
 }
 
+// TestTrackingRedirectsToAnIdleClient: a client of RESP3 that sends nothing after HELLO is told.
+func TestTrackingRedirectsToAnIdleClient(t *testing.T) {
+	pubsubVariants(t, func(t *testing.T, _ *Server, connect func() *peer) {
+		idle, reader := connect(), connect()
+		id := strings.TrimPrefix(idle.do("CLIENT", "ID"), ":")
+		idle.do("HELLO", "3")
+		if got := reader.do("CLIENT", "TRACKING", "ON", "REDIRECT", id); got != "+OK" {
+			t.Fatal(got)
+		}
+		for range 2 {
+			reader.do("GET", "k")
+			reader.do("SET", "k", "v")
+			if got := idle.reply(); got != `push["invalidate" ["k"]]` {
+				t.Error(got)
+			}
+		}
+	})
+}
+
 // TestTrackingIsBounded: keys that are dropped from the table are told as changed, as are keys that
 // expire.
 func TestTrackingIsBounded(t *testing.T) {

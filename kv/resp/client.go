@@ -205,6 +205,7 @@ func (c *client) sendIfLarge() {
 	}
 	c.giveBack()
 	c.write()
+	c.now = time.Now() // the client may have let it wait
 }
 
 // commandState is the state of a connection that commands use.
@@ -254,6 +255,7 @@ type commandState struct {
 
 	// Of the batch, for statistics:
 	began        time.Time // when it was read
+	now          time.Time // for expiries: began, or the end of a later wait
 	ran          ran
 	hits, misses int64
 	present      uint32 // 1 + the number of the current or last command; 0 if that is unknown
@@ -261,7 +263,6 @@ type commandState struct {
 	// Read by other goroutines.
 	info    atomic.Pointer[clientInfo]
 	created time.Time
-	pushes  atomic.Bool  // it gets messages although it has no subscription
 	active  atomic.Int64 // Unix time in milliseconds of the last batch
 	// As of the end of the last batch: present, bytes of an incomplete command, and bytes of the
 	// buffers for input and output.

@@ -26,7 +26,8 @@ type collection struct {
 	key     []byte // of the record
 	value   []byte // of the record
 	expires int64
-	existed bool // there is a record
+	existed bool  // there is a record
+	undo    kv.Op // restores the record
 	typ     valueType
 	spread  bool // the elements are in table, else in pairs
 	pairs   pairs
@@ -43,7 +44,7 @@ type collection struct {
 func (col *collection) open(io *nodeIO, op *kv.Op, most int64) {
 	col.key, col.value, col.expires = op.Key, op.Value, op.Expires
 	col.existed, col.changed, col.spread, col.typ = op.Err == nil, false, false, typeNone
-	if !col.existed {
+	if col.undo = undoOf(op); !col.existed {
 		return
 	}
 	t, content := typed(op.Value)
@@ -307,7 +308,7 @@ func (col *collection) toPairs() {
 	}
 }
 
-// store adds the writes to the batch of io, the header last.
+// store adds the writes to the batch of io.
 func (col *collection) store(io *nodeIO) {
 	switch {
 	case col.exists():
@@ -319,9 +320,9 @@ func (col *collection) store(io *nodeIO) {
 		case col.spread:
 			col.table.store()
 		}
-		io.put(kv.Op{Kind: kv.OpUpsert, Key: col.key, Value: col.value, Expires: col.expires})
+		io.put(kv.Op{Kind: kv.OpUpsert, Key: col.key, Value: col.value, Expires: col.expires}, col.undo)
 	case col.existed:
-		io.put(kv.Op{Kind: kv.OpDelete, Key: col.key})
+		io.put(kv.Op{Kind: kv.OpDelete, Key: col.key}, col.undo)
 	}
 	col.existed, col.changed = col.exists(), false
 }
@@ -332,7 +333,7 @@ func (col *collection) close() {
 	col.pairs.forget()
 	col.list.forget()
 	col.sorted.forget()
-	col.key, col.value = nil, nil
+	col.key, col.value, col.undo = nil, nil, kv.Op{}
 }
 
 // collections are the open collections of a worker.
@@ -352,7 +353,7 @@ type collections struct {
 // one of them cannot be read. changes is set if they may be changed.
 func (c *client) openAll(keys [][]byte, changes bool) error {
 	cs := &c.worker.collections
-	cs.io.session, cs.io.failed = c.worker.session, nil
+	cs.io.session, cs.io.failed, cs.io.changes = c.worker.session, nil, changes
 	cs.reads, cs.stored, cs.events = cs.reads[:0], false, cs.events[:0]
 	if cs.byKey = nil; len(keys) > fewKeys {
 		cs.byKey = make(map[string]int, len(keys))
@@ -426,7 +427,7 @@ func (cs *collections) of(key []byte) *collection {
 }
 
 // storeAll stores the changed collections: either all, or none if it returns an error that is not
-// one of the store's device.
+// errTorn.
 func (c *client) storeAll() error {
 	cs := &c.worker.collections
 	var keys [][]byte

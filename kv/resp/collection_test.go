@@ -98,6 +98,16 @@ func TestSpreadSet(t *testing.T) {
 			if got := len(elementsOf(p.do("SRANDMEMBER", "s", "100"))); got != 100 {
 				t.Errorf("%d random members", got)
 			}
+			all = members(p.do("SMEMBERS", "s"))
+			for _, many := range []int{n - 2, 3 * n} {
+				some := members(p.do("SRANDMEMBER", "s", fmt.Sprint(-many)))
+				if len(some) != many {
+					t.Errorf("%d random members of %d", len(some), many)
+				}
+				if some = slices.Compact(some); len(some) < n/2 || slices.ContainsFunc(some, func(m string) bool { return !slices.Contains(all, m) }) {
+					t.Errorf("%d different members of %d", len(some), many)
+				}
+			}
 			for left := n - 1; left > 0; {
 				got := members(p.do("SPOP", "s", "700"))
 				if want := min(left, 700); len(got) != want || len(slices.Compact(got)) != want {
@@ -609,5 +619,29 @@ func TestSetEncodings(t *testing.T) {
 		if got := p.do("OBJECT", "ENCODING", "k"); got != strconv.Quote(tc.want) {
 			t.Errorf("%s: %s, want %s", tc.name, got, tc.want)
 		}
+	}
+}
+
+// drawn are elements that count how many were drawn.
+type drawn struct {
+	elements
+	n int
+}
+
+func (d *drawn) len() int { return 10 }
+
+func (d *drawn) err() string { return "" }
+
+func (d *drawn) random() (field, value []byte) {
+	d.n++
+	return []byte("element"), nil
+}
+
+// TestTooManyRandomElements: no element is drawn for a reply that would be too large.
+func TestTooManyRandomElements(t *testing.T) {
+	c := &client{server: &Server{opts: Options{MaxReplies: 1 << 20}}}
+	d := new(drawn)
+	if out := c.replySample(-1<<40, false)(nil, false, d, nil); string(out) != "-"+errMemory+"\r\n" || d.n > 0 {
+		t.Errorf("%.100q, %d were drawn", out, d.n)
 	}
 }

@@ -65,6 +65,7 @@ const (
 	flagListens // allowed in RESP2 for clients with subscriptions
 	flagScript  // runs a script
 	flagIdles   // only waits, and is not slow
+	flagChooses // its second argument may be a number of random elements
 )
 
 var flagNames = []string{
@@ -150,11 +151,17 @@ func (k keySpec) counted(r request) (first, end int) {
 	return first, first + int(n)
 }
 
-// named returns the position of the key after the word, or 0.
+// named returns the position of the key after the word, or 0. It passes the arguments of SORT's other options.
 func (k keySpec) named(r request) (at int) {
 	for i := k.last + 1; k.word != "" && i+1 < r.len(); i++ {
-		if is(r.arg(i), k.word) {
-			at = i + 1
+		switch arg := r.arg(i); {
+		case is(arg, k.word):
+			i++
+			at = i
+		case is(arg, "by"), is(arg, "get"):
+			i++
+		case is(arg, "limit"):
+			i += 2
 		}
 	}
 	return at

@@ -96,7 +96,7 @@ func hashCommands() []command {
 		{name: "hincrby", arity: 4, run: hincrBy, flags: storesFast, keys: oneKey, since: "2.0.0", about: "Add to an integer in a hash"},
 		{name: "hincrbyfloat", arity: 4, run: hincrByFloat, flags: storesFast, keys: oneKey, since: "2.6.0", about: "Add to a number in a hash"},
 		{name: "hscan", arity: -3, run: hscan, flags: reads, keys: oneKey, since: "2.8.0", about: "Go through the fields of a hash, step by step"},
-		{name: "hrandfield", arity: -2, run: hrandfield, flags: reads, keys: oneKey, since: "6.2.0", about: "Get random fields of a hash"},
+		{name: "hrandfield", arity: -2, run: hrandfield, flags: reads | flagChooses, keys: oneKey, since: "6.2.0", about: "Get random fields of a hash"},
 	})
 }
 
@@ -110,7 +110,7 @@ func setCommands() []command {
 		{name: "scard", arity: 2, run: scard, flags: readsFast, keys: oneKey, since: "1.0.0", about: "Get the number of members of a set"},
 		{name: "smembers", arity: 2, run: smembers, flags: reads, keys: oneKey, since: "1.0.0", about: "Get all members of a set"},
 		{name: "spop", arity: -2, run: spop, flags: writesFast, keys: oneKey, since: "1.0.0", about: "Delete random members of a set and get them"},
-		{name: "srandmember", arity: -2, run: srandmember, flags: reads, keys: oneKey, since: "1.0.0", about: "Get random members of a set"},
+		{name: "srandmember", arity: -2, run: srandmember, flags: reads | flagChooses, keys: oneKey, since: "1.0.0", about: "Get random members of a set"},
 		{name: "sinter", arity: -2, run: setCommand(intersect), flags: reads, keys: allKeys, since: "1.0.0", about: "Get the members that all sets have"},
 		{name: "sintercard", arity: -3, run: sinterCard, flags: reads | flagMovableKeys, keys: manyKeys, since: "7.0.0", about: "Count the members that all sets have"},
 		{name: "sinterstore", arity: -3, run: setStoreCommand(intersect), flags: stores, keys: allKeys, since: "1.0.0", about: "Store the members that all sets have"},

@@ -122,6 +122,9 @@ func hello(c *client, r request) {
 	}
 	c.reply()
 	c.speak(resp3)
+	if resp3 { // messages may come without a subscription: those of another client's tracking
+		c.subscriber()
+	}
 	c.describe(func(i *clientInfo) {
 		i.resp3 = resp3
 		if name != nil {

@@ -169,7 +169,7 @@ func restore(c *client, r request) {
 	default:
 		value, err = undump(r.arg(3), &p, c.server.opts.MaxBulk)
 	}
-	now := c.began.UnixMilli()
+	now := c.now.UnixMilli()
 	if ttl > 0 && !absolute {
 		ttl = min(ttl, math.MaxInt64-now) + now
 	}

@@ -2,6 +2,8 @@ package resp
 
 import (
 	"bytes"
+	"context"
+	"fmt"
 	"math"
 	"strings"
 
@@ -197,7 +199,7 @@ func (c *client) transfer(from, to []byte, replace, remove bool) {
 
 // relay sets a record's key to the value that take returned for another one, and removes that one if
 // remove is set. A spread collection keeps its nodes if it is removed there, and else has copies of
-// them. If it fails, it replies with the error and returns false.
+// them. If it fails, it has changed neither key, replies with the error and returns false.
 func (c *client) relay(from, to, value []byte, expires int64, remove bool) bool {
 	t, h, ok := headerIn(value)
 	io := &c.worker.collections.io
@@ -216,16 +218,45 @@ func (c *client) relay(from, to, value []byte, expires int64, remove bool) bool 
 			return c.relayed(err)
 		}
 	}
+	var undo kv.Op
+	if remove {
+		if undo = io.undoFor(to); io.failed != nil {
+			return c.relayed(io.failed)
+		}
+	}
 	if !c.put(to, value, expires) {
 		return false
 	}
-	if t.isSpread() && remove {
-		io.pass(h.gen, was, to)
+	if remove {
+		err = c.leave(from, to, h.gen, was, undo)
 	}
-	if remove && io.failed == nil {
+	return c.relayed(err) && !c.quit
+}
+
+// leave removes a record's key whose value another one has been set to, after it has made that one the owner
+// of the generation, if was has a key. If it fails, undo restores the other one.
+func (c *client) leave(from, to []byte, g generation, was owner, undo kv.Op) (err error) {
+	io := &c.worker.collections.io
+	if was.key != nil {
+		io.pass(g, was, to)
+	}
+	if err = io.failed; err == nil {
 		c.modifyRecord(replyPart, from, changeDelete, nil)
+		c.flush()
+		if err, c.failed = c.failed, nil; err == nil {
+			return nil
+		}
+		if was.moves++; was.key != nil {
+			io.pass(g, was, from)
+		}
+		if io.failed != nil { // what is left is the other one's
+			return fmt.Errorf("%w: %w", errTorn, err)
+		}
 	}
-	return c.relayed(io.failed)
+	if undone := io.session.Do(context.Background(), []kv.Op{undo}); undone != nil {
+		return fmt.Errorf("%w: %w", errTorn, err)
+	}
+	return err
 }
 
 // relayed replies with an error, and reports whether there is none.
@@ -290,7 +321,7 @@ func (c *client) ttlOf(expires, unit int64, absolute bool) int64 {
 		return -1
 	}
 	if !absolute {
-		expires = max(expires-c.began.UnixMilli(), 0)
+		expires = max(expires-c.now.UnixMilli(), 0)
 	}
 	return int64((uint64(expires) + uint64(unit/2)) / uint64(unit))
 }
@@ -302,7 +333,7 @@ func expire(c *client, r request) {
 		c.fail(err)
 		return
 	}
-	unit, now, base := timeUnit(r.arg(0)), c.began.UnixMilli(), int64(0)
+	unit, now, base := timeUnit(r.arg(0)), c.now.UnixMilli(), int64(0)
 	if !strings.HasSuffix(strings.ToLower(string(r.arg(0))), "at") {
 		base = now
 	}

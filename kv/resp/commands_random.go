@@ -81,8 +81,10 @@ func (c *client) replySample(n int64, values bool) elementsReply {
 		}
 		switch size := int64(e.len()); {
 		case size == 0 || n == 0:
+		case -n > int64(most/leastBulk):
+			return appendError(out, errMemory)
 		case n < 0:
-			e = loaded(e)
+			e = loaded(e, -n)
 			for i := n; i < 0 && e.err() == ""; i++ {
 				if !put(e.random()) {
 					return appendError(out[:at], errMemory)
@@ -100,19 +102,47 @@ func (c *client) replySample(n int64, values bool) elementsReply {
 	}
 }
 
-// loaded returns elements of which any one is found at once: a packed content has to be read for each.
-func loaded(e elements) elements {
-	packed, ok := e.(*packed)
-	if !ok {
-		return e
+// leastBulk is the bytes of the shortest element in a reply.
+const leastBulk = len("$0\r\n\r\n")
+
+// loaded returns elements of which any one is found at once: a packed content has to be read for each. It
+// reads a table if n, the number of those that are wanted, is larger.
+func loaded(e elements, n int64) elements {
+	switch e := e.(type) {
+	case *packed:
+		t := typeTableHash
+		if e.family == typeSet {
+			t = typeTableSet
+		}
+		p := pairs{list: make([]pair, 0, e.len())}
+		e.damaged = !p.load(e.rest, t)
+		return &p
+	case *hashTable:
+		if n <= int64(e.len()) {
+			return e
+		}
+		p := pairs{typ: e.typ}
+		e.each(func(field, value []byte) bool {
+			p.list = append(p.list, pair{bytes.Clone(field), bytes.Clone(value)})
+			return true
+		})
+		if p.live = len(p.list); e.err() == "" {
+			return &p
+		}
 	}
-	t := typeTableHash
-	if packed.family == typeSet {
-		t = typeTableSet
+	return e
+}
+
+// manyRandom is the number of digits of a count of random elements from which a loop does not choose them.
+const manyRandom = 5
+
+// choosesMany reports whether a command may choose very many random elements, some more than once.
+func choosesMany(cmd *command, r request) bool {
+	if cmd == nil || cmd.flags&flagChooses == 0 || r.len() < 3 {
+		return false
 	}
-	p := pairs{list: make([]pair, 0, packed.len())}
-	packed.damaged = !p.load(packed.rest, t)
-	return &p
+	n := r.arg(2)
+	return len(n) > manyRandom && n[0] == '-'
 }
 
 // insertHead inserts the head of an array of n elements that begin at an offset.

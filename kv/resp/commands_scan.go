@@ -321,9 +321,11 @@ func flushDB(c *client, r request) {
 	})
 }
 
-// clearStore removes the keys of all databases. The client has the store for itself.
+// clearStore removes the keys of all databases. The client has the store for itself. What it has changed
+// before is not committed as a whole with what it changes afterwards.
 func (c *client) clearStore() {
-	if err := c.server.store.Clear(context.Background()); err != nil {
+	clear := func() error { return c.server.store.Clear(context.Background()) }
+	if err := c.worker.session.Outside(clear); err != nil {
 		c.fail(storeError(err))
 		return
 	}

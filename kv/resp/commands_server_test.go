@@ -38,7 +38,7 @@ type reader struct{}
 func (reader) Name() string       { return "reader" }
 func (reader) Unrestricted() bool { return false }
 func (reader) MayRun(command string, is Category) bool {
-	return is&(CategoryRead|CategoryTransaction|CategoryConnection) != 0 || command == "copy" || command == "set"
+	return is&(CategoryRead|CategoryTransaction|CategoryConnection) != 0 || command == "copy" || command == "set" || command == "sort"
 }
 func (reader) MayJoin([]byte, bool) bool { return false }
 func (reader) Selectors() []Permissions  { return nil }
@@ -70,6 +70,8 @@ func TestUsers(t *testing.T) {
 		{"TYPE x", "-" + errNoKeyPermission},
 		{"COPY r w2", ":0"},
 		{"COPY w r2", "-" + errNoKeyPermission},
+		{"SORT r STORE secret BY store ALPHA", "-" + errNoKeyPermission},
+		{"SORT r STORE secret GET store LIMIT 0 store", "-" + errNoKeyPermission},
 		{"MULTI", "+OK"},
 		{"GET x", "-" + errNoKeyPermission},
 		{"EXEC", "-" + errExecAborted},

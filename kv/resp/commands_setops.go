@@ -271,7 +271,7 @@ func (c *client) build(key []byte, family valueType) *builder {
 	cs := &c.worker.collections
 	was := cs.of(key)
 	col := cs.add()
-	col.key, col.existed, col.changed = was.key, was.existed, true
+	col.key, col.existed, col.undo, col.changed = was.key, was.existed, was.undo, true
 	col.reset(family)
 	return &builder{c: c, col: col}
 }

@@ -133,7 +133,7 @@ func (c *client) deadline(r request, number []byte, unit int64, relative bool) (
 	}
 	n *= unit
 	if relative {
-		if n, ok = addInt(n, c.began.UnixMilli()); !ok {
+		if n, ok = addInt(n, c.now.UnixMilli()); !ok {
 			return 0, badExpiry(r)
 		}
 	}

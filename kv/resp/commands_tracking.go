@@ -111,7 +111,6 @@ func (c *client) track(a trackingRequest) (refusal string) {
 		if tr.to = c.server.withID(a.redirect); tr.to == nil {
 			return errNoRedirect
 		}
-		tr.to.pushes.Store(true)
 	}
 	c.subscriber()
 	c.tracker = tr

@@ -20,6 +20,7 @@ type transaction struct {
 	queue  []queued
 	bytes  int64
 	whole  bool // a command reads or changes more than the keys that it names
+	grows  bool // a command may need room in the store
 	failed bool // a command was refused
 }
 
@@ -58,6 +59,7 @@ func (c *client) queue(cmd *command, r request) {
 	}
 	t.bytes += size
 	t.whole = t.whole || cmd.flags&flagWhole != 0 || c.server.wholeFor(cmd, r)
+	t.grows = t.grows || c.grows(cmd)
 	t.queue = append(t.queue, queued{cmd, request{append([]byte(nil), r.data...), append([]span(nil), r.args...)}})
 	c.out = appendSimple(c.reply(), "QUEUED")
 }
@@ -122,7 +124,7 @@ func carryOut(c *client, _ request) {
 		}
 	}
 	if t.whole {
-		c.exclusively(run)
+		c.exclusively(func() { c.wholly(run) })
 	} else {
 		c.atomically(all, run)
 	}
@@ -179,9 +181,7 @@ func (c *client) atomically(keys [][]byte, do func()) {
 	w := c.borrow()
 	if c.locked || len(keys) == 0 {
 		// A client that has the store alone holds no locks.
-		if err := w.session.Whole(context.Background(), func() error { do(); c.flush(); return nil }); err != nil {
-			c.abandon(err)
-		}
+		c.wholly(do)
 		return
 	}
 	c.lockOut()
@@ -197,6 +197,13 @@ func (c *client) atomically(keys [][]byte, do func()) {
 		c.abandon(err)
 	}
 	c.serveWaiters()
+}
+
+// wholly calls do and flushes the batch, so that every commit contains all that do changes or nothing.
+func (c *client) wholly(do func()) {
+	if err := c.worker.session.Whole(context.Background(), func() error { do(); c.flush(); return nil }); err != nil {
+		c.abandon(err)
+	}
 }
 
 // exclusively calls do while no other connection runs commands. If it would have to wait for a script

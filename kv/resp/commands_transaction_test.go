@@ -1,6 +1,8 @@
 package resp
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -8,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/kv"
@@ -323,5 +326,91 @@ func TestScriptOfLargeReplies(t *testing.T) {
 		if got := p.do("MGET", "a", "b"); got != `["1" "1"]` {
 			t.Errorf("%s: %s", in, got)
 		}
+	}
+}
+
+// watchingUser calls runs for each command that it may run.
+type watchingUser struct {
+	everybody
+	runs func(command string)
+}
+
+func (watchingUser) Unrestricted() bool { return false }
+
+func (u watchingUser) MayRun(command string, _ Category) bool {
+	u.runs(command)
+	return true
+}
+
+// TestWholeTransactionsAreCommittedWhole: no commit begins between two commands of a transaction or a script
+// that has the store alone.
+func TestWholeTransactionsAreCommittedWhole(t *testing.T) {
+	var s *Server
+	watching, commits := false, 0
+	users := testUsers{watchingUser{runs: func(command string) {
+		if !watching || command != "dbsize" {
+			return
+		}
+		commits++
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		defer cancel()
+		if err := s.store.Commit(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("a commit: %v", err)
+		}
+	}}}
+	s, addr := start(t, inMemory(), Options{Users: users, Loops: -1})
+	p := dial(t, addr)
+	for _, command := range []string{"MULTI", "SET a 1", "DBSIZE", "SET b 1"} {
+		p.do(strings.Fields(command)...)
+	}
+	watching = true
+	if got := p.do("EXEC"); got != "[+OK :1 +OK]" {
+		t.Error(got)
+	}
+	if got := p.do("EVAL", "redis.call('SET', 'c', 1) redis.call('DBSIZE') return redis.call('SET', 'd', 1)", "0"); got != "+OK" {
+		t.Error(got)
+	}
+	if commits != 2 {
+		t.Errorf("%d commits were tried", commits)
+	}
+}
+
+// TestClearsWithinTransactions: transactions and scripts that have the store alone may clear it, beside
+// commits.
+func TestClearsWithinTransactions(t *testing.T) {
+	for durability := range durabilities {
+		t.Run(durability.String(), func(t *testing.T) {
+			s, addr := start(t, inMemory(), Options{Durability: durability})
+			p := dial(t, addr)
+			ctx, cancel := context.WithCancel(t.Context())
+			var commits sync.WaitGroup
+			commits.Go(func() {
+				for ctx.Err() == nil {
+					_ = s.store.Commit(ctx)
+				}
+			})
+			defer commits.Wait()
+			defer cancel()
+			for range 20 {
+				for _, flush := range []string{"FLUSHALL", "FLUSHDB"} {
+					p.do("SELECT", "1")
+					p.do("SET", "other", "1")
+					p.do("SELECT", "0")
+					p.send(encode("MULTI") + encode("SET", "a", "1") + encode("DBSIZE") + encode(flush) + encode("SET", "b", "1") + encode("EXEC"))
+					for range 5 {
+						p.reply()
+					}
+					if got := p.reply(); got != "[+OK :1 +OK +OK]" {
+						t.Fatal(got)
+					}
+					if got := p.do("EXISTS", "a", "b"); got != ":1" {
+						t.Fatal(got)
+					}
+					if got := p.do("EVAL", "redis.call('SET', 'a', 1) redis.call('"+flush+"') return redis.call('DBSIZE')", "0"); got != ":0" {
+						t.Fatal(got)
+					}
+				}
+			}
+		})
 	}
 }

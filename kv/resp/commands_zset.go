@@ -40,7 +40,7 @@ func sortedCommands() []command {
 		{name: "bzpopmin", arity: -3, run: blockingPop(popping{sorted: true, front: true, form: popPair}), flags: waitsFast, keys: firstKeys, since: "5.0.0", about: "Take the member with the lowest score, or wait for one"},
 		{name: "bzpopmax", arity: -3, run: blockingPop(popping{sorted: true, form: popPair}), flags: waitsFast, keys: firstKeys, since: "5.0.0", about: "Take the member with the highest score, or wait for one"},
 		{name: "bzmpop", arity: -5, run: bzmpop, flags: waits&^flagNoScript | flagMovableKeys, keys: lateKeys, since: "7.0.0", about: "Take members of the first of several sorted sets that has any, or wait for one"},
-		{name: "zrandmember", arity: -2, run: zrandMember, flags: reads, keys: oneKey, since: "6.2.0", about: "Get random members of a sorted set"},
+		{name: "zrandmember", arity: -2, run: zrandMember, flags: reads | flagChooses, keys: oneKey, since: "6.2.0", about: "Get random members of a sorted set"},
 		{name: "zscan", arity: -3, run: zscan, flags: reads, keys: oneKey, since: "2.8.0", about: "Go through the members of a sorted set, step by step"},
 		{name: "zunion", arity: -3, run: combine(union, 1), flags: reads | flagMovableKeys, keys: manyKeys, since: "6.2.0", about: "Get the union of sorted sets"},
 		{name: "zinter", arity: -3, run: combine(intersection, 1), flags: reads | flagMovableKeys, keys: manyKeys, since: "6.2.0", about: "Get the intersection of sorted sets"},

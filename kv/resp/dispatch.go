@@ -8,10 +8,8 @@ import (
 // execute runs every command that has arrived completely.
 func (c *client) execute() {
 	c.began = time.Now()
+	c.now = c.began
 	c.in.mark()
-	if c.pushes.Load() {
-		c.subscriber()
-	}
 	if c.holds && c.loop == nil {
 		held := c.held
 		c.held, c.holds = request{}, false
@@ -65,7 +63,7 @@ func (c *client) dispatch(r request) {
 	if cmd != nil {
 		c.present = uint32(cmd.n) + 1
 	}
-	if cmd != nil && !cmd.plain || r.len() > plainArgs || c.loop != nil && c.server.pool.mayBeLarge(cmd, r) {
+	if cmd != nil && !cmd.plain || r.len() > plainArgs || c.loop != nil && (c.server.pool.mayBeLarge(cmd, r) || choosesMany(cmd, r)) {
 		c.plain = 0
 		if c.loop != nil {
 			c.held, c.holds = r, true
@@ -92,6 +90,8 @@ func (c *client) dispatch(r request) {
 			c.quit = true // the command is not run
 			return
 		}
+		c.began = time.Now()
+		c.now = c.began
 		refusal = c.refusalOf(cmd, r) // permissions may have changed
 	}
 	switch {
@@ -121,7 +121,18 @@ func (c *client) refusalOf(cmd *command, r request) (refusal string) {
 	default:
 		refusal = c.oversize(cmd, r)
 	}
+	if refusal == "" && c.grows(cmd) {
+		if err := c.server.store.WriteError(); err != nil {
+			refusal = "MISCONF the store cannot be written: " + err.Error()
+		}
+	}
 	return refusal
+}
+
+// grows reports whether a command may need room in the store. It is refused while the store cannot be
+// written, as when its device is full. Those that make room are not.
+func (c *client) grows(cmd *command) bool {
+	return cmd.flags&flagDenyOOM != 0 || c.multi != nil && c.multi.grows && cmd.name == "exec"
 }
 
 // refuse replies to a command that is not run.
@@ -181,7 +192,7 @@ func (c *client) runSolo(cmd *command, r request) {
 	c.flush()
 	took := time.Since(began)
 	if !c.executing { // EXEC's own time has that of its commands
-		c.began = c.began.Add(took)
+		c.began, c.now = c.began.Add(took), began.Add(took)
 	}
 	if cmd.flags&flagIdles != 0 {
 		took = 0

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -442,4 +443,188 @@ func TestFullDeviceShows(t *testing.T) {
 	if got := set(n); got != "+OK" {
 		t.Errorf("with space: %s", got)
 	}
+}
+
+// While the device is full, commands that may need room are refused, also those for which there is room in
+// memory. The others run.
+func TestFullDeviceRefuses(t *testing.T) {
+	dev := &full{Device: device.NewMemory()}
+	options := cold()
+	options.Device = dev
+	s, addr := start(t, options, Options{Durability: DurabilityNone})
+	p, other := dial(t, addr), dial(t, addr)
+	other.do("MULTI")
+	other.do("DEL", "0")
+	other.do("SET", "0", "x")
+	dev.set.Store(true)
+	n := 0
+	for got := "+OK"; got == "+OK"; n++ {
+		got = p.do("SET", fmt.Sprint(n), strings.Repeat("v", 1000))
+	}
+	last := fmt.Sprint(n - 2)
+	for _, command := range []string{"SET " + last + " x", "APPEND " + last + " x", "HSET hash f v", "EVAL return(redis.call('SET','1','x')) 1 1"} {
+		if got := p.do(strings.Fields(command)...); !strings.HasPrefix(got, "-MISCONF ") {
+			t.Errorf("%s: %s", command, got)
+		}
+	}
+	if got := other.do("EXEC"); !strings.HasPrefix(got, "-EXECABORT ") || !strings.Contains(got, "MISCONF ") {
+		t.Errorf("EXEC: %s", got)
+	}
+	for _, c := range [][2]string{{"EXISTS 0", ":1"}, {"STRLEN " + last, ":1000"}, {"DEL " + last, ":1"}} {
+		if got := p.do(strings.Fields(c[0])...); got != c[1] {
+			t.Errorf("%s: %s", c[0], got)
+		}
+	}
+	if got := p.do("FLUSHALL"); got != "+OK" && !strings.Contains(got, device.ErrNoSpace.Error()) {
+		t.Errorf("FLUSHALL: %s", got)
+	}
+	dev.set.Store(false)
+	testrun.UntilNil(t, s.Durable)
+	if got := p.do("SET", last, "x"); got != "+OK" {
+		t.Errorf("with space: %s", got)
+	}
+}
+
+// While the device is full, a command on a large collection takes effect as a whole or not at all, though
+// the header can be changed in place and most nodes cannot.
+func TestFullDeviceTearsNothing(t *testing.T) {
+	for _, opts := range []Options{{Loops: -1}, {Loops: 1}} {
+		t.Run(fmt.Sprint(opts.Loops), func(t *testing.T) {
+			dev := &full{Device: device.NewMemory()}
+			options := cold()
+			options.Device = dev
+			opts.Durability = DurabilityNone
+			s, addr := start(t, options, opts)
+			p := dial(t, addr)
+			keys := []string{"hash", "set", "list", "sorted", "other"}
+			for i := range 1000 {
+				n := fmt.Sprint(i)
+				p.do("HSET", "hash", n, "value"+n)
+				p.do("SADD", "set", "member"+n)
+				p.do("RPUSH", "list", "element"+n)
+				p.do("ZADD", "sorted", n, "entry"+n)
+				p.do("RPUSH", "other", "element"+n)
+			}
+			p.coolDown()
+			for _, command := range []string{"HSET hash 0 other", "SADD set more", "RPUSH list more", "ZADD sorted 1 more", "RPUSH other more"} {
+				p.do(strings.Fields(command)...)
+			}
+			dev.set.Store(true)
+			for n, err := 0, error(nil); err == nil; n++ {
+				err = s.store.Upsert(t.Context(), fmt.Append(nil, n), make([]byte, 100))
+			}
+			failed := 0
+			check := func(command string) {
+				t.Helper()
+				before := make(map[string]string)
+				for _, key := range keys {
+					before[key] = p.do("DUMP", key)
+				}
+				requests := strings.Split(command, ";")
+				for _, request := range requests {
+					p.send(encode(strings.Fields(request)...))
+				}
+				errs := 0
+				for range requests {
+					if got := p.reply(); got[0] == '-' {
+						errs++
+					}
+				}
+				failed += errs
+				for _, key := range keys {
+					if got := p.do("DUMP", key); got[0] == '-' || errs == len(requests) && got != before[key] {
+						t.Errorf("%s after %s: %.100s", key, command, got)
+					}
+				}
+			}
+			all := func() {
+				t.Helper()
+				for i := range 5 {
+					n := fmt.Sprint(i * 200)
+					check("HSET hash " + n + " longer" + n)
+					check("HSET hash new" + n + " 1;HSET hash newer" + n + " 1;HSET hash " + n + " 2")
+					check("HDEL hash " + n + " 1" + n)
+					check("HDEL hash 2" + n + ";HDEL hash 3" + n + ";SREM set member4" + n)
+					check("SADD set new" + n)
+					check("SREM set member" + n)
+					check("ZADD sorted 5 new" + n)
+					check("ZREM sorted entry" + n)
+					check("LSET list " + n + " x")
+					check("LREM list 1 element" + n)
+					check("LMOVE list other LEFT LEFT")
+					check("LMOVE other list RIGHT LEFT")
+				}
+				check("LTRIM list 500 520")
+				check("ZREMRANGEBYRANK sorted 100 700")
+			}
+			all()
+			if failed < 30 {
+				t.Errorf("%d commands failed", failed)
+			}
+			dev.set.Store(false)
+			testrun.UntilNil(t, s.Durable)
+			failed = 0
+			all()
+			if failed > 0 {
+				t.Errorf("with space: %d commands failed", failed)
+			}
+		})
+	}
+}
+
+// While the device is full, RENAME and MOVE that can set one key in place and not remove the other change
+// neither.
+func TestFullDeviceRenamesNothing(t *testing.T) {
+	dev := &full{Device: device.NewMemory()}
+	options := cold()
+	options.Device = dev
+	s, addr := start(t, options, Options{Durability: DurabilityNone})
+	p := dial(t, addr)
+	p.do("SET", "string", "x")
+	for i := range 1000 {
+		p.do("RPUSH", "list", fmt.Sprint("element", i))
+		p.do("RPUSH", "owned", fmt.Sprint("element", i))
+	}
+	p.coolDown()
+	header, err := s.store.Read(t.Context(), []byte("owned"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, h, _ := headerIn(header)
+	owner, err := s.store.Read(t.Context(), ownerKey(h.gen), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.store.Upsert(t.Context(), ownerKey(h.gen), owner); err != nil { // in memory again
+		t.Fatal(err)
+	}
+	other := strings.Repeat("y", 200)
+	p.do("SET", "other", other)
+	dev.set.Store(true)
+	for n, err := 0, error(nil); err == nil; n++ {
+		err = s.store.Upsert(t.Context(), fmt.Append(nil, n), make([]byte, 100))
+	}
+	check := func(when string) {
+		t.Helper()
+		for _, c := range [][2]string{
+			{"GET string", `"x"`}, {"GET other", strconv.Quote(other)}, {"LLEN list", ":1000"}, {"LLEN owned", ":1000"},
+			{"LINDEX list 500", `"element500"`}, {"LINDEX owned 999", `"element999"`},
+		} {
+			if got := p.do(strings.Fields(c[0])...); got != c[1] {
+				t.Errorf("%s: %s: %s", when, c[0], got)
+			}
+		}
+		if got, err := s.store.Read(t.Context(), ownerKey(h.gen), nil); err != nil || string(got[8:]) != "owned" {
+			t.Errorf("%s: the owner is %q, %v", when, got, err)
+		}
+	}
+	for _, from := range []string{"string", "list", "owned"} {
+		if got := p.do("RENAME", from, "other"); !strings.Contains(got, device.ErrNoSpace.Error()) {
+			t.Errorf("RENAME %s: %s", from, got)
+		}
+		check("RENAME " + from)
+	}
+	dev.set.Store(false)
+	testrun.UntilNil(t, s.Durable)
+	check("with space")
 }

@@ -195,7 +195,7 @@ func isSpread(value []byte) bool {
 }
 
 // runGroup carries out n operations of the batch on opened collections. If one of them fails, each
-// is carried out by itself, so that only that one has no effect.
+// is carried out by itself, so that only that one has no effect; but none if a collection is torn.
 func (c *client) runGroup(i, at, n int) {
 	before, firstWrite := len(c.out), c.firstWrite
 	err := c.tryGroup(i, at, n)
@@ -204,15 +204,17 @@ func (c *client) runGroup(i, at, n int) {
 	}
 	c.out, c.firstWrite = c.out[:before], firstWrite
 	switch {
-	case n > 1:
+	case n > 1 && !errors.Is(err, errTorn):
 		for k := range n {
 			c.runGroup(i+k, at+k, 1)
 		}
 	default:
-		c.noteWrite(&c.worker.ops[at])
-		c.error(storeError(err))
-		if c.worker.ops[at].Kind == kv.OpRMW {
-			c.worker.mods[at].changed = false
+		for k := at; k < at+n; k++ {
+			c.noteWrite(&c.worker.ops[k])
+			c.error(storeError(err))
+			if c.worker.ops[k].Kind == kv.OpRMW {
+				c.worker.mods[k].changed = false
+			}
 		}
 	}
 }

@@ -48,6 +48,7 @@ type node struct {
 	content []byte // may be changed, with changed set; empty: there is no record
 	changed bool
 	value   []byte // memory of the record's value
+	before  []byte // the record's value when it was read, if nodeIO.changes was set
 	size    int    // length of the record's value, 0 if there is none
 	loaded  bool
 }
@@ -65,11 +66,16 @@ type nodeIO struct {
 	session *kv.Session
 	wanted  []*node
 	reads   []kv.Op // of wanted
-	writes  []kv.Op
+	changes bool    // nodes that are read may be changed
+	writes  nodeWrites
+	shrinks nodeWrites // which need less room than what undoes them, and are run last
 	keys    []byte
 	free    []*node
 	failed  error
 }
+
+// nodeWrites are a batch of writes. undo[i] undoes ops[i], which has no error once it has taken effect.
+type nodeWrites struct{ ops, undo []kv.Op }
 
 // keptNodes is the most nodes whose memory a worker keeps, and keptNode the most bytes of one.
 const (
@@ -117,7 +123,7 @@ func (n *nodes) want(id nodeID) {
 	} else {
 		nd = new(node)
 	}
-	*nd = node{id: id, value: nd.value[:0]}
+	*nd = node{id: id, value: nd.value[:0], before: nd.before[:0]}
 	n.all[id] = nd
 	from := len(n.io.keys)
 	n.io.keys = appendNodeKey(n.io.keys, n.gen, id)
@@ -134,6 +140,9 @@ func (io *nodeIO) fetch() {
 	for i, nd := range io.wanted {
 		op := &io.reads[i]
 		nd.value, nd.loaded = op.Value, true
+		if io.changes && op.Err == nil {
+			nd.before = append(nd.before, op.Value...)
+		}
 		switch {
 		case op.Err != nil: // there is no such node, or io has failed
 			nd.value = nd.value[:0]
@@ -198,7 +207,7 @@ func (n *nodes) release(id nodeID) {
 }
 
 func (io *nodeIO) keep(nd *node) {
-	if len(io.free) < keptNodes && cap(nd.value) <= keptNode {
+	if len(io.free) < keptNodes && max(cap(nd.value), cap(nd.before)) <= keptNode {
 		io.free = append(io.free, nd)
 	}
 }
@@ -257,7 +266,11 @@ func (n *nodes) store() {
 		}
 		io, from := n.io, len(n.io.keys)
 		io.keys = appendNodeKey(io.keys, n.gen, id)
-		op := kv.Op{Kind: kv.OpDelete, Key: io.keys[from:len(io.keys):len(io.keys)]}
+		key := io.keys[from:len(io.keys):len(io.keys)]
+		op, undo := kv.Op{Kind: kv.OpDelete, Key: key}, kv.Op{Kind: kv.OpDelete, Key: key}
+		if len(nd.before) > 0 {
+			undo.Kind, undo.Value = kv.OpUpsert, nd.before
+		}
 		if size := n.room(nd); len(nd.content) > 0 {
 			value := nd.value[:0]
 			if cap(value) < size {
@@ -273,24 +286,86 @@ func (n *nodes) store() {
 			nd.size = 0
 		}
 		nd.changed = false
-		io.writes = append(io.writes, op)
+		io.put(op, undo)
 	}
 }
 
-// put adds the write of another record to the batch.
-func (io *nodeIO) put(op kv.Op) { io.writes = append(io.writes, op) }
+// put adds the write of a record to the batch, and what undoes it.
+func (io *nodeIO) put(op, undo kv.Op) {
+	w := &io.writes
+	if len(op.Value) < len(undo.Value) {
+		w = &io.shrinks
+	}
+	op.Err = errNotRun
+	w.ops, w.undo = append(w.ops, op), append(w.undo, undo)
+}
 
-// flush runs the batch of writes.
+// undoOf returns what restores the record that was read.
+func undoOf(read *kv.Op) kv.Op {
+	if read.Err != nil {
+		return kv.Op{Kind: kv.OpDelete, Key: read.Key}
+	}
+	return kv.Op{Kind: kv.OpUpsert, Key: read.Key, Value: read.Value, Expires: read.Expires}
+}
+
+// undoFor reads a record, and returns what restores it.
+func (io *nodeIO) undoFor(key []byte) kv.Op {
+	read := []kv.Op{{Kind: kv.OpRead, Key: key}}
+	io.do(read)
+	return undoOf(&read[0])
+}
+
+var errNotRun = errors.New("this write has not run")
+
+// flush runs the batch of writes: either all take effect, or none if it returns an error that is not
+// errTorn.
 func (io *nodeIO) flush() error {
 	if io.failed == nil {
-		if err := io.session.DoWhole(context.Background(), io.writes); err != nil {
+		if err := io.session.Whole(context.Background(), io.write); err != nil {
 			io.fail(err)
 		}
 	}
-	clear(io.writes)
-	io.writes, io.keys = io.writes[:0], io.keys[:0]
+	io.writes.reset()
+	io.shrinks.reset()
+	io.keys = io.keys[:0]
 	if io.failed != nil {
 		return fmt.Errorf("writing a collection: %w", io.failed)
 	}
 	return nil
+}
+
+// write runs the writes. If one fails, it undoes the others. While the log has no room, only writes in
+// place succeed; what was just written is undone in place if it has the room.
+func (io *nodeIO) write() error {
+	ctx := context.Background()
+	err := io.session.Do(ctx, io.writes.ops)
+	if err == nil {
+		err = io.session.Do(ctx, io.shrinks.ops)
+	}
+	if err == nil || io.session.Err() != nil {
+		return err
+	}
+	if undone := io.session.Do(ctx, io.shrinks.undoing(io.writes.undoing(nil))); undone != nil {
+		return fmt.Errorf("%w: %w", errTorn, err)
+	}
+	return err
+}
+
+// errTorn is the error of writes of which some have taken effect and could not be undone.
+var errTorn = errors.New("only a part of the change was written, and could not be undone")
+
+// undoing appends what undoes those writes that have taken effect.
+func (w *nodeWrites) undoing(ops []kv.Op) []kv.Op {
+	for i := range w.ops {
+		if w.ops[i].Err == nil {
+			ops = append(ops, w.undo[i])
+		}
+	}
+	return ops
+}
+
+func (w *nodeWrites) reset() {
+	clear(w.ops)
+	clear(w.undo)
+	w.ops, w.undo = w.ops[:0], w.undo[:0]
 }

@@ -76,7 +76,9 @@ func (p *paused) wait(c *client) (ok bool) {
 	if over == nil {
 		return true
 	}
-	c.write() // the replies of earlier commands
+	if !c.dropping {
+		c.write() // the replies of earlier commands
+	}
 	c.attend(func(ctx context.Context) {
 		select {
 		case <-over:

@@ -39,6 +39,58 @@ func TestPause(t *testing.T) {
 	})
 }
 
+// TestExpiryAfterPause: the time that a pause takes is not taken from an expiry.
+func TestExpiryAfterPause(t *testing.T) {
+	pubsubVariants(t, func(t *testing.T, _ *Server, connect func() *peer) {
+		const ttl = 1_000_000
+		admin, p := connect(), connect()
+		admin.do("CLIENT", "PAUSE", "1000000", "WRITE")
+		p.send(encode("GET", "a") + encode("SET", "a", "1", "PX", strconv.Itoa(ttl)) + encode("PEXPIRETIME", "a"))
+		p.expects("nil")
+		sent := time.Now()
+		testrun.Until(t, "time has passed", func() bool { return time.Since(sent) > 20*time.Millisecond })
+		ends := time.Now().UnixMilli() + ttl
+		admin.do("CLIENT", "UNPAUSE")
+		p.expects("+OK")
+		if got, err := strconv.ParseInt(strings.TrimPrefix(p.reply(), ":"), 10, 64); err != nil || got < ends {
+			t.Errorf("the key expires %d ms too early, %v", ends-got, err)
+		}
+	})
+}
+
+// TestExpiryAfterSlowReplies: nor is the time in which a client does not read its replies.
+func TestExpiryAfterSlowReplies(t *testing.T) {
+	const ttl, large, many = 1_000_000, 1 << 20, 64
+	_, addr := start(t, inMemory(), Options{Loops: -1})
+	p := dial(t, addr)
+	p.do("SET", "large", strings.Repeat("v", large))
+	p.send(strings.Repeat(encode("GET", "large"), many) + encode("SET", "a", "1", "PX", strconv.Itoa(ttl)) + encode("PEXPIRETIME", "a"))
+	sent := time.Now()
+	testrun.Until(t, "time has passed", func() bool { return time.Since(sent) > 20*time.Millisecond })
+	ends := time.Now().UnixMilli() + ttl
+	for range many {
+		if got := p.reply(); len(got) < large {
+			t.Fatal(got)
+		}
+	}
+	p.expects("+OK")
+	if got, err := strconv.ParseInt(strings.TrimPrefix(p.reply(), ":"), 10, 64); err != nil || got < ends {
+		t.Errorf("the key expires %d ms too early, %v", ends-got, err)
+	}
+}
+
+// TestPauseWithoutReplies: a command waits whose reply is dropped, and replies before it are not.
+func TestPauseWithoutReplies(t *testing.T) {
+	pubsubVariants(t, func(t *testing.T, _ *Server, connect func() *peer) {
+		admin, p := connect(), connect()
+		for _, mode := range []string{"SKIP", "OFF"} {
+			admin.do("CLIENT", "PAUSE", "100", "WRITE")
+			p.send(encode("PING", "first") + encode("CLIENT", "REPLY", mode) + encode("SET", "a", "1") + encode("CLIENT", "REPLY", "ON") + encode("PING", "last"))
+			p.expects(`"first"`, "+OK", `"last"`)
+		}
+	})
+}
+
 func TestPauseAsRedis(t *testing.T) {
 	redis, _ := startRedis(t)
 	_, addr := start(t, inMemory(), Options{})

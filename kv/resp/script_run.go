@@ -80,7 +80,7 @@ func (run *scriptRun) execute(keys, args [][]byte) {
 		once()
 	case habit == habitRoams || len(run.keys) == 0 && habit == habitUnknown:
 		run.alone = true
-		c.exclusively(once)
+		c.exclusively(func() { c.wholly(once) })
 	case len(run.keys) == 0:
 		c.lockOut()
 		once()
@@ -92,7 +92,7 @@ func (run *scriptRun) execute(keys, args [][]byte) {
 	}
 	if again {
 		run.alone, run.locks, run.roams = true, false, false
-		c.exclusively(once)
+		c.exclusively(func() { c.wholly(once) })
 	}
 }
 
