@@ -127,7 +127,7 @@ func (r *region) Fence() (fabric.Region, error) {
 	if !ok {
 		return nil, fmt.Errorf("fence region: %w", fabric.ErrClosed)
 	}
-	m, err := r.Region.Rename()
+	m, err := r.Rename()
 	if err != nil {
 		return nil, err
 	}
