@@ -25,12 +25,12 @@ func Prepare(dev Device, tail int64) error {
 }
 
 // Prepare implements Preparer. Until Start only the last tier is read; Prepare copies to it
-// what other tiers had committed before the restart, but for those that are a Refiller.
+// what other tiers had committed before the restart, except from tiers that are Refillers.
 func (t *Tiered) Prepare(tail int64) error {
 	if err := cmp.Or(t.err, checkRange(0, tail)); err != nil {
 		return err
 	}
-	floors, err := t.loadFloors()
+	floors, err := t.loadFloors(tail)
 	if err != nil {
 		return err
 	}

@@ -27,7 +27,7 @@ type tier struct {
 	// lowers the floor.
 	floor atomic.Int64
 	// writes is the number of pending writes of all queues. It is raised under Tiered.mu,
-	// and lowered anywhere, after a failure has been reported.
+	// and lowered anywhere, after a failure has been reported, and noted if it is the last tier's.
 	writes atomic.Int64
 	// ahead is the lowest address of the pending echoes, noAddress if there is none: from
 	// there on the tier does not have what others have.
@@ -40,7 +40,6 @@ type tier struct {
 	retryAt  time.Time     // earliest time of the next restart
 	backoff  time.Duration // until the next retryAt
 	failures uint64
-	exits    uint64 // how often it has left the set
 	restarts uint64
 	starting bool  // it is being restarted in the background
 	doubtful int64 // the end of the writes that it may have lost, see lost; 0: there are none
@@ -83,7 +82,6 @@ func (t *Tiered) fail(tr *tier, err error) {
 	}
 	if !known && tr != t.last() {
 		tr.floor.Store(outFloor)
-		tr.exits++
 		tr.backoff = min(max(2*tr.backoff, t.opts.RetryAfter), 64*t.opts.RetryAfter)
 		tr.retryAt = time.Now().Add(tr.backoff)
 		t.dirty = true

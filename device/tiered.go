@@ -207,7 +207,7 @@ func (t *Tiered) Start(tail int64) error {
 	if err := cmp.Or(t.err, checkRange(0, tail)); err != nil {
 		return err
 	}
-	floors, err := t.loadFloors()
+	floors, err := t.loadFloors(tail)
 	if err != nil {
 		return err
 	}
@@ -321,7 +321,8 @@ func (t *Tiered) Truncate(begin int64) error {
 
 // Sync implements Device. It syncs all tiers. A tier from the commit point on whose Sync
 // fails leaves the set, or has lost some of its writes; that is an error only if writes
-// which it committed have not reached the last tier, and no tier before it has synced them. A tier of BacklogDrop also leaves
+// which it committed have not reached the last tier, and the tier of the commit point has not synced
+// them. A tier of BacklogDrop also leaves
 // the set if its Sync takes longer than TieredOptions.CloseWait.
 func (t *Tiered) Sync() error {
 	if t.err != nil {
@@ -332,16 +333,23 @@ func (t *Tiered) Sync() error {
 	floors := t.floors()
 	t.mu.Unlock()
 	t.syncFront()
-	held := false // a tier has synced all that is committed
+	var relied []reliance
+	held := false // the tier of the commit point has synced all that is committed
 	for _, tr := range t.tiers[t.commit:] {
+		t.mu.Lock()
+		r := reliance{tr, tr.restarts}
+		t.mu.Unlock()
 		if !tr.out() {
 			err := t.syncTier(tr)
 			switch {
 			case tr != last && t.lost(tr, err) && !held:
 				return fmt.Errorf("device: tier %s has lost writes that have not reached tier %s yet", tr.name, last.name)
 			case err == nil || tr.refiller != nil && errors.Is(err, ErrNotHeld):
-				// A Refiller is in the set without the writes that it could not hold.
-				held = held || err == nil && tr.refiller == nil
+				if tr != last && !held {
+					relied = append(relied, r)
+				}
+				// Another tier may have committed what a Refiller could not hold, or what is pending on this one.
+				held = held || tr.index == t.commit && tr.refiller == nil
 				continue
 			}
 			err = fmt.Errorf("sync: %w", err)
@@ -350,11 +358,14 @@ func (t *Tiered) Sync() error {
 				return fmt.Errorf("device: tier %s: %w", tr.name, err)
 			}
 		}
-		if !held && t.isBehind() {
+		t.mu.Lock()
+		behind := t.isBehind()
+		t.mu.Unlock()
+		if behind && !held {
 			return fmt.Errorf("device: tier %s has failed and some writes have not reached tier %s yet", tr.name, last.name)
 		}
 	}
-	return t.storeFloors(floors)
+	return t.storeFloors(floors, relied)
 }
 
 // syncFront syncs the tiers before the commit point.

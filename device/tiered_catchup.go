@@ -33,15 +33,16 @@ func (t *Tiered) catchUp(from, tail int64, down []error) (err error) {
 	}
 	defer func() { err = errors.Join(err, target.Close()) }()
 	start := max(from&^int64(last.dev.Alignment()-1), last.alignUp(last.dev.Begin()))
-	lacking := max(0, held-from)
+	lacking := max(0, held-max(from, last.dev.Begin()))
 	size := max(refillPiece, int64(last.dev.Alignment()))
 	buf := AlignedBuffer(int(size), last.dev.Alignment())
 	for at := max(start, min(last.alignUp(held), tail)); at < tail; at += size {
 		n := int(min(size, tail-at))
 		piece := buf[:last.alignUp(int64(n))]
 		clear(piece[n:])
+		bad := source.badReads()
 		err := Finish(context.Background(), source, source.Read(piece[:n], at, 0))
-		if errors.Is(err, ErrNotHeld) && !source.hasBadReads() {
+		if errors.Is(err, ErrNotHeld) && source.badReads() == bad {
 			lacking += int64(n)
 			continue
 		}
@@ -50,6 +51,11 @@ func (t *Tiered) catchUp(from, tail int64, down []error) (err error) {
 		}
 		if err != nil {
 			return fmt.Errorf("device: tier %s: catch-up of %d bytes at %d: %w", last.name, n, at, err)
+		}
+	}
+	for i, tr := range before {
+		if tr.out() && source.queues[i] != nil {
+			down[i] = fmt.Errorf("device: tier %s has failed", tr.name)
 		}
 	}
 	if err := errors.Join(down...); err != nil && lacking > 0 {
@@ -66,5 +72,5 @@ func (t *Tiered) catchUp(from, tail int64, down []error) (err error) {
 	t.dirty = true
 	now := t.floors()
 	t.mu.Unlock()
-	return t.storeFloors(now)
+	return t.storeFloors(now, nil)
 }

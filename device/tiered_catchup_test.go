@@ -178,7 +178,7 @@ func TestCatchUpWithATierDown(t *testing.T) {
 				}
 			}
 			d := device.NewTieredWith(device.TieredOptions{CommitPoint: 1, Logger: quiet}, first.Reopen(), last.Reopen())
-			if err := errors.Join(d.Start(8), d.Close()); err == nil || !strings.Contains(err.Error(), "not with 2 tiers") {
+			if err := errors.Join(d.Start(8), d.Close()); err == nil || !strings.Contains(err.Error(), "not with 2") {
 				t.Errorf("with another number of tiers: %v", err)
 			}
 			d = device.NewTieredWith(device.TieredOptions{CommitPoint: 1, Logger: quiet, RefillRate: -1}, first.Reopen(), volatile(), last.Reopen())
@@ -187,6 +187,20 @@ func TestCatchUpWithATierDown(t *testing.T) {
 			}
 			newBench(t, startedAt(t, last.Reopen(), 8)).wantRead("aaaabbbb", 0, 0)
 		})
+	}
+}
+
+// Floors that cannot be read may say that the last tier lacks something, if it is behind the commit point.
+func TestUnreadableFloors(t *testing.T) {
+	for commit, refused := range map[int]bool{1: true, 2: false} {
+		last := device.NewMemory()
+		if err := last.WriteMeta("tiered.floors", []byte("not JSON")); err != nil {
+			t.Fatal(err)
+		}
+		d := device.NewTieredWith(device.TieredOptions{CommitPoint: commit, Logger: quiet}, device.NewMemory(), last)
+		if err := errors.Join(d.Start(8), d.Close()); (err != nil) != refused {
+			t.Errorf("commit point %d: %v", commit, err)
+		}
 	}
 }
 

@@ -155,20 +155,21 @@ const floorsMeta = "tiered.floors"
 // that were not repeated, it is, plus one, the lowest address that it may lack, see catchUp.
 //
 // synced is what floors returned before the tiers were synced: what has ended or was filled since
-// may not be durable there.
-func (t *Tiered) storeFloors(synced floors) error {
+// may not be durable there. relied are the tiers that have synced what the last one may lack.
+func (t *Tiered) storeFloors(synced floors, relied []reliance) error {
 	t.storing.Lock()
 	defer t.storing.Unlock()
 	t.mu.Lock()
 	now := t.floors()
 	needed := t.dirty || t.behind || synced.behind || now.behind
+	stored := now.and(synced)
+	gone := slices.IndexFunc(relied, func(r reliance) bool { return r.tier.out() || r.tier.restarts != r.restarts })
 	t.mu.Unlock()
 	if !needed {
 		return nil
 	}
-	stored := now.and(synced)
-	if last := t.last(); now.exits != synced.exits && stored.of[last.index] > 0 {
-		return fmt.Errorf("device: a tier has failed during the sync, and tier %s does not have all writes yet", last.name)
+	if last := t.last(); gone >= 0 && stored.of[last.index] > 0 {
+		return fmt.Errorf("device: tier %s has failed during the sync and some writes have not reached tier %s yet", relied[gone].tier.name, last.name)
 	}
 	data, err := json.Marshal(stored.of)
 	if err == nil {
@@ -184,13 +185,17 @@ func (t *Tiered) storeFloors(synced floors) error {
 	return nil
 }
 
+// reliance is a tier, and how often it had been restarted before it was synced.
+type reliance struct {
+	tier     *tier
+	restarts uint64
+}
+
 // floors are what storeFloors stores: a number for each tier. behind says that the tail, or what the
-// last tier may lack, is a part of that. exits counts how often tiers from the commit point on have left
-// the set.
+// last tier may lack, is a part of that.
 type floors struct {
 	of     []int64
 	behind bool
-	exits  uint64
 }
 
 // and returns floors that hold whether f or g do.
@@ -213,11 +218,7 @@ func (t *Tiered) floors() floors {
 	f := floors{of: make([]int64, len(t.tiers))}
 	for i, tr := range t.tiers {
 		f.of[i] = tr.floor.Load()
-		if i >= t.commit {
-			f.exits += tr.exits
-		}
-		lacks := tr == t.last() && t.writes.Failed()
-		if i <= t.commit || tr.writes.Load() == 0 && !lacks {
+		if i <= t.commit || tr.writes.Load() == 0 && (tr != t.last() || !t.isBehind()) {
 			continue
 		}
 		f.behind = true
@@ -230,24 +231,29 @@ func (t *Tiered) floors() floors {
 
 // loadFloors returns what storeFloors stored, one floor for each tier. If that cannot be
 // read, or was stored for another number of tiers, only the last tier answers old addresses. It is an
-// error if that may lack some.
-func (t *Tiered) loadFloors() ([]int64, error) {
+// error if that one may lack some below tail.
+func (t *Tiered) loadFloors(tail int64) ([]int64, error) {
 	floors := make([]int64, len(t.tiers))
 	data, err := t.ReadMeta(floorsMeta)
 	if errors.Is(err, ErrNoMeta) || errors.Is(err, errors.ErrUnsupported) {
 		return floors, nil
 	}
 	var stored []int64
-	known := err == nil && json.Unmarshal(data, &stored) == nil && len(stored) > 0
-	if known && len(stored) == len(floors) {
+	if err == nil {
+		err = json.Unmarshal(data, &stored)
+	}
+	switch n := len(stored); {
+	case err != nil && t.commit < len(floors)-1:
+		return nil, fmt.Errorf("device: what the last tier may lack: %w", err)
+	case err != nil || n == 0:
+	case n == len(floors):
 		for i, floor := range stored {
 			floors[i] = max(floor, 0)
 		}
 		return floors, nil
-	}
-	if lacks := len(stored) - 1; known && stored[lacks] > 0 {
-		return nil, fmt.Errorf("device: the last tier may lack bytes from %d on: the log is to be started with the tiers of before, %d, not with %d tiers",
-			stored[lacks]-1, len(stored), len(floors))
+	case stored[n-1] > 0 && stored[n-1]-1 < tail:
+		return nil, fmt.Errorf("device: the last tier may lack bytes from %d on: the log is to be started with the %d tiers of before, not with %d",
+			stored[n-1]-1, n, len(floors))
 	}
 	for i := range floors[:len(floors)-1] {
 		floors[i] = math.MaxInt64

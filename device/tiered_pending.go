@@ -13,12 +13,18 @@ func (t *Tiered) isWritten() bool {
 	return t.writes.Pending()
 }
 
-// isBehind reports whether the last tier may lack writes: some are pending, or have failed there and
-// were not repeated.
-func (t *Tiered) isBehind() bool {
+// isBehind reports whether the last tier may lack writes: some are pending there, or have failed and
+// were not repeated. The caller holds mu.
+func (t *Tiered) isBehind() bool { return t.last().writes.Load() > 0 || t.writes.Failed() }
+
+// lacks records that the last tier has failed a write, which may still be pending on others.
+func (t *Tiered) lacks(n int, addr int64) {
+	if !t.keepsWrites() {
+		return
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.writes.Settled() < t.tail
+	t.writes.Fail(progress.Span{From: addr, To: addr + int64(n)})
 }
 
 // settled is the address below which no tier has a pending write, and the last one holds all.

@@ -129,14 +129,12 @@ func (q *tieredQueue) settleRead(id uint32, i int, err error) (Completion, bool)
 	return q.route(id, i+1)
 }
 
-// hasBadReads reports whether a tier has failed a read.
-func (q *tieredQueue) hasBadReads() bool {
+// badReads returns how many reads tiers have failed.
+func (q *tieredQueue) badReads() (n uint64) {
 	for i := range q.counters {
-		if q.counts[i].readErrors+q.counters[i].readErrors.Load() > 0 {
-			return true
-		}
+		n += q.counts[i].readErrors + q.counters[i].readErrors.Load()
 	}
-	return false
+	return n
 }
 
 // readFailed accounts for a read that tier i failed. ErrNotHeld does not count as a

@@ -60,6 +60,9 @@ func (q *tieredQueue) wrote(op *tieredOp, i int, err error) {
 		if tr.refiller == nil || !errors.Is(err, ErrNotHeld) {
 			q.t.fail(tr, err)
 		}
+		if tr == q.t.last() {
+			q.t.lacks(len(op.buf), op.addr)
+		}
 	} else {
 		op.held |= 1 << i
 		q.counts[i].bytesWritten += uint64(len(op.buf))
@@ -68,7 +71,7 @@ func (q *tieredQueue) wrote(op *tieredOp, i int, err error) {
 			q.t.recovered(tr)
 		}
 	}
-	tr.writes.Add(-1) // after fail: see tier.writes
+	tr.writes.Add(-1) // after fail and lacks: see tier.writes
 }
 
 // settle returns the event that a write has reached, if any.

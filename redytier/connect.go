@@ -193,9 +193,12 @@ func (c *Cache) endEarlier(s *Session, g *grant, cause error, tries *attempts) {
 			}
 			return err
 		})
+		_, now, ended := c.laterConn(s, g)
 		switch {
-		case err == nil || errors.Is(err, ErrNoRoom) || c.ctx.Err() != nil:
+		case err == nil || errors.Is(err, ErrNoRoom) || ended || c.ctx.Err() != nil:
 			return
+		case now != generation: // the server refuses this one since it has seen a newer one
+			continue
 		case c.conclusive(g, err, tries):
 			c.lose(g, errors.Join(cause, err))
 			return

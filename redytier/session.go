@@ -407,8 +407,8 @@ func (s *Session) Wait(ctx context.Context) error {
 }
 
 // Close waits for pending operations, drops their completions and releases the queue pairs.
-// When it returns, failed operations have no effect any more, unless their server cannot be asked for
-// ten seconds. Closing again does nothing.
+// When it returns, failed operations have no effect any more. It waits for both ten seconds at most.
+// Closing again does nothing.
 func (s *Session) Close() error {
 	var done [pollBatch]device.Completion
 	return s.close(func() { s.Poll(done[:]) })

@@ -65,7 +65,7 @@ counts operations that failed in any round; if there are some, the exit code is 
 	flags.Int64Var(&spec.Operations, "operations", 100_000, "operations per round")
 	flags.IntVar(&spec.Threads, "threads", 1, "threads")
 	flags.IntVar(&spec.Rounds, "rounds", 3, "rounds of each workload on each store")
-	flags.Var(&memory, "memory", "memory of the store's log, or cache of another store")
+	flags.Var(&memory, "memory", "memory of the store's log; another store's cache has as much, and what redykv's index takes")
 	flags.StringVar(&dir, "dir", "", "directory on the SSD for files, which are removed afterwards (default: the directory for temporary files)")
 	flags.StringVar(&jsonPath, "json", "", "`file` to write the results to, as JSON lines")
 	return cmd

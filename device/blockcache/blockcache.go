@@ -158,8 +158,8 @@ func (c *Cache) begin(w progress.Span) {
 
 // end records the end of a write. A log writes the block in which it ends again, at or above
 // the address of its newest write: everything below that is final, except pending writes and
-// failed ones. A write below is of a refill ([device.Tiered]), of what the device lacked: blocks
-// that were read before it ended are not used any more.
+// failed ones. A write below is of a refill ([device.Tiered]), of what the device lacked: no block
+// that was read before it ended is used any more, also of the others.
 func (c *Cache) end(w progress.Span, succeeded bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

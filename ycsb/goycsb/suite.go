@@ -43,7 +43,7 @@ type SuiteSpec struct {
 	Records, Operations int64
 	Fields, FieldLength int64 // fields per record, bytes per field
 	Threads, Rounds     int
-	Memory              int64  // bytes of log in memory, or of cache
+	Memory              int64  // bytes of log in memory; a peer's cache has those of redykv's index too
 	Dir                 string // an existing directory for the stores' files
 }
 

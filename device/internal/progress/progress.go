@@ -30,6 +30,13 @@ func (w *Writes) Begin(s Span) {
 	}
 }
 
+// Fail records that a pending write has failed in part: it counts as failed and as pending until End.
+func (w *Writes) Fail(s Span) {
+	if slices.Contains(w.pending, s) {
+		w.failed = append(subtract(w.failed, s), s)
+	}
+}
+
 // End records that a write has succeeded, or has failed or never began. It returns false if no
 // such write is pending: it began before Reset, or Begin did not add it.
 func (w *Writes) End(s Span, succeeded bool) bool {

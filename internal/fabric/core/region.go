@@ -197,21 +197,16 @@ func (g *Region) Close() error {
 	return release(g.whole)
 }
 
-// Fence implements [fabric.Region].
+// Fence implements [fabric.Region]: the memory becomes another *Region's.
 func (g *Region) Fence() (fabric.Region, error) {
-	r, err := g.Rename()
+	if !g.revoke() {
+		return nil, fmt.Errorf("fence region: %w", fabric.ErrClosed)
+	}
+	r, err := g.registry.add(g.whole, len(g.data))
 	if err != nil {
 		return nil, err // not r: a nil *Region in a Region is not nil
 	}
 	return r, nil
-}
-
-// Rename is Fence: its memory becomes another region's.
-func (g *Region) Rename() (*Region, error) {
-	if !g.revoke() {
-		return nil, fmt.Errorf("fence region: %w", fabric.ErrClosed)
-	}
-	return g.registry.add(g.whole, len(g.data))
 }
 
 // revoke revokes the token and waits for accesses to end. It returns false if it was revoked before.

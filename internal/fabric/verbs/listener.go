@@ -101,7 +101,7 @@ func (l *listener) bind(ip netip.Addr) (err error) {
 }
 
 // serveAgain is the pause after an event that could not be taken.
-const serveAgain = 10 * time.Millisecond
+const serveAgain = 100 * time.Millisecond
 
 // serve passes RDMA connections to the requests that expect them.
 func (l *listener) serve() {

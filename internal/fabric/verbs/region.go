@@ -123,15 +123,21 @@ func (r *region) Close() error {
 
 // Fence implements [fabric.Region]. The new region's registrations have other keys.
 func (r *region) Fence() (fabric.Region, error) {
-	_, ok := r.revoke() // a registration that cannot be ended ends with its domain
-	if !ok {
+	switch err, ok := r.revoke(); {
+	case !ok:
 		return nil, fmt.Errorf("fence region: %w", fabric.ErrClosed)
+	case err != nil: // peers may still access this memory, which is kept until the provider is closed
+		n, err := r.provider.Alloc(len(r.Bytes()))
+		if err == nil {
+			copy(n.Bytes(), r.Bytes())
+		}
+		return n, err
 	}
-	m, err := r.Rename()
+	m, err := r.Region.Fence()
 	if err != nil {
 		return nil, err
 	}
-	return r.provider.add(m), nil
+	return r.provider.add(m.(*core.Region)), nil
 }
 
 // revoke revokes the region: no import succeeds any more, and when it returns no peer can access
