@@ -202,8 +202,7 @@ func (c *client) transfer(from, to []byte, replace, remove bool) {
 // them. If it fails, it has changed neither key, replies with the error and returns false.
 func (c *client) relay(from, to, value []byte, expires int64, remove bool) bool {
 	t, h, ok := headerIn(value)
-	io := &c.worker.collections.io
-	io.session, io.failed = c.worker.session, nil
+	io := c.beginNodes(false)
 	var was owner
 	var err error
 	switch {

@@ -628,3 +628,47 @@ func TestFullDeviceRenamesNothing(t *testing.T) {
 	testrun.UntilNil(t, s.Durable)
 	check("with space")
 }
+
+// While the device is full, a command that empties a node in memory and one on the device changes neither.
+func TestFullDeviceEmptiesNothing(t *testing.T) {
+	dev := &full{Device: device.NewMemory()}
+	options := cold()
+	options.Device = dev
+	s, addr := start(t, options, Options{Durability: DurabilityNone})
+	p := dial(t, addr)
+	for i := range 3000 {
+		p.do("RPUSH", "list", fmt.Sprint("element", i))
+	}
+	p.coolDown()
+	p.do("LSET", "list", "0", "e") // the header and the first node are in memory again
+	value, err := s.store.Read(t.Context(), []byte("list"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, h, _ := headerIn(value)
+	two := 0 // elements of the first two nodes
+	for id := range nodeID(2) {
+		value, err := s.store.Read(t.Context(), appendNodeKey(nil, h.gen, id), nil)
+		var nd node
+		if err != nil || !nd.take(value) {
+			t.Fatal(value, err)
+		}
+		two += len(new(quickList).elementsOf(&nd))
+	}
+	dev.set.Store(true)
+	for n, err := 0, error(nil); err == nil; n++ {
+		err = s.store.Upsert(t.Context(), fmt.Append(nil, n), make([]byte, 100))
+	}
+	before := p.do("DUMP", "list")
+	if got := p.do("LPOP", "list", fmt.Sprint(two)); !strings.Contains(got, device.ErrNoSpace.Error()) || strings.Contains(got, errTorn.Error()) {
+		t.Errorf("LPOP: %.100s", got)
+	}
+	if got := p.do("DUMP", "list"); got != before {
+		t.Errorf("the list is changed: %.100s", got)
+	}
+	dev.set.Store(false)
+	testrun.UntilNil(t, s.Durable)
+	if got := p.do("LPOP", "list", fmt.Sprint(two)); got[0] != '[' {
+		t.Errorf("with space: LPOP: %.100s", got)
+	}
+}
