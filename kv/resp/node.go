@@ -321,13 +321,6 @@ func undoOf(read *kv.Op) kv.Op {
 	return kv.Op{Kind: kv.OpUpsert, Key: read.Key, Value: read.Value, Expires: read.Expires}
 }
 
-// undoFor reads a record, and returns what restores it.
-func (io *nodeIO) undoFor(key []byte) kv.Op {
-	read := []kv.Op{{Kind: kv.OpRead, Key: key}}
-	io.do(read)
-	return undoOf(&read[0])
-}
-
 var errNotRun = errors.New("this write has not run")
 
 // flush runs the batch of writes: either all take effect, or none if it returns an error that is not
