@@ -459,6 +459,9 @@ func (c *client) storeAll() error {
 	if watched {
 		c.server.watches.endKeys(keys)
 	}
+	if errors.Is(err, errTorn) {
+		c.server.tellTorn(keys)
+	}
 	return err
 }
 
