@@ -204,12 +204,13 @@ func (c *client) relay(from, to, value []byte, expires int64, remove bool) bool 
 	t, h, ok := headerIn(value)
 	io := c.beginNodes(false)
 	var was owner
-	var err error
+	err := io.store.WriteError()
 	switch {
 	case t.isSpread() && !ok:
 		return c.relayed(errDamagedHeader)
-	case remove && io.store.WriteError() != nil:
-		return c.relayed(io.store.WriteError()) // it might end between its writes
+	case remove && err != nil:
+		c.fail(unwritable(err)) // a part of the writes might fail
+		return false
 	case t.isSpread() && remove:
 		was = io.owner(h.gen)
 		// The record is written as it is, so that it can be removed in place, if the log fails meanwhile.
@@ -224,10 +225,10 @@ func (c *client) relay(from, to, value []byte, expires int64, remove bool) bool 
 	if !c.put(to, value, expires) {
 		return false
 	}
-	if remove {
-		err = c.leave(from, to, h.gen, was)
+	if remove && !c.relayed(c.leave(from, to, h.gen, was)) {
+		return false
 	}
-	return c.relayed(err) && !c.quit
+	return !c.quit
 }
 
 // leave removes a record's key whose value another one has been set to, after it has made that one the owner
