@@ -272,6 +272,29 @@ func TestOperatorWhileTheDeviceStands(t *testing.T) {
 	}
 }
 
+// TestScriptKillBesideACommit: while a commit waits for a script, an open connection of the loop can kill it.
+func TestScriptKillBesideACommit(t *testing.T) {
+	s, addr := start(t, inMemory(), Options{Durability: DurabilityAlways, Loops: 1})
+	runner, writer, operator := dial(t, addr), dial(t, addr), dial(t, addr)
+	operator.last("+OK", "CONFIG SET busy-reply-threshold 1")
+	for range 2 * plainBatches { // move to the loop
+		writer.last("+OK", "SET a 1")
+		operator.last("+PONG", "PING")
+	}
+	runner.send(encode("EVAL", endless, "1", "k"))
+	testrun.Until(t, "the script is busy", func() bool { _, n := s.scripts.killable(); return n > 0 })
+	writer.send(encode("SET", "a", "2"))
+	testrun.Until(t, "the write has run", func() bool {
+		got, err := s.store.Read(t.Context(), []byte("a"), nil)
+		return err == nil && string(got) == "2"
+	})
+	operator.last("+OK", "SCRIPT KILL")
+	if got := runner.reply(); !strings.HasPrefix(got, "-ERR Script killed") {
+		t.Error(got)
+	}
+	writer.expects("+OK")
+}
+
 // TestServerCannotCommit: a write that cannot be committed is not answered.
 func TestServerCannotCommit(t *testing.T) {
 	faulty := device.NewFaulty(device.NewMemory(), device.FaultyOptions{})
