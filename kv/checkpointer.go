@@ -48,6 +48,7 @@ type checkpointer struct {
 	// unfreed is set if space on the device that no state needs is not free yet: the time, in nanoseconds of
 	// Unix time, from which a commit tries again.
 	unfreed atomic.Int64
+	told    atomic.Int64 // the begin of the device that collect has told last
 	blocks  *blockHashes // of the last snapshot, or nil; owned by the checkpoint in progress
 
 	barrier atomic.Uint64 // number of the last commit that had its barrier
@@ -222,7 +223,7 @@ func (st *Store) collect() (removed []string) {
 	if begin := st.log.Block(m.Begin()); begin > hlog.FirstAddress && (begin > st.dev.Begin() || owed) {
 		e := st.log.Truncate(begin)
 		reached := min(begin, st.dev.Begin())
-		if late = reached < begin; e == nil {
+		if late = reached < begin; e == nil && k.told.Swap(reached) != reached {
 			st.opts.Events.Truncated(TruncateInfo{Begin: reached})
 		}
 		err = errors.Join(err, e)

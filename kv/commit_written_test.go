@@ -104,7 +104,7 @@ func TestCommitWrittenBesideClear(t *testing.T) {
 			}
 		}
 	})
-	for range 50_000 {
+	for range 20_000 {
 		if lost, err := st.CommitWritten(t.Context()); err != nil || lost < 0 {
 			t.Errorf("%d bytes lost, %v", lost, err)
 			break

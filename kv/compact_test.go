@@ -344,8 +344,8 @@ func TestTruncationDuringACollection(t *testing.T) {
 func TestTruncationAboveASlowTier(t *testing.T) {
 	last := device.NewFaulty(device.NewMemory(), device.FaultyOptions{Stuck: 1})
 	opts := small(device.NewTieredWith(device.TieredOptions{CommitPoint: 1, Logger: silent}, device.NewMemory(), last), 8, 8)
-	told := int64(0)
-	opts.Events.Truncated = func(i TruncateInfo) { told = i.Begin }
+	told, times := int64(0), 0
+	opts.Events.Truncated = func(i TruncateInfo) { told, times = i.Begin, times+1 }
 	st := open(t, opts)
 	if err := st.Upsert(t.Context(), key8(1), key8(1)); err != nil {
 		t.Fatal(err)
@@ -356,6 +356,15 @@ func TestTruncationAboveASlowTier(t *testing.T) {
 	begin := st.log.SafeReadOnly()
 	if err := st.truncate(t.Context(), begin); err != nil || told >= begin || told != st.dev.Begin() {
 		t.Errorf("%v: truncated to %d, the device begins at %d", err, told, st.dev.Begin())
+	}
+	for range 3 {
+		st.checkpointer.unfreed.Store(1)
+		if err := st.Commit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if times != 1 {
+		t.Errorf("it is told %d times", times)
 	}
 	last.Set(device.FaultyOptions{})
 	last.Release()

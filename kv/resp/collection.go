@@ -353,7 +353,7 @@ type collections struct {
 // one of them cannot be read. changes is set if they may be changed.
 func (c *client) openAll(keys [][]byte, changes bool) error {
 	cs := &c.worker.collections
-	cs.io.session, cs.io.failed, cs.io.changes = c.worker.session, nil, changes
+	c.beginNodes(changes)
 	cs.reads, cs.stored, cs.events = cs.reads[:0], false, cs.events[:0]
 	if cs.byKey = nil; len(keys) > fewKeys {
 		cs.byKey = make(map[string]int, len(keys))
@@ -458,6 +458,9 @@ func (c *client) storeAll() error {
 	err := cs.io.flush()
 	if watched {
 		c.server.watches.endKeys(keys)
+	}
+	if errors.Is(err, errTorn) {
+		c.server.tellTorn(keys)
 	}
 	return err
 }

@@ -2,8 +2,7 @@ package resp
 
 import (
 	"bytes"
-	"context"
-	"fmt"
+	"errors"
 	"math"
 	"strings"
 
@@ -199,18 +198,23 @@ func (c *client) transfer(from, to []byte, replace, remove bool) {
 
 // relay sets a record's key to the value that take returned for another one, and removes that one if
 // remove is set. A spread collection keeps its nodes if it is removed there, and else has copies of
-// them. If it fails, it has changed neither key, replies with the error and returns false.
+// them. If it fails, it replies with the error and returns false. It has changed neither key then, or removed
+// the first, if the log failed meanwhile; they do not share nodes.
 func (c *client) relay(from, to, value []byte, expires int64, remove bool) bool {
 	t, h, ok := headerIn(value)
-	io := &c.worker.collections.io
-	io.session, io.failed = c.worker.session, nil
+	io := c.beginNodes(false)
 	var was owner
-	var err error
+	err := io.store.WriteError()
 	switch {
 	case t.isSpread() && !ok:
 		return c.relayed(errDamagedHeader)
+	case remove && err != nil:
+		c.fail(unwritable(err)) // a part of the writes might fail
+		return false
 	case t.isSpread() && remove:
-		if was = io.owner(h.gen); io.failed != nil {
+		was = io.owner(h.gen)
+		// The record is written as it is, so that it can be removed in place, if the log fails meanwhile.
+		if io.do([]kv.Op{{Kind: kv.OpUpsert, Key: from, Value: value, Expires: expires}}); io.failed != nil {
 			return c.relayed(io.failed)
 		}
 	case t.isSpread():
@@ -218,44 +222,35 @@ func (c *client) relay(from, to, value []byte, expires int64, remove bool) bool 
 			return c.relayed(err)
 		}
 	}
-	var undo kv.Op
-	if remove {
-		if undo = io.undoFor(to); io.failed != nil {
-			return c.relayed(io.failed)
-		}
-	}
 	if !c.put(to, value, expires) {
 		return false
 	}
-	if remove {
-		err = c.leave(from, to, h.gen, was, undo)
+	if remove && !c.relayed(c.leave(from, to, h.gen, was)) {
+		return false
 	}
-	return c.relayed(err) && !c.quit
+	return !c.quit
 }
 
 // leave removes a record's key whose value another one has been set to, after it has made that one the owner
-// of the generation, if was has a key. If it fails, undo restores the other one.
-func (c *client) leave(from, to []byte, g generation, was owner, undo kv.Op) (err error) {
+// of the generation, if was has a key. If it fails, it removes the other one, in place.
+func (c *client) leave(from, to []byte, g generation, was owner) (err error) {
 	io := &c.worker.collections.io
 	if was.key != nil {
 		io.pass(g, was, to)
 	}
 	if err = io.failed; err == nil {
-		c.modifyRecord(replyPart, from, changeDelete, nil)
-		c.flush()
-		if err, c.failed = c.failed, nil; err == nil {
-			return nil
-		}
-		if was.moves++; was.key != nil {
-			io.pass(g, was, from)
-		}
-		if io.failed != nil { // what is left is the other one's
-			return fmt.Errorf("%w: %w", errTorn, err)
+		if err = c.remove(from); err == nil || was.key != nil {
+			return err // the nodes are the other one's
 		}
 	}
-	if undone := io.session.Do(context.Background(), []kv.Op{undo}); undone != nil {
-		return fmt.Errorf("%w: %w", errTorn, err)
-	}
+	return errors.Join(err, c.remove(to))
+}
+
+// remove deletes a record's key.
+func (c *client) remove(key []byte) (err error) {
+	c.modifyRecord(replyPart, key, changeDelete, nil)
+	c.flush()
+	err, c.failed = c.failed, nil
 	return err
 }
 

@@ -233,6 +233,7 @@ func setStoreCommand(op setOperation) func(*client, request) {
 		c.flush()
 		c.borrow()
 		err := c.opened(keys, true, func() error {
+			c.keepNodes()
 			b := c.build(keys[0], typeSet)
 			if sets, err := c.setsOf(keys[1:]); err != nil {
 				return err

@@ -101,6 +101,7 @@ type sortItem struct {
 
 // sort returns the reply. The keys are open.
 func (c *client) sort(o *sorting) (reply []byte, refusal string) {
+	c.keepNodes()
 	items, refusal := c.itemsOf(o)
 	if refusal != "" {
 		return nil, refusal

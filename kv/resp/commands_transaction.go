@@ -186,6 +186,7 @@ func (c *client) atomically(keys [][]byte, do func()) {
 	}
 	c.lockOut()
 	err := w.session.Atomically(context.Background(), keys, func() error {
+		c.now = time.Now() // it may have waited
 		do()
 		c.flush()
 		return nil
@@ -229,6 +230,7 @@ func (c *client) tryExclusively(do func()) (done bool) {
 		return false
 	}
 	c.alone = true
+	c.now = time.Now() // it may have waited
 	c.lockOut()
 	do()
 	c.flush()

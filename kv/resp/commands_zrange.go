@@ -199,6 +199,7 @@ func zrangeStore(c *client, r request) {
 	}
 	to, from := storedKey(c.db, r.arg(1)), storedKey(c.db, r.arg(2))
 	c.withOpened([][]byte{to, from}, true, func() (reply []byte, refusal string) {
+		c.keepNodes()
 		entries, refusal := c.entriesIn(from, &o)
 		if refusal != "" {
 			return nil, refusal

@@ -127,6 +127,7 @@ func combine(what combination, at int) func(*client, request) {
 			keys = append([][]byte{to}, keys...)
 		}
 		c.withOpened(keys, !plain, func() (reply []byte, refusal string) {
+			c.keepNodes()
 			inputs, refusal := c.sortedInputs(o.keys)
 			if refusal == "" { // an error of the options follows one about the keys
 				refusal = o.options(r, end, plain)

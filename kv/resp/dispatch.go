@@ -123,11 +123,14 @@ func (c *client) refusalOf(cmd *command, r request) (refusal string) {
 	}
 	if refusal == "" && c.grows(cmd) {
 		if err := c.server.store.WriteError(); err != nil {
-			refusal = "MISCONF the store cannot be written: " + err.Error()
+			refusal = unwritable(err)
 		}
 	}
 	return refusal
 }
+
+// unwritable returns the reply to a command that is refused because the store cannot be written.
+func unwritable(err error) string { return "MISCONF the store cannot be written: " + err.Error() }
 
 // grows reports whether a command may need room in the store. It is refused while the store cannot be
 // written, as when its device is full. Those that make room are not.

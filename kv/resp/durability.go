@@ -129,12 +129,18 @@ func (c *committer) state() error {
 
 // wait waits until a write that needs commit needs may be answered; 0 needs none. It returns
 // an error if the write is not as durable as promised.
-func (c *committer) wait(needs uint64) error {
+func (c *committer) wait(needs uint64) error { return c.waitUntil(context.Background(), needs) }
+
+// waitUntil is wait that, with DurabilityAlways, may end with ctx.
+func (c *committer) waitUntil(ctx context.Context, needs uint64) error {
 	if c.promise == DurabilityNone || needs == 0 || needs <= c.store.LastCommit() {
 		return nil
 	}
 	if c.promise == DurabilityAlways {
-		err := c.store.WaitForCommit(context.Background(), needs)
+		err := c.store.WaitForCommit(ctx, needs)
+		if err != nil && ctx.Err() != nil {
+			return err // not that of a commit
+		}
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.waited(needs, err)

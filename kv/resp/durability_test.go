@@ -272,6 +272,29 @@ func TestOperatorWhileTheDeviceStands(t *testing.T) {
 	}
 }
 
+// TestScriptKillBesideACommit: while a commit waits for a script, an open connection of the loop can kill it.
+func TestScriptKillBesideACommit(t *testing.T) {
+	s, addr := start(t, inMemory(), Options{Durability: DurabilityAlways, Loops: 1})
+	runner, writer, operator := dial(t, addr), dial(t, addr), dial(t, addr)
+	operator.last("+OK", "CONFIG SET busy-reply-threshold 1")
+	for range 2 * plainBatches { // move to the loop
+		writer.last("+OK", "SET a 1")
+		operator.last("+PONG", "PING")
+	}
+	runner.send(encode("EVAL", endless, "1", "k"))
+	testrun.Until(t, "the script is busy", func() bool { _, n := s.scripts.killable(); return n > 0 })
+	writer.send(encode("SET", "a", "2"))
+	testrun.Until(t, "the write has run", func() bool {
+		got, err := s.store.Read(t.Context(), []byte("a"), nil)
+		return err == nil && string(got) == "2"
+	})
+	operator.last("+OK", "SCRIPT KILL")
+	if got := runner.reply(); !strings.HasPrefix(got, "-ERR Script killed") {
+		t.Error(got)
+	}
+	writer.expects("+OK")
+}
+
 // TestServerCannotCommit: a write that cannot be committed is not answered.
 func TestServerCannotCommit(t *testing.T) {
 	faulty := device.NewFaulty(device.NewMemory(), device.FaultyOptions{})
@@ -627,4 +650,48 @@ func TestFullDeviceRenamesNothing(t *testing.T) {
 	dev.set.Store(false)
 	testrun.UntilNil(t, s.Durable)
 	check("with space")
+}
+
+// While the device is full, a command that empties a node in memory and one on the device changes neither.
+func TestFullDeviceEmptiesNothing(t *testing.T) {
+	dev := &full{Device: device.NewMemory()}
+	options := cold()
+	options.Device = dev
+	s, addr := start(t, options, Options{Durability: DurabilityNone})
+	p := dial(t, addr)
+	for i := range 3000 {
+		p.do("RPUSH", "list", fmt.Sprint("element", i))
+	}
+	p.coolDown()
+	p.do("LSET", "list", "0", "e") // the header and the first node are in memory again
+	value, err := s.store.Read(t.Context(), []byte("list"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, h, _ := headerIn(value)
+	two := 0 // elements of the first two nodes
+	for id := range nodeID(2) {
+		value, err := s.store.Read(t.Context(), appendNodeKey(nil, h.gen, id), nil)
+		var nd node
+		if err != nil || !nd.take(value) {
+			t.Fatal(value, err)
+		}
+		two += len(new(quickList).elementsOf(&nd))
+	}
+	dev.set.Store(true)
+	for n, err := 0, error(nil); err == nil; n++ {
+		err = s.store.Upsert(t.Context(), fmt.Append(nil, n), make([]byte, 100))
+	}
+	before := p.do("DUMP", "list")
+	if got := p.do("LPOP", "list", fmt.Sprint(two)); !strings.Contains(got, device.ErrNoSpace.Error()) || strings.Contains(got, errTorn.Error()) {
+		t.Errorf("LPOP: %.100s", got)
+	}
+	if got := p.do("DUMP", "list"); got != before {
+		t.Errorf("the list is changed: %.100s", got)
+	}
+	dev.set.Store(false)
+	testrun.UntilNil(t, s.Durable)
+	if got := p.do("LPOP", "list", fmt.Sprint(two)); got[0] != '[' {
+		t.Errorf("with space: LPOP: %.100s", got)
+	}
 }

@@ -263,9 +263,11 @@ func (c *client) tryGroup(i, at, n int) error {
 
 // opened calls do while the keys are locked and their collections are open, and then stores those
 // that do has changed. If do returns an error, nothing is stored. Within a transaction, which holds
-// the locks already, it takes none.
+// the locks already, it takes none. A client that has the store alone, and may read any key, takes them to
+// store: compaction must not see a header that is then undone.
 func (c *client) opened(keys [][]byte, changes bool, do func() error) (err error) {
 	w := c.worker
+	ctx := context.Background()
 	run := func() error {
 		defer w.collections.closeAll()
 		if err := c.openAll(keys, changes); err != nil {
@@ -274,9 +276,11 @@ func (c *client) opened(keys [][]byte, changes bool, do func() error) (err error
 		if err := do(); err != nil {
 			return err
 		}
+		if c.alone && changes {
+			return w.session.Atomically(ctx, keys, c.storeAll)
+		}
 		return c.storeAll()
 	}
-	ctx := context.Background()
 	switch {
 	case c.locked:
 		return run()

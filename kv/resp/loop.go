@@ -1,6 +1,7 @@
 package resp
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"runtime"
@@ -299,8 +300,11 @@ func (l *loop) answerAll() {
 	if len(waiting) > 0 {
 		began := time.Now()
 		l.since.Store(began.UnixNano())
-		// After an error the connections move to goroutines, which answer with it.
-		_ = l.server.committer.wait(needs)
+		// After an error the connections move to goroutines, which answer with it. They also do if the commit
+		// waits for a script: the loop's other connections are served meanwhile.
+		ctx, cancel := context.WithTimeout(context.Background(), longestStand)
+		_ = l.server.committer.waitUntil(ctx, needs)
+		cancel()
 		l.since.Store(0)
 		l.stood(time.Since(began))
 		for _, c := range waiting {
@@ -310,6 +314,9 @@ func (l *loop) answerAll() {
 	clear(l.ready)
 	l.ready, l.held = l.ready[:0], 0
 }
+
+// longestStand is how long a loop waits for a commit that waits for others.
+const longestStand = time.Second
 
 // stands reports whether the loop waits for the device for longer than a commit takes. Others call it.
 func (l *loop) stands() bool {

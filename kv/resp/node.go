@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/redykv/redykv/kv"
@@ -64,6 +65,7 @@ type nodes struct {
 // nodeIO reads and writes nodes in batches. A worker has one.
 type nodeIO struct {
 	session *kv.Session
+	store   *kv.Store // of the session
 	wanted  []*node
 	reads   []kv.Op // of wanted
 	changes bool    // nodes that are read may be changed
@@ -82,6 +84,17 @@ const (
 	keptNodes = 64
 	keptNode  = 16 << 10
 )
+
+// beginNodes prepares the worker for a command that uses nodes. changes is set if it may change those that it
+// reads.
+func (c *client) beginNodes(changes bool) *nodeIO {
+	io := &c.worker.collections.io
+	io.session, io.store, io.failed, io.changes = c.worker.session, c.server.store, nil, changes
+	return io
+}
+
+// keepNodes notes that the command only makes nodes, and changes none of those that it reads.
+func (c *client) keepNodes() { c.worker.collections.io.changes = false }
 
 func (n *nodes) begin(io *nodeIO, g generation) {
 	n.io, n.gen = io, g
@@ -293,7 +306,7 @@ func (n *nodes) store() {
 // put adds the write of a record to the batch, and what undoes it.
 func (io *nodeIO) put(op, undo kv.Op) {
 	w := &io.writes
-	if len(op.Value) < len(undo.Value) {
+	if len(op.Value) < len(undo.Value) || op.Expires == 0 && undo.Expires != 0 {
 		w = &io.shrinks
 	}
 	op.Err = errNotRun
@@ -306,13 +319,6 @@ func undoOf(read *kv.Op) kv.Op {
 		return kv.Op{Kind: kv.OpDelete, Key: read.Key}
 	}
 	return kv.Op{Kind: kv.OpUpsert, Key: read.Key, Value: read.Value, Expires: read.Expires}
-}
-
-// undoFor reads a record, and returns what restores it.
-func (io *nodeIO) undoFor(key []byte) kv.Op {
-	read := []kv.Op{{Kind: kv.OpRead, Key: key}}
-	io.do(read)
-	return undoOf(&read[0])
 }
 
 var errNotRun = errors.New("this write has not run")
@@ -340,6 +346,9 @@ func (io *nodeIO) write() error {
 	ctx := context.Background()
 	err := io.session.Do(ctx, io.writes.ops)
 	if err == nil {
+		err = io.warm()
+	}
+	if err == nil {
 		err = io.session.Do(ctx, io.shrinks.ops)
 	}
 	if err == nil || io.session.Err() != nil {
@@ -349,6 +358,15 @@ func (io *nodeIO) write() error {
 		return fmt.Errorf("%w: %w", errTorn, err)
 	}
 	return err
+}
+
+// warm writes the records of several shrinks as they are, while the log has no room. Either it fails, or all
+// shrinks succeed in place. A record that was deleted in place could not be brought back.
+func (io *nodeIO) warm() error {
+	if len(io.shrinks.ops) < 2 || io.store.WriteError() == nil {
+		return nil
+	}
+	return io.session.Do(context.Background(), slices.Clone(io.shrinks.undo))
 }
 
 // errTorn is the error of writes of which some have taken effect and could not be undone.

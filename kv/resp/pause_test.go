@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redykv/redykv/internal/testrun"
+	"github.com/redykv/redykv/kv"
 )
 
 // TestPause: commands wait until the pause ends, with all connections, and in their order.
@@ -56,6 +57,42 @@ func TestExpiryAfterPause(t *testing.T) {
 			t.Errorf("the key expires %d ms too early, %v", ends-got, err)
 		}
 	})
+}
+
+// TestExpiryAfterLocks: nor is the time in which a transaction waits for its keys, or a script for the store.
+func TestExpiryAfterLocks(t *testing.T) {
+	const ttl = 1_000_000
+	for _, command := range []string{
+		encode("MULTI") + encode("SET", "k", "v", "PX", strconv.Itoa(ttl)) + encode("EXEC"),
+		encode("EVAL", "redis.call('SET', 'k', 'v', 'PX', "+strconv.Itoa(ttl)+")", "0"),
+	} {
+		s, addr := start(t, inMemory(), Options{Loops: -1})
+		p := dial(t, addr)
+		var ends int64
+		if err := s.store.Atomically(t.Context(), [][]byte{[]byte("k")}, func(*kv.Session) error {
+			w := s.pool.borrow()
+			p.send(command)
+			testrun.Until(t, "the command waits", func() bool {
+				s.pool.mu.Lock()
+				defer s.pool.mu.Unlock()
+				return s.pool.lent == 2 || s.pool.seized
+			})
+			sent := time.Now()
+			testrun.Until(t, "time has passed", func() bool { return time.Since(sent) > 20*time.Millisecond })
+			ends = time.Now().UnixMilli() + ttl
+			return s.pool.giveBack(w)
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(command, "EXEC") {
+			p.expects("+OK", "+QUEUED", "[+OK]")
+		} else {
+			p.expects("nil")
+		}
+		if got, err := strconv.ParseInt(strings.TrimPrefix(p.do("PEXPIRETIME", "k"), ":"), 10, 64); err != nil || got < ends {
+			t.Errorf("%s: the key expires %d ms too early, %v", command, ends-got, err)
+		}
+	}
 }
 
 // TestExpiryAfterSlowReplies: nor is the time in which a client does not read its replies.

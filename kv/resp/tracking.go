@@ -185,6 +185,18 @@ func (t *tracking) flushed(by *loop) {
 	}
 }
 
+// tellTorn tells that records' keys may have changed, although the command has failed.
+func (s *Server) tellTorn(stored [][]byte) {
+	if s.changes.tracked.Load() == 0 {
+		return
+	}
+	keys := make([][]byte, len(stored))
+	for i := range stored {
+		_, keys[i] = shownKey(stored[i])
+	}
+	s.tracking.invalidate(keys, nil)
+}
+
 // tell sends a tracker the keys that have changed, unless it has changed them and does not want
 // those. The caller holds mu.
 func (t *tracking) tell(tr *tracker, keys [][]byte, by *client) {
