@@ -5,11 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"testing"
 
 	"github.com/redykv/redykv/device"
-	"github.com/redykv/redykv/internal/epoch"
 	"github.com/redykv/redykv/internal/testrun"
 )
 
@@ -76,18 +74,7 @@ func TestHoldKeepsMemory(t *testing.T) {
 // again.
 func TestExclusiveKeepsMemory(t *testing.T) {
 	const page, frames = 4096, 5 // of a ring of 8
-	dev := &valve{Device: device.NewMemory(), open: make(chan struct{}, 2)}
-	if err := dev.Start(FirstAddress); err != nil {
-		t.Fatal(err)
-	}
-	table := epoch.New()
-	l, err := Open(Config{
-		Device: dev, Epoch: table, Layout: FixedLayout(8, 8), Logger: slog.New(slog.DiscardHandler),
-		Memory: frames * page, PageSize: page,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	l, table, dev := openValve(t, page, frames)
 	handle := table.Register()
 	for n := uint64(1); l.tailPage() < frames-1; n++ {
 		if _, err := add(l, handle, n, 0); err != nil {

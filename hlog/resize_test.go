@@ -127,18 +127,7 @@ func TestResizeWithoutSpace(t *testing.T) {
 // While a log shrinks, pages are opened: one for two that are evicted.
 func TestResizeLetsAppendsGoOn(t *testing.T) {
 	const page, frames = 4096, 16
-	dev := &valve{Device: device.NewMemory(), open: make(chan struct{}, 100)}
-	if err := dev.Start(FirstAddress); err != nil {
-		t.Fatal(err)
-	}
-	table := epoch.New()
-	l, err := Open(Config{
-		Device: dev, Epoch: table, Layout: FixedLayout(8, 8), Logger: slog.New(slog.DiscardHandler),
-		Memory: frames * page, PageSize: page,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	l, table, dev := openValve(t, page, frames)
 	handle := table.Register()
 	n := uint64(0)
 	fill := func(until int64) {
@@ -182,18 +171,8 @@ func TestResizeLetsAppendsGoOn(t *testing.T) {
 
 // A caller that found no room waits for none when another one has opened the next page meanwhile.
 func TestWaitForSpaceOnAnOpenedPage(t *testing.T) {
-	const page, frames = 4096, 4
-	dev := &valve{Device: device.NewMemory(), open: make(chan struct{}, 100)}
-	if err := dev.Start(FirstAddress); err != nil {
-		t.Fatal(err)
-	}
-	l, err := Open(Config{
-		Device: dev, Epoch: epoch.New(), Layout: FixedLayout(8, 8), Logger: slog.New(slog.DiscardHandler),
-		Memory: frames * page, PageSize: page,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	const page = 4096
+	l, _, dev := openValve(t, page, 4)
 	fillPage(l)
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -225,6 +204,24 @@ func fillPage(l *Log) (n int) {
 		n++
 	}
 	return n
+}
+
+// openValve opens a log over a valve.
+func openValve(t *testing.T, page, frames int) (*Log, *epoch.Table, *valve) {
+	t.Helper()
+	dev := &valve{Device: device.NewMemory(), open: make(chan struct{}, 100)}
+	if err := dev.Start(FirstAddress); err != nil {
+		t.Fatal(err)
+	}
+	table := epoch.New()
+	l, err := Open(Config{
+		Device: dev, Epoch: table, Layout: FixedLayout(8, 8), Logger: slog.New(slog.DiscardHandler),
+		Memory: int64(page * frames), PageSize: page,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l, table, dev
 }
 
 // valve is a device whose completions pass one for each token of open, and all when it is closed.

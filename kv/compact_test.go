@@ -248,15 +248,24 @@ func TestCompactWithoutSpaceStops(t *testing.T) {
 	closeAll(t, st)
 }
 
-// The next commit frees the space of a compaction whose commit failed.
-func TestCommitFreesCompactedSpace(t *testing.T) {
-	dev := device.NewFaulty(device.NewMemory(), device.FaultyOptions{})
-	st := open(t, small(dev, 8, 8))
+// openWritten opens a small store and writes 2000 records.
+func openWritten(t *testing.T, dev device.Device) *Store {
+	t.Helper()
+	opts := small(dev, 8, 8)
+	opts.Logger = silent
+	st := open(t, opts)
 	for n := range uint64(2000) {
 		if err := st.Upsert(t.Context(), key8(n), key8(n)); err != nil {
 			t.Fatal(err)
 		}
 	}
+	return st
+}
+
+// The next commit frees the space of a compaction whose commit failed.
+func TestCommitFreesCompactedSpace(t *testing.T) {
+	dev := device.NewFaulty(device.NewMemory(), device.FaultyOptions{})
+	st := openWritten(t, dev)
 	if err := st.Commit(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -281,14 +290,7 @@ func TestCommitFreesCompactedSpace(t *testing.T) {
 // What a device could not remove is removed after a later commit.
 func TestSpaceIsFreedAgain(t *testing.T) {
 	dev := &unwilling{Device: device.NewMemory()}
-	opts := small(dev, 8, 8)
-	opts.Logger = silent
-	st := open(t, opts)
-	for n := range uint64(2000) {
-		if err := st.Upsert(t.Context(), key8(n), key8(n)); err != nil {
-			t.Fatal(err)
-		}
-	}
+	st := openWritten(t, dev)
 	dev.refuses.Store(true)
 	mustCompact(t, st, CompactOptions{Bytes: st.log.Tail() / 2})
 	refused := dev.asked.Load()
@@ -312,14 +314,7 @@ func TestSpaceIsFreedAgain(t *testing.T) {
 // A truncation whose commit fails while space is being freed is not forgotten.
 func TestTruncationDuringACollection(t *testing.T) {
 	dev := &unwilling{Device: device.NewMemory()}
-	opts := small(dev, 8, 8)
-	opts.Logger = silent
-	st := open(t, opts)
-	for n := range uint64(2000) {
-		if err := st.Upsert(t.Context(), key8(n), key8(n)); err != nil {
-			t.Fatal(err)
-		}
-	}
+	st := openWritten(t, dev)
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	dev.meanwhile = func() {

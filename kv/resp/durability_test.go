@@ -410,35 +410,35 @@ func TestDurabilityText(t *testing.T) {
 	}
 }
 
-// full is a device that takes no writes while set is true.
-type full struct {
-	device.Device
-	set atomic.Bool
+// startFull starts a server, which promises nothing, whose device can be made full.
+func startFull(t *testing.T, opts Options) (*device.Faulty, *Server, string) {
+	t.Helper()
+	dev := device.NewFaulty(device.NewMemory(), device.FaultyOptions{})
+	options := cold()
+	options.Device, opts.Durability = dev, DurabilityNone
+	s, addr := start(t, options, opts)
+	return dev, s, addr
 }
 
-func (d *full) NewQueue(depth int) (device.Queue, error) {
-	q, err := d.Device.NewQueue(depth)
-	return &fullQueue{q, d}, err
-}
-
-type fullQueue struct {
-	device.Queue
-	d *full
-}
-
-func (q *fullQueue) Write(src []byte, addr int64, tag uint64) error {
-	if q.d.set.Load() {
-		return device.ErrNoSpace
+// fillUp makes the device full, and uses up the room in memory.
+func fillUp(t *testing.T, dev *device.Faulty, s *Server) {
+	t.Helper()
+	dev.Set(device.FaultyOptions{Full: true})
+	for n, err := 0, error(nil); err == nil; n++ {
+		err = s.store.Upsert(t.Context(), fmt.Append(nil, n), make([]byte, 100))
 	}
-	return q.Queue.Write(src, addr, tag)
+}
+
+// makeSpace returns when the server has noticed that the device is not full any more.
+func makeSpace(t *testing.T, dev *device.Faulty, s *Server) {
+	t.Helper()
+	dev.Set(device.FaultyOptions{})
+	testrun.UntilNil(t, s.Durable)
 }
 
 // While the device is full, the server says so, also if it promises nothing, until there is space.
 func TestFullDeviceShows(t *testing.T) {
-	dev := &full{Device: device.NewMemory()}
-	options := cold()
-	options.Device = dev
-	s, addr := start(t, options, Options{Durability: DurabilityNone})
+	dev, s, addr := startFull(t, Options{})
 	p := dial(t, addr)
 	written := func(want string) {
 		t.Helper()
@@ -451,7 +451,7 @@ func TestFullDeviceShows(t *testing.T) {
 		t.Error(err)
 	}
 	written("ok")
-	dev.set.Store(true)
+	dev.Set(device.FaultyOptions{Full: true})
 	n := 0
 	for got := "+OK"; got == "+OK"; n++ {
 		got = set(n)
@@ -460,8 +460,7 @@ func TestFullDeviceShows(t *testing.T) {
 		t.Errorf("on a full device: %v", err)
 	}
 	written("err")
-	dev.set.Store(false)
-	testrun.UntilNil(t, s.Durable)
+	makeSpace(t, dev, s)
 	written("ok")
 	if got := set(n); got != "+OK" {
 		t.Errorf("with space: %s", got)
@@ -471,15 +470,12 @@ func TestFullDeviceShows(t *testing.T) {
 // While the device is full, commands that may need room are refused, also those for which there is room in
 // memory. The others run.
 func TestFullDeviceRefuses(t *testing.T) {
-	dev := &full{Device: device.NewMemory()}
-	options := cold()
-	options.Device = dev
-	s, addr := start(t, options, Options{Durability: DurabilityNone})
+	dev, s, addr := startFull(t, Options{})
 	p, other := dial(t, addr), dial(t, addr)
 	other.do("MULTI")
 	other.do("DEL", "0")
 	other.do("SET", "0", "x")
-	dev.set.Store(true)
+	dev.Set(device.FaultyOptions{Full: true})
 	n := 0
 	for got := "+OK"; got == "+OK"; n++ {
 		got = p.do("SET", fmt.Sprint(n), strings.Repeat("v", 1000))
@@ -501,8 +497,7 @@ func TestFullDeviceRefuses(t *testing.T) {
 	if got := p.do("FLUSHALL"); got != "+OK" && !strings.Contains(got, device.ErrNoSpace.Error()) {
 		t.Errorf("FLUSHALL: %s", got)
 	}
-	dev.set.Store(false)
-	testrun.UntilNil(t, s.Durable)
+	makeSpace(t, dev, s)
 	if got := p.do("SET", last, "x"); got != "+OK" {
 		t.Errorf("with space: %s", got)
 	}
@@ -513,11 +508,7 @@ func TestFullDeviceRefuses(t *testing.T) {
 func TestFullDeviceTearsNothing(t *testing.T) {
 	for _, opts := range []Options{{Loops: -1}, {Loops: 1}} {
 		t.Run(fmt.Sprint(opts.Loops), func(t *testing.T) {
-			dev := &full{Device: device.NewMemory()}
-			options := cold()
-			options.Device = dev
-			opts.Durability = DurabilityNone
-			s, addr := start(t, options, opts)
+			dev, s, addr := startFull(t, opts)
 			p := dial(t, addr)
 			keys := []string{"hash", "set", "list", "sorted", "other"}
 			for i := range 1000 {
@@ -532,10 +523,7 @@ func TestFullDeviceTearsNothing(t *testing.T) {
 			for _, command := range []string{"HSET hash 0 other", "SADD set more", "RPUSH list more", "ZADD sorted 1 more", "RPUSH other more"} {
 				p.do(strings.Fields(command)...)
 			}
-			dev.set.Store(true)
-			for n, err := 0, error(nil); err == nil; n++ {
-				err = s.store.Upsert(t.Context(), fmt.Append(nil, n), make([]byte, 100))
-			}
+			fillUp(t, dev, s)
 			failed := 0
 			check := func(command string) {
 				t.Helper()
@@ -584,8 +572,7 @@ func TestFullDeviceTearsNothing(t *testing.T) {
 			if failed < 30 {
 				t.Errorf("%d commands failed", failed)
 			}
-			dev.set.Store(false)
-			testrun.UntilNil(t, s.Durable)
+			makeSpace(t, dev, s)
 			failed = 0
 			all()
 			if failed > 0 {
@@ -598,10 +585,7 @@ func TestFullDeviceTearsNothing(t *testing.T) {
 // While the device is full, RENAME and MOVE that can set one key in place and not remove the other change
 // neither.
 func TestFullDeviceRenamesNothing(t *testing.T) {
-	dev := &full{Device: device.NewMemory()}
-	options := cold()
-	options.Device = dev
-	s, addr := start(t, options, Options{Durability: DurabilityNone})
+	dev, s, addr := startFull(t, Options{})
 	p := dial(t, addr)
 	p.do("SET", "string", "x")
 	for i := range 1000 {
@@ -623,10 +607,7 @@ func TestFullDeviceRenamesNothing(t *testing.T) {
 	}
 	other := strings.Repeat("y", 200)
 	p.do("SET", "other", other)
-	dev.set.Store(true)
-	for n, err := 0, error(nil); err == nil; n++ {
-		err = s.store.Upsert(t.Context(), fmt.Append(nil, n), make([]byte, 100))
-	}
+	fillUp(t, dev, s)
 	check := func(when string) {
 		t.Helper()
 		for _, c := range [][2]string{
@@ -647,17 +628,13 @@ func TestFullDeviceRenamesNothing(t *testing.T) {
 		}
 		check("RENAME " + from)
 	}
-	dev.set.Store(false)
-	testrun.UntilNil(t, s.Durable)
+	makeSpace(t, dev, s)
 	check("with space")
 }
 
 // While the device is full, a command that empties a node in memory and one on the device changes neither.
 func TestFullDeviceEmptiesNothing(t *testing.T) {
-	dev := &full{Device: device.NewMemory()}
-	options := cold()
-	options.Device = dev
-	s, addr := start(t, options, Options{Durability: DurabilityNone})
+	dev, s, addr := startFull(t, Options{})
 	p := dial(t, addr)
 	for i := range 3000 {
 		p.do("RPUSH", "list", fmt.Sprint("element", i))
@@ -678,10 +655,7 @@ func TestFullDeviceEmptiesNothing(t *testing.T) {
 		}
 		two += len(new(quickList).elementsOf(&nd))
 	}
-	dev.set.Store(true)
-	for n, err := 0, error(nil); err == nil; n++ {
-		err = s.store.Upsert(t.Context(), fmt.Append(nil, n), make([]byte, 100))
-	}
+	fillUp(t, dev, s)
 	before := p.do("DUMP", "list")
 	if got := p.do("LPOP", "list", fmt.Sprint(two)); !strings.Contains(got, device.ErrNoSpace.Error()) || strings.Contains(got, errTorn.Error()) {
 		t.Errorf("LPOP: %.100s", got)
@@ -689,8 +663,7 @@ func TestFullDeviceEmptiesNothing(t *testing.T) {
 	if got := p.do("DUMP", "list"); got != before {
 		t.Errorf("the list is changed: %.100s", got)
 	}
-	dev.set.Store(false)
-	testrun.UntilNil(t, s.Durable)
+	makeSpace(t, dev, s)
 	if got := p.do("LPOP", "list", fmt.Sprint(two)); got[0] != '[' {
 		t.Errorf("with space: LPOP: %.100s", got)
 	}

@@ -274,6 +274,12 @@ func testRevoked(t *testing.T, open Open) {
 
 // testRevokeUnderLoad closes a region while peers read it continuously.
 func testRevokeUnderLoad(t *testing.T, open Open) {
+	underLoad(t, open, func(g fabric.Region) { check(t, g.Close()) })
+}
+
+// underLoad calls revoke with a region that a peer reads continuously, several times. Afterwards the peer's
+// reads fail, and none that has succeeded has returned other bytes.
+func underLoad(t *testing.T, open Open, revoke func(fabric.Region)) {
 	l := connect(t, open, 16)
 	for range 20 {
 		g, r := region(t, l.server, l.here, 1<<16)
@@ -283,7 +289,7 @@ func testRevokeUnderLoad(t *testing.T, open Open) {
 		reading, ended := make(chan struct{}), make(chan error, 1)
 		go func() { ended <- readUntilRevoked(l.here, r, reading) }()
 		<-reading
-		check(t, g.Close())
+		revoke(g)
 		check(t, <-ended)
 		l.here.Release(r)
 	}
@@ -352,22 +358,12 @@ func testFence(t *testing.T, open Open) {
 
 // testFenceUnderLoad fences a region while a peer reads it continuously.
 func testFenceUnderLoad(t *testing.T, open Open) {
-	l := connect(t, open, 16)
-	for range 20 {
-		g, r := region(t, l.server, l.here, 1<<16)
-		for i := range g.Bytes() {
-			g.Bytes()[i] = 0xaa
-		}
-		reading, ended := make(chan struct{}), make(chan error, 1)
-		go func() { ended <- readUntilRevoked(l.here, r, reading) }()
-		<-reading
+	underLoad(t, open, func(g fabric.Region) {
 		fenced, err := g.Fence()
 		check(t, err)
 		clear(fenced.Bytes()) // a read that completes after this has failed
-		check(t, <-ended)
-		l.here.Release(r)
-		check(t, fenced.Close())
-	}
+		t.Cleanup(func() { check(t, fenced.Close()) })
+	})
 }
 
 func testRelease(t *testing.T, open Open) {
