@@ -43,6 +43,9 @@ with --json.`,
 			if f.from < 0 || f.to < 0 || f.to != 0 && f.to < f.from {
 				return usagef("--from %d --to %d: want log addresses, the first not above the second", f.from, f.to)
 			}
+			if !f.records && (f.from != 0 || f.to != 0) {
+				return usagef("--from and --to require --records")
+			}
 			return untilInterrupted(cmd.Context(), func() error { return f.run(cmd.OutOrStdout(), args[0]) })
 		},
 	}

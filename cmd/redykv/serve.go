@@ -131,7 +131,7 @@ func (f *serveFlags) load(cmd *cobra.Command) error {
 			return fmt.Errorf("--config: %w", err)
 		}
 	}
-	return f.check()
+	return cmp.Or(f.check(), checkNeeds(cmd.Flags(), f.needs()))
 }
 
 // check returns an error for a bad configuration.

@@ -70,11 +70,8 @@ func (f *listenFlags) check() error {
 	if err := cmp.Or(checkAddresses("--addr", plain), checkAddresses("--tls-addr", encrypted)); err != nil {
 		return err
 	}
-	switch {
-	case len(encrypted) > 0 && (f.cert == "" || f.key == ""):
+	if len(encrypted) > 0 && (f.cert == "" || f.key == "") {
 		return usagef("--tls-addr requires --listen-cert and --listen-key")
-	case len(encrypted) == 0 && (f.cert != "" || f.key != "" || f.ca != ""):
-		return usagef("--listen-cert, --listen-key and --listen-client-ca require --tls-addr")
 	}
 	_, err := f.access()
 	return err

@@ -120,8 +120,7 @@ func (f *storageFlags) add(flags *pflag.FlagSet) {
 	flags.DurationVar(&f.linger, "cache-linger", f.linger, "how long a manager keeps the Redy cache, which is paid for meanwhile, when the server has ended: a server on the same --dir takes it up with what it holds; 0: the cache ends with the server")
 	flags.StringVar(&f.machine, "machine", "", "`name` of this machine at the manager's allocator, such as the node of Kubernetes: memory is taken near it")
 	flags.StringVar(&f.region, "cloud-region", "", "region of the cloud that the manager takes VMs from (default: the manager's)")
-	flags.Var(&f.refillRate, "refill-rate", "maximum bytes a second copied from the SSD to refill the Redy cache after a start or a loss; 0: no refill")
-	flags.Lookup("refill-rate").DefValue = "what reads leave"
+	flags.Var(&f.refillRate, "refill-rate", "maximum bytes a second copied from the SSD to refill the Redy cache after a start or a loss; 0: no refill (default: what reads leave)")
 	flags.StringVar(&f.commitPoint, "commit-point", commitSSD, "where a small commit must be to be durable: ssd; or redy: in the Redy cache, without a sync of the SSD, which has it a second later")
 	flags.BoolVar(&f.forget, "forget-lost-commits", false, "start without the commits of the last second before a crash, which --commit-point redy had in a Redy cache that is lost")
 	flags.StringVar(&f.bucket, "bucket", "", "URL of a bucket for a copy of the store, with which an empty --dir continues: s3://, azblob://, gs:// or file:// (default: none)")
@@ -137,12 +136,6 @@ func (f *storageFlags) check() error {
 	switch {
 	case f.kind != storageSSD && f.kind != storageMemory:
 		return usagef("--storage %q: want ssd or memory", f.kind)
-	case f.kind == storageMemory && f.redy != redyNone:
-		return usagef("--storage memory keeps the whole log in memory: --redy is not possible")
-	case f.kind == storageMemory && (f.bucket != "" || f.blockCache != 0):
-		return usagef("--storage memory has no files: --bucket and --block-cache are not possible")
-	case f.kind == storageMemory && (f.verify != string(ssdtier.VerifyAll) || f.recycle != ssdtier.DefaultRecycle):
-		return usagef("--storage memory has no files: --verify and --recycle are not possible")
 	case !slices.Contains(ssdtier.Verifies, ssdtier.Verify(f.verify)):
 		return usagef("--verify %q: want one of %v", f.verify, ssdtier.Verifies)
 	case f.recycle < 0:
@@ -161,10 +154,6 @@ func (f *storageFlags) check() error {
 		return usagef("--read-cache %g: want 0 to less than 1", f.readCache)
 	case f.redy != redyNone && f.cache < redytier.MinRegionSize:
 		return usagef("--cache %v: want %v or more", f.cache, units.Size(redytier.MinRegionSize))
-	case f.tls != (tlsFlags{}) && (f.redy == redyNone || f.redy == redyEmbedded):
-		return usagef("--redy %s --tls-cert: TLS requires the address of a manager in --redy", f.redy)
-	case (f.duration != 0 || f.region != "" || f.machine != "") && (f.redy == redyNone || f.redy == redyEmbedded):
-		return usagef("--redy %s: --cache-duration, --cloud-region and --machine require the address of a manager in --redy", f.redy)
 	case f.linger < 0:
 		return usagef("--cache-linger %v: want 0 or more", f.linger)
 	case f.duration < 0:
@@ -173,12 +162,10 @@ func (f *storageFlags) check() error {
 		return usagef("--transport %q: want one of %s", f.transport, strings.Join(transport.BetweenProcesses(), ", "))
 	case f.commitPoint != commitSSD && f.commitPoint != commitRedy:
 		return usagef("--commit-point %q: want ssd or redy", f.commitPoint)
-	case f.commitPoint == commitRedy && f.redy == redyNone:
-		return usagef("--commit-point redy requires --redy")
-	case f.commitPoint == commitRedy && f.redy != redyEmbedded && f.linger == 0:
+	case f.commitPoint == commitRedy && f.fromManager() && f.linger == 0:
 		return usagef("--commit-point redy requires --cache-linger: after a crash the last commits are in the cache")
 	}
-	if f.redy != redyNone && f.redy != redyEmbedded {
+	if f.fromManager() {
 		if err := checkURLs("--redy", f.redy); err != nil {
 			return err
 		}
@@ -189,6 +176,9 @@ func (f *storageFlags) check() error {
 	}
 	return nil
 }
+
+// fromManager returns whether the Redy cache is that of a manager, which outlives the server.
+func (f *storageFlags) fromManager() bool { return f.redy != redyNone && f.redy != redyEmbedded }
 
 // mapped returns an upper estimate of the memory that the store takes outside Go's heap, with an embedded
 // cache, in bytes.
@@ -211,7 +201,7 @@ func (f *storageFlags) open(ctx context.Context, log *slog.Logger) (dev device.D
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	if files.JournalAway() != "" && !f.forget && (f.redy == redyNone || f.redy == redyEmbedded) {
+	if files.JournalAway() != "" && !f.forget && !f.fromManager() {
 		return nil, nil, nil, errors.Join(f.lacks(files), files.Close())
 	}
 	var redy *redytier.Device
