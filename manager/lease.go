@@ -37,11 +37,14 @@ func (l *leader) nextBeat() time.Time { return l.opts.now().Add(l.opts.Silence) 
 
 // renew begins a new lease of a cache, and judges what its client has measured. It returns the
 // lease's duration in milliseconds, 0 for none, and the change that is to be written before the
-// call is answered; nil: none.
-func (c *state) renew(id string, holder uint64, windows []*managerv1.Window, t term) (millis int64, j judgement, _ *txn, err error) {
+// call is answered; nil: none. A cache whose client has settled a later change is not known.
+func (c *state) renew(id string, holder, settled uint64, windows []*managerv1.Window, t term) (millis int64, j judgement, _ *txn, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	ca, err := c.held(id, holder)
+	if err == nil && settled > ca.change {
+		err = fmt.Errorf("%w %.40q as of change %d: the catalog is an older copy", errUnknownCache, id, settled)
+	}
 	if err != nil {
 		return 0, j, nil, err
 	}

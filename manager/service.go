@@ -87,6 +87,12 @@ func (s service) Attach(ctx context.Context, req *connect.Request[managerv1.Atta
 	return changing(ctx, s.m, req, (*leader).takeUp)
 }
 
+// Adopt fails with Unavailable while a server of the cache has not registered or does not show a grant,
+// FailedPrecondition for a cache that has ended or has another holder, or InvalidArgument.
+func (s service) Adopt(ctx context.Context, req *connect.Request[managerv1.AdoptRequest]) (*connect.Response[managerv1.AdoptResponse], error) {
+	return changing(ctx, s.m, req, (*leader).adopt)
+}
+
 // Renew fails with NotFound for a cache that is unknown or whose lease has ended, or
 // FailedPrecondition if another client holds it, as do Reallocate, Settle, Deallocate and Watch.
 func (s service) Renew(ctx context.Context, req *connect.Request[managerv1.RenewRequest]) (*connect.Response[managerv1.RenewResponse], error) {

@@ -43,9 +43,10 @@ type Cache struct {
 	// allowed is what servers may allow beside the table's configuration, as connections of former ones may
 	// be open. Zero: nothing.
 	allowed    Configuration
-	change     uint64      // number of the last Reallocate or Settle
-	moved      moveStats   // since the last Settle
-	unsettled  atomic.Bool // memory is not returned, or the manager does not know the table
+	moved      moveStats     // since the last Settle
+	change     atomic.Uint64 // number of the last Reallocate or Settle
+	settled    atomic.Uint64 // of the last Settle that was answered
+	unsettled  atomic.Bool   // memory is not returned, or the manager does not know the table
 	background goroutines
 	beat       atomic.Uint64 // of the clock for servers' answers: see liveness.go
 
@@ -64,6 +65,7 @@ type Cache struct {
 	pastFigures [2]figures                       // of closed sessions
 	ended       bool                             // the last session closes the provider
 
+	adopting sync.Mutex // serializes adopted
 	deleting sync.Mutex // serializes Delete and Detach, guards released
 	released bool       // deallocated at the manager, or left to another client
 }

@@ -28,6 +28,7 @@ type Manager interface {
 	Reallocate(context.Context, *connect.Request[managerv1.ReallocateRequest]) (*connect.Response[managerv1.ReallocateResponse], error)
 	Settle(context.Context, *connect.Request[managerv1.SettleRequest]) (*connect.Response[managerv1.SettleResponse], error)
 	Attach(context.Context, *connect.Request[managerv1.AttachRequest]) (*connect.Response[managerv1.AttachResponse], error)
+	Adopt(context.Context, *connect.Request[managerv1.AdoptRequest]) (*connect.Response[managerv1.AdoptResponse], error)
 	Renew(context.Context, *connect.Request[managerv1.RenewRequest]) (*connect.Response[managerv1.RenewResponse], error)
 	Deallocate(context.Context, *connect.Request[managerv1.DeallocateRequest]) (*connect.Response[managerv1.DeallocateResponse], error)
 	Watch(context.Context, *connect.Request[managerv1.WatchRequest]) (*connect.ServerStreamForClient[managerv1.WatchResponse], error)

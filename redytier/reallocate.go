@@ -35,8 +35,7 @@ func (c *Cache) reallocate(ctx context.Context, req *managerv1.ReallocateRequest
 			}
 		}
 	}
-	c.change++
-	req.Change, req.Holder = c.change, c.holder()
+	req.Change, req.Holder = c.change.Add(1), c.holder()
 	w := c.cfg.wait()
 	defer w.end()
 	var answer *connect.Response[managerv1.ReallocateResponse]

@@ -18,8 +18,8 @@ import (
 
 // This file allocates a cache again that its manager does not know any more: its lease ended
 // while it could not be renewed, it was deallocated, or the manager was started without its
-// state. A cache that had no memory when it was created (Config.Late) gets its first memory
-// in the same way.
+// state and has not adopted it (adopt.go). A cache that had no memory when it was created
+// (Config.Late) gets its first memory in the same way.
 //
 // When some of its memory is lost, the controller allocates all of it under a new id. Regions that
 // still answer move there with their bytes. Sessions, addresses and configuration stay.
@@ -89,13 +89,9 @@ func (c *Cache) recreate(ctx context.Context) (_ []*endpoint, err error) {
 	if t.per == 0 { // never allocated: no configuration was chosen
 		wanted = c.cfg.Configuration
 	}
-	duration := c.cfg.Duration - time.Since(c.created)
-	if duration < time.Second { // it is needed for longer than was expected
-		duration = c.cfg.Duration
-	}
 	c.disconnectFormer(ctx, t.grants())
 	m, err := allocate(ctx, c.mgr, &c.cfg, &managerv1.AllocateRequest{
-		Capacity: uint64(t.capacity), Slo: c.slo.proto(), DurationSeconds: int64(duration / time.Second),
+		Capacity: uint64(t.capacity), Slo: c.slo.proto(), DurationSeconds: c.durationLeft(),
 		Configuration: wanted.proto(), RegionSize: uint64(t.regionSize()), Transport: c.Transport(),
 		CloudRegion: c.cfg.CloudRegion, Client: c.cfg.client(), LingerMs: c.cfg.Linger.Milliseconds(),
 	})
@@ -148,6 +144,15 @@ func (c *Cache) recreate(ctx context.Context) (_ []*endpoint, err error) {
 		}
 	}
 	return endpoints, nil
+}
+
+// durationLeft returns the seconds for which the cache is expected to be needed; 0: until it is deleted.
+func (c *Cache) durationLeft() int64 {
+	left := c.cfg.Duration - time.Since(c.created)
+	if left < time.Second { // it is needed for longer than was expected
+		left = c.cfg.Duration
+	}
+	return int64(left / time.Second)
 }
 
 // startWatching follows the manager's events for a cache id, and renews its lease.

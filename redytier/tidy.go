@@ -1,6 +1,7 @@
 package redytier
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -184,10 +185,10 @@ func (c *Cache) settleAs(ctx context.Context, configuration Configuration, movin
 	ctx, cancel := context.WithTimeout(ctx, controlTimeout)
 	defer cancel()
 	t := c.table.Load()
-	c.change++
+	change := c.change.Add(1)
 	req := &managerv1.SettleRequest{
 		CacheId: c.ID(), Capacity: uint64(t.capacity), Slo: c.slo.proto(), Configuration: configuration.proto(),
-		Change: c.change, Holder: c.holder(),
+		Change: change, Holder: c.holder(),
 	}
 	// Sessions may still read where regions have left, until dropIdleGrants has removed that.
 	grants := t.connected()
@@ -207,8 +208,12 @@ func (c *Cache) settleAs(ctx context.Context, configuration Configuration, movin
 	case connect.CodeOf(err) == connect.CodeResourceExhausted:
 		return fmt.Errorf("settle: %w: %w", ErrCores, err)
 	case err != nil:
+		if connect.CodeOf(err) == connect.CodeFailedPrecondition && !c.taken.Load() { // the manager may lack a grant
+			err = cmp.Or(c.adopt(ctx, req.CacheId), err)
+		}
 		return fmt.Errorf("settle: %w", err)
 	}
+	c.settled.Store(change)
 	for i, signed := range answer.Msg.GetGrants() {
 		if i < len(grants) && signed.GetId() == grants[i].id {
 			grants[i].signed.Store(signed)

@@ -32,7 +32,7 @@ const (
 	// Config.Recover provided; else zeros, and DataLost is set (A46).
 	Restored
 	// CacheDeleted: the manager has deallocated the cache, or was restarted without its
-	// state. The cache's memory is used until some of it is lost, but a device's cache
+	// state and has not adopted the cache. The cache's memory is used until some of it is lost, but a device's cache
 	// loses all of it at once. The cache is then allocated again as soon as possible:
 	// regions that still answer move, with VMLeft, and Restored follows for the others.
 	CacheDeleted
@@ -181,7 +181,7 @@ func (w *watcher) renew(ctx context.Context, id string, holder uint64, lease tim
 		wait = 0
 		call, cancel := context.WithTimeout(ctx, max(lease/4, time.Second))
 		some := w.cache.windows.waiting(time.Now())
-		r, err := w.cache.mgr.Renew(call, connect.NewRequest(&managerv1.RenewRequest{CacheId: id, Holder: holder, Windows: some}))
+		r, err := w.cache.mgr.Renew(call, connect.NewRequest(&managerv1.RenewRequest{CacheId: id, Holder: holder, Windows: some, Settled: w.cache.settled.Load()}))
 		if err = w.cache.heed(err); errors.Is(err, ErrTaken) {
 			cancel()
 			return
@@ -195,9 +195,10 @@ func (w *watcher) renew(ctx context.Context, id string, holder uint64, lease tim
 			w.cache.windows.received(some)
 			wait = 1
 		case connect.CodeOf(err) == connect.CodeNotFound:
-			cancel()
-			w.cache.forgotten(id)
-			return
+			if !w.cache.adopted(id) {
+				cancel()
+				return
+			}
 		default:
 			w.cache.log.Warn("lease not renewed", "err", err)
 			wait = clock.Jitter(min(5*time.Second, lease/8))
@@ -217,8 +218,7 @@ func (w *watcher) watch(ctx context.Context, id string, holder uint64) {
 		w.stream.Store(&cancel)
 		heard, err := w.follow(stream, &h)
 		cancel()
-		if connect.CodeOf(err) == connect.CodeNotFound {
-			w.cache.forgotten(id)
+		if connect.CodeOf(err) == connect.CodeNotFound && !w.cache.adopted(id) {
 			return
 		}
 		if errors.Is(w.cache.heed(err), ErrTaken) {

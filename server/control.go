@@ -259,7 +259,7 @@ func (s *Server) statusOf(grants ...*grant) *serverv1.StatusResponse {
 		g.mu.Lock()
 		m.Connections += uint32(len(g.connections))
 		m.Grants = append(m.Grants, &serverv1.Grant{
-			CacheId: g.id.cache, Id: g.id.grant, Regions: uint32(len(g.regions)), Bytes: uint64(g.bytes), SilentMs: silent.Milliseconds(),
+			CacheId: g.id.cache, Id: g.id.grant, Regions: uint32(len(g.regions)), Bytes: uint64(g.bytes), SilentMs: silent.Milliseconds(), Holder: g.holder,
 		})
 		g.mu.Unlock()
 	}

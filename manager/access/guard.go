@@ -22,6 +22,7 @@ var callers = map[string][]Role{
 	managerv1connect.ManagerServiceReallocateProcedure:    {RoleClient},
 	managerv1connect.ManagerServiceSettleProcedure:        {RoleClient},
 	managerv1connect.ManagerServiceAttachProcedure:        {RoleClient},
+	managerv1connect.ManagerServiceAdoptProcedure:         {RoleClient},
 	managerv1connect.ManagerServiceRenewProcedure:         {RoleClient},
 	managerv1connect.ManagerServiceDeallocateProcedure:    {RoleClient},
 	managerv1connect.ManagerServiceWatchProcedure:         {RoleClient},

@@ -126,7 +126,7 @@ func (x Window_Verdict) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Window_Verdict.Descriptor instead.
 func (Window_Verdict) EnumDescriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{22, 0}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{24, 0}
 }
 
 type Model_Origin int32
@@ -178,7 +178,7 @@ func (x Model_Origin) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Model_Origin.Descriptor instead.
 func (Model_Origin) EnumDescriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{41, 0}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{43, 0}
 }
 
 type WatchResponse_Kind int32
@@ -260,7 +260,7 @@ func (x WatchResponse_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use WatchResponse_Kind.Descriptor instead.
 func (WatchResponse_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{43, 0}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{45, 0}
 }
 
 type TokenDetail_Problem int32
@@ -321,7 +321,7 @@ func (x TokenDetail_Problem) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use TokenDetail_Problem.Descriptor instead.
 func (TokenDetail_Problem) EnumDescriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{60, 0}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{62, 0}
 }
 
 // Slo is the performance that the application needs (3.3, 5.2).
@@ -1260,6 +1260,145 @@ func (x *AttachResponse) GetTransport() string {
 	return ""
 }
 
+// AdoptRequest is a cache as its client knows it.
+type AdoptRequest struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	CacheId string                 `protobuf:"bytes,1,opt,name=cache_id,json=cacheId,proto3" json:"cache_id,omitempty"`
+	Holder  uint64                 `protobuf:"varint,2,opt,name=holder,proto3" json:"holder,omitempty"` // the caller, as in ReallocateRequest
+	Change  uint64                 `protobuf:"varint,3,opt,name=change,proto3" json:"change,omitempty"` // highest number of the caller's calls of Reallocate and Settle
+	// as is the request with which the client would allocate such a cache, without an id. Its
+	// configuration is set, and its region_size is that of the grants.
+	As            *AllocateRequest `protobuf:"bytes,4,opt,name=as,proto3" json:"as,omitempty"`
+	Per           uint32           `protobuf:"varint,5,opt,name=per,proto3" json:"per,omitempty"`      // regions that the configuration's server threads serve; 0: all
+	Grants        []*Grant         `protobuf:"bytes,6,rep,name=grants,proto3" json:"grants,omitempty"` // id, regions, terms and token are set
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AdoptRequest) Reset() {
+	*x = AdoptRequest{}
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AdoptRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AdoptRequest) ProtoMessage() {}
+
+func (x *AdoptRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AdoptRequest.ProtoReflect.Descriptor instead.
+func (*AdoptRequest) Descriptor() ([]byte, []int) {
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *AdoptRequest) GetCacheId() string {
+	if x != nil {
+		return x.CacheId
+	}
+	return ""
+}
+
+func (x *AdoptRequest) GetHolder() uint64 {
+	if x != nil {
+		return x.Holder
+	}
+	return 0
+}
+
+func (x *AdoptRequest) GetChange() uint64 {
+	if x != nil {
+		return x.Change
+	}
+	return 0
+}
+
+func (x *AdoptRequest) GetAs() *AllocateRequest {
+	if x != nil {
+		return x.As
+	}
+	return nil
+}
+
+func (x *AdoptRequest) GetPer() uint32 {
+	if x != nil {
+		return x.Per
+	}
+	return 0
+}
+
+func (x *AdoptRequest) GetGrants() []*Grant {
+	if x != nil {
+		return x.Grants
+	}
+	return nil
+}
+
+type AdoptResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	LeaseMs       int64                  `protobuf:"varint,1,opt,name=lease_ms,json=leaseMs,proto3" json:"lease_ms,omitempty"`    // as in AllocateResponse
+	LingerMs      int64                  `protobuf:"varint,2,opt,name=linger_ms,json=lingerMs,proto3" json:"linger_ms,omitempty"` // as granted
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AdoptResponse) Reset() {
+	*x = AdoptResponse{}
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AdoptResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AdoptResponse) ProtoMessage() {}
+
+func (x *AdoptResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AdoptResponse.ProtoReflect.Descriptor instead.
+func (*AdoptResponse) Descriptor() ([]byte, []int) {
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *AdoptResponse) GetLeaseMs() int64 {
+	if x != nil {
+		return x.LeaseMs
+	}
+	return 0
+}
+
+func (x *AdoptResponse) GetLingerMs() int64 {
+	if x != nil {
+		return x.LingerMs
+	}
+	return 0
+}
+
 // Places are those of consecutive regions, which lie side by side in one grant.
 type Places struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1272,7 +1411,7 @@ type Places struct {
 
 func (x *Places) Reset() {
 	*x = Places{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[8]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1284,7 +1423,7 @@ func (x *Places) String() string {
 func (*Places) ProtoMessage() {}
 
 func (x *Places) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[8]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1297,7 +1436,7 @@ func (x *Places) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Places.ProtoReflect.Descriptor instead.
 func (*Places) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{8}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Places) GetGrant() uint32 {
@@ -1332,7 +1471,7 @@ type RegionRun struct {
 
 func (x *RegionRun) Reset() {
 	*x = RegionRun{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[9]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1344,7 +1483,7 @@ func (x *RegionRun) String() string {
 func (*RegionRun) ProtoMessage() {}
 
 func (x *RegionRun) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[9]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1357,7 +1496,7 @@ func (x *RegionRun) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegionRun.ProtoReflect.Descriptor instead.
 func (*RegionRun) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{9}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *RegionRun) GetFirst() uint32 {
@@ -1384,7 +1523,7 @@ type RegionRuns struct {
 
 func (x *RegionRuns) Reset() {
 	*x = RegionRuns{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[10]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1396,7 +1535,7 @@ func (x *RegionRuns) String() string {
 func (*RegionRuns) ProtoMessage() {}
 
 func (x *RegionRuns) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[10]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1409,7 +1548,7 @@ func (x *RegionRuns) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegionRuns.ProtoReflect.Descriptor instead.
 func (*RegionRuns) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{10}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *RegionRuns) GetRuns() []*RegionRun {
@@ -1436,7 +1575,7 @@ type Grant struct {
 
 func (x *Grant) Reset() {
 	*x = Grant{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[11]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1448,7 +1587,7 @@ func (x *Grant) String() string {
 func (*Grant) ProtoMessage() {}
 
 func (x *Grant) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[11]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1461,7 +1600,7 @@ func (x *Grant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Grant.ProtoReflect.Descriptor instead.
 func (*Grant) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{11}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Grant) GetVm() *Vm {
@@ -1545,7 +1684,7 @@ type Terms struct {
 
 func (x *Terms) Reset() {
 	*x = Terms{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[12]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1557,7 +1696,7 @@ func (x *Terms) String() string {
 func (*Terms) ProtoMessage() {}
 
 func (x *Terms) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[12]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1570,7 +1709,7 @@ func (x *Terms) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Terms.ProtoReflect.Descriptor instead.
 func (*Terms) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{12}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Terms) GetCacheId() string {
@@ -1681,7 +1820,7 @@ type ReallocateRequest struct {
 
 func (x *ReallocateRequest) Reset() {
 	*x = ReallocateRequest{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[13]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1693,7 +1832,7 @@ func (x *ReallocateRequest) String() string {
 func (*ReallocateRequest) ProtoMessage() {}
 
 func (x *ReallocateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[13]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1706,7 +1845,7 @@ func (x *ReallocateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReallocateRequest.ProtoReflect.Descriptor instead.
 func (*ReallocateRequest) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{13}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ReallocateRequest) GetCacheId() string {
@@ -1819,7 +1958,7 @@ type VmIncarnation struct {
 
 func (x *VmIncarnation) Reset() {
 	*x = VmIncarnation{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[14]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1831,7 +1970,7 @@ func (x *VmIncarnation) String() string {
 func (*VmIncarnation) ProtoMessage() {}
 
 func (x *VmIncarnation) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[14]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1844,7 +1983,7 @@ func (x *VmIncarnation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VmIncarnation.ProtoReflect.Descriptor instead.
 func (*VmIncarnation) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{14}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *VmIncarnation) GetVmId() string {
@@ -1876,7 +2015,7 @@ type ReallocateResponse struct {
 
 func (x *ReallocateResponse) Reset() {
 	*x = ReallocateResponse{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[15]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1888,7 +2027,7 @@ func (x *ReallocateResponse) String() string {
 func (*ReallocateResponse) ProtoMessage() {}
 
 func (x *ReallocateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[15]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1901,7 +2040,7 @@ func (x *ReallocateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReallocateResponse.ProtoReflect.Descriptor instead.
 func (*ReallocateResponse) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{15}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ReallocateResponse) GetGrants() []*Grant {
@@ -1953,7 +2092,7 @@ type PullSource struct {
 
 func (x *PullSource) Reset() {
 	*x = PullSource{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[16]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1965,7 +2104,7 @@ func (x *PullSource) String() string {
 func (*PullSource) ProtoMessage() {}
 
 func (x *PullSource) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[16]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1978,7 +2117,7 @@ func (x *PullSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PullSource.ProtoReflect.Descriptor instead.
 func (*PullSource) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{16}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *PullSource) GetTransport() string {
@@ -2033,7 +2172,7 @@ type SettleRequest struct {
 
 func (x *SettleRequest) Reset() {
 	*x = SettleRequest{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[17]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2045,7 +2184,7 @@ func (x *SettleRequest) String() string {
 func (*SettleRequest) ProtoMessage() {}
 
 func (x *SettleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[17]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2058,7 +2197,7 @@ func (x *SettleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleRequest.ProtoReflect.Descriptor instead.
 func (*SettleRequest) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{17}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *SettleRequest) GetCacheId() string {
@@ -2141,7 +2280,7 @@ type SettledGrant struct {
 
 func (x *SettledGrant) Reset() {
 	*x = SettledGrant{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[18]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2153,7 +2292,7 @@ func (x *SettledGrant) String() string {
 func (*SettledGrant) ProtoMessage() {}
 
 func (x *SettledGrant) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[18]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2166,7 +2305,7 @@ func (x *SettledGrant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettledGrant.ProtoReflect.Descriptor instead.
 func (*SettledGrant) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{18}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *SettledGrant) GetId() string {
@@ -2194,7 +2333,7 @@ type SettleResponse struct {
 
 func (x *SettleResponse) Reset() {
 	*x = SettleResponse{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[19]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2206,7 +2345,7 @@ func (x *SettleResponse) String() string {
 func (*SettleResponse) ProtoMessage() {}
 
 func (x *SettleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[19]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2219,7 +2358,7 @@ func (x *SettleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleResponse.ProtoReflect.Descriptor instead.
 func (*SettleResponse) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{19}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *SettleResponse) GetGrants() []*Grant {
@@ -2237,14 +2376,17 @@ type RenewRequest struct {
 	// oldest first, at most 64. A window with a number that the manager has is a repetition. A client
 	// that measures nothing sends none. A window that makes no sense is INVALID_ARGUMENT, and the
 	// lease is not renewed.
-	Windows       []*Window `protobuf:"bytes,3,rep,name=windows,proto3" json:"windows,omitempty"`
+	Windows []*Window `protobuf:"bytes,3,rep,name=windows,proto3" json:"windows,omitempty"`
+	// settled is the highest number of the caller's calls of Settle that were answered. A manager that
+	// has an older state of the cache does not know it: NOT_FOUND.
+	Settled       uint64 `protobuf:"varint,4,opt,name=settled,proto3" json:"settled,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RenewRequest) Reset() {
 	*x = RenewRequest{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[20]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2256,7 +2398,7 @@ func (x *RenewRequest) String() string {
 func (*RenewRequest) ProtoMessage() {}
 
 func (x *RenewRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[20]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2269,7 +2411,7 @@ func (x *RenewRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewRequest.ProtoReflect.Descriptor instead.
 func (*RenewRequest) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{20}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *RenewRequest) GetCacheId() string {
@@ -2293,6 +2435,13 @@ func (x *RenewRequest) GetWindows() []*Window {
 	return nil
 }
 
+func (x *RenewRequest) GetSettled() uint64 {
+	if x != nil {
+		return x.Settled
+	}
+	return 0
+}
+
 type RenewResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	LeaseMs       int64                  `protobuf:"varint,1,opt,name=lease_ms,json=leaseMs,proto3" json:"lease_ms,omitempty"`
@@ -2302,7 +2451,7 @@ type RenewResponse struct {
 
 func (x *RenewResponse) Reset() {
 	*x = RenewResponse{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[21]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2314,7 +2463,7 @@ func (x *RenewResponse) String() string {
 func (*RenewResponse) ProtoMessage() {}
 
 func (x *RenewResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[21]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2327,7 +2476,7 @@ func (x *RenewResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewResponse.ProtoReflect.Descriptor instead.
 func (*RenewResponse) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{21}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *RenewResponse) GetLeaseMs() int64 {
@@ -2354,7 +2503,7 @@ type Window struct {
 
 func (x *Window) Reset() {
 	*x = Window{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[22]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2366,7 +2515,7 @@ func (x *Window) String() string {
 func (*Window) ProtoMessage() {}
 
 func (x *Window) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[22]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2379,7 +2528,7 @@ func (x *Window) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Window.ProtoReflect.Descriptor instead.
 func (*Window) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{22}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Window) GetNumber() uint64 {
@@ -2439,7 +2588,7 @@ type Measured struct {
 
 func (x *Measured) Reset() {
 	*x = Measured{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[23]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2451,7 +2600,7 @@ func (x *Measured) String() string {
 func (*Measured) ProtoMessage() {}
 
 func (x *Measured) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[23]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2464,7 +2613,7 @@ func (x *Measured) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Measured.ProtoReflect.Descriptor instead.
 func (*Measured) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{23}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Measured) GetThroughputMops() float64 {
@@ -2513,7 +2662,7 @@ type Performance struct {
 
 func (x *Performance) Reset() {
 	*x = Performance{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[24]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2525,7 +2674,7 @@ func (x *Performance) String() string {
 func (*Performance) ProtoMessage() {}
 
 func (x *Performance) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[24]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2538,7 +2687,7 @@ func (x *Performance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Performance.ProtoReflect.Descriptor instead.
 func (*Performance) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{24}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Performance) GetLatencyUs() float64 {
@@ -2567,7 +2716,7 @@ type ReclaimRequest struct {
 
 func (x *ReclaimRequest) Reset() {
 	*x = ReclaimRequest{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[25]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2579,7 +2728,7 @@ func (x *ReclaimRequest) String() string {
 func (*ReclaimRequest) ProtoMessage() {}
 
 func (x *ReclaimRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[25]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2592,7 +2741,7 @@ func (x *ReclaimRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReclaimRequest.ProtoReflect.Descriptor instead.
 func (*ReclaimRequest) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{25}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ReclaimRequest) GetVmId() string {
@@ -2633,7 +2782,7 @@ type ReclaimResponse struct {
 
 func (x *ReclaimResponse) Reset() {
 	*x = ReclaimResponse{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[26]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2645,7 +2794,7 @@ func (x *ReclaimResponse) String() string {
 func (*ReclaimResponse) ProtoMessage() {}
 
 func (x *ReclaimResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[26]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2658,7 +2807,7 @@ func (x *ReclaimResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReclaimResponse.ProtoReflect.Descriptor instead.
 func (*ReclaimResponse) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{26}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ReclaimResponse) GetDeadlineUnixMs() int64 {
@@ -2685,7 +2834,7 @@ type DeallocateRequest struct {
 
 func (x *DeallocateRequest) Reset() {
 	*x = DeallocateRequest{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[27]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2697,7 +2846,7 @@ func (x *DeallocateRequest) String() string {
 func (*DeallocateRequest) ProtoMessage() {}
 
 func (x *DeallocateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[27]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2710,7 +2859,7 @@ func (x *DeallocateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeallocateRequest.ProtoReflect.Descriptor instead.
 func (*DeallocateRequest) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{27}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *DeallocateRequest) GetCacheId() string {
@@ -2736,7 +2885,7 @@ type DeallocateResponse struct {
 
 func (x *DeallocateResponse) Reset() {
 	*x = DeallocateResponse{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[28]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2748,7 +2897,7 @@ func (x *DeallocateResponse) String() string {
 func (*DeallocateResponse) ProtoMessage() {}
 
 func (x *DeallocateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[28]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2761,7 +2910,7 @@ func (x *DeallocateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeallocateResponse.ProtoReflect.Descriptor instead.
 func (*DeallocateResponse) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{28}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *DeallocateResponse) GetExisted() bool {
@@ -2779,7 +2928,7 @@ type DescribeRequest struct {
 
 func (x *DescribeRequest) Reset() {
 	*x = DescribeRequest{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[29]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2791,7 +2940,7 @@ func (x *DescribeRequest) String() string {
 func (*DescribeRequest) ProtoMessage() {}
 
 func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[29]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2804,7 +2953,7 @@ func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeRequest.ProtoReflect.Descriptor instead.
 func (*DescribeRequest) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{29}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{31}
 }
 
 type DescribeResponse struct {
@@ -2817,7 +2966,7 @@ type DescribeResponse struct {
 
 func (x *DescribeResponse) Reset() {
 	*x = DescribeResponse{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[30]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2829,7 +2978,7 @@ func (x *DescribeResponse) String() string {
 func (*DescribeResponse) ProtoMessage() {}
 
 func (x *DescribeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[30]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2842,7 +2991,7 @@ func (x *DescribeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeResponse.ProtoReflect.Descriptor instead.
 func (*DescribeResponse) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{30}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *DescribeResponse) GetCaches() []*Cache {
@@ -2896,7 +3045,7 @@ type Cache struct {
 
 func (x *Cache) Reset() {
 	*x = Cache{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[31]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2908,7 +3057,7 @@ func (x *Cache) String() string {
 func (*Cache) ProtoMessage() {}
 
 func (x *Cache) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[31]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2921,7 +3070,7 @@ func (x *Cache) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cache.ProtoReflect.Descriptor instead.
 func (*Cache) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{31}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Cache) GetId() string {
@@ -3099,7 +3248,7 @@ type Decision struct {
 
 func (x *Decision) Reset() {
 	*x = Decision{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[32]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3111,7 +3260,7 @@ func (x *Decision) String() string {
 func (*Decision) ProtoMessage() {}
 
 func (x *Decision) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[32]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3124,7 +3273,7 @@ func (x *Decision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Decision.ProtoReflect.Descriptor instead.
 func (*Decision) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{32}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Decision) GetWhat() string {
@@ -3177,7 +3326,7 @@ type SiteVerdict struct {
 
 func (x *SiteVerdict) Reset() {
 	*x = SiteVerdict{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[33]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3189,7 +3338,7 @@ func (x *SiteVerdict) String() string {
 func (*SiteVerdict) ProtoMessage() {}
 
 func (x *SiteVerdict) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[33]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3202,7 +3351,7 @@ func (x *SiteVerdict) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SiteVerdict.ProtoReflect.Descriptor instead.
 func (*SiteVerdict) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{33}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *SiteVerdict) GetDistance() uint32 {
@@ -3261,7 +3410,7 @@ type Verdict struct {
 
 func (x *Verdict) Reset() {
 	*x = Verdict{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[34]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3273,7 +3422,7 @@ func (x *Verdict) String() string {
 func (*Verdict) ProtoMessage() {}
 
 func (x *Verdict) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[34]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3286,7 +3435,7 @@ func (x *Verdict) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Verdict.ProtoReflect.Descriptor instead.
 func (*Verdict) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{34}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Verdict) GetName() string {
@@ -3334,7 +3483,7 @@ type DescribeCacheRequest struct {
 
 func (x *DescribeCacheRequest) Reset() {
 	*x = DescribeCacheRequest{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[35]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3346,7 +3495,7 @@ func (x *DescribeCacheRequest) String() string {
 func (*DescribeCacheRequest) ProtoMessage() {}
 
 func (x *DescribeCacheRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[35]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3359,7 +3508,7 @@ func (x *DescribeCacheRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeCacheRequest.ProtoReflect.Descriptor instead.
 func (*DescribeCacheRequest) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{35}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *DescribeCacheRequest) GetCacheId() string {
@@ -3384,7 +3533,7 @@ type DescribeCacheResponse struct {
 
 func (x *DescribeCacheResponse) Reset() {
 	*x = DescribeCacheResponse{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[36]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3396,7 +3545,7 @@ func (x *DescribeCacheResponse) String() string {
 func (*DescribeCacheResponse) ProtoMessage() {}
 
 func (x *DescribeCacheResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[36]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3409,7 +3558,7 @@ func (x *DescribeCacheResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeCacheResponse.ProtoReflect.Descriptor instead.
 func (*DescribeCacheResponse) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{36}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *DescribeCacheResponse) GetCache() *Cache {
@@ -3471,7 +3620,7 @@ type CalibrateRequest struct {
 
 func (x *CalibrateRequest) Reset() {
 	*x = CalibrateRequest{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[37]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3483,7 +3632,7 @@ func (x *CalibrateRequest) String() string {
 func (*CalibrateRequest) ProtoMessage() {}
 
 func (x *CalibrateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[37]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3496,7 +3645,7 @@ func (x *CalibrateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CalibrateRequest.ProtoReflect.Descriptor instead.
 func (*CalibrateRequest) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{37}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *CalibrateRequest) GetTransport() string {
@@ -3523,7 +3672,7 @@ type CalibrateResponse struct {
 
 func (x *CalibrateResponse) Reset() {
 	*x = CalibrateResponse{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[38]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3535,7 +3684,7 @@ func (x *CalibrateResponse) String() string {
 func (*CalibrateResponse) ProtoMessage() {}
 
 func (x *CalibrateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[38]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3548,7 +3697,7 @@ func (x *CalibrateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CalibrateResponse.ProtoReflect.Descriptor instead.
 func (*CalibrateResponse) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{38}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *CalibrateResponse) GetModels() []*Model {
@@ -3566,7 +3715,7 @@ type ListModelsRequest struct {
 
 func (x *ListModelsRequest) Reset() {
 	*x = ListModelsRequest{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[39]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3578,7 +3727,7 @@ func (x *ListModelsRequest) String() string {
 func (*ListModelsRequest) ProtoMessage() {}
 
 func (x *ListModelsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[39]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3591,7 +3740,7 @@ func (x *ListModelsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListModelsRequest.ProtoReflect.Descriptor instead.
 func (*ListModelsRequest) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{39}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{41}
 }
 
 type ListModelsResponse struct {
@@ -3603,7 +3752,7 @@ type ListModelsResponse struct {
 
 func (x *ListModelsResponse) Reset() {
 	*x = ListModelsResponse{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[40]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3615,7 +3764,7 @@ func (x *ListModelsResponse) String() string {
 func (*ListModelsResponse) ProtoMessage() {}
 
 func (x *ListModelsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[40]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3628,7 +3777,7 @@ func (x *ListModelsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListModelsResponse.ProtoReflect.Descriptor instead.
 func (*ListModelsResponse) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{40}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ListModelsResponse) GetModels() []*Model {
@@ -3655,7 +3804,7 @@ type Model struct {
 
 func (x *Model) Reset() {
 	*x = Model{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[41]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3667,7 +3816,7 @@ func (x *Model) String() string {
 func (*Model) ProtoMessage() {}
 
 func (x *Model) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[41]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3680,7 +3829,7 @@ func (x *Model) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Model.ProtoReflect.Descriptor instead.
 func (*Model) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{41}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Model) GetName() string {
@@ -3740,7 +3889,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[42]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3752,7 +3901,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[42]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3765,7 +3914,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{42}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *WatchRequest) GetCacheId() string {
@@ -3814,7 +3963,7 @@ type WatchResponse struct {
 
 func (x *WatchResponse) Reset() {
 	*x = WatchResponse{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[43]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3826,7 +3975,7 @@ func (x *WatchResponse) String() string {
 func (*WatchResponse) ProtoMessage() {}
 
 func (x *WatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[43]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3839,7 +3988,7 @@ func (x *WatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
 func (*WatchResponse) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{43}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *WatchResponse) GetSequence() uint64 {
@@ -3936,7 +4085,7 @@ type ListOffersRequest struct {
 
 func (x *ListOffersRequest) Reset() {
 	*x = ListOffersRequest{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[44]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3948,7 +4097,7 @@ func (x *ListOffersRequest) String() string {
 func (*ListOffersRequest) ProtoMessage() {}
 
 func (x *ListOffersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[44]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3961,7 +4110,7 @@ func (x *ListOffersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOffersRequest.ProtoReflect.Descriptor instead.
 func (*ListOffersRequest) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{44}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ListOffersRequest) GetCloudRegion() string {
@@ -3991,7 +4140,7 @@ type ListOffersResponse struct {
 
 func (x *ListOffersResponse) Reset() {
 	*x = ListOffersResponse{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[45]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4003,7 +4152,7 @@ func (x *ListOffersResponse) String() string {
 func (*ListOffersResponse) ProtoMessage() {}
 
 func (x *ListOffersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[45]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4016,7 +4165,7 @@ func (x *ListOffersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOffersResponse.ProtoReflect.Descriptor instead.
 func (*ListOffersResponse) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{45}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ListOffersResponse) GetOffers() []*Offer {
@@ -4060,7 +4209,7 @@ type Offer struct {
 
 func (x *Offer) Reset() {
 	*x = Offer{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[46]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4072,7 +4221,7 @@ func (x *Offer) String() string {
 func (*Offer) ProtoMessage() {}
 
 func (x *Offer) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[46]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4085,7 +4234,7 @@ func (x *Offer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Offer.ProtoReflect.Descriptor instead.
 func (*Offer) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{46}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Offer) GetType() string {
@@ -4181,7 +4330,7 @@ type ChangeMarketRequest struct {
 
 func (x *ChangeMarketRequest) Reset() {
 	*x = ChangeMarketRequest{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[47]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4193,7 +4342,7 @@ func (x *ChangeMarketRequest) String() string {
 func (*ChangeMarketRequest) ProtoMessage() {}
 
 func (x *ChangeMarketRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[47]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4206,7 +4355,7 @@ func (x *ChangeMarketRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeMarketRequest.ProtoReflect.Descriptor instead.
 func (*ChangeMarketRequest) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{47}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *ChangeMarketRequest) GetType() string {
@@ -4273,7 +4422,7 @@ type ChangeMarketResponse struct {
 
 func (x *ChangeMarketResponse) Reset() {
 	*x = ChangeMarketResponse{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[48]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4285,7 +4434,7 @@ func (x *ChangeMarketResponse) String() string {
 func (*ChangeMarketResponse) ProtoMessage() {}
 
 func (x *ChangeMarketResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[48]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4298,7 +4447,7 @@ func (x *ChangeMarketResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeMarketResponse.ProtoReflect.Descriptor instead.
 func (*ChangeMarketResponse) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{48}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{50}
 }
 
 type RegisterRequest struct {
@@ -4318,7 +4467,7 @@ type RegisterRequest struct {
 
 func (x *RegisterRequest) Reset() {
 	*x = RegisterRequest{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[49]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4330,7 +4479,7 @@ func (x *RegisterRequest) String() string {
 func (*RegisterRequest) ProtoMessage() {}
 
 func (x *RegisterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[49]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4343,7 +4492,7 @@ func (x *RegisterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterRequest.ProtoReflect.Descriptor instead.
 func (*RegisterRequest) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{49}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *RegisterRequest) GetVm() *Vm {
@@ -4373,7 +4522,7 @@ type RegisterResponse struct {
 
 func (x *RegisterResponse) Reset() {
 	*x = RegisterResponse{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[50]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4385,7 +4534,7 @@ func (x *RegisterResponse) String() string {
 func (*RegisterResponse) ProtoMessage() {}
 
 func (x *RegisterResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[50]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4398,7 +4547,7 @@ func (x *RegisterResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterResponse.ProtoReflect.Descriptor instead.
 func (*RegisterResponse) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{50}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *RegisterResponse) GetHeartbeatMs() int64 {
@@ -4437,7 +4586,7 @@ type Incarnation struct {
 
 func (x *Incarnation) Reset() {
 	*x = Incarnation{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[51]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4449,7 +4598,7 @@ func (x *Incarnation) String() string {
 func (*Incarnation) ProtoMessage() {}
 
 func (x *Incarnation) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[51]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4462,7 +4611,7 @@ func (x *Incarnation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Incarnation.ProtoReflect.Descriptor instead.
 func (*Incarnation) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{51}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *Incarnation) GetEpoch() uint64 {
@@ -4497,7 +4646,7 @@ type HeartbeatRequest struct {
 
 func (x *HeartbeatRequest) Reset() {
 	*x = HeartbeatRequest{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[52]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4509,7 +4658,7 @@ func (x *HeartbeatRequest) String() string {
 func (*HeartbeatRequest) ProtoMessage() {}
 
 func (x *HeartbeatRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[52]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4522,7 +4671,7 @@ func (x *HeartbeatRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatRequest.ProtoReflect.Descriptor instead.
 func (*HeartbeatRequest) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{52}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *HeartbeatRequest) GetVmId() string {
@@ -4555,7 +4704,7 @@ type HeartbeatResponse struct {
 
 func (x *HeartbeatResponse) Reset() {
 	*x = HeartbeatResponse{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[53]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4567,7 +4716,7 @@ func (x *HeartbeatResponse) String() string {
 func (*HeartbeatResponse) ProtoMessage() {}
 
 func (x *HeartbeatResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[53]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4580,7 +4729,7 @@ func (x *HeartbeatResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatResponse.ProtoReflect.Descriptor instead.
 func (*HeartbeatResponse) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{53}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *HeartbeatResponse) GetIncarnation() *Incarnation {
@@ -4600,7 +4749,7 @@ type NotLeaderDetail struct {
 
 func (x *NotLeaderDetail) Reset() {
 	*x = NotLeaderDetail{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[54]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4612,7 +4761,7 @@ func (x *NotLeaderDetail) String() string {
 func (*NotLeaderDetail) ProtoMessage() {}
 
 func (x *NotLeaderDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[54]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4625,7 +4774,7 @@ func (x *NotLeaderDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NotLeaderDetail.ProtoReflect.Descriptor instead.
 func (*NotLeaderDetail) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{54}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *NotLeaderDetail) GetLeaderUrl() string {
@@ -4646,7 +4795,7 @@ type StartDetail struct {
 
 func (x *StartDetail) Reset() {
 	*x = StartDetail{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[55]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4658,7 +4807,7 @@ func (x *StartDetail) String() string {
 func (*StartDetail) ProtoMessage() {}
 
 func (x *StartDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[55]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4671,7 +4820,7 @@ func (x *StartDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartDetail.ProtoReflect.Descriptor instead.
 func (*StartDetail) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{55}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *StartDetail) GetStart() uint64 {
@@ -4692,7 +4841,7 @@ type HolderDetail struct {
 
 func (x *HolderDetail) Reset() {
 	*x = HolderDetail{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[56]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4704,7 +4853,7 @@ func (x *HolderDetail) String() string {
 func (*HolderDetail) ProtoMessage() {}
 
 func (x *HolderDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[56]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4717,7 +4866,7 @@ func (x *HolderDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HolderDetail.ProtoReflect.Descriptor instead.
 func (*HolderDetail) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{56}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *HolderDetail) GetHolder() uint64 {
@@ -4741,7 +4890,7 @@ type CapacityDetail struct {
 
 func (x *CapacityDetail) Reset() {
 	*x = CapacityDetail{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[57]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4753,7 +4902,7 @@ func (x *CapacityDetail) String() string {
 func (*CapacityDetail) ProtoMessage() {}
 
 func (x *CapacityDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[57]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4766,7 +4915,7 @@ func (x *CapacityDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CapacityDetail.ProtoReflect.Descriptor instead.
 func (*CapacityDetail) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{57}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *CapacityDetail) GetWhat() string {
@@ -4809,7 +4958,7 @@ type SloDetail struct {
 
 func (x *SloDetail) Reset() {
 	*x = SloDetail{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[58]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4821,7 +4970,7 @@ func (x *SloDetail) String() string {
 func (*SloDetail) ProtoMessage() {}
 
 func (x *SloDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[58]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4834,7 +4983,7 @@ func (x *SloDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SloDetail.ProtoReflect.Descriptor instead.
 func (*SloDetail) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{58}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *SloDetail) GetAsked() *Slo {
@@ -4869,7 +5018,7 @@ type RegionDetail struct {
 
 func (x *RegionDetail) Reset() {
 	*x = RegionDetail{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[59]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4881,7 +5030,7 @@ func (x *RegionDetail) String() string {
 func (*RegionDetail) ProtoMessage() {}
 
 func (x *RegionDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[59]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4894,7 +5043,7 @@ func (x *RegionDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegionDetail.ProtoReflect.Descriptor instead.
 func (*RegionDetail) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{59}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *RegionDetail) GetAsked() string {
@@ -4926,7 +5075,7 @@ type TokenDetail struct {
 
 func (x *TokenDetail) Reset() {
 	*x = TokenDetail{}
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[60]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4938,7 +5087,7 @@ func (x *TokenDetail) String() string {
 func (*TokenDetail) ProtoMessage() {}
 
 func (x *TokenDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_redykv_manager_v1_manager_proto_msgTypes[60]
+	mi := &file_redykv_manager_v1_manager_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4951,7 +5100,7 @@ func (x *TokenDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenDetail.ProtoReflect.Descriptor instead.
 func (*TokenDetail) Descriptor() ([]byte, []int) {
-	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{60}
+	return file_redykv_manager_v1_manager_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *TokenDetail) GetProblem() TokenDetail_Problem {
@@ -5111,7 +5260,17 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	" \x01(\x04R\x06change\x12)\n" +
 	"\x10duration_seconds\x18\v \x01(\x03R\x0fdurationSeconds\x12\x10\n" +
 	"\x03per\x18\f \x01(\rR\x03per\x12\x1c\n" +
-	"\ttransport\x18\r \x01(\tR\ttransport\"N\n" +
+	"\ttransport\x18\r \x01(\tR\ttransport\"\xd1\x01\n" +
+	"\fAdoptRequest\x12\x19\n" +
+	"\bcache_id\x18\x01 \x01(\tR\acacheId\x12\x16\n" +
+	"\x06holder\x18\x02 \x01(\x04R\x06holder\x12\x16\n" +
+	"\x06change\x18\x03 \x01(\x04R\x06change\x122\n" +
+	"\x02as\x18\x04 \x01(\v2\".redykv.manager.v1.AllocateRequestR\x02as\x12\x10\n" +
+	"\x03per\x18\x05 \x01(\rR\x03per\x120\n" +
+	"\x06grants\x18\x06 \x03(\v2\x18.redykv.manager.v1.GrantR\x06grants\"G\n" +
+	"\rAdoptResponse\x12\x19\n" +
+	"\blease_ms\x18\x01 \x01(\x03R\aleaseMs\x12\x1b\n" +
+	"\tlinger_ms\x18\x02 \x01(\x03R\blingerMs\"N\n" +
 	"\x06Places\x12\x14\n" +
 	"\x05grant\x18\x01 \x01(\rR\x05grant\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\rR\x05index\x12\x18\n" +
@@ -5193,11 +5352,12 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
 	"\aregions\x18\x02 \x01(\rR\aregions\"B\n" +
 	"\x0eSettleResponse\x120\n" +
-	"\x06grants\x18\x01 \x03(\v2\x18.redykv.manager.v1.GrantR\x06grants\"v\n" +
+	"\x06grants\x18\x01 \x03(\v2\x18.redykv.manager.v1.GrantR\x06grants\"\x90\x01\n" +
 	"\fRenewRequest\x12\x19\n" +
 	"\bcache_id\x18\x01 \x01(\tR\acacheId\x12\x16\n" +
 	"\x06holder\x18\x02 \x01(\x04R\x06holder\x123\n" +
-	"\awindows\x18\x03 \x03(\v2\x19.redykv.manager.v1.WindowR\awindows\"*\n" +
+	"\awindows\x18\x03 \x03(\v2\x19.redykv.manager.v1.WindowR\awindows\x12\x18\n" +
+	"\asettled\x18\x04 \x01(\x04R\asettled\"*\n" +
 	"\rRenewResponse\x12\x19\n" +
 	"\blease_ms\x18\x01 \x01(\x03R\aleaseMs\"\xce\x02\n" +
 	"\x06Window\x12\x16\n" +
@@ -5443,14 +5603,14 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	"\fPROBLEM_ROLE\x10\x04\x12\x0e\n" +
 	"\n" +
 	"PROBLEM_VM\x10\x05\x12\x11\n" +
-	"\rPROBLEM_CACHE\x10\x062\xfa\n" +
-	"\n" +
+	"\rPROBLEM_CACHE\x10\x062\xc6\v\n" +
 	"\x0eManagerService\x12S\n" +
 	"\bAllocate\x12\".redykv.manager.v1.AllocateRequest\x1a#.redykv.manager.v1.AllocateResponse\x12Y\n" +
 	"\n" +
 	"Reallocate\x12$.redykv.manager.v1.ReallocateRequest\x1a%.redykv.manager.v1.ReallocateResponse\x12M\n" +
 	"\x06Settle\x12 .redykv.manager.v1.SettleRequest\x1a!.redykv.manager.v1.SettleResponse\x12M\n" +
 	"\x06Attach\x12 .redykv.manager.v1.AttachRequest\x1a!.redykv.manager.v1.AttachResponse\x12J\n" +
+	"\x05Adopt\x12\x1f.redykv.manager.v1.AdoptRequest\x1a .redykv.manager.v1.AdoptResponse\x12J\n" +
 	"\x05Renew\x12\x1f.redykv.manager.v1.RenewRequest\x1a .redykv.manager.v1.RenewResponse\x12P\n" +
 	"\aReclaim\x12!.redykv.manager.v1.ReclaimRequest\x1a\".redykv.manager.v1.ReclaimResponse\x12Y\n" +
 	"\n" +
@@ -5480,7 +5640,7 @@ func file_redykv_manager_v1_manager_proto_rawDescGZIP() []byte {
 }
 
 var file_redykv_manager_v1_manager_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_redykv_manager_v1_manager_proto_msgTypes = make([]protoimpl.MessageInfo, 61)
+var file_redykv_manager_v1_manager_proto_msgTypes = make([]protoimpl.MessageInfo, 63)
 var file_redykv_manager_v1_manager_proto_goTypes = []any{
 	(Slo_Operations)(0),           // 0: redykv.manager.v1.Slo.Operations
 	(Window_Verdict)(0),           // 1: redykv.manager.v1.Window.Verdict
@@ -5495,159 +5655,165 @@ var file_redykv_manager_v1_manager_proto_goTypes = []any{
 	(*AllocateResponse)(nil),      // 10: redykv.manager.v1.AllocateResponse
 	(*AttachRequest)(nil),         // 11: redykv.manager.v1.AttachRequest
 	(*AttachResponse)(nil),        // 12: redykv.manager.v1.AttachResponse
-	(*Places)(nil),                // 13: redykv.manager.v1.Places
-	(*RegionRun)(nil),             // 14: redykv.manager.v1.RegionRun
-	(*RegionRuns)(nil),            // 15: redykv.manager.v1.RegionRuns
-	(*Grant)(nil),                 // 16: redykv.manager.v1.Grant
-	(*Terms)(nil),                 // 17: redykv.manager.v1.Terms
-	(*ReallocateRequest)(nil),     // 18: redykv.manager.v1.ReallocateRequest
-	(*VmIncarnation)(nil),         // 19: redykv.manager.v1.VmIncarnation
-	(*ReallocateResponse)(nil),    // 20: redykv.manager.v1.ReallocateResponse
-	(*PullSource)(nil),            // 21: redykv.manager.v1.PullSource
-	(*SettleRequest)(nil),         // 22: redykv.manager.v1.SettleRequest
-	(*SettledGrant)(nil),          // 23: redykv.manager.v1.SettledGrant
-	(*SettleResponse)(nil),        // 24: redykv.manager.v1.SettleResponse
-	(*RenewRequest)(nil),          // 25: redykv.manager.v1.RenewRequest
-	(*RenewResponse)(nil),         // 26: redykv.manager.v1.RenewResponse
-	(*Window)(nil),                // 27: redykv.manager.v1.Window
-	(*Measured)(nil),              // 28: redykv.manager.v1.Measured
-	(*Performance)(nil),           // 29: redykv.manager.v1.Performance
-	(*ReclaimRequest)(nil),        // 30: redykv.manager.v1.ReclaimRequest
-	(*ReclaimResponse)(nil),       // 31: redykv.manager.v1.ReclaimResponse
-	(*DeallocateRequest)(nil),     // 32: redykv.manager.v1.DeallocateRequest
-	(*DeallocateResponse)(nil),    // 33: redykv.manager.v1.DeallocateResponse
-	(*DescribeRequest)(nil),       // 34: redykv.manager.v1.DescribeRequest
-	(*DescribeResponse)(nil),      // 35: redykv.manager.v1.DescribeResponse
-	(*Cache)(nil),                 // 36: redykv.manager.v1.Cache
-	(*Decision)(nil),              // 37: redykv.manager.v1.Decision
-	(*SiteVerdict)(nil),           // 38: redykv.manager.v1.SiteVerdict
-	(*Verdict)(nil),               // 39: redykv.manager.v1.Verdict
-	(*DescribeCacheRequest)(nil),  // 40: redykv.manager.v1.DescribeCacheRequest
-	(*DescribeCacheResponse)(nil), // 41: redykv.manager.v1.DescribeCacheResponse
-	(*CalibrateRequest)(nil),      // 42: redykv.manager.v1.CalibrateRequest
-	(*CalibrateResponse)(nil),     // 43: redykv.manager.v1.CalibrateResponse
-	(*ListModelsRequest)(nil),     // 44: redykv.manager.v1.ListModelsRequest
-	(*ListModelsResponse)(nil),    // 45: redykv.manager.v1.ListModelsResponse
-	(*Model)(nil),                 // 46: redykv.manager.v1.Model
-	(*WatchRequest)(nil),          // 47: redykv.manager.v1.WatchRequest
-	(*WatchResponse)(nil),         // 48: redykv.manager.v1.WatchResponse
-	(*ListOffersRequest)(nil),     // 49: redykv.manager.v1.ListOffersRequest
-	(*ListOffersResponse)(nil),    // 50: redykv.manager.v1.ListOffersResponse
-	(*Offer)(nil),                 // 51: redykv.manager.v1.Offer
-	(*ChangeMarketRequest)(nil),   // 52: redykv.manager.v1.ChangeMarketRequest
-	(*ChangeMarketResponse)(nil),  // 53: redykv.manager.v1.ChangeMarketResponse
-	(*RegisterRequest)(nil),       // 54: redykv.manager.v1.RegisterRequest
-	(*RegisterResponse)(nil),      // 55: redykv.manager.v1.RegisterResponse
-	(*Incarnation)(nil),           // 56: redykv.manager.v1.Incarnation
-	(*HeartbeatRequest)(nil),      // 57: redykv.manager.v1.HeartbeatRequest
-	(*HeartbeatResponse)(nil),     // 58: redykv.manager.v1.HeartbeatResponse
-	(*NotLeaderDetail)(nil),       // 59: redykv.manager.v1.NotLeaderDetail
-	(*StartDetail)(nil),           // 60: redykv.manager.v1.StartDetail
-	(*HolderDetail)(nil),          // 61: redykv.manager.v1.HolderDetail
-	(*CapacityDetail)(nil),        // 62: redykv.manager.v1.CapacityDetail
-	(*SloDetail)(nil),             // 63: redykv.manager.v1.SloDetail
-	(*RegionDetail)(nil),          // 64: redykv.manager.v1.RegionDetail
-	(*TokenDetail)(nil),           // 65: redykv.manager.v1.TokenDetail
+	(*AdoptRequest)(nil),          // 13: redykv.manager.v1.AdoptRequest
+	(*AdoptResponse)(nil),         // 14: redykv.manager.v1.AdoptResponse
+	(*Places)(nil),                // 15: redykv.manager.v1.Places
+	(*RegionRun)(nil),             // 16: redykv.manager.v1.RegionRun
+	(*RegionRuns)(nil),            // 17: redykv.manager.v1.RegionRuns
+	(*Grant)(nil),                 // 18: redykv.manager.v1.Grant
+	(*Terms)(nil),                 // 19: redykv.manager.v1.Terms
+	(*ReallocateRequest)(nil),     // 20: redykv.manager.v1.ReallocateRequest
+	(*VmIncarnation)(nil),         // 21: redykv.manager.v1.VmIncarnation
+	(*ReallocateResponse)(nil),    // 22: redykv.manager.v1.ReallocateResponse
+	(*PullSource)(nil),            // 23: redykv.manager.v1.PullSource
+	(*SettleRequest)(nil),         // 24: redykv.manager.v1.SettleRequest
+	(*SettledGrant)(nil),          // 25: redykv.manager.v1.SettledGrant
+	(*SettleResponse)(nil),        // 26: redykv.manager.v1.SettleResponse
+	(*RenewRequest)(nil),          // 27: redykv.manager.v1.RenewRequest
+	(*RenewResponse)(nil),         // 28: redykv.manager.v1.RenewResponse
+	(*Window)(nil),                // 29: redykv.manager.v1.Window
+	(*Measured)(nil),              // 30: redykv.manager.v1.Measured
+	(*Performance)(nil),           // 31: redykv.manager.v1.Performance
+	(*ReclaimRequest)(nil),        // 32: redykv.manager.v1.ReclaimRequest
+	(*ReclaimResponse)(nil),       // 33: redykv.manager.v1.ReclaimResponse
+	(*DeallocateRequest)(nil),     // 34: redykv.manager.v1.DeallocateRequest
+	(*DeallocateResponse)(nil),    // 35: redykv.manager.v1.DeallocateResponse
+	(*DescribeRequest)(nil),       // 36: redykv.manager.v1.DescribeRequest
+	(*DescribeResponse)(nil),      // 37: redykv.manager.v1.DescribeResponse
+	(*Cache)(nil),                 // 38: redykv.manager.v1.Cache
+	(*Decision)(nil),              // 39: redykv.manager.v1.Decision
+	(*SiteVerdict)(nil),           // 40: redykv.manager.v1.SiteVerdict
+	(*Verdict)(nil),               // 41: redykv.manager.v1.Verdict
+	(*DescribeCacheRequest)(nil),  // 42: redykv.manager.v1.DescribeCacheRequest
+	(*DescribeCacheResponse)(nil), // 43: redykv.manager.v1.DescribeCacheResponse
+	(*CalibrateRequest)(nil),      // 44: redykv.manager.v1.CalibrateRequest
+	(*CalibrateResponse)(nil),     // 45: redykv.manager.v1.CalibrateResponse
+	(*ListModelsRequest)(nil),     // 46: redykv.manager.v1.ListModelsRequest
+	(*ListModelsResponse)(nil),    // 47: redykv.manager.v1.ListModelsResponse
+	(*Model)(nil),                 // 48: redykv.manager.v1.Model
+	(*WatchRequest)(nil),          // 49: redykv.manager.v1.WatchRequest
+	(*WatchResponse)(nil),         // 50: redykv.manager.v1.WatchResponse
+	(*ListOffersRequest)(nil),     // 51: redykv.manager.v1.ListOffersRequest
+	(*ListOffersResponse)(nil),    // 52: redykv.manager.v1.ListOffersResponse
+	(*Offer)(nil),                 // 53: redykv.manager.v1.Offer
+	(*ChangeMarketRequest)(nil),   // 54: redykv.manager.v1.ChangeMarketRequest
+	(*ChangeMarketResponse)(nil),  // 55: redykv.manager.v1.ChangeMarketResponse
+	(*RegisterRequest)(nil),       // 56: redykv.manager.v1.RegisterRequest
+	(*RegisterResponse)(nil),      // 57: redykv.manager.v1.RegisterResponse
+	(*Incarnation)(nil),           // 58: redykv.manager.v1.Incarnation
+	(*HeartbeatRequest)(nil),      // 59: redykv.manager.v1.HeartbeatRequest
+	(*HeartbeatResponse)(nil),     // 60: redykv.manager.v1.HeartbeatResponse
+	(*NotLeaderDetail)(nil),       // 61: redykv.manager.v1.NotLeaderDetail
+	(*StartDetail)(nil),           // 62: redykv.manager.v1.StartDetail
+	(*HolderDetail)(nil),          // 63: redykv.manager.v1.HolderDetail
+	(*CapacityDetail)(nil),        // 64: redykv.manager.v1.CapacityDetail
+	(*SloDetail)(nil),             // 65: redykv.manager.v1.SloDetail
+	(*RegionDetail)(nil),          // 66: redykv.manager.v1.RegionDetail
+	(*TokenDetail)(nil),           // 67: redykv.manager.v1.TokenDetail
 }
 var file_redykv_manager_v1_manager_proto_depIdxs = []int32{
 	0,  // 0: redykv.manager.v1.Slo.operations:type_name -> redykv.manager.v1.Slo.Operations
 	5,  // 1: redykv.manager.v1.AllocateRequest.slo:type_name -> redykv.manager.v1.Slo
 	6,  // 2: redykv.manager.v1.AllocateRequest.configuration:type_name -> redykv.manager.v1.Configuration
 	7,  // 3: redykv.manager.v1.AllocateRequest.client:type_name -> redykv.manager.v1.Client
-	16, // 4: redykv.manager.v1.AllocateResponse.grants:type_name -> redykv.manager.v1.Grant
+	18, // 4: redykv.manager.v1.AllocateResponse.grants:type_name -> redykv.manager.v1.Grant
 	6,  // 5: redykv.manager.v1.AllocateResponse.configuration:type_name -> redykv.manager.v1.Configuration
 	7,  // 6: redykv.manager.v1.AttachRequest.client:type_name -> redykv.manager.v1.Client
 	5,  // 7: redykv.manager.v1.AttachResponse.slo:type_name -> redykv.manager.v1.Slo
 	6,  // 8: redykv.manager.v1.AttachResponse.configuration:type_name -> redykv.manager.v1.Configuration
-	16, // 9: redykv.manager.v1.AttachResponse.grants:type_name -> redykv.manager.v1.Grant
-	13, // 10: redykv.manager.v1.AttachResponse.places:type_name -> redykv.manager.v1.Places
-	14, // 11: redykv.manager.v1.RegionRuns.runs:type_name -> redykv.manager.v1.RegionRun
-	8,  // 12: redykv.manager.v1.Grant.vm:type_name -> redykv.manager.v1.Vm
-	17, // 13: redykv.manager.v1.Grant.terms:type_name -> redykv.manager.v1.Terms
-	5,  // 14: redykv.manager.v1.ReallocateRequest.slo:type_name -> redykv.manager.v1.Slo
-	6,  // 15: redykv.manager.v1.ReallocateRequest.configuration:type_name -> redykv.manager.v1.Configuration
-	7,  // 16: redykv.manager.v1.ReallocateRequest.client:type_name -> redykv.manager.v1.Client
-	15, // 17: redykv.manager.v1.ReallocateRequest.moves:type_name -> redykv.manager.v1.RegionRuns
-	19, // 18: redykv.manager.v1.ReallocateRequest.lost_vms:type_name -> redykv.manager.v1.VmIncarnation
-	16, // 19: redykv.manager.v1.ReallocateResponse.grants:type_name -> redykv.manager.v1.Grant
-	6,  // 20: redykv.manager.v1.ReallocateResponse.configuration:type_name -> redykv.manager.v1.Configuration
-	21, // 21: redykv.manager.v1.ReallocateResponse.sources:type_name -> redykv.manager.v1.PullSource
-	5,  // 22: redykv.manager.v1.SettleRequest.slo:type_name -> redykv.manager.v1.Slo
-	6,  // 23: redykv.manager.v1.SettleRequest.configuration:type_name -> redykv.manager.v1.Configuration
-	23, // 24: redykv.manager.v1.SettleRequest.grants:type_name -> redykv.manager.v1.SettledGrant
-	13, // 25: redykv.manager.v1.SettleRequest.places:type_name -> redykv.manager.v1.Places
-	16, // 26: redykv.manager.v1.SettleResponse.grants:type_name -> redykv.manager.v1.Grant
-	27, // 27: redykv.manager.v1.RenewRequest.windows:type_name -> redykv.manager.v1.Window
-	28, // 28: redykv.manager.v1.Window.reads:type_name -> redykv.manager.v1.Measured
-	28, // 29: redykv.manager.v1.Window.writes:type_name -> redykv.manager.v1.Measured
-	1,  // 30: redykv.manager.v1.Window.verdict:type_name -> redykv.manager.v1.Window.Verdict
-	36, // 31: redykv.manager.v1.DescribeResponse.caches:type_name -> redykv.manager.v1.Cache
-	8,  // 32: redykv.manager.v1.DescribeResponse.vms:type_name -> redykv.manager.v1.Vm
-	5,  // 33: redykv.manager.v1.Cache.slo:type_name -> redykv.manager.v1.Slo
-	6,  // 34: redykv.manager.v1.Cache.configuration:type_name -> redykv.manager.v1.Configuration
-	16, // 35: redykv.manager.v1.Cache.grants:type_name -> redykv.manager.v1.Grant
-	29, // 36: redykv.manager.v1.Cache.predicted:type_name -> redykv.manager.v1.Performance
-	27, // 37: redykv.manager.v1.Cache.measured:type_name -> redykv.manager.v1.Window
-	46, // 38: redykv.manager.v1.Cache.model:type_name -> redykv.manager.v1.Model
-	38, // 39: redykv.manager.v1.Decision.sites:type_name -> redykv.manager.v1.SiteVerdict
-	39, // 40: redykv.manager.v1.Decision.verdicts:type_name -> redykv.manager.v1.Verdict
-	6,  // 41: redykv.manager.v1.SiteVerdict.configuration:type_name -> redykv.manager.v1.Configuration
-	36, // 42: redykv.manager.v1.DescribeCacheResponse.cache:type_name -> redykv.manager.v1.Cache
-	48, // 43: redykv.manager.v1.DescribeCacheResponse.events:type_name -> redykv.manager.v1.WatchResponse
-	37, // 44: redykv.manager.v1.DescribeCacheResponse.decisions:type_name -> redykv.manager.v1.Decision
-	27, // 45: redykv.manager.v1.DescribeCacheResponse.windows:type_name -> redykv.manager.v1.Window
-	46, // 46: redykv.manager.v1.CalibrateResponse.models:type_name -> redykv.manager.v1.Model
-	46, // 47: redykv.manager.v1.ListModelsResponse.models:type_name -> redykv.manager.v1.Model
-	2,  // 48: redykv.manager.v1.Model.origin:type_name -> redykv.manager.v1.Model.Origin
-	3,  // 49: redykv.manager.v1.WatchResponse.kind:type_name -> redykv.manager.v1.WatchResponse.Kind
-	36, // 50: redykv.manager.v1.WatchResponse.state:type_name -> redykv.manager.v1.Cache
-	6,  // 51: redykv.manager.v1.WatchResponse.configuration:type_name -> redykv.manager.v1.Configuration
-	6,  // 52: redykv.manager.v1.WatchResponse.instead_of:type_name -> redykv.manager.v1.Configuration
-	51, // 53: redykv.manager.v1.ListOffersResponse.offers:type_name -> redykv.manager.v1.Offer
-	8,  // 54: redykv.manager.v1.RegisterRequest.vm:type_name -> redykv.manager.v1.Vm
-	56, // 55: redykv.manager.v1.RegisterResponse.incarnation:type_name -> redykv.manager.v1.Incarnation
-	56, // 56: redykv.manager.v1.HeartbeatResponse.incarnation:type_name -> redykv.manager.v1.Incarnation
-	5,  // 57: redykv.manager.v1.SloDetail.asked:type_name -> redykv.manager.v1.Slo
-	5,  // 58: redykv.manager.v1.SloDetail.nearest:type_name -> redykv.manager.v1.Slo
-	6,  // 59: redykv.manager.v1.SloDetail.configuration:type_name -> redykv.manager.v1.Configuration
-	4,  // 60: redykv.manager.v1.TokenDetail.problem:type_name -> redykv.manager.v1.TokenDetail.Problem
-	9,  // 61: redykv.manager.v1.ManagerService.Allocate:input_type -> redykv.manager.v1.AllocateRequest
-	18, // 62: redykv.manager.v1.ManagerService.Reallocate:input_type -> redykv.manager.v1.ReallocateRequest
-	22, // 63: redykv.manager.v1.ManagerService.Settle:input_type -> redykv.manager.v1.SettleRequest
-	11, // 64: redykv.manager.v1.ManagerService.Attach:input_type -> redykv.manager.v1.AttachRequest
-	25, // 65: redykv.manager.v1.ManagerService.Renew:input_type -> redykv.manager.v1.RenewRequest
-	30, // 66: redykv.manager.v1.ManagerService.Reclaim:input_type -> redykv.manager.v1.ReclaimRequest
-	32, // 67: redykv.manager.v1.ManagerService.Deallocate:input_type -> redykv.manager.v1.DeallocateRequest
-	34, // 68: redykv.manager.v1.ManagerService.Describe:input_type -> redykv.manager.v1.DescribeRequest
-	40, // 69: redykv.manager.v1.ManagerService.DescribeCache:input_type -> redykv.manager.v1.DescribeCacheRequest
-	44, // 70: redykv.manager.v1.ManagerService.ListModels:input_type -> redykv.manager.v1.ListModelsRequest
-	42, // 71: redykv.manager.v1.ManagerService.Calibrate:input_type -> redykv.manager.v1.CalibrateRequest
-	47, // 72: redykv.manager.v1.ManagerService.Watch:input_type -> redykv.manager.v1.WatchRequest
-	49, // 73: redykv.manager.v1.ManagerService.ListOffers:input_type -> redykv.manager.v1.ListOffersRequest
-	52, // 74: redykv.manager.v1.ManagerService.ChangeMarket:input_type -> redykv.manager.v1.ChangeMarketRequest
-	54, // 75: redykv.manager.v1.ManagerService.Register:input_type -> redykv.manager.v1.RegisterRequest
-	57, // 76: redykv.manager.v1.ManagerService.Heartbeat:input_type -> redykv.manager.v1.HeartbeatRequest
-	10, // 77: redykv.manager.v1.ManagerService.Allocate:output_type -> redykv.manager.v1.AllocateResponse
-	20, // 78: redykv.manager.v1.ManagerService.Reallocate:output_type -> redykv.manager.v1.ReallocateResponse
-	24, // 79: redykv.manager.v1.ManagerService.Settle:output_type -> redykv.manager.v1.SettleResponse
-	12, // 80: redykv.manager.v1.ManagerService.Attach:output_type -> redykv.manager.v1.AttachResponse
-	26, // 81: redykv.manager.v1.ManagerService.Renew:output_type -> redykv.manager.v1.RenewResponse
-	31, // 82: redykv.manager.v1.ManagerService.Reclaim:output_type -> redykv.manager.v1.ReclaimResponse
-	33, // 83: redykv.manager.v1.ManagerService.Deallocate:output_type -> redykv.manager.v1.DeallocateResponse
-	35, // 84: redykv.manager.v1.ManagerService.Describe:output_type -> redykv.manager.v1.DescribeResponse
-	41, // 85: redykv.manager.v1.ManagerService.DescribeCache:output_type -> redykv.manager.v1.DescribeCacheResponse
-	45, // 86: redykv.manager.v1.ManagerService.ListModels:output_type -> redykv.manager.v1.ListModelsResponse
-	43, // 87: redykv.manager.v1.ManagerService.Calibrate:output_type -> redykv.manager.v1.CalibrateResponse
-	48, // 88: redykv.manager.v1.ManagerService.Watch:output_type -> redykv.manager.v1.WatchResponse
-	50, // 89: redykv.manager.v1.ManagerService.ListOffers:output_type -> redykv.manager.v1.ListOffersResponse
-	53, // 90: redykv.manager.v1.ManagerService.ChangeMarket:output_type -> redykv.manager.v1.ChangeMarketResponse
-	55, // 91: redykv.manager.v1.ManagerService.Register:output_type -> redykv.manager.v1.RegisterResponse
-	58, // 92: redykv.manager.v1.ManagerService.Heartbeat:output_type -> redykv.manager.v1.HeartbeatResponse
-	77, // [77:93] is the sub-list for method output_type
-	61, // [61:77] is the sub-list for method input_type
-	61, // [61:61] is the sub-list for extension type_name
-	61, // [61:61] is the sub-list for extension extendee
-	0,  // [0:61] is the sub-list for field type_name
+	18, // 9: redykv.manager.v1.AttachResponse.grants:type_name -> redykv.manager.v1.Grant
+	15, // 10: redykv.manager.v1.AttachResponse.places:type_name -> redykv.manager.v1.Places
+	9,  // 11: redykv.manager.v1.AdoptRequest.as:type_name -> redykv.manager.v1.AllocateRequest
+	18, // 12: redykv.manager.v1.AdoptRequest.grants:type_name -> redykv.manager.v1.Grant
+	16, // 13: redykv.manager.v1.RegionRuns.runs:type_name -> redykv.manager.v1.RegionRun
+	8,  // 14: redykv.manager.v1.Grant.vm:type_name -> redykv.manager.v1.Vm
+	19, // 15: redykv.manager.v1.Grant.terms:type_name -> redykv.manager.v1.Terms
+	5,  // 16: redykv.manager.v1.ReallocateRequest.slo:type_name -> redykv.manager.v1.Slo
+	6,  // 17: redykv.manager.v1.ReallocateRequest.configuration:type_name -> redykv.manager.v1.Configuration
+	7,  // 18: redykv.manager.v1.ReallocateRequest.client:type_name -> redykv.manager.v1.Client
+	17, // 19: redykv.manager.v1.ReallocateRequest.moves:type_name -> redykv.manager.v1.RegionRuns
+	21, // 20: redykv.manager.v1.ReallocateRequest.lost_vms:type_name -> redykv.manager.v1.VmIncarnation
+	18, // 21: redykv.manager.v1.ReallocateResponse.grants:type_name -> redykv.manager.v1.Grant
+	6,  // 22: redykv.manager.v1.ReallocateResponse.configuration:type_name -> redykv.manager.v1.Configuration
+	23, // 23: redykv.manager.v1.ReallocateResponse.sources:type_name -> redykv.manager.v1.PullSource
+	5,  // 24: redykv.manager.v1.SettleRequest.slo:type_name -> redykv.manager.v1.Slo
+	6,  // 25: redykv.manager.v1.SettleRequest.configuration:type_name -> redykv.manager.v1.Configuration
+	25, // 26: redykv.manager.v1.SettleRequest.grants:type_name -> redykv.manager.v1.SettledGrant
+	15, // 27: redykv.manager.v1.SettleRequest.places:type_name -> redykv.manager.v1.Places
+	18, // 28: redykv.manager.v1.SettleResponse.grants:type_name -> redykv.manager.v1.Grant
+	29, // 29: redykv.manager.v1.RenewRequest.windows:type_name -> redykv.manager.v1.Window
+	30, // 30: redykv.manager.v1.Window.reads:type_name -> redykv.manager.v1.Measured
+	30, // 31: redykv.manager.v1.Window.writes:type_name -> redykv.manager.v1.Measured
+	1,  // 32: redykv.manager.v1.Window.verdict:type_name -> redykv.manager.v1.Window.Verdict
+	38, // 33: redykv.manager.v1.DescribeResponse.caches:type_name -> redykv.manager.v1.Cache
+	8,  // 34: redykv.manager.v1.DescribeResponse.vms:type_name -> redykv.manager.v1.Vm
+	5,  // 35: redykv.manager.v1.Cache.slo:type_name -> redykv.manager.v1.Slo
+	6,  // 36: redykv.manager.v1.Cache.configuration:type_name -> redykv.manager.v1.Configuration
+	18, // 37: redykv.manager.v1.Cache.grants:type_name -> redykv.manager.v1.Grant
+	31, // 38: redykv.manager.v1.Cache.predicted:type_name -> redykv.manager.v1.Performance
+	29, // 39: redykv.manager.v1.Cache.measured:type_name -> redykv.manager.v1.Window
+	48, // 40: redykv.manager.v1.Cache.model:type_name -> redykv.manager.v1.Model
+	40, // 41: redykv.manager.v1.Decision.sites:type_name -> redykv.manager.v1.SiteVerdict
+	41, // 42: redykv.manager.v1.Decision.verdicts:type_name -> redykv.manager.v1.Verdict
+	6,  // 43: redykv.manager.v1.SiteVerdict.configuration:type_name -> redykv.manager.v1.Configuration
+	38, // 44: redykv.manager.v1.DescribeCacheResponse.cache:type_name -> redykv.manager.v1.Cache
+	50, // 45: redykv.manager.v1.DescribeCacheResponse.events:type_name -> redykv.manager.v1.WatchResponse
+	39, // 46: redykv.manager.v1.DescribeCacheResponse.decisions:type_name -> redykv.manager.v1.Decision
+	29, // 47: redykv.manager.v1.DescribeCacheResponse.windows:type_name -> redykv.manager.v1.Window
+	48, // 48: redykv.manager.v1.CalibrateResponse.models:type_name -> redykv.manager.v1.Model
+	48, // 49: redykv.manager.v1.ListModelsResponse.models:type_name -> redykv.manager.v1.Model
+	2,  // 50: redykv.manager.v1.Model.origin:type_name -> redykv.manager.v1.Model.Origin
+	3,  // 51: redykv.manager.v1.WatchResponse.kind:type_name -> redykv.manager.v1.WatchResponse.Kind
+	38, // 52: redykv.manager.v1.WatchResponse.state:type_name -> redykv.manager.v1.Cache
+	6,  // 53: redykv.manager.v1.WatchResponse.configuration:type_name -> redykv.manager.v1.Configuration
+	6,  // 54: redykv.manager.v1.WatchResponse.instead_of:type_name -> redykv.manager.v1.Configuration
+	53, // 55: redykv.manager.v1.ListOffersResponse.offers:type_name -> redykv.manager.v1.Offer
+	8,  // 56: redykv.manager.v1.RegisterRequest.vm:type_name -> redykv.manager.v1.Vm
+	58, // 57: redykv.manager.v1.RegisterResponse.incarnation:type_name -> redykv.manager.v1.Incarnation
+	58, // 58: redykv.manager.v1.HeartbeatResponse.incarnation:type_name -> redykv.manager.v1.Incarnation
+	5,  // 59: redykv.manager.v1.SloDetail.asked:type_name -> redykv.manager.v1.Slo
+	5,  // 60: redykv.manager.v1.SloDetail.nearest:type_name -> redykv.manager.v1.Slo
+	6,  // 61: redykv.manager.v1.SloDetail.configuration:type_name -> redykv.manager.v1.Configuration
+	4,  // 62: redykv.manager.v1.TokenDetail.problem:type_name -> redykv.manager.v1.TokenDetail.Problem
+	9,  // 63: redykv.manager.v1.ManagerService.Allocate:input_type -> redykv.manager.v1.AllocateRequest
+	20, // 64: redykv.manager.v1.ManagerService.Reallocate:input_type -> redykv.manager.v1.ReallocateRequest
+	24, // 65: redykv.manager.v1.ManagerService.Settle:input_type -> redykv.manager.v1.SettleRequest
+	11, // 66: redykv.manager.v1.ManagerService.Attach:input_type -> redykv.manager.v1.AttachRequest
+	13, // 67: redykv.manager.v1.ManagerService.Adopt:input_type -> redykv.manager.v1.AdoptRequest
+	27, // 68: redykv.manager.v1.ManagerService.Renew:input_type -> redykv.manager.v1.RenewRequest
+	32, // 69: redykv.manager.v1.ManagerService.Reclaim:input_type -> redykv.manager.v1.ReclaimRequest
+	34, // 70: redykv.manager.v1.ManagerService.Deallocate:input_type -> redykv.manager.v1.DeallocateRequest
+	36, // 71: redykv.manager.v1.ManagerService.Describe:input_type -> redykv.manager.v1.DescribeRequest
+	42, // 72: redykv.manager.v1.ManagerService.DescribeCache:input_type -> redykv.manager.v1.DescribeCacheRequest
+	46, // 73: redykv.manager.v1.ManagerService.ListModels:input_type -> redykv.manager.v1.ListModelsRequest
+	44, // 74: redykv.manager.v1.ManagerService.Calibrate:input_type -> redykv.manager.v1.CalibrateRequest
+	49, // 75: redykv.manager.v1.ManagerService.Watch:input_type -> redykv.manager.v1.WatchRequest
+	51, // 76: redykv.manager.v1.ManagerService.ListOffers:input_type -> redykv.manager.v1.ListOffersRequest
+	54, // 77: redykv.manager.v1.ManagerService.ChangeMarket:input_type -> redykv.manager.v1.ChangeMarketRequest
+	56, // 78: redykv.manager.v1.ManagerService.Register:input_type -> redykv.manager.v1.RegisterRequest
+	59, // 79: redykv.manager.v1.ManagerService.Heartbeat:input_type -> redykv.manager.v1.HeartbeatRequest
+	10, // 80: redykv.manager.v1.ManagerService.Allocate:output_type -> redykv.manager.v1.AllocateResponse
+	22, // 81: redykv.manager.v1.ManagerService.Reallocate:output_type -> redykv.manager.v1.ReallocateResponse
+	26, // 82: redykv.manager.v1.ManagerService.Settle:output_type -> redykv.manager.v1.SettleResponse
+	12, // 83: redykv.manager.v1.ManagerService.Attach:output_type -> redykv.manager.v1.AttachResponse
+	14, // 84: redykv.manager.v1.ManagerService.Adopt:output_type -> redykv.manager.v1.AdoptResponse
+	28, // 85: redykv.manager.v1.ManagerService.Renew:output_type -> redykv.manager.v1.RenewResponse
+	33, // 86: redykv.manager.v1.ManagerService.Reclaim:output_type -> redykv.manager.v1.ReclaimResponse
+	35, // 87: redykv.manager.v1.ManagerService.Deallocate:output_type -> redykv.manager.v1.DeallocateResponse
+	37, // 88: redykv.manager.v1.ManagerService.Describe:output_type -> redykv.manager.v1.DescribeResponse
+	43, // 89: redykv.manager.v1.ManagerService.DescribeCache:output_type -> redykv.manager.v1.DescribeCacheResponse
+	47, // 90: redykv.manager.v1.ManagerService.ListModels:output_type -> redykv.manager.v1.ListModelsResponse
+	45, // 91: redykv.manager.v1.ManagerService.Calibrate:output_type -> redykv.manager.v1.CalibrateResponse
+	50, // 92: redykv.manager.v1.ManagerService.Watch:output_type -> redykv.manager.v1.WatchResponse
+	52, // 93: redykv.manager.v1.ManagerService.ListOffers:output_type -> redykv.manager.v1.ListOffersResponse
+	55, // 94: redykv.manager.v1.ManagerService.ChangeMarket:output_type -> redykv.manager.v1.ChangeMarketResponse
+	57, // 95: redykv.manager.v1.ManagerService.Register:output_type -> redykv.manager.v1.RegisterResponse
+	60, // 96: redykv.manager.v1.ManagerService.Heartbeat:output_type -> redykv.manager.v1.HeartbeatResponse
+	80, // [80:97] is the sub-list for method output_type
+	63, // [63:80] is the sub-list for method input_type
+	63, // [63:63] is the sub-list for extension type_name
+	63, // [63:63] is the sub-list for extension extendee
+	0,  // [0:63] is the sub-list for field type_name
 }
 
 func init() { file_redykv_manager_v1_manager_proto_init() }
@@ -5656,16 +5822,16 @@ func file_redykv_manager_v1_manager_proto_init() {
 		return
 	}
 	file_redykv_manager_v1_manager_proto_msgTypes[6].OneofWrappers = []any{}
-	file_redykv_manager_v1_manager_proto_msgTypes[27].OneofWrappers = []any{}
-	file_redykv_manager_v1_manager_proto_msgTypes[42].OneofWrappers = []any{}
-	file_redykv_manager_v1_manager_proto_msgTypes[47].OneofWrappers = []any{}
+	file_redykv_manager_v1_manager_proto_msgTypes[29].OneofWrappers = []any{}
+	file_redykv_manager_v1_manager_proto_msgTypes[44].OneofWrappers = []any{}
+	file_redykv_manager_v1_manager_proto_msgTypes[49].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_redykv_manager_v1_manager_proto_rawDesc), len(file_redykv_manager_v1_manager_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   61,
+			NumMessages:   63,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -892,7 +892,8 @@ type Grant struct {
 	Bytes   uint64                 `protobuf:"varint,3,opt,name=bytes,proto3" json:"bytes,omitempty"`
 	Id      string                 `protobuf:"bytes,4,opt,name=id,proto3" json:"id,omitempty"`
 	// silent_ms is how long the server has heard nothing of the grant: see manager.v1.Terms.keep_ms.
-	SilentMs      int64 `protobuf:"varint,5,opt,name=silent_ms,json=silentMs,proto3" json:"silent_ms,omitempty"`
+	SilentMs      int64  `protobuf:"varint,5,opt,name=silent_ms,json=silentMs,proto3" json:"silent_ms,omitempty"`
+	Holder        uint64 `protobuf:"varint,6,opt,name=holder,proto3" json:"holder,omitempty"` // of the cache, to which it is lent
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -958,6 +959,13 @@ func (x *Grant) GetId() string {
 func (x *Grant) GetSilentMs() int64 {
 	if x != nil {
 		return x.SilentMs
+	}
+	return 0
+}
+
+func (x *Grant) GetHolder() uint64 {
+	if x != nil {
+		return x.Holder
 	}
 	return 0
 }
@@ -1031,13 +1039,14 @@ const file_redykv_server_v1_server_proto_rawDesc = "" +
 	"freeMemory\x12\x14\n" +
 	"\x05cores\x18\x03 \x01(\rR\x05cores\x12 \n" +
 	"\vconnections\x18\x04 \x01(\rR\vconnections\x12/\n" +
-	"\x06grants\x18\x05 \x03(\v2\x17.redykv.server.v1.GrantR\x06grants\"\x7f\n" +
+	"\x06grants\x18\x05 \x03(\v2\x17.redykv.server.v1.GrantR\x06grants\"\x97\x01\n" +
 	"\x05Grant\x12\x19\n" +
 	"\bcache_id\x18\x01 \x01(\tR\acacheId\x12\x18\n" +
 	"\aregions\x18\x02 \x01(\rR\aregions\x12\x14\n" +
 	"\x05bytes\x18\x03 \x01(\x04R\x05bytes\x12\x0e\n" +
 	"\x02id\x18\x04 \x01(\tR\x02id\x12\x1b\n" +
-	"\tsilent_ms\x18\x05 \x01(\x03R\bsilentMs2\xf9\x03\n" +
+	"\tsilent_ms\x18\x05 \x01(\x03R\bsilentMs\x12\x16\n" +
+	"\x06holder\x18\x06 \x01(\x04R\x06holder2\xf9\x03\n" +
 	"\x12CacheServerService\x12N\n" +
 	"\aConnect\x12 .redykv.server.v1.ConnectRequest\x1a!.redykv.server.v1.ConnectResponse\x12W\n" +
 	"\n" +

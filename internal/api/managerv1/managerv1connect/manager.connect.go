@@ -51,6 +51,8 @@ const (
 	ManagerServiceSettleProcedure = "/redykv.manager.v1.ManagerService/Settle"
 	// ManagerServiceAttachProcedure is the fully-qualified name of the ManagerService's Attach RPC.
 	ManagerServiceAttachProcedure = "/redykv.manager.v1.ManagerService/Attach"
+	// ManagerServiceAdoptProcedure is the fully-qualified name of the ManagerService's Adopt RPC.
+	ManagerServiceAdoptProcedure = "/redykv.manager.v1.ManagerService/Adopt"
 	// ManagerServiceRenewProcedure is the fully-qualified name of the ManagerService's Renew RPC.
 	ManagerServiceRenewProcedure = "/redykv.manager.v1.ManagerService/Renew"
 	// ManagerServiceReclaimProcedure is the fully-qualified name of the ManagerService's Reclaim RPC.
@@ -108,6 +110,14 @@ type ManagerServiceClient interface {
 	// which end the connections of earlier holders. Repetitions are known by request_id; a call
 	// that names another holder than the present one is FAILED_PRECONDITION with a HolderDetail.
 	Attach(context.Context, *connect.Request[managerv1.AttachRequest]) (*connect.Response[managerv1.AttachResponse], error)
+	// Adopt makes a cache known to a manager that does not know it, as it was started with another
+	// catalog, an empty one or an older copy. The tokens of its grants prove that the caller got them, and
+	// their servers show that they lend them. The cache has no places: an Attach before the next
+	// Settle finds its regions lost. A repetition is answered again. It fails with UNAVAILABLE while a
+	// grant's server has not registered, or does not show the grant, and with FAILED_PRECONDITION
+	// if the cache has ended here. A cache that the manager knows in an older state gets the grants
+	// that it lacks.
+	Adopt(context.Context, *connect.Request[managerv1.AdoptRequest]) (*connect.Response[managerv1.AdoptResponse], error)
 	// Renew renews a cache's lease. A cache whose lease ends is deallocated when it has lingered. A
 	// late call prolongs the lease of a cache that lives, and finds no other: ids are not used again.
 	Renew(context.Context, *connect.Request[managerv1.RenewRequest]) (*connect.Response[managerv1.RenewResponse], error)
@@ -183,6 +193,12 @@ func NewManagerServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 			httpClient,
 			baseURL+ManagerServiceAttachProcedure,
 			connect.WithSchema(managerServiceMethods.ByName("Attach")),
+			connect.WithClientOptions(opts...),
+		),
+		adopt: connect.NewClient[managerv1.AdoptRequest, managerv1.AdoptResponse](
+			httpClient,
+			baseURL+ManagerServiceAdoptProcedure,
+			connect.WithSchema(managerServiceMethods.ByName("Adopt")),
 			connect.WithClientOptions(opts...),
 		),
 		renew: connect.NewClient[managerv1.RenewRequest, managerv1.RenewResponse](
@@ -266,6 +282,7 @@ type managerServiceClient struct {
 	reallocate    *connect.Client[managerv1.ReallocateRequest, managerv1.ReallocateResponse]
 	settle        *connect.Client[managerv1.SettleRequest, managerv1.SettleResponse]
 	attach        *connect.Client[managerv1.AttachRequest, managerv1.AttachResponse]
+	adopt         *connect.Client[managerv1.AdoptRequest, managerv1.AdoptResponse]
 	renew         *connect.Client[managerv1.RenewRequest, managerv1.RenewResponse]
 	reclaim       *connect.Client[managerv1.ReclaimRequest, managerv1.ReclaimResponse]
 	deallocate    *connect.Client[managerv1.DeallocateRequest, managerv1.DeallocateResponse]
@@ -298,6 +315,11 @@ func (c *managerServiceClient) Settle(ctx context.Context, req *connect.Request[
 // Attach calls redykv.manager.v1.ManagerService.Attach.
 func (c *managerServiceClient) Attach(ctx context.Context, req *connect.Request[managerv1.AttachRequest]) (*connect.Response[managerv1.AttachResponse], error) {
 	return c.attach.CallUnary(ctx, req)
+}
+
+// Adopt calls redykv.manager.v1.ManagerService.Adopt.
+func (c *managerServiceClient) Adopt(ctx context.Context, req *connect.Request[managerv1.AdoptRequest]) (*connect.Response[managerv1.AdoptResponse], error) {
+	return c.adopt.CallUnary(ctx, req)
 }
 
 // Renew calls redykv.manager.v1.ManagerService.Renew.
@@ -384,6 +406,14 @@ type ManagerServiceHandler interface {
 	// which end the connections of earlier holders. Repetitions are known by request_id; a call
 	// that names another holder than the present one is FAILED_PRECONDITION with a HolderDetail.
 	Attach(context.Context, *connect.Request[managerv1.AttachRequest]) (*connect.Response[managerv1.AttachResponse], error)
+	// Adopt makes a cache known to a manager that does not know it, as it was started with another
+	// catalog, an empty one or an older copy. The tokens of its grants prove that the caller got them, and
+	// their servers show that they lend them. The cache has no places: an Attach before the next
+	// Settle finds its regions lost. A repetition is answered again. It fails with UNAVAILABLE while a
+	// grant's server has not registered, or does not show the grant, and with FAILED_PRECONDITION
+	// if the cache has ended here. A cache that the manager knows in an older state gets the grants
+	// that it lacks.
+	Adopt(context.Context, *connect.Request[managerv1.AdoptRequest]) (*connect.Response[managerv1.AdoptResponse], error)
 	// Renew renews a cache's lease. A cache whose lease ends is deallocated when it has lingered. A
 	// late call prolongs the lease of a cache that lives, and finds no other: ids are not used again.
 	Renew(context.Context, *connect.Request[managerv1.RenewRequest]) (*connect.Response[managerv1.RenewResponse], error)
@@ -455,6 +485,12 @@ func NewManagerServiceHandler(svc ManagerServiceHandler, opts ...connect.Handler
 		ManagerServiceAttachProcedure,
 		svc.Attach,
 		connect.WithSchema(managerServiceMethods.ByName("Attach")),
+		connect.WithHandlerOptions(opts...),
+	)
+	managerServiceAdoptHandler := connect.NewUnaryHandler(
+		ManagerServiceAdoptProcedure,
+		svc.Adopt,
+		connect.WithSchema(managerServiceMethods.ByName("Adopt")),
 		connect.WithHandlerOptions(opts...),
 	)
 	managerServiceRenewHandler := connect.NewUnaryHandler(
@@ -539,6 +575,8 @@ func NewManagerServiceHandler(svc ManagerServiceHandler, opts ...connect.Handler
 			managerServiceSettleHandler.ServeHTTP(w, r)
 		case ManagerServiceAttachProcedure:
 			managerServiceAttachHandler.ServeHTTP(w, r)
+		case ManagerServiceAdoptProcedure:
+			managerServiceAdoptHandler.ServeHTTP(w, r)
 		case ManagerServiceRenewProcedure:
 			managerServiceRenewHandler.ServeHTTP(w, r)
 		case ManagerServiceReclaimProcedure:
@@ -586,6 +624,10 @@ func (UnimplementedManagerServiceHandler) Settle(context.Context, *connect.Reque
 
 func (UnimplementedManagerServiceHandler) Attach(context.Context, *connect.Request[managerv1.AttachRequest]) (*connect.Response[managerv1.AttachResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("redykv.manager.v1.ManagerService.Attach is not implemented"))
+}
+
+func (UnimplementedManagerServiceHandler) Adopt(context.Context, *connect.Request[managerv1.AdoptRequest]) (*connect.Response[managerv1.AdoptResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("redykv.manager.v1.ManagerService.Adopt is not implemented"))
 }
 
 func (UnimplementedManagerServiceHandler) Renew(context.Context, *connect.Request[managerv1.RenewRequest]) (*connect.Response[managerv1.RenewResponse], error) {

@@ -1,0 +1,95 @@
+package redytier
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/redykv/redykv/internal/api/managerv1"
+	"github.com/redykv/redykv/internal/clock"
+)
+
+// This file makes a cache known to a manager that does not know it, as it was started with an empty
+// catalog, another one or an older copy. The servers go on lending meanwhile.
+
+// adoptPatience is for how long a manager is asked to adopt a cache: its servers have to register before.
+const adoptPatience = 30 * time.Second
+
+// adopted reports whether a manager that did not know the cache by an id knows it now. If not, the
+// cache has noted that it is forgotten.
+func (c *Cache) adopted(id string) bool {
+	c.adopting.Lock()
+	defer c.adopting.Unlock()
+	patience, cancel := clock.WithAwakeTimeout(c.ctx, adoptPatience, context.DeadlineExceeded)
+	defer cancel()
+	for wait := firstPause; ; wait = min(2*wait, time.Second) {
+		err := c.adopt(patience, id)
+		switch code := connect.CodeOf(err); {
+		case err == nil:
+			c.log.Info("the manager, which did not know the cache, has adopted it")
+			c.unsettled.Store(true) // it gets what a running task changes
+			c.controller.do(c.controller.duties.tidy.call)
+			return true
+		case code != connect.CodeUnavailable && code != connect.CodeDeadlineExceeded || !clock.Sleep(patience, clock.Jitter(wait)):
+			if c.ctx.Err() == nil && !c.taken.Load() {
+				c.log.Warn("the manager does not adopt the cache", "err", err)
+				c.forgotten(id)
+			}
+			return false
+		}
+	}
+}
+
+// adopt has the manager adopt the cache, or the grants that it does not know.
+func (c *Cache) adopt(ctx context.Context, id string) error {
+	req := c.adoption(id)
+	if len(req.Grants) == 0 {
+		return fmt.Errorf("adopt: %w", errNoMemory)
+	}
+	ctx, cancel := context.WithTimeout(ctx, controlTimeout)
+	defer cancel()
+	answer, err := c.mgr.Adopt(ctx, connect.NewRequest(req))
+	if err != nil {
+		return fmt.Errorf("adopt: %w", c.heed(err))
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.known.id == id {
+		c.known.linger = time.Duration(answer.Msg.GetLingerMs()) * time.Millisecond
+	}
+	return nil
+}
+
+// adoption returns the cache as the manager may adopt it: with all grants that sessions are connected
+// to, for whichever table a task makes of them.
+func (c *Cache) adoption(id string) *managerv1.AdoptRequest {
+	t, transport := c.table.Load(), c.Transport()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	req := &managerv1.AdoptRequest{
+		CacheId: id, Holder: c.known.holder, Change: c.change.Load(), Per: uint32(t.per),
+		As: &managerv1.AllocateRequest{
+			Capacity: uint64(t.capacity), DurationSeconds: c.durationLeft(), Configuration: t.configuration.proto(),
+			RegionSize: uint64(t.regionSize()), Transport: transport, CloudRegion: c.cfg.CloudRegion, Client: c.cfg.client(), LingerMs: c.cfg.Linger.Milliseconds(),
+		},
+	}
+	if c.known.id != id || c.known.gone {
+		return req
+	}
+	grants := t.connected()
+	for _, e := range c.endpoints {
+		if !slices.Contains(grants, e.grant) {
+			grants = append(grants, e.grant)
+		}
+	}
+	for _, g := range grants {
+		if g.cache == id && g.lost.Load() == nil {
+			signed := g.signed.Load()
+			req.Grants = append(req.Grants, &managerv1.Grant{Id: g.id, Regions: g.regions.Load(), Terms: signed.GetTerms(), Token: signed.GetToken()})
+		}
+	}
+	return req
+}
