@@ -21,8 +21,12 @@ const adoptPatience = 30 * time.Second
 // adopted reports whether a manager that did not know the cache by an id knows it now. If not, the
 // cache has noted that it is forgotten.
 func (c *Cache) adopted(id string) bool {
-	c.adopting.Lock()
-	defer c.adopting.Unlock()
+	select { // not a mutex: it is held while others wait
+	case c.adopting <- struct{}{}:
+		defer func() { <-c.adopting }()
+	case <-c.ctx.Done():
+		return false
+	}
 	patience, cancel := clock.WithAwakeTimeout(c.ctx, adoptPatience, context.DeadlineExceeded)
 	defer cancel()
 	for wait := firstPause; ; wait = min(2*wait, time.Second) {

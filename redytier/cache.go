@@ -65,9 +65,9 @@ type Cache struct {
 	pastFigures [2]figures                       // of closed sessions
 	ended       bool                             // the last session closes the provider
 
-	adopting sync.Mutex // serializes adopted
-	deleting sync.Mutex // serializes Delete and Detach, guards released
-	released bool       // deallocated at the manager, or left to another client
+	adopting chan struct{} // has room for one: serializes adopted
+	deleting sync.Mutex    // serializes Delete and Detach, guards released
+	released bool          // deallocated at the manager, or left to another client
 }
 
 // observer is notified of what happens to the cache's memory. It must not block or call the
@@ -101,7 +101,7 @@ func newCache(ctx context.Context, mgr Manager, id string, cfg Config, configura
 		log:    cfg.Logger.With("component", "redytier"),
 		epochs: epoch.New(), writeEpochs: epoch.New(),
 		ports:    map[fabric.Model]fabric.Provider{},
-		sessions: make(map[*Session]struct{}),
+		sessions: make(map[*Session]struct{}), adopting: make(chan struct{}, 1),
 	}
 	if id != "" {
 		c.log = c.log.With("cache", id)
