@@ -19,8 +19,8 @@ import (
 // cache has, a stray. A stray that was seen for long enough leaves, as any other grant that is taken
 // back, if the catalog knows or has known its cache and has given it the grant, or if its client is
 // silent. Any other may have been given by a leader with another catalog, as this one is empty, an older
-// copy or another one: its client uses it, so it stays lent until an operator deallocates that cache. A
-// manager whose catalog is in memory does not audit.
+// copy or another one: its client uses it, so it stays lent until the cache is adopted, or an
+// operator deallocates it. A manager whose catalog is in memory does not audit.
 type auditor struct {
 	mu   sync.Mutex // held during audits
 	next time.Time  // of audits

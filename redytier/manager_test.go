@@ -216,6 +216,11 @@ func (m *managed) agree(t *testing.T, cache *Cache) {
 			t.Errorf("%+v", r)
 		}
 	}
+	id, holder := cache.held()
+	renewal := &managerv1.RenewRequest{CacheId: id, Holder: holder, Settled: cache.settled.Load()}
+	if _, err := m.Renew(t.Context(), connect.NewRequest(renewal)); err != nil {
+		t.Errorf("the manager does not know the cache as it was settled last: %v", err)
+	}
 	for vm, n := range lent {
 		if n != 0 {
 			t.Errorf("VM %s: the manager counts %d regions more than the cache", vm, n)
