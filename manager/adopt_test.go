@@ -96,6 +96,8 @@ func TestAdopt(t *testing.T) {
 		code   connect.Code
 		change func(req *managerv1.AdoptRequest)
 	}{
+		"no number":          {connect.CodeInvalidArgument, func(r *managerv1.AdoptRequest) { r.Change = 0 }},
+		"a negative lease":   {connect.CodeInvalidArgument, func(r *managerv1.AdoptRequest) { r.LeaseMs = -1 }},
 		"no id":              {connect.CodeInvalidArgument, func(r *managerv1.AdoptRequest) { r.CacheId = "" }},
 		"another's terms":    {connect.CodeInvalidArgument, func(r *managerv1.AdoptRequest) { r.CacheId = "another" }},
 		"another holder":     {connect.CodeInvalidArgument, func(r *managerv1.AdoptRequest) { r.Holder = 1 }},
@@ -133,6 +135,11 @@ func TestAdopt(t *testing.T) {
 		}
 		m.led().state.check(t)
 	}
+	late := proto.CloneOf(good)
+	late.Change = 2
+	if _, err := adopt(t, client, late); connect.CodeOf(err) != connect.CodeUnavailable {
+		t.Errorf("a late call: %v", err)
+	}
 	rest, err := allocateBytes(t, client, 6<<20)
 	if err != nil {
 		t.Errorf("the memory that no cache has: %v", err)
@@ -150,8 +157,20 @@ func TestAdopt(t *testing.T) {
 			t.Errorf("renewed as settled by %d: %v", settled, err)
 		}
 	}
+	// Another manager may have given g2, whoever has it.
+	more, err := client.Reallocate(t.Context(), connect.NewRequest(&managerv1.ReallocateRequest{CacheId: good.GetCacheId(), Regions: 1, Change: 4, Settled: 3}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := grantNumber(more.Msg.GetGrants()[0].GetId()); n <= m.led().self.Epoch>>10 {
+		t.Errorf("the next grant is g%d", n)
+	}
+	older := &managerv1.ReallocateRequest{CacheId: good.GetCacheId(), Regions: 1, Change: 6, Settled: 5}
+	if _, err := client.Reallocate(t.Context(), connect.NewRequest(older)); connect.CodeOf(err) != connect.CodeNotFound {
+		t.Errorf("a manager with an older state gives a grant: %v", err)
+	}
 	next, _ := serve(t, Options{Transport: "mem", Moved: true, store: store.next()})
-	if got, err := next.led().state.describeCache(good.GetCacheId()); err != nil || got.GetCache().GetCapacity() != 2<<20 || len(got.GetCache().GetGrants()) != 1 {
+	if got, err := next.led().state.describeCache(good.GetCacheId()); err != nil || got.GetCache().GetCapacity() != 2<<20 || len(got.GetCache().GetGrants()) != 2 {
 		t.Errorf("the manager after it knows %v, %v", got, err)
 	}
 
@@ -163,6 +182,59 @@ func TestAdopt(t *testing.T) {
 	}
 	testrun.Until(t, "all memory is free", func() bool { return s.node.VM().Free == 8<<20 })
 	m.led().state.check(t)
+}
+
+// A server that has registered may obey the manager before for a while: it is asked again.
+func TestAdoptFromOneThatObeysAnother(t *testing.T) {
+	s := succeeds(t, newCrashStore())
+	req := s.allocate(t, 2)
+	m, client := serve(t, Options{Transport: "mem", Heartbeat: time.Millisecond, Silence: time.Hour})
+	vm := s.node.VM()
+	if err := m.led().state.register(vm, "", time.Now().Add(time.Hour)); err != nil { // and it has not got the answer
+		t.Fatal(err)
+	}
+	if _, err := adopt(t, client, req); connect.CodeOf(err) != connect.CodeUnavailable {
+		t.Errorf("before the server obeys: %v", err)
+	}
+	s.leave()
+	await(t, announce(t, s.node, client), "registration")
+	if _, err := adopt(t, client, req); err != nil {
+		t.Error(err)
+	}
+}
+
+// The first lease of an adopted cache lasts as long as the one that its client was told. Of an older copy
+// the holder is taken to whom the server lends.
+func TestAdoptLease(t *testing.T) {
+	store := newCrashStore()
+	s := succeeds(t, store)
+	first := s.allocate(t, 2)
+	older := store.next()
+	second, err := s.client.Attach(t.Context(), connect.NewRequest(&managerv1.AttachRequest{CacheId: first.GetCacheId(), RequestId: newRequestID()}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.lend(t, second.Msg.GetGrants()[0], true)
+	s.leave()
+	m, client := serve(t, Options{Transport: "mem", Heartbeat: time.Millisecond, Silence: time.Hour, Lease: time.Minute, Moved: true, store: older})
+	await(t, announce(t, s.node, client), "registration")
+	req := proto.CloneOf(first)
+	req.Holder, req.Grants, req.LeaseMs = 1, second.Msg.GetGrants(), time.Hour.Milliseconds()
+	began := m.opts.now()
+	if got, err := adopt(t, client, req); err != nil || got.GetLeaseMs() != time.Minute.Milliseconds() {
+		t.Errorf("%v, %v", got, err)
+	}
+	c := m.led().state
+	c.mu.Lock()
+	ca := c.caches[req.GetCacheId()]
+	if ca.holder != 1 || ca.expires.Before(began.Add(time.Hour)) || ca.places != nil {
+		t.Errorf("holder %d, lease until %v, places %v", ca.holder, ca.expires, ca.places)
+	}
+	c.mu.Unlock()
+	if _, err := client.Renew(t.Context(), connect.NewRequest(&managerv1.RenewRequest{CacheId: req.GetCacheId()})); connect.CodeOf(err) != connect.CodeFailedPrecondition {
+		t.Errorf("the first client renews: %v", err)
+	}
+	c.check(t)
 }
 
 // A client whose cache another one has taken up does not get it back from a manager that does not know that.

@@ -62,7 +62,7 @@ func (l *leader) audit(now time.Time) {
 			asking <- struct{}{}
 			all.Go(func() {
 				defer func() { <-asking }()
-				grants, err := l.grantsOf(v)
+				grants, err := l.grantsOf(context.Background(), v)
 				if err != nil {
 					return // a server that has ended is found by its silence
 				}
@@ -80,8 +80,8 @@ func (l *leader) audit(now time.Time) {
 	})
 }
 
-func (l *leader) grantsOf(v node.VM) ([]*serverv1.Grant, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), terminateTimeout)
+func (l *leader) grantsOf(ctx context.Context, v node.VM) ([]*serverv1.Grant, error) {
+	ctx, cancel := context.WithTimeout(ctx, terminateTimeout)
 	defer cancel()
 	client := serverv1connect.NewCacheServerServiceClient(l.servers, v.ControlURL, connect.WithReadMaxBytes(maxStatus))
 	req := connect.NewRequest(&serverv1.StatusRequest{})
@@ -159,7 +159,7 @@ func (c *state) audited(id string, grants []*serverv1.Grant, now time.Time, enou
 // not long ago. Called under mu.
 func (c *state) gave(s stray) bool {
 	if ca := c.caches[s.cache]; ca != nil {
-		return grantNumber(s.grant) <= ca.given
+		return grantNumber(s.grant) <= ca.given && grantNumber(s.grant) >= ca.adopted
 	}
 	return c.had(s.cache)
 }

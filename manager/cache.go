@@ -27,7 +27,8 @@ type cache struct {
 	demand     demand            // what the cache needs
 	grants     []*grant          // in the order of the cache's addresses
 	pending    []*grant          // given by Reallocate, and neither settled nor released yet
-	given      uint64            // grants ever given
+	given      uint64            // number of the last grant that was given
+	adopted    uint64            // grants of lower numbers may be of managers with other catalogs: see adopt.go
 	change     uint64            // change number of the last Settle
 	last       *catalogv1.Change // the last Reallocate that was answered; nil: none
 	request    *request          // that waits for VMs; nil: none

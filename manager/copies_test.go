@@ -73,7 +73,7 @@ func TestManagersOnCopies(t *testing.T) {
 	if _, err := client.Deallocate(testContext(t), connect.NewRequest(&managerv1.DeallocateRequest{CacheId: mine.GetCacheId()})); err != nil {
 		t.Error(err)
 	}
-	if _, err := first.led().grantsOf(n.VM()); err != nil {
+	if _, err := first.led().grantsOf(t.Context(), n.VM()); err != nil {
 		t.Error(err)
 	}
 	giveBoth()
@@ -94,11 +94,11 @@ func TestManagerOfAnOlderEpoch(t *testing.T) {
 		if _, err := n.Register(testContext(t), late); err == nil || !strings.Contains(err.Error(), "obeys none before it") {
 			t.Errorf("the older manager is obeyed: %v", err)
 		}
-		if _, err := older.led().grantsOf(n.VM()); connect.CodeOf(err) != connect.CodeFailedPrecondition {
+		if _, err := older.led().grantsOf(t.Context(), n.VM()); connect.CodeOf(err) != connect.CodeFailedPrecondition {
 			t.Errorf("the older manager is obeyed: %v", err)
 		}
 	}
-	if _, err := newer.led().grantsOf(n.VM()); err != nil {
+	if _, err := newer.led().grantsOf(t.Context(), n.VM()); err != nil {
 		t.Error(err)
 	}
 	again := startNode(t, "again")

@@ -203,7 +203,7 @@ func (c *state) shrunk(key string) (g *grant, server node.VM) {
 // look asks the server of a shrunk grant how much it lends. While that is too much, or the grant has
 // not been connected, it asks again later.
 func (l *leader) look(g *grant, server node.VM) error {
-	grants, err := l.grantsOf(server)
+	grants, err := l.grantsOf(context.Background(), server)
 	if err := l.state.lookedAt(g, grants); err != nil {
 		return err
 	}

@@ -49,6 +49,16 @@ func (ca *cache) checkHolder(holder uint64) error {
 	return nil
 }
 
+// heldAs is held for a client whose last Settle that was answered has a number: a manager with an older
+// state does not know the cache, and may adopt it. Called under mu.
+func (c *state) heldAs(id string, holder, settled uint64) (*cache, error) {
+	ca, err := c.held(id, holder)
+	if err == nil && settled > ca.change {
+		err = fmt.Errorf("%w %.40q as of change %d: the catalog is an older copy", errUnknownCache, id, settled)
+	}
+	return ca, err
+}
+
 // held returns the cache of a call of its holder. Called under mu.
 func (c *state) held(id string, holder uint64) (*cache, error) {
 	ca, err := c.known(id)

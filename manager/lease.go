@@ -41,10 +41,7 @@ func (l *leader) nextBeat() time.Time { return l.opts.now().Add(l.opts.Silence) 
 func (c *state) renew(id string, holder, settled uint64, windows []*managerv1.Window, t term) (millis int64, j judgement, _ *txn, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	ca, err := c.held(id, holder)
-	if err == nil && settled > ca.change {
-		err = fmt.Errorf("%w %.40q as of change %d: the catalog is an older copy", errUnknownCache, id, settled)
-	}
+	ca, err := c.heldAs(id, holder, settled)
 	if err != nil {
 		return 0, j, nil, err
 	}

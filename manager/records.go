@@ -75,7 +75,7 @@ func (ca *cache) encode() ([]byte, error) {
 		Given: ca.given, CreatedUnixMs: api.ToMillis(ca.created), LeaseMs: ca.lease.Milliseconds(), Settled: ca.change,
 		RequestId: ca.requestID, RequestSum: ca.requestSum, Last: ca.last,
 		LingerMs: ca.linger.Milliseconds(), LingersUnixMs: api.ToMillis(ca.lingers), Holder: ca.holder, AttachId: ca.attachID,
-		Places: ca.places, Moving: ca.moving, Owner: ca.owner,
+		Places: ca.places, Moving: ca.moving, Owner: ca.owner, Adopted: ca.adopted,
 	})
 }
 

@@ -363,7 +363,7 @@ func (l *loader) cache(p *catalogv1.Cache) (*cache, error) {
 		created: api.FromMillis(p.GetCreatedUnixMs()), change: p.GetSettled(), lease: time.Duration(p.GetLeaseMs()) * time.Millisecond, moved: l.now,
 		requestID: p.GetRequestId(), requestSum: p.GetRequestSum(), last: p.GetLast(),
 		linger: time.Duration(p.GetLingerMs()) * time.Millisecond, holder: p.GetHolder(), attachID: p.GetAttachId(),
-		places: p.GetPlaces(), moving: p.GetMoving(),
+		places: p.GetPlaces(), moving: p.GetMoving(), adopted: p.GetAdopted(),
 	}
 	ca.demand.source = ca.source()
 	ca.lingers = l.lingers(ca, p.GetLingersUnixMs())

@@ -243,7 +243,7 @@ func (p *pair) all() string {
 		p.t.Error(err)
 	}
 	for _, n := range p.nodes {
-		grants, err := l.grantsOf(n.VM())
+		grants, err := l.grantsOf(context.Background(), n.VM())
 		fmt.Fprintln(&all, n.VM().ID, grants, err)
 	}
 	return all.String()

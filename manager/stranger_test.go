@@ -68,7 +68,7 @@ func TestStrangers(t *testing.T) {
 	if free := n.VM().Free; free != 7<<20 {
 		t.Errorf("%d bytes free, want 7 MiB as before", free)
 	}
-	leases, err := m.led().grantsOf(n.VM())
+	leases, err := m.led().grantsOf(t.Context(), n.VM())
 	if err != nil || len(leases) != 1 {
 		t.Errorf("the manager sees %v, %v", leases, err)
 	}

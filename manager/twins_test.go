@@ -309,7 +309,7 @@ func (p *twins) lent() map[loan]uint64 {
 			i := insist(p, access.Client.Heartbeat, &managerv1.HeartbeatRequest{VmId: v.ID, Start: v.Start, FreeMemory: v.Free}).GetIncarnation()
 			l := &leader{Manager: &Manager{servers: api.HTTPClient}, self: controltoken.Incarnation{Epoch: i.GetEpoch(), ID: i.GetId()}}
 			var err error
-			if grants, err = l.grantsOf(v); err != nil && !obeysAnother(err) {
+			if grants, err = l.grantsOf(context.Background(), v); err != nil && !obeysAnother(err) {
 				p.t.Fatal(err)
 			}
 			return err == nil

@@ -18,14 +18,21 @@ import (
 // adoptPatience is for how long a manager is asked to adopt a cache: its servers have to register before.
 const adoptPatience = 30 * time.Second
 
+// adoptGrants bounds the grants of one call: requests are small.
+const adoptGrants = 128
+
 // adopted reports whether a manager that did not know the cache by an id knows it now. If not, the
 // cache has noted that it is forgotten.
 func (c *Cache) adopted(id string) bool {
+	before := c.adoptions.Load()
 	select { // not a mutex: it is held while others wait
 	case c.adopting <- struct{}{}:
 		defer func() { <-c.adopting }()
 	case <-c.ctx.Done():
 		return false
+	}
+	if c.adoptions.Load() != before {
+		return true // meanwhile
 	}
 	patience, cancel := clock.WithAwakeTimeout(c.ctx, adoptPatience, context.DeadlineExceeded)
 	defer cancel()
@@ -33,12 +40,13 @@ func (c *Cache) adopted(id string) bool {
 		err := c.adopt(patience, id)
 		switch code := connect.CodeOf(err); {
 		case err == nil:
+			c.adoptions.Add(1)
 			c.log.Info("the manager, which did not know the cache, has adopted it")
-			c.unsettled.Store(true) // it gets what a running task changes
+			c.unsettled.Store(true) // it gets what a running task changes, and the places
 			c.controller.do(c.controller.duties.tidy.call)
 			return true
 		case code != connect.CodeUnavailable && code != connect.CodeDeadlineExceeded || !clock.Sleep(patience, clock.Jitter(wait)):
-			if c.ctx.Err() == nil && !c.taken.Load() {
+			if c.ctx.Err() == nil && !c.taken.Load() && !c.gone() {
 				c.log.Warn("the manager does not adopt the cache", "err", err)
 				c.forgotten(id)
 			}
@@ -49,51 +57,59 @@ func (c *Cache) adopted(id string) bool {
 
 // adopt has the manager adopt the cache, or the grants that it does not know.
 func (c *Cache) adopt(ctx context.Context, id string) error {
-	req := c.adoption(id)
-	if len(req.Grants) == 0 {
+	req, grants := c.adoption(id)
+	if len(grants) == 0 {
 		return fmt.Errorf("adopt: %w", errNoMemory)
 	}
 	ctx, cancel := context.WithTimeout(ctx, controlTimeout)
 	defer cancel()
-	answer, err := c.mgr.Adopt(ctx, connect.NewRequest(req))
-	if err != nil {
-		return fmt.Errorf("adopt: %w", c.heed(err))
+	var answer *connect.Response[managerv1.AdoptResponse]
+	for req.Grants = range slices.Chunk(grants, adoptGrants) {
+		var err error
+		if answer, err = c.mgr.Adopt(ctx, connect.NewRequest(req)); err != nil {
+			return fmt.Errorf("adopt: %w", c.heed(err))
+		}
 	}
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	if c.known.id == id {
 		c.known.linger = time.Duration(answer.Msg.GetLingerMs()) * time.Millisecond
+	}
+	c.mu.Unlock()
+	lease := time.Duration(answer.Msg.GetLeaseMs()) * time.Millisecond
+	if c.lease.Swap(int64(lease)) == 0 && lease > 0 { // the manager before gave none
+		c.background.Go(func() { c.watcher.renew(c.ctx, id, req.Holder, lease) })
 	}
 	return nil
 }
 
-// adoption returns the cache as the manager may adopt it: with all grants that sessions are connected
+// adoption returns the cache as the manager may adopt it, and all grants that sessions are connected
 // to, for whichever table a task makes of them.
-func (c *Cache) adoption(id string) *managerv1.AdoptRequest {
+func (c *Cache) adoption(id string) (*managerv1.AdoptRequest, []*managerv1.Grant) {
 	t, transport := c.table.Load(), c.Transport()
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.known.id != id || c.known.gone {
+		return nil, nil
+	}
 	req := &managerv1.AdoptRequest{
-		CacheId: id, Holder: c.known.holder, Change: c.change.Load(), Per: uint32(t.per),
+		CacheId: id, Holder: c.known.holder, Change: c.change.Add(1), Per: uint32(t.per), LeaseMs: time.Duration(c.lease.Load()).Milliseconds(),
 		As: &managerv1.AllocateRequest{
 			Capacity: uint64(t.capacity), DurationSeconds: c.durationLeft(), Configuration: t.configuration.proto(),
 			RegionSize: uint64(t.regionSize()), Transport: transport, CloudRegion: c.cfg.CloudRegion, Client: c.cfg.client(), LingerMs: c.cfg.Linger.Milliseconds(),
 		},
 	}
-	if c.known.id != id || c.known.gone {
-		return req
-	}
-	grants := t.connected()
+	all := t.connected()
 	for _, e := range c.endpoints {
-		if !slices.Contains(grants, e.grant) {
-			grants = append(grants, e.grant)
+		if !slices.Contains(all, e.grant) {
+			all = append(all, e.grant)
 		}
 	}
-	for _, g := range grants {
+	var grants []*managerv1.Grant
+	for _, g := range all {
 		if g.cache == id && g.lost.Load() == nil {
 			signed := g.signed.Load()
-			req.Grants = append(req.Grants, &managerv1.Grant{Id: g.id, Regions: g.regions.Load(), Terms: signed.GetTerms(), Token: signed.GetToken()})
+			grants = append(grants, &managerv1.Grant{Id: g.id, Regions: g.regions.Load(), Terms: signed.GetTerms(), Token: signed.GetToken()})
 		}
 	}
-	return req
+	return req, grants
 }

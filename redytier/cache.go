@@ -65,9 +65,11 @@ type Cache struct {
 	pastFigures [2]figures                       // of closed sessions
 	ended       bool                             // the last session closes the provider
 
-	adopting chan struct{} // has room for one: serializes adopted
-	deleting sync.Mutex    // serializes Delete and Detach, guards released
-	released bool          // deallocated at the manager, or left to another client
+	adopting  chan struct{} // has room for one: serializes adopted
+	adoptions atomic.Uint64 // that have succeeded
+	lease     atomic.Int64  // time.Duration, as last told; 0: none
+	deleting  sync.Mutex    // serializes Delete and Detach, guards released
+	released  bool          // deallocated at the manager, or left to another client
 }
 
 // observer is notified of what happens to the cache's memory. It must not block or call the
@@ -238,7 +240,7 @@ func (c *Cache) Delete(ctx context.Context) error {
 		c.released = true
 		return nil
 	}
-	err := deallocate(ctx, c.mgr, id, holder)
+	existed, err := deallocated(ctx, c.mgr, id, holder)
 	if _, taken := holderOf(err); taken {
 		c.released = true
 		return fmt.Errorf("redytier: delete cache %s: %w: %w", id, ErrTaken, err)
@@ -247,7 +249,7 @@ func (c *Cache) Delete(ctx context.Context) error {
 	late, cancel := finishing(ctx)
 	defer cancel()
 	c.disconnectFormer(late, nil)
-	if err != nil {
+	if err != nil || !existed {
 		if lost := disconnectAll(late, append(c.table.Load().connected(), c.leaving...)); lost != nil {
 			c.log.Warn("returning regions to the servers", "err", lost)
 		}

@@ -264,9 +264,15 @@ func transportOf(grants []*grant, name string) (string, error) {
 }
 
 func deallocate(ctx context.Context, mgr Manager, cache string, holder uint64) error {
-	_, err := mgr.Deallocate(ctx, connect.NewRequest(&managerv1.DeallocateRequest{CacheId: cache, Holder: &holder}))
+	_, err := deallocated(ctx, mgr, cache, holder)
+	return err
+}
+
+// deallocated is deallocate, and reports whether the manager knew the cache.
+func deallocated(ctx context.Context, mgr Manager, cache string, holder uint64) (existed bool, err error) {
+	r, err := mgr.Deallocate(ctx, connect.NewRequest(&managerv1.DeallocateRequest{CacheId: cache, Holder: &holder}))
 	if err != nil {
-		return fmt.Errorf("deallocate: %w", err)
+		return false, fmt.Errorf("deallocate: %w", err)
 	}
-	return nil
+	return r.Msg.GetExisted(), nil
 }

@@ -35,7 +35,7 @@ func (c *Cache) reallocate(ctx context.Context, req *managerv1.ReallocateRequest
 			}
 		}
 	}
-	req.Change, req.Holder = c.change.Add(1), c.holder()
+	req.Change, req.Holder, req.Settled = c.change.Add(1), c.holder(), c.settled.Load()
 	w := c.cfg.wait()
 	defer w.end()
 	var answer *connect.Response[managerv1.ReallocateResponse]

@@ -159,6 +159,7 @@ func (c *Cache) durationLeft() int64 {
 // startWatching follows the manager's events for a cache id, and renews its lease.
 func (c *Cache) startWatching(id string, lease time.Duration) {
 	holder := c.holder()
+	c.lease.Store(int64(lease))
 	c.background.Go(func() { c.watcher.watch(c.ctx, id, holder) })
 	c.background.Go(func() { c.watcher.renew(c.ctx, id, holder, lease) })
 }

@@ -34,8 +34,12 @@ func holderOf(err error) (holder uint64, taken bool) {
 // heed returns the error of a call of the manager. If that says that another client has taken the
 // cache up, this client uses none of it any more, and the error is ErrTaken.
 func (c *Cache) heed(err error) error {
-	if _, taken := holderOf(err); !taken {
+	present, taken := holderOf(err)
+	switch {
+	case !taken:
 		return err
+	case present < c.holder():
+		return connect.NewError(connect.CodeNotFound, fmt.Errorf("the manager has an older state: %w", err))
 	}
 	c.controller.do(c.controller.taken)
 	return fmt.Errorf("%w: %w", ErrTaken, err)

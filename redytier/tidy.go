@@ -1,7 +1,6 @@
 package redytier
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -185,10 +184,9 @@ func (c *Cache) settleAs(ctx context.Context, configuration Configuration, movin
 	ctx, cancel := context.WithTimeout(ctx, controlTimeout)
 	defer cancel()
 	t := c.table.Load()
-	change := c.change.Add(1)
 	req := &managerv1.SettleRequest{
 		CacheId: c.ID(), Capacity: uint64(t.capacity), Slo: c.slo.proto(), Configuration: configuration.proto(),
-		Change: change, Holder: c.holder(),
+		Holder: c.holder(),
 	}
 	// Sessions may still read where regions have left, until dropIdleGrants has removed that.
 	grants := t.connected()
@@ -202,18 +200,24 @@ func (c *Cache) settleAs(ctx context.Context, configuration Configuration, movin
 		moved = moveStats{} // the Settle that gives back what was left reports the move
 	}
 	req.MovedBytes, req.MovedMs = moved.bytes, moved.took.Milliseconds()
-	answer, err := c.mgr.Settle(ctx, connect.NewRequest(req))
-	err = c.heed(err)
+	call := func() (answer *connect.Response[managerv1.SettleResponse], err error) {
+		req.Change = c.change.Add(1)
+		answer, err = c.mgr.Settle(ctx, connect.NewRequest(req))
+		return answer, c.heed(err)
+	}
+	answer, err := call()
+	switch code := connect.CodeOf(err); {
+	case err == nil || errors.Is(err, ErrTaken):
+	case (code == connect.CodeFailedPrecondition || code == connect.CodeNotFound) && c.adopt(ctx, req.CacheId) == nil: // it lacked a grant, or all
+		answer, err = call()
+	}
 	switch {
 	case connect.CodeOf(err) == connect.CodeResourceExhausted:
 		return fmt.Errorf("settle: %w: %w", ErrCores, err)
 	case err != nil:
-		if connect.CodeOf(err) == connect.CodeFailedPrecondition && !c.taken.Load() { // the manager may lack a grant
-			err = cmp.Or(c.adopt(ctx, req.CacheId), err)
-		}
 		return fmt.Errorf("settle: %w", err)
 	}
-	c.settled.Store(change)
+	c.settled.Store(req.Change)
 	for i, signed := range answer.Msg.GetGrants() {
 		if i < len(grants) && signed.GetId() == grants[i].id {
 			grants[i].signed.Store(signed)

@@ -189,6 +189,7 @@ func (w *watcher) renew(ctx context.Context, id string, holder uint64, lease tim
 		switch {
 		case err == nil:
 			lease = time.Duration(r.Msg.GetLeaseMs()) * time.Millisecond
+			w.cache.lease.Store(int64(lease))
 			w.cache.windows.received(some)
 		case connect.CodeOf(err) == connect.CodeInvalidArgument && len(some) > 0: // the lease matters more
 			w.cache.log.Warn("the manager refuses what was measured: it is left out", "err", err)
@@ -199,6 +200,7 @@ func (w *watcher) renew(ctx context.Context, id string, holder uint64, lease tim
 				cancel()
 				return
 			}
+			lease, wait = time.Duration(w.cache.lease.Load()), 1
 		default:
 			w.cache.log.Warn("lease not renewed", "err", err)
 			wait = clock.Jitter(min(5*time.Second, lease/8))
@@ -218,10 +220,7 @@ func (w *watcher) watch(ctx context.Context, id string, holder uint64) {
 		w.stream.Store(&cancel)
 		heard, err := w.follow(stream, &h)
 		cancel()
-		if connect.CodeOf(err) == connect.CodeNotFound && !w.cache.adopted(id) {
-			return
-		}
-		if errors.Is(w.cache.heed(err), ErrTaken) {
+		if err = w.cache.heed(err); errors.Is(err, ErrTaken) || connect.CodeOf(err) == connect.CodeNotFound && !w.cache.adopted(id) {
 			return
 		}
 		if heard {

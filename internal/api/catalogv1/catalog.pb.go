@@ -191,9 +191,11 @@ type Cache struct {
 	Holder        uint64 `protobuf:"varint,15,opt,name=holder,proto3" json:"holder,omitempty"`                                      // number of the client that holds it
 	AttachId      string `protobuf:"bytes,16,opt,name=attach_id,json=attachId,proto3" json:"attach_id,omitempty"`                   // of the Attach of that client; empty: it allocated the cache
 	// places are those of the regions, in grants, as the last Settle told them.
-	Places        []*managerv1.Places `protobuf:"bytes,17,rep,name=places,proto3" json:"places,omitempty"`
-	Moving        *Moving             `protobuf:"bytes,18,opt,name=moving,proto3" json:"moving,omitempty"` // regions whose place is not known; unset: none
-	Owner         string              `protobuf:"bytes,19,opt,name=owner,proto3" json:"owner,omitempty"`   // name of the token that allocated it; empty: none was needed
+	Places []*managerv1.Places `protobuf:"bytes,17,rep,name=places,proto3" json:"places,omitempty"`
+	Moving *Moving             `protobuf:"bytes,18,opt,name=moving,proto3" json:"moving,omitempty"` // regions whose place is not known; unset: none
+	Owner  string              `protobuf:"bytes,19,opt,name=owner,proto3" json:"owner,omitempty"`   // name of the token that allocated it; empty: none was needed
+	// adopted is above the numbers of the grants that managers with other catalogs gave; 0: none did.
+	Adopted       uint64 `protobuf:"varint,20,opt,name=adopted,proto3" json:"adopted,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -359,6 +361,13 @@ func (x *Cache) GetOwner() string {
 		return x.Owner
 	}
 	return ""
+}
+
+func (x *Cache) GetAdopted() uint64 {
+	if x != nil {
+		return x.Adopted
+	}
+	return 0
 }
 
 // Moving are the regions that may have got another place since the last Settle.
@@ -1448,7 +1457,7 @@ const file_redykv_catalog_v1_catalog_proto_rawDesc = "" +
 	"registrant\x12\x12\n" +
 	"\x04warm\x18\v \x01(\bR\x04warm\x12(\n" +
 	"\x10leaves_notice_ms\x18\f \x01(\x03R\x0eleavesNoticeMs\x12\x1a\n" +
-	"\bobserved\x18\r \x01(\bR\bobserved\"\x9c\x05\n" +
+	"\bobserved\x18\r \x01(\bR\bobserved\"\xb6\x05\n" +
 	"\x05Cache\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x121\n" +
 	"\x06demand\x18\x02 \x01(\v2\x19.redykv.catalog.v1.DemandR\x06demand\x12/\n" +
@@ -1471,7 +1480,8 @@ const file_redykv_catalog_v1_catalog_proto_rawDesc = "" +
 	"\tattach_id\x18\x10 \x01(\tR\battachId\x121\n" +
 	"\x06places\x18\x11 \x03(\v2\x19.redykv.manager.v1.PlacesR\x06places\x121\n" +
 	"\x06moving\x18\x12 \x01(\v2\x19.redykv.catalog.v1.MovingR\x06moving\x12\x14\n" +
-	"\x05owner\x18\x13 \x01(\tR\x05owner\"d\n" +
+	"\x05owner\x18\x13 \x01(\tR\x05owner\x12\x18\n" +
+	"\aadopted\x18\x14 \x01(\x04R\aadopted\"d\n" +
 	"\x06Moving\x12\x16\n" +
 	"\x06change\x18\x01 \x01(\x04R\x06change\x12\x10\n" +
 	"\x03all\x18\x02 \x01(\bR\x03all\x120\n" +

@@ -1265,12 +1265,15 @@ type AdoptRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	CacheId string                 `protobuf:"bytes,1,opt,name=cache_id,json=cacheId,proto3" json:"cache_id,omitempty"`
 	Holder  uint64                 `protobuf:"varint,2,opt,name=holder,proto3" json:"holder,omitempty"` // the caller, as in ReallocateRequest
-	Change  uint64                 `protobuf:"varint,3,opt,name=change,proto3" json:"change,omitempty"` // highest number of the caller's calls of Reallocate and Settle
+	// change numbers the call, as in ReallocateRequest. Calls with the same number add grants. One with a
+	// lower number than the last call's is UNAVAILABLE: it is to be made anew.
+	Change uint64 `protobuf:"varint,3,opt,name=change,proto3" json:"change,omitempty"`
 	// as is the request with which the client would allocate such a cache, without an id. Its
 	// configuration is set, and its region_size is that of the grants.
 	As            *AllocateRequest `protobuf:"bytes,4,opt,name=as,proto3" json:"as,omitempty"`
-	Per           uint32           `protobuf:"varint,5,opt,name=per,proto3" json:"per,omitempty"`      // regions that the configuration's server threads serve; 0: all
-	Grants        []*Grant         `protobuf:"bytes,6,rep,name=grants,proto3" json:"grants,omitempty"` // id, regions, terms and token are set
+	Per           uint32           `protobuf:"varint,5,opt,name=per,proto3" json:"per,omitempty"`                        // regions that the configuration's server threads serve; 0: all
+	Grants        []*Grant         `protobuf:"bytes,6,rep,name=grants,proto3" json:"grants,omitempty"`                   // id, regions, terms and token are set
+	LeaseMs       int64            `protobuf:"varint,7,opt,name=lease_ms,json=leaseMs,proto3" json:"lease_ms,omitempty"` // that the caller had been told: the first one is not shorter
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1345,6 +1348,13 @@ func (x *AdoptRequest) GetGrants() []*Grant {
 		return x.Grants
 	}
 	return nil
+}
+
+func (x *AdoptRequest) GetLeaseMs() int64 {
+	if x != nil {
+		return x.LeaseMs
+	}
+	return 0
 }
 
 type AdoptResponse struct {
@@ -1814,6 +1824,7 @@ type ReallocateRequest struct {
 	// the answer is whole.
 	Moves         *RegionRuns      `protobuf:"bytes,13,opt,name=moves,proto3" json:"moves,omitempty"`
 	LostVms       []*VmIncarnation `protobuf:"bytes,14,rep,name=lost_vms,json=lostVms,proto3" json:"lost_vms,omitempty"` // not to be used: the caller has lost its memory there
+	Settled       uint64           `protobuf:"varint,15,opt,name=settled,proto3" json:"settled,omitempty"`               // as in RenewRequest
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1944,6 +1955,13 @@ func (x *ReallocateRequest) GetLostVms() []*VmIncarnation {
 		return x.LostVms
 	}
 	return nil
+}
+
+func (x *ReallocateRequest) GetSettled() uint64 {
+	if x != nil {
+		return x.Settled
+	}
+	return 0
 }
 
 // VmIncarnation is one run of a VM's cache server. The next one has the same id, and none of the
@@ -5260,14 +5278,15 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	" \x01(\x04R\x06change\x12)\n" +
 	"\x10duration_seconds\x18\v \x01(\x03R\x0fdurationSeconds\x12\x10\n" +
 	"\x03per\x18\f \x01(\rR\x03per\x12\x1c\n" +
-	"\ttransport\x18\r \x01(\tR\ttransport\"\xd1\x01\n" +
+	"\ttransport\x18\r \x01(\tR\ttransport\"\xec\x01\n" +
 	"\fAdoptRequest\x12\x19\n" +
 	"\bcache_id\x18\x01 \x01(\tR\acacheId\x12\x16\n" +
 	"\x06holder\x18\x02 \x01(\x04R\x06holder\x12\x16\n" +
 	"\x06change\x18\x03 \x01(\x04R\x06change\x122\n" +
 	"\x02as\x18\x04 \x01(\v2\".redykv.manager.v1.AllocateRequestR\x02as\x12\x10\n" +
 	"\x03per\x18\x05 \x01(\rR\x03per\x120\n" +
-	"\x06grants\x18\x06 \x03(\v2\x18.redykv.manager.v1.GrantR\x06grants\"G\n" +
+	"\x06grants\x18\x06 \x03(\v2\x18.redykv.manager.v1.GrantR\x06grants\x12\x19\n" +
+	"\blease_ms\x18\a \x01(\x03R\aleaseMs\"G\n" +
 	"\rAdoptResponse\x12\x19\n" +
 	"\blease_ms\x18\x01 \x01(\x03R\aleaseMs\x12\x1b\n" +
 	"\tlinger_ms\x18\x02 \x01(\x03R\blingerMs\"N\n" +
@@ -5302,7 +5321,7 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	"\akeep_ms\x18\b \x01(\x03R\x06keepMs\x12\x16\n" +
 	"\x06holder\x18\t \x01(\x04R\x06holder\x12)\n" +
 	"\x11not_after_unix_ms\x18\n" +
-	" \x01(\x03R\x0enotAfterUnixMs\"\xa0\x04\n" +
+	" \x01(\x03R\x0enotAfterUnixMs\"\xba\x04\n" +
 	"\x11ReallocateRequest\x12\x19\n" +
 	"\bcache_id\x18\x01 \x01(\tR\acacheId\x12\x18\n" +
 	"\aregions\x18\x02 \x01(\rR\aregions\x12(\n" +
@@ -5318,7 +5337,8 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	"\await_ms\x18\v \x01(\x03R\x06waitMs\x12\x16\n" +
 	"\x06holder\x18\f \x01(\x04R\x06holder\x123\n" +
 	"\x05moves\x18\r \x01(\v2\x1d.redykv.manager.v1.RegionRunsR\x05moves\x12;\n" +
-	"\blost_vms\x18\x0e \x03(\v2 .redykv.manager.v1.VmIncarnationR\alostVms\":\n" +
+	"\blost_vms\x18\x0e \x03(\v2 .redykv.manager.v1.VmIncarnationR\alostVms\x12\x18\n" +
+	"\asettled\x18\x0f \x01(\x04R\asettled\":\n" +
 	"\rVmIncarnation\x12\x13\n" +
 	"\x05vm_id\x18\x01 \x01(\tR\x04vmId\x12\x14\n" +
 	"\x05start\x18\x02 \x01(\x04R\x05start\"\xf7\x01\n" +

@@ -116,7 +116,7 @@ type ManagerServiceClient interface {
 	// Settle finds its regions lost. A repetition is answered again. It fails with UNAVAILABLE while a
 	// grant's server has not registered, or does not show the grant, and with FAILED_PRECONDITION
 	// if the cache has ended here. A cache that the manager knows in an older state gets the grants
-	// that it lacks.
+	// that it lacks, and the holder to whom the servers lend.
 	Adopt(context.Context, *connect.Request[managerv1.AdoptRequest]) (*connect.Response[managerv1.AdoptResponse], error)
 	// Renew renews a cache's lease. A cache whose lease ends is deallocated when it has lingered. A
 	// late call prolongs the lease of a cache that lives, and finds no other: ids are not used again.
@@ -412,7 +412,7 @@ type ManagerServiceHandler interface {
 	// Settle finds its regions lost. A repetition is answered again. It fails with UNAVAILABLE while a
 	// grant's server has not registered, or does not show the grant, and with FAILED_PRECONDITION
 	// if the cache has ended here. A cache that the manager knows in an older state gets the grants
-	// that it lacks.
+	// that it lacks, and the holder to whom the servers lend.
 	Adopt(context.Context, *connect.Request[managerv1.AdoptRequest]) (*connect.Response[managerv1.AdoptResponse], error)
 	// Renew renews a cache's lease. A cache whose lease ends is deallocated when it has lingered. A
 	// late call prolongs the lease of a cache that lives, and finds no other: ids are not used again.
