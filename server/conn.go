@@ -48,6 +48,15 @@ func (s *Server) accept(req fabric.Request) {
 		return
 	}
 	c, before, err := g.admit(hello)
+	waits := len(before) > 0
+	if waits {
+		select {
+		case s.waiting <- struct{}{}:
+		case <-s.ctx.Done():
+			s.refuse(req, "the server is closing", context.Cause(s.ctx))
+			return
+		}
+	}
 	// Other requests do not wait for earlier connections to end, nor for a slow peer.
 	s.accepting.Go(func() {
 		for len(before) > 0 {
@@ -57,8 +66,16 @@ func (s *Server) accept(req fabric.Request) {
 			}
 			c, before, err = g.admit(hello)
 		}
+		if waits {
+			<-s.waiting
+		}
 		s.begin(g, c, err, req, hello)
 	})
+}
+
+// giveUp ends the opening of a connection, which the peer may try again.
+func giveUp(req fabric.Request) {
+	_ = req.Reject(fmt.Sprintf("%v: the connection has ended", redywire.ErrNoRoom)) // the peer may be gone
 }
 
 // refuse counts a connection that is refused, tells the peer the reason, and logs err.
@@ -72,7 +89,12 @@ func (s *Server) refuse(req fabric.Request, reason string, err error) {
 func (s *Server) begin(g *grant, c *conn, err error, req fabric.Request, hello redywire.Hello) {
 	if err == nil {
 		if err = c.open(req, hello); err != nil {
+			ended := c.ctx.Err() != nil
 			g.leave(c)
+			if ended {
+				giveUp(req)
+				return
+			}
 		}
 	}
 	if err != nil {
@@ -214,7 +236,9 @@ func (c *conn) open(req fabric.Request, hello redywire.Hello) error {
 		c.ring, c.returned = ring, make(chan bool)
 		welcome.Requests = ring.requests.Token()
 	}
+	stop := context.AfterFunc(c.ctx, func() { giveUp(req) })
 	qp, err := req.Accept(welcome.Encode(), c.rights)
+	stop()
 	if err != nil {
 		return errors.Join(err, c.release())
 	}

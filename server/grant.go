@@ -208,7 +208,8 @@ type limits struct {
 }
 
 const (
-	// maxConnections bounds the queue pairs of one grant.
+	// maxConnections bounds the queue pairs of one grant, and the dials of a server that wait for their
+	// owners' earlier connections to end; further ones are not accepted yet.
 	maxConnections = 1024
 	// fewConnections is the least number of connections with rings that a grant has room
 	// for, however few client threads its configuration has.

@@ -31,6 +31,7 @@ type Server struct {
 
 	ctx       context.Context // ends at Close
 	cancel    context.CancelFunc
+	waiting   chan struct{}  // one entry per dial that waits for its owner's earlier connections
 	accepting sync.WaitGroup // the accept loop, and connections that it opens
 	sweeping  sync.WaitGroup // sweepLoop
 
@@ -81,7 +82,7 @@ func New(opts Options) (*Server, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &Server{
 		opts: opts, provider: provider, listener: listener, pins: pins,
-		ctx: ctx, cancel: cancel,
+		ctx: ctx, cancel: cancel, waiting: make(chan struct{}, maxConnections),
 		rings:   newRings(opts.RingMemory, opts.Cores),
 		free:    opts.Memory,
 		cores:   opts.Cores,

@@ -118,7 +118,8 @@ type Request interface {
 	// Accept establishes the connection and sends private to the peer, which has these rights to
 	// the regions of this side.
 	Accept(private []byte, rights Rights) (QueuePair, error)
-	// Reject refuses the connection; Dial fails with reason in its error.
+	// Reject refuses the connection; Dial fails with reason in its error. While Accept waits for
+	// the peer in another goroutine, it ends that instead.
 	Reject(reason string) error
 }
 

@@ -88,6 +88,8 @@ type request struct {
 	accept   func(private []byte, rights fabric.Rights) (fabric.QueuePair, error)
 	reject   func(reason string)
 	answered atomic.Bool
+	// accepting is set until conn belongs to the queue pair.
+	accepting atomic.Bool
 }
 
 // NewRequest returns the request of the peer of conn, which has sent private. accept and reject
@@ -110,7 +112,9 @@ func (r *request) Accept(private []byte, rights fabric.Rights) (fabric.QueuePair
 	if err := CheckPrivate(private); err != nil {
 		return nil, err
 	}
+	r.accepting.Store(true)
 	if !r.begin() {
+		r.accepting.Store(false)
 		return nil, fmt.Errorf("%s accept: the request was answered before", r.sockets.Transport)
 	}
 	q, err := r.accept(private, rights)
@@ -118,11 +122,15 @@ func (r *request) Accept(private []byte, rights fabric.Rights) (fabric.QueuePair
 		_ = r.conn.Close() // may be closed already
 		return nil, fmt.Errorf("%s accept at %v from %v: %w", r.sockets.Transport, r.conn.LocalAddr(), r.conn.RemoteAddr(), err)
 	}
+	r.accepting.Store(false)
 	return q, nil
 }
 
 func (r *request) Reject(reason string) error {
 	if !r.begin() {
+		if r.accepting.Load() {
+			_ = r.conn.Close() // Accept may have closed it
+		}
 		return nil
 	}
 	r.reject(reason)
