@@ -236,6 +236,7 @@ func (c *conn) open(req fabric.Request, hello redywire.Hello) error {
 		c.ring, c.returned = ring, make(chan bool)
 		welcome.Requests = ring.requests.Token()
 	}
+	req.Limit(c.lends)
 	stop := context.AfterFunc(c.ctx, func() { giveUp(req) })
 	qp, err := req.Accept(welcome.Encode(), c.rights)
 	stop()
@@ -244,6 +245,18 @@ func (c *conn) open(req fabric.Request, hello redywire.Hello) error {
 	}
 	c.qp = qp
 	return nil
+}
+
+// lends reports whether the peer may import a region: one of the grant whose ticket it has shown, to which
+// the connection's rights apply, or its ring for requests. The transport calls it.
+func (c *conn) lends(token fabric.Token) bool {
+	if c.ring != nil && token == c.ring.requests.Token() {
+		return true
+	}
+	c.grant.mu.Lock()
+	defer c.grant.mu.Unlock()
+	_, ok := c.grant.tokens[token]
+	return ok
 }
 
 // run serves the connection until the peer disconnects, the grant ends or no thread is left

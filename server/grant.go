@@ -66,7 +66,8 @@ type grant struct {
 
 	mu          sync.Mutex // guards the fields below
 	open        bool
-	regions     []fabric.Region // of memory
+	regions     []fabric.Region           // of memory
+	tokens      map[fabric.Token]struct{} // of regions
 	limits      limits
 	pulls       map[*pull]struct{}
 	connections map[*conn]struct{}
@@ -87,6 +88,7 @@ func (g *grant) setUp(ctx context.Context, m *serverv1.ConnectRequest) error {
 	g.ticket = newTicket()
 	count := m.GetTerms().GetRegions()
 	memory := make(memory, 0, count)
+	g.tokens = make(map[fabric.Token]struct{}, count)
 	for i := range count {
 		err := ctx.Err()
 		var region fabric.Region
@@ -97,6 +99,7 @@ func (g *grant) setUp(ctx context.Context, m *serverv1.ConnectRequest) error {
 			return errors.Join(fmt.Errorf("region %d of %d: %w", i, count, err), free(g.regions))
 		}
 		g.regions = append(g.regions, region)
+		g.tokens[region.Token()] = struct{}{}
 		memory = append(memory, region.Bytes())
 	}
 	g.open, g.limits = true, limitsOf(m.Configuration, limits{})
@@ -154,6 +157,9 @@ func (g *grant) retain(keep int) (freed int64, err error) {
 	}
 	gone := g.regions[keep:]
 	g.regions = g.regions[:keep:keep]
+	for _, r := range gone {
+		delete(g.tokens, r.Token())
+	}
 	left := (*g.memory.Load())[:keep:keep]
 	g.memory.Store(&left)
 	var ends []*pull

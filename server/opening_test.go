@@ -2,6 +2,7 @@ package server
 
 import (
 	"errors"
+	"sync"
 	"testing"
 
 	"github.com/redykv/redykv/internal/fabric"
@@ -13,25 +14,29 @@ import (
 type knock struct {
 	hello    redywire.Hello
 	accepted chan struct{} // closed by Accept
-	rejected chan string   // receives the reason of Reject
+	rejected chan struct{} // closed by the first Reject
+	once     sync.Once
 }
 
 func newKnock(ticket []byte, generation uint32) *knock {
 	return &knock{
 		hello:    redywire.Hello{Ticket: redywire.Ticket(ticket), Batch: 1, Depth: 1, Owner: 1, Generation: generation},
-		accepted: make(chan struct{}), rejected: make(chan string, 2),
+		accepted: make(chan struct{}), rejected: make(chan struct{}),
 	}
 }
 
 func (k *knock) Private() []byte { return k.hello.Encode() }
 
+func (k *knock) Limit(func(fabric.Token) bool) {}
+
 func (k *knock) Accept([]byte, fabric.Rights) (fabric.QueuePair, error) {
 	close(k.accepted)
-	return nil, errors.New(<-k.rejected)
+	<-k.rejected
+	return nil, errors.New("rejected")
 }
 
-func (k *knock) Reject(reason string) error {
-	k.rejected <- reason
+func (k *knock) Reject(string) error {
+	k.once.Do(func() { close(k.rejected) })
 	return nil
 }
 

@@ -19,8 +19,8 @@ import (
 //
 //  1. The ticket is replaced, so that no connection, pull or call of former holders begins.
 //  2. Their connections and pulls end.
-//  3. The regions are fenced (fabric.Region.Fence): their tokens change, so that a former holder
-//     that has another connection, as the holder of another grant, reaches nothing over it.
+//  3. The regions are fenced (fabric.Region.Fence): their tokens change, and a former holder that has
+//     mapped or registered them reaches nothing any more.
 //  4. The grant gets the new holder's configuration, and the ticket is published.
 //
 // Errors are NotFound for a grant that is not lent, FailedPrecondition for terms of a former
@@ -157,6 +157,8 @@ func (g *grant) fenceRegions() error {
 		}
 		g.mu.Lock()
 		g.regions[i] = moved
+		delete(g.tokens, r.Token())
+		g.tokens[moved.Token()] = struct{}{}
 		now := append(memory(nil), *g.memory.Load()...)
 		now[i] = moved.Bytes()
 		g.memory.Store(&now)

@@ -39,8 +39,8 @@ var (
 	ErrPrivate = errors.New("fabric: too much private data")
 )
 
-// Token names one registration of one region. It is random, and sufficient
-// for a peer to reach the region's bytes.
+// Token names one registration of one region. It is random, and sufficient for a peer to reach the
+// region's bytes, unless its connection is limited (Request.Limit).
 type Token [16]byte
 
 // MaxPrivate is the most private data in bytes that either side may send when
@@ -115,6 +115,10 @@ const (
 type Request interface {
 	// Private is the data that the peer passed to Dial.
 	Private() []byte
+	// Limit has Accept's queue pair lend the peer only regions for whose tokens lends returns true when
+	// they are imported; others do not exist for the peer. Any goroutine may call lends. Without Limit
+	// all regions of this side are lent. It is called before Accept.
+	Limit(lends func(Token) bool)
 	// Accept establishes the connection and sends private to the peer, which has these rights to
 	// the regions of this side.
 	Accept(private []byte, rights Rights) (QueuePair, error)

@@ -16,7 +16,8 @@ import (
 // spokenTo is a peer that has sent both letters of its hello.
 type spokenTo struct{ conn net.Conn }
 
-func (s spokenTo) Private() []byte { return nil }
+func (s spokenTo) Private() []byte               { return nil }
+func (s spokenTo) Limit(func(fabric.Token) bool) {}
 func (s spokenTo) Accept([]byte, fabric.Rights) (fabric.QueuePair, error) {
 	return nil, errors.ErrUnsupported
 }

@@ -79,13 +79,23 @@ func Within(ctx context.Context, setDeadline func(time.Time) error, f func() err
 	return err
 }
 
+// Terms are what a peer may do to the regions of the side that has accepted it.
+type Terms struct {
+	Rights fabric.Rights
+	Limit  func(fabric.Token) bool // reports whether a region is lent; nil: all are
+}
+
+// Lends reports whether the peer may import a region.
+func (t *Terms) Lends(token fabric.Token) bool { return t.Limit == nil || t.Limit(token) }
+
 // request is a peer that has sent its greeting. It is answered once, at the latest when the
 // provider closes. It is safe for concurrent use.
 type request struct {
 	sockets  *Sockets
 	conn     net.Conn
 	private  []byte
-	accept   func(private []byte, rights fabric.Rights) (fabric.QueuePair, error)
+	accept   func(private []byte, terms Terms) (fabric.QueuePair, error)
+	limit    func(fabric.Token) bool
 	reject   func(reason string)
 	answered atomic.Bool
 	// accepting is set until conn belongs to the queue pair.
@@ -96,7 +106,7 @@ type request struct {
 // send the answer; one of them is called, once. If accept fails, and after reject, conn is
 // closed. A request that is not answered is rejected when the provider closes.
 func (s *Sockets) NewRequest(conn net.Conn, private []byte,
-	accept func(private []byte, rights fabric.Rights) (fabric.QueuePair, error), reject func(reason string),
+	accept func(private []byte, terms Terms) (fabric.QueuePair, error), reject func(reason string),
 ) fabric.Request {
 	r := &request{sockets: s, conn: conn, private: private, accept: accept, reject: reject}
 	if !s.Listeners.Add(r) {
@@ -108,6 +118,8 @@ func (s *Sockets) NewRequest(conn net.Conn, private []byte,
 // Private implements fabric.Request, as do the following methods.
 func (r *request) Private() []byte { return r.private }
 
+func (r *request) Limit(lends func(fabric.Token) bool) { r.limit = lends }
+
 func (r *request) Accept(private []byte, rights fabric.Rights) (fabric.QueuePair, error) {
 	if err := CheckPrivate(private); err != nil {
 		return nil, err
@@ -117,7 +129,7 @@ func (r *request) Accept(private []byte, rights fabric.Rights) (fabric.QueuePair
 		r.accepting.Store(false)
 		return nil, fmt.Errorf("%s accept: the request was answered before", r.sockets.Transport)
 	}
-	q, err := r.accept(private, rights)
+	q, err := r.accept(private, Terms{Rights: rights, Limit: r.limit})
 	if err != nil {
 		_ = r.conn.Close() // may be closed already
 		return nil, fmt.Errorf("%s accept at %v from %v: %w", r.sockets.Transport, r.conn.LocalAddr(), r.conn.RemoteAddr(), err)

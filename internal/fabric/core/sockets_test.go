@@ -16,7 +16,7 @@ func TestRejectEndsAccept(t *testing.T) {
 	conn, peer := net.Pipe() // a write waits until the peer reads
 	defer func() { _ = peer.Close() }()
 	waits := make(chan struct{})
-	r := s.NewRequest(conn, nil, func(answer []byte, _ fabric.Rights) (fabric.QueuePair, error) {
+	r := s.NewRequest(conn, nil, func(answer []byte, _ Terms) (fabric.QueuePair, error) {
 		close(waits)
 		_, err := conn.Write([]byte("accepted"))
 		return nil, err

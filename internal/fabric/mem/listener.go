@@ -86,9 +86,12 @@ type request struct {
 	private  []byte
 	answered atomic.Bool
 	answer   chan error
+	limit    func(fabric.Token) bool
 }
 
 func (r *request) Private() []byte { return r.private }
+
+func (r *request) Limit(lends func(fabric.Token) bool) { r.limit = lends }
 
 func (r *request) Accept(private []byte, rights fabric.Rights) (fabric.QueuePair, error) {
 	if err := core.CheckPrivate(private); err != nil {
@@ -99,7 +102,7 @@ func (r *request) Accept(private []byte, rights fabric.Rights) (fabric.QueuePair
 	}
 	q := newQueuePair(r.listener.provider, r.listener.depth)
 	q.Private = r.private
-	r.dialer.Private, r.dialer.rights = slices.Clone(private), rights
+	r.dialer.Private, r.dialer.terms = slices.Clone(private), core.Terms{Rights: rights, Limit: r.limit}
 	err := join(r.dialer, q)
 	r.answer <- err
 	if err != nil {

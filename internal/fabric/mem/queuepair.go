@@ -18,7 +18,7 @@ const spins = 16
 type queuePair struct {
 	provider *provider
 	peer     *queuePair
-	rights   fabric.Rights // to the peer's regions
+	terms    core.Terms // for the peer's regions
 
 	core.Requests
 	imports core.Handles[*core.Region]
@@ -43,6 +43,9 @@ func (q *queuePair) Import(_ context.Context, token fabric.Token) (fabric.Remote
 	var r *core.Region
 	var handle uint32
 	err := q.Err()
+	if err == nil && !q.terms.Lends(token) {
+		err = fabric.ErrBadToken
+	}
 	if err == nil {
 		r, err = q.peer.provider.regions.Find(token)
 	}
@@ -120,7 +123,7 @@ func (q *queuePair) copy(s *core.Request) error {
 	switch {
 	case s.Kind == core.Read:
 		copy(s.Buf, b)
-	case q.rights == fabric.ReadOnly:
+	case q.terms.Rights == fabric.ReadOnly:
 		return fabric.ErrBadToken
 	default:
 		copy(b, s.Buf)

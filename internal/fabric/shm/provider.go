@@ -130,9 +130,9 @@ func (p *provider) hello(conn *net.UnixConn, depth int) (fabric.Request, error) 
 		closeFiles(files)
 		return nil, errMessage
 	}
-	return p.NewRequest(conn, body[n:], func(answer []byte, rights fabric.Rights) (fabric.QueuePair, error) {
+	return p.NewRequest(conn, body[n:], func(answer []byte, terms core.Terms) (fabric.QueuePair, error) {
 		defer closeFiles(files)
-		q, err := p.accept(conn, body[n:], files, answer, depth, rights)
+		q, err := p.accept(conn, body[n:], files, answer, depth, terms)
 		p.blame(err)
 		return q, err
 	}, func(reason string) {
@@ -142,8 +142,8 @@ func (p *provider) hello(conn *net.UnixConn, depth int) (fabric.Request, error) 
 }
 
 // accept answers a greeting. files are the peer's generations and rings.
-func (p *provider) accept(conn *net.UnixConn, private []byte, files []*os.File, answer []byte, depth int, rights fabric.Rights) (q *queuePair, err error) {
-	q = &queuePair{provider: p, conn: conn, rights: rights}
+func (p *provider) accept(conn *net.UnixConn, private []byte, files []*os.File, answer []byte, depth int, terms core.Terms) (q *queuePair, err error) {
+	q = &queuePair{provider: p, conn: conn, terms: terms}
 	if q.rings, err = mapPeer(files[1], 2*core.ImmRingWords*8, protReadWrite); err != nil {
 		return nil, err
 	}

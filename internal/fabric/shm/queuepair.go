@@ -35,7 +35,7 @@ type queuePair struct {
 	provider *provider
 	conn     *net.UnixConn
 	raw      syscall.RawConn // of conn
-	rights   fabric.Rights   // of the peer
+	terms    core.Terms      // of the peer
 
 	// Mapped memory.
 	gate    core.Gate
@@ -166,7 +166,11 @@ func (q *queuePair) lend(body []byte) error {
 	if err != nil {
 		return err
 	}
-	l, file, err := q.provider.regions.lend(token, q.conn, q.rights)
+	var l loan
+	var file *os.File
+	if err = fabric.ErrBadToken; q.terms.Lends(token) {
+		l, file, err = q.provider.regions.lend(token, q.conn, q.terms.Rights)
+	}
 	if err != nil {
 		answer := kindFailed
 		if errors.Is(err, fabric.ErrBadToken) {

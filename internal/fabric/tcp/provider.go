@@ -96,7 +96,7 @@ func (p *Provider) Dial(ctx context.Context, addr string, private []byte, depth 
 		if err != nil {
 			return nil, err
 		}
-		return start(p, s, answer, depth, fabric.ReadWrite)
+		return start(p, s, answer, depth, core.Terms{})
 	})
 }
 
@@ -168,11 +168,11 @@ func (p *Provider) hello(c *net.TCPConn, depth int) (fabric.Request, error) {
 	if _, err := io.ReadFull(s, private); err != nil {
 		return nil, err
 	}
-	return p.NewRequest(c, private, func(answer []byte, rights fabric.Rights) (fabric.QueuePair, error) {
+	return p.NewRequest(c, private, func(answer []byte, terms core.Terms) (fabric.QueuePair, error) {
 		if err := s.answer(accepted, answer); err != nil {
 			return nil, err
 		}
-		return start(p, s, private, depth, rights)
+		return start(p, s, private, depth, terms)
 	}, func(reason string) {
 		_ = s.answer(rejected, []byte(reason[:min(len(reason), 255)])) // the peer may be gone
 	}), nil

@@ -56,8 +56,8 @@ type remote struct {
 	size   int64
 }
 
-// start returns the queue pair of a greeted connection, whose peer has rights to this side's regions.
-func start(p *Provider, conn *stream, private []byte, depth int, rights fabric.Rights) (*queuePair, error) {
+// start returns the queue pair of a greeted connection, whose peer has terms for this side's regions.
+func start(p *Provider, conn *stream, private []byte, depth int, terms core.Terms) (*queuePair, error) {
 	q := &queuePair{provider: p, conn: conn}
 	q.Private = private
 	q.Sends.Init(depth)
@@ -79,7 +79,7 @@ func start(p *Provider, conn *stream, private []byte, depth int, rights fabric.R
 	}
 	ring := make([]uint64, core.ImmRingWords)
 	q.in = core.NewImmRing(ring)
-	q.reader = reader{pair: q, in: newInput(conn, raw), imms: core.NewImmRing(ring), rights: rights}
+	q.reader = reader{pair: q, in: newInput(conn, raw), imms: core.NewImmRing(ring), terms: terms}
 	p.regions.AddGate(&q.reader.gate)
 	q.tasks.Go(out.run)
 	q.tasks.Go(q.reader.run)

@@ -16,8 +16,8 @@ type reader struct {
 	in   *input
 
 	// The passive side.
-	rights  fabric.Rights // of the peer
-	gate    core.Gate     // entered while it accesses this host's regions
+	terms   core.Terms // of the peer
+	gate    core.Gate  // entered while it accesses this host's regions
 	lent    core.Handles[*core.Region]
 	imms    core.ImmRing
 	partial uint64 // bytes of an unfinished write, and its first error
@@ -186,7 +186,7 @@ func (r *reader) write(f *frame) error {
 		r.pair.out.copyBodies() // of reads before this write
 	}
 	b, err := r.access(f)
-	if r.rights == fabric.ReadOnly {
+	if r.terms.Rights == fabric.ReadOnly {
 		b, err = nil, fabric.ErrBadToken
 	}
 	copy(b, f.body)
@@ -230,7 +230,11 @@ func (r *reader) answer(err error, body []byte) error {
 
 func (r *reader) lend(f *frame) error {
 	answer := frame{kind: kindLent, imm: f.imm}
-	g, err := r.pair.provider.regions.Find(fabric.Token(f.body))
+	token := fabric.Token(f.body)
+	g, err := r.pair.provider.regions.Find(token)
+	if err == nil && !r.terms.Lends(token) {
+		err = fabric.ErrBadToken
+	}
 	if err == nil {
 		answer.handle, err = r.lent.Put(g)
 		answer.offset = g.Size()

@@ -203,7 +203,7 @@ type request struct {
 	private  []byte
 }
 
-func (r *request) accept(private []byte, rights fabric.Rights) (fabric.QueuePair, error) {
+func (r *request) accept(private []byte, terms core.Terms) (fabric.QueuePair, error) {
 	l := r.listener
 	nonce, c, err := l.expect()
 	if err != nil {
@@ -225,7 +225,7 @@ func (r *request) accept(private []byte, rights fabric.Rights) (fabric.QueuePair
 	if err = r.answer(wire.Verdict{Accepted: true, Port: l.port, Nonce: nonce, Text: private}); err != nil {
 		cancel(err)
 	}
-	e, err := r.connection(ctx, nonce, c, rights)
+	e, err := r.connection(ctx, nonce, c, terms.Rights)
 	l.making.Done()
 	if err != nil {
 		_ = r.conn.Close() // ends the goroutine
@@ -234,7 +234,7 @@ func (r *request) accept(private []byte, rights fabric.Rights) (fabric.QueuePair
 	if err := <-ready; err != nil {
 		return nil, errors.Join(err, e.destroy())
 	}
-	return start(l.provider, r.conn, e, r.private, l.depth)
+	return start(l.provider, r.conn, e, r.private, l.depth, terms)
 }
 
 // connection waits for the dialer's RDMA connection and accepts it.

@@ -152,7 +152,7 @@ func (p *provider) Dial(ctx context.Context, addr string, private []byte, depth 
 		if err != nil {
 			return nil, err
 		}
-		q, err := start(p, conn, e, answer, depth)
+		q, err := start(p, conn, e, answer, depth, core.Terms{})
 		if err != nil {
 			return nil, err
 		}

@@ -25,6 +25,7 @@ type queuePair struct {
 	provider *provider
 	control  *control
 	rdma     *endpoint
+	terms    core.Terms // of the peer
 
 	core.Requests
 	in core.ImmRing // the owner's side of the peer's immediates
@@ -64,9 +65,9 @@ type remote struct {
 }
 
 // start returns the queue pair of a greeted connection. It owns the endpoint, also on failure.
-func start(p *provider, conn *net.TCPConn, e *endpoint, private []byte, depth int) (*queuePair, error) {
+func start(p *provider, conn *net.TCPConn, e *endpoint, private []byte, depth int, terms core.Terms) (*queuePair, error) {
 	q := &queuePair{
-		provider: p, control: newControl(conn), rdma: e,
+		provider: p, control: newControl(conn), rdma: e, terms: terms,
 		loans: map[uint32]*remote{}, own: map[*region]*C.struct_ibv_mr{},
 	}
 	q.Private = private
@@ -182,6 +183,9 @@ var errUnregistered = fmt.Errorf("%w to register the region; its limit of locked
 // lend answers an import.
 func (q *queuePair) lend(f wire.Frame) wire.Frame {
 	r, err := q.provider.find(f.Token)
+	if err == nil && !q.terms.Lends(f.Token) {
+		err = fabric.ErrBadToken
+	}
 	var l *loan
 	if err == nil {
 		l, err = r.lend(q)
