@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 	"unsafe"
 
 	"github.com/redykv/redykv/internal/mem"
@@ -140,7 +141,9 @@ func (q *diskQueue) park(ctx context.Context) error {
 // giveUpRing gives the operations that a failed ring has not started to the pool. If no other
 // is pending on the ring, the ring is closed and the pool carries out all later ones.
 func (q *diskQueue) giveUpRing(why error) {
-	q.d.opts.Logger.Warn("io_uring failed, the pool carries out its operations", "dir", q.d.dir, "err", why)
+	if more, ok := q.d.sickRings.pass(time.Now()); ok {
+		q.d.opts.Logger.Warn("io_uring failed, the pool carries out its operations", "dir", q.d.dir, "err", why, "unlogged", more)
+	}
 	for tag, ok := q.ring.Retract(); ok; tag, ok = q.ring.Retract() {
 		r := &q.ops[tag].req
 		r.leaveRing()

@@ -83,9 +83,10 @@ type Device struct {
 	sector     int  // unit of reads that are not verified
 	rings      bool // each queue has a ring
 	// ringless: a queue could not have a ring, and that was logged.
-	ringless atomic.Bool
-	pool     *queue.Pool
-	buffers  bufferPool
+	ringless  atomic.Bool
+	sickRings seldom // log of rings that failed
+	pool      *queue.Pool
+	buffers   bufferPool
 
 	// begin is raised before a segment below it is removed. A read compares it first; a
 	// segment that is removed during the read is missing then.
