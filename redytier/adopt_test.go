@@ -114,7 +114,9 @@ func TestAdopted(t *testing.T) {
 			}
 			cache := m.create(t, mgr, Config{Transport: "mem", Configuration: c, Capacity: 6 * managedRegion})
 			want := make([]byte, cache.Capacity())
-			rand.NewChaCha8([32]byte{1}).Read(want)
+			for i, rng := 0, rand.New(rand.NewPCG(1, 2)); i < len(want); i++ {
+				want[i] = byte(rng.Uint32())
+			}
 			p := newPump(t, cache, 1)
 			p.do(true, want, 0, func(c device.Completion) {
 				if c.Err != nil {
