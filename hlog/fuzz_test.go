@@ -2,6 +2,7 @@ package hlog
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"log/slog"
@@ -114,11 +115,11 @@ func FuzzPages(f *testing.F) {
 			t.Errorf("the scan finds %d records, Inspect %d", len(all), len(inspected))
 		}
 		w := l.NewWalker(table.Register())
-		if err := w.Walk(int64(from), tail); err != nil {
+		if err := w.Walk(context.Background(), int64(from), tail); err != nil {
 			t.Fatal(err)
 		}
 		for {
-			ok, err := w.Next()
+			ok, err := w.Next(context.Background())
 			if err != nil {
 				t.Fatalf("the scan takes it, a walk does not: %v", err)
 			}

@@ -40,14 +40,14 @@ func (p *piece) end() int64 { return p.address + int64(p.n) }
 
 // take returns the bytes at address, up to the end of a piece, for use until the next call.
 // Everything below limit is on the device. If address is not in a piece or after it, reading
-// starts again there.
-func (r *readAhead) take(address, limit int64) ([]byte, error) {
+// starts again there. If ctx ends first, the reads go on, and the next take or stop waits for them.
+func (r *readAhead) take(ctx context.Context, address, limit int64) ([]byte, error) {
 	if r.used {
 		r.first++
 		r.used = false
 	}
 	if r.first == r.next || address < r.pieces[r.first%2].address || address >= r.issued {
-		if err := r.stop(); err != nil {
+		if err := r.stop(ctx); err != nil {
 			return nil, err
 		}
 		r.issued = address
@@ -57,7 +57,7 @@ func (r *readAhead) take(address, limit int64) ([]byte, error) {
 			return nil, err
 		}
 		p := &r.pieces[r.first%2]
-		if err := r.awaitPiece(p); err != nil {
+		if err := r.awaitPiece(ctx, p); err != nil {
 			return nil, err
 		}
 		if address < p.end() {
@@ -100,16 +100,26 @@ func (r *readAhead) issue(limit int64) error {
 	return nil
 }
 
-// await returns when all pieces have arrived.
-func (r *readAhead) await() (err error) {
+// await returns when all pieces have arrived, or ctx ends.
+func (r *readAhead) await(ctx context.Context) (err error) {
 	for i := r.first; i < r.next; i++ {
-		err = cmp.Or(err, r.awaitPiece(&r.pieces[i%2]))
+		err = cmp.Or(err, r.awaitPiece(ctx, &r.pieces[i%2]))
 	}
 	return err
 }
 
-// awaitPiece returns when a piece has arrived.
-func (r *readAhead) awaitPiece(p *piece) error {
+// pending reports whether a piece has not arrived.
+func (r *readAhead) pending() bool {
+	for i := r.first; i < r.next; i++ {
+		if !r.pieces[i%2].arrived {
+			return true
+		}
+	}
+	return false
+}
+
+// awaitPiece returns when a piece has arrived, or ctx ends.
+func (r *readAhead) awaitPiece(ctx context.Context, p *piece) error {
 	for !p.arrived {
 		var done [2]device.Completion
 		n := r.queue.Poll(done[:])
@@ -118,7 +128,7 @@ func (r *readAhead) awaitPiece(p *piece) error {
 			arrived.arrived, arrived.err = true, c.Err
 		}
 		if n == 0 {
-			if err := r.queue.Wait(context.Background()); err != nil {
+			if err := r.queue.Wait(ctx); err != nil {
 				return fmt.Errorf("hlog: reading ahead: %w", err)
 			}
 		}
@@ -127,8 +137,8 @@ func (r *readAhead) awaitPiece(p *piece) error {
 }
 
 // stop waits for pending reads and drops what was read ahead.
-func (r *readAhead) stop() error {
-	if err := r.await(); err != nil {
+func (r *readAhead) stop(ctx context.Context) error {
+	if err := r.await(ctx); err != nil {
 		return err
 	}
 	r.first, r.issued, r.used, r.size = r.next, 0, false, r.least

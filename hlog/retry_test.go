@@ -120,11 +120,11 @@ func TestFull(t *testing.T) {
 					t.Error(err)
 				}
 			}()
-			if err := w.Walk(FirstAddress, l.Settle()); err != nil {
+			if err := w.Walk(context.Background(), FirstAddress, l.Settle()); err != nil {
 				t.Fatal(err)
 			}
 			for i := range n {
-				found, err := w.Next()
+				found, err := w.Next(context.Background())
 				if err != nil || !found {
 					t.Fatalf("record %d of %d: %v", i, n, err)
 				}
@@ -396,9 +396,9 @@ func TestSkip(t *testing.T) {
 		}
 		w := l.NewWalker(handle)
 		n := 0
-		err := w.Walk(begin, l.Settle())
+		err := w.Walk(context.Background(), begin, l.Settle())
 		for found := err == nil; found; n++ {
-			if found, err = w.Next(); !found {
+			if found, err = w.Next(context.Background()); !found {
 				break
 			}
 			if _, im := w.Record(); im.Key[0] != byte(n) {

@@ -2,6 +2,7 @@ package hlog
 
 import (
 	"cmp"
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -110,11 +111,11 @@ func (l *Log) scanCold(runs func() (at, end int64), v Visitor, stop func() bool,
 	w.ahead.least = lastPiece // all of a run is read
 	defer func() { err = errors.Join(err, w.Close()) }()
 	for at, end := runs(); at < end && !stop(); at, end = runs() {
-		if err := w.walkFrom(at, end); err != nil {
+		if err := w.walkFrom(context.Background(), at, end); err != nil {
 			return err
 		}
 		for {
-			found, err := w.Next()
+			found, err := w.Next(context.Background())
 			if err != nil {
 				return err
 			}

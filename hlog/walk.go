@@ -1,6 +1,7 @@
 package hlog
 
 import (
+	"context"
 	"encoding/binary"
 
 	"github.com/redykv/redykv/internal/epoch"
@@ -79,27 +80,31 @@ func (l *Log) SettleTo(to int64) int64 {
 
 // Walk begins a walk over the records that begin between from and to. from is any address;
 // to is not above what was settled. It ends the walk before, and returns an error if the
-// reads of that do not end.
-func (w *Walker) Walk(from, to int64) error {
+// reads of that do not end before ctx.
+func (w *Walker) Walk(ctx context.Context, from, to int64) error {
 	page := from &^ int64(w.log.pageSize-1)
 	w.at, w.skip, w.end = max(page, w.log.Begin()), from, to
 	w.taken, w.batch, w.window, w.inside = 0, w.batch[:0], nil, false
 	if cap(w.joined) > lastPiece {
 		w.joined = nil
 	}
-	return w.ahead.stop()
+	return w.ahead.stop(ctx)
 }
 
 // walkFrom is Walk from an address where a record begins, or a page: nothing before it is read.
-func (w *Walker) walkFrom(from, to int64) error {
-	err := w.Walk(from, to)
+func (w *Walker) walkFrom(ctx context.Context, from, to int64) error {
+	err := w.Walk(ctx, from, to)
 	w.at = from
 	return err
 }
 
 // Pause waits for the reads ahead and keeps what they read. A caller that may not go on for long
 // calls it: a device may wait for reads that were not polled, as one does that gives memory back.
-func (w *Walker) Pause() error { return w.ahead.await() }
+// If ctx ends first, the reads go on: see Pending.
+func (w *Walker) Pause(ctx context.Context) error { return w.ahead.await(ctx) }
+
+// Pending reports whether reads ahead have not ended.
+func (w *Walker) Pending() bool { return w.ahead.pending() }
 
 // Close releases the walker's queue.
 func (w *Walker) Close() error { return w.ahead.close() }
@@ -115,8 +120,9 @@ func (w *Walker) Position() int64 {
 // Record returns the record that Next found. Its bytes are valid until the next call of Next.
 func (w *Walker) Record() (address int64, im Image) { return w.address, w.image }
 
-// Next goes to the next record; found is false at the end of the walk. An error ends it too.
-func (w *Walker) Next() (found bool, err error) {
+// Next goes to the next record; found is false at the end of the walk. An error ends it too. ctx
+// bounds the waiting for the device.
+func (w *Walker) Next(ctx context.Context) (found bool, err error) {
 	for {
 		if w.taken < len(w.batch) {
 			w.takeCopied()
@@ -132,7 +138,7 @@ func (w *Walker) Next() (found bool, err error) {
 			w.window = nil
 			err = w.copyBatch()
 		default:
-			found, err = w.takeCold()
+			found, err = w.takeCold(ctx)
 		}
 		if err != nil && w.at < w.log.Begin() {
 			continue // it was truncated during the read
@@ -191,8 +197,8 @@ func (w *Walker) copyBatch() error {
 
 // takeCold takes one record from what was read ahead; found reports whether it is to be
 // visited.
-func (w *Walker) takeCold() (found bool, err error) {
-	if err := w.fill(headerSize); err != nil {
+func (w *Walker) takeCold(ctx context.Context) (found bool, err error) {
+	if err := w.fill(ctx, headerSize); err != nil {
 		return false, err
 	}
 	h := Header(binary.LittleEndian.Uint64(w.window))
@@ -205,7 +211,7 @@ func (w *Walker) takeCold() (found bool, err error) {
 		return false, err
 	}
 	if need > len(w.window) {
-		return false, w.fill(need) // and decode again
+		return false, w.fill(ctx, need) // and decode again
 	}
 	w.address, w.image = w.at, im
 	w.at, w.window = w.at+int64(need), w.window[need:]
@@ -213,7 +219,7 @@ func (w *Walker) takeCold() (found bool, err error) {
 }
 
 // fill makes window hold n bytes, which do not cross the page's end.
-func (w *Walker) fill(n int) error {
+func (w *Walker) fill(ctx context.Context, n int) error {
 	for len(w.window) < n {
 		// The next piece may overwrite the one that window lies in.
 		if w.inside {
@@ -225,7 +231,7 @@ func (w *Walker) fill(n int) error {
 		w.window, w.inside = nil, false
 		// What begins before end may extend to the end of the page.
 		limit := min(w.log.Head(), (w.end+int64(w.log.pageSize)-1)&^int64(w.log.pageSize-1))
-		piece, err := w.ahead.take(w.at+int64(had), limit)
+		piece, err := w.ahead.take(ctx, w.at+int64(had), limit)
 		switch {
 		case err != nil:
 			return err

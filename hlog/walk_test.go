@@ -97,7 +97,7 @@ func (l *walkLog) expect(w *Walker, from, to int64) error {
 		if want.address < from || want.address >= to {
 			continue
 		}
-		found, err := w.Next()
+		found, err := w.Next(context.Background())
 		if err != nil || !found {
 			return fmt.Errorf("the walk ends before the record at %d: %w", want.address, err)
 		}
@@ -107,7 +107,7 @@ func (l *walkLog) expect(w *Walker, from, to int64) error {
 			return fmt.Errorf("found %x = %d bytes at %d, expires %d; want %+v", im.Key, len(im.Value), addr, im.Expires, want)
 		}
 	}
-	if found, err := w.Next(); err != nil || found {
+	if found, err := w.Next(context.Background()); err != nil || found {
 		addr, _ := w.Record()
 		return fmt.Errorf("a record at %d behind the end: %w", addr, err)
 	}
@@ -143,7 +143,7 @@ func TestWalkFindsEveryRecord(t *testing.T) {
 			}()
 			for range 20 {
 				from, to := rng.Int64N(end), rng.Int64N(end+1)
-				if err := errors.Join(w.Walk(from, to), l.expect(w, from, to)); err != nil {
+				if err := errors.Join(w.Walk(context.Background(), from, to), l.expect(w, from, to)); err != nil {
 					t.Fatalf("from %d to %d: %v", from, to, err)
 				}
 			}
@@ -153,15 +153,15 @@ func TestWalkFindsEveryRecord(t *testing.T) {
 				if i+n < len(l.records) {
 					to = l.records[i+n].address
 				}
-				if err := w.Walk(from, end); err != nil {
+				if err := w.Walk(context.Background(), from, end); err != nil {
 					t.Fatal(err)
 				}
 				for range min(n, len(l.records)-i) {
-					if found, err := w.Next(); !found || err != nil {
+					if found, err := w.Next(context.Background()); !found || err != nil {
 						t.Fatal(found, err)
 					}
 				}
-				if err := errors.Join(w.Walk(w.Position(), to), l.expect(w, to, to)); err != nil {
+				if err := errors.Join(w.Walk(context.Background(), w.Position(), to), l.expect(w, to, to)); err != nil {
 					t.Fatalf("going on at %d: %v", w.Position(), err)
 				}
 				i += n
@@ -202,7 +202,7 @@ func TestWalkBesideWriters(t *testing.T) {
 		mu.Lock()
 		known := walkLog{Log: l.Log, records: slices.Clone(l.records)}
 		mu.Unlock()
-		if err := errors.Join(w.Walk(from, to), known.expect(w, from, to)); err != nil {
+		if err := errors.Join(w.Walk(context.Background(), from, to), known.expect(w, from, to)); err != nil {
 			t.Error(err)
 		}
 	}
@@ -223,11 +223,11 @@ func TestWalkFollowsTruncation(t *testing.T) {
 	}
 	w := l.NewWalker(l.handle)
 	end := l.Settle()
-	if err := w.Walk(0, end); err != nil {
+	if err := w.Walk(context.Background(), 0, end); err != nil {
 		t.Fatal(err)
 	}
 	for range 10 {
-		if found, err := w.Next(); !found || err != nil {
+		if found, err := w.Next(context.Background()); !found || err != nil {
 			t.Fatal(found, err)
 		}
 	}
@@ -257,7 +257,7 @@ func TestWalkRefusesDamage(t *testing.T) {
 	end := l.Settle()
 	w := l.NewWalker(l.handle)
 	walk := func() error {
-		return errors.Join(w.Walk(0, end), l.expect(w, 0, end))
+		return errors.Join(w.Walk(context.Background(), 0, end), l.expect(w, 0, end))
 	}
 	write := func(word uint64, at int64) {
 		t.Helper()

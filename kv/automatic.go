@@ -338,7 +338,7 @@ func (st *Store) deadShare(ctx context.Context, from, until int64) (share float6
 			var b traceBatch
 			n := 0
 			start := from&^(page-1) + number*page
-			if err := s.walk(start, min(start+page, until), func(address int64, im hlog.Image) bool {
+			if err := s.walk(ctx, start, min(start+page, until), func(address int64, im hlog.Image) bool {
 				all += int64(s.sizeOf(im))
 				if !im.Header.Tombstone() {
 					b.add(opNewest, newTrace(address, hlog.MaxAddress), im)

@@ -244,7 +244,7 @@ func (s *Session) sizeOf(im hlog.Image) int {
 func (c *compactor) walk(ctx context.Context, from, to int64, visit func(int64, hlog.Image) error) error {
 	var failed error
 	n := 0
-	err := c.s.walk(from, to, func(address int64, im hlog.Image) bool {
+	err := c.s.walk(ctx, from, to, func(address int64, im hlog.Image) bool {
 		if n++; n%scanBatch == 0 {
 			failed = c.pace.rest(ctx)
 		}

@@ -19,12 +19,24 @@ type stallable struct {
 	device.Device
 	mu      sync.Mutex
 	resumed chan struct{} // closed by resume; nil if the device is not stalled
+	waits   chan struct{} // closed when a queue waits for resume
 }
 
 func (d *stallable) stall() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.resumed = make(chan struct{})
+	d.resumed, d.waits = make(chan struct{}), make(chan struct{})
+}
+
+// waited tells that a queue waits.
+func (d *stallable) waited() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	select {
+	case <-d.waits:
+	default:
+		close(d.waits)
+	}
 }
 
 func (d *stallable) resume() {
@@ -59,6 +71,7 @@ func (q *stallableQueue) Poll(done []device.Completion) int {
 
 func (q *stallableQueue) Wait(ctx context.Context) error {
 	if resumed := q.d.stalled(); resumed != nil {
+		q.d.waited()
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -526,4 +539,50 @@ func TestNoReadsPendingAfterTheirCalls(t *testing.T) {
 		t.Errorf("%d reads stay pending", n)
 	}
 	closeAll(t, st)
+}
+
+// TestReadsAheadEndWithTheirContext: a scan and a compaction end with their contexts while they wait for
+// reads ahead, whose buffers are not used before these have ended.
+func TestReadsAheadEndWithTheirContext(t *testing.T) {
+	compact := func(method CompactMethod) func(context.Context, *Store) error {
+		return func(ctx context.Context, st *Store) error {
+			_, err := st.Compact(ctx, CompactOptions{Method: method})
+			return err
+		}
+	}
+	for name, walk := range map[string]func(context.Context, *Store) error{
+		"scan": func(ctx context.Context, st *Store) (err error) {
+			for _, err = range st.ScanContext(ctx) {
+			}
+			return err
+		},
+		"compaction by lookup": compact(CompactByLookup),
+		"compaction by scan":   compact(CompactByScan),
+	} {
+		t.Run(name, func(t *testing.T) {
+			st, dev := openStallable(t, 8)
+			if err := st.Commit(t.Context()); err != nil { // no write is pending
+				t.Fatal(err)
+			}
+			dev.stall()
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			go func() { ended <- walk(ctx, st) }()
+			testrun.Receive(t, "a read ahead", dev.waits)
+			cancel()
+			if err := testrun.Receive(t, "the end of "+name, ended); !errors.Is(err, context.Canceled) {
+				t.Errorf("%v, want that it was canceled", err)
+			}
+			st.mu.Lock()
+			if n := st.pool.settling; n != 1 {
+				t.Errorf("%d sessions wait for their reads, want that of the walk", n)
+			}
+			st.mu.Unlock()
+			dev.resume()
+			if n := liveKeys(t, st); n != stallKeys {
+				t.Errorf("%d keys, want %d", n, stallKeys)
+			}
+			closeAll(t, st)
+		})
+	}
 }

@@ -199,7 +199,7 @@ func (e *evictor) choose(ctx context.Context, from, to int64) error {
 		}
 	}
 	var failed error
-	err := e.s.walk(from, to, func(address int64, im hlog.Image) bool {
+	err := e.s.walk(ctx, from, to, func(address int64, im hlog.Image) bool {
 		if !im.Header.Tombstone() && !e.s.expired(im.Expires) {
 			e.batch.add(opNewest, newTrace(address, hlog.MaxAddress), im)
 		}

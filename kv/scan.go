@@ -25,9 +25,9 @@ func (st *Store) Scan() iter.Seq2[Record, error] { return st.ScanContext(context
 func (st *Store) ScanContext(ctx context.Context) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
 		err := st.withAny(func(s *Session) error {
-			sc, err := s.newScanner()
+			sc, err := s.newScanner(ctx)
 			if err != nil {
-				return err
+				return cmp.Or(ended(ctx, true), err)
 			}
 			goOn := true
 			visit := func(r Record) bool {
@@ -39,8 +39,8 @@ func (st *Store) ScanContext(ctx context.Context) iter.Seq2[Record, error] {
 					return cmp.Or(ended(ctx, goOn), err)
 				}
 			}
-			if err := sc.w.Pause(); err != nil {
-				return walkError(err)
+			if err := sc.w.Pause(ctx); err != nil {
+				return cmp.Or(ended(ctx, goOn), walkError(err))
 			}
 			if !goOn || !sc.lost || ctx.Err() != nil {
 				return ended(ctx, goOn)
@@ -127,7 +127,7 @@ const scanBatch = 256
 // newestKept is the number of keys whose newest record a scanner remembers.
 const newestKept = 1 << 12
 
-func (s *Session) newScanner() (*scanner, error) {
+func (s *Session) newScanner(ctx context.Context) (*scanner, error) {
 	w, err := s.ownWalker()
 	if err != nil {
 		return nil, err
@@ -138,7 +138,7 @@ func (s *Session) newScanner() (*scanner, error) {
 		s: s, w: w, safe: safe, next: begin, end: end,
 		newest: make([]newestOf, newestKept), seed: maphash.MakeSeed(),
 	}
-	return sc, walkError(w.Walk(sc.next, sc.end))
+	return sc, walkError(w.Walk(ctx, sc.next, sc.end))
 }
 
 // newestAt returns the entry of a key.
@@ -150,7 +150,7 @@ func (sc *scanner) newestAt(key []byte) *newestOf {
 func (sc *scanner) step(ctx context.Context, visit func(Record) bool) error {
 	err := sc.trace(ctx)
 	if err != nil || sc.isSlow() {
-		err = cmp.Or(err, walkError(sc.w.Pause()))
+		err = cmp.Or(err, walkError(sc.w.Pause(ctx)))
 	}
 	if err != nil {
 		return err
@@ -175,7 +175,7 @@ func (sc *scanner) trace(ctx context.Context) error {
 	b := &sc.batch
 	b.reset()
 	for n, ended := 0, false; !ended && n < scanBatch && len(b.bytes) < traceBatchBytes; n++ {
-		found, err := sc.w.Next()
+		found, err := sc.w.Next(ctx)
 		if err != nil {
 			return walkError(err)
 		}
@@ -253,11 +253,12 @@ type Record struct {
 func (st *Store) ScanLog(from, to int64) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
 		err := st.withAny(func(s *Session) error {
+			ctx := context.Background()
 			var paused error
 			var c caller
-			err := s.walk(max(from, 0), st.log.SettleTo(to), func(address int64, im hlog.Image) bool {
+			err := s.walk(ctx, max(from, 0), st.log.SettleTo(to), func(address int64, im hlog.Image) bool {
 				if c.isSlow() {
-					paused = s.walker.Pause()
+					paused = s.walker.Pause(ctx)
 				}
 				return paused == nil && yield(Record{
 					Address: address, Key: im.Key, Value: im.Value,
@@ -283,21 +284,22 @@ func (s *Session) ownWalker() (*hlog.Walker, error) {
 	return s.walker, nil
 }
 
-// walk visits the records between two addresses until visit returns false.
-func (s *Session) walk(from, to int64, visit func(address int64, im hlog.Image) bool) error {
+// walk visits the records between two addresses until visit returns false, or ctx ends while it waits
+// for the device.
+func (s *Session) walk(ctx context.Context, from, to int64, visit func(address int64, im hlog.Image) bool) error {
 	w, err := s.ownWalker()
 	if err == nil {
-		err = w.Walk(from, to)
+		err = w.Walk(ctx, from, to)
 	}
 	if err != nil {
 		return walkError(err)
 	}
 	for found := true; found && err == nil; {
-		if found, err = w.Next(); found && err == nil {
+		if found, err = w.Next(ctx); found && err == nil {
 			found = visit(w.Record())
 		}
 	}
-	return walkError(cmp.Or(err, w.Pause()))
+	return walkError(cmp.Or(err, w.Pause(ctx)))
 }
 
 func walkError(err error) error {

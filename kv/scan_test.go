@@ -400,7 +400,7 @@ func TestScanAsksAgainForWhatMayHaveLived(t *testing.T) {
 			}
 			var b traceBatch
 			end := st.log.SettleTo(0)
-			if err := s.walk(0, end, func(address int64, im hlog.Image) bool {
+			if err := s.walk(context.Background(), 0, end, func(address int64, im hlog.Image) bool {
 				trace := newTrace(address, end)
 				trace.early = true
 				b.add(opNewest, trace, im)

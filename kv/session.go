@@ -394,7 +394,7 @@ func (st *Store) withAny(use func(*Session) error) error {
 // over then. The caller holds mu.
 func (st *Store) settle(s *Session) bool {
 	p := &st.pool
-	if s.numAbandoned == 0 || s.unusable != nil || p.settling == maxLent {
+	if !s.unsettled() || s.unusable != nil || p.settling == maxLent {
 		return false
 	}
 	p.settling++
@@ -402,12 +402,17 @@ func (st *Store) settle(s *Session) bool {
 		for s.numAbandoned > 0 && s.unusable == nil {
 			_ = s.await(context.Background()) // its error is in unusable
 		}
+		if s.unusable == nil && s.walker != nil {
+			if err := s.walker.Pause(context.Background()); err != nil {
+				s.stop(walkError(err))
+			}
+		}
 		settled := st.replaceFailed(s)
 		st.mu.Lock()
 		defer st.mu.Unlock()
 		p.settling--
 		st.giveIdle(settled)
-		if i := slices.IndexFunc(p.idle, func(s *Session) bool { return s.numAbandoned > 0 }); i >= 0 && !st.closed {
+		if i := slices.IndexFunc(p.idle, (*Session).unsettled); i >= 0 && !st.closed {
 			next := p.idle[i] // there were too many
 			p.idle = slices.Delete(p.idle, i, i+1)
 			st.settle(next)
@@ -417,13 +422,13 @@ func (st *Store) settle(s *Session) bool {
 	return true
 }
 
+// unsettled reports whether reads have not ended that the session's last call gave up.
+func (s *Session) unsettled() bool {
+	return s.numAbandoned > 0 || s.walker != nil && s.walker.Pending()
+}
+
 // replaceFailed returns the session, or a new one instead of it if its queue, or its walker's, has failed.
 func (st *Store) replaceFailed(s *Session) *Session {
-	if s.unusable == nil && s.walker != nil {
-		if err := s.walker.Pause(); err != nil {
-			s.stop(walkError(err))
-		}
-	}
 	if s.unusable == nil || errors.Is(s.unusable, ErrClosed) {
 		return s
 	}
