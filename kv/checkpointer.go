@@ -257,29 +257,32 @@ func (st *Store) truncate(ctx context.Context, begin int64) error {
 }
 
 // free frees the space of a Clear on the device, if a commit contains the Clear, and of a
-// truncation that could not. While a checkpoint is in progress it does nothing, and a later
+// truncation that could not. It does so in the background: the device may take long, and the caller goes
+// on to commit what others wait for. While a checkpoint is in progress it does nothing, and a later
 // commit frees it.
-func (st *Store) free(ctx context.Context) {
+func (st *Store) free() {
 	k := &st.checkpointer
 	cleared := k.cleared.Load()
 	due := k.unfreed.Load()
 	if cleared == nil && (due == 0 || time.Now().UnixNano() < due) || !k.machine.TryBegin(phase.Collect) {
 		return
 	}
-	defer st.end(phase.Collect)
-	if cleared != nil {
-		if m := st.recorded(); m.Commit.Begin < cleared.Begin {
-			return
+	st.background.Go(func() { // Close waits for its phase
+		defer st.end(phase.Collect)
+		if cleared != nil {
+			if m := st.recorded(); m.Commit.Begin < cleared.Begin {
+				return
+			}
+			// A commit may have been sooner than the writes below it, which end before they are dropped.
+			if st.log.Write(st.automatic.ctx, cleared.Begin) != nil {
+				return
+			}
 		}
-		// A commit may have been sooner than the writes below it, which end before they are dropped.
-		if st.log.Write(ctx, cleared.Begin) != nil {
-			return
+		st.collect()
+		if m := st.recorded(); cleared != nil && st.dev.Begin() >= st.log.Block(m.Begin()) {
+			k.cleared.CompareAndSwap(cleared, nil)
 		}
-	}
-	st.collect()
-	if m := st.recorded(); cleared != nil && st.dev.Begin() >= st.log.Block(m.Begin()) {
-		k.cleared.CompareAndSwap(cleared, nil)
-	}
+	})
 }
 
 // dropCleared makes the last Clear durable without writing to the log, which needs nothing of before,

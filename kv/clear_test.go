@@ -12,6 +12,7 @@ import (
 
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/internal/machine"
+	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/kv/internal/manifest"
 )
 
@@ -24,6 +25,15 @@ func mustClear(t testing.TB, st *Store) {
 	for r, err := range st.Scan() {
 		t.Fatalf("after Clear a scan finds %x, %v", r.Key, err)
 	}
+}
+
+// mustCommit commits, and waits until the space is free that this frees.
+func mustCommit(t testing.TB, st *Store) {
+	t.Helper()
+	if err := st.Commit(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	st.background.Wait()
 }
 
 // fillUp writes keys 0 to n-1.
@@ -157,9 +167,7 @@ func TestClearIsDurableWithACommit(t *testing.T) {
 	}
 	ctx := context.Background()
 	fillUp(t, st, keys)
-	if err := st.Commit(ctx); err != nil {
-		t.Fatal(err)
-	}
+	mustCommit(t, st)
 	mustClear(t, st)
 	reopen(keys) // the Clear is lost
 	if _, err := st.Checkpoint(ctx, CheckpointOptions{Kind: Index}); err != nil {
@@ -167,9 +175,7 @@ func TestClearIsDurableWithACommit(t *testing.T) {
 	}
 	mustClear(t, st)
 	fillUp(t, st, 10)
-	if err := st.Commit(ctx); err != nil {
-		t.Fatal(err)
-	}
+	mustCommit(t, st)
 	begin := st.log.Begin()
 	if disk.Begin() != begin {
 		t.Errorf("the device begins at %d, the log at %d", disk.Begin(), begin)
@@ -181,14 +187,10 @@ func TestClearIsDurableWithACommit(t *testing.T) {
 	reopen(10)
 	mustClear(t, st)
 	mustClear(t, st)
-	if err := st.Commit(ctx); err != nil {
-		t.Fatal(err)
-	}
+	mustCommit(t, st)
 	reopen(0)
 	fillUp(t, st, keys)
-	if err := st.Commit(ctx); err != nil {
-		t.Fatal(err)
-	}
+	mustCommit(t, st)
 	reopen(keys)
 	closeAll(t, st)
 	if err := st.Clear(context.Background()); !errors.Is(err, ErrClosed) {
@@ -216,9 +218,7 @@ func TestClearKeepsCheckpoints(t *testing.T) {
 			old := mustCheckpoint(t, st, CheckpointOptions{Name: "old", Kind: kind})
 			mustClear(t, st)
 			fillUp(t, st, 10)
-			if err := st.Commit(context.Background()); err != nil {
-				t.Fatal(err)
-			}
+			mustCommit(t, st)
 			if disk.Begin() > old.Begin {
 				t.Errorf("the device begins at %d, the checkpoint at %d", disk.Begin(), old.Begin)
 			}
@@ -238,9 +238,7 @@ func TestClearKeepsCheckpoints(t *testing.T) {
 			if err := st.RemoveCheckpoint(context.Background(), "old"); err != nil {
 				t.Fatal(err)
 			}
-			if err := st.Commit(context.Background()); err != nil {
-				t.Fatal(err)
-			}
+			mustCommit(t, st)
 			if disk.Begin() != st.log.Begin() {
 				t.Errorf("the device begins at %d, the log at %d", disk.Begin(), st.log.Begin())
 			}
@@ -276,6 +274,50 @@ func TestClearOnFullDeviceWithACheckpoint(t *testing.T) {
 	st = open(t, opts)
 	if n := found(t, st, keys); n != keys {
 		t.Errorf("%d keys, want %d", n, keys)
+	}
+	closeAll(t, st)
+}
+
+// TestCommitsDoNotWaitForSpace: a commit of a Clear returns, and later ones are made, while the device frees
+// the space. If it fails, a later commit tries again.
+func TestCommitsDoNotWaitForSpace(t *testing.T) {
+	begun, goOn := make(chan struct{}), make(chan struct{})
+	dev := &unwilling{Device: device.NewMemory(), meanwhile: sync.OnceFunc(func() {
+		close(begun)
+		<-goOn
+	})}
+	opts := small(dev, 8, 8)
+	opts.Logger = silent
+	st := open(t, opts)
+	fillUp(t, st, 500)
+	mustClear(t, st)
+	commit := func(what string) {
+		t.Helper()
+		ended := make(chan error, 1)
+		go func() { ended <- st.Commit(context.Background()) }()
+		if err := testrun.Receive(t, what, ended); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	dev.refuses.Store(true)
+	commit("the commit of the Clear")
+	testrun.Receive(t, "the freeing of its space", begun)
+	fillUp(t, st, 10)
+	next := st.NextCommit()
+	commit("a commit meanwhile")
+	if last := st.LastCommit(); last < next {
+		t.Errorf("the last commit is %d, want %d", last, next)
+	}
+	close(goOn)
+	st.background.Wait()
+	if asked := dev.asked.Load(); asked != 1 || st.Metrics().BackgroundErrors != 1 {
+		t.Errorf("the device was asked %d times, %d failures", asked, st.Metrics().BackgroundErrors)
+	}
+	dev.refuses.Store(false)
+	st.checkpointer.unfreed.Store(1) // a second later
+	mustCommit(t, st)
+	if asked := dev.asked.Load(); asked != 2 || st.checkpointer.unfreed.Load() != 0 {
+		t.Errorf("after the next commit the device was asked %d times, space is left at %d", asked, st.checkpointer.unfreed.Load())
 	}
 	closeAll(t, st)
 }

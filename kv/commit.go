@@ -77,7 +77,7 @@ func (s *Session) WaitForCommit(ctx context.Context) error {
 // the other calls try again.
 func (st *Store) commitFor(ctx context.Context, group *phase.Group) (err error) {
 	if err = st.commitGroup(ctx, group); err == nil {
-		st.free(ctx) // the group does not wait for it
+		st.free()
 	}
 	return err
 }

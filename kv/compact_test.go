@@ -266,9 +266,7 @@ func openWritten(t *testing.T, dev device.Device) *Store {
 func TestCommitFreesCompactedSpace(t *testing.T) {
 	dev := device.NewFaulty(device.NewMemory(), device.FaultyOptions{})
 	st := openWritten(t, dev)
-	if err := st.Commit(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	mustCommit(t, st)
 	before := dev.Begin()
 	dev.Set(device.FaultyOptions{SyncError: 1})
 	if _, err := st.Compact(t.Context(), CompactOptions{Bytes: st.log.Tail() / 2}); !errors.Is(err, device.ErrFault) {
@@ -278,9 +276,7 @@ func TestCommitFreesCompactedSpace(t *testing.T) {
 	if at := dev.Begin(); at != before || st.log.Begin() <= before {
 		t.Errorf("the device begins at %d, it was %d; the log begins at %d", at, before, st.log.Begin())
 	}
-	if err := st.Commit(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	mustCommit(t, st)
 	if at, want := dev.Begin(), st.log.Block(st.log.Begin()); at != want {
 		t.Errorf("after the next commit the device begins at %d, want %d", at, want)
 	}
@@ -299,14 +295,12 @@ func TestSpaceIsFreedAgain(t *testing.T) {
 		t.Fatal("nothing was to be removed")
 	}
 	testrun.Until(t, "it is removed", func() bool {
-		if err := st.Commit(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		mustCommit(t, st)
 		return dev.asked.Load() > refused
 	})
 	asked := dev.asked.Load()
-	if err := st.Commit(t.Context()); err != nil || dev.asked.Load() != asked {
-		t.Errorf("%v, and removed again", err)
+	if mustCommit(t, st); dev.asked.Load() != asked {
+		t.Error("removed again")
 	}
 	closeAll(t, st)
 }
@@ -326,9 +320,7 @@ func TestTruncationDuringACollection(t *testing.T) {
 	if _, err := st.Compact(t.Context(), CompactOptions{Bytes: st.log.Tail() / 2}); err != nil {
 		t.Fatal(err)
 	}
-	if err := st.Commit(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	mustCommit(t, st)
 	if at, want := dev.Begin(), st.log.Block(st.log.Begin()); at != want || dev.meanwhile != nil {
 		t.Errorf("after the next commit the device begins at %d, want %d", at, want)
 	}
@@ -345,18 +337,14 @@ func TestTruncationAboveASlowTier(t *testing.T) {
 	if err := st.Upsert(t.Context(), key8(1), key8(1)); err != nil {
 		t.Fatal(err)
 	}
-	if err := st.Commit(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	mustCommit(t, st)
 	begin := st.log.SafeReadOnly()
 	if err := st.truncate(t.Context(), begin); err != nil || told >= begin || told != st.dev.Begin() {
 		t.Errorf("%v: truncated to %d, the device begins at %d", err, told, st.dev.Begin())
 	}
 	for range 3 {
 		st.checkpointer.unfreed.Store(1)
-		if err := st.Commit(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		mustCommit(t, st)
 	}
 	if times != 1 {
 		t.Errorf("it is told %d times", times)
@@ -364,9 +352,7 @@ func TestTruncationAboveASlowTier(t *testing.T) {
 	last.Set(device.FaultyOptions{})
 	last.Release()
 	testrun.Until(t, "it is freed", func() bool {
-		if err := st.Commit(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		mustCommit(t, st)
 		return st.dev.Begin() == begin && told == begin
 	})
 	closeAll(t, st)

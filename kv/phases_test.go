@@ -88,6 +88,7 @@ func TestPhases(t *testing.T) {
 		if err := f(); err != nil && !errors.Is(err, ErrClosed) {
 			t.Fatal(err)
 		}
+		st.background.Wait() // what a commit frees
 		return disk.out.String()
 	})
 }

@@ -36,7 +36,7 @@ type Store struct {
 
 	resizing   sync.Mutex     // its holder grows the index or keeps it from growing
 	growing    atomic.Bool    // set while growSoon has nothing to start
-	background sync.WaitGroup // growth started by growSoon
+	background sync.WaitGroup // growth started by growSoon, what Clear and commits free
 
 	locks locks
 	gate  gate.Gate // of transactions and whole batches, which no barrier cuts
@@ -329,8 +329,8 @@ func OpenDir(dir string, opts Options) (*Store, error) {
 // Clear removes all keys at one moment: each operation, transaction ([Session.Atomically]) and
 // whole batch ([Session.DoWhole]) takes effect before it or after it. Its time does not depend
 // on the number of keys. Like other changes it is durable with the next Commit; after an
-// earlier crash the keys are back. That commit also frees the space on the device, except what
-// kept checkpoints need. If the device is full, Clear commits, and the next write finds space.
+// earlier crash the keys are back. That commit also starts to free the space on the device, except
+// what kept checkpoints need. If the device is full, Clear commits, and the next write finds space.
 //
 // If ctx ends while Clear waits for whole batches and for sessions that hold locks, nothing is
 // removed.
