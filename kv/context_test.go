@@ -28,6 +28,18 @@ func (d *stallable) stall() {
 	d.resumed, d.waits = make(chan struct{}), make(chan struct{})
 }
 
+// waiting reports whether a queue waits for resume.
+func (d *stallable) waiting() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	select {
+	case <-d.waits:
+		return true
+	default:
+		return false // also of a device that was not stalled
+	}
+}
+
 // waited tells that a queue waits.
 func (d *stallable) waited() {
 	d.mu.Lock()

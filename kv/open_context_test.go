@@ -4,13 +4,17 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // TestOpenContext: the opening of a store ends with its context, in each of its parts that take long, and
 // the next one finds all keys.
 func TestOpenContext(t *testing.T) {
+	defer func(before time.Duration) { openGrace = before }(openGrace)
+	openGrace = testrun.Patience(testrun.Bound) // the device answers
 	const none = CheckpointKind(255)
 	for what, kind := range map[string]CheckpointKind{
 		"log that fits in memory":                               none,
@@ -54,6 +58,76 @@ func TestOpenContext(t *testing.T) {
 			st = open(t, opts)
 			if n := found(t, st, keys); n != keys {
 				t.Errorf("%d keys of %d", n, keys)
+			}
+			closeAll(t, st)
+		})
+	}
+}
+
+// standing is a stallable device that tells of its Close.
+type standing struct {
+	*stallable
+	closed chan struct{}
+}
+
+func (d *standing) Close() error {
+	defer close(d.closed)
+	return d.stallable.Close()
+}
+
+// TestOpenContextOfADeviceThatStandsStill: the opening of a store ends with its context while a read of
+// the device does not. The device is claimed, and open, until the read has ended.
+func TestOpenContextOfADeviceThatStandsStill(t *testing.T) {
+	for _, what := range []string{"log that fits in memory", "log"} {
+		t.Run(what, func(t *testing.T) {
+			disk := device.NewMemory()
+			st := open(t, small(disk, 8, 8))
+			fillStallable(t, st)
+			closeAll(t, st)
+			dev := &standing{&stallable{Device: disk.Reopen()}, make(chan struct{})}
+			objects, err := disk.ListObjects() // the copy of the index, with which the log is not read
+			for _, name := range objects {
+				err = errors.Join(err, disk.RemoveObject(name))
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			opts := small(dev, 8, 8)
+			opts.Logger = silent
+			if what == "log" {
+				opts.Events.Recovering = func(i RecoveringInfo) {
+					if i.What != what && i.Read == i.Bytes {
+						dev.stall()
+					}
+				}
+			} else {
+				dev.stall()
+			}
+			ctx, cancel := context.WithCancelCause(t.Context())
+			why := errors.New("why")
+			ended := make(chan error, 1)
+			go func() {
+				_, err := OpenContext(ctx, opts)
+				ended <- err
+			}()
+			testrun.Until(t, "a read waits", dev.waiting)
+			cancel(why)
+			if err := testrun.Receive(t, "the end of the opening", ended); !errors.Is(err, why) || !errors.Is(err, ErrOpening) {
+				t.Errorf("opened: %v", err)
+			}
+			if _, err := Open(opts); !errors.Is(err, device.ErrClaimed) {
+				t.Errorf("opened again: %v", err)
+			}
+			select {
+			case <-dev.closed:
+				t.Error("the device was closed during a read")
+			default:
+			}
+			dev.resume()
+			testrun.Receive(t, "the device is closed", dev.closed)
+			st = open(t, small(disk.Reopen(), 8, 8))
+			if n := found(t, st, stallKeys); n != stallKeys {
+				t.Errorf("%d keys of %d", n, stallKeys)
 			}
 			closeAll(t, st)
 		})

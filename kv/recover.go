@@ -353,6 +353,9 @@ func (r *reading) report(bytes, all int64) error {
 	defer r.mu.Unlock()
 	r.info.Bytes += all
 	r.info.Read = min(r.info.Read+bytes, r.info.Bytes)
+	if err := context.Cause(r.ctx); err != nil { // OpenContext may have returned
+		return err
+	}
 	r.st.opts.Events.Recovering(r.info)
 	if now := time.Now(); now.Sub(r.logged) >= logProgressEvery {
 		r.logged = now

@@ -73,8 +73,8 @@ type Store struct {
 // error is device.ErrClaimed if another open store has the device, or a tier of it.
 func Open(opts Options) (*Store, error) { return OpenContext(context.Background(), opts) }
 
-// OpenContext is Open that returns an error soon when ctx ends. Then it has changed nothing that another
-// Open needs.
+// OpenContext is Open that returns an error soon when ctx ends, with the cause of ctx. Then it has changed
+// nothing that another Open needs. If the device does not answer, the error is also ErrOpening.
 func OpenContext(ctx context.Context, opts Options) (*Store, error) {
 	if err := opts.ensureDefaults(); err != nil {
 		return nil, err
@@ -83,9 +83,11 @@ func OpenContext(ctx context.Context, opts Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("kv: opening the store: %w", err)
 	}
-	st, err := openClaimed(ctx, opts)
+	st, err := openUntil(ctx, opts, release)
 	if err != nil {
-		release()
+		if !errors.Is(err, ErrOpening) {
+			release()
+		}
 		return nil, err
 	}
 	st.release = release
@@ -95,6 +97,46 @@ func OpenContext(ctx context.Context, opts Options) (*Store, error) {
 		st.startSampling()
 	}
 	return st, nil
+}
+
+// openGrace is how long OpenContext waits after the end of its context for the opening to end. Tests change it.
+var openGrace = time.Second
+
+// openUntil is openClaimed that ends soon after ctx, also while the device does not answer. Then a
+// goroutine owns the device and its claim, and all memory that is read into, until the opening ends.
+func openUntil(ctx context.Context, opts Options, release func()) (*Store, error) {
+	if ctx.Done() == nil {
+		return openClaimed(ctx, opts)
+	}
+	type result struct {
+		st  *Store
+		err error
+	}
+	opened := make(chan result, 1)
+	go func() {
+		st, err := openClaimed(ctx, opts)
+		opened <- result{st, err}
+	}()
+	select {
+	case r := <-opened:
+		return r.st, r.err
+	case <-ctx.Done():
+	}
+	select {
+	case r := <-opened:
+		return r.st, r.err
+	case <-time.After(openGrace):
+	}
+	go func() {
+		r := <-opened
+		if r.st != nil {
+			r.err = r.st.unload()
+		}
+		err := errors.Join(r.err, opts.Device.Close())
+		release()
+		opts.Logger.Warn("an opening of the store whose context had ended has ended", "err", err)
+	}()
+	return nil, fmt.Errorf("kv: opening the store: %w: %w", ErrOpening, context.Cause(ctx))
 }
 
 // openClaimed is Open for a device that this store has claimed.

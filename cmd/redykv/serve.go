@@ -246,6 +246,10 @@ func runServe(cmd *cobra.Command, f *serveFlags) (err error) {
 		}),
 	})
 	drawn()
+	if errors.Is(err, kv.ErrOpening) { // it has the device
+		release = func() error { return nil }
+		return unlessStopped(ctx, err, log)
+	}
 	if err != nil {
 		return errors.Join(unlessStopped(ctx, err, log), dev.Close())
 	}
