@@ -55,7 +55,8 @@ type EventListener struct {
 	CompactionBegin func(CompactionBeginInfo)
 	CompactionEnd   func(CompactionEndInfo)
 
-	// Truncated runs on the goroutine that opens, compacts, or makes or removes a checkpoint.
+	// Truncated runs on the goroutine that opens, compacts, or makes or removes a checkpoint, or in the
+	// background after a commit.
 	Truncated func(TruncateInfo)
 
 	// IndexGrowthBegin and IndexGrowthEnd run on GrowIndex's goroutine, or on the one that
