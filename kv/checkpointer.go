@@ -268,21 +268,32 @@ func (st *Store) free() {
 		return
 	}
 	st.background.Go(func() { // Close waits for its phase
-		defer st.end(phase.Collect)
-		if cleared != nil {
-			if m := st.recorded(); m.Commit.Begin < cleared.Begin {
-				return
-			}
-			// A commit may have been sooner than the writes below it, which end before they are dropped.
-			if st.log.Write(st.automatic.ctx, cleared.Begin) != nil {
-				return
-			}
-		}
-		st.collect()
-		if m := st.recorded(); cleared != nil && st.dev.Begin() >= st.log.Block(m.Begin()) {
-			k.cleared.CompareAndSwap(cleared, nil)
+		early := st.freeCleared(cleared)
+		st.end(phase.Collect)
+		// The commit of a Clear meanwhile has left its space to this goroutine.
+		if now := k.cleared.Load(); now != nil && (early || now != cleared) && st.recorded().Commit.Begin >= now.Begin {
+			st.free()
 		}
 	})
+}
+
+// freeCleared frees the space of a Clear, which may be nil, and of truncations. It reports whether it is too
+// early: no commit contains the Clear. The caller is in the phase Collect.
+func (st *Store) freeCleared(cleared *manifest.State) (early bool) {
+	if cleared != nil {
+		if m := st.recorded(); m.Commit.Begin < cleared.Begin {
+			return true
+		}
+		// A commit may have been sooner than the writes below it, which end before they are dropped.
+		if st.log.Write(st.automatic.ctx, cleared.Begin) != nil {
+			return false
+		}
+	}
+	st.collect()
+	if m := st.recorded(); cleared != nil && st.dev.Begin() >= st.log.Block(m.Begin()) {
+		st.checkpointer.cleared.CompareAndSwap(cleared, nil)
+	}
+	return false
 }
 
 // dropCleared makes the last Clear durable without writing to the log, which needs nothing of before,

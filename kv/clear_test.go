@@ -322,6 +322,32 @@ func TestCommitsDoNotWaitForSpace(t *testing.T) {
 	closeAll(t, st)
 }
 
+// A Clear and its commit while the space of the Clear before is freed: that of the second is freed too, without
+// another commit.
+func TestSpaceOfAClearMeanwhile(t *testing.T) {
+	begun, goOn := make(chan struct{}), make(chan struct{})
+	dev := &unwilling{Device: device.NewMemory(), meanwhile: sync.OnceFunc(func() {
+		close(begun)
+		<-goOn
+	})}
+	st := open(t, small(dev, 8, 8))
+	for range 2 {
+		fillUp(t, st, 500)
+		mustClear(t, st)
+		if err := st.Commit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		testrun.Receive(t, "the freeing of the first one's space", begun)
+	}
+	close(goOn)
+	st.background.Wait()
+	m := st.recorded()
+	if begin := m.Begin(); dev.Begin() < st.log.Block(begin) || st.checkpointer.cleared.Load() != nil {
+		t.Errorf("the device begins at %d, the log at %d", dev.Begin(), begin)
+	}
+	closeAll(t, st)
+}
+
 // TestClearBesideCheckpoints clears during checkpoints of each kind. The recovered state has
 // all keys or none.
 func TestClearBesideCheckpoints(t *testing.T) {

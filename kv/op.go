@@ -36,9 +36,9 @@ var (
 	// ErrCorrupt means that data read from the device is damaged: a checksum of the device is
 	// wrong, or the store found a contradiction.
 	ErrCorrupt = device.ErrCorrupt
-	// ErrOpening means that the context of OpenContext has ended while the device does not answer. The
-	// opening ends when it does, and then closes the device; the caller does not.
-	ErrOpening = errors.New("kv: the device does not answer")
+	// ErrOpening means that the context of OpenContext has ended a second ago and the opening has not, as
+	// when the device does not answer. It ends later, and then closes the device; the caller does not.
+	ErrOpening = errors.New("kv: the opening has not ended yet")
 	// ErrMismatch means that the store on the device was made with different options.
 	ErrMismatch = manifest.ErrMismatch
 )

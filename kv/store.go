@@ -74,7 +74,8 @@ type Store struct {
 func Open(opts Options) (*Store, error) { return OpenContext(context.Background(), opts) }
 
 // OpenContext is Open that returns an error soon when ctx ends, with the cause of ctx. Then it has changed
-// nothing that another Open needs. If the device does not answer, the error is also ErrOpening.
+// nothing that another Open needs. If the error is also ErrOpening, as the device does not answer a read,
+// the opening has the device and closes it when it ends: the caller must not.
 func OpenContext(ctx context.Context, opts Options) (*Store, error) {
 	if err := opts.ensureDefaults(); err != nil {
 		return nil, err
