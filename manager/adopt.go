@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"connectrpc.com/connect"
@@ -33,11 +34,12 @@ const maxToldLease = time.Hour
 
 // adoption is a cache that is adopted, and what its servers show.
 type adoption struct {
-	cache  *cache // as its client knows it, without grants
-	caller access.Caller
-	grants []*grant
-	lease  time.Duration // that the client was told
-	number uint64        // that no grant has yet
+	cache    *cache // as its client knows it, without grants
+	caller   access.Caller
+	grants   []*grant
+	lease    time.Duration // that the client was told
+	answered uint64        // change of the client that was answered last
+	number   uint64        // that no grant has yet
 }
 
 // adopt serves Adopt.
@@ -73,6 +75,8 @@ func (l *leader) adoption(ctx context.Context, req *managerv1.AdoptRequest) (*ad
 		return nil, fmt.Errorf("per %d: want at most %d", req.GetPer(), maxRegions)
 	case req.GetChange() == 0:
 		return nil, errNoChange
+	case req.GetChange() > math.MaxInt64 || req.GetHolder() > math.MaxInt64:
+		return nil, fmt.Errorf("change %d, holder %d: want at most %d", req.GetChange(), req.GetHolder(), int64(math.MaxInt64))
 	case req.GetLeaseMs() < 0:
 		return nil, fmt.Errorf("lease_ms %d: want 0 or more", req.GetLeaseMs())
 	}
@@ -92,7 +96,7 @@ func (l *leader) adoption(ctx context.Context, req *managerv1.AdoptRequest) (*ad
 	ca.measurements = measurements{since: now}
 	told := time.Duration(min(req.GetLeaseMs(), maxToldLease.Milliseconds())) * time.Millisecond
 	// An epoch is in microseconds. No leader gives a cache a grant each millisecond, and numbers have 13 digits.
-	return &adoption{cache: ca, caller: caller, lease: told, number: l.self.Epoch >> 10}, nil
+	return &adoption{cache: ca, caller: caller, lease: told, answered: req.GetSettled(), number: l.self.Epoch >> 10}, nil
 }
 
 // shown sets the grants of an adoption, as their servers show them.
@@ -196,43 +200,59 @@ func (c *state) adopt(ctx context.Context, a *adoption, t term) (more int, linge
 	if present != nil && len(present.all())+len(lacking) > maxGrantsPerCache {
 		return 0, 0, api.Refuse(connect.CodeInvalidArgument, fmt.Errorf("cache %s has %d grants, and lacks %d: want at most %d", ca.id, len(present.all()), len(lacking), maxGrantsPerCache))
 	}
-	now := t.now()
 	if present != nil {
-		if ca.holder > present.holder {
-			present.holder, present.attachID = ca.holder, ""
+		if len(lacking) == 0 && present.holder == ca.holder && present.lastChange() >= a.answered {
+			return 0, present.linger, nil // it is known as it is
 		}
-		if ca.change > present.change || len(lacking) > 0 {
-			present.places, present.moving = nil, nil // the copy's may be wrong
-		}
-		present.change = ca.change
+		c.renewState(present, a, t)
 		ca = present
-		c.then(func() {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			ca.log.wake()
-		})
 	}
 	for _, g := range lacking {
 		c.adoptGrant(g)
 		ca.given = max(ca.given, grantNumber(g.id))
 	}
-	if len(lacking) > 0 {
-		ca.given, ca.adopted = max(ca.given, a.number), max(ca.adopted, a.number)
-		// Watchers get the whole state: what has happened to these VMs was told to nobody.
-		ca.log.last++
-		ca.log.dropped = ca.log.last
-	}
 	c.lend(lacking, 0)
 	ca.grants, ca.ready = append(ca.grants, lacking...), true
+	ca.given, ca.adopted = max(ca.given, a.number), max(ca.adopted, a.number)
 	ca.demand.distance = farthestOf(ca.grants)
+	// Watchers get the whole state: what has happened to these VMs was told to nobody.
+	ca.log.last++
+	ca.log.dropped = ca.log.last
 	ca.lingers = time.Time{}
 	ca.renew(t)
-	if told := now.Add(a.lease); !ca.expires.IsZero() && told.After(ca.expires) {
-		ca.expires = told
-	}
+	ca.lease = max(ca.lease, a.lease)
+	ca.extend(t)
 	c.caches[ca.id], c.asked[ca.requestID] = ca, ca
 	c.touch(ca)
 	return len(lacking), ca.linger, nil
+}
+
+// renewState makes a cache that is known in an older state what its client says. Its places are not
+// known. If another client holds it, what the one that is known had begun is given up, as by Attach.
+// Called under mu.
+func (c *state) renewState(ca *cache, a *adoption, t term) {
+	if now := a.cache; now.holder > ca.holder {
+		c.giveUp(ca, &api.HolderError{Cache: ca.id, Holder: now.holder})
+		ca.holder, ca.attachID, ca.last, ca.move = now.holder, "", nil, nil
+		ca.measurements = measurements{since: t.now()}
+		stay := func(g *grant) bool {
+			return slices.ContainsFunc(a.grants, func(named *grant) bool { return named.id == g.id })
+		}
+		for _, g := range ca.pending {
+			if stay(g) {
+				ca.grants = append(ca.grants, g)
+			} else {
+				c.leave([]*grant{g})
+			}
+		}
+		ca.pending = nil
+	}
+	ca.change, ca.places, ca.moving = a.cache.change, nil, nil
+	c.then(func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		ca.log.wake() // watchers of former holders end
+	})
 }
 
 // takes returns why a cache that is known is not as its client says. Called under mu.
@@ -242,7 +262,7 @@ func (ca *cache) takes(a *adoption) error {
 		return noCache(ca.id)
 	case a.cache.holder < ca.holder:
 		return &api.HolderError{Cache: ca.id, Holder: ca.holder}
-	case a.cache.change < ca.change:
+	case a.cache.holder == ca.holder && a.cache.change < ca.change:
 		return api.Refuse(connect.CodeUnavailable, fmt.Errorf("cache %s: change %d %w: the last one is %d", ca.id, a.cache.change, errStale, ca.change))
 	case a.cache.demand.regionSize != ca.demand.regionSize:
 		return api.Refuse(connect.CodeInvalidArgument, fmt.Errorf("cache %s has regions of %d bytes, not %d", ca.id, ca.demand.regionSize, a.cache.demand.regionSize))

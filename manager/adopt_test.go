@@ -151,7 +151,7 @@ func TestAdopt(t *testing.T) {
 		t.Error(err)
 	}
 	m.led().state.check(t)
-	for settled, want := range map[uint64]connect.Code{0: 0, 3: 0, 4: connect.CodeNotFound} {
+	for settled, want := range map[uint64]connect.Code{0: 0, 3: 0, 4: connect.CodeAborted} {
 		_, err := client.Renew(t.Context(), connect.NewRequest(&managerv1.RenewRequest{CacheId: good.GetCacheId(), Settled: settled}))
 		if err != nil && connect.CodeOf(err) != want || err == nil && want != 0 {
 			t.Errorf("renewed as settled by %d: %v", settled, err)
@@ -166,7 +166,7 @@ func TestAdopt(t *testing.T) {
 		t.Errorf("the next grant is g%d", n)
 	}
 	older := &managerv1.ReallocateRequest{CacheId: good.GetCacheId(), Regions: 1, Change: 6, Settled: 5}
-	if _, err := client.Reallocate(t.Context(), connect.NewRequest(older)); connect.CodeOf(err) != connect.CodeNotFound {
+	if _, err := client.Reallocate(t.Context(), connect.NewRequest(older)); connect.CodeOf(err) != connect.CodeAborted {
 		t.Errorf("a manager with an older state gives a grant: %v", err)
 	}
 	next, _ := serve(t, Options{Transport: "mem", Moved: true, store: store.next()})
@@ -278,6 +278,7 @@ func TestAdoptLacking(t *testing.T) {
 		_, err := client.Settle(t.Context(), connect.NewRequest(&managerv1.SettleRequest{
 			CacheId: req.GetCacheId(), Capacity: 3 << 20, Change: change,
 			Grants: []*managerv1.SettledGrant{{Id: "g1", Regions: 2}, {Id: "g2", Regions: 1}},
+			Places: []*managerv1.Places{{Grant: 1, Regions: 2}, {Grant: 2, Regions: 1}},
 		}))
 		return err
 	}
@@ -285,15 +286,24 @@ func TestAdoptLacking(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.leave()
-	m, client := serve(t, Options{Transport: "mem", Heartbeat: time.Millisecond, Silence: time.Hour, Moved: true, store: older})
+	m, client := serve(t, Options{Transport: "mem", Heartbeat: time.Millisecond, Silence: time.Hour, Lease: time.Hour, Moved: true, store: older})
 	await(t, announce(t, s.node, client), "registration")
 	renew := func() error {
 		_, err := client.Renew(t.Context(), connect.NewRequest(&managerv1.RenewRequest{CacheId: req.GetCacheId(), Settled: 5}))
 		return err
 	}
-	if err := renew(); connect.CodeOf(err) != connect.CodeNotFound {
+	c := m.led().state
+	c.mu.Lock()
+	c.caches[req.GetCacheId()].lease, c.caches[req.GetCacheId()].expires = time.Hour, m.opts.now().Add(time.Minute)
+	c.mu.Unlock()
+	if err := renew(); connect.CodeOf(err) != connect.CodeAborted {
 		t.Errorf("an older copy knows the cache: %v", err)
 	}
+	c.mu.Lock()
+	if ca := c.caches[req.GetCacheId()]; !ca.expires.After(m.opts.now().Add(time.Minute)) {
+		t.Error("a cache whose client renews as of a later state has no lease meanwhile")
+	}
+	c.mu.Unlock()
 	if err := settle(client, 6); connect.CodeOf(err) != connect.CodeFailedPrecondition {
 		t.Errorf("an older copy knows the grant: %v", err)
 	}
@@ -309,6 +319,15 @@ func TestAdoptLacking(t *testing.T) {
 	if err := settle(client, 6); err != nil {
 		t.Error(err)
 	}
+	req.Change = 7 // not needed: it changes nothing, and no call of before is late
+	if _, err := adopt(t, client, req); err != nil {
+		t.Error(err)
+	}
+	c.mu.Lock()
+	if ca := c.caches[req.GetCacheId()]; ca.change != 6 || len(ca.places) == 0 {
+		t.Errorf("a call that is not needed: change %d, places %v", ca.change, ca.places)
+	}
+	c.mu.Unlock()
 	if got, err := m.led().state.describeCache(req.GetCacheId()); err != nil || got.GetCache().GetCapacity() != 3<<20 || len(got.GetCache().GetGrants()) != 2 {
 		t.Errorf("%v, %v", got, err)
 	}

@@ -355,6 +355,8 @@ func refuse(err error, otherwise connect.Code) error {
 		return answer
 	case errors.Is(err, errUnknownCache), errors.Is(err, errUnknownVM):
 		return api.Refuse(connect.CodeNotFound, err)
+	case errors.Is(err, errOlder):
+		return api.Refuse(connect.CodeAborted, err)
 	case errors.Is(err, errStore), errors.Is(err, errUnusable):
 		return api.Refuse(connect.CodeUnavailable, err)
 	case errors.Is(err, allocator.ErrTransport), errors.As(err, &region):

@@ -49,15 +49,18 @@ func (ca *cache) checkHolder(holder uint64) error {
 	return nil
 }
 
-// heldAs is held for a client whose last Settle that was answered has a number: a manager with an older
-// state does not know the cache, and may adopt it. Called under mu.
-func (c *state) heldAs(id string, holder, settled uint64) (*cache, error) {
+// heldAs is held for a client that says which of its changes was answered last. The error is errOlder
+// if this catalog is a copy of before that. Called under mu.
+func (c *state) heldAs(id string, holder, answered uint64) (*cache, error) {
 	ca, err := c.held(id, holder)
-	if err == nil && settled > ca.change {
-		err = fmt.Errorf("%w %.40q as of change %d: the catalog is an older copy", errUnknownCache, id, settled)
+	if err == nil && answered > ca.lastChange() {
+		err = fmt.Errorf("cache %s %w: the client's last change is %d, this catalog's %d", id, errOlder, answered, ca.lastChange())
 	}
 	return ca, err
 }
+
+// lastChange returns the number of the last change that was answered. Called under mu.
+func (ca *cache) lastChange() uint64 { return max(ca.change, ca.last.GetNumber()) }
 
 // held returns the cache of a call of its holder. Called under mu.
 func (c *state) held(id string, holder uint64) (*cache, error) {

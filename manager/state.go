@@ -67,6 +67,7 @@ var (
 	errStale        = errors.New("is outdated")
 	errTooFar       = errors.New("is too far away")
 	errEnded        = errors.New("has ended")
+	errOlder        = errors.New("is known in an older state")
 )
 
 // newState returns an empty state of a term.

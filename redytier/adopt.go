@@ -31,19 +31,15 @@ func (c *Cache) adopted(id string) bool {
 	case <-c.ctx.Done():
 		return false
 	}
-	if c.adoptions.Load() != before {
-		return true // meanwhile
-	}
 	patience, cancel := clock.WithAwakeTimeout(c.ctx, adoptPatience, context.DeadlineExceeded)
 	defer cancel()
 	for wait := firstPause; ; wait = min(2*wait, time.Second) {
+		if c.adoptions.Load() != before {
+			return true // by a task
+		}
 		err := c.adopt(patience, id)
 		switch code := connect.CodeOf(err); {
 		case err == nil:
-			c.adoptions.Add(1)
-			c.log.Info("the manager, which did not know the cache, has adopted it")
-			c.unsettled.Store(true) // it gets what a running task changes, and the places
-			c.controller.do(c.controller.duties.tidy.call)
 			return true
 		case code != connect.CodeUnavailable && code != connect.CodeDeadlineExceeded || !clock.Sleep(patience, clock.Jitter(wait)):
 			if c.ctx.Err() == nil && !c.taken.Load() && !c.gone() {
@@ -52,6 +48,14 @@ func (c *Cache) adopted(id string) bool {
 			}
 			return false
 		}
+	}
+}
+
+// renewed has a manager that knows the cache in an older state adopt what it lacks. If that fails, the
+// manager is asked again with the next renewal: it keeps the cache meanwhile.
+func (c *Cache) renewed(id string) {
+	if err := c.adopt(c.ctx, id); err != nil && c.ctx.Err() == nil {
+		c.log.Warn("the manager knows the cache in an older state", "err", err)
 	}
 }
 
@@ -75,6 +79,10 @@ func (c *Cache) adopt(ctx context.Context, id string) error {
 		c.known.linger = time.Duration(answer.Msg.GetLingerMs()) * time.Millisecond
 	}
 	c.mu.Unlock()
+	c.adoptions.Add(1)
+	c.log.Info("the manager has adopted the cache, or what it lacked of it")
+	c.unsettled.Store(true) // it gets what a running task changes, and the places
+	c.controller.do(c.controller.duties.tidy.call)
 	lease := time.Duration(answer.Msg.GetLeaseMs()) * time.Millisecond
 	if c.lease.Swap(int64(lease)) == 0 && lease > 0 { // the manager before gave none
 		c.background.Go(func() { c.watcher.renew(c.ctx, id, req.Holder, lease) })
@@ -92,7 +100,7 @@ func (c *Cache) adoption(id string) (*managerv1.AdoptRequest, []*managerv1.Grant
 		return nil, nil
 	}
 	req := &managerv1.AdoptRequest{
-		CacheId: id, Holder: c.known.holder, Change: c.change.Add(1), Per: uint32(t.per), LeaseMs: time.Duration(c.lease.Load()).Milliseconds(),
+		CacheId: id, Holder: c.known.holder, Change: c.change.Add(1), Per: uint32(t.per), LeaseMs: time.Duration(c.lease.Load()).Milliseconds(), Settled: c.settled.Load(),
 		As: &managerv1.AllocateRequest{
 			Capacity: uint64(t.capacity), DurationSeconds: c.durationLeft(), Configuration: t.configuration.proto(),
 			RegionSize: uint64(t.regionSize()), Transport: transport, CloudRegion: c.cfg.CloudRegion, Client: c.cfg.client(), LingerMs: c.cfg.Linger.Milliseconds(),

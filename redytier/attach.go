@@ -164,7 +164,7 @@ func (id Identity) succeed(ctx context.Context, mgr Manager, req *managerv1.Atta
 		if ctx.Err() == nil && patience.Err() != nil {
 			return nil, fmt.Errorf("the manager does not answer: %w: %w", context.Cause(patience), err)
 		}
-		if present, ok := holderOf(err); ok {
+		if present, ok := holderOf(err); ok && present >= id.Holder { // else the manager has an older state
 			// Others have had the cache since this identity was stored, or get it right now. The
 			// last one keeps it.
 			req.Holder, req.RequestId = present, rand.Text()

@@ -45,7 +45,7 @@ type Cache struct {
 	allowed    Configuration
 	moved      moveStats     // since the last Settle
 	change     atomic.Uint64 // number of the last Reallocate or Settle
-	settled    atomic.Uint64 // of the last Settle that was answered
+	settled    atomic.Uint64 // of the last one that was answered
 	unsettled  atomic.Bool   // memory is not returned, or the manager does not know the table
 	background goroutines
 	beat       atomic.Uint64 // of the clock for servers' answers: see liveness.go
@@ -241,9 +241,9 @@ func (c *Cache) Delete(ctx context.Context) error {
 		return nil
 	}
 	existed, err := deallocated(ctx, c.mgr, id, holder)
-	if _, taken := holderOf(err); taken {
+	if err = c.heed(err); errors.Is(err, ErrTaken) {
 		c.released = true
-		return fmt.Errorf("redytier: delete cache %s: %w: %w", id, ErrTaken, err)
+		return fmt.Errorf("redytier: delete cache %s: %w", id, err)
 	}
 	// Servers can take memory back that the manager does not know, or without it.
 	late, cancel := finishing(ctx)
@@ -254,7 +254,7 @@ func (c *Cache) Delete(ctx context.Context) error {
 			c.log.Warn("returning regions to the servers", "err", lost)
 		}
 	}
-	if err != nil && connect.CodeOf(err) != connect.CodeNotFound {
+	if code := connect.CodeOf(err); err != nil && code != connect.CodeNotFound && code != connect.CodeAborted {
 		return fmt.Errorf("redytier: delete cache %s: %w", id, err)
 	}
 	c.release()

@@ -39,19 +39,25 @@ func (c *Cache) reallocate(ctx context.Context, req *managerv1.ReallocateRequest
 	w := c.cfg.wait()
 	defer w.end()
 	var answer *connect.Response[managerv1.ReallocateResponse]
-	for {
+	for again := false; ; {
 		req.WaitMs = w.call.Milliseconds()
 		call, cancel := context.WithTimeout(ctx, w.call+controlTimeout)
 		answer, err = c.mgr.Reallocate(call, connect.NewRequest(req))
 		cancel()
+		err = c.heed(err)
+		if connect.CodeOf(err) == connect.CodeAborted && !again && c.adopt(ctx, req.CacheId) == nil { // it had an older state
+			again, req.Change = true, c.change.Add(1)
+			continue
+		}
 		if err != nil {
-			return nil, configuration, fmt.Errorf("reallocate: %w", c.heed(err))
+			return nil, configuration, fmt.Errorf("reallocate: %w", err)
 		}
 		if len(answer.Msg.Pending) == 0 {
 			break
 		}
 		w.goesOn(c.log, answer.Msg.Pending)
 	}
+	c.settled.Store(req.Change)
 	// Only another SLO changes the configuration. The manager's record may be that of a change
 	// that is not settled yet, and servers end the rings of connections that they do not expect.
 	configuration, record := c.Configuration(), c.slo.RecordSize

@@ -39,7 +39,7 @@ func (c *Cache) heed(err error) error {
 	case !taken:
 		return err
 	case present < c.holder():
-		return connect.NewError(connect.CodeNotFound, fmt.Errorf("the manager has an older state: %w", err))
+		return connect.NewError(connect.CodeAborted, fmt.Errorf("the manager has a former holder's state: %w", err))
 	}
 	c.controller.do(c.controller.taken)
 	return fmt.Errorf("%w: %w", ErrTaken, err)

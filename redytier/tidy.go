@@ -208,7 +208,7 @@ func (c *Cache) settleAs(ctx context.Context, configuration Configuration, movin
 	answer, err := call()
 	switch code := connect.CodeOf(err); {
 	case err == nil || errors.Is(err, ErrTaken):
-	case (code == connect.CodeFailedPrecondition || code == connect.CodeNotFound) && c.adopt(ctx, req.CacheId) == nil: // it lacked a grant, or all
+	case (code == connect.CodeFailedPrecondition || code == connect.CodeNotFound || code == connect.CodeAborted) && c.adopt(ctx, req.CacheId) == nil: // it lacked a grant, or all
 		answer, err = call()
 	}
 	switch {
@@ -217,7 +217,7 @@ func (c *Cache) settleAs(ctx context.Context, configuration Configuration, movin
 	case err != nil:
 		return fmt.Errorf("settle: %w", err)
 	}
-	c.settled.Store(req.Change)
+	c.settled.Store(req.Change) // tasks run one at a time
 	for i, signed := range answer.Msg.GetGrants() {
 		if i < len(grants) && signed.GetId() == grants[i].id {
 			grants[i].signed.Store(signed)

@@ -200,7 +200,10 @@ func (w *watcher) renew(ctx context.Context, id string, holder uint64, lease tim
 				cancel()
 				return
 			}
-			lease, wait = time.Duration(w.cache.lease.Load()), 1
+			lease, wait = time.Duration(w.cache.lease.Load()), clock.Jitter(firstPause)
+		case connect.CodeOf(err) == connect.CodeAborted:
+			w.cache.renewed(id)
+			wait = clock.Jitter(time.Second)
 		default:
 			w.cache.log.Warn("lease not renewed", "err", err)
 			wait = clock.Jitter(min(5*time.Second, lease/8))
@@ -220,8 +223,15 @@ func (w *watcher) watch(ctx context.Context, id string, holder uint64) {
 		w.stream.Store(&cancel)
 		heard, err := w.follow(stream, &h)
 		cancel()
-		if err = w.cache.heed(err); errors.Is(err, ErrTaken) || connect.CodeOf(err) == connect.CodeNotFound && !w.cache.adopted(id) {
+		switch err = w.cache.heed(err); {
+		case errors.Is(err, ErrTaken):
 			return
+		case connect.CodeOf(err) == connect.CodeNotFound:
+			if !w.cache.adopted(id) {
+				return
+			}
+		case connect.CodeOf(err) == connect.CodeAborted:
+			w.cache.renewed(id)
 		}
 		if heard {
 			wait = firstPause

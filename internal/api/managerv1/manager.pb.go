@@ -1274,6 +1274,7 @@ type AdoptRequest struct {
 	Per           uint32           `protobuf:"varint,5,opt,name=per,proto3" json:"per,omitempty"`                        // regions that the configuration's server threads serve; 0: all
 	Grants        []*Grant         `protobuf:"bytes,6,rep,name=grants,proto3" json:"grants,omitempty"`                   // id, regions, terms and token are set
 	LeaseMs       int64            `protobuf:"varint,7,opt,name=lease_ms,json=leaseMs,proto3" json:"lease_ms,omitempty"` // that the caller had been told: the first one is not shorter
+	Settled       uint64           `protobuf:"varint,8,opt,name=settled,proto3" json:"settled,omitempty"`                // as in RenewRequest
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1353,6 +1354,13 @@ func (x *AdoptRequest) GetGrants() []*Grant {
 func (x *AdoptRequest) GetLeaseMs() int64 {
 	if x != nil {
 		return x.LeaseMs
+	}
+	return 0
+}
+
+func (x *AdoptRequest) GetSettled() uint64 {
+	if x != nil {
+		return x.Settled
 	}
 	return 0
 }
@@ -2395,8 +2403,9 @@ type RenewRequest struct {
 	// that measures nothing sends none. A window that makes no sense is INVALID_ARGUMENT, and the
 	// lease is not renewed.
 	Windows []*Window `protobuf:"bytes,3,rep,name=windows,proto3" json:"windows,omitempty"`
-	// settled is the highest number of the caller's calls of Settle that were answered. A manager that
-	// has an older state of the cache does not know it: NOT_FOUND.
+	// settled is the highest number of the caller's calls of Reallocate and Settle that were answered. A
+	// manager that has an older state of the cache answers ABORTED: it may adopt the cache (Adopt).
+	// The lease begins anew nevertheless, also if the manager takes a former client for the holder.
 	Settled       uint64 `protobuf:"varint,4,opt,name=settled,proto3" json:"settled,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -5278,7 +5287,7 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	" \x01(\x04R\x06change\x12)\n" +
 	"\x10duration_seconds\x18\v \x01(\x03R\x0fdurationSeconds\x12\x10\n" +
 	"\x03per\x18\f \x01(\rR\x03per\x12\x1c\n" +
-	"\ttransport\x18\r \x01(\tR\ttransport\"\xec\x01\n" +
+	"\ttransport\x18\r \x01(\tR\ttransport\"\x86\x02\n" +
 	"\fAdoptRequest\x12\x19\n" +
 	"\bcache_id\x18\x01 \x01(\tR\acacheId\x12\x16\n" +
 	"\x06holder\x18\x02 \x01(\x04R\x06holder\x12\x16\n" +
@@ -5286,7 +5295,8 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	"\x02as\x18\x04 \x01(\v2\".redykv.manager.v1.AllocateRequestR\x02as\x12\x10\n" +
 	"\x03per\x18\x05 \x01(\rR\x03per\x120\n" +
 	"\x06grants\x18\x06 \x03(\v2\x18.redykv.manager.v1.GrantR\x06grants\x12\x19\n" +
-	"\blease_ms\x18\a \x01(\x03R\aleaseMs\"G\n" +
+	"\blease_ms\x18\a \x01(\x03R\aleaseMs\x12\x18\n" +
+	"\asettled\x18\b \x01(\x04R\asettled\"G\n" +
 	"\rAdoptResponse\x12\x19\n" +
 	"\blease_ms\x18\x01 \x01(\x03R\aleaseMs\x12\x1b\n" +
 	"\tlinger_ms\x18\x02 \x01(\x03R\blingerMs\"N\n" +
