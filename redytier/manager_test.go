@@ -476,7 +476,6 @@ func TestLeaseEndsBeforeTheCacheIsThere(t *testing.T) {
 	if code := connect.CodeOf(err); code != connect.CodeNotFound && code != connect.CodeUnavailable && code != connect.CodeFailedPrecondition {
 		t.Errorf("Create: %v, %v", cache, err)
 	}
-	if vm := node.VM(); vm.Free != vm.Memory {
-		t.Errorf("%d of %d bytes free", vm.Free, vm.Memory)
-	}
+	// The server may be taking the memory back that it has lent meanwhile, as the manager has asked.
+	testrun.Until(t, "nothing stays lent", func() bool { return node.VM().Free == node.VM().Memory })
 }
