@@ -20,6 +20,7 @@ type transaction struct {
 	queue  []queued
 	bytes  int64
 	whole  bool // a command reads or changes more than the keys that it names
+	script bool // a command runs a script, which may come to other keys
 	grows  bool // a command may need room in the store
 	failed bool // a command was refused
 }
@@ -59,6 +60,7 @@ func (c *client) queue(cmd *command, r request) {
 	}
 	t.bytes += size
 	t.whole = t.whole || cmd.flags&flagWhole != 0 || c.server.wholeFor(cmd, r)
+	t.script = t.script || cmd.flags&flagScript != 0
 	t.grows = t.grows || c.grows(cmd)
 	t.queue = append(t.queue, queued{cmd, request{append([]byte(nil), r.data...), append([]span(nil), r.args...)}})
 	c.out = appendSimple(c.reply(), "QUEUED")
@@ -123,9 +125,16 @@ func carryOut(c *client, _ request) {
 			c.dropExcess()
 		}
 	}
-	if t.whole {
+	switch {
+	case t.whole:
 		c.exclusively(func() { c.wholly(run) })
-	} else {
+	case len(all) == 0 && !t.script: // no key to lock, which would cost the other clients something
+		c.borrow()
+		c.lockOut()
+		c.wholly(run)
+		c.unlockOut()
+		c.serveWaiters()
+	default:
 		c.atomically(all, run)
 	}
 }
@@ -179,8 +188,7 @@ func (c *client) atomically(keys [][]byte, do func()) {
 		return
 	}
 	w := c.borrow()
-	if c.locked || len(keys) == 0 {
-		// A client that has the store alone holds no locks.
+	if c.locked { // a client that has the store alone holds no locks
 		c.wholly(do)
 		return
 	}

@@ -375,6 +375,51 @@ func TestWholeTransactionsAreCommittedWhole(t *testing.T) {
 	}
 }
 
+// TestTransactionsKeepTheirSession: no other client is lent the session of a transaction before its end,
+// also if that names no key.
+func TestTransactionsKeepTheirSession(t *testing.T) {
+	var s *Server
+	watching, looks := false, 0
+	users := testUsers{watchingUser{runs: func(command string) {
+		if !watching || command != "ping" {
+			return
+		}
+		looks++
+		s.pool.mu.Lock()
+		defer s.pool.mu.Unlock()
+		if s.pool.lent != 1 {
+			t.Errorf("%d sessions are lent within the transaction", s.pool.lent)
+		}
+	}}}
+	s, addr := start(t, inMemory(), Options{Users: users, Loops: -1})
+	p := dial(t, addr)
+	const keyless, roams = "return 1", "return redis.call('SET', ARGV[1], 1)"
+	p.do("EVAL", keyless, "0") // from now on it is known to need no key
+	for name, queue := range map[string][][]string{
+		"commands":                {{"ECHO", "a"}},
+		"a script":                {{"EVAL", keyless, "0"}},
+		"a script and a key":      {{"EVAL", keyless, "0"}, {"GET", "a"}},
+		"a script of one key":     {{"EVAL", keyless, "1", "a"}},
+		"a script that is new":    {{"EVAL", "return 2", "0"}},
+		"a script that uses keys": {{"EVAL", roams, "0", "a"}},
+	} {
+		p.do("MULTI")
+		for _, command := range append(queue, []string{"PING"}) {
+			if got := p.do(command...); got != "+QUEUED" {
+				t.Errorf("%s: %s: %s", name, command, got)
+			}
+		}
+		watching = true
+		if got := p.do("EXEC"); !strings.HasSuffix(got, " +PONG]") || strings.Contains(got, "-ERR") {
+			t.Errorf("%s: %s", name, got)
+		}
+		watching = false
+	}
+	if looks != 6 {
+		t.Errorf("%d transactions were looked at", looks)
+	}
+}
+
 // TestClearsWithinTransactions: transactions and scripts that have the store alone may clear it, beside
 // commits.
 func TestClearsWithinTransactions(t *testing.T) {
