@@ -232,27 +232,20 @@ func (c *state) adopt(ctx context.Context, a *adoption, t term) (more int, linge
 // Called under mu.
 func (c *state) renewState(ca *cache, a *adoption, t term) {
 	if now := a.cache; now.holder > ca.holder {
-		c.giveUp(ca, &api.HolderError{Cache: ca.id, Holder: now.holder})
-		ca.holder, ca.attachID, ca.last, ca.move = now.holder, "", nil, nil
-		ca.measurements = measurements{since: t.now()}
-		stay := func(g *grant) bool {
-			return slices.ContainsFunc(a.grants, func(named *grant) bool { return named.id == g.id })
-		}
+		var given, others []*grant
 		for _, g := range ca.pending {
-			if stay(g) {
-				ca.grants = append(ca.grants, g)
+			if slices.ContainsFunc(a.grants, func(named *grant) bool { return named.id == g.id }) {
+				given = append(given, g)
 			} else {
-				c.leave([]*grant{g})
+				others = append(others, g)
 			}
 		}
-		ca.pending = nil
+		ca.grants, ca.pending = append(ca.grants, given...), others
+		c.succeed(ca, now.holder, "", t)
+	} else {
+		c.wake(&ca.log)
 	}
 	ca.change, ca.places, ca.moving = a.cache.change, nil, nil
-	c.then(func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		ca.log.wake() // watchers of former holders end
-	})
 }
 
 // takes returns why a cache that is known is not as its client says. Called under mu.
@@ -289,11 +282,8 @@ func (c *state) lacking(a *adoption, known bool) (all []*grant, err error) {
 // adoptGrant counts a grant at its VM. Called under mu.
 func (c *state) adoptGrant(g *grant) {
 	v := g.vm
-	v.held[g] = struct{}{}
-	v.lent++
+	v.hold(g)
 	v.visits++
-	v.reserved += g.bytes()
-	v.threads += g.cores
 	// What the server has lent since it registered is hidden. What it lent before is none of what can be
 	// granted.
 	since := min(v.hidden, g.bytes())

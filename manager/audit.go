@@ -199,7 +199,7 @@ func (c *state) expel(v *vm, s stray) *grant {
 		return nil // it is another VM's now; both are not to be told apart by their names
 	}
 	g := &grant{id: s.grant, cache: s.cache, vm: v, phase: leaving, freed: make(chan struct{})}
-	v.held[g] = struct{}{}
+	v.hold(g)
 	c.grants[g.key()] = g
 	c.queue(g.key())
 	return g

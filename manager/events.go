@@ -44,17 +44,17 @@ func (c *state) tell(ca *cache, v *vm, e *managerv1.WatchResponse) {
 		l.dropped = l.events[0].message.GetSequence()
 		l.events = slices.Delete(l.events, 0, 1)
 	}
+	c.wake(l)
+}
+
+// wake makes watchers look again when the present changes are written. Called under mu.
+func (c *state) wake(l *eventLog) {
 	c.then(func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		l.wake()
+		close(l.changed)
+		l.changed = make(chan struct{})
 	})
-}
-
-// wake makes watchers look again. Called under mu.
-func (l *eventLog) wake() {
-	close(l.changed)
-	l.changed = make(chan struct{})
 }
 
 // complete reports whether after(sequence) returns all later events.

@@ -84,13 +84,10 @@ func (c *state) reserve(ca *cache, d demand, parts []part) []*grant {
 		if g.launch {
 			g.vm = c.enter(&vm{id: newVMID(), launched: true, transport: d.transport, entered: time.Now(), VM: ordered(p.offer, d.cloudRegion)})
 		}
-		g.vm.held[g] = struct{}{}
-		g.vm.lent++
+		g.vm.hold(g)
 		if !ca.own {
 			g.vm.visits++
 		}
-		g.vm.reserved += g.bytes()
-		g.vm.threads += g.cores
 		c.list(g.vm)
 		grants = append(grants, g)
 	}

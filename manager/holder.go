@@ -121,12 +121,8 @@ func (c *state) takeUp(req *managerv1.AttachRequest, linger time.Duration, t ter
 	if want := req.GetCapacity(); want > 0 && want != ca.demand.capacity {
 		return nil, false, fmt.Errorf("cache %s has a capacity of %v, not %v", ca.id, units.Size(ca.demand.capacity), units.Size(min(want, math.MaxInt64)))
 	}
-	c.giveUp(ca, &api.HolderError{Cache: ca.id, Holder: ca.holder + 1})
-	ca.holder++
-	ca.attachID = req.GetRequestId()
-	c.leave(ca.pending)
-	ca.pending = nil
-	ca.change, ca.last = max(ca.change, ca.last.GetNumber()), nil
+	ca.change = ca.lastChange()
+	c.succeed(ca, ca.holder+1, req.GetRequestId(), t)
 	ca.forgetMoved()
 	if req.LingerMs != nil {
 		ca.linger = linger
@@ -136,15 +132,18 @@ func (c *state) takeUp(req *managerv1.AttachRequest, linger time.Duration, t ter
 	}
 	ca.lingers = time.Time{}
 	ca.renew(t)
-	ca.move = nil
-	ca.measurements = measurements{since: t.now()}
 	c.touch(ca)
-	c.then(func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		ca.log.wake() // watchers of former holders end
-	})
 	return ca, false, nil
+}
+
+// succeed makes a client that of the cache. What the former one had begun is given up, with its pending
+// grants, and its watchers end. Called under mu.
+func (c *state) succeed(ca *cache, holder uint64, attachID string, t term) {
+	c.giveUp(ca, &api.HolderError{Cache: ca.id, Holder: holder})
+	ca.holder, ca.attachID, ca.last, ca.move = holder, attachID, nil, nil
+	c.leave(ca.pending)
+	ca.pending, ca.measurements = nil, measurements{since: t.now()}
+	c.wake(&ca.log)
 }
 
 // takenUp returns the answer of an Attach that is written.

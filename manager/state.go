@@ -282,12 +282,8 @@ func (c *state) load(all *contents, t term, deadline time.Time, base uint64) (er
 		}
 	}
 	for _, g := range c.grants {
-		v := g.vm
-		v.held[g] = struct{}{}
-		v.reserved += g.bytes()
-		v.threads += g.cores
+		g.vm.hold(g)
 		if g.phase != leaving {
-			v.lent++
 			if g.lends > g.regions {
 				c.queue(g.key())
 			}

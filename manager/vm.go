@@ -68,6 +68,16 @@ type vm struct {
 	unreachable bool                // it has failed, and its server does not answer
 }
 
+// hold counts a grant at its VM. Called under mu.
+func (v *vm) hold(g *grant) {
+	v.held[g] = struct{}{}
+	v.reserved += g.bytes()
+	v.threads += g.cores
+	if g.phase != leaving {
+		v.lent++
+	}
+}
+
 // enter adds a VM. Called under mu.
 func (c *state) enter(v *vm) *vm {
 	c.joined++
