@@ -313,6 +313,62 @@ func TestTrackingIsBounded(t *testing.T) {
 	}
 }
 
+// TestTrackedMemoryIsBounded: what the server remembers of tracked keys, prefixes and expiries is part of the
+// budget for large requests, and its tables take a share of that.
+func TestTrackedMemoryIsBounded(t *testing.T) {
+	s, addr := start(t, inMemory(), Options{MaxBuffers: 1 << 20, MaxBulk: 16 << 10})
+	p, other := dial(t, addr), dial(t, addr)
+	p.do("HELLO", "3")
+	p.do("CLIENT", "TRACKING", "ON")
+	long := strings.Repeat("k", 1000)
+	dropped := 0
+	for i := range 200 {
+		p.send(encode("GET", fmt.Sprint(long, i)))
+		dropped += len(p.settle(fmt.Sprint("t", i))) - 1
+	}
+	_, keys, _, _ := s.tracking.stats()
+	if keys+dropped != 200 || keys < 100 || keys > 1<<20/8/1000 {
+		t.Errorf("%d keys, %d dropped", keys, dropped)
+	}
+	used := func() int64 { return s.large.used.Load() }
+	if got := used(); got < int64(keys)*1000 || got > s.large.share() {
+		t.Errorf("%d bytes for %d keys", got, keys)
+	}
+	for i := range 200 {
+		other.do("SET", fmt.Sprint(long, i), "v", "PX", "1000000")
+	}
+	if _, keys, _, _ := s.tracking.stats(); keys != 0 {
+		t.Errorf("%d keys", keys)
+	}
+	p.settle("set")
+	s.expirer.mu.Lock()
+	if known := len(s.expirer.ends); known < 100 || known >= 200 {
+		t.Errorf("%d expiries", known)
+	}
+	if got := used(); got != s.expirer.bytes || got > s.large.share() {
+		t.Errorf("%d bytes, %d of expiries", got, s.expirer.bytes)
+	}
+	s.expirer.mu.Unlock()
+	expiries := used()
+	p.do("CLIENT", "TRACKING", "OFF")
+	p.settle("off")
+	if got := p.do("CLIENT", "TRACKING", "ON", "BCAST", "PREFIX", long+"1", "PREFIX", long+"2"); got != "+OK" {
+		t.Error(got)
+	}
+	if got := used(); got < expiries+2000 {
+		t.Errorf("%d bytes with prefixes, %d before", got, expiries)
+	}
+	before := s.large.used.Swap(s.large.most)
+	if got := p.do("CLIENT", "TRACKING", "ON", "BCAST", "PREFIX", long+"3"); got != "-"+errMemory {
+		t.Error(got)
+	}
+	s.large.used.Store(before)
+	p.do("CLIENT", "TRACKING", "OFF")
+	if got := used(); got != expiries {
+		t.Errorf("%d bytes without prefixes, %d before them", got, expiries)
+	}
+}
+
 // TestServedEventsAsRedis compares what is told when a client that waits is served.
 func TestServedEventsAsRedis(t *testing.T) {
 	redis, redisToo := startRedis(t)

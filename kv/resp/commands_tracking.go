@@ -113,8 +113,10 @@ func (c *client) track(a trackingRequest) (refusal string) {
 		}
 	}
 	c.subscriber()
+	if !c.server.tracking.begin(tr) {
+		return errMemory
+	}
 	c.tracker = tr
-	c.server.tracking.begin(tr)
 	c.describe(func(i *clientInfo) {
 		i.tracking, i.redirect = "t", a.redirect
 		if a.bcast {

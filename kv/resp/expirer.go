@@ -19,15 +19,18 @@ type expirer struct {
 	mu      sync.Mutex // guards the fields below
 	ends    map[string]int64
 	queue   expiries
+	bytes   int64       // of the queue, taken from the budget for large requests
 	timer   *time.Timer // calls run; nil before the first key
 	stopped bool
 	running sync.WaitGroup
 }
 
-// mostExpiries is the most keys that an expirer knows, and mostExpiryKey the bytes of the longest.
+// mostExpiries is the most keys that an expirer knows, mostExpiryKey the bytes of the longest, and
+// expiryCost the bytes that one takes besides its name.
 const (
 	mostExpiries  = 1 << 20
 	mostExpiryKey = 1 << 10
+	expiryCost    = 96
 )
 
 // expiry is a record's key and when it expires, in milliseconds of Unix time.
@@ -35,6 +38,9 @@ type expiry struct {
 	key string
 	at  int64
 }
+
+// bytes returns the memory of an expiry.
+func (e expiry) bytes() int64 { return int64(len(e.key)) + expiryCost }
 
 // expiries are a heap, the earliest first.
 type expiries []expiry
@@ -65,8 +71,13 @@ func (x *expirer) watch(key []byte, at int64) {
 	if ok && known <= at || !ok && len(x.ends) >= mostExpiries || len(x.queue) >= 2*mostExpiries || x.stopped {
 		return
 	}
-	x.ends[string(key)] = at
-	queue.Push(&x.queue, expiry{string(key), at})
+	e := expiry{string(key), at}
+	if x.bytes+e.bytes() > x.server.large.share() || !x.server.large.take(e.bytes()) {
+		return
+	}
+	x.bytes += e.bytes()
+	x.ends[e.key] = at
+	queue.Push(&x.queue, e)
 	if x.queue[0].at == at {
 		x.wait()
 	}
@@ -114,6 +125,8 @@ func (x *expirer) next() (key string, ok bool) {
 			return "", false
 		}
 		queue.Pop(&x.queue)
+		x.bytes -= first.bytes()
+		x.server.large.give(first.bytes())
 		if x.ends[first.key] == first.at {
 			delete(x.ends, first.key)
 			return first.key, true

@@ -45,6 +45,10 @@ func (b *budget) takeBelow(n, most int64) bool {
 
 func (b *budget) give(n int64) { b.used.Add(-n) }
 
+// share returns the most bytes that one of the server's tables takes of the budget: tables last, and the
+// requests need most of it.
+func (b *budget) share() int64 { return b.most / 8 }
+
 // low reports whether more than half of the budget is in use.
 func (b *budget) low() bool { return b.used.Load() > b.most/2 }
 

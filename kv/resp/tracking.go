@@ -10,8 +10,8 @@ import (
 
 // CLIENT TRACKING: clients keep keys in caches of their own, and are told when the keys change.
 //
-// By default the server keeps the keys that a client has read, in a table of a limited size: a key that
-// is dropped from it counts as changed. With BCAST it keeps prefixes instead, and tells all changes
+// By default the server keeps the keys that a client has read, in a table of a limited number of keys and
+// bytes: a key that is dropped from it counts as changed. With BCAST it keeps prefixes instead, and tells all changes
 // of keys with them. Databases do not matter: a key stands for those of the same name in all
 // databases.
 //
@@ -28,6 +28,21 @@ type tracking struct {
 	trackers map[int64]*tracker
 	keys     map[string][]int64 // the clients that have read a key
 	prefixes map[string]map[*tracker]struct{}
+	bytes    int64 // of keys
+	taken    int64 // bytes of the budget for large requests that are taken for keys
+}
+
+// Bytes that an entry of the table takes besides the key, and each of its clients.
+const (
+	trackedCost = 96
+	readerCost  = 8
+)
+
+func trackedBytes(key string, readers []int64) int64 {
+	if len(readers) == 0 {
+		return 0
+	}
+	return int64(len(key)) + trackedCost + readerCost*int64(len(readers))
 }
 
 // defaultTracked is Redis's default of tracking-table-max-keys.
@@ -53,11 +68,21 @@ func (t *tracking) init(s *Server) {
 	t.prefixes = make(map[string]map[*tracker]struct{})
 }
 
-// begin adds a tracker, or replaces that of its client.
-func (t *tracking) begin(tr *tracker) {
+// begin adds a tracker, or replaces that of its client. It reports false if there is no memory for its
+// prefixes.
+func (t *tracking) begin(tr *tracker) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	old := t.trackers[tr.client.id]
+	more := tr.bytes()
+	if old != nil {
+		more -= old.bytes()
+	}
+	if more > 0 && !t.server.large.take(more) {
+		return false
+	} else if more < 0 {
+		t.server.large.give(-more)
+	}
 	if t.trackers[tr.client.id] = tr; old != nil {
 		t.leavePrefixes(old)
 	} else {
@@ -70,6 +95,15 @@ func (t *tracking) begin(tr *tracker) {
 		}
 		t.prefixes[p][tr] = struct{}{}
 	}
+	return true
+}
+
+// bytes returns the memory of a tracker's prefixes.
+func (tr *tracker) bytes() (n int64) {
+	for _, p := range tr.prefixes {
+		n += subscriptionCost + int64(len(p))
+	}
+	return n
 }
 
 // end removes a tracker. Its keys leave the table when they change.
@@ -78,8 +112,9 @@ func (t *tracking) end(tr *tracker) {
 	defer t.mu.Unlock()
 	delete(t.trackers, tr.client.id)
 	t.leavePrefixes(tr)
+	t.server.large.give(tr.bytes())
 	if len(t.trackers) == 0 {
-		clear(t.keys)
+		t.forgetKeys()
 	}
 	t.server.changes.tracked.Add(-1)
 	t.server.changes.update()
@@ -108,24 +143,53 @@ func (c *client) remember(cmd *command, r request) {
 		if slices.Contains(readers, c.id) {
 			continue
 		}
+		name := string(key)
+		t.bytes -= trackedBytes(name, readers)
 		readers = slices.DeleteFunc(readers, func(id int64) bool { return t.trackers[id] == nil })
-		t.keys[string(key)] = append(readers, c.id)
+		readers = append(readers, c.id)
+		t.bytes += trackedBytes(name, readers)
+		t.keys[name] = readers
 	}
 	t.shrink()
 }
 
-// shrink drops keys from the table until it has at most the allowed number. The caller holds mu.
+// shrink drops keys from the table until it has at most the allowed number of keys and bytes. The caller
+// holds mu.
 func (t *tracking) shrink() {
-	most := t.most.Load()
-	if most == 0 || int64(len(t.keys)) <= most {
+	if t.fits() {
 		return
 	}
 	for key := range t.keys { // in random order
-		t.invalidateKey([]byte(key), nil)
-		if int64(len(t.keys)) <= most {
+		if t.invalidateKey([]byte(key), nil); t.fits() {
 			break
 		}
 	}
+}
+
+// fits reports whether the table has at most the allowed number of keys and bytes. The caller holds mu.
+func (t *tracking) fits() bool {
+	most := t.most.Load()
+	return (most == 0 || int64(len(t.keys)) <= most) && t.charge()
+}
+
+// charge charges the budget for the table, and reports whether that had room. The caller holds mu.
+func (t *tracking) charge() bool {
+	large, more := &t.server.large, t.bytes-t.taken
+	switch {
+	case more > 0 && (t.bytes > large.share() || !large.take(more)):
+		return false
+	case more < 0:
+		large.give(-more)
+	}
+	t.taken = t.bytes
+	return true
+}
+
+// forgetKeys empties the table. The caller holds mu.
+func (t *tracking) forgetKeys() {
+	t.keys = make(map[string][]int64) // one that was cleared would keep its memory
+	t.bytes = 0
+	t.charge()
 }
 
 func (t *tracking) setMost(most int64) {
@@ -142,6 +206,7 @@ func (t *tracking) invalidate(keys [][]byte, by *client) {
 	for _, key := range keys {
 		t.invalidateKey(key, by)
 	}
+	t.charge()
 	for prefix, trackers := range t.prefixes {
 		var with [][]byte
 		for _, key := range keys {
@@ -164,6 +229,7 @@ func (t *tracking) invalidateKey(key []byte, by *client) {
 	if !ok {
 		return
 	}
+	t.bytes -= trackedBytes(string(key), readers)
 	delete(t.keys, string(key))
 	for _, id := range readers {
 		if tr := t.trackers[id]; tr != nil && !tr.bcast {
@@ -179,7 +245,7 @@ func (t *tracking) flushed(by *loop) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	clear(t.keys)
+	t.forgetKeys()
 	for _, tr := range t.trackers {
 		t.send(tr, nil, by)
 	}
