@@ -27,14 +27,16 @@ func newLatencies() *latencies {
 	return &latencies{h: hdrhistogram.New(1, time.Minute.Nanoseconds(), 3)}
 }
 
-func (l *latencies) add(took time.Duration, err error) {
+// add adds a call. If its caller makes one in each interval, and waits for its answer, the calls that it
+// could not make meanwhile count too, each from when it was due. every is 0 if it makes them anyway.
+func (l *latencies) add(took, every time.Duration, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err != nil {
 		l.failed++
 		return
 	}
-	_ = l.h.RecordValue(min(max(took.Nanoseconds(), 1), time.Minute.Nanoseconds())) // within its range
+	_ = l.h.RecordCorrectedValue(min(max(took.Nanoseconds(), 1), time.Minute.Nanoseconds()), every.Nanoseconds()) // within its range
 }
 
 // millis returns a percentile in milliseconds.
@@ -127,7 +129,7 @@ func (b *beating) beat(p *player, due time.Time) {
 	for {
 		round := b.round.Load()
 		err := p.call(b.ctx)
-		b.latencies.Load().add(time.Since(due), err)
+		b.latencies.Load().add(time.Since(due), b.interval, err)
 		if err == nil {
 			if p.answered < round {
 				p.answered = round

@@ -239,7 +239,7 @@ func (r *run) allocateOne(ctx context.Context, client int, due time.Time, row *R
 		Capacity: regionSize, RegionSize: regionSize, Transport: "tcp", RequestId: fmt.Sprintf("%016x%016x", rand.Uint64(), rand.Uint64()),
 		Configuration: &managerv1.Configuration{ClientThreads: 1, BatchSize: 1, QueueDepth: 1},
 	}))
-	l.add(time.Since(due), err)
+	l.add(time.Since(due), 0, err)
 	if err != nil {
 		if connect.CodeOf(err) == connect.CodeResourceExhausted {
 			atomic.AddInt64(&row.Refused, 1)
@@ -324,7 +324,7 @@ func (r *run) churn(ctx context.Context) error {
 					if _, err := c.over.Deallocate(ctx, connect.NewRequest(&managerv1.DeallocateRequest{CacheId: c.id})); err != nil {
 						return err
 					}
-					gone.add(time.Since(asked), nil)
+					gone.add(time.Since(asked), 0, nil)
 				}
 				return nil
 			})
