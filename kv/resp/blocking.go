@@ -26,6 +26,7 @@ type blocking struct {
 	waiting atomic.Int64 // number of waiters; while it is 0, batches are not examined
 
 	mu      sync.Mutex           // guards the fields below, and the waiters' states
+	served  *sync.Cond           // on mu: a waiter that was taken has its reply
 	queues  map[string][]*waiter // by the record's key, in the order in which they are served
 	clients map[int64]*waiter    // by the client's id
 }
@@ -54,6 +55,7 @@ const (
 )
 
 func (b *blocking) init() {
+	b.served = sync.NewCond(&b.mu)
 	b.queues, b.clients = make(map[string][]*waiter), make(map[int64]*waiter)
 }
 
@@ -125,6 +127,7 @@ func (b *blocking) finish(w *waiter, reply []byte) {
 	defer b.mu.Unlock()
 	w.state, w.reply = waiterDone, reply
 	w.wake()
+	b.served.Broadcast()
 }
 
 // wake interrupts the waiter's goroutine. The caller must hold blocking.mu.
@@ -168,6 +171,20 @@ func (b *blocking) leave(w *waiter) (left bool) {
 	return w.state == waiterLeft
 }
 
+// depart is leave for a waiter whose connection ends. If the waiter is being served, it waits for that,
+// and it reports whether there is a reply.
+func (b *blocking) depart(w *waiter) (served bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if w.state == waiterWaits {
+		b.end(w, waiterLeft)
+	}
+	for w.state == waiterTaken {
+		b.served.Wait()
+	}
+	return w.state == waiterDone
+}
+
 // settled returns the state of a waiter that need not wait any more.
 func (b *blocking) settled(w *waiter) (state waiterState, ok bool) {
 	b.mu.Lock()
@@ -203,7 +220,7 @@ func (c *client) block(p *popping, until time.Time) {
 }
 
 // await waits until the command that blocks the client has its reply. It returns an error if the
-// connection ends before.
+// connection ends before. If another client has taken elements for this one by then, they are its reply.
 func (c *client) await() error {
 	w, b := c.waits, &c.server.blocking
 	until := w.until
@@ -225,6 +242,9 @@ func (c *client) await() error {
 		case errors.Is(err, errMessages):
 			c.push()
 		case !isTimeout(err), c.server.closing.Load():
+			if b.depart(w) {
+				c.resumeFrom(w, waiterDone)
+			}
 			return err
 		case !until.IsZero() && !time.Now().Before(until):
 			until = time.Time{} // another client may be about to serve this one

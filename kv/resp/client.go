@@ -66,9 +66,9 @@ func (c *client) serve() (looped bool) {
 		if c.waits != nil {
 			if err := c.await(); err != nil {
 				c.endReading(err)
-				break
+			} else {
+				c.execute()
 			}
-			c.execute()
 			c.write()
 			c.noteSent()
 			c.quit = c.quit || c.mayEnd()
@@ -110,8 +110,11 @@ func (c *client) endReading(err error) {
 	}
 }
 
-// mayEnd reports whether the server is closing and all input read so far has been answered.
-func (c *client) mayEnd() bool { return len(c.in.ahead) == 0 && c.server.closing.Load() }
+// mayEnd reports whether the server is closing, all input read so far has been answered, and the client
+// does not wait: await ends that.
+func (c *client) mayEnd() bool {
+	return len(c.in.ahead) == 0 && c.waits == nil && c.server.closing.Load()
+}
 
 // interrupted reports whether the server is closing while the client sends more.
 func (c *client) interrupted() bool { return c.in.full && c.server.closing.Load() }

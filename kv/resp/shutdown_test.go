@@ -118,3 +118,39 @@ func TestBadOptions(t *testing.T) {
 		}
 	}
 }
+
+// TestShutdownWhileServed: a client that waits gets the elements that another one is about to take for it when
+// the server ends.
+func TestShutdownWhileServed(t *testing.T) {
+	s, st, addr, served := serving(t)
+	peers := blocked(t, s, addr, "BLPOP taken 0", "BLPOP other 0")
+	b := &s.blocking
+	b.mu.Lock()
+	w := b.queues["taken"][0]
+	b.mu.Unlock()
+	if !b.take(w) {
+		t.Fatal("it does not wait")
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- s.Shutdown(t.Context()) }()
+	peers[1].expectEnd()
+	select {
+	case err := <-ended:
+		t.Fatalf("the server ended before: %v", err)
+	default:
+	}
+	b.finish(w, []byte("+element\r\n"))
+	if got := peers[0].reply(); got != "+element" {
+		t.Error(got)
+	}
+	peers[0].expectEnd()
+	if err := errors.Join(testrun.Receive(t, "the server ends", ended), testrun.Receive(t, "Serve returns", served)); err != nil {
+		t.Error(err)
+	}
+	if s.large.used.Load() != 0 {
+		t.Errorf("%d bytes of requests are left", s.large.used.Load())
+	}
+	if err := st.Close(); err != nil {
+		t.Error(err)
+	}
+}
