@@ -96,7 +96,7 @@ func (l *leader) adoption(ctx context.Context, req *managerv1.AdoptRequest) (*ad
 	ca.measurements = measurements{since: now}
 	told := time.Duration(min(req.GetLeaseMs(), maxToldLease.Milliseconds())) * time.Millisecond
 	// An epoch is in microseconds. No leader gives a cache a grant each millisecond, and numbers have 13 digits.
-	return &adoption{cache: ca, caller: caller, lease: told, answered: req.GetSettled(), number: l.self.Epoch >> 10}, nil
+	return &adoption{cache: ca, caller: caller, lease: told, answered: req.GetAnswered(), number: l.self.Epoch >> 10}, nil
 }
 
 // shown sets the grants of an adoption, as their servers show them.

@@ -151,21 +151,21 @@ func TestAdopt(t *testing.T) {
 		t.Error(err)
 	}
 	m.led().state.check(t)
-	for settled, want := range map[uint64]connect.Code{0: 0, 3: 0, 4: connect.CodeAborted} {
-		_, err := client.Renew(t.Context(), connect.NewRequest(&managerv1.RenewRequest{CacheId: good.GetCacheId(), Settled: settled}))
+	for answered, want := range map[uint64]connect.Code{0: 0, 3: 0, 4: connect.CodeAborted} {
+		_, err := client.Renew(t.Context(), connect.NewRequest(&managerv1.RenewRequest{CacheId: good.GetCacheId(), Answered: answered}))
 		if err != nil && connect.CodeOf(err) != want || err == nil && want != 0 {
-			t.Errorf("renewed as settled by %d: %v", settled, err)
+			t.Errorf("renewed, %d answered: %v", answered, err)
 		}
 	}
 	// Another manager may have given g2, whoever has it.
-	more, err := client.Reallocate(t.Context(), connect.NewRequest(&managerv1.ReallocateRequest{CacheId: good.GetCacheId(), Regions: 1, Change: 4, Settled: 3}))
+	more, err := client.Reallocate(t.Context(), connect.NewRequest(&managerv1.ReallocateRequest{CacheId: good.GetCacheId(), Regions: 1, Change: 4, Answered: 3}))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if n := grantNumber(more.Msg.GetGrants()[0].GetId()); n <= m.led().self.Epoch>>10 {
 		t.Errorf("the next grant is g%d", n)
 	}
-	older := &managerv1.ReallocateRequest{CacheId: good.GetCacheId(), Regions: 1, Change: 6, Settled: 5}
+	older := &managerv1.ReallocateRequest{CacheId: good.GetCacheId(), Regions: 1, Change: 6, Answered: 5}
 	if _, err := client.Reallocate(t.Context(), connect.NewRequest(older)); connect.CodeOf(err) != connect.CodeAborted {
 		t.Errorf("a manager with an older state gives a grant: %v", err)
 	}
@@ -289,7 +289,7 @@ func TestAdoptLacking(t *testing.T) {
 	m, client := serve(t, Options{Transport: "mem", Heartbeat: time.Millisecond, Silence: time.Hour, Lease: time.Hour, Moved: true, store: older})
 	await(t, announce(t, s.node, client), "registration")
 	renew := func() error {
-		_, err := client.Renew(t.Context(), connect.NewRequest(&managerv1.RenewRequest{CacheId: req.GetCacheId(), Settled: 5}))
+		_, err := client.Renew(t.Context(), connect.NewRequest(&managerv1.RenewRequest{CacheId: req.GetCacheId(), Answered: 5}))
 		return err
 	}
 	c := m.led().state

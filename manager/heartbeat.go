@@ -65,7 +65,7 @@ func (l *leader) renew(_ context.Context, req *managerv1.RenewRequest) (*manager
 	if err := checkWindows(req.GetWindows()); err != nil {
 		return nil, nil, api.Refuse(connect.CodeInvalidArgument, fmt.Errorf("cache %.40q: %w", req.GetCacheId(), err))
 	}
-	lease, j, t, err := l.state.renew(req.GetCacheId(), req.GetHolder(), req.GetSettled(), req.GetWindows(), l.term())
+	lease, j, t, err := l.state.renew(req.GetCacheId(), req.GetHolder(), req.GetAnswered(), req.GetWindows(), l.term())
 	if err != nil {
 		return nil, nil, refuse(err, connect.CodeInternal)
 	}

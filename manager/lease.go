@@ -39,10 +39,10 @@ func (l *leader) nextBeat() time.Time { return l.opts.now().Add(l.opts.Silence) 
 // renew begins a new lease of a cache, and judges what its client has measured. It returns the
 // lease's duration in milliseconds, 0 for none, and the change that is to be written before the
 // call is answered; nil: none. A cache in an older state than its client's is kept until it is adopted.
-func (c *state) renew(id string, holder, settled uint64, windows []*managerv1.Window, t term) (millis int64, j judgement, _ *txn, err error) {
+func (c *state) renew(id string, holder, answered uint64, windows []*managerv1.Window, t term) (millis int64, j judgement, _ *txn, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	ca, err := c.heldAs(id, holder, settled)
+	ca, err := c.heldAs(id, holder, answered)
 	if known := c.caches[id]; known != nil && (errors.Is(err, errOlder) || holder > known.holder) {
 		c.renewed = t.now()
 		known.extend(t)

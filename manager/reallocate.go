@@ -236,7 +236,7 @@ type want struct {
 func (c *state) want(req *managerv1.ReallocateRequest, configs map[int]*managerv1.Configuration, s supply) (w want, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	ca, err := c.heldAs(req.GetCacheId(), req.GetHolder(), req.GetSettled())
+	ca, err := c.heldAs(req.GetCacheId(), req.GetHolder(), req.GetAnswered())
 	if err == nil {
 		err = errors.Join(ca.checkCurrent(req.GetChange()), checkRuns(req.GetMoves()))
 	}

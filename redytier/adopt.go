@@ -100,7 +100,7 @@ func (c *Cache) adoption(id string) (*managerv1.AdoptRequest, []*managerv1.Grant
 		return nil, nil
 	}
 	req := &managerv1.AdoptRequest{
-		CacheId: id, Holder: c.known.holder, Change: c.change.Add(1), Per: uint32(t.per), LeaseMs: time.Duration(c.lease.Load()).Milliseconds(), Settled: c.settled.Load(),
+		CacheId: id, Holder: c.known.holder, Change: c.change.Add(1), Per: uint32(t.per), LeaseMs: time.Duration(c.lease.Load()).Milliseconds(), Answered: c.answered.Load(),
 		As: &managerv1.AllocateRequest{
 			Capacity: uint64(t.capacity), DurationSeconds: c.durationLeft(), Configuration: t.configuration.proto(),
 			RegionSize: uint64(t.regionSize()), Transport: transport, CloudRegion: c.cfg.CloudRegion, Client: c.cfg.client(), LingerMs: c.cfg.Linger.Milliseconds(),

@@ -232,7 +232,7 @@ func takeUp(ctx context.Context, mgr Manager, cfg Config, id string, m *managerv
 	c.known = identity{id: id, holder: m.GetHolder(), linger: time.Duration(m.GetLingerMs()) * time.Millisecond}
 	c.mu.Unlock()
 	c.change.Store(m.GetChange())
-	c.settled.Store(m.GetChange())
+	c.answered.Store(m.GetChange())
 	endpoints := make([]*endpoint, len(grants))
 	var all []*endpoint
 	for i, g := range grants {

@@ -45,7 +45,7 @@ type Cache struct {
 	allowed    Configuration
 	moved      moveStats     // since the last Settle
 	change     atomic.Uint64 // number of the last Reallocate or Settle
-	settled    atomic.Uint64 // of the last one that was answered
+	answered   atomic.Uint64 // of the last one that was answered
 	unsettled  atomic.Bool   // memory is not returned, or the manager does not know the table
 	background goroutines
 	beat       atomic.Uint64 // of the clock for servers' answers: see liveness.go

@@ -217,7 +217,7 @@ func (m *managed) agree(t *testing.T, cache *Cache) {
 		}
 	}
 	id, holder := cache.held()
-	renewal := &managerv1.RenewRequest{CacheId: id, Holder: holder, Settled: cache.settled.Load()}
+	renewal := &managerv1.RenewRequest{CacheId: id, Holder: holder, Answered: cache.answered.Load()}
 	if _, err := m.Renew(t.Context(), connect.NewRequest(renewal)); err != nil {
 		t.Errorf("the manager does not know the cache as it was settled last: %v", err)
 	}

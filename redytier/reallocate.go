@@ -35,7 +35,7 @@ func (c *Cache) reallocate(ctx context.Context, req *managerv1.ReallocateRequest
 			}
 		}
 	}
-	req.Change, req.Holder, req.Settled = c.change.Add(1), c.holder(), c.settled.Load()
+	req.Change, req.Holder, req.Answered = c.change.Add(1), c.holder(), c.answered.Load()
 	w := c.cfg.wait()
 	defer w.end()
 	var answer *connect.Response[managerv1.ReallocateResponse]
@@ -57,7 +57,7 @@ func (c *Cache) reallocate(ctx context.Context, req *managerv1.ReallocateRequest
 		}
 		w.goesOn(c.log, answer.Msg.Pending)
 	}
-	c.settled.Store(req.Change)
+	c.answered.Store(req.Change)
 	// Only another SLO changes the configuration. The manager's record may be that of a change
 	// that is not settled yet, and servers end the rings of connections that they do not expect.
 	configuration, record := c.Configuration(), c.slo.RecordSize

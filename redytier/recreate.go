@@ -135,7 +135,7 @@ func (c *Cache) recreate(ctx context.Context) (_ []*endpoint, err error) {
 	c.mu.Lock()
 	c.known = identity{id: m.CacheId, linger: time.Duration(m.LingerMs) * time.Millisecond, former: c.known.former}
 	c.mu.Unlock()
-	c.settled.Store(0)
+	c.answered.Store(0)
 	c.log.Info("the cache is allocated again", "id", m.CacheId, "capacity", t.capacity)
 	c.startWatching(m.CacheId, lease)
 	reclaimed := c.controller.reclaiming()

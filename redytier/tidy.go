@@ -217,7 +217,7 @@ func (c *Cache) settleAs(ctx context.Context, configuration Configuration, movin
 	case err != nil:
 		return fmt.Errorf("settle: %w", err)
 	}
-	c.settled.Store(req.Change) // tasks run one at a time
+	c.answered.Store(req.Change) // tasks run one at a time
 	for i, signed := range answer.Msg.GetGrants() {
 		if i < len(grants) && signed.GetId() == grants[i].id {
 			grants[i].signed.Store(signed)

@@ -181,7 +181,7 @@ func (w *watcher) renew(ctx context.Context, id string, holder uint64, lease tim
 		wait = 0
 		call, cancel := context.WithTimeout(ctx, max(lease/4, time.Second))
 		some := w.cache.windows.waiting(time.Now())
-		r, err := w.cache.mgr.Renew(call, connect.NewRequest(&managerv1.RenewRequest{CacheId: id, Holder: holder, Windows: some, Settled: w.cache.settled.Load()}))
+		r, err := w.cache.mgr.Renew(call, connect.NewRequest(&managerv1.RenewRequest{CacheId: id, Holder: holder, Windows: some, Answered: w.cache.answered.Load()}))
 		if err = w.cache.heed(err); errors.Is(err, ErrTaken) {
 			cancel()
 			return

@@ -1274,7 +1274,7 @@ type AdoptRequest struct {
 	Per           uint32           `protobuf:"varint,5,opt,name=per,proto3" json:"per,omitempty"`                        // regions that the configuration's server threads serve; 0: all
 	Grants        []*Grant         `protobuf:"bytes,6,rep,name=grants,proto3" json:"grants,omitempty"`                   // id, regions, terms and token are set
 	LeaseMs       int64            `protobuf:"varint,7,opt,name=lease_ms,json=leaseMs,proto3" json:"lease_ms,omitempty"` // that the caller had been told: the first one is not shorter
-	Settled       uint64           `protobuf:"varint,8,opt,name=settled,proto3" json:"settled,omitempty"`                // as in RenewRequest
+	Answered      uint64           `protobuf:"varint,8,opt,name=answered,proto3" json:"answered,omitempty"`              // as in RenewRequest
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1358,9 +1358,9 @@ func (x *AdoptRequest) GetLeaseMs() int64 {
 	return 0
 }
 
-func (x *AdoptRequest) GetSettled() uint64 {
+func (x *AdoptRequest) GetAnswered() uint64 {
 	if x != nil {
-		return x.Settled
+		return x.Answered
 	}
 	return 0
 }
@@ -1832,7 +1832,7 @@ type ReallocateRequest struct {
 	// the answer is whole.
 	Moves         *RegionRuns      `protobuf:"bytes,13,opt,name=moves,proto3" json:"moves,omitempty"`
 	LostVms       []*VmIncarnation `protobuf:"bytes,14,rep,name=lost_vms,json=lostVms,proto3" json:"lost_vms,omitempty"` // not to be used: the caller has lost its memory there
-	Settled       uint64           `protobuf:"varint,15,opt,name=settled,proto3" json:"settled,omitempty"`               // as in RenewRequest
+	Answered      uint64           `protobuf:"varint,15,opt,name=answered,proto3" json:"answered,omitempty"`             // as in RenewRequest
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1965,9 +1965,9 @@ func (x *ReallocateRequest) GetLostVms() []*VmIncarnation {
 	return nil
 }
 
-func (x *ReallocateRequest) GetSettled() uint64 {
+func (x *ReallocateRequest) GetAnswered() uint64 {
 	if x != nil {
-		return x.Settled
+		return x.Answered
 	}
 	return 0
 }
@@ -2403,10 +2403,10 @@ type RenewRequest struct {
 	// that measures nothing sends none. A window that makes no sense is INVALID_ARGUMENT, and the
 	// lease is not renewed.
 	Windows []*Window `protobuf:"bytes,3,rep,name=windows,proto3" json:"windows,omitempty"`
-	// settled is the highest number of the caller's calls of Reallocate and Settle that were answered. A
+	// answered is the highest number of the caller's calls of Reallocate and Settle that were answered. A
 	// manager that has an older state of the cache answers ABORTED: it may adopt the cache (Adopt).
 	// The lease begins anew nevertheless, also if the manager takes a former client for the holder.
-	Settled       uint64 `protobuf:"varint,4,opt,name=settled,proto3" json:"settled,omitempty"`
+	Answered      uint64 `protobuf:"varint,4,opt,name=answered,proto3" json:"answered,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2462,9 +2462,9 @@ func (x *RenewRequest) GetWindows() []*Window {
 	return nil
 }
 
-func (x *RenewRequest) GetSettled() uint64 {
+func (x *RenewRequest) GetAnswered() uint64 {
 	if x != nil {
-		return x.Settled
+		return x.Answered
 	}
 	return 0
 }
@@ -5287,7 +5287,7 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	" \x01(\x04R\x06change\x12)\n" +
 	"\x10duration_seconds\x18\v \x01(\x03R\x0fdurationSeconds\x12\x10\n" +
 	"\x03per\x18\f \x01(\rR\x03per\x12\x1c\n" +
-	"\ttransport\x18\r \x01(\tR\ttransport\"\x86\x02\n" +
+	"\ttransport\x18\r \x01(\tR\ttransport\"\x88\x02\n" +
 	"\fAdoptRequest\x12\x19\n" +
 	"\bcache_id\x18\x01 \x01(\tR\acacheId\x12\x16\n" +
 	"\x06holder\x18\x02 \x01(\x04R\x06holder\x12\x16\n" +
@@ -5295,8 +5295,8 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	"\x02as\x18\x04 \x01(\v2\".redykv.manager.v1.AllocateRequestR\x02as\x12\x10\n" +
 	"\x03per\x18\x05 \x01(\rR\x03per\x120\n" +
 	"\x06grants\x18\x06 \x03(\v2\x18.redykv.manager.v1.GrantR\x06grants\x12\x19\n" +
-	"\blease_ms\x18\a \x01(\x03R\aleaseMs\x12\x18\n" +
-	"\asettled\x18\b \x01(\x04R\asettled\"G\n" +
+	"\blease_ms\x18\a \x01(\x03R\aleaseMs\x12\x1a\n" +
+	"\banswered\x18\b \x01(\x04R\banswered\"G\n" +
 	"\rAdoptResponse\x12\x19\n" +
 	"\blease_ms\x18\x01 \x01(\x03R\aleaseMs\x12\x1b\n" +
 	"\tlinger_ms\x18\x02 \x01(\x03R\blingerMs\"N\n" +
@@ -5331,7 +5331,7 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	"\akeep_ms\x18\b \x01(\x03R\x06keepMs\x12\x16\n" +
 	"\x06holder\x18\t \x01(\x04R\x06holder\x12)\n" +
 	"\x11not_after_unix_ms\x18\n" +
-	" \x01(\x03R\x0enotAfterUnixMs\"\xba\x04\n" +
+	" \x01(\x03R\x0enotAfterUnixMs\"\xbc\x04\n" +
 	"\x11ReallocateRequest\x12\x19\n" +
 	"\bcache_id\x18\x01 \x01(\tR\acacheId\x12\x18\n" +
 	"\aregions\x18\x02 \x01(\rR\aregions\x12(\n" +
@@ -5347,8 +5347,8 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	"\await_ms\x18\v \x01(\x03R\x06waitMs\x12\x16\n" +
 	"\x06holder\x18\f \x01(\x04R\x06holder\x123\n" +
 	"\x05moves\x18\r \x01(\v2\x1d.redykv.manager.v1.RegionRunsR\x05moves\x12;\n" +
-	"\blost_vms\x18\x0e \x03(\v2 .redykv.manager.v1.VmIncarnationR\alostVms\x12\x18\n" +
-	"\asettled\x18\x0f \x01(\x04R\asettled\":\n" +
+	"\blost_vms\x18\x0e \x03(\v2 .redykv.manager.v1.VmIncarnationR\alostVms\x12\x1a\n" +
+	"\banswered\x18\x0f \x01(\x04R\banswered\":\n" +
 	"\rVmIncarnation\x12\x13\n" +
 	"\x05vm_id\x18\x01 \x01(\tR\x04vmId\x12\x14\n" +
 	"\x05start\x18\x02 \x01(\x04R\x05start\"\xf7\x01\n" +
@@ -5382,12 +5382,12 @@ const file_redykv_manager_v1_manager_proto_rawDesc = "" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
 	"\aregions\x18\x02 \x01(\rR\aregions\"B\n" +
 	"\x0eSettleResponse\x120\n" +
-	"\x06grants\x18\x01 \x03(\v2\x18.redykv.manager.v1.GrantR\x06grants\"\x90\x01\n" +
+	"\x06grants\x18\x01 \x03(\v2\x18.redykv.manager.v1.GrantR\x06grants\"\x92\x01\n" +
 	"\fRenewRequest\x12\x19\n" +
 	"\bcache_id\x18\x01 \x01(\tR\acacheId\x12\x16\n" +
 	"\x06holder\x18\x02 \x01(\x04R\x06holder\x123\n" +
-	"\awindows\x18\x03 \x03(\v2\x19.redykv.manager.v1.WindowR\awindows\x12\x18\n" +
-	"\asettled\x18\x04 \x01(\x04R\asettled\"*\n" +
+	"\awindows\x18\x03 \x03(\v2\x19.redykv.manager.v1.WindowR\awindows\x12\x1a\n" +
+	"\banswered\x18\x04 \x01(\x04R\banswered\"*\n" +
 	"\rRenewResponse\x12\x19\n" +
 	"\blease_ms\x18\x01 \x01(\x03R\aleaseMs\"\xce\x02\n" +
 	"\x06Window\x12\x16\n" +
