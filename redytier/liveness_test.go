@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -184,6 +185,29 @@ func TestFailedConnectionsEnd(t *testing.T) {
 			testrun.Until(t, "the server has ended the failed connection", func() bool { return g.unsettled.Load() == 0 })
 		})
 	}
+}
+
+// A session is closed while a write is pending for longer than Close waits: the write may have an effect until
+// the server has ended the connection.
+func TestCloseLeavesPendingWrites(t *testing.T) {
+	testrun.SkipUnlessAll(t, "it waits for the end of Close's patience")
+	c := newCluster(t, "mem", 1, 1<<20)
+	p := &shutOut{}
+	const size = 1 << 16
+	cache := c.create(t, Config{Capacity: size, RegionSize: size, Configuration: Configuration{ClientThreads: 1, BatchSize: 1, QueueDepth: 4}, wrap: p.wrap})
+	pump := newPump(t, cache, 2)
+	pump.connect()
+	p.Set(fabric.FaultOptions{Delay: 1, MaxDelay: math.MaxInt}) // its completion does not come
+	pump.do(true, make([]byte, 8), 0, func(device.Completion) {})
+	if err := pump.s.Close(); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("closing: %v", err)
+	}
+	g := cache.table.Load().grants()[0]
+	if g.unsettled.Load() == 0 {
+		t.Error("the server has not ended the connection, and it counts as if it had")
+	}
+	p.open.Store(true)
+	testrun.Until(t, "the server has ended the connection", func() bool { return g.unsettled.Load() == 0 })
 }
 
 // counted counts dials.

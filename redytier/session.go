@@ -427,6 +427,14 @@ func (s *Session) close(poll func()) error {
 			poll()
 		}
 	}
+	if err != nil { // what is in flight may still have an effect, as of any connection that fails
+		for _, c := range s.conns {
+			if c.busy() {
+				c.fail(err)
+			}
+		}
+		poll()
+	}
 	s.closed = true
 	for i := range s.queues { // what the time did not suffice for
 		for j := range s.queues[i].held {
