@@ -598,3 +598,44 @@ func TestReadsAheadEndWithTheirContext(t *testing.T) {
 		})
 	}
 }
+
+// TestSweepEndsWithItsContext: a scan that looks for what a compaction has moved meanwhile ends with its
+// context, while the device stands still.
+func TestSweepEndsWithItsContext(t *testing.T) {
+	st, dev := openStallable(t, 8)
+	if err := st.Commit(t.Context()); err != nil { // no write is pending
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() {
+		end, begun, sweeps := st.log.Tail(), false, false
+		for r, err := range st.ScanContext(ctx) {
+			switch {
+			case err != nil:
+				ended <- err
+				return
+			case !begun:
+				begun = true
+				if _, err := st.Compact(t.Context(), CompactOptions{Method: CompactByScan}); err != nil {
+					t.Error(err)
+				}
+			case !sweeps && r.Address >= end:
+				sweeps = true
+				dev.stall()
+			}
+		}
+		ended <- nil
+	}()
+	testrun.Until(t, "a read of the sweep waits", dev.waiting)
+	cancel()
+	if err := testrun.Receive(t, "the end of the scan", ended); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v, want that it was canceled", err)
+	}
+	dev.resume()
+	if n := liveKeys(t, st); n != stallKeys {
+		t.Errorf("%d keys, want %d", n, stallKeys)
+	}
+	closeAll(t, st)
+}

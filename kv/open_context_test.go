@@ -78,7 +78,7 @@ func (d *standing) Close() error {
 // TestOpenContextOfADeviceThatStandsStill: the opening of a store ends with its context while a read of
 // the device does not. The device is claimed, and open, until the read has ended.
 func TestOpenContextOfADeviceThatStandsStill(t *testing.T) {
-	for _, what := range []string{"log that fits in memory", "log"} {
+	for _, what := range []string{"log that fits in memory", "log", "count of keys"} {
 		t.Run(what, func(t *testing.T) {
 			disk := device.NewMemory()
 			st := open(t, small(disk, 8, 8))
@@ -94,9 +94,11 @@ func TestOpenContextOfADeviceThatStandsStill(t *testing.T) {
 			}
 			opts := small(dev, 8, 8)
 			opts.Logger = silent
-			if what == "log" {
+			before, ok := map[string]string{"log": "log that fits in memory", "count of keys": "log"}[what]
+			opts.CountKeys = what == "count of keys"
+			if ok {
 				opts.Events.Recovering = func(i RecoveringInfo) {
-					if i.What != what && i.Read == i.Bytes {
+					if i.What == before && i.Read == i.Bytes {
 						dev.stall()
 					}
 				}

@@ -193,11 +193,12 @@ GLOBL entryTag<>(SB), RODATA|NOPTR, $8
 	MOVQ modify+32(FP), DX          \
 	TESTQ DX, DX                    \
 	JZ absent                       \
+	MOVQ 16(AX), CX                 \
 	LEAVE                           \
 	ADJSP $40                       \
 	MOVQ R11, 32(SP)                \
 	MOVQ AX, 16(SP)                 \
-	MOVQ 16(AX), AX                 \
+	MOVQ CX, AX                     \
 	MOVQ AX, 24(SP)                 \
 	MOVL $1, BX                     \
 	MOVQ (DX), CX                   \

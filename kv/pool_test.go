@@ -76,3 +76,23 @@ func TestPool(t *testing.T) {
 	}
 	closeAll(t, st)
 }
+
+// TestLentSessionsAreEmpty: operations that a caller of Atomically has submitted and not polled are not those of
+// the next caller.
+func TestLentSessionsAreEmpty(t *testing.T) {
+	st := open(t, small(device.NewMemory(), 8, 8))
+	defer closeAll(t, st)
+	for n := range uint64(300) {
+		if err := st.Atomically(t.Context(), [][]byte{key8(n)}, func(s *Session) error {
+			if pending := s.Pending(); pending != 0 {
+				t.Errorf("call %d: %d operations are pending", n, pending)
+			}
+			return s.Submit(&Op{Kind: OpUpsert, Key: key8(n), Value: key8(n)})
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := liveKeys(t, st); n != 300 {
+		t.Errorf("%d keys", n)
+	}
+}

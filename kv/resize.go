@@ -202,10 +202,17 @@ func openCache(capacity int64, layout hlog.Layout, o *Options) (*readcache.Cache
 	return cache, nil
 }
 
-// unload frees the memory of a store that failed to open.
+// unload frees the memory of a store that failed to open. It waits for the reads that a scan gave up.
 func (st *Store) unload() error {
+	st.mu.Lock()
+	for st.pool.settling > 0 {
+		st.pool.settled.Wait()
+	}
+	idle := st.pool.idle
+	st.pool.idle = nil
+	st.mu.Unlock()
 	var errs []error
-	for _, s := range st.pool.idle {
+	for _, s := range idle {
 		errs = append(errs, s.Close())
 	}
 	return errors.Join(append(errs, st.log.Close(), st.freeMemory())...)

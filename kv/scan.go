@@ -48,9 +48,12 @@ func (st *Store) ScanContext(ctx context.Context) iter.Seq2[Record, error] {
 			// The newest records of the part that was lost are now at the end of the scan or
 			// above it.
 			w := newSweep(s, 0, sc.end)
+			before := s.ctx
+			s.ctx = ctx
+			defer func() { s.ctx = before }()
 			for goOn && w.at < index.Positions && ctx.Err() == nil {
 				if _, err := w.step(math.MaxInt, math.MaxInt, visit); err != nil {
-					return err
+					return cmp.Or(ended(ctx, goOn), err)
 				}
 			}
 			return ended(ctx, goOn)

@@ -378,6 +378,9 @@ func (st *Store) withAny(use func(*Session) error) error {
 	st.mu.Lock()
 	s := st.takeIdle()
 	defer func() {
+		for s.polled.len() > 0 { // what use has submitted, and not polled
+			s.polled.pop()
+		}
 		s = st.replaceFailed(s)
 		st.mu.Lock()
 		defer st.mu.Unlock()
