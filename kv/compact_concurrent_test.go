@@ -1,12 +1,99 @@
 package kv
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/redykv/redykv/device"
 )
+
+// prompt is a device that refuses reads below its begin at once, not in their completions.
+type prompt struct {
+	device.Device
+	polled func() // called once, when a read has completed; nil: no more
+}
+
+func (d *prompt) NewQueue(depth int) (device.Queue, error) {
+	q, err := d.Device.NewQueue(depth)
+	return promptQueue{q, d}, err
+}
+
+type promptQueue struct {
+	device.Queue
+	d *prompt
+}
+
+func (q promptQueue) Poll(done []device.Completion) int {
+	n := q.Queue.Poll(done)
+	if polled := q.d.polled; polled != nil && n > 0 {
+		q.d.polled = nil
+		polled()
+	}
+	return n
+}
+
+func (q promptQueue) Read(dst []byte, addr int64, tag uint64) error {
+	if begin := q.d.Begin(); addr < begin {
+		return fmt.Errorf("%d is below %d: %w", addr, begin, device.ErrNotHeld)
+	}
+	return q.Queue.Read(dst, addr, tag)
+}
+
+// TestOperationsOutlivePromptTruncation is TestOperationsOutliveTruncation for a device that refuses at once
+// what it does not hold. The log is truncated when first reads have completed: the records are longer than
+// what these read, or follow others in a chain, so there are more.
+func TestOperationsOutlivePromptTruncation(t *testing.T) {
+	for name, hash := range map[string]func([]byte) uint64{"spread": nil, "collide": func([]byte) uint64 { return 42 }} {
+		for _, method := range compactMethods {
+			t.Run(name+"/"+method.String(), func(t *testing.T) {
+				dev := &prompt{Device: device.NewMemory()}
+				opts := small(dev, 0, 0)
+				opts.hash, opts.QueueDepth = hash, 64
+				st := open(t, opts)
+				s := st.NewSession()
+				const keys = 16
+				value := func(n uint64) []byte { return bytes.Repeat(key8(n), 40) }
+				for n := range uint64(keys + 100) {
+					if err := s.Upsert(key8(n), value(n)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				ops := make([]Op, keys)
+				for n := range ops {
+					ops[n] = Op{Kind: OpRead, Key: key8(uint64(n))}
+					if err := s.Submit(&ops[n]); err != nil {
+						t.Fatal(err)
+					}
+				}
+				s.flush() // reads are enqueued, without a doorbell
+				truncated := false
+				dev.polled = func() {
+					truncated = true
+					mustCompact(t, st, CompactOptions{Method: method})
+				}
+				var done [keys]*Op
+				for s.Pending() > 0 {
+					if err := s.Wait(context.Background()); err != nil {
+						t.Fatal(err)
+					}
+					s.Poll(done[:])
+				}
+				if !truncated {
+					t.Error("the log was not truncated")
+				}
+				for n := range ops {
+					if ops[n].Err != nil || !bytes.Equal(ops[n].Value, value(uint64(n))) {
+						t.Errorf("key %d: %d bytes, %v", n, len(ops[n].Value), ops[n].Err)
+					}
+				}
+				closeAll(t, s, st)
+			})
+		}
+	}
+}
 
 // TestOperationsOutliveTruncation starts operations on records that compaction then moves, and
 // truncates the old place before it is read. The operations complete as without compaction.

@@ -93,7 +93,7 @@ func (s *Session) readDevice(n uint32, size int) {
 	}
 	p.buf = p.whole[:size]
 	if err := s.queue.Read(p.buf, p.at.address, uint64(n)); err != nil {
-		s.completePending(n, fmt.Errorf("kv: reading the record at %d: %w", p.at.address, err), 0)
+		s.refused = append(s.refused, device.Completion{Tag: uint64(n), Err: err})
 		return
 	}
 	s.unsubmitted++
@@ -125,7 +125,13 @@ func (s *Session) pollQueue() int {
 	if s.takenReads == s.polledReads {
 		s.takenReads, s.polledReads = 0, s.queue.Poll(s.completions[:])
 	}
-	n := s.polledReads - s.takenReads
+	n := s.polledReads - s.takenReads + len(s.refused)
+	for len(s.refused) > 0 {
+		last := len(s.refused) - 1
+		c := s.refused[last]
+		s.refused = s.refused[:last]
+		s.completeRead(&c)
+	}
 	for s.takenReads < s.polledReads {
 		c := &s.completions[s.takenReads]
 		s.takenReads++ // before the user's code can panic, so that the other completions are kept

@@ -93,15 +93,16 @@ type Session struct {
 	streamed int    // operations of Submit that are not in polled yet
 	polled   opRing // complete operations for Poll
 
-	pending        []pendingOp // by the tag of their read
-	free           []uint32    // indices of unused entries of pending
-	ordering       []uint32    // pending ordered operations: see order.go
-	allPendingRMWs int         // their number
-	abandoned      Op          // stands for the operations of abandonBatch
-	numAbandoned   int         // pending entries of such operations
-	batch          int         // pending operations of a batch or plain call
-	batchErr       error       // the first error of the batch
-	unsubmitted    int         // reads enqueued since the last Submit of the queue
+	pending        []pendingOp         // by the tag of their read
+	free           []uint32            // indices of unused entries of pending
+	ordering       []uint32            // pending ordered operations: see order.go
+	allPendingRMWs int                 // their number
+	abandoned      Op                  // stands for the operations of abandonBatch
+	refused        []device.Completion // of reads that the device did not take; pollQueue handles them
+	numAbandoned   int                 // pending entries of such operations
+	batch          int                 // pending operations of a batch or plain call
+	batchErr       error               // the first error of the batch
+	unsubmitted    int                 // reads enqueued since the last Submit of the queue
 
 	// completions[takenReads:polledReads] were polled from the queue and not handled yet.
 	completions [64]device.Completion
