@@ -74,7 +74,7 @@ func TestGenerationsAreReadOnly(t *testing.T) {
 }
 
 // TestDeafPeer repeatedly wakes a process that does not read its socket. The owner of the
-// queue pair is not blocked.
+// queue pair is not blocked, and an import ends with its context.
 func TestDeafPeer(t *testing.T) {
 	host, err := Open()
 	if err != nil {
@@ -122,6 +122,16 @@ func TestDeafPeer(t *testing.T) {
 	case <-woken:
 	case <-time.After(testrun.Patience(20 * time.Second)):
 		t.Error("a peer that does not read blocks the owner")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	imported := make(chan error, 1)
+	go func() {
+		_, err := q.Import(ctx, fabric.Token{})
+		imported <- err
+	}()
+	if err := testrun.Receive(t, "the import ends", imported); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("import: %v", err)
 	}
 	if err := q.Close(); err != nil {
 		t.Error(err)

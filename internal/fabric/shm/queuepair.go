@@ -184,7 +184,7 @@ func (q *queuePair) lend(body []byte) error {
 }
 
 func (q *queuePair) Import(ctx context.Context, token fabric.Token) (r fabric.Remote, err error) {
-	l, err := q.lent.Ask(ctx, func(question uint32) error { return send(q.conn, encodeImport(question, token)) })
+	l, err := q.lent.Ask(ctx, func(question uint32) error { return q.sendWithin(ctx, encodeImport(question, token)) })
 	if err == nil {
 		defer closeFiles([]*os.File{l.file})
 		r, err = q.enter(l)
@@ -193,6 +193,24 @@ func (q *queuePair) Import(ctx context.Context, token fabric.Token) (r fabric.Re
 		return fabric.Remote{}, fmt.Errorf("import region: %w", err)
 	}
 	return r, nil
+}
+
+// sendWithin sends a message, unless ctx ends while the peer does not read and the socket is full.
+func (q *queuePair) sendWithin(ctx context.Context, message []byte) error {
+	moved := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(moved)
+		_ = q.conn.SetWriteDeadline(time.Unix(1, 0)) // fails only if the connection is closed
+	})
+	err := send(q.conn, message)
+	if stop() {
+		return err
+	}
+	<-moved
+	if err != nil {
+		err = context.Cause(ctx)
+	}
+	return errors.Join(err, q.conn.SetWriteDeadline(time.Time{}))
 }
 
 // enter registers an imported region and returns its handle.
