@@ -1,19 +1,21 @@
 package tcp
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"net"
 	"testing"
+	"time"
 
 	"github.com/redykv/redykv/internal/fabric"
 	"github.com/redykv/redykv/internal/testrun"
 )
 
 // listening returns a provider that listens, until the test ends.
-func listening(t *testing.T) (*Provider, fabric.Listener) {
+func listening(t *testing.T, opts Options) (*Provider, fabric.Listener) {
 	t.Helper()
-	p := Open(Options{})
+	p := Open(opts)
 	t.Cleanup(func() { _ = p.Close() })
 	l, err := p.Listen("", 4)
 	if err != nil {
@@ -47,16 +49,9 @@ func stranger(t *testing.T, l fabric.Listener) (net.Conn, *queuePair) {
 	return c, q.(*queuePair)
 }
 
-// TestDeafPeer sends as many requests as a peer may have pending, and reads no answer. It
-// delays no other peer, the answers that wait for it are bounded, and it is soon disconnected.
-func TestDeafPeer(t *testing.T) {
-	testrun.SkipUnlessAll(t, "it waits for silences")
-	p, l := listening(t)
-	region, err := p.Alloc(1 << 20)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, q := stranger(t, l)
+// askFor imports a region over a stranger's socket, and sends that many requests for its first bytes.
+func askFor(t *testing.T, c net.Conn, region fabric.Region, requests int) {
+	t.Helper()
 	token := region.Token()
 	ask := append(appendHeader(nil, &frame{kind: kindImport, length: tokenSize, imm: 1}), token[:]...)
 	if _, err := c.Write(ask); err != nil {
@@ -71,11 +66,64 @@ func TestDeafPeer(t *testing.T) {
 		t.Fatal(err)
 	}
 	read := appendHeader(nil, &frame{kind: kindRead, handle: lent.handle, length: maxFragment})
-	for range window / maxFragment {
-		if _, err := c.Write(read); err != nil {
+	if _, err := c.Write(bytes.Repeat(read, requests)); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestDeafPeersTogether: what waits for all peers that do not read is bounded, too.
+func TestDeafPeersTogether(t *testing.T) {
+	p, l := listening(t, Options{Silence: time.Hour})
+	p.most = 2 * window
+	region, err := p.Alloc(1 << 20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const peers = 8
+	var all []*queuePair
+	for range peers {
+		c, q := stranger(t, l)
+		if err := c.(*net.TCPConn).SetReadBuffer(4 << 10); err != nil {
 			t.Fatal(err)
 		}
+		askFor(t, c, region, 3*window/2/maxFragment)
+		all = append(all, q)
 	}
+	ended := func() (n int) {
+		for _, q := range all {
+			if q.Err() != nil {
+				n++
+			}
+		}
+		return n
+	}
+	testrun.Until(t, "peers are disconnected, and few bytes wait", func() bool {
+		return ended() > 0 && p.waiting.Load() <= p.most+2*window
+	})
+	if p.Malformed() != 0 {
+		t.Errorf("they kept to the protocol, and %d did not", p.Malformed())
+	}
+	for _, q := range all {
+		if err := q.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if n := p.waiting.Load(); n != 0 {
+		t.Errorf("%d bytes wait for nobody", n)
+	}
+}
+
+// TestDeafPeer sends as many requests as a peer may have pending, and reads no answer. It
+// delays no other peer, the answers that wait for it are bounded, and it is soon disconnected.
+func TestDeafPeer(t *testing.T) {
+	testrun.SkipUnlessAll(t, "it waits for silences")
+	p, l := listening(t, Options{})
+	region, err := p.Alloc(1 << 20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, q := stranger(t, l)
+	askFor(t, c, region, window/maxFragment)
 
 	// Another peer is served meanwhile.
 	client := Open(Options{})

@@ -114,7 +114,7 @@ func TestSpanCheck(t *testing.T) {
 
 // After a question for a region's data, which takes long, others get their turn.
 func TestDataIsAskedForInTurn(t *testing.T) {
-	_, l := listening(t)
+	_, l := listening(t, Options{})
 	_, q := stranger(t, l)
 	r := reader{pair: q}
 	question := appendHeader(nil, &frame{kind: kindData, imm: 1})
@@ -133,7 +133,7 @@ func TestDataIsAskedForInTurn(t *testing.T) {
 
 // What TLS answers to a peer that does not read is bounded.
 func TestUnreadTLSIsBounded(t *testing.T) {
-	_, l := listening(t)
+	_, l := listening(t, Options{})
 	_, q := stranger(t, l)
 	w := &wire{}
 	w.out.Store(q.out)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -21,9 +22,10 @@ import (
 // last, after the first one's and TLS's own.
 type outbox struct {
 	raw     syscall.RawConn
-	drained func()    // called without the lock when everything is written
-	sealer  io.Writer // TLS, if not nil
-	sealed  *outbox   // the outbox that sealer writes to
+	drained func()        // called without the lock when everything is written
+	waiting *atomic.Int64 // bytes that wait in outboxes of connections that were accepted; nil: this is none
+	sealer  io.Writer     // TLS, if not nil
+	sealed  *outbox       // the outbox that sealer writes to
 
 	mu      sync.Mutex
 	buf     []byte
@@ -34,6 +36,7 @@ type outbox struct {
 	vectors []syscall.Iovec
 	spare   []byte // a second buffer, for when the kernel is full
 	stuck   bool   // the kernel is full, and the goroutine waits for the descriptor
+	counted int    // bytes that are part of waiting
 	err     error  // why nothing is written any more
 	attempt func(fd uintptr) bool
 	kick    chan struct{} // wakes the goroutine; closed with the connection
@@ -42,8 +45,8 @@ type outbox struct {
 // keepBuffer is the largest empty buffer that is kept.
 const keepBuffer = 4 << 20
 
-func newOutbox(raw syscall.RawConn, drained func()) *outbox {
-	o := &outbox{raw: raw, drained: drained, kick: make(chan struct{}, 1)}
+func newOutbox(raw syscall.RawConn, waiting *atomic.Int64, drained func()) *outbox {
+	o := &outbox{raw: raw, waiting: waiting, drained: drained, kick: make(chan struct{}, 1)}
 	o.attempt = func(fd uintptr) bool { o.write(int(fd)); return true } // once: no closure per flush
 	return o
 }
@@ -64,8 +67,20 @@ func (o *outbox) pending() int {
 	return n
 }
 
+// count keeps waiting true. The caller holds the lock.
+func (o *outbox) count() {
+	if o.waiting == nil {
+		return
+	}
+	if n := o.pending(); n != o.counted {
+		o.waiting.Add(int64(n - o.counted))
+		o.counted = n
+	}
+}
+
 // flush writes what the kernel accepts; afterwards no body is lent. The caller holds the lock.
 func (o *outbox) flush() {
+	defer o.count()
 	switch {
 	case o.stuck || len(o.buf) == o.sent: // no body without a header
 		return
@@ -154,6 +169,7 @@ func (o *outbox) run() {
 			o.mu.Lock()
 			defer o.mu.Unlock()
 			o.write(int(fd))
+			o.count()
 			o.stuck = o.pending() > 0
 			return !o.stuck
 		})
@@ -178,6 +194,10 @@ func (o *outbox) close() {
 		o.sealed.close()
 	} else {
 		close(o.kick)
+	}
+	if o.waiting != nil {
+		o.waiting.Add(-int64(o.counted))
+		o.counted = 0
 	}
 }
 

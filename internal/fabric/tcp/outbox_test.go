@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 )
 
@@ -34,7 +35,8 @@ func TestOutboxStream(t *testing.T) {
 		t.Fatal(err)
 	}
 	drained := make(chan struct{}, 1)
-	o := newOutbox(raw, func() {
+	var waiting atomic.Int64
+	o := newOutbox(raw, &waiting, func() {
 		select {
 		case drained <- struct{}{}:
 		default:
@@ -78,6 +80,9 @@ func TestOutboxStream(t *testing.T) {
 			t.Error("something is lent after a flush")
 		}
 		full := o.pending() > 1<<20
+		if n := waiting.Load(); n != int64(o.pending()) {
+			t.Fatalf("%d bytes are counted of %d", n, o.pending())
+		}
 		if o.stuck {
 			stuck++
 		}
@@ -106,6 +111,9 @@ func TestOutboxStream(t *testing.T) {
 	}
 	o.close()
 	running.Wait()
+	if n := waiting.Load(); n != 0 {
+		t.Errorf("%d bytes are still counted", n)
+	}
 	if lent == 0 || stuck == 0 {
 		t.Errorf("bodies were lent %d times, the kernel was full %d times", lent, stuck)
 	}

@@ -19,6 +19,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"sync/atomic"
 	"time"
 
 	"github.com/redykv/redykv/internal/fabric"
@@ -35,7 +36,12 @@ type Provider struct {
 	silence time.Duration
 	pulse   pulse
 	regions *core.Registry
+	waiting atomic.Int64 // bytes that wait to be written to the peers that were accepted
+	most    int64        // from how many on such a peer that does not read is disconnected
 }
+
+// mostWaiting is how many bytes may wait for peers that do not read. A peer with few is not disconnected.
+const mostWaiting = 256 << 20
 
 // Options configure a provider. The zero Options are valid.
 type Options struct {
@@ -62,7 +68,7 @@ func Open(opts Options) *Provider {
 	}
 	return &Provider{
 		Sockets: core.Sockets{Transport: Name, Network: "tcp"},
-		tls:     opts.TLS, silence: opts.Silence, pulse: newPulse(), regions: core.NewRegistry(opts.Sparse),
+		tls:     opts.TLS, silence: opts.Silence, pulse: newPulse(), regions: core.NewRegistry(opts.Sparse), most: mostWaiting,
 	}
 }
 
@@ -96,7 +102,7 @@ func (p *Provider) Dial(ctx context.Context, addr string, private []byte, depth 
 		if err != nil {
 			return nil, err
 		}
-		return start(p, s, answer, depth, core.Terms{})
+		return start(p, s, answer, depth, core.Terms{}, nil)
 	})
 }
 
@@ -172,7 +178,7 @@ func (p *Provider) hello(c *net.TCPConn, depth int) (fabric.Request, error) {
 		if err := s.answer(accepted, answer); err != nil {
 			return nil, err
 		}
-		return start(p, s, private, depth, terms)
+		return start(p, s, private, depth, terms, &p.waiting)
 	}, func(reason string) {
 		_ = s.answer(rejected, []byte(reason[:min(len(reason), 255)])) // the peer may be gone
 	}), nil

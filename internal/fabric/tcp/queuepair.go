@@ -20,6 +20,7 @@ type queuePair struct {
 	provider *Provider
 	conn     *stream
 	out      *outbox
+	waiting  *atomic.Int64 // bytes that wait for all peers that were accepted; nil: this one was not
 
 	// The owner's; State is safe for concurrent use.
 	core.Requests
@@ -57,8 +58,9 @@ type remote struct {
 }
 
 // start returns the queue pair of a greeted connection, whose peer has terms for this side's regions.
-func start(p *Provider, conn *stream, private []byte, depth int, terms core.Terms) (*queuePair, error) {
-	q := &queuePair{provider: p, conn: conn}
+// waiting counts the bytes that wait for peers that this side has accepted; nil: it has dialed this one.
+func start(p *Provider, conn *stream, private []byte, depth int, terms core.Terms, waiting *atomic.Int64) (*queuePair, error) {
+	q := &queuePair{provider: p, conn: conn, waiting: waiting}
 	q.Private = private
 	q.Sends.Init(depth)
 	q.lent = core.NewQuestions[remote](&q.State)
@@ -71,7 +73,7 @@ func start(p *Provider, conn *stream, private []byte, depth int, terms core.Term
 		return nil, err
 	}
 	q.InitWaiter()
-	out := newOutbox(raw, q.Notify)
+	out := newOutbox(raw, waiting, q.Notify)
 	q.out = out
 	if conn.tls != nil {
 		conn.wire.out.Store(out)

@@ -211,14 +211,20 @@ func (r *reader) write(f *frame) error {
 	return r.answer(first, nil)
 }
 
+// fewWaiting is how many bytes may wait for a peer however many wait for all.
+const fewWaiting = window / 16
+
 // answer appends a reply. The peer's window bounds the bytes that wait.
 func (r *reader) answer(err error, body []byte) error {
-	o := r.pair.out
+	o, waiting := r.pair.out, r.pair.waiting
 	if o.err != nil {
 		return o.err
 	}
-	if o.pending() > 2*window {
+	switch n := o.pending(); {
+	case n > 2*window:
 		return fmt.Errorf("%w: pending requests exceed the window", errFrame)
+	case n > fewWaiting && waiting != nil && waiting.Load() > r.pair.provider.most:
+		return fmt.Errorf("%d bytes wait for the peer, and too many for all", n)
 	}
 	o.buf = appendReply(o.buf, statusOf(err), len(body))
 	o.append(body)
