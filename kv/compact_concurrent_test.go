@@ -13,29 +13,32 @@ import (
 // prompt is a device that refuses reads below its begin at once, not in their completions.
 type prompt struct {
 	device.Device
-	polled func() // called once, when a read has completed; nil: no more
+	polled func() // called once, by the next queue that has a read completed; nil: no more
 }
 
 func (d *prompt) NewQueue(depth int) (device.Queue, error) {
 	q, err := d.Device.NewQueue(depth)
-	return promptQueue{q, d}, err
+	return &promptQueue{Queue: q, d: d}, err
 }
 
 type promptQueue struct {
 	device.Queue
-	d *prompt
+	d     *prompt
+	reads bool
 }
 
-func (q promptQueue) Poll(done []device.Completion) int {
+func (q *promptQueue) Poll(done []device.Completion) int {
 	n := q.Queue.Poll(done)
-	if polled := q.d.polled; polled != nil && n > 0 {
+	if q.reads && n > 0 && q.d.polled != nil {
+		polled := q.d.polled
 		q.d.polled = nil
 		polled()
 	}
 	return n
 }
 
-func (q promptQueue) Read(dst []byte, addr int64, tag uint64) error {
+func (q *promptQueue) Read(dst []byte, addr int64, tag uint64) error {
+	q.reads = true
 	if begin := q.d.Begin(); addr < begin {
 		return fmt.Errorf("%d is below %d: %w", addr, begin, device.ErrNotHeld)
 	}

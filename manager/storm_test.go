@@ -39,7 +39,7 @@ const (
 )
 
 var (
-	stormFor  = flag.Duration("storm.for", time.Duration(testrun.Scale(10, 10, 600))*time.Minute, "virtual time of each of TestStorm's seeds")
+	stormFor  = flag.Duration("storm.for", time.Duration(testrun.Scale(10, 10, 120))*time.Minute, "virtual time of each of TestStorm's seeds")
 	stormSeed = flag.Uint64("storm.seed", 0, "TestStorm's first seed; 0: as testrun.Seed")
 )
 

@@ -414,6 +414,15 @@ func (s *Session) Close() error {
 	return s.close(func() { s.Poll(done[:]) })
 }
 
+// failBusy fails the connections with requests in flight.
+func (s *Session) failBusy(cause error) {
+	for _, c := range s.conns {
+		if c.busy() {
+			c.fail(cause)
+		}
+	}
+}
+
 // close is Close with poll to take completions.
 func (s *Session) close(poll func()) error {
 	if s.closed {
@@ -427,13 +436,16 @@ func (s *Session) close(poll func()) error {
 			poll()
 		}
 	}
-	if err != nil { // what is in flight may still have an effect, as of any connection that fails
-		for _, c := range s.conns {
-			if c.busy() {
-				c.fail(err)
+	if err != nil {
+		// What is in flight may still have an effect, as of any connection that fails. When one has failed,
+		// requests that waited for it are sent over others.
+		for s.failBusy(err); s.pending > 0; s.failBusy(err) {
+			before := s.pending
+			if poll(); s.pending == before {
+				break
 			}
 		}
-		poll()
+		s.failBusy(err)
 	}
 	s.closed = true
 	for i := range s.queues { // what the time did not suffice for

@@ -239,8 +239,8 @@ func (c *client) await() error {
 		switch {
 		case err == nil:
 			c.server.counts.in.Add(uint64(c.in.last))
-		case errors.Is(err, errMessages):
-			c.push()
+		case errors.Is(err, errMessages) && !c.quit:
+			c.push() // quits if the client does not read
 		case !isTimeout(err), c.server.closing.Load():
 			if b.depart(w) {
 				c.resumeFrom(w, waiterDone)

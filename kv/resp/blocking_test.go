@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/kv"
@@ -238,4 +239,20 @@ func TestBlockedClientsInCrowd(t *testing.T) {
 	if len(seen) != clients*each {
 		t.Errorf("%d elements, want %d", len(seen), clients*each)
 	}
+}
+
+// TestWaiterThatDoesNotRead: a client that waits, and does not read its messages, is disconnected.
+func TestWaiterThatDoesNotRead(t *testing.T) {
+	s, addr := start(t, inMemory(), Options{WriteTimeout: 50 * time.Millisecond})
+	waiter, writer := dial(t, addr), dial(t, addr)
+	waiter.do("HELLO", "3")
+	waiter.do("CLIENT", "TRACKING", "ON", "BCAST")
+	waiter.send(encode("BLPOP", "none", "0"))
+	waitForBlocked(t, s, 1)
+	writer.do("CONFIG", "SET", "client-output-buffer-limit", "pubsub 0 0 0")
+	long := strings.Repeat("k", 60<<10)
+	for n := range 400 { // more than the sockets hold
+		writer.do("SET", fmt.Sprint(long, n), "v")
+	}
+	waitForBlocked(t, s, 0)
 }
