@@ -136,13 +136,12 @@ func loaded(e elements, n int64) elements {
 // manyRandom is the number of digits of a count of random elements from which a loop does not choose them.
 const manyRandom = 5
 
-// choosesMany reports whether a command may choose very many random elements, some more than once.
+// choosesMany reports whether a command may choose very many random elements.
 func choosesMany(cmd *command, r request) bool {
 	if cmd == nil || cmd.flags&flagChooses == 0 || r.len() < 3 {
 		return false
 	}
-	n := r.arg(2)
-	return len(n) > manyRandom && n[0] == '-'
+	return len(bytes.TrimPrefix(r.arg(2), []byte("-"))) >= manyRandom
 }
 
 // insertHead inserts the head of an array of n elements that begin at an offset.
