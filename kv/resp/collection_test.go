@@ -645,3 +645,31 @@ func TestTooManyRandomElements(t *testing.T) {
 		t.Errorf("%.100q, %d were drawn", out, d.n)
 	}
 }
+
+// TestRandomElementsStopAtTheLimit: no more different random elements are chosen than a reply may have.
+func TestRandomElementsStopAtTheLimit(t *testing.T) {
+	const size, most, enough = 20_000, 1 << 10, 1<<10 + 100
+	c := &client{server: &Server{opts: Options{MaxReplies: most}}}
+	few := &pairs{typ: typeTableSet}
+	table := new(hashTable)
+	table.create(new(nodeIO), typeTableSet, size*bucketBytes/100)
+	var entries packedSorted
+	for i := range size {
+		member := fmt.Appendf(nil, "member %d", i)
+		few.list = append(few.list, pair{field: member})
+		entries.entries = append(entries.entries, entry{1, member})
+		table.set(member, nil)
+	}
+	few.live = size
+	for _, n := range []int64{size / 100, size / 2, size - 1, size} {
+		for what, e := range map[string]elements{"packed": few, "spread": table} {
+			if out := c.replySample(n, false)(nil, false, e, nil); len(out) <= most || len(out) > enough || e.err() != "" {
+				t.Errorf("%d of %s elements: %d bytes, %s", n, what, len(out), e.err())
+			}
+		}
+		k := call{most: most}
+		if someEntries(&k, &entries, n, noScores); len(k.out) > enough || k.refused != errMemory {
+			t.Errorf("%d entries: %d bytes, %q", n, len(k.out), k.refused)
+		}
+	}
+}

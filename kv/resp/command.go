@@ -366,6 +366,12 @@ func (cmd *command) use(i int, r request) keyUse {
 		}
 		return useSet
 	}
+	if cmd.name == "bitfield" {
+		if onlyGets(r) {
+			return useRead
+		}
+		return useWrite
+	}
 	if cmd.keys.word != "" && i > 0 { // the key after the word
 		i = len(cmd.perKey)
 	}

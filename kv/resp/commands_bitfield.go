@@ -133,6 +133,22 @@ func (c *client) fieldOps(r request, readOnly bool) (ops []fieldOp, refusal stri
 	return ops, ""
 }
 
+// onlyGets reports whether all operations of BITFIELD are GET. As in Redis, it does not check their arguments.
+func onlyGets(r request) bool {
+	for i := 2; i < r.len(); {
+		rest := r.len() - i
+		switch word := r.arg(i); {
+		case is(word, "get") && rest >= 3:
+			i += 3
+		case is(word, "overflow") && rest >= 2:
+			i += 2
+		default:
+			return false
+		}
+	}
+	return true
+}
+
 // fieldType parses a type such as i16 or u8.
 func fieldType(name []byte) (signed bool, width int64, ok bool) {
 	if len(name) == 0 || name[0] != 'i' && name[0] != 'u' {

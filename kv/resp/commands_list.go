@@ -339,26 +339,21 @@ func lpos(c *client, r request) {
 		return
 	}
 	c.readList(r, func(k *call, l list) {
-		found := o.find(l, k.args[0])
-		switch {
+		at := len(k.out)
+		switch n := o.find(k, l, k.args[0]); {
 		case o.several:
-			k.array(len(found))
-			for _, i := range found {
-				k.int(i)
-			}
-		case len(found) == 0:
+			k.out = insertHead(k.out, at, int(n))
+		case n == 0:
 			k.null()
-		default:
-			k.int(found[0])
 		}
 	})
 }
 
-// find returns the indexes of the elements that LPOS asks for.
-func (o *positions) find(l list, value []byte) (found []int) {
+// find appends the indexes of the elements that LPOS asks for, and returns their number.
+func (o *positions) find(k *call, l list, value []byte) (found int64) {
 	n := l.count()
 	if n == 0 {
-		return nil
+		return 0
 	}
 	most := int64(1)
 	if o.several && o.count > 0 {
@@ -374,12 +369,13 @@ func (o *positions) find(l list, value []byte) (found []int) {
 	l.each(i, o.backward, func(e []byte) bool {
 		if bytes.Equal(e, value) {
 			if matches++; matches >= o.rank {
-				found = append(found, i)
+				k.int(i)
+				found++
 			}
 		}
 		i += step
 		seen++
-		return int64(len(found)) < most && (o.most == 0 || seen < o.most)
+		return found < most && (o.most == 0 || seen < o.most) && !k.full()
 	})
 	return found
 }

@@ -136,13 +136,12 @@ func loaded(e elements, n int64) elements {
 // manyRandom is the number of digits of a count of random elements from which a loop does not choose them.
 const manyRandom = 5
 
-// choosesMany reports whether a command may choose very many random elements, some more than once.
+// choosesMany reports whether a command may choose very many random elements.
 func choosesMany(cmd *command, r request) bool {
 	if cmd == nil || cmd.flags&flagChooses == 0 || r.len() < 3 {
 		return false
 	}
-	n := r.arg(2)
-	return len(n) > manyRandom && n[0] == '-'
+	return len(bytes.TrimPrefix(r.arg(2), []byte("-"))) >= manyRandom
 }
 
 // insertHead inserts the head of an array of n elements that begin at an offset.
@@ -155,19 +154,20 @@ func insertHead(out []byte, at, n int) []byte {
 	return out
 }
 
-// sample visits n different random elements, fewer than there are. If they are many of all, it
-// reads all elements, else it draws until there are enough.
+// sample visits n different random elements, fewer than there are, until put returns false. If they are
+// many of all, it reads all elements, else it draws until there are enough.
 func sample(e elements, n int, put func(field, value []byte) bool) {
 	_, isTable := e.(*hashTable)
 	if size := e.len(); !isTable || n > size/3 {
 		left := n
 		e.each(func(field, value []byte) bool {
+			more := true
 			if rand.IntN(size) < left {
 				left--
-				put(field, value)
+				more = put(field, value)
 			}
 			size--
-			return left > 0
+			return more && left > 0
 		})
 		return
 	}
@@ -176,7 +176,9 @@ func sample(e elements, n int, put func(field, value []byte) bool) {
 		field, value := e.random()
 		if !drawn[string(field)] {
 			drawn[string(field)] = true
-			put(field, value)
+			if !put(field, value) {
+				return
+			}
 		}
 	}
 }

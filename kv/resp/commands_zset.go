@@ -392,7 +392,9 @@ func someEntries(k *call, s sortedSet, n int64, form pairForm) {
 		n = min(n, int64(count))
 		if k.arrayOf(int(n), form); n < int64(count/fewOfMany) {
 			for i := range differentIndexes(int(n), count) {
-				k.entryAt(s, i, form)
+				if k.entryAt(s, i, form); k.full() {
+					break
+				}
 			}
 			return
 		}

@@ -1,8 +1,8 @@
 package resp
 
 import (
-	"bytes"
 	"math"
+	"slices"
 	"strings"
 )
 
@@ -26,15 +26,16 @@ const (
 	aggregateMax
 )
 
-// of returns the combined score. Redis counts a sum that is not a number as 0.
+// of returns the combined score. Redis counts a sum that is not a number as 0, and keeps x if y is equal or
+// not a number.
 func (a aggregate) of(x, y float64) float64 {
-	switch a {
-	case aggregateMin:
-		return min(x, y)
-	case aggregateMax:
-		return max(x, y)
+	switch {
+	case a == aggregateSum:
+		return number(x + y)
+	case a == aggregateMin && y < x, a == aggregateMax && y > x:
+		return y
 	}
-	return number(x + y)
+	return x
 }
 
 // number returns f, or 0 if it is not a number.
@@ -53,6 +54,7 @@ type combining struct {
 	how     aggregate
 	scores  bool // WITHSCORES
 	limit   int64
+	lookups map[*collection]*lookup // of the inputs
 }
 
 // keysOf parses the number of keys at argument i, and the keys. end is the argument after them.
@@ -128,14 +130,24 @@ func combine(what combination, at int) func(*client, request) {
 		}
 		c.withOpened(keys, !plain, func() (reply []byte, refusal string) {
 			c.keepNodes()
-			inputs, refusal := c.sortedInputs(o.keys)
+			sets, refusal := c.sortedInputs(o.keys)
 			if refusal == "" { // an error of the options follows one about the keys
 				refusal = o.options(r, end, plain)
 			}
 			if refusal != "" {
 				return nil, refusal
 			}
-			entries := o.combine(inputs)
+			most := int64(math.MaxInt64)
+			if plain {
+				most = c.server.opts.MaxReplies
+			}
+			entries, refusal := o.combine(sets, most)
+			if failed := c.worker.collections.io.err(); failed != "" {
+				refusal = failed
+			}
+			if refusal != "" {
+				return nil, refusal
+			}
 			if !plain {
 				event := []string{union: "zunionstore", intersection: "zinterstore", difference: "zdiffstore"}[what]
 				return c.storeSorted(to, entries, event), ""
@@ -164,18 +176,21 @@ func zinterCard(c *client, r request) {
 		return
 	}
 	c.withOpened(o.keys, false, func() (reply []byte, refusal string) {
-		inputs, refusal := c.sortedInputs(o.keys)
+		sets, refusal := c.sortedInputs(o.keys)
 		if refusal == "" {
 			refusal = o.cardOptions(r, end)
 		}
 		if refusal != "" {
 			return nil, refusal
 		}
-		n := int64(len(o.combine(inputs)))
-		if o.limit > 0 {
-			n = min(n, o.limit)
+		n := int64(0)
+		if !slices.Contains(sets, nil) {
+			o.filter(o.inputsOf(distinct(sets)), func(float64, []byte) bool {
+				n++
+				return n != o.limit
+			})
 		}
-		return appendInt(nil, n), ""
+		return appendInt(nil, n), c.worker.collections.io.err()
 	})
 }
 
@@ -193,69 +208,218 @@ func (o *combining) cardOptions(r request, i int) (refusal string) {
 	return ""
 }
 
-// sortedInputs returns the entries of the sorted sets, or sets, under open keys. A member of a set
-// has the score 1.
-func (c *client) sortedInputs(keys [][]byte) (inputs [][]entry, refusal string) {
+// sortedInputs returns the sorted sets, or sets, under open keys; nil stands for a key that does not exist.
+func (c *client) sortedInputs(keys [][]byte) (sets []*collection, refusal string) {
 	for _, key := range keys {
 		col := c.worker.collections.of(key)
-		var entries []entry
-		switch {
+		switch family := col.typ.family(); {
 		case !col.exists():
 			c.noteMiss(key)
-		case col.typ.family() == typeSorted:
-			col.asSorted().each(0, false, func(score float64, member []byte) bool {
-				entries = append(entries, entry{score, append([]byte{}, member...)})
-				return true
-			})
-		case col.typ.family() == typeSet:
-			col.elements().each(func(member, _ []byte) bool {
-				entries = append(entries, entry{1, bytes.Clone(member)})
-				return true
-			})
-		default:
+			col = nil
+		case family != typeSorted && family != typeSet:
 			return nil, errWrongType
+		case col.fault() != "":
+			return nil, col.fault()
+		default:
+			col.table.most = math.MaxInt64 // the result is limited, not what is read
 		}
-		if fault := col.fault(); col.exists() && fault != "" {
-			return nil, fault
-		}
-		inputs = append(inputs, entries)
+		sets = append(sets, col)
 	}
-	return inputs, ""
+	return sets, ""
 }
 
-// combine returns the entries of the result, in any order.
-func (o *combining) combine(inputs [][]entry) (entries []entry) {
-	at := make(map[string]int, len(inputs[0])) // index in entries
-	count := make([]int, 0, len(inputs[0]))    // number of inputs that have the entry
-	for i, input := range inputs {
-		for _, e := range input {
-			score := number(e.score * o.weights[i])
-			n, exists := at[string(e.member)]
-			switch {
-			case exists:
-				if o.what != difference {
-					entries[n].score = o.how.of(entries[n].score, score)
+// sortedInput is a sorted set, or a set, whose members have the score 1.
+type sortedInput struct {
+	*collection
+	*lookup
+	weights []float64 // several if the command names the key several times in succession
+}
+
+// lookup finds the members of a packed sorted set.
+type lookup struct {
+	looked int // entries that were compared without scores
+	scores map[string]float64
+}
+
+// input returns an input. Those of the same set share its lookup.
+func (o *combining) input(set *collection, weights ...float64) sortedInput {
+	if o.lookups == nil {
+		o.lookups = make(map[*collection]*lookup)
+	}
+	if o.lookups[set] == nil {
+		o.lookups[set] = new(lookup)
+	}
+	return sortedInput{set, o.lookups[set], weights}
+}
+
+// inputsOf returns the inputs in the order in which Redis combines their scores: the smallest first.
+func (o *combining) inputsOf(sets []*collection) (inputs []sortedInput) {
+	var all []sortedInput
+	for i, set := range sets {
+		if set != nil {
+			all = append(all, o.input(set, o.weights[i:i+1:i+1]...))
+		}
+	}
+	slices.SortStableFunc(all, func(a, b sortedInput) int { return a.size() - b.size() })
+	for _, in := range all {
+		if last := len(inputs) - 1; last >= 0 && inputs[last].collection == in.collection {
+			inputs[last].weights = append(inputs[last].weights, in.weights...)
+		} else {
+			inputs = append(inputs, in)
+		}
+	}
+	return inputs
+}
+
+func (in *sortedInput) isSorted() bool { return in.typ.family() == typeSorted }
+
+func (in *sortedInput) size() int {
+	if in.isSorted() {
+		return in.asSorted().count()
+	}
+	return in.elements().len()
+}
+
+func (in *sortedInput) each(visit func(score float64, member []byte) bool) {
+	if in.isSorted() {
+		in.asSorted().each(0, false, visit)
+	} else {
+		in.elements().each(func(member, _ []byte) bool { return visit(1, member) })
+	}
+}
+
+// score returns the score of a member. It makes a map if a packed sorted set is compared with many.
+func (in *sortedInput) score(member []byte) (score float64, ok bool) {
+	switch {
+	case !in.isSorted():
+		_, ok = in.elements().get(member)
+		return 1, ok
+	case in.spread:
+		return in.scored.score(member)
+	case in.scores == nil && in.looked > manyLooked:
+		in.scores = make(map[string]float64, len(in.sorted.entries))
+		for _, e := range in.sorted.entries {
+			in.scores[string(e.member)] = e.score
+		}
+	}
+	if in.scores != nil {
+		score, ok = in.scores[string(member)]
+		return score, ok
+	}
+	in.looked += len(in.sorted.entries)
+	return in.sorted.score(member)
+}
+
+// combine returns the entries of the result, in any order. It refuses members that take more than most
+// bytes of a reply.
+func (o *combining) combine(sets []*collection, most int64) (entries []entry, refusal string) {
+	keep := func(score float64, member []byte) bool {
+		if most -= int64(leastBulk + len(member)); most < 0 {
+			refusal = errMemory
+			return false
+		}
+		entries = append(entries, entry{score, append([]byte{}, member...)})
+		return true
+	}
+	switch {
+	case o.what == union:
+		at := make(map[string]int) // index in entries
+		for _, in := range o.inputsOf(sets) {
+			in.each(func(score float64, member []byte) bool {
+				weights := in.weights
+				n, exists := at[string(member)]
+				if !exists {
+					if !keep(number(score*weights[0]), member) {
+						return false
+					}
+					n, weights = len(entries)-1, weights[1:]
+					at[string(member)] = n
 				}
-				count[n]++
-			case i == 0 || o.what == union:
-				at[string(e.member)] = len(entries)
-				entries = append(entries, entry{score, e.member})
-				count = append(count, 1)
+				for _, weight := range weights {
+					entries[n].score = o.how.of(entries[n].score, number(score*weight))
+				}
+				return true
+			})
+			if refusal != "" {
+				break
 			}
 		}
-	}
-	if o.what == union {
-		return entries
-	}
-	want := len(inputs)
-	if o.what == difference {
-		want = 1
-	}
-	kept := entries[:0]
-	for i, e := range entries {
-		if count[i] == want {
-			kept = append(kept, e)
+	case o.what == intersection && !slices.Contains(sets, nil):
+		o.filter(o.inputsOf(sets), keep)
+	case o.what == difference && sets[0] != nil && !slices.Contains(sets[1:], sets[0]):
+		inputs := []sortedInput{o.input(sets[0], 1)}
+		for _, set := range distinct(sets[1:]) {
+			inputs = append(inputs, o.input(set))
 		}
+		o.filter(inputs, keep)
 	}
-	return kept
+	return entries, refusal
+}
+
+// candidate is a member of the first input, with its score there, and the combined one so far.
+type candidate struct {
+	own, score float64
+	member     []byte
+}
+
+// filter calls emit with the entries of an intersection or a difference, until it returns false. emit must
+// not keep the members.
+func (o *combining) filter(inputs []sortedInput, emit func(score float64, member []byte) bool) {
+	first := &inputs[0]
+	var some []candidate
+	var memory []byte // of their members
+	more := true
+	flush := func() {
+		for i := 1; i < len(inputs) && len(some) > 0; i++ {
+			some = o.filterBy(&inputs[i], first, some)
+		}
+		for i := 0; i < len(some) && more; i++ {
+			more = emit(some[i].score, some[i].member)
+		}
+		some, memory = some[:0], memory[:0]
+	}
+	first.each(func(score float64, member []byte) bool {
+		combined := number(score * first.weights[0])
+		for _, weight := range first.weights[1:] {
+			combined = o.how.of(combined, score*weight)
+		}
+		from := len(memory)
+		memory = append(memory, member...)
+		some = append(some, candidate{score, combined, memory[from:len(memory):len(memory)]})
+		if len(some) == chunk {
+			flush()
+		}
+		return more
+	})
+	flush()
+}
+
+// filterBy returns the candidates that are left after another input.
+func (o *combining) filterBy(in, first *sortedInput, some []candidate) []candidate {
+	if in.spread && in.collection != first.collection {
+		t := &in.table
+		if in.isSorted() {
+			t = &in.scored.members
+		}
+		for _, m := range some {
+			t.prefetch(m.member)
+		}
+		t.io.fetch()
+		defer t.releaseUnchanged()
+	}
+	left := some[:0]
+	for _, m := range some {
+		score, has := m.own, true
+		if in.collection != first.collection { // the nodes of the first are being read
+			score, has = in.score(m.member)
+		}
+		if has == (o.what == difference) {
+			continue
+		}
+		for _, weight := range in.weights { // a difference has none
+			m.score = o.how.of(m.score, score*weight)
+		}
+		left = append(left, m)
+	}
+	return left
 }

@@ -119,7 +119,7 @@ func TestRepliesThatAreTooLarge(t *testing.T) {
 		{"LPOP", "l", "1000000000"}, {"RPOP", "l", "1500"}, {"LMPOP", "1", "l", "LEFT", "COUNT", "2000"},
 		{"ZPOPMIN", "z", "1000000000"}, {"ZPOPMAX", "z", "1500"}, {"ZMPOP", "1", "z", "MIN", "COUNT", "2000"}, {"ZSCAN", "z", "0", "COUNT", "2000"},
 		{"SPOP", "s", "3999"}, {"SPOP", "s", "4000"},
-		fields("h", 10_000), fields("g", parts),
+		fields("h", 10_000), fields("g", parts), {"ZUNION", "2", "z", "s"}, {"ZINTER", "1", "s"}, {"ZDIFF", "1", "z"},
 		{"SORT", "numbers", "GET", "k*"},
 		append([]string{"SORT", "numbers", "LIMIT", "0", "1"}, strings.Fields(strings.Repeat(" GET k*", parts))...),
 	} {
@@ -133,6 +133,11 @@ func TestRepliesThatAreTooLarge(t *testing.T) {
 	for _, command := range []string{"LPOP l 3", "ZPOPMIN z 3", "SPOP s 3", "HMGET g f f"} {
 		if got := p.do(strings.Fields(command)...); got[0] != '[' {
 			t.Errorf("%s: %.60s", command, got)
+		}
+	}
+	for _, command := range []string{"ZUNIONSTORE to 1 s", "ZINTERCARD 1 s"} { // their replies are small
+		if got, want := p.do(strings.Fields(command)...), p.do("SCARD", "s"); got != want {
+			t.Errorf("%s: %.60s, want %s", command, got, want)
 		}
 	}
 }

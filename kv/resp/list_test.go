@@ -417,3 +417,17 @@ func TestLongLists(t *testing.T) {
 		t.Errorf("a list without elements: EXISTS %s", got)
 	}
 }
+
+// TestPositionsStopAtTheLimit: LPOS finds no more positions than a reply may have.
+func TestPositionsStopAtTheLimit(t *testing.T) {
+	l := new(packedList)
+	for range 1000 {
+		l.push(false, []byte("x"))
+	}
+	for _, o := range []positions{{rank: 1, several: true}, {rank: 1, several: true, count: 900, backward: true}} {
+		k := call{most: 100}
+		if found := o.find(&k, l, []byte("x")); found > 100 || len(k.out) > 110 || k.refused != errMemory {
+			t.Errorf("%+v: %d positions, %d bytes, %q", o, found, len(k.out), k.refused)
+		}
+	}
+}

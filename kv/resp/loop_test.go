@@ -52,6 +52,11 @@ func TestConnectionsMoveBetweenLoopsAndGoroutines(t *testing.T) {
 				t.Errorf("%s; by a loop: %t", got, inLoop())
 			}
 		},
+		"very many different random elements": func() {
+			if got := p.do("ZRANDMEMBER", "none", "100000", "WITHSCORES"); got != "[]" || inLoop() {
+				t.Errorf("%s; by a loop: %t", got, inLoop())
+			}
+		},
 		"commands on the server between others": func() {
 			p.send(encode("SET", "a", "1") + "  PING\r\n" + encode("DBSIZE") + `INFO "clients"` + "\r\n" + encode("GET", "a"))
 			for _, want := range []string{"+OK", "+PONG", ":1", `"# Clients`, `"1"`} {

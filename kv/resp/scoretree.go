@@ -333,7 +333,8 @@ func (t *scoreTree) before(b bound) (n int) {
 	return 0
 }
 
-// each visits the entries from the i-th on, forward or in reverse, until visit returns false.
+// each visits the entries from the i-th on, forward or in reverse, until visit returns false. It forgets the
+// nodes below the root that have no changes.
 func (t *scoreTree) each(i int, reverse bool, visit func(score float64, member []byte) bool) {
 	if reverse {
 		i = t.n - 1 - i // the number of entries to pass
@@ -375,11 +376,12 @@ func (t *scoreTree) walk(id nodeID, depth, skip int, reverse bool, visit func(fl
 			t.io.fetch()
 			ahead = min(2*ahead, nodesAtOnce)
 		}
-		if !t.walk(c.id, depth+1, skip, reverse, visit) {
+		more := t.walk(c.id, depth+1, skip, reverse, visit)
+		t.release(c.id)
+		if !more {
 			return false
 		}
 		skip = 0
-		t.release(c.id)
 	}
 	return true
 }

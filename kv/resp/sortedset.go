@@ -20,7 +20,7 @@ type sortedSet interface {
 	// before returns the number of entries before a bound.
 	before(b bound) int
 	// each calls visit for the entries from the i-th on, forward or in reverse, until it returns
-	// false. The set must have an i-th entry, and visit must not change the set.
+	// false. The set must have an i-th entry, and visit must not change the set or keep members.
 	each(i int, reverse bool, visit func(score float64, member []byte) bool)
 	// cut removes the entries from one index up to another.
 	cut(from, to int)

@@ -67,6 +67,9 @@ func TestChangesAsRedis(t *testing.T) {
 		"ACL LOG x", "ACL LOG reset", "ACL DRYRUN none get a", "ACL DRYRUN default nothing", "ACL DRYRUN default get", "ACL DRYRUN default get a", "ACL NOTHING", "ACL SETUSER",
 		"ACL SETUSER dry on nopass ~k* %R~r &c* +get +set +publish +psubscribe +mget +config|get", "ACL DRYRUN dry get k", "ACL DRYRUN dry get x", "ACL DRYRUN dry set r v", "ACL DRYRUN dry mget r k x",
 		"ACL DRYRUN dry del k", "ACL DRYRUN dry publish c m", "ACL DRYRUN dry publish x m", "ACL DRYRUN dry psubscribe c*", "ACL DRYRUN dry psubscribe x*", "ACL DRYRUN dry config get a", "ACL DRYRUN dry config set a b",
+		"ACL SETUSER dry +bitfield", "ACL DRYRUN dry bitfield r get u8 0", "ACL DRYRUN dry bitfield r OVERFLOW sat GET u8 #1 get i5 3", "ACL DRYRUN dry bitfield r", "ACL DRYRUN dry bitfield x get u8 0",
+		"ACL DRYRUN dry bitfield r set u8 0 1", "ACL DRYRUN dry bitfield r get u8 0 set u8 0 1", "ACL DRYRUN dry bitfield r incrby u8 0 1", "ACL DRYRUN dry bitfield r get u8", "ACL DRYRUN dry bitfield r get u8 0 nonsense",
+		"COMMAND GETKEYSANDFLAGS bitfield r get u8 0", "COMMAND GETKEYSANDFLAGS bitfield r get u8 0 incrby u8 0 1",
 	} {
 		want, wantErr := theirs.Do(ctx, words(line)...).Result()
 		got, gotErr := ours.Do(ctx, words(line)...).Result()
@@ -112,6 +115,8 @@ func TestChangesTakeEffect(t *testing.T) {
 		{"ACL SETUSER a resetkeys ~x", "GET k", "access one of the keys"},
 		{"ACL SETUSER a (~k +get)", "GET k", ""},
 		{"ACL SETUSER a clearselectors", "GET k", "access one of the keys"},
+		{"ACL SETUSER a resetkeys %R~k", "BITFIELD k OVERFLOW FAIL GET u8 0", ""},
+		{"ACL SETUSER a +bitfield", "BITFIELD k GET u8 0 SET u8 0 1", "access one of the keys"},
 		{"ACL SETUSER a resetchannels", "PUBLISH c m", "access one of the channels"},
 	} {
 		if err := admin.Do(ctx, words(step.change)...).Err(); err != nil {
@@ -130,7 +135,7 @@ func TestChangesTakeEffect(t *testing.T) {
 	for _, e := range log {
 		reasons = append(reasons, fmt.Sprintf("%d %s %s %s %s", e.Count, e.Reason, e.Context, e.Object, e.Username))
 	}
-	if got, want := strings.Join(reasons, " "), "1 channel toplevel c a 2 key toplevel k a 1 command toplevel set a"; got != want {
+	if got, want := strings.Join(reasons, " "), "1 channel toplevel c a 3 key toplevel k a 1 command toplevel set a"; got != want {
 		t.Errorf("ACL LOG: %s, want %s", got, want)
 	}
 	if n, err := admin.ACLDelUser(ctx, "a").Result(); err != nil || n != 1 {
