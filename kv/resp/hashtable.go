@@ -221,6 +221,17 @@ func (t *hashTable) set(field, value []byte) (isNew bool) {
 	return !found
 }
 
+// insert is set for a field that the table does not have.
+func (t *hashTable) insert(field, value []byte) {
+	nd := t.of(field)
+	t.add(nd, field, value)
+	t.count++
+	nd.changed, t.changed = true, true
+	if t.weight > 2*t.buckets*bucketBytes {
+		t.balance()
+	}
+}
+
 // add appends an element to a node.
 func (t *hashTable) add(nd *node, field, value []byte) {
 	before := len(nd.content)
