@@ -209,3 +209,48 @@ func TestLargeCutsLeaveLoops(t *testing.T) {
 		}
 	}
 }
+
+// TestCopyOfChurn: COPY of a sorted set reads the nodes that it has, and not those that it had before. The copy
+// is the same, and apart from it.
+func TestCopyOfChurn(t *testing.T) {
+	s, addr := start(t, inMemory(), Options{})
+	p := dial(t, addr)
+	const n, rounds, length = 500, 40, 900
+	names := addScored(t, p, "z", n, length, true)
+	for round := 1; round < rounds; round++ {
+		add := []string{"ZADD", "z"}
+		for i := range n {
+			at := round*n + i
+			names = append(names, fmt.Sprintf("%0*d", length, at))
+			add = append(add, strconv.Itoa(at), names[at])
+		}
+		p.do(add...)
+		for from := 0; from < n; from += n / 5 {
+			if got := p.do("ZREMRANGEBYRANK", "z", "0", strconv.Itoa(n/5-1)); got != fmt.Sprint(":", n/5) {
+				t.Fatal(got)
+			}
+		}
+	}
+	names = names[(rounds-1)*n:]
+	value, err := s.store.Read(t.Context(), []byte("z"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, h, _ := headerIn(value)
+	var sorted spreadSorted
+	if !sorted.open(new(nodeIO), nil, h) {
+		t.Fatal("the set is not spread")
+	}
+	before := s.store.Metrics().Operations.Reads
+	if got := p.do("COPY", "z", "copy"); got != ":1" {
+		t.Fatalf("COPY: %s", got)
+	}
+	reads := s.store.Metrics().Operations.Reads - before
+	t.Logf("%d reads of a set whose tree has made %d nodes", reads, sorted.tree.made)
+	if most := sorted.members.buckets + n; reads > most || sorted.tree.made < 3*most {
+		t.Errorf("COPY of a set of %d members whose tree has made %d nodes reads %d records, want at most %d", n, sorted.tree.made, reads, most)
+	}
+	p.do("ZREMRANGEBYRANK", "z", "0", "99")
+	checkScored(t, p, "copy", "COPY", names, true)
+	checkScored(t, p, "z", "ZREMRANGEBYRANK", names[100:], true)
+}

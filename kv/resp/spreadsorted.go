@@ -20,9 +20,6 @@ type spreadSorted struct {
 // the number of nodes that the tree ever made in 8 bytes each, and the byte of the packed type.
 const sortedHeader = tableHeader + 2*8 + 1
 
-// treeNodes returns the number of nodes that the tree of a header ever made.
-func treeNodes(h header) uint64 { return binary.LittleEndian.Uint64(h.rest[tableHeader+8:]) }
-
 // open begins the use of the set with this header in a key's record. It returns false if the header is
 // malformed.
 func (s *spreadSorted) open(io *nodeIO, key []byte, h header) bool {
@@ -37,7 +34,8 @@ func (s *spreadSorted) open(io *nodeIO, key []byte, h header) bool {
 	s.members.most = math.MaxInt64
 	t := &s.tree
 	t.begin(io, h.gen)
-	t.root, t.made, t.n = nodeID(binary.LittleEndian.Uint64(h.rest[tableHeader:])), treeNodes(h), int(h.count)
+	t.root, t.n = nodeID(binary.LittleEndian.Uint64(h.rest[tableHeader:])), int(h.count)
+	t.made = binary.LittleEndian.Uint64(h.rest[tableHeader+8:])
 	s.changed, s.skips = false, typeOfByte[h.rest[sortedHeader-1]] == typeSkipSorted
 	return t.root >= treeNumbers && t.root < treeNumbers+nodeID(t.made)
 }
