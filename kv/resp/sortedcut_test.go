@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/redykv/redykv/internal/machine"
 	"github.com/redykv/redykv/internal/testrun"
 )
 
@@ -61,6 +62,9 @@ func checkScored(t *testing.T, p *peer, key, what string, names []string, differ
 // TestCutsOfLargeSortedSets removes ranges of large sorted sets, also of most of the entries and of all, and
 // beside a command that fails. What is left is right.
 func TestCutsOfLargeSortedSets(t *testing.T) {
+	if machine.RaceDetector {
+		t.Skip("one client with megabytes, which the detector copies word by word")
+	}
 	options := cold()
 	options.Memory, options.PageSize = 1<<20, 64<<10
 	_, addr := start(t, options, Options{MaxReplies: leastReplies})
@@ -74,6 +78,7 @@ func TestCutsOfLargeSortedSets(t *testing.T) {
 		if round%4 < 2 { // more nodes than are kept in memory
 			n, length = 5000, 900
 		}
+		p.goOn()
 		names := addScored(t, p, "z", n, length, different)
 		for len(names) > 0 {
 			from := random.IntN(len(names))
@@ -130,6 +135,9 @@ func TestCutsOfLargeSortedSets(t *testing.T) {
 // TestCutsTakeNoNodes: to remove all entries of a sorted set, no node is read or written; to remove most of
 // them, those of the rest are written and none is deleted; to remove others, each leaf is written once.
 func TestCutsTakeNoNodes(t *testing.T) {
+	if machine.RaceDetector {
+		t.Skip("one client with megabytes, which the detector copies word by word")
+	}
 	const n = 20_000
 	s, addr := start(t, inMemory(), Options{})
 	p := dial(t, addr)
@@ -143,6 +151,7 @@ func TestCutsTakeNoNodes(t *testing.T) {
 		{"ZREMRANGEBYRANK z 1000 -1", fmt.Sprint(":", n-1000), 1000, 100, 0, 16 << 20},
 		{"ZREMRANGEBYRANK z 1000 8999", ":8000", 1000, 1000, 200, 32 << 20},
 	} {
+		p.goOn()
 		p.do("DEL", "z")
 		addScored(t, p, "z", n, 10, true)
 		before := s.store.Metrics().Operations
@@ -213,6 +222,9 @@ func TestLargeCutsLeaveLoops(t *testing.T) {
 // TestCopyOfChurn: COPY of a sorted set reads the nodes that it has, and not those that it had before. The copy
 // is the same, and apart from it.
 func TestCopyOfChurn(t *testing.T) {
+	if machine.RaceDetector {
+		t.Skip("one client with megabytes, which the detector copies word by word")
+	}
 	s, addr := start(t, inMemory(), Options{})
 	p := dial(t, addr)
 	const n, rounds, length = 500, 40, 900
