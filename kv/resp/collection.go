@@ -57,7 +57,7 @@ func (col *collection) open(io *nodeIO, op *kv.Op, most int64) {
 		col.spread = true
 	case t == typeSpreadSorted:
 		h, ok := headerOf(content)
-		if !ok || !col.scored.open(io, h) {
+		if !ok || !col.scored.open(io, col.key, h) {
 			io.fail(errDamagedHeader)
 		}
 		col.spread = true
@@ -254,6 +254,7 @@ func (col *collection) prepareSorted(io *nodeIO, packedMost int) error {
 		if s.members.balance(); io.failed != nil {
 			return io.failed
 		}
+		s.own()
 		h := s.header()
 		col.value = h.append(appendMark(nil, typeSpreadSorted))
 		if err := s.check(); err != nil {
@@ -266,10 +267,9 @@ func (col *collection) prepareSorted(io *nodeIO, packedMost int) error {
 // spreadSorted spreads a packed sorted set.
 func (col *collection) spreadSorted(io *nodeIO) {
 	s := &col.scored
-	s.create(io, col.sorted.entries, col.sorted.size())
+	s.create(io, col.key, col.sorted.entries, uint64(col.sorted.size()))
 	s.skips, s.changed = s.skips || col.sorted.large, col.sorted.changed
 	col.spread, col.typ = true, typeSpreadSorted
-	io.own(s.tree.gen, col.key)
 }
 
 // toTable spreads a packed collection.

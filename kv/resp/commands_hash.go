@@ -30,14 +30,19 @@ func replyFields(most int64) elementsReply {
 		var few [fewLooks]look
 		before := len(out)
 		out = appendArray(out, len(args))
-		for _, l := range lookUp(e, args, few[:0]) {
-			if l.found {
-				out = appendBulk(out, l.value)
-			} else {
-				out = appendNull(out, resp3)
-			}
-			if int64(len(out)-before) > most {
-				break
+		for looks := few[:0]; len(args) > 0 && e.err() == ""; {
+			n := looksAtOnce(e, len(args))
+			looks = lookUp(e, args[:n], looks[:0])
+			args = args[n:]
+			for _, l := range looks {
+				if l.found {
+					out = appendBulk(out, l.value)
+				} else {
+					out = appendNull(out, resp3)
+				}
+				if int64(len(out)-before) > most {
+					return out
+				}
 			}
 		}
 		return out

@@ -41,12 +41,17 @@ func smismember(c *client, r request) {
 func replyWhichHas(out []byte, _ bool, e elements, args [][]byte) []byte {
 	var few [fewLooks]look
 	out = appendArray(out, len(args))
-	for _, l := range lookUp(e, args, few[:0]) {
-		n := int64(0)
-		if l.found {
-			n = 1
+	for looks := few[:0]; len(args) > 0 && e.err() == ""; {
+		n := looksAtOnce(e, len(args))
+		looks = lookUp(e, args[:n], looks[:0])
+		args = args[n:]
+		for _, l := range looks {
+			is := int64(0)
+			if l.found {
+				is = 1
+			}
+			out = appendInt(out, is)
 		}
-		out = appendInt(out, n)
 	}
 	return out
 }

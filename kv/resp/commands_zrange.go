@@ -1,5 +1,11 @@
 package resp
 
+import (
+	"context"
+
+	"github.com/redykv/redykv/kv"
+)
+
 // Commands on ranges of one sorted set: ZRANGE in all its forms, ZCOUNT, ZREMRANGEBY….
 
 // rangeKind says what the ends of a range are.
@@ -268,4 +274,34 @@ func zremRange(by rangeKind) func(*client, request) {
 			k.int(to - from)
 		})
 	}
+}
+
+// manyRemoved is the number of entries that a loop does not remove at once, and fewDigits that of digits of a
+// smaller number.
+const (
+	manyRemoved = 1 << 13
+	fewDigits   = 3
+)
+
+// removesMany reports whether a command may remove very many entries of a sorted set, as there are so many.
+func (c *client) removesMany(cmd *command, r request) bool {
+	switch cmd.name {
+	case "zpopmin", "zpopmax":
+		if r.len() < 3 || len(r.arg(2)) <= fewDigits {
+			return false
+		}
+	case "zremrangebyrank", "zremrangebyscore", "zremrangebylex":
+	default:
+		return false
+	}
+	w := c.borrow()
+	op := []kv.Op{{Kind: kv.OpRead, Key: storedKey(c.db, r.arg(1)), Value: w.peeked[:0]}}
+	if w.session.Do(context.Background(), op) != nil {
+		return false // the command will tell
+	}
+	if w.peeked = op[0].Value[:0]; cap(w.peeked) > keptNode {
+		w.peeked = nil
+	}
+	t, h, ok := headerIn(op[0].Value)
+	return ok && t == typeSpreadSorted && h.count >= manyRemoved
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 
 	"github.com/redykv/redykv/kv/resp/internal/glob"
@@ -196,8 +197,16 @@ func zscore(k *call, s sortedSet) { k.scoreOf(s, k.args[0]) }
 
 func zmscore(k *call, s sortedSet) {
 	k.array(len(k.args))
-	for _, member := range k.args {
-		k.scoreOf(s, member)
+	for members := range slices.Chunk(k.args, chunk) {
+		if spread, ok := s.(*spreadSorted); ok {
+			spread.members.fetchOf(members)
+		}
+		if s.fault() != "" { // which is the reply
+			return
+		}
+		for _, member := range members {
+			k.scoreOf(s, member)
+		}
 	}
 }
 

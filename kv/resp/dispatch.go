@@ -94,6 +94,11 @@ func (c *client) dispatch(r request) {
 		c.now = c.began
 		refusal = c.refusalOf(cmd, r) // permissions may have changed
 	}
+	if refusal == "" && c.loop != nil && c.removesMany(cmd, r) {
+		c.plain = 0
+		c.held, c.holds = r, true
+		return
+	}
 	switch {
 	case refusal != "":
 		c.refuse(cmd, r, refusal)

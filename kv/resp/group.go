@@ -299,8 +299,10 @@ func (m *modification) prefetch(col *collection) {
 	}
 }
 
+// prefetch is that for a command that reads. Of many fields, it is about the first ones only: the reply has
+// the nodes of others read when it has no use for these any more.
 func (r *reply) prefetch(col *collection) {
-	for i := 0; col.hasTable() && i < r.looks; i++ {
+	for i := 0; col.hasTable() && i < min(r.looks, chunk) && len(col.table.io.wanted) < manyNodes; i++ {
 		col.table.prefetch(r.args[i])
 	}
 }

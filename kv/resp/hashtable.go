@@ -151,6 +151,17 @@ func (t *hashTable) bits(b nodeID) int {
 // prefetch has the next fetch read the node of a field.
 func (t *hashTable) prefetch(field []byte) { t.want(t.bucket(t.hash.Of(field))) }
 
+// fetchOf reads the nodes of fields together. It first forgets those without changes, if there are many.
+func (t *hashTable) fetchOf(fields [][]byte) {
+	if len(t.all) > manyNodes {
+		t.releaseUnchanged()
+	}
+	for _, field := range fields {
+		t.prefetch(field)
+	}
+	t.io.fetch()
+}
+
 func (t *hashTable) of(field []byte) *node { return t.node(t.bucket(t.hash.Of(field))) }
 
 func (t *hashTable) reader(nd *node) packed { return packed{rest: nd.content, family: t.typ.family()} }
@@ -219,6 +230,17 @@ func (t *hashTable) set(field, value []byte) (isNew bool) {
 		t.balance()
 	}
 	return !found
+}
+
+// insert is set for a field that the table does not have.
+func (t *hashTable) insert(field, value []byte) {
+	nd := t.of(field)
+	t.add(nd, field, value)
+	t.count++
+	nd.changed, t.changed = true, true
+	if t.weight > 2*t.buckets*bucketBytes {
+		t.balance()
+	}
 }
 
 // add appends an element to a node.

@@ -122,8 +122,17 @@ type look struct {
 // fewLooks is the number of fields that are looked up without allocating memory.
 const fewLooks = 16
 
+// looksAtOnce returns how many of n fields are looked up together: of a table, so many that their nodes take
+// little memory.
+func looksAtOnce(e elements, n int) int {
+	if _, ok := e.(*hashTable); ok {
+		return min(n, chunk)
+	}
+	return n
+}
+
 // lookUp looks fields up and appends what it finds to looks, in their order. It reads a packed content
-// once.
+// once. The values are valid until the next call.
 func lookUp(e elements, fields [][]byte, looks []look) []look {
 	looks = slices.Grow(looks, len(fields))
 	for _, field := range fields {
@@ -132,6 +141,9 @@ func lookUp(e elements, fields [][]byte, looks []look) []look {
 	if p, ok := e.(*packed); ok {
 		p.lookUp(looks)
 		return looks
+	}
+	if t, ok := e.(*hashTable); ok {
+		t.fetchOf(fields)
 	}
 	for i := range looks {
 		looks[i].value, looks[i].found = e.get(looks[i].field)

@@ -264,23 +264,28 @@ func (t *scoreTree) counted(way []treeStep, delta int, added child) {
 }
 
 // remove removes an entry that the tree has.
-func (t *scoreTree) remove(e entry) {
-	way, leaf, entries := t.down(e)
+func (t *scoreTree) remove(e entry) { t.removeRun([]entry{e}) }
+
+// removeRun removes, of entries that the tree has one behind the other, those in the leaf of the first one. It
+// returns their number.
+func (t *scoreTree) removeRun(run []entry) (n int) {
+	way, leaf, entries := t.down(run[0])
 	if t.io.failed != nil {
-		return
+		return 0
 	}
-	at, found := searchEntries(entries, e)
+	at, found := searchEntries(entries, run[0])
 	if !found {
 		t.damaged()
-		return
+		return 0
 	}
-	t.n--
-	if entries = slices.Delete(entries, at, at+1); len(entries) > 0 || len(way) == 0 {
+	n = min(len(run), len(entries)-at)
+	t.n -= n
+	if entries = slices.Delete(entries, at, at+n); len(entries) > 0 || len(way) == 0 {
 		writeLeaf(leaf, entries)
-		t.counted(way, -1, child{})
+		t.counted(way, -n, child{})
 	} else {
 		leaf.content, leaf.changed = nil, true
-		t.dropped(way)
+		t.dropped(way, n)
 	}
 	for t.n > 0 {
 		nd, _, children := t.read(t.root)
@@ -290,10 +295,11 @@ func (t *scoreTree) remove(e entry) {
 		t.root = children[0].id
 		nd.content, nd.changed = nil, true
 	}
+	return n
 }
 
-// dropped removes the child that the way takes, which has become empty with one entry.
-func (t *scoreTree) dropped(way []treeStep) {
+// dropped removes the child that the way takes, which has become empty without n entries.
+func (t *scoreTree) dropped(way []treeStep, n int) {
 	for len(way) > 0 {
 		last := len(way) - 1
 		step := way[last]
@@ -304,7 +310,7 @@ func (t *scoreTree) dropped(way []treeStep) {
 		}
 		step.nd.content, step.nd.changed = nil, true
 	}
-	t.counted(way, -1, child{})
+	t.counted(way, -n, child{})
 }
 
 // before returns the number of entries before a bound.

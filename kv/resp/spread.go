@@ -7,6 +7,7 @@ import (
 	"errors"
 	"iter"
 	"math"
+	"slices"
 
 	"github.com/redykv/redykv/kv"
 )
@@ -240,7 +241,8 @@ func withoutHeaders(s *kv.Session, suspects []suspect, generations map[generatio
 	return headless, nil
 }
 
-// nodesOf returns the numbers of the nodes that a header's collection may have.
+// nodesOf returns the numbers of the nodes that a header's collection may have. Of a sorted set, they are those
+// of the table of members.
 func nodesOf(t valueType, h header) iter.Seq[nodeID] {
 	return func(yield func(nodeID) bool) {
 		if t == typeSpreadList && len(h.rest) == quickListHeader {
@@ -251,13 +253,7 @@ func nodesOf(t valueType, h header) iter.Seq[nodeID] {
 			}
 			return
 		}
-		if t == typeSpreadSorted && len(h.rest) == sortedHeader {
-			for i := range treeNodes(h) {
-				if !yield(treeNumbers + nodeID(i)) {
-					return
-				}
-			}
-		} else if len(h.rest) != tableHeader {
+		if isSorted := t == typeSpreadSorted && len(h.rest) == sortedHeader; !isSorted && len(h.rest) != tableHeader {
 			return
 		}
 		for b := range tableBuckets(h) {
@@ -275,29 +271,17 @@ func (io *nodeIO) clone(value, key []byte) ([]byte, error) {
 		return nil, errDamagedHeader
 	}
 	io.failed = nil
+	var sorted spreadSorted
+	if t == typeSpreadSorted && !sorted.open(io, nil, h) {
+		return nil, errDamagedHeader
+	}
 	var from, to nodes
 	from.begin(io, h.gen)
 	to.begin(io, newGeneration())
 	io.own(to.gen, key)
 	ids := make([]nodeID, 0, bucketsAtOnce)
 	flush := func() error {
-		for _, id := range ids {
-			from.want(id)
-		}
-		io.fetch()
-		for _, id := range ids {
-			if nd := from.all[id]; len(nd.content) > 0 {
-				fresh := to.fresh(id)
-				fresh.content, fresh.changed = nd.content, true
-			}
-		}
-		if io.failed != nil {
-			return io.failed
-		}
-		to.store()
-		err := io.flush()
-		from.releaseAll()
-		to.releaseAll()
+		err := io.copyNodes(&from, &to, ids)
 		ids = ids[:0]
 		return err
 	}
@@ -311,6 +295,60 @@ func (io *nodeIO) clone(value, key []byte) ([]byte, error) {
 	if err := flush(); err != nil {
 		return nil, err
 	}
+	if t == typeSpreadSorted {
+		if err := io.copyTree(&sorted.tree, &to); err != nil {
+			return nil, err
+		}
+	}
 	h.gen = to.gen
 	return h.append(appendMark(nil, t)), nil
+}
+
+// copyNodes copies nodes of one generation to another.
+func (io *nodeIO) copyNodes(from, to *nodes, ids []nodeID) error {
+	for _, id := range ids {
+		from.want(id)
+	}
+	io.fetch()
+	for _, id := range ids {
+		if nd := from.all[id]; len(nd.content) > 0 {
+			fresh := to.fresh(id)
+			fresh.content, fresh.changed = nd.content, true
+		}
+	}
+	if io.failed != nil {
+		return io.failed
+	}
+	to.store()
+	err := io.flush()
+	from.releaseAll()
+	to.releaseAll()
+	return err
+}
+
+// copyTree copies the nodes of a tree to another generation, from the root down.
+func (io *nodeIO) copyTree(t *scoreTree, to *nodes) error {
+	found := []nodeID{t.root} // and not copied yet
+	for copied := uint64(0); len(found) > 0; {
+		rest := max(len(found)-bucketsAtOnce, 0)
+		ids := slices.Clone(found[rest:])
+		found = found[:rest]
+		if copied += uint64(len(ids)); copied > t.made { // a node is found twice
+			return errDamagedNode
+		}
+		for _, id := range ids {
+			t.want(id)
+		}
+		io.fetch()
+		for _, id := range ids {
+			_, _, children := t.read(id)
+			for _, c := range children {
+				found = append(found, c.id)
+			}
+		}
+		if err := io.copyNodes(&t.nodes, to, ids); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -61,6 +61,7 @@ type worker struct {
 	list        packedList
 	sorted      packedSorted
 	collections collections
+	peeked      []byte // memory for a value that is read before the command runs
 	seed        maphash.Seed
 }
 
