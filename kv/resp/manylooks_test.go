@@ -12,7 +12,11 @@ func TestManyLooksKeepFewNodes(t *testing.T) {
 	const members, looks, most = 20_000, 100_000, manyNodes + chunk
 	s, addr := start(t, inMemory(), Options{})
 	c := &client{server: s, worker: newWorker(s.pool)}
-	defer c.worker.session.Close()
+	defer func() {
+		if err := c.worker.session.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
 	io := c.beginNodes(false)
 	var sorted spreadSorted
 	sorted.create(io, []byte("key"), nil, 5*manyNodes*bucketBytes)
