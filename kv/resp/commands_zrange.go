@@ -285,6 +285,9 @@ const (
 
 // removesMany reports whether a command may remove very many entries of a sorted set, as there are so many.
 func (c *client) removesMany(cmd *command, r request) bool {
+	if !c.server.pool.manySorted.Load() {
+		return false
+	}
 	switch cmd.name {
 	case "zpopmin", "zpopmax":
 		if r.len() < 3 || len(r.arg(2)) <= fewDigits {

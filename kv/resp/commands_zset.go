@@ -394,14 +394,14 @@ func someEntries(k *call, s sortedSet, n int64, form pairForm) {
 			return
 		}
 		k.arrayOf(int(-n), form)
-		for ; n < 0 && !k.full(); n++ {
+		for ; n < 0 && !k.full() && s.fault() == ""; n++ {
 			k.entryAt(s, rand.IntN(count), form)
 		}
 	default:
 		n = min(n, int64(count))
 		if k.arrayOf(int(n), form); n < int64(count/fewOfMany) {
 			for i := range differentIndexes(int(n), count) {
-				if k.entryAt(s, i, form); k.full() {
+				if k.entryAt(s, i, form); k.full() || s.fault() != "" {
 					break
 				}
 			}

@@ -360,7 +360,14 @@ func (o *combining) combine(sets []*collection, most int64) (entries []entry, re
 type candidate struct {
 	own, score float64
 	member     []byte
+
+	// Of the present input:
+	found float64
+	has   bool
 }
+
+// manyCandidates is the most candidates that are kept at a time.
+const manyCandidates = 1 << 17
 
 // filter calls emit with the entries of an intersection or a difference, until it returns false. emit must
 // not keep the members.
@@ -368,15 +375,17 @@ func (o *combining) filter(inputs []sortedInput, emit func(score float64, member
 	first := &inputs[0]
 	var some []candidate
 	var memory []byte // of their members
-	more := true
+	more, most := true, chunk
 	flush := func() {
 		for i := 1; i < len(inputs) && len(some) > 0; i++ {
-			some = o.filterBy(&inputs[i], first, some)
+			in := &inputs[i]
+			in.find(some, first, len(inputs))
+			some = o.filterBy(in, some)
 		}
 		for i := 0; i < len(some) && more; i++ {
 			more = emit(some[i].score, some[i].member)
 		}
-		some, memory = some[:0], memory[:0]
+		some, memory, most = some[:0], memory[:0], min(2*most, manyCandidates)
 	}
 	first.each(func(score float64, member []byte) bool {
 		combined := number(score * first.weights[0])
@@ -385,8 +394,8 @@ func (o *combining) filter(inputs []sortedInput, emit func(score float64, member
 		}
 		from := len(memory)
 		memory = append(memory, member...)
-		some = append(some, candidate{score, combined, memory[from:len(memory):len(memory)]})
-		if len(some) == chunk {
+		some = append(some, candidate{own: score, score: combined, member: memory[from:len(memory):len(memory)]})
+		if len(some) == most {
 			flush()
 		}
 		return more
@@ -394,30 +403,63 @@ func (o *combining) filter(inputs []sortedInput, emit func(score float64, member
 	flush()
 }
 
-// filterBy returns the candidates that are left after another input.
-func (o *combining) filterBy(in, first *sortedInput, some []candidate) []candidate {
-	if in.spread && in.collection != first.collection {
-		t := &in.table
-		if in.isSorted() {
-			t = &in.scored.members
+// find notes which candidates an input has, and their scores there. The nodes of the first of the inputs are
+// being read.
+func (in *sortedInput) find(some []candidate, first *sortedInput, inputs int) {
+	switch {
+	case in.collection == first.collection:
+		for i := range some {
+			some[i].found, some[i].has = some[i].own, true
 		}
-		for _, m := range some {
-			t.prefetch(m.member)
+	case !in.spread:
+		for i := range some {
+			some[i].found, some[i].has = in.score(some[i].member)
 		}
-		t.io.fetch()
-		defer t.releaseUnchanged()
+	case uint64(len(some)) > in.members().buckets: // most nodes are needed
+		at := make(map[string]int, len(some))
+		for i := range some {
+			at[string(some[i].member)], some[i].has = i, false
+		}
+		in.each(func(score float64, member []byte) bool {
+			if i, ok := at[string(member)]; ok {
+				some[i].found, some[i].has = score, true
+			}
+			return true
+		})
+	default:
+		table := in.members()
+		for part := range slices.Chunk(some, chunk) {
+			if len(table.all)*inputs > manyNodes {
+				table.releaseUnchanged()
+			}
+			for i := range part {
+				table.prefetch(part[i].member)
+			}
+			table.io.fetch()
+			for i := range part {
+				part[i].found, part[i].has = in.score(part[i].member)
+			}
+		}
 	}
+}
+
+// members returns the table of a spread input's members.
+func (in *sortedInput) members() *hashTable {
+	if in.isSorted() {
+		return &in.scored.members
+	}
+	return &in.table
+}
+
+// filterBy returns the candidates that are left after another input.
+func (o *combining) filterBy(in *sortedInput, some []candidate) []candidate {
 	left := some[:0]
 	for _, m := range some {
-		score, has := m.own, true
-		if in.collection != first.collection { // the nodes of the first are being read
-			score, has = in.score(m.member)
-		}
-		if has == (o.what == difference) {
+		if m.has == (o.what == difference) {
 			continue
 		}
 		for _, weight := range in.weights { // a difference has none
-			m.score = o.how.of(m.score, score*weight)
+			m.score = o.how.of(m.score, m.found*weight)
 		}
 		left = append(left, m)
 	}

@@ -103,6 +103,9 @@ func (t *hashTable) create(io *nodeIO, typ valueType, weight uint64) {
 	t.setSeed(index.NewSeed())
 	t.buckets, t.count, t.weight, t.changed = max(weight/bucketBytes, 1), 0, 0, true
 	t.most = math.MaxInt64
+	if t.buckets > manyNodes {
+		return // each node is empty until something is added
+	}
 	for b := range t.buckets {
 		t.fresh(nodeID(b))
 	}

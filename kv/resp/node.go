@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/redykv/redykv/kv"
 )
@@ -67,8 +68,10 @@ type nodeIO struct {
 	session *kv.Session
 	store   *kv.Store // of the session
 	wanted  []*node
-	reads   []kv.Op // of wanted
-	changes bool    // nodes that are read may be changed
+	reads   []kv.Op      // of wanted
+	changes bool         // nodes that are read may be changed
+	alone   bool         // the client has the store alone, and has not locked the keys
+	many    *atomic.Bool // set when there is a sorted set of which very many entries may be removed
 	writes  nodeWrites
 	shrinks nodeWrites // which need less room than what undoes them, and are run last
 	keys    []byte
@@ -90,7 +93,15 @@ const (
 func (c *client) beginNodes(changes bool) *nodeIO {
 	io := &c.worker.collections.io
 	io.session, io.store, io.failed, io.changes = c.worker.session, c.server.store, nil, changes
+	io.alone, io.many = c.alone, &c.server.pool.manySorted
 	return io
+}
+
+// noteSorted notes the number of entries of a sorted set.
+func (io *nodeIO) noteSorted(n uint64) {
+	if n >= manyRemoved && io.many != nil && !io.many.Load() {
+		io.many.Store(true)
+	}
 }
 
 // keepNodes notes that the command only makes nodes, and changes none of those that it reads.

@@ -340,8 +340,11 @@ func (t *scoreTree) before(b bound) (n int) {
 }
 
 // each visits the entries from the i-th on, forward or in reverse, until visit returns false. It forgets the
-// nodes below the root that have no changes.
+// nodes without changes that it has passed, and those of earlier visits if there are many.
 func (t *scoreTree) each(i int, reverse bool, visit func(score float64, member []byte) bool) {
+	if len(t.all) > manyNodes {
+		t.releaseUnchanged()
+	}
 	if reverse {
 		i = t.n - 1 - i // the number of entries to pass
 	}
@@ -382,11 +385,10 @@ func (t *scoreTree) walk(id nodeID, depth, skip int, reverse bool, visit func(fl
 			t.io.fetch()
 			ahead = min(2*ahead, nodesAtOnce)
 		}
-		more := t.walk(c.id, depth+1, skip, reverse, visit)
-		t.release(c.id)
-		if !more {
-			return false
+		if !t.walk(c.id, depth+1, skip, reverse, visit) {
+			return false // the next visit may begin near here
 		}
+		t.release(c.id)
 		skip = 0
 	}
 	return true

@@ -24,6 +24,7 @@ const sortedHeader = tableHeader + 2*8 + 1
 // malformed.
 func (s *spreadSorted) open(io *nodeIO, key []byte, h header) bool {
 	s.key, s.owned = key, true
+	io.noteSorted(h.count)
 	if len(h.rest) != sortedHeader || h.count > math.MaxInt64 {
 		return false
 	}
@@ -82,6 +83,7 @@ func (s *spreadSorted) header() header {
 		t = typeSkipSorted
 	}
 	h.rest = append(h.rest, typeBytes[t])
+	s.tree.io.noteSorted(uint64(s.tree.n))
 	return h
 }
 
@@ -173,8 +175,15 @@ func (s *spreadSorted) cut(from, to int) {
 // isMuch reports whether n entries are so many that the set is built anew without them. The nodes that change
 // else are all in memory, until the command ends. To copy an entry takes about as long as to remove one.
 func (s *spreadSorted) isMuch(n int) bool {
-	nodes := min(uint64(n), s.members.buckets)
-	return n > s.tree.n/2 || nodes > manyNodes && n > s.tree.n/8 || nodes > 32*manyNodes
+	io, nodes := s.tree.io, min(uint64(n), s.members.buckets)
+	switch {
+	case n == s.tree.n: // nothing is written
+		return true
+	case io.alone, // the key is not locked, so compaction would take nodes without a header for dead ones
+		io.store.WriteError() != nil: // there is room only for nodes that become smaller
+		return false
+	}
+	return n > s.tree.n/2 || nodes > manyNodes && n > s.tree.n/8 || nodes > 32*manyNodes && n > s.tree.n/64
 }
 
 // rebuild makes the set one of a new generation, without the entries from one index up to another. Nodes of

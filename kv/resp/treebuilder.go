@@ -16,6 +16,10 @@ type treeBuilder struct {
 func (b *treeBuilder) begin() { b.t.made, b.t.n = 0, 0 }
 
 func (b *treeBuilder) add(e entry) {
+	if n := len(b.leaf); n > 0 && compareEntries(b.leaf[n-1].score, b.leaf[n-1].member, e.score, e.member) >= 0 {
+		b.t.damaged() // the tree that they are from
+		return
+	}
 	e.member = slices.Clone(e.member)
 	size := entrySize(e)
 	if b.size+size > treeNode && len(b.leaf) > 0 {

@@ -222,6 +222,7 @@ type pool struct {
 	granted    atomic.Int64 // bytes of values for batches that have begun: see worker.bound
 	seed       maphash.Seed // of workers
 	packedMost int          // of workers
+	manySorted atomic.Bool  // some sorted set has very many entries: see removesMany
 
 	mu    sync.Mutex // guards the fields below
 	back  *sync.Cond // on mu: a worker was returned, or may be made
