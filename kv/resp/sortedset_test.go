@@ -37,31 +37,27 @@ func checkScan(t *testing.T, p *peer) {
 // TestDrawnNodesAreForgotten: random entries of a sorted set of many nodes do not keep the nodes in memory.
 func TestDrawnNodesAreForgotten(t *testing.T) {
 	const members = 250_000
-	s, addr := start(t, inMemory(), Options{})
-	p := dial(t, addr)
-	for from := 0; from < members; from += 25_000 {
-		add := []string{"ZADD", "z"}
-		for i := range 25_000 {
-			add = append(add, strconv.Itoa(from+i), fmt.Sprint("member ", from+i))
-		}
-		if got := p.do(add...); got != ":25000" {
-			t.Fatal(got)
-		}
-	}
-	session := s.store.NewSession()
+	s, _ := start(t, inMemory(), Options{})
+	c := &client{server: s, worker: newWorker(s.pool)}
 	defer func() {
-		if err := session.Close(); err != nil {
+		if err := c.worker.session.Close(); err != nil {
 			t.Error(err)
 		}
 	}()
-	value, err := session.Read(storedKey(0, []byte("z")), nil)
-	if err != nil {
+	var set spreadSorted
+	set.create(c.beginNodes(false), []byte("key"), nil, 0)
+	b := treeBuilder{t: &set.tree}
+	b.begin()
+	for i := range members {
+		b.add(entry{float64(i), fmt.Append(nil, "member ", i)})
+	}
+	b.finish()
+	set.store()
+	if err := set.tree.io.flush(); err != nil {
 		t.Fatal(err)
 	}
-	_, h, ok := headerIn(value)
-	var set spreadSorted
-	if !ok || !set.open(&nodeIO{session: session, store: s.store}, storedKey(0, []byte("z")), h) || set.tree.made < manyNodes+100 {
-		t.Fatal("the set is not one of many nodes")
+	if set.releaseAll(); set.tree.made < manyNodes+100 {
+		t.Fatalf("the set has %d nodes", set.tree.made)
 	}
 	for _, n := range []int64{-10_000, members / fewOfMany / 2} { // the same ones, and different ones
 		k := call{most: 1 << 20}
