@@ -201,8 +201,9 @@ func (c *state) adopt(ctx context.Context, a *adoption, t term) (more int, linge
 		return 0, 0, api.Refuse(connect.CodeInvalidArgument, fmt.Errorf("cache %s has %d grants, and lacks %d: want at most %d", ca.id, len(present.all()), len(lacking), maxGrantsPerCache))
 	}
 	if present != nil {
-		if len(lacking) == 0 && present.holder == ca.holder && present.lastChange() >= a.answered {
-			return 0, present.linger, nil // it is known as it is
+		if len(lacking) == 0 && present.holder == ca.holder && present.lastChange() >= a.answered { // it is known as it is
+			c.leaseAdopted(present, a, t)
+			return 0, present.linger, nil
 		}
 		c.renewState(present, a, t)
 		ca = present
@@ -218,13 +219,18 @@ func (c *state) adopt(ctx context.Context, a *adoption, t term) (more int, linge
 	// Watchers get the whole state: what has happened to these VMs was told to nobody.
 	ca.log.last++
 	ca.log.dropped = ca.log.last
+	c.caches[ca.id], c.asked[ca.requestID] = ca, ca
+	c.leaseAdopted(ca, a, t)
+	return len(lacking), ca.linger, nil
+}
+
+// leaseAdopted begins the lease of an adopted cache. Called under mu.
+func (c *state) leaseAdopted(ca *cache, a *adoption, t term) {
 	ca.lingers = time.Time{}
 	ca.renew(t)
 	ca.lease = max(ca.lease, a.lease)
 	ca.extend(t)
-	c.caches[ca.id], c.asked[ca.requestID] = ca, ca
 	c.touch(ca)
-	return len(lacking), ca.linger, nil
 }
 
 // renewState makes a cache that is known in an older state what its client says. Its places are not

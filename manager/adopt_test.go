@@ -129,11 +129,19 @@ func TestAdopt(t *testing.T) {
 		t.Fatalf("%d caches are adopted", caches)
 	}
 
+	state := m.led().state
 	for range 2 {
 		if got, err := adopt(t, client, good); err != nil || got.GetLeaseMs() != time.Hour.Milliseconds() {
 			t.Errorf("%v, %v", got, err)
 		}
-		m.led().state.check(t)
+		state.check(t)
+		state.mu.Lock()
+		ca := state.caches[good.GetCacheId()]
+		if left := time.Until(ca.expires); left < time.Hour/2 {
+			t.Errorf("its lease ends in %v", left)
+		}
+		ca.expires = time.Now().Add(time.Minute) // each call begins another lease
+		state.mu.Unlock()
 	}
 	late := proto.CloneOf(good)
 	late.Change = 2

@@ -59,10 +59,16 @@ func (l *leader) audit(now time.Time) {
 			if i > 0 && i%auditRate == 0 && !clock.Sleep(l.ctx, time.Second) {
 				break
 			}
-			asking <- struct{}{}
+			select {
+			case asking <- struct{}{}:
+			case <-l.ctx.Done():
+			}
+			if l.ctx.Err() != nil {
+				break
+			}
 			all.Go(func() {
 				defer func() { <-asking }()
-				grants, err := l.grantsOf(context.Background(), v)
+				grants, err := l.grantsOf(l.ctx, v)
 				if err != nil {
 					return // a server that has ended is found by its silence
 				}

@@ -337,3 +337,23 @@ func TestStoreFails(t *testing.T) {
 		t.Error("the cache is forgotten")
 	}
 }
+
+// TestRecordsThatCannotBeWritten: a record that has no encoding is an error, and leaves the catalog readable.
+func TestRecordsThatCannotBeWritten(t *testing.T) {
+	store := newCrashStore()
+	m, client := serve(t, Options{Transport: "mem", Heartbeat: time.Second, Silence: time.Hour, store: store})
+	n := startNode(t, "node")
+	await(t, announce(t, n, client), "registration")
+	state := m.led().state
+	state.mu.Lock()
+	v := state.vms["node"]
+	state.mu.Unlock()
+	v.registrant = "m\xfcller"
+	if err := state.put(v); err == nil {
+		t.Error("a name that is not UTF-8 was written")
+	}
+	again, _ := serve(t, Options{Transport: "mem", Heartbeat: time.Second, Silence: time.Hour, store: store.next()})
+	if v, _ := again.led().state.registered("node"); v == nil && again.led().state.vms["node"] == nil {
+		t.Error("the VM is not known any more")
+	}
+}

@@ -139,9 +139,12 @@ func (c *state) flush() (*txn, error) {
 	t := &txn{number: c.txns, after: c.after}
 	var errs []error
 	for _, r := range c.touched {
-		value, err := r.encode()
-		errs = append(errs, err)
 		r.meta().dirty = false
+		value, err := r.encode()
+		if err != nil { // what there is of it could not be read again
+			errs = append(errs, fmt.Errorf("%s: %w", r.key(), err))
+			continue
+		}
 		t.changes = append(t.changes, change{of: r.meta(), key: r.key(), value: value})
 		if ca, ok := r.(*cache); ok {
 			ca.txn = c.txns

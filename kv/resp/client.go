@@ -207,7 +207,7 @@ func (c *client) sendIfLarge() {
 		return
 	}
 	c.giveBack()
-	c.write()
+	c.writeReplies()   // without messages: the reply of the present command may be sent in part
 	c.now = time.Now() // the client may have let it wait
 }
 

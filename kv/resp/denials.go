@@ -2,6 +2,7 @@ package resp
 
 import (
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,6 +14,7 @@ const (
 	defaultDenials = 128     // the default of acllog-max-len
 	maxDenials     = 1 << 16 // its limit
 	defaultLogged  = 10      // entries of ACL LOG without a count
+	mostDenied     = 1 << 10 // bytes of a key, or another object, that are kept
 	// denialsJoin is how long a refusal counts for the entry of an equal one.
 	denialsJoin = time.Minute
 )
@@ -47,6 +49,9 @@ func (ds *denials) add(c *client, d denial, user string) {
 		in = "lua"
 	case c.executing, c.multi != nil:
 		in = "multi"
+	}
+	if len(d.object) > mostDenied {
+		d.object = strings.Clone(d.object[:mostDenied])
 	}
 	line, now := c.line(request{}), time.Now()
 	line = line[:len(line)-1]

@@ -206,6 +206,7 @@ func (c *client) writeReplies() {
 		c.out, c.sendable = c.out[:min(c.sendable, len(c.out))], 0
 	}
 	if len(c.out) == 0 {
+		c.needs = 0 // of replies that were not to be sent
 		return
 	}
 	if err := c.server.committer.wait(c.needs); err != nil {

@@ -699,3 +699,58 @@ func BenchmarkPublish(b *testing.B) {
 		}
 	}
 }
+
+// TestMessagesBesideALargeReply: a message that is published while a reply is sent in part comes after the reply.
+func TestMessagesBesideALargeReply(t *testing.T) {
+	pubsubVariants(t, func(t *testing.T, s *Server, connect func() *peer) {
+		p, publisher := connect(), connect()
+		p.do("HELLO", "3")
+		mget := []string{"MGET"}
+		for i := range 300 {
+			publisher.do("SET", fmt.Sprint(i), strings.Repeat("v", 64<<10))
+			mget = append(mget, fmt.Sprint(i))
+		}
+		p.do("SUBSCRIBE", "a")
+		p.send(encode(mget...))
+		testrun.Until(t, "the reply is sent", func() bool {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			for c := range s.clients {
+				if c.output.since.Load() != 0 {
+					return true
+				}
+			}
+			return false
+		})
+		if got := publisher.do("PUBLISH", "a", "m"); got != ":1" {
+			t.Error(got)
+		}
+		if got := p.reply(); strings.Count(got, "vvv\"") != 300 || strings.Contains(got, "push") {
+			t.Errorf("%d values of 300, %.40q", strings.Count(got, "vvv\""), got)
+		}
+		if got := p.reply(); got != `push["message" "a" "m"]` {
+			t.Errorf("%.80q", got)
+		}
+	})
+}
+
+// TestMessagesAfterAWriteWithoutReply: a write whose reply the client does not want keeps no message back.
+func TestMessagesAfterAWriteWithoutReply(t *testing.T) {
+	pubsubVariants(t, func(t *testing.T, _ *Server, connect func() *peer) {
+		p, publisher := connect(), connect()
+		p.do("HELLO", "3")
+		p.do("SUBSCRIBE", "a")
+		p.send(encode("CLIENT", "REPLY", "OFF"))
+		p.send(encode("SET", "k", "v"))
+		testrun.Until(t, "the write is done", func() bool { return publisher.do("GET", "k") == `"v"` })
+		if got := publisher.do("PUBLISH", "a", "m"); got != ":1" {
+			t.Error(got)
+		}
+		if got := p.reply(); got != `push["message" "a" "m"]` {
+			t.Error(got)
+		}
+		if got := p.do("CLIENT", "REPLY", "ON"); got != "+OK" {
+			t.Error(got)
+		}
+	})
+}

@@ -277,6 +277,12 @@ func TestScriptMemory(t *testing.T) {
 		"return " + strings.Repeat("{", 5000) + strings.Repeat("}", 5000),
 		"return " + strings.Repeat("{", 100_000),
 		"local t = {} for i = 1, 100 do t = {t, t} end return t",
+		"cjson.encode_max_depth(2147483647) local t = {} t[1] = t return cjson.encode(t)",
+		"cjson.decode_max_depth(2147483647) return cjson.decode(string.rep('[', 8000000))",
+		"local function f() return coroutine.wrap(f)() end return f()",
+		"local k = {} for i = 1, 1000 do local t = {} rawset(t, 1000000, 1) k[i] = t end",
+		"local k = {} for i = 1, 1000 do local t = {} table.insert(t, 1000000, 1) k[i] = t end",
+		"return table.insert({}, -1e300, 1)",
 	} {
 		if got := p.do("EVAL", source, "0"); got[0] != '-' && !strings.Contains(got, "-ERR") {
 			t.Errorf("%.80q: %.80s", source, got)

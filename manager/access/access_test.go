@@ -63,11 +63,12 @@ func TestParseTokens(t *testing.T) {
 		t.Errorf("tokens %v, %v", got, err)
 	}
 	for text, want := range map[string]string{
-		"":                                   "no tokens: want a line",
-		"app client app-token-0123456789":    "line 1: 3 fields",
-		"app king never app-token-012345678": `role "king"`,
-		"app client never short":             "has 5 bytes",
-		"app client soon app-token-01234567": `expiry "soon"`,
+		"":                                      "no tokens: want a line",
+		"app client app-token-0123456789":       "line 1: 3 fields",
+		"app king never app-token-012345678":    `role "king"`,
+		"app client never short":                "has 5 bytes",
+		"m\xfcller client never m-token-012345": "want a name in UTF-8",
+		"app client soon app-token-01234567":    `expiry "soon"`,
 		"a client never app-token-01234567\na server never app-token-01234568": "line 2: token \"a\": its name or its secret is in the file already",
 		"a client never app-token-01234567\nb server never app-token-01234567": "its name or its secret is in the file already",
 	} {

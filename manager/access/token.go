@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/redykv/redykv/manager/api"
 )
@@ -39,6 +40,9 @@ const minTokenLen = 16
 func (t Token) check() error {
 	if t.Name == "" || len(t.Roles) == 0 {
 		return fmt.Errorf("token %.40q: want a name and roles", t.Name)
+	}
+	if !utf8.ValidString(t.Name) {
+		return fmt.Errorf("token %.40q: want a name in UTF-8", t.Name)
 	}
 	for _, r := range t.Roles {
 		if r != RoleClient && r != RoleServer && r != RoleOperator {

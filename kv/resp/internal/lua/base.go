@@ -227,6 +227,9 @@ func (st *State) rawGet(l *glua.LState) int {
 func (st *State) rawSet(l *glua.LState) int {
 	t := checkTable(l, 1)
 	st.mayChange(l, t)
+	if n, ok := checkAny(l, 2).(glua.LNumber); ok && n < glua.LNumber(glua.MaxArrayIndex) {
+		st.chargeGap(l, t, int(n))
+	}
 	l.RawSet(t, checkAny(l, 2), checkAny(l, 3))
 	l.SetTop(1)
 	return 1
@@ -392,6 +395,7 @@ const parseCost = 64
 // compiled returns the function of a chunk, or nil and an error.
 func (st *State) compiled(l *glua.LState, source, name string) int {
 	st.meter.spend(int64(len(source)) * parseCost)
+	st.meter.work(l, pollEvery+uint(len(source)))
 	st.meter.stop(l)
 	proto, err := compile(source, chunkName(name))
 	if err != nil {

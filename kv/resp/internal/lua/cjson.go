@@ -37,6 +37,9 @@ var badNames = []string{"off", "on", "null"}
 
 var jsonDefaults = jsonSettings{ratio: 2, safe: 10, encodeDepth: 1000, decodeDepth: 1000, precision: 14, keepBuffer: true, decodeBad: badTaken}
 
+// deepest is the deepest nesting, whatever a script sets: encoder and decoder recurse.
+const deepest = 5000
+
 func (st *State) openJSON() {
 	st.null = &glua.LUserData{Metatable: glua.LNil}
 	j := &st.json
@@ -162,7 +165,7 @@ func (e *jsonEncoder) value(v glua.LValue, depth int) {
 	case *glua.LNilType:
 		e.out = append(e.out, "null"...)
 	case *glua.LTable:
-		if depth++; depth > e.st.json.encodeDepth {
+		if depth++; depth > min(e.st.json.encodeDepth, deepest) {
 			e.l.RaiseError("Cannot serialise, excessive nesting (%d)", depth)
 		}
 		if n := e.arrayLength(v); n > 0 {
@@ -438,7 +441,7 @@ func (d *jsonDecoder) value(t jsonToken, depth int) glua.LValue {
 	case "T_STRING", "T_NUMBER", "T_BOOLEAN", "T_NULL":
 		return t.value
 	case "T_OBJ_BEGIN", "T_ARR_BEGIN":
-		if depth++; depth > d.st.json.decodeDepth {
+		if depth++; depth > min(d.st.json.decodeDepth, deepest) {
 			d.l.RaiseError("Found too many nested data structures (%d)", depth)
 		}
 		d.st.meter.Charge(d.l, stepBytes)

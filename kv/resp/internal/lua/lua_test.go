@@ -110,7 +110,7 @@ func TestEnds(t *testing.T) {
 		"return xpcall(function() while true do end end, function() while true do end end)",
 		"local t = {} for i = 1, 100 do t[i] = i end table.sort(t, function() while true do end end)",
 		"return ('x'):gsub('x', function() while true do end end)", "return setmetatable({}, {__index = function() while true do end end}).x",
-		"return load(function() return ' ' end)", "for i = 1, math.huge do local x = cjson.decode('[' .. i .. ']') end",
+		"table.insert({}, -2000000000, 1)", "return load(function() return ' ' end)", "for i = 1, math.huge do local x = cjson.decode('[' .. i .. ']') end",
 	} {
 		s, err := Compile(source)
 		if err != nil {

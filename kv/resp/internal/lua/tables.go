@@ -97,15 +97,30 @@ func (st *State) tableInsert(l *glua.LState) int {
 		t.RawSetInt(end, l.Get(2))
 	case 3:
 		at := checkInt(l, 2)
-		st.meter.work(l, uint(max(end-at, 0))/16)
+		if int(int32(at)) != at {
+			l.RaiseError("bad argument #2 to 'insert' (position out of bounds)")
+		}
+		st.chargeGap(l, t, at)
 		for i := max(end, at); i > at; i-- {
+			if i%(16*pollEvery) == 0 {
+				st.meter.work(l, pollEvery)
+			}
 			t.RawSetInt(i, t.RawGetInt(i-1))
 		}
+		st.meter.work(l, uint(max(end-at, 0))%(16*pollEvery)/16)
 		t.RawSetInt(at, l.Get(3))
 	default:
 		l.RaiseError("wrong number of arguments to 'insert'")
 	}
 	return 0
+}
+
+// chargeGap counts the memory of a table that is filled up to an index beyond its end.
+func (st *State) chargeGap(l *glua.LState, t *glua.LTable, at int) {
+	if gap := at - t.Len(); gap > pollEvery && at < glua.MaxArrayIndex {
+		st.meter.spend(16 * int64(gap))
+		st.meter.stop(l)
+	}
 }
 
 func (st *State) tableMaxn(l *glua.LState) int {
@@ -258,7 +273,8 @@ func (st *State) mathRandom(l *glua.LState) int {
 	return 1
 }
 
-// openCoroutines opens gopher-lua's library of coroutines. Each has the meter.
+// openCoroutines opens gopher-lua's library of coroutines. Each has the meter. One that is resumed by another is
+// as deep as a call of pcall, as in Lua.
 func (st *State) openCoroutines(theirs *glua.LTable) {
 	all := make(map[string]glua.LValue)
 	theirs.ForEach(func(k, v glua.LValue) { all[k.String()] = v })
@@ -267,12 +283,24 @@ func (st *State) openCoroutines(theirs *glua.LTable) {
 		st.newThread(l, create)
 		return 1
 	})
-	resume := all["resume"]
+	theirResume := all["resume"]
+	resume := func(l *glua.LState) int {
+		if st.nesting == maxProtected {
+			l.SetTop(0)
+			l.Push(glua.LFalse)
+			l.Push(glua.LString("C stack overflow"))
+			return 2
+		}
+		st.nesting++
+		defer func() { st.nesting-- }()
+		return st.pass(l, theirResume)
+	}
+	all["resume"] = st.function("resume", resume)
 	all["wrap"] = st.function("wrap", func(l *glua.LState) int {
 		thread := st.newThread(l, create)
 		l.Push(l.NewFunction(func(l *glua.LState) int {
 			l.Insert(thread, 1)
-			n := st.pass(l, resume)
+			n := resume(l)
 			if l.Get(1) == glua.LFalse {
 				l.Error(l.Get(2), 0)
 			}
