@@ -41,6 +41,12 @@ func (c *client) execute() {
 			c.flush() // runs nothing if the commands need no batch
 			c.sendIfLarge()
 		}
+		if c.loop == nil && c.output.queued.Load() >= fullOutput { // messages do not wait for a long pipeline
+			c.flush()
+			c.giveBack()
+			c.write()
+			c.now = time.Now()
+		}
 	}
 	c.flush()
 	c.giveBack()

@@ -227,7 +227,7 @@ func (st *State) rawGet(l *glua.LState) int {
 func (st *State) rawSet(l *glua.LState) int {
 	t := checkTable(l, 1)
 	st.mayChange(l, t)
-	if n, ok := checkAny(l, 2).(glua.LNumber); ok && n < glua.LNumber(glua.MaxArrayIndex) {
+	if n, ok := checkAny(l, 2).(glua.LNumber); ok && n > 0 && n < glua.LNumber(glua.MaxArrayIndex) {
 		st.chargeGap(l, t, int(n))
 	}
 	l.RawSet(t, checkAny(l, 2), checkAny(l, 3))

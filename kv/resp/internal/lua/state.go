@@ -26,7 +26,8 @@ type State struct {
 	real     map[*glua.LTable]*glua.LTable // what a read-only table shows
 	readOnly *glua.LFunction               // raises the error
 	step     *glua.LFunction               // of ipairs
-	nesting  int                           // calls of pcall that have not ended
+	nesting  int                           // calls of pcall that have not ended, and coroutines: see resumeCost
+	resumed  map[*glua.LState]bool         // coroutines that run, or have resumed another one
 	random   random
 	json     jsonSettings
 	null     *glua.LUserData // cjson.null
@@ -126,6 +127,7 @@ func (st *State) Run(s *Script, keys, args *glua.LTable, poll func() error) (res
 	st.meter.begin(poll)
 	st.random.seed(0)
 	st.nesting = 0
+	clear(st.resumed)
 	st.json = jsonDefaults
 	l.SetContext(&st.meter)
 	st.globals.RawSetString("KEYS", keys)

@@ -117,7 +117,10 @@ func (st *State) tableInsert(l *glua.LState) int {
 
 // chargeGap counts the memory of a table that is filled up to an index beyond its end.
 func (st *State) chargeGap(l *glua.LState, t *glua.LTable, at int) {
-	if gap := at - t.Len(); gap > pollEvery && at < glua.MaxArrayIndex {
+	if at <= pollEvery || at >= glua.MaxArrayIndex {
+		return
+	}
+	if gap := at - t.Len(); gap > pollEvery {
 		st.meter.spend(16 * int64(gap))
 		st.meter.stop(l)
 	}
@@ -273,8 +276,12 @@ func (st *State) mathRandom(l *glua.LState) int {
 	return 1
 }
 
-// openCoroutines opens gopher-lua's library of coroutines. Each has the meter. One that is resumed by another is
-// as deep as a call of pcall, as in Lua.
+// resumeCost is how many calls of pcall a coroutine is as deep as that another one has resumed: it has calls of
+// its own on the same stack.
+const resumeCost = 10
+
+// openCoroutines opens gopher-lua's library of coroutines. Each has the meter. The depth of those that resume
+// each other is limited, with that of pcall.
 func (st *State) openCoroutines(theirs *glua.LTable) {
 	all := make(map[string]glua.LValue)
 	theirs.ForEach(func(k, v glua.LValue) { all[k.String()] = v })
@@ -284,15 +291,29 @@ func (st *State) openCoroutines(theirs *glua.LTable) {
 		return 1
 	})
 	theirResume := all["resume"]
+	refuse := func(l *glua.LState, why string) int {
+		l.SetTop(0)
+		l.Push(glua.LFalse)
+		l.Push(glua.LString(why))
+		return 2
+	}
 	resume := func(l *glua.LState) int {
-		if st.nesting == maxProtected {
-			l.SetTop(0)
-			l.Push(glua.LFalse)
-			l.Push(glua.LString("C stack overflow"))
-			return 2
+		thread, _ := l.Get(1).(*glua.LState)
+		switch {
+		case thread != nil && thread != l && st.resumed[thread]: // theirs would resume it for ever
+			return refuse(l, "cannot resume normal coroutine")
+		case st.nesting+resumeCost > maxProtected:
+			return refuse(l, "C stack overflow")
 		}
-		st.nesting++
-		defer func() { st.nesting-- }()
+		if thread != nil && thread != l {
+			if st.resumed == nil {
+				st.resumed = make(map[*glua.LState]bool)
+			}
+			st.resumed[thread] = true
+			defer delete(st.resumed, thread)
+		}
+		st.nesting += resumeCost
+		defer func() { st.nesting -= resumeCost }()
 		return st.pass(l, theirResume)
 	}
 	all["resume"] = st.function("resume", resume)
