@@ -144,12 +144,34 @@ func (c *simClient) allocate(ctx context.Context) bool {
 	return true
 }
 
+// renew renews the lease until ctx ends, also while the client moves, as a client does.
+func (c *simClient) renew(ctx context.Context) {
+	for wait := simLease / 4; clock.Sleep(ctx, wait); {
+		_, err := c.api.Load().Renew(ctx, connect.NewRequest(&managerv1.RenewRequest{CacheId: c.id}))
+		switch {
+		case err == nil:
+			wait = simLease / 4
+		case connect.CodeOf(err) == connect.CodeNotFound && ctx.Err() == nil:
+			c.t.Errorf("cache %s is not known any more", c.id)
+			return
+		default:
+			wait = time.Second
+		}
+	}
+}
+
 // keep renews the lease and follows events. It returns false if the client has died, and
 // true if ctx has ended and the cache is deallocated.
 func (c *simClient) keep(ctx context.Context) bool {
+	renewing, stop := context.WithCancel(ctx)
+	var renewals sync.WaitGroup
+	renewals.Go(func() { c.renew(renewing) })
+	defer func() {
+		stop()
+		renewals.Wait()
+	}()
 	death := time.Now().Add(time.Duration(c.rng.ExpFloat64() * float64(4*time.Hour)))
 	heard := uint64(0) // sequence number of the last event
-	renewed := time.Now()
 	for {
 		if !clock.Sleep(ctx, time.Second+upTo(c.rng, time.Second)) {
 			_, err := c.api.Load().Deallocate(context.Background(), connect.NewRequest(&managerv1.DeallocateRequest{CacheId: c.id}))
@@ -162,17 +184,7 @@ func (c *simClient) keep(ctx context.Context) bool {
 			c.died.Add(1)
 			return false
 		}
-		api := c.api.Load()
-		if time.Since(renewed) > simLease/4 {
-			_, err := api.Renew(ctx, connect.NewRequest(&managerv1.RenewRequest{CacheId: c.id}))
-			if err == nil {
-				renewed = time.Now()
-			} else if connect.CodeOf(err) == connect.CodeNotFound {
-				c.t.Errorf("cache %s is not known any more", c.id)
-				return false
-			}
-		}
-		l, err := api.m.leading()
+		l, err := c.api.Load().m.leading()
 		if err != nil {
 			continue
 		}
