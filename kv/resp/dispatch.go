@@ -17,6 +17,7 @@ func (c *client) execute() {
 			c.next(held)
 		}
 	}
+	var pushed time.Time // when messages were last sent between two commands
 	for !c.quit && !c.holds && c.waits == nil {
 		r, ok, err := c.in.next()
 		if err != nil {
@@ -41,11 +42,13 @@ func (c *client) execute() {
 			c.flush() // runs nothing if the commands need no batch
 			c.sendIfLarge()
 		}
-		if c.loop == nil && c.output.queued.Load() >= fullOutput { // messages do not wait for a long pipeline
+		if c.loop == nil && c.output.queued.Load() >= fullOutput && time.Since(pushed) >= pushFor { // messages do not wait for a long pipeline
 			c.flush()
 			c.giveBack()
+			began := time.Now()
 			c.write()
-			c.now = time.Now()
+			pushed = time.Now()
+			c.began, c.now = c.began.Add(pushed.Sub(began)), pushed
 		}
 	}
 	c.flush()

@@ -16,6 +16,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redykv/redykv/internal/machine"
@@ -751,6 +752,44 @@ func TestMessagesAfterAWriteWithoutReply(t *testing.T) {
 		}
 		if got := p.do("CLIENT", "REPLY", "ON"); got != "+OK" {
 			t.Error(got)
+		}
+	})
+}
+
+// slowConn is a connection whose writes take long.
+type slowConn struct {
+	net.Conn
+	written int
+}
+
+func (c *slowConn) Write(b []byte) (int, error) {
+	time.Sleep(2 * pushFor)
+	c.written += len(b)
+	return len(b), nil
+}
+
+func (c *slowConn) Read([]byte) (int, error)         { return 0, io.EOF }
+func (c *slowConn) SetWriteDeadline(time.Time) error { return nil }
+func (c *slowConn) SetReadDeadline(time.Time) error  { return nil }
+
+// TestMessagesAreSentWhole: no message is left in part when the sending of messages takes too long, as replies are
+// sent next.
+func TestMessagesAreSentWhole(t *testing.T) {
+	s, _ := start(t, inMemory(), Options{})
+	synctest.Test(t, func(t *testing.T) {
+		conn := &slowConn{}
+		c := &client{server: s, conn: conn, in: newInput(conn, &s.opts, &s.large)}
+		sub := c.subscriber()
+		defer c.endSubscriptions()
+		for range 2 {
+			m := &message{data: make([]byte, 3*outputChunk)}
+			m.refs.Store(1)
+			if _, ok := sub.offer(m); !ok {
+				t.Fatal("the message is refused")
+			}
+		}
+		if c.push(); conn.written != 3*outputChunk || sub.inPart() {
+			t.Errorf("%d bytes are sent, %d of the next message", conn.written, sub.at)
 		}
 	})
 }

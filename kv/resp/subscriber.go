@@ -276,6 +276,13 @@ func (sub *subscriber) remove(t *topic) {
 	sub.queue = kept
 }
 
+// inPart reports whether a message is sent in part. Nothing else may be sent then.
+func (sub *subscriber) inPart() bool {
+	sub.mu.Lock()
+	defer sub.mu.Unlock()
+	return sub.at > 0
+}
+
 // next returns bytes at the front of the queue, none if the queue is empty: a part of a message,
 // which it holds, or several messages, in the client's buffer for replies, which must be empty.
 // After the bytes were sent, sent must be called.
@@ -385,7 +392,7 @@ func (c *client) receive() error {
 // reads ahead meanwhile.
 const pushFor = 2 * aheadAfter
 
-// push sends the queue, or a part of it if that takes longer than pushFor. A client that does
+// push sends the queue, or the first messages of it if that takes longer than pushFor. A client that does
 // not read within Options.WriteTimeout is disconnected.
 func (c *client) push() {
 	if c.sub == nil || c.output.queued.Load() == 0 {
@@ -394,7 +401,7 @@ func (c *client) push() {
 	c.beginWrite()
 	defer c.endWrite()
 	began := time.Now()
-	for now := began; !c.quit && now.Sub(began) < pushFor; now = time.Now() {
+	for now := began; !c.quit && (now.Sub(began) < pushFor || c.sub.inPart()); now = time.Now() {
 		b, held := c.sub.next()
 		if len(b) == 0 {
 			break
