@@ -439,11 +439,10 @@ func (s *Session) close(poll func()) error {
 	if err != nil {
 		// What is in flight may still have an effect, as of any connection that fails. When one has failed,
 		// requests that waited for it are sent over others.
-		for s.failBusy(err); s.pending > 0; s.failBusy(err) {
-			before := s.pending
-			if poll(); s.pending == before {
-				break
-			}
+		for before := -1; s.pending != before; {
+			before = s.pending
+			s.failBusy(err)
+			poll()
 		}
 		s.failBusy(err)
 	}

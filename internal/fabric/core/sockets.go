@@ -69,11 +69,16 @@ func (s *Sockets) Serve(addr string, depth int, hello func(net.Conn) (fabric.Req
 }
 
 // Within calls f, which reads or writes with a deadline. The end of ctx moves the deadline
-// into the past; Within then returns ctx's error.
+// into the past, for good; Within then returns ctx's error.
 func Within(ctx context.Context, setDeadline func(time.Time) error, f func() error) error {
-	stop := context.AfterFunc(ctx, func() { _ = setDeadline(time.Unix(1, 0)) })
+	moved := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(moved)
+		_ = setDeadline(time.Unix(1, 0))
+	})
 	err := f()
 	if !stop() {
+		<-moved // the caller may set another one
 		return context.Cause(ctx)
 	}
 	return err

@@ -197,20 +197,11 @@ func (q *queuePair) Import(ctx context.Context, token fabric.Token) (r fabric.Re
 
 // sendWithin sends a message, unless ctx ends while the peer does not read and the socket is full.
 func (q *queuePair) sendWithin(ctx context.Context, message []byte) error {
-	moved := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
-		defer close(moved)
-		_ = q.conn.SetWriteDeadline(time.Unix(1, 0)) // fails only if the connection is closed
-	})
-	err := send(q.conn, message)
-	if stop() {
-		return err
+	err := core.Within(ctx, q.conn.SetWriteDeadline, func() error { return send(q.conn, message) })
+	if ctx.Err() != nil {
+		err = errors.Join(err, q.conn.SetWriteDeadline(time.Time{})) // for the reader's answers
 	}
-	<-moved
-	if err != nil {
-		err = context.Cause(ctx)
-	}
-	return errors.Join(err, q.conn.SetWriteDeadline(time.Time{}))
+	return err
 }
 
 // enter registers an imported region and returns its handle.

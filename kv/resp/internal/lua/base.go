@@ -227,10 +227,9 @@ func (st *State) rawGet(l *glua.LState) int {
 func (st *State) rawSet(l *glua.LState) int {
 	t := checkTable(l, 1)
 	st.mayChange(l, t)
-	if n, ok := checkAny(l, 2).(glua.LNumber); ok && n > 0 && n < glua.LNumber(glua.MaxArrayIndex) {
-		st.chargeGap(l, t, int(n))
-	}
-	l.RawSet(t, checkAny(l, 2), checkAny(l, 3))
+	key, value := checkAny(l, 2), checkAny(l, 3)
+	st.chargeGap(l, t, key)
+	l.RawSet(t, key, value)
 	l.SetTop(1)
 	return 1
 }

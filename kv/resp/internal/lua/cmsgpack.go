@@ -276,9 +276,7 @@ func (u *unpacker) dictionary(n, depth int) glua.LValue {
 		if f, ok := k.(glua.LNumber); k == glua.LNil || ok && math.IsNaN(float64(f)) {
 			u.l.RaiseError("table index is %s", display(k))
 		}
-		if f, ok := k.(glua.LNumber); ok && f > 0 && f < glua.LNumber(glua.MaxArrayIndex) {
-			u.st.chargeGap(u.l, t, int(f))
-		}
+		u.st.chargeGap(u.l, t, k)
 		t.RawSet(k, v)
 		u.st.meter.spend(2 * stepBytes)
 	}

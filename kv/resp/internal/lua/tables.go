@@ -100,7 +100,7 @@ func (st *State) tableInsert(l *glua.LState) int {
 		if int(int32(at)) != at {
 			l.RaiseError("bad argument #2 to 'insert' (position out of bounds)")
 		}
-		st.chargeGap(l, t, at)
+		st.chargeGap(l, t, glua.LNumber(at))
 		for i := max(end, at); i > at; i-- {
 			if i%(16*pollEvery) == 0 {
 				st.meter.work(l, pollEvery)
@@ -115,12 +115,13 @@ func (st *State) tableInsert(l *glua.LState) int {
 	return 0
 }
 
-// chargeGap counts the memory of a table that is filled up to an index beyond its end.
-func (st *State) chargeGap(l *glua.LState, t *glua.LTable, at int) {
-	if at <= pollEvery || at >= glua.MaxArrayIndex {
+// chargeGap counts the memory of a table that is filled up to a key beyond its end, if that is an index.
+func (st *State) chargeGap(l *glua.LState, t *glua.LTable, key glua.LValue) {
+	at, ok := key.(glua.LNumber)
+	if !ok || !(at > pollEvery && at < glua.LNumber(glua.MaxArrayIndex)) {
 		return
 	}
-	if gap := at - t.Len(); gap > pollEvery {
+	if gap := int(at) - t.Len(); gap > pollEvery {
 		st.meter.spend(16 * int64(gap))
 		st.meter.stop(l)
 	}
