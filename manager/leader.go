@@ -174,7 +174,7 @@ func (m *Manager) begin(t catalog.Term) (_ *leader, err error) {
 	if l.opts.Economy.Every > 0 {
 		l.work.Go(l.mover)
 	}
-	if l.opts.Allocator != nil && len(l.opts.Warm) > 0 {
+	if l.opts.Allocator != nil {
 		l.work.Go(l.warmer)
 	}
 	if l.opts.Calibrate != nil {

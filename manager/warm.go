@@ -43,11 +43,16 @@ func (m *Manager) checkWarm() error {
 // warmRetry is the interval at which pools are checked.
 const warmRetry = 5 * time.Second
 
-// warmer is the loop that keeps the pools full.
+// warmer is the loop that keeps the pools at their counts. A pool may have too many VMs, or be gone,
+// because the manager was started with other options, or because it heard nothing of its VMs for a while
+// and ordered more.
 func (l *leader) warmer() {
 	ticker := time.NewTicker(warmRetry)
 	defer ticker.Stop()
 	for {
+		if err := l.state.trimWarm(l.opts.Warm); err != nil && l.ctx.Err() == nil {
+			l.opts.Logger.Warn("warm pools not trimmed", "err", err)
+		}
 		for _, p := range l.opts.Warm {
 			if err := l.fillPool(l.ctx, p); err != nil && l.ctx.Err() == nil {
 				l.opts.Logger.Warn("warm pool not filled", "type", p.Type, "err", err)
@@ -96,6 +101,32 @@ func (c *state) enterWarm(p WarmPool, order node.VM, transport string) (err erro
 	defer c.end(&err)
 	for n := c.countWarm(p); n < p.Count; n++ {
 		c.enter(&vm{id: newVMID(), launched: true, warm: true, transport: transport, entered: time.Now(), VM: order})
+	}
+	return nil
+}
+
+// trimWarm takes the running VMs that no pool needs out of the pools, so that they are terminated. The
+// oldest stay.
+func (c *state) trimWarm(pools []WarmPool) (err error) {
+	c.mu.Lock()
+	defer c.end(&err)
+	var running []*vm
+	for v := range c.warms {
+		if v.ControlURL != "" && v.usable() == nil {
+			running = append(running, v)
+		}
+	}
+	slices.SortFunc(running, func(a, b *vm) int { return cmp.Compare(a.order, b.order) })
+	kept := make(map[WarmPool]int)
+	for _, v := range running {
+		i := slices.IndexFunc(pools, func(p WarmPool) bool { return p.of(v) && kept[p] < p.Count })
+		if i >= 0 {
+			kept[pools[i]]++
+		} else {
+			c.setWarm(v, false)
+			c.touch(v)
+			c.queue(v.key())
+		}
 	}
 	return nil
 }

@@ -88,6 +88,9 @@ type Permissions interface {
 	// MayUse reports whether a command may access a key. If a is 0, it reports whether any
 	// access to the key is allowed. It must not keep the key.
 	MayUse(key []byte, a Access) bool
+	// MayUseAll reports whether a command may access all keys. BY and GET of SORT need it, as they do
+	// not name the keys that they read.
+	MayUseAll(a Access) bool
 	// MayJoin reports whether a command may publish to a channel or subscribe to it. If pattern
 	// is true, the channel is a pattern of PSUBSCRIBE. MayJoin must not keep the channel.
 	MayJoin(channel []byte, pattern bool) bool
@@ -303,6 +306,12 @@ func (cmd *command) denied(p Permissions, r request) denial {
 	return denial{}
 }
 
+// mayUseAll reports whether one of a user's rules allows the command, with access to all keys.
+func (cmd *command) mayUseAll(u User, r request, a Access) bool {
+	all := func(p Permissions) bool { return p.MayUseAll(a) && cmd.denied(p, r).reason == "" }
+	return all(u) || slices.ContainsFunc(u.Selectors(), all)
+}
+
 func (cmd *command) permittedWithArgument(p Permissions, r request) bool {
 	if r.len() < 2 || len(r.arg(1)) > maxFirstArgument || strings.Contains(cmd.name, "|") {
 		return false
@@ -358,5 +367,6 @@ func (everybody) Name() string                 { return DefaultUser }
 func (everybody) Unrestricted() bool           { return true }
 func (everybody) MayRun(string, Category) bool { return true }
 func (everybody) MayUse([]byte, Access) bool   { return true }
+func (everybody) MayUseAll(Access) bool        { return true }
 func (everybody) MayJoin([]byte, bool) bool    { return true }
 func (everybody) Selectors() []Permissions     { return nil }

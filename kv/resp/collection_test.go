@@ -320,6 +320,74 @@ func freeze(t *testing.T, s *Server, p *peer) {
 	}
 }
 
+// TestNodesOfAClientAlone: compaction does not take nodes for dead that a client writes that has the store
+// alone, before their header.
+func TestNodesOfAClientAlone(t *testing.T) {
+	s, addr := start(t, inMemory(), Options{})
+	p := dial(t, addr)
+	addMany(p, "set", 0, 20_000)
+	addScored(t, p, "sorted", 20_000, 10, true)
+	p.do("EVAL", "for i = 1, 20000 do redis.call('RPUSH', KEYS[1], ('x'):rep(100) .. i) end", "1", "list")
+	var mu sync.Mutex
+	dead, ended := make(map[generation]bool), make(chan struct{})
+	var looks sync.WaitGroup
+	looks.Go(func() {
+		session := s.store.NewSession()
+		defer session.Close()
+		for {
+			select {
+			case <-ended:
+				return
+			default:
+			}
+			found := make(map[generation]bool)
+			for rec, err := range s.store.ScanLog(0, 0) {
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if g, ok := generationOf(rec.Key); ok && Inner(rec.Key) {
+					found[g] = false
+				}
+			}
+			if err := findDead(session, found); err != nil {
+				t.Error(err)
+				return
+			}
+			mu.Lock()
+			for g, is := range found {
+				dead[g] = dead[g] || is
+			}
+			mu.Unlock()
+		}
+	})
+	defer looks.Wait()
+	defer close(ended)
+	for round := range 20 {
+		got := p.do("EVAL", "redis.call('COPY', 'set', 'a', 'REPLACE') redis.call('COPY', 'sorted', 'b', 'REPLACE') redis.call('COPY', 'list', 'c', 'REPLACE') "+
+			"redis.call('LTRIM', 'c', 0, 8000) redis.call('ZREMRANGEBYRANK', 'b', 0, 14000)", "0")
+		if got[0] == '-' {
+			t.Fatal(got)
+		}
+		for _, key := range []string{"a", "b", "c"} {
+			value, err := s.store.Read(t.Context(), []byte(key), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, h, ok := headerIn(value)
+			if !ok {
+				t.Fatalf("%s is not spread", key)
+			}
+			mu.Lock()
+			taken := dead[h.gen]
+			mu.Unlock()
+			if taken {
+				testrun.Wrong(t, "round %d: the nodes of %s are taken for dead", round, key)
+			}
+		}
+	}
+}
+
 // TestDamagedNode checks that a damaged node, header or owner is an error of the commands that need
 // it, and of no other, and that nothing else is changed.
 func TestDamagedNode(t *testing.T) {

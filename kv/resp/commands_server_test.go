@@ -42,6 +42,7 @@ func (reader) MayRun(command string, is Category) bool {
 }
 func (reader) MayJoin([]byte, bool) bool { return false }
 func (reader) Selectors() []Permissions  { return nil }
+func (reader) MayUseAll(Access) bool     { return false }
 func (reader) MayUse(key []byte, a Access) bool {
 	return strings.HasPrefix(string(key), "r") && a&AccessWrite == 0 || strings.HasPrefix(string(key), "w") && a&AccessRead == 0
 }

@@ -31,19 +31,45 @@ func sortKey(readOnly bool) func(*client, request) {
 			c.fail(refusal)
 			return
 		}
-		run := func() {
-			keys := [][]byte{o.key}
-			if o.to != nil {
-				keys = append(keys, o.to)
-			}
-			c.withOpened(keys, o.to != nil, func() (reply []byte, refusal string) { return c.sort(o) })
-		}
-		if o.outside() {
-			c.exclusively(run)
-		} else {
-			run()
+		switch {
+		case o.outside():
+			c.exclusively(func() { c.sortByOthers(o) })
+		case o.to != nil:
+			c.withOpened([][]byte{o.key, o.to}, true, func() (reply []byte, refusal string) {
+				elements, refusal := c.sorted(o)
+				if refusal != "" {
+					return nil, refusal
+				}
+				return c.storeSort(elements, o), ""
+			})
+		default:
+			c.withOpened([][]byte{o.key}, false, func() (reply []byte, refusal string) { return c.sort(o) })
 		}
 	}
+}
+
+// sortByOthers sorts while the client has the store alone. The keys that it reads are not locked, so it stores
+// the result afterwards.
+func (c *client) sortByOthers(o *sorting) {
+	if o.to == nil {
+		c.withOpened([][]byte{o.key}, false, func() (reply []byte, refusal string) { return c.sort(o) })
+		return
+	}
+	var elements [][]byte
+	c.flush()
+	c.borrow()
+	err := c.opened([][]byte{o.key}, false, func() error {
+		var refusal string
+		if elements, refusal = c.sorted(o); refusal != "" {
+			return c.refuseOpened(refusal)
+		}
+		return nil
+	})
+	if err != nil {
+		c.concludeOpened(err, nil)
+		return
+	}
+	c.withOpened([][]byte{o.to}, true, func() (reply []byte, refusal string) { return c.storeSort(elements, o), "" })
 }
 
 // outside reports whether the command reads keys besides the one that it sorts.
@@ -54,7 +80,11 @@ func (o *sorting) outside() bool {
 // sorting parses the options.
 func (c *client) sorting(r request, readOnly bool) (o *sorting, refusal string) {
 	o = &sorting{key: bytes.Clone(storedKey(c.db, r.arg(1))), count: -1}
-	restricted := c.user != nil && !c.user.Unrestricted()
+	restricted := false
+	if c.user != nil && !c.user.Unrestricted() {
+		cmd, _ := c.server.table.find(r)
+		restricted = !cmd.mayUseAll(c.user, r, AccessRead)
+	}
 	for i := 2; i < r.len(); i++ {
 		left := r.len() - i - 1
 		switch option := r.arg(i); {
@@ -99,22 +129,11 @@ type sortItem struct {
 	text    []byte // with ALPHA; nil is before all others
 }
 
-// sort returns the reply. The keys are open.
+// sort returns the reply. The key is open.
 func (c *client) sort(o *sorting) (reply []byte, refusal string) {
-	c.keepNodes()
-	items, refusal := c.itemsOf(o)
+	items, refusal := c.order(o)
 	if refusal != "" {
 		return nil, refusal
-	}
-	if !o.unsorted {
-		if refusal = c.weigh(items, o); refusal != "" {
-			return nil, refusal
-		}
-		slices.SortStableFunc(items, o.compare)
-	}
-	items = o.limit(items)
-	if o.to != nil {
-		return c.storeSort(items, o)
 	}
 	k := call{resp3: c.resp3, most: c.server.opts.MaxReplies}
 	k.array(len(items) * max(len(o.get), 1))
@@ -134,6 +153,21 @@ func (c *client) sort(o *sorting) (reply []byte, refusal string) {
 		}
 	}
 	return k.out, cmp.Or(k.refused, c.worker.collections.io.err())
+}
+
+// order returns the items in their order, and within the limit. The key is open.
+func (c *client) order(o *sorting) (items []sortItem, refusal string) {
+	c.keepNodes()
+	if items, refusal = c.itemsOf(o); refusal != "" {
+		return nil, refusal
+	}
+	if !o.unsorted {
+		if refusal = c.weigh(items, o); refusal != "" {
+			return nil, refusal
+		}
+		slices.SortStableFunc(items, o.compare)
+	}
+	return o.limit(items), ""
 }
 
 // itemsOf returns the elements of the list, set or sorted set to be sorted.
@@ -264,9 +298,12 @@ func (c *client) follow(pattern, element []byte) (value []byte, ok bool) {
 	return value, ok
 }
 
-// storeSort stores the result as a list, and returns the number of its elements.
-func (c *client) storeSort(items []sortItem, o *sorting) (reply []byte, refusal string) {
-	var elements [][]byte
+// sorted returns the elements to store. The key is open.
+func (c *client) sorted(o *sorting) (elements [][]byte, refusal string) {
+	items, refusal := c.order(o)
+	if refusal != "" {
+		return nil, refusal
+	}
 	for _, it := range items {
 		if len(o.get) == 0 {
 			elements = append(elements, it.element)
@@ -276,9 +313,11 @@ func (c *client) storeSort(items []sortItem, o *sorting) (reply []byte, refusal 
 			elements = append(elements, value)
 		}
 	}
-	if refusal := c.worker.collections.io.err(); refusal != "" {
-		return nil, refusal
-	}
+	return elements, c.worker.collections.io.err()
+}
+
+// storeSort stores elements as a list, and returns the reply, their number. The key is open.
+func (c *client) storeSort(elements [][]byte, o *sorting) (reply []byte) {
 	to := c.worker.collections.of(o.to)
 	to.reset(typeList)
 	for _, e := range elements {
@@ -286,5 +325,5 @@ func (c *client) storeSort(items []sortItem, o *sorting) (reply []byte, refusal 
 	}
 	to.changed = true
 	c.noteStored(to, classList, "sortstore")
-	return appendInt(nil, int64(len(elements))), ""
+	return appendInt(nil, int64(len(elements)))
 }

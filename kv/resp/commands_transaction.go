@@ -182,22 +182,32 @@ func (s *Server) appendKeys(all [][]byte, q queued, db uint8) ([][]byte, uint8) 
 }
 
 // atomically calls do and flushes the batch while no other client reads or changes the records'
-// keys. do may use no other keys. If the connection ends before, it does not call do.
+// keys. do may use no other keys. If the connection ends before, it does not call do. A client that has the
+// store alone locks the keys too: compaction takes nodes for dead that are written before their header.
 func (c *client) atomically(keys [][]byte, do func()) {
 	if c.flush(); c.quit {
 		return
 	}
 	w := c.borrow()
-	if c.locked { // a client that has the store alone holds no locks
+	locked := func() error {
+		do()
+		c.flush()
+		return nil
+	}
+	switch {
+	case c.alone:
+		if err := w.session.Atomically(context.Background(), keys, locked); err != nil {
+			c.abandon(err)
+		}
+		return
+	case c.locked: // by a transaction, which has locked the keys
 		c.wholly(do)
 		return
 	}
 	c.lockOut()
 	err := w.session.Atomically(context.Background(), keys, func() error {
 		c.now = time.Now() // it may have waited
-		do()
-		c.flush()
-		return nil
+		return locked()
 	})
 	switch c.unlockOut(); {
 	case isBusy(err):

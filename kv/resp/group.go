@@ -263,8 +263,8 @@ func (c *client) tryGroup(i, at, n int) error {
 
 // opened calls do while the keys are locked and their collections are open, and then stores those
 // that do has changed. If do returns an error, nothing is stored. Within a transaction, which holds
-// the locks already, it takes none. A client that has the store alone, and may read any key, takes them to
-// store: compaction must not see a header that is then undone.
+// the locks already, it takes none. A client that has the store alone takes them if it changes the keys:
+// compaction must see neither a header that is then undone nor nodes without their header.
 func (c *client) opened(keys [][]byte, changes bool, do func() error) (err error) {
 	w := c.worker
 	ctx := context.Background()
@@ -276,13 +276,10 @@ func (c *client) opened(keys [][]byte, changes bool, do func() error) (err error
 		if err := do(); err != nil {
 			return err
 		}
-		if c.alone && changes {
-			return w.session.Atomically(ctx, keys, c.storeAll)
-		}
 		return c.storeAll()
 	}
 	switch {
-	case c.locked:
+	case c.locked && !(c.alone && changes):
 		return run()
 	case changes:
 		return w.session.Atomically(ctx, keys, run)

@@ -70,7 +70,6 @@ type nodeIO struct {
 	wanted  []*node
 	reads   []kv.Op      // of wanted
 	changes bool         // nodes that are read may be changed
-	alone   bool         // the client has the store alone, and has not locked the keys
 	many    *atomic.Bool // set when there is a sorted set of which very many entries may be removed
 	writes  nodeWrites
 	shrinks nodeWrites // which need less room than what undoes them, and are run last
@@ -93,7 +92,7 @@ const (
 func (c *client) beginNodes(changes bool) *nodeIO {
 	io := &c.worker.collections.io
 	io.session, io.store, io.failed, io.changes = c.worker.session, c.server.store, nil, changes
-	io.alone, io.many = c.alone, &c.server.pool.manySorted
+	io.many = &c.server.pool.manySorted
 	return io
 }
 

@@ -11,8 +11,10 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/redykv/redykv/internal/machine"
 	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/kv"
+	"github.com/redykv/redykv/kv/resp/internal/lua"
 )
 
 // Scripts of a kind that applications have.
@@ -258,6 +260,9 @@ func TestScriptsTransferAtomically(t *testing.T) {
 
 // TestScriptMemory: scripts that take more and more memory, or calls, end with an error.
 func TestScriptMemory(t *testing.T) {
+	if machine.RaceDetector { // there is one client
+		t.Skip("takes minutes under the race detector")
+	}
 	_, addr := start(t, inMemory(), Options{MaxReplies: leastReplies})
 	p := dial(t, addr)
 	for _, source := range []string{
@@ -295,6 +300,22 @@ func TestScriptMemory(t *testing.T) {
 		p.goOn()
 	}
 	p.last("+PONG", "PING")
+}
+
+// TestScriptsDoNotAddMemory: what a script that has ended held is not added to what the next one may.
+func TestScriptsDoNotAddMemory(t *testing.T) {
+	_, addr := start(t, inMemory(), Options{MaxReplies: leastReplies})
+	p := dial(t, addr)
+	for range 6 {
+		p.last("+OK", "SET held 0")
+		got := p.do("EVAL", "local k = {} while true do k[#k + 1] = ('x'):rep(4e6) .. #k redis.call('INCRBY', KEYS[1], 4000000) end", "1", "held")
+		if !strings.HasPrefix(got, "-") || !strings.Contains(got, "memory") {
+			t.Fatal(got)
+		}
+		if held, err := strconv.Atoi(strings.Trim(p.do("GET", "held"), `"`)); err != nil || held > 3*lua.MaxMemory {
+			t.Fatalf("a script held %d MiB, %v", held>>20, err)
+		}
+	}
 }
 
 // BenchmarkEval measures a small script on one connection over loopback.

@@ -179,8 +179,7 @@ func (s *spreadSorted) isMuch(n int) bool {
 	switch {
 	case n == s.tree.n: // nothing is written
 		return true
-	case io.alone, // the key is not locked, so compaction would take nodes without a header for dead ones
-		io.store.WriteError() != nil: // there is room only for nodes that become smaller
+	case io.store.WriteError() != nil: // there is room only for nodes that become smaller
 		return false
 	}
 	return n > s.tree.n/2 || nodes > manyNodes && n > s.tree.n/8 || nodes > 32*manyNodes && n > s.tree.n/64

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -80,7 +81,7 @@ func (g *gate) execute(ctx context.Context, j job, limit time.Duration, args ...
 	close(done)
 	err = c.Wait()
 	r.cpu = c.ProcessState.UserTime() + c.ProcessState.SystemTime()
-	if err != nil && ctx.Err() != nil {
+	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		r.failed = true
 		r.output = append(r.output, fmt.Sprintf("gate: killed: %v\n", context.Cause(ctx)))
 	}

@@ -94,6 +94,9 @@ func (g *gate) run(ctx context.Context, before string, patterns []string) (passe
 		}
 	}
 	if err := ctx.Err(); err != nil {
+		if g.soak > 0 { // what it found so far is found
+			g.summary()
+		}
 		return false, err
 	}
 	g.summary()

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -108,6 +109,17 @@ func run(t *testing.T) int {
 // gateOn runs the gate on a module of bad packages.
 func gateOn(t *testing.T, packages map[string]string, race bool, soak time.Duration) (summary string, passed bool) {
 	t.Helper()
+	t.Setenv("GATE_TEST_DIR", t.TempDir())
+	summary, passed, err := gateUntil(t, context.Background(), packages, race, soak)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return summary, passed
+}
+
+// gateUntil is gateOn with a context, and with a directory that GATE_TEST_DIR names.
+func gateUntil(t *testing.T, ctx context.Context, packages map[string]string, race bool, soak time.Duration) (summary string, passed bool, err error) {
+	t.Helper()
 	dir := t.TempDir()
 	write := func(file, text string) {
 		t.Helper()
@@ -124,20 +136,16 @@ func gateOn(t *testing.T, packages map[string]string, race bool, soak time.Durat
 		write(pkg+"/x_test.go", "package x\n"+around+code+"\n")
 	}
 	t.Chdir(dir)
-	t.Setenv("GATE_TEST_DIR", t.TempDir())
 	var out bytes.Buffer
 	g := gate{started: time.Now(), out: &out, race: race, limit: 3 * time.Second, budget: time.Hour, soak: soak}
-	passed, err := g.run(context.Background(), "", nil)
+	passed, err = g.run(ctx, "", nil)
 	log := out.String()
 	for mark, why := range faults { // those of the bad packages are none of this one
 		log = strings.ReplaceAll(log, mark, "("+why+")")
 	}
 	t.Log(log)
-	if err != nil {
-		t.Fatal(err)
-	}
 	_, summary, _ = strings.Cut(out.String(), "\n== summary: ")
-	return summary, passed
+	return summary, passed, err
 }
 
 // Each kind of failure is refused, or named as a flake, and the last lines say which it is.
@@ -209,6 +217,34 @@ func TestFails(t *testing.T) {
 	want := regexp.MustCompile(`(?s)FAIL  soaks \[race\] TestFails: last lines\n[^\n]+ REDYKV_TEST_SEED=7 repeats it\n.*FAIL  soaks \[race\] TestFails: failed in F\n +again: go test ./soaks -count=1 -race -run`)
 	if passed || !want.MatchString(summary) || strings.Contains(summary, "this is no soak") {
 		t.Errorf("passed %v: %s", passed, summary)
+	}
+}
+
+// A soak that is ended says what it found, and blames no test that it cut off.
+func TestGateEndsASoak(t *testing.T) {
+	if _, err := exec.LookPath("gcc"); err != nil {
+		t.Skip("the race detector needs gcc")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	dir := t.TempDir()
+	t.Setenv("GATE_TEST_DIR", dir)
+	go func() {
+		defer cancel()
+		for range 10 * 60 * 20 {
+			if _, err := os.Stat(dir + "/TestWait"); err == nil {
+				return
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+	}()
+	summary, passed, err := gateUntil(t, ctx, map[string]string{"soaks": `
+func TestFails(t *testing.T) { t.Error("fails") }
+func TestWaits(t *testing.T) { run(t); time.Sleep(time.Hour) }`}, true, time.Hour)
+	if passed || !errors.Is(err, context.Canceled) {
+		t.Errorf("passed %v, %v", passed, err)
+	}
+	if !strings.Contains(summary, "FAIL  soaks [race] TestFails: failed in F\n") || !strings.HasSuffix(summary, "\n0 passed, 1 failed, 0 skipped\n") {
+		t.Error(summary)
 	}
 }
 

@@ -95,7 +95,7 @@ func (us *Users) publish(u *user) {
 	if a := us.byName[u.name]; a != nil {
 		u.of = a
 	}
-	u.free = u.everyCommand() && u.everyKey()
+	u.free = u.everyCommand() && u.MayUseAll(bothWays)
 	u.of.now.Store(u)
 	us.byName[u.name] = u.of
 }

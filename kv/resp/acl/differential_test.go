@@ -173,3 +173,51 @@ func TestUsersAsRedis(t *testing.T) {
 		}
 	}
 }
+
+// TestSortOfOtherKeysAsRedis: BY and GET of SORT are for users who may read all keys.
+func TestSortOfOtherKeysAsRedis(t *testing.T) {
+	theirs := startRedis(t)
+	us := New()
+	addr := startOurs(t, us)
+	for _, c := range []redis.Cmdable{theirs, redis.NewClient(&redis.Options{Addr: addr})} {
+		if err := c.RPush(t.Context(), "l", "2", "1").Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for n, rules := range []string{
+		"allkeys +sort +sort_ro", "allkeys +@all -get", "%R~* +sort ~l", "%R~* %W~to +sort_ro +sort", "~l +@all", "%W~* %R~l +@all",
+		"~l +@all (~* +sort)", "~l +@all (~* +get)", "~l +@all (%R~* +sort)", "~l +sort (%R~* +sort_ro)", "~* -@all", "~* +sort (~* +sort_ro)",
+	} {
+		name := fmt.Sprint("u", n)
+		args := []any{"ACL", "SETUSER", name, "on", "nopass"}
+		for _, rule := range strings.Fields(rules) {
+			args = append(args, rule)
+		}
+		if err := theirs.Do(t.Context(), args...).Err(); err != nil {
+			t.Fatalf("%q: %v", rules, err)
+		}
+		if err := us.Add("user " + name + " on nopass " + rules); err != nil {
+			t.Fatalf("%q: %v", rules, err)
+		}
+		options := []*redis.Options{theirs.Options(), {Addr: addr, DisableIdentity: true}}
+		var clients []*redis.Client
+		for _, o := range options {
+			o.Username, o.Password, o.Protocol = name, "any", 2
+			c := redis.NewClient(o)
+			defer c.Close()
+			clients = append(clients, c)
+		}
+		for _, command := range []string{
+			"SORT l BY w*", "SORT l BY nosort", "SORT l GET w*", "SORT l GET #", "SORT_RO l BY w* GET #", "SORT_RO l GET w*", "SORT l BY w* STORE to", "SORT l BY w* STORE other",
+		} {
+			var args []any
+			for _, word := range strings.Fields(command) {
+				args = append(args, word)
+			}
+			want, got := clients[0].Do(t.Context(), args...), clients[1].Do(t.Context(), args...)
+			if fmt.Sprint(want.Val(), want.Err()) != fmt.Sprint(got.Val(), got.Err()) {
+				t.Errorf("%q, %s: %v; Redis says %v", rules, command, got, want)
+			}
+		}
+	}
+}

@@ -80,12 +80,6 @@ func (p *permissions) everyCommand() bool {
 // Selectors implements [resp.User].
 func (u *user) Selectors() []resp.Permissions { return u.selectors }
 
-func (p *permissions) everyKey() bool {
-	return slices.ContainsFunc(p.keys, func(k keyRule) bool {
-		return k.access == bothWays && len(k.pattern) > 0 && strings.Trim(string(k.pattern), "*") == ""
-	})
-}
-
 // MayRun implements [resp.Permissions].
 func (p *permissions) MayRun(command string, is resp.Category) bool {
 	for i := len(p.commands) - 1; i >= 0; i-- {
@@ -104,6 +98,13 @@ func (p *permissions) MayUse(key []byte, a resp.Access) bool {
 		}
 	}
 	return false
+}
+
+// MayUseAll implements [resp.Permissions].
+func (p *permissions) MayUseAll(a resp.Access) bool {
+	return slices.ContainsFunc(p.keys, func(k keyRule) bool {
+		return k.access&a == a && len(k.pattern) > 0 && strings.Trim(string(k.pattern), "*") == ""
+	})
 }
 
 // MayJoin implements [resp.Permissions]. A pattern must be allowed by a rule with the same

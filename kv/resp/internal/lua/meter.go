@@ -37,7 +37,7 @@ type Meter struct {
 	poll   func() error // reports why the script must end; called every pollEvery instructions
 	steps  uint
 	spent  int64 // estimated bytes since the last measurement
-	before int64 // bytes of the heap near the beginning; 0: not measured yet
+	before int64 // the least bytes of the heap that were measured; 0: none were
 	ended  <-chan struct{}
 	err    error // why it has ended
 }
@@ -100,13 +100,21 @@ func (m *Meter) spend(bytes int64) {
 		return
 	default:
 		m.spent = 0
-		if heap()-m.before > MaxMemory {
+		if m.grown() > MaxMemory {
 			runtime.GC()
-			if heap()-m.before > MaxMemory {
+			if m.grown() > MaxMemory {
 				m.End(errMemory)
 			}
 		}
 	}
+}
+
+// grown returns how much the heap has grown. What others left on it, and the collector has freed since,
+// is not the script's to take.
+func (m *Meter) grown() int64 {
+	now := heap()
+	m.before = min(m.before, now)
+	return now - m.before
 }
 
 // Charge counts a string, or another value of that many bytes, before a function of a library makes
