@@ -207,11 +207,33 @@ func (w *world) rest(t *testing.T) {
 
 // check compares the manager's catalog with the VMs while no call is pending: every running
 // VM serves exactly one cache, every byte that a server does not offer is granted to a
-// cache, and a cache's grants are connected.
+// cache, and a cache's grants are connected. The manager's monitor may change something meanwhile, such as to
+// end a lease once it is not blind any more; then the comparison is made again.
 func (w *world) check(t *testing.T) {
 	t.Helper()
-	w.rest(t)
-	w.l.state.check(t)
+	for {
+		before := w.l.state.changed()
+		w.rest(t)
+		w.l.state.check(t)
+		if faults := w.faults(); len(faults) == 0 || w.l.state.changed() == before {
+			for _, fault := range faults {
+				t.Error(fault)
+			}
+			return
+		}
+	}
+}
+
+// changed returns the number of changes of the state.
+func (c *state) changed() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.txns
+}
+
+// faults returns how the manager's catalog and the VMs differ.
+func (w *world) faults() (faults []string) {
+	fault := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
 	r := w.l.state.describe()
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -225,29 +247,30 @@ func (w *world) check(t *testing.T) {
 			}
 			promised[id] += uint64(s.GetRegions()) * ca.GetRegionSize()
 			if other, ok := owners[id]; ok && other != ca.GetId() && strings.HasPrefix(id, launchedPrefix) {
-				t.Errorf("VM %s has two owners", id)
+				fault("VM %s has two owners", id)
 			}
 			owners[id] = ca.GetId()
 			if _, ok := w.lent[lease{ca.GetId(), s.GetId()}]; !ok {
-				t.Errorf("grant %s of cache %s on VM %s is not connected any more", s.GetId(), ca.GetId(), id)
+				fault("grant %s of cache %s on VM %s is not connected any more", s.GetId(), ca.GetId(), id)
 			}
 		}
 	}
 	for _, v := range r.GetVms() {
 		if v.GetHealthy() && v.GetMemory()-v.GetFreeMemory() != promised[v.GetId()] {
-			t.Errorf("VM %s: %d of %d bytes free, %d promised", v.GetId(), v.GetFreeMemory(), v.GetMemory(), promised[v.GetId()])
+			fault("VM %s: %d of %d bytes free, %d promised", v.GetId(), v.GetFreeMemory(), v.GetMemory(), promised[v.GetId()])
 		}
 	}
 	for id, memory := range w.vms {
 		if owners[id] == "" || promised[id] > memory {
-			t.Errorf("VM %s of %d bytes belongs to %q, which was promised %d", id, memory, owners[id], promised[id])
+			fault("VM %s of %d bytes belongs to %q, which was promised %d", id, memory, owners[id], promised[id])
 		}
 	}
 	for id, owner := range owners {
 		if _, running := w.vms[id]; !running && strings.HasPrefix(id, launchedPrefix) {
-			t.Errorf("VM %s does not run, and cache %s thinks it does", id, owner)
+			fault("VM %s does not run, and cache %s thinks it does", id, owner)
 		}
 	}
+	return faults
 }
 
 // check compares the reservations of every VM with the grants of the caches.
