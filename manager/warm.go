@@ -105,23 +105,23 @@ func (c *state) enterWarm(p WarmPool, order node.VM, transport string) (err erro
 	return nil
 }
 
-// trimWarm takes the running VMs that no pool needs out of the pools, so that they are terminated. The
-// oldest stay.
+// trimWarm takes the VMs that no pool needs out of the pools, so that they are terminated. The oldest stay
+// of those that have called this leader: others may have died.
 func (c *state) trimWarm(pools []WarmPool) (err error) {
 	c.mu.Lock()
 	defer c.end(&err)
 	var running []*vm
 	for v := range c.warms {
-		if v.ControlURL != "" && v.usable() == nil {
+		if v.ControlURL != "" && v.usable() == nil && (v.called || v.deadline.IsZero()) {
 			running = append(running, v)
 		}
 	}
 	slices.SortFunc(running, func(a, b *vm) int { return cmp.Compare(a.order, b.order) })
-	kept := make(map[WarmPool]int)
+	kept := make(map[menu.Kind]int)
 	for _, v := range running {
-		i := slices.IndexFunc(pools, func(p WarmPool) bool { return p.of(v) && kept[p] < p.Count })
-		if i >= 0 {
-			kept[pools[i]]++
+		kind := menu.Kind{Type: v.Type, CloudRegion: v.CloudRegion, Spot: v.Spot}
+		if slices.ContainsFunc(pools, func(p WarmPool) bool { return p.of(v) && kept[kind] < p.Count }) {
+			kept[kind]++
 		} else {
 			c.setWarm(v, false)
 			c.touch(v)

@@ -74,6 +74,32 @@ func TestNotificationsAsRedis(t *testing.T) {
 	}
 }
 
+// TestSortTellsAsRedis: SORT tells which keys it has not found, and what it has stored.
+func TestSortTellsAsRedis(t *testing.T) {
+	redis, redisToo := startRedis(t)
+	_, addr := start(t, inMemory(), Options{})
+	theirs, ours := []*peer{redis, redisToo}, []*peer{dial(t, addr), dial(t, addr)}
+	for step, command := range []string{
+		"SORT l BY w* STORE d", "SORT l GET w* STORE d", "SORT l BY w* GET h*->f STORE d", "SORT none BY w* STORE d", "SORT l BY w* GET w*", "SORT none STORE d", "SORT l STORE d",
+	} {
+		var got [2][]string
+		for i, peers := range [][]*peer{theirs, ours} {
+			for _, before := range []string{"CONFIG SET notify-keyspace-events AKEnm", "DEL l d w1", "RPUSH l 2 1 3", "SET w1 2"} {
+				_ = peers[0].do(strings.Fields(before)...)
+			}
+			if step == 0 {
+				peers[1].do("PSUBSCRIBE", "__key*")
+			}
+			peers[1].goOn()
+			_ = peers[0].do(strings.Fields(command)...)
+			got[i] = peers[1].until(fmt.Sprint("token", step))
+		}
+		if !slices.Equal(got[0], got[1]) {
+			t.Errorf("%s\n  got %q\nRedis %q", command, got[1], got[0])
+		}
+	}
+}
+
 // TestExpiredEvents: an expired key is told once, whether somebody asks for it or not.
 func TestExpiredEvents(t *testing.T) {
 	s, addr := start(t, inMemory(), Options{})

@@ -333,7 +333,7 @@ func TestNodesOfAClientAlone(t *testing.T) {
 	var looks sync.WaitGroup
 	looks.Go(func() {
 		session := s.store.NewSession()
-		defer session.Close()
+		defer func() { _ = session.Close() }()
 		for {
 			select {
 			case <-ended:

@@ -69,6 +69,7 @@ func (c *client) sortByOthers(o *sorting) {
 		c.concludeOpened(err, nil)
 		return
 	}
+	c.tellNoted(true, c)
 	c.withOpened([][]byte{o.to}, true, func() (reply []byte, refusal string) { return c.storeSort(elements, o), "" })
 }
 

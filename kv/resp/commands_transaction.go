@@ -188,28 +188,26 @@ func (c *client) atomically(keys [][]byte, do func()) {
 	if c.flush(); c.quit {
 		return
 	}
-	w := c.borrow()
-	locked := func() error {
-		do()
-		c.flush()
-		return nil
-	}
-	switch {
-	case c.alone:
-		if err := w.session.Atomically(context.Background(), keys, locked); err != nil {
-			c.abandon(err)
-		}
-		return
-	case c.locked: // by a transaction, which has locked the keys
+	w, within := c.borrow(), c.locked
+	if within && !c.alone { // the transaction has locked the keys
 		c.wholly(do)
 		return
 	}
-	c.lockOut()
+	if !within {
+		c.lockOut()
+	}
 	err := w.session.Atomically(context.Background(), keys, func() error {
-		c.now = time.Now() // it may have waited
-		return locked()
+		if !within {
+			c.now = time.Now() // it may have waited
+		}
+		do()
+		c.flush()
+		return nil
 	})
-	switch c.unlockOut(); {
+	if !within {
+		c.unlockOut()
+	}
+	switch {
 	case isBusy(err):
 		c.fail(errBusy)
 	case err != nil:

@@ -279,7 +279,7 @@ func (c *client) opened(keys [][]byte, changes bool, do func() error) (err error
 		return c.storeAll()
 	}
 	switch {
-	case c.locked && !(c.alone && changes):
+	case c.locked && (!c.alone || !changes):
 		return run()
 	case changes:
 		return w.session.Atomically(ctx, keys, run)

@@ -312,7 +312,7 @@ func TestScriptsDoNotAddMemory(t *testing.T) {
 		if !strings.HasPrefix(got, "-") || !strings.Contains(got, "memory") {
 			t.Fatal(got)
 		}
-		if held, err := strconv.Atoi(strings.Trim(p.do("GET", "held"), `"`)); err != nil || held > 3*lua.MaxMemory {
+		if held, err := strconv.Atoi(strings.Trim(p.do("GET", "held"), `"`)); err != nil || held > 4*lua.MaxMemory {
 			t.Fatalf("a script held %d MiB, %v", held>>20, err)
 		}
 	}

@@ -175,12 +175,17 @@ func (g *gate) count(j job, r *result) {
 
 // report prints a line for a package, with its time and how many processors it kept busy, and the
 // output of what failed.
-func (g *gate) report(j job, took, cpu time.Duration, failures []*failure) {
+func (g *gate) report(j job, took, cpu time.Duration, failures []*failure, cutOff bool) {
 	g.mu.Lock()
 	g.times = append(g.times, timing{j.name(), took})
 	g.mu.Unlock()
 	line := fmt.Sprintf("%-45s %6.1f s  %4.1f processors", j.name(), took.Seconds(), cpu.Seconds()/took.Seconds())
-	if len(failures) == 0 {
+	switch {
+	case len(failures) > 0:
+	case cutOff:
+		g.say("cut   %s", line)
+		return
+	default:
 		g.say("ok    %s", line)
 		return
 	}

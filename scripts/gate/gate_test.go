@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -245,6 +247,27 @@ func TestWaits(t *testing.T) { run(t); time.Sleep(time.Hour) }`}, true, time.Hou
 	}
 	if !strings.Contains(summary, "FAIL  soaks [race] TestFails: failed in F\n") || !strings.HasSuffix(summary, "\n0 passed, 1 failed, 0 skipped\n") {
 		t.Error(summary)
+	}
+}
+
+func TestCutOff(t *testing.T) {
+	for name, tc := range map[string]struct {
+		tests map[string]*test
+		of    string
+		want  bool
+	}{
+		"it waited":            {map[string]*test{"TestA": {}}, "TestA", true},
+		"a subtest waited":     {map[string]*test{"TestA": {}, "TestA/a": {}, "TestA/b": {result: "pass"}}, "TestA", true},
+		"a subtest had failed": {map[string]*test{"TestA": {}, "TestA/a": {}, "TestA/b": {result: "fail"}}, "TestA", false},
+		"it had failed":        {map[string]*test{"TestA": {result: "fail"}, "TestB": {}}, "TestA", false},
+		"wrong data":           {map[string]*test{"TestA": {output: []string{"x_test.go:1: WRONG DATA: 1\n"}}}, "TestA", false},
+		"no test ran":          {map[string]*test{}, "", true},
+		"a race of no test":    {map[string]*test{"TestA": {output: []string{"WARNING: DATA RACE\n"}}}, "", false},
+	} {
+		r := &result{tests: tc.tests, order: slices.Collect(maps.Keys(tc.tests))}
+		if got := r.cutOff(tc.of); got != tc.want {
+			t.Errorf("%s: %v", name, got)
+		}
 	}
 }
 

@@ -36,7 +36,7 @@ const attempts = 4
 func (g *gate) runs(ctx context.Context, j job) (failures []*failure) {
 	limit := g.longest(j)
 	began, cpu := time.Now(), time.Duration(0)
-	defer func() { g.report(j, time.Since(began), cpu, failures) }()
+	defer func() { g.report(j, time.Since(began), cpu, failures, ctx.Err() != nil) }()
 	args := []string{}
 	if j.tests != "" {
 		args = append(args, "-test.run="+j.tests)
@@ -49,7 +49,7 @@ func (g *gate) runs(ctx context.Context, j job) (failures []*failure) {
 		cpu += r.cpu
 		blamed := r.blamed()
 		for _, name := range blamed {
-			if ctx.Err() != nil && (name == "" || !r.ended(name)) { // the end of the gate cut it off
+			if ctx.Err() != nil && r.cutOff(name) {
 				continue
 			}
 			f := &failure{job: j, test: name, runs: "F", lines: r.all(name), began: began, ended: time.Now()}
@@ -143,6 +143,11 @@ func (r *result) ended(name string) bool {
 		}
 	}
 	return true
+}
+
+// cutOff reports whether a test, or "", the package, has failed for no reason but that it was cut off.
+func (r *result) cutOff(name string) bool {
+	return (name == "" || !r.ended(name) && !r.below(name, "fail")) && fault(r.all(name)) == ""
 }
 
 // again repeats a failed test, alone, until it has passed twice in a row or cannot do so within

@@ -204,7 +204,7 @@ func TestSortOfOtherKeysAsRedis(t *testing.T) {
 		for _, o := range options {
 			o.Username, o.Password, o.Protocol = name, "any", 2
 			c := redis.NewClient(o)
-			defer c.Close()
+			defer func() { _ = c.Close() }()
 			clients = append(clients, c)
 		}
 		for _, command := range []string{

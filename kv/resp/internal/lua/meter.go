@@ -15,7 +15,7 @@ const (
 	// MaxString is the most bytes of a string.
 	MaxString = 32 << 20
 	// MaxMemory is about the most bytes that a script may hold. Twice as many may be in use for a
-	// moment.
+	// moment, and up to four times as many if other scripts have just left as much.
 	MaxMemory = 256 << 20
 	// MaxSource is the most bytes of the source of a script.
 	MaxSource = 1 << 20
@@ -31,8 +31,8 @@ var (
 //
 // The memory of a script is estimated from above: strings are counted by charge, and an instruction
 // makes at most a small object. If the estimate reaches MaxMemory, the growth of the Go heap since
-// the script began decides. So a script is ended wrongly only if it makes much garbage while
-// another part of the program takes MaxMemory.
+// it was smallest, from when the script began, decides. So a script is ended wrongly only if it makes
+// much garbage while another part of the program takes MaxMemory.
 type Meter struct {
 	poll   func() error // reports why the script must end; called every pollEvery instructions
 	steps  uint
