@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -39,6 +40,67 @@ func (b *broken) Launch(_ context.Context, spec allocator.VMSpec) error {
 
 func (b *broken) Restore(context.Context, uint64, []string, []string) ([]string, error) {
 	return nil, nil
+}
+
+// hangs is an allocator of which all launches hang but the first.
+type hangs struct {
+	broken
+
+	first atomic.Pointer[allocator.VMSpec]
+}
+
+func (h *hangs) Launch(ctx context.Context, spec allocator.VMSpec) error {
+	if h.launches.Add(1) == 1 {
+		h.first.Store(&spec)
+		return nil
+	}
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// A request whose VM comes up is granted while as many launches hang as are made at a time.
+func TestHangingLaunches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := new(hangs)
+		m, err := New(Options{Allocator: a, Lease: -1, Heartbeat: time.Hour, Logger: quiet()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = m.Close(context.Background()) }()
+		ctx, cancel := context.WithCancel(t.Context())
+		var asked sync.WaitGroup
+		defer asked.Wait()
+		defer cancel()
+		allocate := func() chan error {
+			answer := make(chan error, 1)
+			asked.Go(func() {
+				_, err := service{m: m}.Allocate(ctx, connect.NewRequest(&managerv1.AllocateRequest{RequestId: newRequestID(), Capacity: 1 << 20}))
+				answer <- err
+			})
+			synctest.Wait()
+			return answer
+		}
+		first := allocate()
+		for range reconcilers + 1 {
+			allocate()
+		}
+		if n := a.launches.Load(); n != 1+reconcilers {
+			t.Fatalf("%d launches, want %d", n, 1+reconcilers)
+		}
+		info := node.VM{ID: a.first.Load().ID, ControlURL: "http://a", Transport: "tcp", Memory: 64 << 20, Free: 64 << 20, Start: 1}
+		if err := m.led().state.register(info, "", time.Now().Add(time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		select {
+		case err := <-first:
+			if err != nil {
+				t.Error(err)
+			}
+		default:
+			t.Error("the request waits for launches of others")
+		}
+	})
 }
 
 // A kind of which no VM comes up is launched less and less often, and as before when one has.

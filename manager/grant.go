@@ -199,8 +199,8 @@ func (c *state) shrunk(key string) (g *grant, server node.VM) {
 
 // look asks the server of a shrunk grant how much it lends. While that is too much, or the grant has
 // not been connected, it asks again later.
-func (l *leader) look(g *grant, server node.VM) error {
-	grants, err := l.grantsOf(context.Background(), server)
+func (l *leader) look(ctx context.Context, g *grant, server node.VM) error {
+	grants, err := l.grantsOf(ctx, server)
 	if err := l.state.lookedAt(g, grants); err != nil {
 		return err
 	}
@@ -247,7 +247,7 @@ func (c *state) shows(g *grant, regions uint32) {
 // reconcileGrant takes a leaving grant back from its server, or what a shrunk one has left.
 func (l *leader) reconcileGrant(ctx context.Context, key string) error {
 	if g, server := l.state.shrunk(key); g != nil {
-		return l.look(g, server)
+		return l.look(ctx, g, server)
 	}
 	g, server, err := l.state.toTakeBack(key)
 	if err != nil || g == nil {

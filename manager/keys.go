@@ -21,11 +21,13 @@ type queue struct {
 }
 
 // keys are the queues of the reconcilers' keys, with reconcilers of their own: what was lost is
-// replaced while what is over waits for servers and VMs that do not answer.
+// replaced while what is over waits for servers and VMs that do not answer, and requests are granted
+// while launches of others hang.
 type keys struct {
-	counts *keyCounts // of both
-	steps  queue
+	counts *keyCounts // of all
+	vms    queue
 	ends   queue // of grants that are taken back, and of VMs that are terminated
+	caches queue
 }
 
 func newKeys() keys {
@@ -36,24 +38,30 @@ func newKeys() keys {
 			workqueue.TypedRateLimitingQueueConfig[string]{Name: "manager", MetricsProvider: c},
 		)}
 	}
-	return keys{counts: c, steps: queue("step"), ends: queue("end")}
+	return keys{counts: c, vms: queue("step"), ends: queue("end"), caches: queue("step")}
 }
 
 // of returns the queue for a key of which nothing is known but what it is.
 func (k *keys) of(key string) queue {
-	if strings.HasPrefix(key, grantPrefix) {
+	switch {
+	case strings.HasPrefix(key, grantPrefix):
 		return k.ends
+	case strings.HasPrefix(key, cachePrefix):
+		return k.caches
 	}
-	return k.steps
+	return k.vms
 }
+
+func (k *keys) all() []queue { return []queue{k.vms, k.ends, k.caches} }
 
 func (k *keys) add(key string) { k.of(key).Add(key) }
 
 func (k *keys) addAfter(key string, d time.Duration) { k.of(key).AddAfter(key, d) }
 
 func (k *keys) shutDown() {
-	k.steps.ShutDown()
-	k.ends.ShutDown()
+	for _, q := range k.all() {
+		q.ShutDown()
+	}
 }
 
 // keyCounts counts keys. It implements [workqueue.MetricsProvider]. It uses the queue's metrics of

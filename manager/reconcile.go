@@ -28,7 +28,7 @@ const reconcilers = 32
 // reconcile takes steps until the queues are shut down.
 func (l *leader) reconcile() {
 	var working sync.WaitGroup
-	for _, q := range []queue{l.keys.steps, l.keys.ends} {
+	for _, q := range l.keys.all() {
 		for range reconcilers {
 			working.Go(func() {
 				for l.step(q) {
