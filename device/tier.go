@@ -41,8 +41,9 @@ type tier struct {
 	backoff  time.Duration // until the next retryAt
 	failures uint64
 	restarts uint64
-	starting bool  // it is being restarted in the background
-	doubtful int64 // the end of the writes that it may have lost, see lost; 0: there are none
+	rewrites uint64 // the writes of the log that began below the floor
+	starting bool   // it is being restarted in the background
+	doubtful int64  // the end of the writes that it may have lost, see lost; 0: there are none
 
 	pendingEchoes []int64 // their addresses
 	// leaving counts what was left to goroutines: closed queues that still have operations
@@ -124,16 +125,16 @@ func (t *Tiered) notify(e TierEvent) {
 }
 
 // admit accounts for a write of n bytes at addr and returns the set of tiers, as bits, to
-// which it goes. Tiers that are due are restarted in the background. A write is a page, so a
-// lock for each costs nothing.
-func (t *Tiered) admit(n int, addr int64) uint32 {
+// which it goes, and those of them that will answer for all of it. The others do not until they were
+// refilled, which is after the write. Tiers that are due are restarted in the background. A write is a
+// page, so a lock for each costs nothing.
+func (t *Tiered) admit(n int, addr int64) (set, answering uint32) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.tail = max(t.tail, addr+int64(n))
 	if t.keepsWrites() {
 		t.writes.Begin(progress.Span{From: addr, To: addr + int64(n)})
 	}
-	var set uint32
 	for i, tr := range t.tiers {
 		if tr.out() {
 			t.restart(tr)
@@ -141,9 +142,18 @@ func (t *Tiered) admit(n int, addr int64) uint32 {
 		}
 		tr.writes.Add(1)
 		set |= 1 << i
+		if addr < tr.floor.Load() {
+			tr.rewrites++
+		} else {
+			answering |= 1 << i
+		}
 	}
-	return set
+	return set, answering
 }
+
+// ticket is a number that is another one once the tier was restarted, or a write of the log has begun
+// below its floor. The caller holds mu.
+func (tr *tier) ticket() uint64 { return tr.restarts + tr.rewrites }
 
 // isBack returns the event of a tier that is back.
 func (tr *tier) isBack() TierEvent {

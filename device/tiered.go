@@ -91,7 +91,8 @@ func (e TierEvent) String() string {
 // A tier other than the last that fails a write, or many consecutive reads, leaves the set:
 // it has holes and answers nothing. A later write, or one in 64 reads of a queue, calls its
 // Start in the background, once it has no pending write. When that has ended it is back, and
-// answers from the end of all writes so far on (its floor). Its queues stay open
+// answers from the end of all writes so far on (its floor): a write that begins below, of the
+// block in which the log ended, does not count as stored there. Its queues stay open
 // meanwhile, so the queues of a device that can fail must outlive another Start. The floors
 // are part of the metadata that Sync stores, so that a tier which survives a restart does
 // not answer below its floor afterwards.

@@ -21,8 +21,9 @@ type fillable interface {
 // belowFloor is the hole of a tier that is not a Refiller: from its Begin to its floor. It
 // is filled from the floor down, by ordinary writes, and each lowers the floor.
 //
-// These writes do not overlap those of the log. A log writes only the block again in which
-// it ends, and a refill ends below all pending writes, rounded down to a block.
+// A refill ends below all pending writes. A log writes the block again in which it ends, and may
+// do so while the block is copied: then the tier may be left with either of the two, and the
+// floor stays until the block was copied once more.
 type belowFloor struct {
 	t     *Tiered
 	tr    *tier
@@ -66,7 +67,7 @@ func (b *belowFloor) Hole(below int64, n int) Hole {
 	if b.tr.out() || to <= begin || below&^(align-1) < to {
 		return Hole{}
 	}
-	return Hole{From: max(begin, b.tr.alignUp(to-int64(n))), To: to, Ticket: b.tr.restarts}
+	return Hole{From: max(begin, b.tr.alignUp(to-int64(n))), To: to, Ticket: b.tr.ticket()}
 }
 
 func (b *belowFloor) HoleReady() <-chan struct{} { return b.ready }
@@ -92,7 +93,7 @@ type floorQueue struct {
 func (q *floorQueue) Refill(src []byte, hole Hole, tag uint64) error {
 	b := q.b
 	b.t.mu.Lock()
-	stale := b.tr.out() || b.tr.restarts != hole.Ticket
+	stale := b.tr.out() || b.tr.ticket() != hole.Ticket
 	if !stale {
 		b.tr.writes.Add(1)
 	}
@@ -127,7 +128,7 @@ func (q *floorQueue) filled(ok bool) {
 	defer b.t.mu.Unlock()
 	b.tr.writes.Add(-1)
 	q.pending = false
-	if ok && !b.tr.out() && b.tr.restarts == q.hole.Ticket {
+	if ok && !b.tr.out() && b.tr.ticket() == q.hole.Ticket {
 		b.tr.floor.Store(q.hole.From)
 		b.t.dirty = true
 	}

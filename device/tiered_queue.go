@@ -46,11 +46,11 @@ type tieredOp struct {
 	buf   []byte
 	err   error         // of the tiers that failed the operation
 	began time.Duration // see sinceEpoch; 0: not measured
-	// Of a write, sets of tiers: to which it was sent, on which it is pending, and which
-	// have stored it.
-	set, pending, held uint32
-	tier               uint8 // of a read: where it is pending
-	state              opState
+	// Of a write, sets of tiers: to which it was sent, which will answer for it, on which it is
+	// pending, and which have stored it and answer.
+	set, answering, pending, held uint32
+	tier                          uint8 // of a read: where it is pending
+	state                         opState
 }
 
 type opState uint8
@@ -204,7 +204,7 @@ func (q *tieredQueue) settled(i int, c Completion) (Completion, bool) {
 func (q *tieredQueue) end(id uint32, c Completion) Completion {
 	op := &q.ops[id]
 	op.state, op.buf, op.err, op.began = opFree, nil, nil, 0
-	op.set, op.held = 0, 0 // pending is empty
+	op.set, op.answering, op.held = 0, 0, 0 // pending is empty
 	q.free = append(q.free, id)
 	return c
 }

@@ -2,6 +2,7 @@ package device_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -9,6 +10,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -201,7 +203,7 @@ func (m *refillModel) finish() {
 		m.t.Errorf("the first tier holds [%d, %d)", f.begin, f.end)
 	}
 	if !bytes.Equal(f.bytes[f.begin:f.end], m.bytes[f.begin:f.end]) {
-		m.t.Errorf("the first tier holds other bytes than the log's")
+		testrun.Wrong(m.t, "the first tier holds other bytes than the log's")
 	}
 }
 
@@ -277,6 +279,87 @@ func TestRefillAfterStart(t *testing.T) {
 	}
 }
 
+// holding is a device that holds its next write back.
+type holding struct {
+	*device.Faulty
+	next     atomic.Bool // the next write is held back
+	held     chan struct{}
+	released chan struct{}
+}
+
+func (h *holding) NewQueue(depth int) (device.Queue, error) {
+	q, err := h.Faulty.NewQueue(depth)
+	return &holdingQueue{Queue: q, of: h}, err
+}
+
+type holdingQueue struct {
+	device.Queue
+	of    *holding
+	write func() error // that is held back
+}
+
+func (q *holdingQueue) Write(src []byte, addr int64, tag uint64) error {
+	write := func() error { return q.Queue.Write(src, addr, tag) }
+	if !q.of.next.CompareAndSwap(true, false) {
+		return write()
+	}
+	q.write = write
+	close(q.of.held)
+	return nil
+}
+
+func (q *holdingQueue) Wait(ctx context.Context) error {
+	if q.write != nil {
+		select {
+		case <-q.of.released:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		err := errors.Join(q.write(), q.Submit())
+		if q.write = nil; err != nil {
+			return err
+		}
+	}
+	return q.Queue.Wait(ctx)
+}
+
+// A block that the log writes again while a tier that is no Refiller is refilled with it: the tier does not
+// answer with what was copied before.
+func TestRewriteWhileRefilled(t *testing.T) {
+	defer testrun.NoLeaks(t)
+	first := &holding{
+		Faulty: device.NewFaulty(device.NewMemory(), device.FaultyOptions{}), held: make(chan struct{}), released: make(chan struct{}),
+	}
+	d := device.NewTieredWith(device.TieredOptions{RetryAfter: 1, Logger: quiet}, first, device.NewMemory())
+	b := newBench(t, started(t, d))
+	b.write("aaaa0000", 0)
+	first.Set(device.FaultyOptions{WriteError: 1})
+	b.write("bbbb", 8)
+	first.Set(device.FaultyOptions{})
+	first.next.Store(true)
+	testrun.Until(t, "the first tier is being refilled", func() bool {
+		b.wantRead("aaaa0000bbbb", 0, 1)
+		select {
+		case <-first.held:
+			return true
+		default:
+			return false
+		}
+	})
+	b.write("aaaacccc", 0)
+	close(first.released)
+	testrun.Until(t, "the first tier answers", func() bool {
+		got, c := b.read(12, 0)
+		if c.Err != nil || got != "aaaaccccbbbb" {
+			testrun.Wrong(t, "tier %d answers %q, %v", c.Tier, got, c.Err)
+		}
+		return c.Tier == 0
+	})
+	if err := errors.Join(b.q.Close(), d.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
 // A first tier that fails a write with ErrNotHeld stays in the set. The write is committed
 // when another tier has it.
 func TestHoleIsNoCommitPoint(t *testing.T) {
@@ -318,6 +401,50 @@ func TestHoleIsNoCommitPoint(t *testing.T) {
 	first.fail(0, nil)
 	b.write("cccc", 8)
 	b.wantRead("cccc", 8, 0)
+	if err := errors.Join(b.q.Close(), d.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
+// A write that begins below the floor of a tier, of the block in which the log ended when the tier came
+// back, is not committed by that tier: after a restart it would not answer for it.
+func TestBelowTheFloorIsNoCommitPoint(t *testing.T) {
+	defer testrun.NoLeaks(t)
+	first := device.NewFaulty(device.NewMemory(), device.FaultyOptions{})
+	last := device.NewFaulty(device.NewMemory(), device.FaultyOptions{})
+	d := device.NewTieredWith(device.TieredOptions{CommitPoint: 1, RetryAfter: 1, Logger: quiet, RefillRate: -1}, first, last)
+	b := newBench(t, started(t, d))
+	b.write("aaaa0000", 0)
+	first.Set(device.FaultyOptions{WriteError: 1})
+	b.write("bbbb", 8)
+	first.Set(device.FaultyOptions{})
+	testrun.Until(t, "the first tier is back", func() bool { b.wantRead("bbbb", 8, 1); return d.Metrics()[0].Healthy })
+	last.Set(device.FaultyOptions{Stuck: 1})
+	for _, w := range []struct {
+		bytes string
+		addr  int64
+		want  device.Event
+	}{{"cccc", 8, device.Done}, {"dddd", 12, device.Committed}} {
+		if err := errors.Join(b.q.Write([]byte(w.bytes), w.addr, 1), b.q.Submit()); err != nil {
+			t.Fatal(err)
+		}
+		var done [1]device.Completion
+		n := 0
+		for range 100 {
+			if n = b.q.Poll(done[:]); n > 0 {
+				break
+			}
+		}
+		if committed := n > 0; committed != (w.want == device.Committed) {
+			t.Errorf("%s: %d events, %+v", w.bytes, n, done[0])
+		}
+		last.Release()
+		if n == 0 || done[0].Event == device.Committed {
+			if c := b.next(); c.Err != nil || (c.Event == device.Done) != (w.want == device.Done) {
+				t.Errorf("%s: %+v", w.bytes, c)
+			}
+		}
+	}
 	if err := errors.Join(b.q.Close(), d.Close()); err != nil {
 		t.Error(err)
 	}

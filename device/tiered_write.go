@@ -21,7 +21,7 @@ func (q *tieredQueue) Write(src []byte, addr int64, tag uint64) error {
 	if err := checkRange(len(src), addr); err != nil {
 		op.err = err
 	} else {
-		op.set = q.t.admit(len(src), addr)
+		op.set, op.answering = q.t.admit(len(src), addr)
 	}
 	for set := op.set; set != 0; set &= set - 1 {
 		i := bits.TrailingZeros32(set)
@@ -64,7 +64,7 @@ func (q *tieredQueue) wrote(op *tieredOp, i int, err error) {
 			q.t.lacks(len(op.buf), op.addr)
 		}
 	} else {
-		op.held |= 1 << i
+		op.held |= op.answering & (1 << i)
 		q.counts[i].bytesWritten += uint64(len(op.buf))
 		q.counters[i].writes.add(sinceEpoch() - op.began)
 		if tr == q.t.last() {

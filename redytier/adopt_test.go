@@ -139,7 +139,7 @@ func TestAdopted(t *testing.T) {
 			testrun.Until(t, "the manager knows the cache", func() bool { return len(m.known(t).GetCaches()) == 1 })
 			m.agree(t, cache)
 			if got := content(t, cache); !bytes.Equal(got, want) {
-				t.Error("the cache has other bytes")
+				t.Error(testrun.WrongMark, "the cache has other bytes")
 			}
 			first := cache.Regions()[0].VM
 			if _, err := mgr.Reclaim(t.Context(), connect.NewRequest(&managerv1.ReclaimRequest{VmId: first, NoticeMs: time.Hour.Milliseconds()})); err != nil {
@@ -153,7 +153,7 @@ func TestAdopted(t *testing.T) {
 			}
 			m.agree(t, cache)
 			if got := content(t, cache); !bytes.Equal(got[:len(want)], want) {
-				t.Error("the cache has other bytes after the move")
+				t.Error(testrun.WrongMark, "the cache has other bytes after the move")
 			}
 			if err := cache.Delete(t.Context()); err != nil {
 				t.Error(err)

@@ -109,7 +109,7 @@ func TestFailuresOnTheWayAreNotTheServers(t *testing.T) {
 			for got := make([]byte, size); !bytes.Equal(got, content) && !t.Failed(); {
 				pump.do(false, got, 0, func(c device.Completion) {
 					if c.Err == nil && !bytes.Equal(got, content) {
-						t.Error("other bytes than were written")
+						t.Error(testrun.WrongMark, "other bytes than were written")
 					}
 				})
 				pump.drain()

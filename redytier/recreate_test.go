@@ -213,10 +213,10 @@ func TestForgottenCacheKeepsWhatAnswers(t *testing.T) {
 			t.Error("the cache has its former id")
 		}
 		if !bytes.Equal(content(t, cache), want) {
-			t.Error("the cache has other bytes than before, or than zeros where they were lost")
+			t.Error(testrun.WrongMark, "the cache has other bytes than before, or than zeros where they were lost")
 		}
 		if want = write(0xbb); !bytes.Equal(content(t, cache), want) {
-			t.Error("the cache has other bytes than were written")
+			t.Error(testrun.WrongMark, "the cache has other bytes than were written")
 		}
 		m.forget(t, old) // this manager still knew the former id
 		m.agree(t, cache)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/internal/fabric/fabrictest"
+	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/server"
 )
 
@@ -42,7 +43,7 @@ func TestFabricTLS(t *testing.T) {
 			seen += n
 		}
 		if !bytes.Equal(got, want) {
-			t.Errorf("s=%d: read other bytes than were written", configuration.ServerThreads)
+			t.Errorf(testrun.WrongMark+" s=%d: read other bytes than were written", configuration.ServerThreads)
 		}
 	}
 }

@@ -388,6 +388,6 @@ func TestNoticeWhileACacheIsFilled(t *testing.T) {
 		}
 	}
 	if !bytes.Equal(content(t, cache), want) {
-		t.Error("other bytes than the file's")
+		t.Error(testrun.WrongMark, "other bytes than the file's")
 	}
 }

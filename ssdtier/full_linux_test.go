@@ -51,7 +51,7 @@ func testFullDisk(t *testing.T) {
 	}
 	// Reads of the failed page return correct bytes or an error.
 	if got, err := readAll(t, d, int64(end), int64(end+page)); err == nil && !bytes.Equal(got, content[end:end+page]) {
-		t.Error("wrong bytes from a write that failed")
+		t.Error(testrun.WrongMark, "wrong bytes from a write that failed")
 	}
 
 	// Truncation needs no space.

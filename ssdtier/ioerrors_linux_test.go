@@ -13,6 +13,7 @@ import (
 
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/device/devicetest"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // TestReadsAndWritesFail: a failed read or write reports the system's error once, with the
@@ -34,7 +35,7 @@ func testReadsAndWritesFail(t *testing.T) {
 		t.Helper()
 		got, err := readAll(t, d, from, to)
 		if err == nil && !bytes.Equal(got, content[from:to]) {
-			t.Errorf("wrong bytes from %d to %d", from, to)
+			t.Errorf(testrun.WrongMark+" wrong bytes from %d to %d", from, to)
 		}
 		return err
 	}
@@ -127,7 +128,7 @@ func testShortWrites(t *testing.T) {
 	read := func(from, to int64) error {
 		got, err := readAll(t, d, from, to)
 		if err == nil && !bytes.Equal(got, content[from:to]) {
-			t.Errorf("wrong bytes from %d to %d", from, to)
+			t.Errorf(testrun.WrongMark+" wrong bytes from %d to %d", from, to)
 		}
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/device/devicetest"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // sickDirectory returns a closed directory with a log of three and a half segments.
@@ -137,7 +138,7 @@ func checkSegments(t *testing.T, d *Device, content []byte, want string, named f
 			got, err := readAll(t, d, from, to)
 			switch {
 			case err == nil && !bytes.Equal(got, content[from:to]):
-				t.Fatalf("segment %d: wrong bytes at %d", n, from)
+				t.Fatalf(testrun.WrongMark+" segment %d: wrong bytes at %d", n, from)
 			case err == nil:
 				reads++
 			case want[n] == 'c' && errors.Is(err, device.ErrCorrupt) && named(err),

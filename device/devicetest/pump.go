@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // Pump drives one queue of a device and checks every completion: that it belongs to a pending
@@ -189,7 +190,7 @@ func (p *Pump) end(op *pumpOp, err error) {
 	case err != nil:
 		p.t.Errorf("read of %d bytes at %d: %v", len(op.buf), op.addr, err)
 	case !bytes.Equal(op.buf, op.want):
-		p.t.Errorf("read of %d bytes at %d: wrong bytes", len(op.buf), op.addr)
+		p.t.Errorf(testrun.WrongMark+" read of %d bytes at %d: wrong bytes", len(op.buf), op.addr)
 	}
 }
 

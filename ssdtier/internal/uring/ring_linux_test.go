@@ -156,7 +156,7 @@ func TestDepths(t *testing.T) {
 				}
 			}
 			if !bytes.Equal(got, content[:len(got)]) {
-				t.Errorf("depth %d, round %d: wrong bytes", depth, round)
+				t.Errorf(testrun.WrongMark+" depth %d, round %d: wrong bytes", depth, round)
 			}
 		}
 	}
@@ -190,7 +190,7 @@ func TestSmallCompletionRing(t *testing.T) {
 	}
 	collect(t, r, depth)
 	if !bytes.Equal(got, content) {
-		t.Error("wrong bytes")
+		t.Error(testrun.WrongMark, "wrong bytes")
 	}
 }
 
