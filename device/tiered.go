@@ -79,7 +79,7 @@ func (e TierEvent) String() string {
 // and objects. Tiered owns the tiers.
 //
 // A write goes to every tier in the set. It is Committed when the tiers up to the commit
-// point have ended it and one at or beyond that point has stored it, and Released when all
+// point have ended it and the one at that point, or the last, has stored it, and Released when all
 // tiers have ended it; if both happen at once it is Done. A write fails if the last tier
 // fails it, with the errors of all tiers, the first one first. An address may be read when
 // its write is Done or Released; until then its bytes are in the writer's buffer.
@@ -221,6 +221,11 @@ func (t *Tiered) Start(tail int64) error {
 	down := make([]error, last)
 	for i, tr := range t.tiers {
 		err := tr.dev.Start(tail)
+		if err == nil && tr.out() { // since Prepare: it may hold what the last one lacks
+			t.mu.Lock()
+			err = tr.reason
+			t.mu.Unlock()
+		}
 		if err == nil && floors[i] > 0 && tr.refiller == nil && i < last {
 			tr.floor.Store(tr.alignUp(min(floors[i], tail)))
 		}

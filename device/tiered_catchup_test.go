@@ -6,8 +6,10 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // logLines collects log output.
@@ -125,6 +127,66 @@ func TestCatchUpPrepared(t *testing.T) {
 			t.Error(err)
 		}
 	}
+}
+
+// closedFor is a device that may give no queues.
+type closedFor struct {
+	device.Device
+	all bool
+}
+
+func (c *closedFor) NewQueue(depth int) (device.Queue, error) {
+	if c.all {
+		return nil, device.ErrFault
+	}
+	return c.Device.NewQueue(depth)
+}
+
+// A tier that has failed in Prepare, with bytes that another tier has too, is not in the set after Start.
+func TestFailedInPrepare(t *testing.T) {
+	first, second, last := device.NewMemory(), device.NewMemory(), device.NewMemory()
+	firstFaulty, lastFaulty := device.NewFaulty(first, device.FaultyOptions{}), device.NewFaulty(last, device.FaultyOptions{})
+	opts := device.TieredOptions{CommitPoint: 2, RetryAfter: 1, Logger: quiet, RefillRate: -1}
+	d := started(t, device.NewTieredWith(opts, firstFaulty, second, lastFaulty)).(*device.Tiered)
+	q, err := d.NewQueue(8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &bench{t, q}
+	if err := b.writeAll("aaaa", 0); err != nil {
+		t.Fatal(err)
+	}
+	firstFaulty.Set(device.FaultyOptions{WriteError: 1})
+	err = b.writeAll("bbbb", 4)
+	firstFaulty.Set(device.FaultyOptions{})
+	testrun.Until(t, "the first tier is back", func() bool { b.wantRead("bbbb", 4, 1); return d.Metrics()[0].Healthy })
+	if err := errors.Join(err, b.writeAll("cccc", 8), d.Sync()); err != nil { // stores the floor
+		t.Fatal(err)
+	}
+	lastFaulty.Set(device.FaultyOptions{Stuck: 1, LostWrite: 1})
+	if c := b.write("dddd", 12); c.Event != device.Committed {
+		t.Fatalf("%+v", c)
+	}
+	lastFaulty.Set(device.FaultyOptions{})
+	if err := d.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	noQueue := &closedFor{first.Reopen(), true}
+	ill := device.NewFaulty(noQueue, device.FaultyOptions{})
+	opts.RetryAfter = time.Hour
+	d = device.NewTieredWith(opts, ill, second.Reopen(), last.Reopen())
+	if err := d.Prepare(16); err != nil {
+		t.Fatal(err)
+	}
+	noQueue.all = false
+	b = newBench(t, startedAt(t, d, 16))
+	ill.Set(device.FaultyOptions{WriteError: 1})
+	err = b.writeAll("eeee", 16)
+	ill.Set(device.FaultyOptions{})
+	if err := errors.Join(err, b.writeAll("ffff", 20)); err != nil {
+		t.Fatal(err)
+	}
+	b.wantRead("eeeeffff", 16, 1)
 }
 
 // A tier that fails in Prepare or Start is not used.

@@ -114,24 +114,27 @@ func (q *floorQueue) Refill(src []byte, hole Hole, tag uint64) error {
 // of a tier that is a Tiered itself, is not enough.
 func (q *floorQueue) Poll(done []Completion) int {
 	n := q.Queue.Poll(done)
-	for _, c := range done[:n] {
-		if c.Event != Committed {
-			q.filled(c.Err == nil)
+	for i := range done[:n] {
+		if c := &done[i]; c.Event != Committed && !q.filled(c.Err == nil) && c.Err == nil {
+			c.N, c.Err = 0, ErrNotHeld
 		}
 	}
 	return n
 }
 
-func (q *floorQueue) filled(ok bool) {
+// filled ends the piece, and reports whether the tier answers for it now.
+func (q *floorQueue) filled(ok bool) bool {
 	b := q.b
 	b.t.mu.Lock()
 	defer b.t.mu.Unlock()
 	b.tr.writes.Add(-1)
 	q.pending = false
-	if ok && !b.tr.out() && b.tr.ticket() == q.hole.Ticket {
-		b.tr.floor.Store(q.hole.From)
-		b.t.dirty = true
+	if !ok || b.tr.out() || b.tr.ticket() != q.hole.Ticket {
+		return false
 	}
+	b.tr.floor.Store(q.hole.From)
+	b.t.dirty = true
+	return true
 }
 
 // Close implements Queue. Afterwards an abandoned piece has ended too.

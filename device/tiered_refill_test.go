@@ -358,6 +358,9 @@ func TestRewriteWhileRefilled(t *testing.T) {
 	if err := errors.Join(b.q.Close(), d.Close()); err != nil {
 		t.Error(err)
 	}
+	if got := d.Metrics()[0].Refilled; got != 12 { // what was overtaken is not counted
+		t.Errorf("%d bytes were refilled, want 12", got)
+	}
 }
 
 // A first tier that fails a write with ErrNotHeld stays in the set. The write is committed
@@ -407,12 +410,23 @@ func TestHoleIsNoCommitPoint(t *testing.T) {
 }
 
 // A write that begins below the floor of a tier, of the block in which the log ended when the tier came
-// back, is not committed by that tier: after a restart it would not answer for it.
+// back, is not committed by that tier: after a restart it would not answer for it. Nor is it by a tier between
+// that one and the last, of which Sync does not know what it relies on.
 func TestBelowTheFloorIsNoCommitPoint(t *testing.T) {
+	for name, middle := range map[string]bool{"two tiers": false, "three tiers": true} {
+		t.Run(name, func(t *testing.T) { belowTheFloor(t, middle) })
+	}
+}
+
+func belowTheFloor(t *testing.T, middle bool) {
 	defer testrun.NoLeaks(t)
 	first := device.NewFaulty(device.NewMemory(), device.FaultyOptions{})
 	last := device.NewFaulty(device.NewMemory(), device.FaultyOptions{})
-	d := device.NewTieredWith(device.TieredOptions{CommitPoint: 1, RetryAfter: 1, Logger: quiet, RefillRate: -1}, first, last)
+	tiers := []device.Device{first, last}
+	if middle {
+		tiers = []device.Device{first, device.NewMemory(), last}
+	}
+	d := device.NewTieredWith(device.TieredOptions{CommitPoint: 1, RetryAfter: 1, Logger: quiet, RefillRate: -1}, tiers...)
 	b := newBench(t, started(t, d))
 	b.write("aaaa0000", 0)
 	first.Set(device.FaultyOptions{WriteError: 1})

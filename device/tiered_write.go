@@ -80,7 +80,8 @@ func (q *tieredQueue) settle(id uint32) (Completion, bool) {
 	c := Completion{Tag: op.tag, N: len(op.buf)}
 	if op.pending != 0 {
 		before := uint32(1)<<(q.t.commit+1) - 1
-		if op.state == opCommitted || op.pending&before != 0 || op.held>>q.t.commit == 0 {
+		durable := uint32(1)<<q.t.commit | 1<<(len(q.queues)-1) // what is between may be gone after a restart
+		if op.state == opCommitted || op.pending&before != 0 || op.held&durable == 0 {
 			return Completion{}, false
 		}
 		op.state = opCommitted

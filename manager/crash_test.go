@@ -352,7 +352,7 @@ func TestRecordsThatCannotBeWritten(t *testing.T) {
 	if err := state.put(v); err == nil {
 		t.Error("a name that is not UTF-8 was written")
 	}
-	again, _ := serve(t, Options{Transport: "mem", Heartbeat: time.Second, Silence: time.Hour, store: store.next()})
+	again, _ := serve(t, Options{Transport: "mem", Heartbeat: time.Second, Silence: time.Hour, Moved: true, store: store.next()})
 	if v, _ := again.led().state.registered("node"); v == nil && again.led().state.vms["node"] == nil {
 		t.Error("the VM is not known any more")
 	}

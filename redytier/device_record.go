@@ -24,9 +24,10 @@ type hashed struct {
 	whole bool // it began with the piece
 }
 
-// startAt prepares for a log that ends at tail. Its last piece was begun by an earlier life.
+// startAt prepares for a log that ends at tail. Its last piece was begun by an earlier life. A piece that
+// ends at tail is not final: the log may end in its last block, and writes that again.
 func (r *recorder) startAt(tail int64, shift uint) {
-	*r = recorder{start: -1, end: -1, final: tail >> shift << shift, low: tail >> shift << shift, due: r.due}
+	*r = recorder{start: -1, end: -1, final: max(0, tail-1) >> shift << shift, low: tail >> shift << shift, due: r.due}
 }
 
 // wrote notes a write of the log.

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redykv/redykv/internal/machine"
 	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/kv"
 )
@@ -325,6 +326,10 @@ func freeze(t *testing.T, s *Server, p *peer) {
 func TestNodesOfAClientAlone(t *testing.T) {
 	s, addr := start(t, inMemory(), Options{})
 	p := dial(t, addr)
+	rounds := 20
+	if machine.RaceDetector {
+		rounds = 3
+	}
 	addMany(p, "set", 0, 20_000)
 	addScored(t, p, "sorted", 20_000, 10, true)
 	p.do("EVAL", "for i = 1, 20000 do redis.call('RPUSH', KEYS[1], ('x'):rep(100) .. i) end", "1", "list")
@@ -363,7 +368,7 @@ func TestNodesOfAClientAlone(t *testing.T) {
 	})
 	defer looks.Wait()
 	defer close(ended)
-	for round := range 20 {
+	for round := range rounds {
 		got := p.do("EVAL", "redis.call('COPY', 'set', 'a', 'REPLACE') redis.call('COPY', 'sorted', 'b', 'REPLACE') redis.call('COPY', 'list', 'c', 'REPLACE') "+
 			"redis.call('LTRIM', 'c', 0, 8000) redis.call('ZREMRANGEBYRANK', 'b', 0, 14000)", "0")
 		if got[0] == '-' {

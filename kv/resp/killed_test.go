@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/redykv/redykv/internal/machine"
 	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/kv"
 	"github.com/redykv/redykv/ssdtier"
@@ -40,6 +41,9 @@ func TestAnsweredWritesSurvive(t *testing.T) {
 	}
 	for promise, rounds := range map[Durability]int{DurabilityAlways: 12, DurabilityEverySecond: 5} {
 		rounds = testrun.Scale(2, rounds, 10*rounds)
+		if machine.RaceDetector && !testrun.Soak() { // the processes that are killed are what takes long
+			rounds = (rounds + 2) / 3
+		}
 		for _, loops := range []int{-1, 1} {
 			t.Run(fmt.Sprint(promise, loops), func(t *testing.T) {
 				_, addr := start(t, inMemory(), Options{})

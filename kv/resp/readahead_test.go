@@ -78,7 +78,11 @@ func (p *peer) expect(replies string, times int) {
 // TestReadingAheadIsBounded: bytes read ahead are charged to the budget for requests, and half
 // of it is left for others. The clients are served when they read.
 func TestReadingAheadIsBounded(t *testing.T) {
-	const most, clients, commands = 2 << 20, 3, 400_000
+	const most, clients = 2 << 20, 3
+	commands := 400_000
+	if machine.RaceDetector {
+		commands = 100_000
+	}
 	for name, loops := range map[string]int{"goroutine": -1, "loop": 1} {
 		t.Run(name, func(t *testing.T) {
 			s, addr := start(t, inMemory(), Options{Loops: loops, MaxBulk: maxLine, MaxRequest: 1 << 20, MaxBuffers: most})
