@@ -217,7 +217,7 @@ func (t *Tiered) restarted(tr *tier, at int64, err error) bool {
 		return false
 	}
 	floor := tr.alignUp(t.tail)
-	if tr.index >= t.commit && t.keepsWrites() && t.writes.Settled() < t.tail {
+	if tr.index == t.commit && t.keepsWrites() && t.writes.Settled() < t.tail {
 		tr.doubtful = t.tail
 	}
 	if tr.refiller != nil {

@@ -18,9 +18,9 @@ const MaxTiers = 8
 
 // TieredOptions are the choices of a Tiered. The zero value is a good one.
 type TieredOptions struct {
-	// CommitPoint is the number of a tier, 1 for the first. A write is Committed when
-	// that tier and those before it have stored it (R88). 0, the default, is the last
-	// tier: then a write has one event, Done.
+	// CommitPoint is the number of a tier, 1 for the first. A write is Committed when that tier
+	// and those before it have ended it, and that one or the last has stored it (R88). 0, the
+	// default, is the last tier: then a write has one event, Done.
 	CommitPoint int
 	// Names of the tiers as metrics and logs print them. Default: the types of
 	// the devices.
@@ -104,7 +104,7 @@ func (e TierEvent) String() string {
 // its Begin to its floor, is copied from the tiers behind in the background, until Close
 // (TieredOptions.RefillRate). A tier beyond the commit point may be slow, see
 // TieredOptions.Backlog. What the last tier had not stored before a restart, Start copies
-// to it from the tiers that committed it (catch-up).
+// to it from the tiers that hold it (catch-up).
 type Tiered struct {
 	store   // metadata and objects, on the last tier
 	opts    TieredOptions
@@ -325,11 +325,10 @@ func (t *Tiered) Truncate(begin int64) error {
 	return nil
 }
 
-// Sync implements Device. It syncs all tiers. A tier from the commit point on whose Sync
-// fails leaves the set, or has lost some of its writes; that is an error only if writes
-// which it committed have not reached the last tier, and the tier of the commit point has not synced
-// them. A tier of BacklogDrop also leaves
-// the set if its Sync takes longer than TieredOptions.CloseWait.
+// Sync implements Device. It syncs all tiers. A tier whose Sync fails leaves the set, or has lost
+// some of its writes. That is an error of the last tier, and of that of the commit point if writes
+// which it committed have not reached the last one. A tier of BacklogDrop also leaves the set if its
+// Sync takes longer than TieredOptions.CloseWait.
 func (t *Tiered) Sync() error {
 	if t.err != nil {
 		return t.err
@@ -339,23 +338,21 @@ func (t *Tiered) Sync() error {
 	floors := t.floors()
 	t.mu.Unlock()
 	t.syncFront()
-	var relied []reliance
-	held := false // the tier of the commit point has synced all that is committed
+	var relied *reliance
 	for _, tr := range t.tiers[t.commit:] {
+		commits := tr.index == t.commit && tr != last
 		t.mu.Lock()
 		r := reliance{tr, tr.restarts}
 		t.mu.Unlock()
 		if !tr.out() {
 			err := t.syncTier(tr)
 			switch {
-			case tr != last && t.lost(tr, err) && !held:
+			case commits && t.lost(tr, err):
 				return fmt.Errorf("device: tier %s has lost writes that have not reached tier %s yet", tr.name, last.name)
 			case err == nil || tr.refiller != nil && errors.Is(err, ErrNotHeld):
-				if tr != last && !held {
-					relied = append(relied, r)
+				if commits {
+					relied = &r
 				}
-				// Another tier may have committed what a Refiller could not hold, or what is pending on this one.
-				held = held || tr.index == t.commit && tr.refiller == nil
 				continue
 			}
 			err = fmt.Errorf("sync: %w", err)
@@ -367,7 +364,7 @@ func (t *Tiered) Sync() error {
 		t.mu.Lock()
 		behind := t.isBehind()
 		t.mu.Unlock()
-		if behind && !held {
+		if commits && behind {
 			return fmt.Errorf("device: tier %s has failed and some writes have not reached tier %s yet", tr.name, last.name)
 		}
 	}

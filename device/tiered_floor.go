@@ -21,9 +21,9 @@ type fillable interface {
 // belowFloor is the hole of a tier that is not a Refiller: from its Begin to its floor. It
 // is filled from the floor down, by ordinary writes, and each lowers the floor.
 //
-// A refill ends below all pending writes. A log writes the block again in which it ends, and may
-// do so while the block is copied: then the tier may be left with either of the two, and the
-// floor stays until the block was copied once more.
+// A refill ends below all pending writes. A log writes the block again in which it ends, or repeats
+// a write that failed, and may do so while the block is copied: then the tier may be left with either
+// of the two, and the floor stays until the block was copied once more.
 type belowFloor struct {
 	t     *Tiered
 	tr    *tier
@@ -159,21 +159,21 @@ const floorsMeta = "tiered.floors"
 // that were not repeated, it is, plus one, the lowest address that it may lack, see catchUp.
 //
 // synced is what floors returned before the tiers were synced: what has ended or was filled since
-// may not be durable there. relied are the tiers that have synced what the last one may lack.
-func (t *Tiered) storeFloors(synced floors, relied []reliance) error {
+// may not be durable there. relied is the tier that has synced what the last one may lack; nil: none has.
+func (t *Tiered) storeFloors(synced floors, relied *reliance) error {
 	t.storing.Lock()
 	defer t.storing.Unlock()
 	t.mu.Lock()
 	now := t.floors()
 	needed := t.dirty || t.behind || synced.behind || now.behind
 	stored := now.and(synced)
-	gone := slices.IndexFunc(relied, func(r reliance) bool { return r.tier.out() || r.tier.restarts != r.restarts })
+	gone := relied != nil && (relied.tier.out() || relied.tier.restarts != relied.restarts)
 	t.mu.Unlock()
 	if !needed {
 		return nil
 	}
-	if last := t.last(); gone >= 0 && stored.of[last.index] > 0 {
-		return fmt.Errorf("device: tier %s has failed during the sync and some writes have not reached tier %s yet", relied[gone].tier.name, last.name)
+	if last := t.last(); gone && stored.of[last.index] > 0 {
+		return fmt.Errorf("device: tier %s has failed during the sync and some writes have not reached tier %s yet", relied.tier.name, last.name)
 	}
 	data, err := json.Marshal(stored.of)
 	if err == nil {
