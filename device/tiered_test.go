@@ -50,6 +50,21 @@ func (b *bench) next() device.Completion {
 	return done[0]
 }
 
+// polled returns a completion that there is without waiting for one.
+func (b *bench) polled() (c device.Completion, ok bool) {
+	b.t.Helper()
+	var done [1]device.Completion
+	for range 100 {
+		if err := b.q.Submit(); err != nil {
+			b.t.Fatal(err)
+		}
+		if b.q.Poll(done[:]) > 0 {
+			return done[0], true
+		}
+	}
+	return c, false
+}
+
 func (b *bench) write(s string, addr int64) device.Completion {
 	b.t.Helper()
 	if err := b.q.Write([]byte(s), addr, 1); err != nil {
@@ -368,14 +383,11 @@ func TestTiersBetweenCommitNothing(t *testing.T) {
 	last := device.NewFaulty(device.NewMemory(), device.FaultyOptions{Stuck: 1})
 	d := started(t, device.NewTieredWith(device.TieredOptions{CommitPoint: 1, RefillRate: -1, Logger: quiet}, first, device.NewMemory(), last))
 	b := newBench(t, d)
-	if err := errors.Join(b.q.Write([]byte("aaaa"), 0, 1), b.q.Submit()); err != nil {
+	if err := b.q.Write([]byte("aaaa"), 0, 1); err != nil {
 		t.Fatal(err)
 	}
-	var done [1]device.Completion
-	for range 100 {
-		if n := b.q.Poll(done[:]); n > 0 {
-			t.Fatalf("%+v, and the last tier does not have the write", done[0])
-		}
+	if c, ok := b.polled(); ok {
+		t.Fatalf("%+v, and the last tier does not have the write", c)
 	}
 	last.Release()
 	if c := b.next(); c.Event != device.Done || c.Err != nil {

@@ -31,10 +31,17 @@ func sortKey(readOnly bool) func(*client, request) {
 			c.fail(refusal)
 			return
 		}
-		switch {
-		case o.outside():
-			c.exclusively(func() { c.sortByOthers(o) })
-		case o.to != nil:
+		show := func() {
+			c.withOpened([][]byte{o.key}, false, func() (reply []byte, refusal string) { return c.sort(o) })
+		}
+		switch outside := o.outside(); {
+		case o.to == nil && outside:
+			c.exclusively(show)
+		case o.to == nil:
+			show()
+		case outside:
+			c.exclusively(func() { c.storeByOthers(o) })
+		default:
 			c.withOpened([][]byte{o.key, o.to}, true, func() (reply []byte, refusal string) {
 				elements, refusal := c.sorted(o)
 				if refusal != "" {
@@ -42,19 +49,13 @@ func sortKey(readOnly bool) func(*client, request) {
 				}
 				return c.storeSort(elements, o), ""
 			})
-		default:
-			c.withOpened([][]byte{o.key}, false, func() (reply []byte, refusal string) { return c.sort(o) })
 		}
 	}
 }
 
-// sortByOthers sorts while the client has the store alone. The keys that it reads are not locked, so it stores
+// storeByOthers sorts while the client has the store alone. The keys that it reads are not locked, so it stores
 // the result afterwards.
-func (c *client) sortByOthers(o *sorting) {
-	if o.to == nil {
-		c.withOpened([][]byte{o.key}, false, func() (reply []byte, refusal string) { return c.sort(o) })
-		return
-	}
+func (c *client) storeByOthers(o *sorting) {
 	var elements [][]byte
 	c.flush()
 	c.borrow()

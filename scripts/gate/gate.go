@@ -180,13 +180,12 @@ func (g *gate) report(j job, took, cpu time.Duration, failures []*failure, cutOf
 	g.times = append(g.times, timing{j.name(), took})
 	g.mu.Unlock()
 	line := fmt.Sprintf("%-45s %6.1f s  %4.1f processors", j.name(), took.Seconds(), cpu.Seconds()/took.Seconds())
-	switch {
-	case len(failures) > 0:
-	case cutOff:
-		g.say("cut   %s", line)
-		return
-	default:
-		g.say("ok    %s", line)
+	if len(failures) == 0 {
+		word := "ok "
+		if cutOff {
+			word = "cut"
+		}
+		g.say("%s   %s", word, line)
 		return
 	}
 	var text strings.Builder
