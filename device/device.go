@@ -71,7 +71,8 @@ type Device interface {
 	Sync() error
 	// WriteMeta stores a small named object durably and atomically: after a
 	// crash it holds the old bytes or the new ones. Its name passes CheckName.
-	// Volatile devices return errors.ErrUnsupported.
+	// A log stores some, where it ends, before its first write: a device may take a log without for a
+	// damaged one. Volatile devices return errors.ErrUnsupported.
 	WriteMeta(name string, data []byte) error
 	// ReadMeta returns the object of that name, or ErrNoMeta.
 	ReadMeta(name string) ([]byte, error)

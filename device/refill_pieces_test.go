@@ -198,7 +198,5 @@ func TestRefillPieces(t *testing.T) {
 	if err := errors.Join(b.q.Close(), d.Close()); err != nil {
 		t.Error(err)
 	}
-	if !bytes.Equal(first.bytes, log) {
-		t.Error("the first tier holds other bytes than the log's")
-	}
+	testrun.Bytes(first.bytes, nil).Want(t, log, "the first tier")
 }

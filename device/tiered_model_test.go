@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"strconv"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -102,8 +103,14 @@ func (m *tieredModel) open() {
 	}
 	m.opts.CommitPoint = m.commit
 	m.d = device.NewTieredWith(m.opts, tiers...)
+	if m.next > 0 {
+		m.checkTail()
+	}
 	if err := m.d.Start(int64(m.next * modelPage)); err != nil {
 		m.t.Fatal(err)
+	}
+	if m.next == 0 {
+		m.commitTail() // ssdtier refuses segments without metadata
 	}
 	m.p = devicetest.NewPump(m.t, m.d, 1+m.r.IntN(20))
 	m.p.Idle = func() {
@@ -173,11 +180,24 @@ func (m *tieredModel) read() {
 // reopen closes the log properly and opens it again.
 func (m *tieredModel) reopen() {
 	m.p.Drain()
-	if err := m.d.Sync(); err != nil {
-		m.t.Errorf("Sync: %v", err)
-	}
+	m.commitTail()
 	m.close()
 	m.open()
+}
+
+// tailMeta is the metadata that has the tail of the log.
+const tailMeta = "tail"
+
+func (m *tieredModel) commitTail() {
+	if err := device.Commit(m.d, tailMeta, []byte(strconv.Itoa(m.next))); err != nil {
+		m.t.Errorf("Commit: %v", err)
+	}
+}
+
+func (m *tieredModel) checkTail() {
+	if tail, err := m.d.ReadMeta(tailMeta); err != nil || string(tail) != strconv.Itoa(m.next) {
+		m.t.Fatalf("the tail is %q, %v, want %d", tail, err, m.next)
+	}
 }
 
 func (m *tieredModel) close() {

@@ -202,9 +202,7 @@ func TestAutomaticCompactionHasATrigger(t *testing.T) {
 			t.Errorf("%+v: DeadShare %g", auto, got)
 		}
 		for n := range uint64(200) {
-			if got, err := s.Read(key8(n), nil); err != nil || string(got) != string(key8(n)) {
-				t.Errorf("key %d: %x, %v", n, got, err)
-			}
+			readBack(s.Read(key8(n), nil)).Want(t, key8(n), "key %d", n)
 		}
 		closeAll(t, s, st)
 	}

@@ -51,9 +51,7 @@ func TestDeviceOfAnotherStore(t *testing.T) {
 			t.Errorf("opened a second store: %v, want %q", err, want)
 		}
 	}
-	if got, err := st.Read(context.Background(), key8(1), nil); err != nil || string(got) != string(key8(1)) {
-		t.Errorf("the first store has %x, %v", got, err)
-	}
+	readBack(st.Read(context.Background(), key8(1), nil)).Want(t, key8(1), "the first store")
 	if _, err := Open(options(device.NewTiered(free, free))); !errors.Is(err, device.ErrClaimed) {
 		t.Errorf("opened a store with one device as both tiers: %v", err)
 	}

@@ -77,9 +77,7 @@ func TestCommitWrittenKeepsStates(t *testing.T) {
 			opts.Device = inner.Reopen()
 			again := open(t, opts)
 			for n := range c.keys {
-				if v, err := again.Read(t.Context(), key8(n), nil); err != nil || string(v) != string(key8(n)) {
-					t.Fatalf("key %d: %x, %v", n, v, err)
-				}
+				readBack(again.Read(t.Context(), key8(n), nil)).Want(t, key8(n), "key %d", n)
 			}
 			if err := again.Commit(t.Context()); err != nil {
 				t.Errorf("the next commit: %v", err)

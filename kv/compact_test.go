@@ -457,14 +457,10 @@ func TestCountersDuringCompaction(t *testing.T) {
 					for id := range sums {
 						want += sums[id][n]
 					}
-					if v, err := st.Read(context.Background(), key8(n), nil); err != nil || !bytes.Equal(v, key8(want)) {
-						t.Errorf("counter %d: %x, %v; want %x", n, v, err, key8(want))
-					}
+					readBack(st.Read(context.Background(), key8(n), nil)).Want(t, key8(want), "counter %d", n)
 				}
 				for n := range uint64(stay) {
-					if v, err := st.Read(context.Background(), key8(5000+n), nil); err != nil || !bytes.Equal(v, key8(n)) {
-						t.Errorf("key %d: %x, %v", 5000+n, v, err)
-					}
+					readBack(st.Read(context.Background(), key8(5000+n), nil)).Want(t, key8(n), "key %d", 5000+n)
 				}
 				m := st.Metrics()
 				if !tookPart() {

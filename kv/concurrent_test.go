@@ -189,9 +189,7 @@ func TestDeviceThatFails(t *testing.T) {
 	if !errors.Is(err, broken) {
 		t.Errorf("writer got %v", err)
 	}
-	if v, err := s.Read(key8(n-2), nil); err != nil || !bytes.Equal(v, key8(n-2)) {
-		t.Errorf("reading from memory: %x, %v", v, err)
-	}
+	readBack(s.Read(key8(n-2), nil)).Want(t, key8(n-2), "reading from memory")
 	if err := st.Commit(context.Background()); !errors.Is(err, broken) {
 		t.Errorf("Commit: %v", err)
 	}

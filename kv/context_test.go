@@ -124,9 +124,7 @@ func soon(t *testing.T) context.Context {
 func unchanged(t *testing.T, s *Session) {
 	t.Helper()
 	for n := range uint64(stallKeys) {
-		if value, err := s.Read(key8(n), nil); err != nil || !bytes.Equal(value, key8(n)) {
-			t.Fatalf("key %d: %x, %v", n, value, err)
-		}
+		readBack(s.Read(key8(n), nil)).Want(t, key8(n), "key %d", n)
 	}
 }
 
@@ -272,9 +270,7 @@ func TestContextEndsBeforeTheReadsComplete(t *testing.T) {
 		}
 	}
 	// Operations in memory do not wait.
-	if value, err := s.Read(key8(stallKeys-1), nil); err != nil || !bytes.Equal(value, key8(stallKeys-1)) {
-		t.Errorf("%x, %v", value, err)
-	}
+	readBack(s.Read(key8(stallKeys-1), nil)).Want(t, key8(stallKeys-1), "read")
 	time.AfterFunc(5*time.Millisecond, dev.resume)
 	closeAll(t, s, st)
 }

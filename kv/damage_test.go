@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/kv"
 )
 
@@ -132,9 +133,7 @@ func TestDamageAtTheEndNamesOlderStates(t *testing.T) {
 				t.Fatal(errors.Join(err, opts.Device.Close()))
 			}
 			for n := range uint64(records) {
-				if value, err := st.Read(context.Background(), key(n), nil); err != nil || !bytes.Equal(value, key(n+1)) {
-					t.Fatalf("key %d: %x, %v", n, value, err)
-				}
+				testrun.Bytes(st.Read(context.Background(), key(n), nil)).Want(t, key(n+1), "key %d", n)
 			}
 			if err := st.Close(); err != nil {
 				t.Error(err)

@@ -138,15 +138,11 @@ func TestCloseOfADeafSession(t *testing.T) {
 		t.Errorf("the store read: %v", err)
 	}
 	dev.now.Store(false)
-	if got, err := st.Read(context.Background(), key8(1), nil); err != nil || string(got) != string(key8(1)) {
-		t.Errorf("the store reads %x, %v with the session whose queue had failed", got, err)
-	}
+	readBack(st.Read(context.Background(), key8(1), nil)).Want(t, key8(1), "the store")
 	closeAll(t, st)
 	st, _ = raise()
 	for n := range uint64(keys) {
-		if got, err := st.Read(context.Background(), key8(n), nil); err != nil || string(got) != string(key8(n)) {
-			t.Fatalf("key %d is %x, %v", n, got, err)
-		}
+		readBack(st.Read(context.Background(), key8(n), nil)).Want(t, key8(n), "key %d", n)
 	}
 	closeAll(t, st)
 }

@@ -97,9 +97,7 @@ func TestFewDescriptorsChild(t *testing.T) {
 			<-begin
 			for i := range uint64(3) {
 				n := (g*7919 + i*104729) % fewKeys
-				if v, err := st.Read(context.Background(), key(n), nil); err != nil || !bytes.Equal(v, key(n+1)) {
-					t.Errorf("key %d: %x, %v", n, v, err)
-				}
+				testrun.Bytes(st.Read(context.Background(), key(n), nil)).Want(t, key(n+1), "key %d", n)
 			}
 		})
 	}

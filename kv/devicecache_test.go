@@ -40,9 +40,7 @@ func TestDeviceCacheCounts(t *testing.T) {
 	for pass := 0; pass < 5 || pass < 1000 && cache.Metrics().Hits == 0; pass++ {
 		runtime.Gosched() // a goroutine of the cache adds the blocks
 		for n := range uint64(800) {
-			if got, err := st.Read(context.Background(), key8(n), nil); err != nil || !bytes.Equal(got, value) {
-				t.Fatalf("key %d: %v, or another value", n, err)
-			}
+			readBack(st.Read(context.Background(), key8(n), nil)).Want(t, value, "key %d", n)
 		}
 	}
 	if m := cache.Metrics(); m.Hits == 0 || m.Bytes > capacity {

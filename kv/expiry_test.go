@@ -63,9 +63,7 @@ func TestExpiryInSeconds(t *testing.T) {
 				}
 			}
 			for _, n := range []uint64{0, 499} {
-				if got, err := s.Read(key8(n), nil); err != nil || string(got) != string(key8(n)) {
-					t.Errorf("key %d: %x, %v", n, got, err)
-				}
+				readBack(s.Read(key8(n), nil)).Want(t, key8(n), "key %d", n)
 			}
 			if _, err := s.Read(key8(1000), nil); !errors.Is(err, ErrNotFound) {
 				t.Errorf("stored: %v", err)

@@ -74,9 +74,7 @@ func TestFullDiskGoesOn(t *testing.T) {
 	}
 	for range 2 {
 		for i := range n {
-			if v, err := st.Read(context.Background(), key8(i), nil); err != nil || string(v) != string(key8(i+1)) {
-				t.Fatalf("key %d: %x, %v", i, v, err)
-			}
+			readBack(st.Read(context.Background(), key8(i), nil)).Want(t, key8(i+1), "key %d", i)
 		}
 		closeAll(t, st)
 		st = raise()
@@ -119,9 +117,7 @@ func TestFullDisk(t *testing.T) {
 	read := func() {
 		t.Helper()
 		for i := range committed {
-			if v, err := st.Read(context.Background(), key8(i), nil); err != nil || string(v) != string(key8(i+1)) {
-				t.Fatalf("key %d: %x, %v", i, v, err)
-			}
+			readBack(st.Read(context.Background(), key8(i), nil)).Want(t, key8(i+1), "key %d", i)
 		}
 	}
 	read()
@@ -228,9 +224,7 @@ func testClearOnFullDisk(t *testing.T, tier func(ssd device.Device) device.Devic
 		check := func() {
 			t.Helper()
 			for i := range uint64(1000) {
-				if v, err := st.Read(ctx, key8(i), nil); err != nil || !bytes.Equal(v, value104(i+100+salt)) {
-					t.Fatalf("key %d: %x, %v", i, v, err)
-				}
+				readBack(st.Read(ctx, key8(i), nil)).Want(t, value104(i+100+salt), "key %d", i)
 			}
 			if all, _, _ := st.KeyCount(); all != 1000 {
 				t.Fatalf("%d keys", all)

@@ -217,9 +217,7 @@ func TestGrownStoreReopens(t *testing.T) {
 		opts.Device = dev
 		st := open(t, opts)
 		for n := range uint64(keys) {
-			if v, err := st.Read(context.Background(), key8(n), nil); err != nil || !bytes.Equal(v, key8(n+1)) {
-				t.Fatalf("key %d: %x, %v", n, v, err)
-			}
+			readBack(st.Read(context.Background(), key8(n), nil)).Want(t, key8(n+1), "key %d", n)
 		}
 		closeAll(t, st)
 	}

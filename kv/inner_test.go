@@ -159,9 +159,7 @@ func TestInnerNeedNoLock(t *testing.T) {
 		if err := s.Upsert(part, []byte("changed")); err != nil {
 			t.Errorf("a write of an inner record: %v", err)
 		}
-		if value, err := st.Read(ctx, part, nil); err != nil || string(value) != "changed" {
-			t.Errorf("another session reads %q, %v", value, err)
-		}
+		readBack(st.Read(ctx, part, nil)).Want(t, []byte("changed"), "another session")
 		return nil
 	})
 	if err != nil {

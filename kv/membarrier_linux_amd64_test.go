@@ -62,9 +62,7 @@ func TestOrderedSessions(t *testing.T) {
 		if err := s.RMWWord(key8(n), add); err != nil {
 			t.Error(err)
 		}
-		if v, err := s.Read(key8(n), nil); err != nil || string(v) != string(key8(n+2)) {
-			t.Errorf("key %d: %x, %v", n, v, err)
-		}
+		readBack(s.Read(key8(n), nil)).Want(t, key8(n+2), "key %d", n)
 	}
 	closeAll(t, s, st)
 }

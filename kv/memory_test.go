@@ -106,9 +106,7 @@ func TestSetMemory(t *testing.T) {
 			t.Errorf("memory of %d:\n%v", memory, m)
 		}
 		for n := range uint64(keys) {
-			if got, err := st.Read(context.Background(), key8(n), nil); err != nil || !bytes.Equal(got, key8(n)) {
-				t.Fatalf("memory of %d, key %d: %x, %v", memory, n, got, err)
-			}
+			readBack(st.Read(context.Background(), key8(n), nil)).Want(t, key8(n), "memory of %d, key %d", memory, n)
 		}
 	}
 	for _, bad := range []int64{-1, 0, 4 << 10, 16 << 10, 1<<20 + 1} {

@@ -132,9 +132,7 @@ func TestModifierUsesItsSession(t *testing.T) {
 				if call == "Submit" {
 					continue // takes effect before the read-modify-write, or after it
 				}
-				if got, err := s.Read(key, nil); err != nil || string(got) != string(key8(7)) {
-					t.Fatalf("%s with %s within left %x, %v", outer, call, got, err)
-				}
+				readBack(s.Read(key, nil)).Want(t, key8(7), "%s with %s within", outer, call)
 			}
 		}
 	})

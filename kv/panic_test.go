@@ -1,7 +1,6 @@
 package kv
 
 import (
-	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -41,9 +40,7 @@ func TestModifierThatPanicsHoldsNothingUp(t *testing.T) {
 	if !panicking(func() { _ = s.RMW([]byte("k"), func(*Update) Verdict { panic("modifier") }) }) {
 		t.Error("no panic")
 	}
-	if got, err := s.Read([]byte("k"), nil); err != nil || string(got) != "value" {
-		t.Errorf("%q, %v", got, err)
-	}
+	readBack(s.Read([]byte("k"), nil)).Want(t, []byte("value"), "read")
 	for n := range uint64(1000) { // evicts pages, so no session has stayed in an epoch
 		if err := s.Upsert(key8(n), key8(n)); err != nil {
 			t.Fatal(err)
@@ -71,9 +68,7 @@ func TestModifierThatPanicsOnAColdRecordLands(t *testing.T) {
 	if err := s.awaitBatch(); err != nil || len(s.free) != len(s.pending) {
 		t.Fatalf("%d operations pending: %v", len(s.pending)-len(s.free), err)
 	}
-	if got, err := s.Read(key8(1), nil); err != nil || !bytes.Equal(got, key8(1)) {
-		t.Errorf("%x, %v", got, err)
-	}
+	readBack(s.Read(key8(1), nil)).Want(t, key8(1), "read")
 	closeAll(t, s, st)
 }
 

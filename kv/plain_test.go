@@ -156,9 +156,7 @@ func TestDirectCallsSeeMarkersMove(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				if got, err := s.Read(key, nil); err != nil || !bytes.Equal(got, want) {
-					t.Errorf("round %d: %x, %v, want %x", round, got, err, want)
-				}
+				readBack(s.Read(key, nil)).Want(t, want, "round %d", round)
 			}
 			closeAll(t, s, filler, st)
 		})
@@ -246,9 +244,7 @@ func TestDirectCallsRefuseOtherSizes(t *testing.T) {
 	if err := s.Upsert(key, value[:39]); !errors.Is(err, ErrBadSize) {
 		t.Errorf("a short value: %v", err)
 	}
-	if got, err := s.Read(key, nil); err != nil || !bytes.Equal(got, value) {
-		t.Errorf("%x, %v", got, err)
-	}
+	readBack(s.Read(key, nil)).Want(t, value, "read")
 	closeAll(t, s, st)
 }
 
@@ -265,9 +261,7 @@ func TestDirectCallsKeepTheCount(t *testing.T) {
 		t.Fatal(err)
 	}
 	now += 2000
-	if got, err := s.Read([]byte("key"), nil); err != nil || string(got) != "other" {
-		t.Errorf("%q, %v", got, err)
-	}
+	readBack(s.Read([]byte("key"), nil)).Want(t, []byte("other"), "read")
 	if all, expiring, _ := st.KeyCount(); all != 1 || expiring != 0 {
 		t.Errorf("%d keys, %d of them with an expiry; want one without", all, expiring)
 	}
@@ -298,8 +292,6 @@ func TestEditThatPanicsHoldsNothingUp(t *testing.T) {
 	if err := s.Upsert(key, []byte("other")); err != nil { // and so is the record
 		t.Fatal(err)
 	}
-	if got, err := s.Read(key, nil); err != nil || string(got) != "other" {
-		t.Errorf("%q, %v", got, err)
-	}
+	readBack(s.Read(key, nil)).Want(t, []byte("other"), "read")
 	closeAll(t, s, st)
 }

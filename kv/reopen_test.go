@@ -1,7 +1,6 @@
 package kv
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -190,9 +189,7 @@ func TestCloseLeavesIndex(t *testing.T) {
 			n++
 		}
 		for k := n - min(n, 500); k < n; k++ {
-			if got, err := st.Read(context.Background(), key8(k%500), nil); err != nil || !bytes.Equal(got, key8(k)) {
-				t.Fatalf("%s: key %d: %x, %v", life.name, k%500, got, err)
-			}
+			readBack(st.Read(context.Background(), key8(k%500), nil)).Want(t, key8(k), "%s: key %d", life.name, k%500)
 		}
 		closeAll(t, st)
 		disk = disk.Reopen()

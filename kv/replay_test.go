@@ -48,9 +48,7 @@ func TestReplay(t *testing.T) {
 		newest[n*7919%keys] = n
 	}
 	for k, n := range newest {
-		if got, err := st.Read(context.Background(), key8(k), nil); err != nil || !bytes.Equal(got, value(n)) {
-			t.Fatalf("key %d: %x, %v, want that of write %d", k, got[:min(8, len(got))], err, n)
-		}
+		readBack(st.Read(context.Background(), key8(k), nil)).Want(t, value(n), "key %d", k)
 	}
 	closeAll(t, st)
 }

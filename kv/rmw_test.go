@@ -59,9 +59,7 @@ func TestModifierThatLeavesOtherMemory(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if got, err := s.Read(key, nil); err != nil || string(got) != tc.want {
-				t.Errorf("cold %v: %q, %v, want %q", cold, got, err, tc.want)
-			}
+			readBack(s.Read(key, nil)).Want(t, []byte(tc.want), "cold %v", cold)
 			if string(kept) != "kept" {
 				t.Fatalf("the Modifier's memory was written to: %q", kept)
 			}
@@ -85,9 +83,7 @@ func TestInsertHasNoFormInPlace(t *testing.T) {
 	if err := s.Run(&op); !errors.Is(err, ErrExists) {
 		t.Errorf("inserted over a record: %v", err)
 	}
-	if got, err := s.Read(key8(1), nil); err != nil || !bytes.Equal(got, old) {
-		t.Errorf("%x, %v", got, err)
-	}
+	readBack(s.Read(key8(1), nil)).Want(t, old, "read")
 	closeAll(t, s, st)
 }
 
@@ -109,9 +105,7 @@ func TestInPlaceBeyondItsCapacity(t *testing.T) {
 			t.Fatal(err)
 		}
 		want = append(want, "abc"...)
-		if got, err := s.Read(key, nil); err != nil || !bytes.Equal(got, want) {
-			t.Fatalf("%q, %v, want %q", got, err, want)
-		}
+		readBack(s.Read(key, nil)).Want(t, want, "read")
 	}
 	closeAll(t, s, st)
 }
@@ -135,9 +129,7 @@ func TestNoFormInPlaceOfAWord(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, err := s.Read(key8(uint64(n)), nil); err != nil || !bytes.Equal(got, key8(2)) {
-			t.Errorf("%x, %v", got, err)
-		}
+		readBack(s.Read(key8(uint64(n)), nil)).Want(t, key8(2), "read")
 	}
 	closeAll(t, s, st)
 }

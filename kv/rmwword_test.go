@@ -77,9 +77,7 @@ func TestRMWWordRefusesWhatIsNone(t *testing.T) {
 		if err := s.Do(context.Background(), []Op{op}); !errors.Is(err, ErrBadSize) {
 			t.Errorf("a value of %d bytes, in a batch: %v", len(value), err)
 		}
-		if got, err := s.Read(key8(1), nil); err != nil || string(got) != value {
-			t.Errorf("%q, %v, want %q", got, err, value)
-		}
+		readBack(s.Read(key8(1), nil)).Want(t, []byte(value), "read")
 	}
 	closeAll(t, s, st)
 	st = open(t, small(device.NewMemory(), 8, 8))
@@ -178,15 +176,11 @@ func TestRecordGoesWhileItsModifierRuns(t *testing.T) {
 				}); err != nil {
 					t.Fatal(err)
 				}
-				if got, err := s.Read(key, nil); err != nil || string(got) != string(key8(value+1)) {
-					t.Errorf("%x, %v, want %x", got, err, key8(value+1))
-				}
+				readBack(s.Read(key, nil)).Want(t, key8(value+1), "read")
 				closeAll(t, s)
 			}
 			for n := range written {
-				if got, err := other.Read(key8(n), nil); err != nil || string(got) != string(key8(value)) {
-					t.Errorf("another record, %d: %x, %v", n, got, err)
-				}
+				readBack(other.Read(key8(n), nil)).Want(t, key8(value), "another record, %d", n)
 			}
 			closeAll(t, other, st)
 		})
@@ -234,9 +228,7 @@ func TestWordModifierMovesTheStack(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got, err := s.Read(key, nil); err != nil || string(got) != string(key8(rounds*deep)) {
-		t.Errorf("%x, %v, want %x", got, err, key8(rounds*deep))
-	}
+	readBack(s.Read(key, nil)).Want(t, key8(rounds*deep), "read")
 	closeAll(t, s, st)
 }
 

@@ -101,9 +101,7 @@ func TestSnapshotIsOfOneMoment(t *testing.T) {
 				disk.Reopen()
 				st = open(t, opts)
 				for _, n := range changed {
-					if got, err := st.Read(context.Background(), key8(n), nil); err != nil || !bytes.Equal(got, value(n)) {
-						t.Errorf("key %d was recovered as %s, %v; want %s", n, brief(got), err, brief(value(n)))
-					}
+					readBack(st.Read(context.Background(), key8(n), nil)).Want(t, value(n), "key %d", n)
 				}
 				closeAll(t, st)
 			})

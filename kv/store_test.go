@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -46,6 +47,14 @@ func closeAll(t testing.TB, closers ...interface{ Close() error }) {
 			t.Error(err)
 		}
 	}
+}
+
+// readBack is testrun.Bytes of a key that the store must have: without it, data are lost.
+func readBack(value []byte, err error) testrun.Read {
+	if errors.Is(err, ErrNotFound) {
+		err = fmt.Errorf("%w %w", testrun.ErrWrong, err)
+	}
+	return testrun.Bytes(value, err)
 }
 
 func key8(n uint64) []byte { return binary.LittleEndian.AppendUint64(nil, n) }
@@ -152,9 +161,7 @@ func TestOperations(t *testing.T) {
 				if n%3 == 0 {
 					want = value(7)
 				}
-				if got, err := s.Read(key8(n), nil); err != nil || !bytes.Equal(got, want) {
-					t.Fatalf("key %d after RMW: %q, %v", n, got, err)
-				}
+				readBack(s.Read(key8(n), nil)).Want(t, want, "key %d after RMW", n)
 			}
 			closeAll(t, s, st)
 			m := st.past
@@ -194,9 +201,7 @@ func TestUpdatesInPlaceKeepTheLogAsItIs(t *testing.T) {
 		if err := s.Upsert([]byte("key"), []byte(value)); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := s.Read([]byte("key"), nil); err != nil || string(got) != value {
-			t.Errorf("%q, %v; want %q", got, err, value)
-		}
+		readBack(s.Read([]byte("key"), nil)).Want(t, []byte(value), "read")
 	}
 	if tail := st.Metrics().Log.Tail; tail != hlog.FirstAddress+40 {
 		t.Errorf("tail %d: not one record of 8+8+8+16 bytes", tail)
@@ -462,9 +467,7 @@ func TestIndexThatIsFarTooSmall(t *testing.T) {
 		t.Fatalf("after %d keys: %v", n, full)
 	}
 	for k := range n - 1 {
-		if got, err := s.Read(key8(k), nil); err != nil || !bytes.Equal(got, key8(k)) {
-			t.Fatalf("key %d in a full index: %x, %v", k, got, err)
-		}
+		readBack(s.Read(key8(k), nil)).Want(t, key8(k), "key %d in a full index", k)
 	}
 	closeAll(t, s, st)
 }

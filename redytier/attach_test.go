@@ -87,9 +87,7 @@ func fill(t *testing.T, cache *Cache, from, to int64) []byte {
 // same compares all of a cache with what it should hold.
 func same(t *testing.T, cache *Cache, want []byte) {
 	t.Helper()
-	if got := content(t, cache); !bytes.Equal(got, want) {
-		t.Errorf("%d bytes differ from those that were written, of %d", len(got), len(want))
-	}
+	testrun.Bytes(content(t, cache), nil).Want(t, want, "the cache")
 }
 
 // A cache is taken up from a client that still runs and writes: the bytes are there, and nothing

@@ -56,8 +56,10 @@ func (w *scribe) step() {
 	}
 	w.pending.Add(1)
 	ended := func(got int, err error) {
-		if err != nil || got != n || !write && !bytes.Equal(buf, want) {
+		if err != nil || got != n {
 			w.t.Errorf("%d bytes at %d, write %v: %d, %v", n, addr, write, got, err)
+		} else if !write {
+			testrun.Bytes(buf, nil).Want(w.t, want, "%d bytes at %d", n, addr)
 		}
 		w.pending.Done()
 	}

@@ -33,8 +33,10 @@ func TestCallbacks(t *testing.T) {
 					wg.Add(1)
 					cb := func(n int, err error) {
 						defer wg.Done()
-						if called.Swap(true) || err != nil || n != len(buf) || (want != nil && !bytes.Equal(buf, want)) {
+						if called.Swap(true) || err != nil || n != len(buf) {
 							t.Errorf("%d bytes at %d: %d, %v", len(buf), at, n, err)
+						} else if want != nil {
+							testrun.Bytes(buf, nil).Want(t, want, "%d bytes at %d", n, at)
 						}
 					}
 					op := client.Write

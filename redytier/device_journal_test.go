@@ -74,9 +74,8 @@ func TestJournalIsTakenUp(t *testing.T) {
 		})
 		now := newJournal(cache, true)
 		got := make([]byte, len(record))
-		if _, err := now.ReadAt(got, 100); err != nil || !bytes.Equal(got, record) {
-			t.Errorf("the record of before: %v, or other bytes", err)
-		}
+		_, err = now.ReadAt(got, 100)
+		testrun.Bytes(got, err).Want(t, record, "the record of before")
 		if err := errors.Join(now.Begin(), now.close(), before.close()); err != nil {
 			t.Error(err)
 		}

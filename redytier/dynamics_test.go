@@ -55,9 +55,7 @@ func (w *worker) round() {
 	} else {
 		want := bytes.Clone(w.model[at : at+n])
 		w.do(false, buf, int64(w.from+at), func(c device.Completion) {
-			if c.Err != nil || c.N != n || !bytes.Equal(buf, want) {
-				w.t.Errorf("read of %d at %d: %+v, right bytes: %v", n, w.from+at, c, bytes.Equal(buf, want))
-			}
+			testrun.Bytes(buf[:c.N], c.Err).Want(w.t, want, "read of %d at %d", n, w.from+at)
 		})
 	}
 	if w.r.IntN(10) == 0 && len(w.pending) > 0 {
@@ -70,9 +68,7 @@ func (w *worker) check() {
 	w.drain()
 	buf := make([]byte, len(w.model))
 	w.do(false, buf, int64(w.from), func(c device.Completion) {
-		if c.Err != nil || !bytes.Equal(buf, w.model) {
-			w.t.Errorf("[%d, %d): %+v, right bytes: %v", w.from, w.to, c, bytes.Equal(buf, w.model))
-		}
+		testrun.Bytes(buf, c.Err).Want(w.t, w.model, "[%d, %d)", w.from, w.to)
 	})
 	w.drain()
 }

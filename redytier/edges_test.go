@@ -427,9 +427,7 @@ func TestReshapeFailsWithAFile(t *testing.T) {
 		p := newPump(t, cache, 1)
 		got := make([]byte, len(content))
 		p.do(false, got, 0, func(c device.Completion) {
-			if c.Err != nil || !bytes.Equal(got, content) {
-				t.Errorf("moves: %v: %v, the file's bytes: %v", moves, c.Err, bytes.Equal(got, content))
-			}
+			testrun.Bytes(got, c.Err).Want(t, content, "moves: %v: the cache", moves)
 		})
 		p.close()
 	}

@@ -1,7 +1,6 @@
 package redytier
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"sync"
@@ -54,8 +53,9 @@ func TestPopulateInParallel(t *testing.T) {
 	}
 	want := make([]byte, cache.Capacity())
 	pattern(want, 0)
-	if !bytes.Equal(content(t, cache), want) || closed.Load() != 1 {
-		t.Errorf("other bytes than the source's, or the source was closed %d times", closed.Load())
+	same(t, cache, want)
+	if n := closed.Load(); n != 1 {
+		t.Errorf("the source was closed %d times", n)
 	}
 }
 
@@ -92,7 +92,8 @@ func TestPopulateFails(t *testing.T) {
 	}, &closed))
 	want := make([]byte, cache.Capacity())
 	pattern(want, 0)
-	if err != nil || !bytes.Equal(content(t, cache), want) || closed.Load() != 9 {
-		t.Errorf("%v, or other bytes than the source's, or the source was closed %d times", err, closed.Load())
+	same(t, cache, want)
+	if n := closed.Load(); err != nil || n != 9 {
+		t.Errorf("%v, and the source was closed %d times", err, n)
 	}
 }

@@ -171,9 +171,7 @@ func TestFailedWriteDoesNotLandLate(t *testing.T) {
 					t.Logf("the write that was held back: %v", net.arrive(t))
 					got := make([]byte, len(late))
 					p.do(false, got, at, func(c device.Completion) {
-						if c.Err != nil || !bytes.Equal(got, late) {
-							t.Errorf("%q, %v, want %q", got, c.Err, late)
-						}
+						testrun.Bytes(got, c.Err).Want(t, late, "the later write")
 					})
 					p.drain()
 					p.close()
@@ -334,9 +332,7 @@ func TestRefillWaitsForFailedWrites(t *testing.T) {
 				t.Logf("the write that was held back: %v", net.arrive(t))
 				got := make([]byte, n)
 				finish(t, refiller, func() error { return refiller.Read(got, 0, 0) }, func(c device.Completion) {
-					if c.Err != nil || !bytes.Equal(got, late) {
-						t.Errorf("%q, %+v, want %q", got, c, late)
-					}
+					testrun.Bytes(got, c.Err).Want(t, late, "the later write")
 				})
 			})
 		}

@@ -42,9 +42,7 @@ func TestFile(t *testing.T) {
 			t.Helper()
 			got := make([]byte, len(want))
 			p.do(false, got, 0, func(c device.Completion) {
-				if c.Err != nil || !bytes.Equal(got, want) {
-					t.Errorf("the cache is not as it should be: %v", c.Err)
-				}
+				testrun.Bytes(got, c.Err).Want(t, want, "the cache")
 			})
 			p.drain()
 		}

@@ -112,7 +112,5 @@ func TestReconfigureForTheManager(t *testing.T) {
 	if err := cache.Read(t.Context(), got, 4000, func(_ int, err error) { read <- err }); err != nil {
 		t.Fatal(err)
 	}
-	if err := testrun.Receive(t, "the read ends", read); err != nil || !bytes.Equal(got, want) {
-		t.Errorf("the cache does not hold what was written: %v", err)
-	}
+	testrun.Bytes(got, testrun.Receive(t, "the read ends", read)).Want(t, want, "the cache")
 }

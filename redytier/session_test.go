@@ -201,9 +201,7 @@ func TestSessionsEqualModel(t *testing.T) {
 					} else {
 						want := bytes.Clone(model[at : at+n])
 						p.do(false, buf, int64(from+at), func(c device.Completion) {
-							if c.Err != nil || c.N != n || !bytes.Equal(buf, want) {
-								t.Errorf("read of %d at %d: %+v, right bytes: %v", n, at, c, bytes.Equal(buf, want))
-							}
+							testrun.Bytes(buf[:c.N], c.Err).Want(t, want, "read of %d at %d", n, at)
 						})
 					}
 					if r.IntN(10) == 0 {

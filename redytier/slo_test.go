@@ -89,9 +89,7 @@ func TestConfigurationBySLO(t *testing.T) {
 	if err := c.Read(t.Context(), got, 5000, func(_ int, err error) { read <- err }); err != nil {
 		t.Fatal(err)
 	}
-	if err := testrun.Receive(t, "the read ends", read); err != nil || !bytes.Equal(got, want) {
-		t.Errorf("the cache does not hold what was written: %v", err)
-	}
+	testrun.Bytes(got, testrun.Receive(t, "the read ends", read)).Want(t, want, "the cache")
 	if _, err := Create(t.Context(), mgr, Config{Capacity: 1 << 20, SLO: SLO{MaxLatency: time.Nanosecond, RecordSize: 64}, Logger: log}); err == nil {
 		t.Error("a cache of 1 ns is created")
 	}

@@ -181,9 +181,7 @@ func TestCommitsInMemory(t *testing.T) {
 	if err := d.Start(int64(len(c.content))); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := readAll(t, d, 0, int64(len(c.content))); err != nil || !bytes.Equal(got, c.content) {
-		t.Errorf("after another crash: %v, or other bytes", err)
-	}
+	testrun.Bytes(readAll(t, d, 0, int64(len(c.content)))).Want(t, c.content, "after another crash")
 }
 
 // The directory has all commits a while later, when it is truncated, when metadata that only its

@@ -1,13 +1,13 @@
 package ssdtier
 
 import (
-	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"testing"
 
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/device/devicetest"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // TestJournalOfSmallerBlocks: a crashed directory whose journal has smaller blocks than the disk
@@ -34,9 +34,7 @@ func TestJournalOfSmallerBlocks(t *testing.T) {
 	if err := again.Start(4 * sumUnit); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := readAll(t, again, 0, 4*sumUnit); err != nil || !bytes.Equal(got, append(content, last...)) {
-		t.Fatalf("%v, or other bytes", err)
-	}
+	testrun.Bytes(readAll(t, again, 0, 4*sumUnit)).Want(t, append(content, last...), "read")
 }
 
 // TestLargeBlocks: a disk with blocks of more than 4 KiB passes the same tests.

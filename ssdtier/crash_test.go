@@ -14,6 +14,7 @@ import (
 
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/device/devicetest"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // crashed is a log that is written as hlog writes one, with the states of it that may be on
@@ -173,9 +174,7 @@ func testCrash(t *testing.T) {
 					t.Fatal(err)
 				}
 				c.content, c.written = c.content[:c.tail], c.tail
-				if got, err := readAll(t, c.d, 0, int64(c.tail)); err != nil || !bytes.Equal(got, c.content) {
-					t.Fatalf("after a crash with %d bytes synced: %v, or other bytes", c.tail, err)
-				}
+				testrun.Bytes(readAll(t, c.d, 0, int64(c.tail))).Want(t, c.content, "after a crash with %d bytes synced", c.tail)
 				c.checkDamage(r)
 				c.checkTail(r)
 				c.sync()
@@ -278,9 +277,7 @@ func testCopiesWhileWriting(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, err := readAll(t, d, 0, tail); err != nil || !bytes.Equal(got, content[:tail]) {
-			t.Fatalf("with %d bytes synced: %v, or other bytes", tail, err)
-		}
+		testrun.Bytes(readAll(t, d, 0, tail)).Want(t, content[:tail], "with %d bytes synced", tail)
 		if err := errors.Join(d.Close(), os.RemoveAll(dir)); err != nil {
 			t.Fatal(err)
 		}

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/ssdtier/internal/uring"
 )
 
@@ -115,8 +116,11 @@ func withoutRings(t *testing.T, when string) (err error) {
 	}
 	content := fill(t, d, 25*sumUnit)
 	got, err := readAll(t, d, 0, 25*sumUnit)
-	if err != nil || !bytes.Equal(got, content) {
-		return fmt.Errorf("reading what was written: %w, or other bytes", err)
+	if err != nil {
+		return fmt.Errorf("reading what was written: %w", err)
+	}
+	if !bytes.Equal(got, content) {
+		return fmt.Errorf("%w: reading what was written", testrun.ErrWrong)
 	}
 	if !strings.Contains(log.String(), "no io_uring") || !strings.Contains(log.String(), d.Dir()) {
 		return fmt.Errorf("nobody was told: %s", log.String())
@@ -155,8 +159,11 @@ func TestRingFails(t *testing.T) {
 				}
 			}
 			for tag, c := range collect(t, q, 8) {
-				if c.Err != nil || tag < 7 && !bytes.Equal(got[tag][:], content[1000*tag:1000*tag+100]) {
-					t.Fatalf("%s, round %d: %+v, or wrong bytes", first, round, c)
+				if c.Err != nil {
+					t.Fatalf("%s, round %d: %+v", first, round, c)
+				}
+				if tag < 7 {
+					testrun.Bytes(got[tag][:], nil).Want(t, content[1000*tag:1000*tag+100], "%s, round %d", first, round)
 				}
 			}
 		}

@@ -41,9 +41,7 @@ func testFullDisk(t *testing.T) {
 	}
 	read := func(from int) {
 		t.Helper()
-		if got, err := readAll(t, d, int64(from), int64(end)); err != nil || !bytes.Equal(got, content[from:end]) {
-			t.Fatalf("reading what was written: %v, or wrong bytes", err)
-		}
+		testrun.Bytes(readAll(t, d, int64(from), int64(end))).Want(t, content[from:end], "reading what was written")
 	}
 	read(0)
 	if err := d.Sync(); err != nil { // the checksums have space
@@ -103,21 +101,16 @@ func testFullDiskElsewhere(t *testing.T) {
 	}
 	check := func(want []byte) {
 		t.Helper()
-		if got, err := d.ReadMeta("m"); err != nil || !bytes.Equal(got, want) {
-			t.Errorf("metadata: %v, or other bytes", err)
-		}
+		testrun.Bytes(d.ReadMeta("m")).Want(t, want, "metadata")
 		o, err := d.OpenObject("o")
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer func() { _ = o.Close() }()
 		got := make([]byte, len(want))
-		if _, err := o.ReadAt(got, 0); err != nil || !bytes.Equal(got, want) {
-			t.Errorf("object: %v, or other bytes", err)
-		}
-		if got, err := readAll(t, d, 0, minSegmentSize); err != nil || !bytes.Equal(got, content) {
-			t.Errorf("log: %v, or other bytes", err)
-		}
+		_, err = o.ReadAt(got, 0)
+		testrun.Bytes(got, err).Want(t, want, "object")
+		testrun.Bytes(readAll(t, d, 0, minSegmentSize)).Want(t, content, "log")
 	}
 	write := func() (meta, object error) {
 		t.Helper()
@@ -168,9 +161,7 @@ func testFullDiskElsewhere(t *testing.T) {
 	if err := d.Start(minSegmentSize - 5); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := readAll(t, d, 0, minSegmentSize-5); err != nil || !bytes.Equal(got, content[:minSegmentSize-5]) {
-		t.Errorf("on a full disk, opened again: %v, or other bytes", err)
-	}
+	testrun.Bytes(readAll(t, d, 0, minSegmentSize-5)).Want(t, content[:minSegmentSize-5], "on a full disk, opened again")
 }
 
 // TestSyncOnFullDisk: what was written has space for its checksums.
@@ -191,9 +182,7 @@ func testSyncOnFullDisk(t *testing.T) {
 	if err := d.Start(3 * minSegmentSize); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := readAll(t, d, 0, 3*minSegmentSize); err != nil || !bytes.Equal(got, content) {
-		t.Errorf("%v, or other bytes", err)
-	}
+	testrun.Bytes(readAll(t, d, 0, 3*minSegmentSize)).Want(t, content, "read")
 }
 
 // TestMetaOnFullDisk: metadata and small commits go on on a full disk, through turns of the journal,
@@ -205,8 +194,8 @@ func testMetaOnFullDisk(t *testing.T) {
 	var want []byte
 	for round := range 2 {
 		d := mustOpen(t, dir, Options{Buffered: true})
-		if got, err := d.ReadMeta("m"); round > 0 && (err != nil || !bytes.Equal(got, want)) {
-			t.Fatalf("opened again: %v, or other bytes", err)
+		if round > 0 {
+			testrun.Bytes(d.ReadMeta("m")).Want(t, want, "opened again")
 		}
 		if err := d.Start(0); err != nil {
 			t.Fatal(err)
@@ -243,9 +232,7 @@ func testMetaOnFullDisk(t *testing.T) {
 	if _, err := os.Stat(d.path(journalName)); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the journal, with space: %v", err)
 	}
-	if got, err := d.ReadMeta("m"); err != nil || !bytes.Equal(got, want) {
-		t.Fatalf("the file: %v, or other bytes", err)
-	}
+	testrun.Bytes(d.ReadMeta("m")).Want(t, want, "the file")
 }
 
 // TestReadOnlyDisk: Open of a read-only directory returns an error with its name.

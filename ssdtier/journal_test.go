@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // withHalf makes the halves of journals small, so that they turn over often.
@@ -196,9 +197,7 @@ func (c *crashed) crashCommitted(r *rand.Rand, opts Options, underWay int) *Devi
 	}
 	c.tail, c.written, c.content = tail, tail, c.content[:tail]
 	begin := d.Begin()
-	if got, err := readAll(c.t, d, begin, int64(tail)); err != nil || !bytes.Equal(got, c.content[begin:]) {
-		c.t.Fatalf("after a crash with %d bytes committed: %v, or other bytes", tail, err)
-	}
+	testrun.Bytes(readAll(c.t, d, begin, int64(tail))).Want(c.t, c.content[begin:], "after a crash with %d bytes committed", tail)
 	c.disk, c.generation, c.home = filesOf(c.t, d.Dir()), d.journal.at.generation, tail
 	if c.memory != nil {
 		c.d = d
@@ -229,9 +228,8 @@ func (c *crashed) checkOffline(dir string) {
 		}
 	}
 	got := make([]byte, tail-r.Begin())
-	if _, err := r.ReadAt(got, r.Begin()); err != nil || !bytes.Equal(got, c.content[r.Begin():tail]) {
-		c.t.Fatalf("reading %d to %d offline: %v, or other bytes", r.Begin(), tail, err)
-	}
+	_, err = r.ReadAt(got, r.Begin())
+	testrun.Bytes(got, err).Want(c.t, c.content[r.Begin():tail], "reading %d to %d offline", r.Begin(), tail)
 	if err := r.Close(); err != nil {
 		c.t.Fatal(err)
 	}
@@ -516,9 +514,7 @@ func TestWriteEndsDuringSync(t *testing.T) {
 	tail := int64(2*sumUnit + len("the end of the log"))
 	must(again.Start(tail))
 	want := append(content, "the end of the log"...)
-	if got, err := readAll(t, again, 0, tail); err != nil || !bytes.Equal(got, want) {
-		t.Fatalf("%v, or other bytes", err)
-	}
+	testrun.Bytes(readAll(t, again, 0, tail)).Want(t, want, "read")
 }
 
 // TestCommitWithTurnsOver: commits of a log's end that has not been written go on when the journal
@@ -550,9 +546,7 @@ func TestCommitWithTurnsOver(t *testing.T) {
 	if err := again.Start(2*sumUnit + 100); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := readAll(t, again, 0, 2*sumUnit+100); err != nil || !bytes.Equal(got, append(content, src[:100]...)) {
-		t.Fatalf("%v, or other bytes", err)
-	}
+	testrun.Bytes(readAll(t, again, 0, 2*sumUnit+100)).Want(t, append(content, src[:100]...), "read")
 }
 
 // TestOvertakenCommitWith: the block in which a commit ends is written with more of the log while
@@ -601,9 +595,7 @@ func TestOvertakenCommitWith(t *testing.T) {
 				}
 				again := mustOpen(t, dir, Options{})
 				must(again.Start(2 * sumUnit))
-				if got, err := readAll(t, again, 0, 2*sumUnit); err != nil || !bytes.Equal(got, append(content, newer...)) {
-					t.Fatalf("%v, or other bytes", err)
-				}
+				testrun.Bytes(readAll(t, again, 0, 2*sumUnit)).Want(t, append(content, newer...), "read")
 			})
 		}
 	}
@@ -669,9 +661,7 @@ func TestLateCommitOfSeveralBlocks(t *testing.T) {
 	c.disk = c.files()
 	again := mustOpen(t, c.copyTorn(rand.New(rand.NewPCG(1, 1))), Options{})
 	must(again.Start(3 * sumUnit))
-	if got, err := readAll(t, again, 0, 3*sumUnit); err != nil || !bytes.Equal(got, slices.Concat(content, first, newer)) {
-		t.Fatalf("%v, or other bytes", err)
-	}
+	testrun.Bytes(readAll(t, again, 0, 3*sumUnit)).Want(t, slices.Concat(content, first, newer), "read")
 }
 
 // TestCommitWithOfWhatIsThere: a block that was written and synced before its commit is owed no more,
@@ -732,9 +722,7 @@ func TestTurnOverThatFails(t *testing.T) {
 	c.disk = c.files()
 	again := mustOpen(t, c.copyTorn(rand.New(rand.NewPCG(1, 1))), Options{})
 	must(again.Start(2 * sumUnit))
-	if got, err := readAll(t, again, 0, 2*sumUnit); err != nil || !bytes.Equal(got, append(content, newer...)) {
-		t.Fatalf("%v, or other bytes", err)
-	}
+	testrun.Bytes(readAll(t, again, 0, 2*sumUnit)).Want(t, append(content, newer...), "read")
 }
 
 // unwritable makes the journal a file that cannot be written.
@@ -780,9 +768,7 @@ func TestUnwritableJournalOwes(t *testing.T) {
 	if err := again.Start(tail); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := readAll(t, again, 0, tail); err != nil || !bytes.Equal(got, append(content, "end"...)) {
-		t.Fatalf("%v, or other bytes", err)
-	}
+	testrun.Bytes(readAll(t, again, 0, tail)).Want(t, append(content, "end"...), "read")
 }
 
 // TestStartVoidsJournal: Start makes what it restored durable, or leaves it in the journal.

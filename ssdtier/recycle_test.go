@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // spareFiles returns the segments that are kept for reuse.
@@ -61,9 +62,7 @@ func testRecycle(t *testing.T) {
 		const tail = 3*minSegmentSize + sumUnit
 		check := func(d *Device) {
 			t.Helper()
-			if got, err := readAll(t, d, 2*minSegmentSize, tail); err != nil || !bytes.Equal(got, append(content[2*minSegmentSize:], block...)) {
-				t.Errorf("%v, or other bytes", err)
-			}
+			testrun.Bytes(readAll(t, d, 2*minSegmentSize, tail)).Want(t, append(content[2*minSegmentSize:], block...), "read")
 			for _, at := range []int64{0, 1000, minSegmentSize, tail, tail + 5000, 4*minSegmentSize - 10} {
 				if got, err := readAll(t, d, at, at+10); !errors.Is(err, device.ErrNotHeld) {
 					t.Errorf("reading at %d: %q, %v, want ErrNotHeld", at, got, err)
@@ -104,9 +103,8 @@ func TestRecycleWaits(t *testing.T) {
 		t.Fatalf("%d files are kept, want 1", n)
 	}
 	buf := device.AlignedBuffer(sumUnit, d.Alignment())
-	if err := old.read(buf, 0, sumUnit); err != nil || !bytes.Equal(buf, content[:sumUnit]) {
-		t.Errorf("%v, or other bytes", err)
-	}
+	err := old.read(buf, 0, sumUnit)
+	testrun.Bytes(buf, err).Want(t, content[:sumUnit], "the segment of before")
 	old.release()
 	if err := writeBlocks(t, d, content[:sumUnit], 3*minSegmentSize); err != nil {
 		t.Fatal(err)
@@ -182,9 +180,7 @@ func testVerifyBlocks(t *testing.T) {
 		content := fill(t, d, 2*minSegmentSize-2*sumUnit)
 		for _, n := range []int{1, 8, 511, 512, 513, sumUnit - 1, sumUnit, sumUnit + 1, 2*sumUnit - 2, 2*sumUnit - 1, 2 * sumUnit, 5*sumUnit + 7} {
 			for _, at := range []int{0, 1, 511, 512, sumUnit - 1, sumUnit, 7*sumUnit - 3, minSegmentSize - 1, minSegmentSize - sumUnit, minSegmentSize} {
-				if got, err := readAll(t, d, int64(at), int64(at+n)); err != nil || !bytes.Equal(got, content[at:at+n]) {
-					t.Fatalf("%d bytes at %d: %v, or other bytes", n, at, err)
-				}
+				testrun.Bytes(readAll(t, d, int64(at), int64(at+n))).Want(t, content[at:at+n], "%d bytes at %d", n, at)
 			}
 		}
 		alter(t, d.path(segmentName(0)), 3*sumUnit+100)

@@ -45,9 +45,7 @@ func testReserved(t *testing.T) {
 	}
 	check := func(d *Device) {
 		t.Helper()
-		if got, err := readAll(t, d, 0, n); err != nil || !bytes.Equal(got, content) {
-			t.Errorf("%v, or wrong bytes", err)
-		}
+		testrun.Bytes(readAll(t, d, 0, n)).Want(t, content, "read")
 		for _, at := range []int64{n, n + 100, n + minReserve/2, n + 2*minReserve} {
 			if _, err := readAll(t, d, at, at+10); !errors.Is(err, device.ErrNotHeld) {
 				t.Errorf("reading what was never written, at %d: %v, want ErrNotHeld", at, err)
@@ -123,9 +121,7 @@ func testNoReserve(t *testing.T) {
 	if size := fileSize(t, d, 0); size != n {
 		t.Errorf("the file has %d bytes, want %d", size, n)
 	}
-	if got, err := readAll(t, d, 0, n); err != nil || !bytes.Equal(got, content) {
-		t.Errorf("%v, or wrong bytes", err)
-	}
+	testrun.Bytes(readAll(t, d, 0, n)).Want(t, content, "read")
 }
 
 // TestDamageInReserve: below the end of the log, blocks without a checksum and blocks of zeros
@@ -178,9 +174,7 @@ func testReserveOnFullDisk(t *testing.T) {
 		t.Errorf("a disk of %d bytes is full after %d", size, end)
 	}
 	for at := 0; at < end; at += len(page) {
-		if got, err := readAll(t, d, int64(at), int64(at+len(page))); err != nil || !bytes.Equal(got, page) {
-			t.Fatalf("at %d: %v, or wrong bytes", at, err)
-		}
+		testrun.Bytes(readAll(t, d, int64(at), int64(at+len(page)))).Want(t, page, "at %d", at)
 	}
 	if err := d.Sync(); err != nil { // the checksums have space
 		t.Error(err)

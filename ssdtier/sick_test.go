@@ -159,11 +159,10 @@ func checkSegments(t *testing.T, d *Device, content []byte, want string, named f
 func checkFile(t *testing.T, what string, sick bool, named func(error) bool, want []byte, read func() ([]byte, error)) {
 	t.Helper()
 	got, err := read()
-	switch {
-	case sick && (!errors.Is(err, device.ErrCorrupt) || !named(err)):
+	if !sick {
+		testrun.Bytes(got, err).Want(t, want, "%s", what)
+	} else if !errors.Is(err, device.ErrCorrupt) || !named(err) {
 		t.Errorf("%s: %v, want ErrCorrupt and the file's name", what, err)
-	case !sick && (err != nil || !bytes.Equal(got, want)):
-		t.Errorf("%s: %v, or other bytes", what, err)
 	}
 }
 
@@ -239,9 +238,7 @@ func testLostFilePutBack(t *testing.T) {
 		if err := d.Start(int64(len(content))); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := readAll(t, d, 100, int64(len(content))); err != nil || !bytes.Equal(got, content[100:]) {
-			t.Errorf("with %s put back: %v, or other bytes", name, err)
-		}
+		testrun.Bytes(readAll(t, d, 100, int64(len(content)))).Want(t, content[100:], "with %s put back", name)
 	}
 }
 
@@ -279,9 +276,7 @@ func testReadUnverifiedAgain(t *testing.T) {
 	if err := d.Start(int64(len(content))); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := readAll(t, d, 100, 2*minSegmentSize); err != nil || !bytes.Equal(got, content[100:2*minSegmentSize]) {
-		t.Errorf("%v, or other bytes", err)
-	}
+	testrun.Bytes(readAll(t, d, 100, 2*minSegmentSize)).Want(t, content[100:2*minSegmentSize], "read")
 	if _, err := readAll(t, d, 2*minSegmentSize, 2*minSegmentSize+1); !errors.Is(err, device.ErrCorrupt) {
 		t.Errorf("where the checksums are there: %v, want ErrCorrupt", err)
 	}
@@ -361,9 +356,7 @@ func testTakenAwayWhileOpen(t *testing.T) {
 	if err := d.Start(int64(len(content))); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := readAll(t, d, 0, int64(len(content))); err != nil || !bytes.Equal(got, content) {
-		t.Errorf("%v, or other bytes", err)
-	}
+	testrun.Bytes(readAll(t, d, 0, int64(len(content)))).Want(t, content, "read")
 	lost := d.path(segmentName(0))
 	refused := func() {
 		t.Helper()

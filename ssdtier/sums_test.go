@@ -1,7 +1,6 @@
 package ssdtier
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/device/devicetest"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // readAll reads a part of the log with one operation.
@@ -86,9 +86,9 @@ func testAlteredBytes(t *testing.T) {
 						if !errors.Is(err, device.ErrCorrupt) || !strings.Contains(err.Error(), where) {
 							t.Fatalf("reading %d to %d: %v, want ErrCorrupt and %q", from, to, err, where)
 						}
-					} else if err != nil || !bytes.Equal(got, content[from:to]) {
-						t.Fatalf("reading %d to %d: %v, or wrong bytes", from, to, err)
+						continue
 					}
+					testrun.Bytes(got, err).Want(t, content[from:to], "reading %d to %d", from, to)
 				}
 				// Rewriting the block repairs it.
 				src := device.AlignedBuffer(sumUnit, d.Alignment())
@@ -180,9 +180,7 @@ func testCloseWithoutSync(t *testing.T) {
 	if err := d.Start(2 * minSegmentSize); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := readAll(t, d, 0, 2*minSegmentSize); err != nil || !bytes.Equal(got, content) {
-		t.Errorf("%v, or wrong bytes", err)
-	}
+	testrun.Bytes(readAll(t, d, 0, 2*minSegmentSize)).Want(t, content, "read")
 }
 
 // version1 makes a directory of format version 1, without checksums.
@@ -232,9 +230,7 @@ func testVersion1(t *testing.T) {
 					if err := d.Start(int64(tail)); err != nil {
 						t.Fatal(err)
 					}
-					if got, err := readAll(t, d, begin, int64(tail)); err != nil || !bytes.Equal(got, content[begin:]) {
-						t.Fatalf("%v, or wrong bytes", err)
-					}
+					testrun.Bytes(readAll(t, d, begin, int64(tail))).Want(t, content[begin:], "read")
 					if got, err := d.ReadMeta("store"); err != nil || string(got) != `{"tail":7}` {
 						t.Fatalf("metadata %q, %v", got, err)
 					}

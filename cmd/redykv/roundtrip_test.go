@@ -9,6 +9,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/internal/units"
 	"github.com/redykv/redykv/manager/access"
 	"github.com/redykv/redykv/redytier"
@@ -63,7 +64,7 @@ func fill(ctx context.Context, cache *redytier.Cache) error {
 		}
 	}
 	if !bytes.Equal(read, written) {
-		return fmt.Errorf("other bytes were read than written, over %s", cache.Transport())
+		return fmt.Errorf("%w: other bytes were read than written, over %s", testrun.ErrWrong, cache.Transport())
 	}
 	return nil
 }

@@ -230,9 +230,9 @@ func TestDamagedBucket(t *testing.T) {
 				if !errors.Is(err, device.ErrCorrupt) || !bytes.Contains([]byte(err.Error()), []byte(key)) {
 					t.Errorf("%s, block %d: %v, want ErrCorrupt and the name", name, block, err)
 				}
-			} else if err != nil || !bytes.Equal(got, content[addr:addr+10]) {
-				t.Errorf("%s, block %d: %v, or wrong bytes", name, block, err)
+				continue
 			}
+			testrun.Bytes(got, err).Want(t, content[addr:addr+10], "%s, block %d", name, block)
 		}
 	}
 	if err := b.Delete(t.Context(), key); err != nil {
@@ -525,9 +525,7 @@ func TestUnreachableAtOpen(t *testing.T) {
 	if err := again.Start(int64(len(content))); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := read(t, again, len(content), 0); err != nil || !bytes.Equal(got, content) {
-		t.Errorf("restored elsewhere: %v, or other bytes", err)
-	}
+	testrun.Bytes(read(t, again, len(content), 0)).Want(t, content, "restored elsewhere")
 	if err := again.Close(); err != nil {
 		t.Fatal(err)
 	}

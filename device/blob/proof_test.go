@@ -1,7 +1,6 @@
 package blob
 
 import (
-	"bytes"
 	"errors"
 	"math/rand/v2"
 	"net/http"
@@ -33,12 +32,8 @@ func wantRestored(t *testing.T, b *gcblob.Bucket, meta string, log []byte) {
 	if err := d.Prepare(int64(len(log))); err != nil { // the bucket stays as it is
 		t.Fatal(err)
 	}
-	if got, err := d.ReadMeta("meta"); err != nil || string(got) != meta {
-		testrun.Wrong(t, "metadata %q, %v, want %q", got, err, meta)
-	}
-	if got, err := read(t, d, len(log), 0); err != nil || !bytes.Equal(got, log) {
-		testrun.Wrong(t, "%d bytes of the log: %v, or wrong bytes", len(log), err)
-	}
+	testrun.Bytes(d.ReadMeta("meta")).Want(t, []byte(meta), "metadata")
+	testrun.Bytes(read(t, d, len(log), 0)).Want(t, log, "the log")
 }
 
 // random returns n random bytes.

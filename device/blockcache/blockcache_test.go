@@ -104,9 +104,8 @@ func TestHits(t *testing.T) {
 	check := func(addr int64, n int) {
 		t.Helper()
 		dst := make([]byte, n)
-		if got := devicetest.Read(t, c, dst, addr); got.Err != nil || got.N != n || !bytes.Equal(dst, content[addr:addr+int64(n)]) {
-			t.Fatalf("%d bytes at %d: %+v, or wrong bytes", n, addr, got)
-		}
+		got := devicetest.Read(t, c, dst, addr)
+		testrun.Bytes(dst[:got.N], got.Err).Want(t, content[addr:addr+int64(n)], "%d bytes at %d", n, addr)
 	}
 	check(5000, 100)
 	want(0, 1)
@@ -249,9 +248,8 @@ func TestRefillForgets(t *testing.T) {
 	check := func() {
 		t.Helper()
 		dst := make([]byte, 1000)
-		if got := devicetest.Read(t, c, dst, 6000); got.Err != nil || !bytes.Equal(dst, content[6000:7000]) {
-			t.Fatalf("%+v, or wrong bytes", got)
-		}
+		got := devicetest.Read(t, c, dst, 6000)
+		testrun.Bytes(dst, got.Err).Want(t, content[6000:7000], "a read")
 		c.blocks.Wait()
 	}
 	check()
@@ -296,9 +294,8 @@ func TestDamagedNeighbour(t *testing.T) {
 	content := log(t, c, 64<<10)
 	inner.Set(device.FaultyOptions{FailRead: 1})
 	dst := make([]byte, 100)
-	if got := devicetest.Read(t, c, dst, 5000); got.Err != nil || !bytes.Equal(dst, content[5000:5100]) {
-		t.Errorf("%+v, or wrong bytes", got)
-	}
+	got := devicetest.Read(t, c, dst, 5000)
+	testrun.Bytes(dst, got.Err).Want(t, content[5000:5100], "the block beside")
 }
 
 // TestEvicts: the cache stays within its capacity.

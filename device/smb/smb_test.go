@@ -1,7 +1,6 @@
 package smb
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -355,13 +354,10 @@ func TestConnectionsBreak(t *testing.T) {
 		n := 1 + r.IntN(min(len(want)-at, 10_000))
 		p.Read(make([]byte, n), int64(at), want[at:at+n])
 		if i%500 == 301 {
-			if got, err := d.ReadMeta("m"); err != nil || string(got) != "kept" {
-				t.Errorf("ReadMeta: %q, %v", got, err)
-			}
+			testrun.Bytes(d.ReadMeta("m")).Want(t, []byte("kept"), "metadata")
 			got := make([]byte, len(want))
-			if _, err := o.ReadAt(got, 0); err != nil || !bytes.Equal(got, want) {
-				t.Errorf("reading an object: %v, or wrong bytes", err)
-			}
+			_, err := o.ReadAt(got, 0)
+			testrun.Bytes(got, err).Want(t, want, "an object")
 		}
 	}
 	p.Drain()

@@ -3,6 +3,7 @@
 package testrun
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -111,6 +112,42 @@ type Failer interface {
 func Wrong(t Failer, format string, args ...any) {
 	t.Helper()
 	t.Fatalf(WrongMark+" "+format, args...)
+}
+
+// Read is what a read had: bytes, or an error.
+type Read struct {
+	got []byte
+	err error
+}
+
+// Bytes is the result of a call, to compare: Bytes(read()).Want(t, want, "what").
+func Bytes(got []byte, err error) Read { return Read{got, err} }
+
+// Want fails a test, from any goroutine, if the read failed or has other bytes than want: these with
+// the verdict of Wrong. The text says what was read.
+func (r Read) Want(t interface {
+	Helper()
+	Errorf(format string, args ...any)
+}, want []byte, format string, args ...any) {
+	t.Helper()
+	what := fmt.Sprintf(format, args...)
+	switch {
+	case r.err != nil:
+		t.Errorf("%s: %v", what, r.err)
+	case !bytes.Equal(r.got, want):
+		t.Errorf(WrongMark+" %s: %s", what, difference(r.got, want))
+	}
+}
+
+// difference says where two strings of bytes differ first.
+func difference(got, want []byte) string {
+	n := min(len(got), len(want))
+	at := 0
+	for at < n && got[at] == want[at] {
+		at++
+	}
+	brief := func(b []byte) []byte { return b[at:min(at+16, len(b))] }
+	return fmt.Sprintf("%d bytes, want %d, of which %d are equal; then %q, want %q", len(got), len(want), at, brief(got), brief(want))
 }
 
 // ErrWrong is wrapped by errors with the verdict of Wrong. Their text has WrongMark, so a test may

@@ -28,6 +28,7 @@ type trial struct {
 func (t *trial) Helper()                   {}
 func (t *trial) Name() string              { return "TestTrial" }
 func (t *trial) Logf(f string, a ...any)   { t.said = append(t.said, fmt.Sprintf(f, a...)) }
+func (t *trial) Errorf(f string, a ...any) { t.Logf("error: "+f, a...) }
 func (t *trial) Fatalf(f string, a ...any) { t.end("failed: "+f, a...) }
 func (t *trial) Skipf(f string, a ...any)  { t.end("skipped: "+f, a...) }
 
@@ -45,6 +46,25 @@ func try(do func(t *trial)) string {
 	}()
 	<-done
 	return strings.Join(t.said, "\n")
+}
+
+// TestBytes: other bytes have the mark of wrong data, and an error does not.
+func TestBytes(t *testing.T) {
+	for _, c := range []struct {
+		got, want string
+		err       error
+		says      string
+	}{
+		{"same", "same", nil, ""},
+		{"", "abc", errors.New("no disk"), "error: block 3: no disk"},
+		{"abX", "abc", nil, `error: WRONG DATA: block 3: 3 bytes, want 3, of which 2 are equal; then "X", want "c"`},
+		{"ab", "abc", nil, `error: WRONG DATA: block 3: 2 bytes, want 3, of which 2 are equal; then "", want "c"`},
+	} {
+		says := try(func(t *trial) { Bytes([]byte(c.got), c.err).Want(t, []byte(c.want), "block %d", 3) })
+		if says != c.says {
+			t.Errorf("%q, %v for %q: %s", c.got, c.err, c.want, says)
+		}
+	}
 }
 
 // TestSeed has each origin of a seed.

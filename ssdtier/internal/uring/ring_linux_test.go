@@ -532,8 +532,6 @@ func FuzzRing(f *testing.F) {
 				settle(c)
 			}
 		}
-		if got, err := os.ReadFile(file.Name()); err != nil || !bytes.Equal(got, want) {
-			t.Errorf("%v, or the file holds other bytes", err)
-		}
+		testrun.Bytes(os.ReadFile(file.Name())).Want(t, want, "the file")
 	})
 }
