@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	"github.com/redykv/redykv/device"
-	"github.com/redykv/redykv/internal/machine"
 	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/kv/internal/manifest"
 )
@@ -352,10 +351,7 @@ func TestSpaceOfAClearMeanwhile(t *testing.T) {
 // all keys or none.
 func TestClearBesideCheckpoints(t *testing.T) {
 	const keys = 300
-	rounds := 30
-	if machine.RaceDetector {
-		rounds = 5
-	}
+	rounds := testrun.Raced(30, 5)
 	for kind := range manifest.Kinds {
 		t.Run(kind.String(), func(t *testing.T) {
 			disk := device.NewMemory()

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/redykv/redykv/device"
-	"github.com/redykv/redykv/internal/machine"
 	"github.com/redykv/redykv/internal/testrun"
 )
 
@@ -388,10 +387,7 @@ func TestCountersDuringCompaction(t *testing.T) {
 				opts := small(device.NewMemory(), 8, 8)
 				opts.QueueDepth, opts.hash = 4, hash
 				st := open(t, opts)
-				rounds := 1500
-				if machine.RaceDetector {
-					rounds = 200
-				}
+				rounds := testrun.Raced(1500, 200)
 				const stay = 100 // live keys, which compaction copies
 				for n := range uint64(stay) {
 					if err := st.Upsert(context.Background(), key8(5000+n), key8(n)); err != nil {

@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	"github.com/redykv/redykv/device"
-	"github.com/redykv/redykv/internal/machine"
 	"github.com/redykv/redykv/internal/testrun"
 )
 
@@ -25,10 +24,7 @@ func TestNoTornReads(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			const keys, writers, readers = 4, 2, 2
-			writes := 60_000
-			if machine.RaceDetector { // it is ten times slower
-				writes = 6000
-			}
+			writes := testrun.Raced(60_000, 6000)
 			st := open(t, Options{
 				Device: device.NewMemory(), KeySize: tc.key, ValueSize: tc.value,
 				Memory: 256 << 10, PageSize: 16 << 10, Records: 100,
@@ -232,9 +228,7 @@ func (q *failingQueue) Poll(done []device.Completion) int {
 }
 
 func TestOperationsDoNotAllocate(t *testing.T) {
-	if machine.RaceDetector {
-		t.Skip("the race detector allocates")
-	}
+	testrun.SkipRaced(t, "the race detector allocates")
 	st := open(t, Options{
 		Device: device.NewMemory(), KeySize: 8, ValueSize: 8, Memory: 1 << 20, Records: 100_000,
 	})

@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	"github.com/redykv/redykv/device"
-	"github.com/redykv/redykv/internal/machine"
 	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/kv/internal/manifest"
 )
@@ -34,10 +33,7 @@ func TestGrowthUnderEveryOperation(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			const sessions = 4
-			keys, rounds := uint64(2000), 20_000
-			if machine.RaceDetector {
-				rounds = 5000
-			}
+			keys, rounds := uint64(2000), testrun.Raced(20_000, 5000)
 			if name == "all collide" { // chains are long
 				keys, rounds = 30, rounds/10
 			}

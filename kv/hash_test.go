@@ -9,7 +9,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 	"github.com/redykv/redykv/device"
-	"github.com/redykv/redykv/internal/machine"
+	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/kv/internal/index"
 )
 
@@ -71,9 +71,7 @@ func choose(n int, hash func([]byte) uint64, key func(n uint64) []byte) (keys []
 // TestChosenKeys stores keys chosen to share one chain, by an attacker that knows the program,
 // or the seed of another store. It counts the device reads that reading them takes.
 func TestChosenKeys(t *testing.T) {
-	if machine.RaceDetector {
-		t.Skip("the search for keys takes minutes, in one goroutine")
-	}
+	testrun.SkipRaced(t, "the search for keys takes minutes, in one goroutine")
 	const keys, known = 64, 77
 	text := func(n uint64) []byte { return append([]byte("user"), key8(n)...) }
 	hash := index.NewHash(known)

@@ -11,7 +11,7 @@ import (
 
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/hlog"
-	"github.com/redykv/redykv/internal/machine"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 const largeValue = 16 << 20
@@ -19,9 +19,7 @@ const largeValue = 16 << 20
 // TestLargeValues updates values of 16 MiB in place and by copies, writes them to the device
 // and to snapshots, and reads them after recovery and compaction.
 func TestLargeValues(t *testing.T) {
-	if machine.RaceDetector {
-		t.Skip("values are copied word by word, which takes minutes, in one goroutine")
-	}
+	testrun.SkipRaced(t, "values are copied word by word, which takes minutes, in one goroutine")
 	base := make([]byte, largeValue)
 	_, _ = rand.NewChaCha8([32]byte{16}).Read(base) // does not fail
 	// stamped returns a value with its key and version at both ends.

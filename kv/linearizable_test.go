@@ -120,10 +120,7 @@ func circumstances() map[string]circumstance {
 // TestLinearizable executes all kinds of operations on few keys in several sessions at once,
 // in all modes and under each circumstance, and checks the histories.
 func TestLinearizable(t *testing.T) {
-	episodes := 4
-	if machine.RaceDetector {
-		episodes = 1
-	}
+	episodes := testrun.Raced(4, 1)
 	for name, c := range circumstances() {
 		for layout, sizes := range map[string][2]int{"word": {8, 8}, "wide": {8, 40}, "variable": {}} {
 			t.Run(name+"/"+layout, func(t *testing.T) {

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/redykv/redykv/device"
-	"github.com/redykv/redykv/internal/machine"
 	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/kv/internal/manifest"
 )
@@ -98,10 +97,7 @@ func TestTransfersKeepTheSum(t *testing.T) {
 			opts := tc.opts
 			opts.Device = device.NewMemory()
 			b := newBank(t, opts, tc.accounts)
-			transfers, want := 3000, tc.accounts*openingBalance
-			if machine.RaceDetector {
-				transfers = 600
-			}
+			transfers, want := testrun.Raced(3000, 600), tc.accounts*openingBalance
 			var working, all sync.WaitGroup
 			var stop atomic.Bool
 			for i := range uint64(2) {
@@ -228,10 +224,7 @@ func TestCommitTakesTransactionsWhole(t *testing.T) {
 // with operations on the same keys in between.
 func TestLocksDoNotDeadlock(t *testing.T) {
 	st := open(t, Options{Device: device.NewMemory(), KeySize: 8, ValueSize: 8, Memory: 1 << 20})
-	rounds := 5000
-	if machine.RaceDetector {
-		rounds = 1000
-	}
+	rounds := testrun.Raced(5000, 1000)
 	remove := func(*Update) Verdict { // seals the record first
 		runtime.Gosched()
 		return Remove
@@ -558,9 +551,7 @@ func TestGuardEnds(t *testing.T) {
 }
 
 func TestLocksDoNotAllocate(t *testing.T) {
-	if machine.RaceDetector {
-		t.Skip("the race detector allocates")
-	}
+	testrun.SkipRaced(t, "the race detector allocates")
 	st := open(t, Options{Device: device.NewMemory(), KeySize: 8, ValueSize: 8, Memory: 1 << 20})
 	s := st.NewSession()
 	keys := [][]byte{key8(3), key8(1), key8(2)}

@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/redykv/redykv/device"
-	"github.com/redykv/redykv/internal/machine"
 	"github.com/redykv/redykv/internal/testrun"
 )
 
@@ -209,10 +208,7 @@ func TestReaderAcrossAnEditThatSaysNo(t *testing.T) {
 // bytes of each value read are the same.
 func TestNoTornReadsOfEditsThatSayNo(t *testing.T) {
 	for name, edit := range editsThatSayNo {
-		edits, size := 4000, 16<<10
-		if machine.RaceDetector { // it is ten times slower
-			edits = 400
-		}
+		edits, size := testrun.Raced(4000, 400), 16<<10
 		st := open(t, Options{Device: device.NewMemory(), Memory: 512 << 10, PageSize: 64 << 10, Records: 64})
 		if err := st.Upsert(context.Background(), key8(1), make([]byte, size)); err != nil {
 			t.Fatal(err)

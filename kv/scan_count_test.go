@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/redykv/redykv/device"
-	"github.com/redykv/redykv/internal/machine"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // counted is a store with an exact model. The model counts how often a scan finds each key.
@@ -195,10 +195,7 @@ func TestScanCountsBesideWrites(t *testing.T) {
 				for n := range uint64(keys) {
 					c.put(n, 0)
 				}
-				rounds := 6
-				if machine.RaceDetector {
-					rounds = 1
-				}
+				rounds := testrun.Raced(6, 1)
 				for range rounds {
 					for range keys {
 						change()

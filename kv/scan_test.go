@@ -17,7 +17,7 @@ import (
 
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/hlog"
-	"github.com/redykv/redykv/internal/machine"
+	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/internal/testrun/property"
 	"github.com/redykv/redykv/kv/internal/index"
 	"pgregory.net/rapid"
@@ -225,10 +225,7 @@ func TestScanBesideWriters(t *testing.T) {
 					return &wg
 				}
 				rng := rand.New(rand.NewPCG(9, 9))
-				rounds := 40
-				if machine.RaceDetector {
-					rounds = 10
-				}
+				rounds := testrun.Raced(40, 10)
 				found, scans := 0, 0
 				for ; scans < rounds && !t.Failed(); scans++ {
 					seen, stopped := map[string]int{}, false

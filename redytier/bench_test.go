@@ -9,7 +9,7 @@ import (
 
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/internal/fabric/transport"
-	"github.com/redykv/redykv/internal/machine"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // benchCapacity exceeds the processor's caches by far.
@@ -106,9 +106,7 @@ func BenchmarkCallbacks(b *testing.B) {
 
 // No operation allocates, on either path, nor does a Device.
 func TestNoAllocations(t *testing.T) {
-	if machine.RaceDetector {
-		t.Skip("the race detector allocates")
-	}
+	testrun.SkipRaced(t, "the race detector allocates")
 	for _, batch := range []int{1, 16} {
 		cache := benchCache(t, "mem", batch, 4)
 		s := newSession(t, cache, 64)

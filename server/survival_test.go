@@ -19,7 +19,6 @@ import (
 	"github.com/redykv/redykv/internal/api/serverv1"
 	"github.com/redykv/redykv/internal/fabric"
 	"github.com/redykv/redykv/internal/fabric/transport/transporttest"
-	"github.com/redykv/redykv/internal/machine"
 	"github.com/redykv/redykv/internal/redywire"
 	"github.com/redykv/redykv/internal/testrun"
 )
@@ -42,10 +41,7 @@ func footprint(t *testing.T) (counts [4]int) {
 // Thousands of caches connect and end in every possible way, and leave nothing behind.
 func TestManyComeAndGo(t *testing.T) {
 	transports := transporttest.Names(t)
-	cycles := testrun.Scale(450, 1000, 10_000) / len(transports)
-	if machine.RaceDetector {
-		cycles = 150
-	}
+	cycles := testrun.Raced(testrun.Scale(450, 1000, 10_000)/len(transports), 150)
 	for _, transport := range transports {
 		t.Run(transport, func(t *testing.T) {
 			s, _ := newServer(t, Options{Memory: 4 * regionSize, Cores: 2, Transport: transport})

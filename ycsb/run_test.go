@@ -8,7 +8,6 @@ import (
 
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/internal/bench/record"
-	"github.com/redykv/redykv/internal/machine"
 	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/kv"
 )
@@ -124,9 +123,7 @@ func TestRunRefuses(t *testing.T) {
 // TestHeapStaysFlat checks that the data are not in the Go heap.
 func TestHeapStaysFlat(t *testing.T) {
 	testrun.SkipUnlessAll(t, "it loads a million records")
-	if machine.RaceDetector {
-		t.Skip("the race detector moves them to the Go heap")
-	}
+	testrun.SkipRaced(t, "the race detector moves them to the Go heap")
 	const records = 1_000_000
 	shape := Shape{Records: records, ValueSize: 8, Depth: 32, Memory: DefaultMemory(LogBytes(records, 8))}
 	target := loaded(t, SSD, shape)
@@ -144,9 +141,7 @@ func TestHeapStaysFlat(t *testing.T) {
 }
 
 func TestReaderAllocatesNothing(t *testing.T) {
-	if machine.RaceDetector {
-		t.Skip("the race detector allocates")
-	}
+	testrun.SkipRaced(t, "the race detector allocates")
 	shape := Shape{Records: 2000, ValueSize: 8, Depth: 16, Memory: 16 << 10}
 	target := loaded(t, Memory, shape)
 	numbers, err := Uniform.Generator(shape.Records, 1)

@@ -11,7 +11,6 @@ import (
 
 	"github.com/redykv/redykv/device"
 	"github.com/redykv/redykv/internal/bench/record"
-	"github.com/redykv/redykv/internal/machine"
 	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/kv"
 )
@@ -213,9 +212,7 @@ func TestStreamSpec(t *testing.T) {
 }
 
 func TestStreamAllocatesNothing(t *testing.T) {
-	if machine.RaceDetector {
-		t.Skip("the race detector allocates")
-	}
+	testrun.SkipRaced(t, "the race detector allocates")
 	store := streamStore(t, 100, 100)
 	s, err := NewStream(store, StreamSpec{
 		Records: 100, ValueSize: 100, Depth: 16, Distribution: Zipfian, Mix: Mix{Read: 1, Update: 1, ReadModifyWrite: 1}, Inserts: new(atomic.Int64),

@@ -11,7 +11,6 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/redykv/redykv/internal/machine"
 	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/internal/units"
 	"github.com/redykv/redykv/ycsb"
@@ -46,9 +45,7 @@ func peak() {
 // process's peak.
 func TestComparisonTakesWhatItSays(t *testing.T) {
 	testrun.SkipUnlessSoak(t, "it loads millions of records")
-	if machine.RaceDetector {
-		t.Skip("the race detector takes memory of its own")
-	}
+	testrun.SkipRaced(t, "the race detector takes memory of its own")
 	const records = 1_000_000
 	program, err := os.Stat(os.Args[0]) // its mapped pages count for the process, but can be dropped
 	if err != nil {

@@ -345,9 +345,7 @@ func TestMemoryGoesWithItsReaders(t *testing.T) {
 }
 
 func TestNothingIsAllocated(t *testing.T) {
-	if machine.RaceDetector {
-		t.Skip("the race detector allocates")
-	}
+	testrun.SkipRaced(t, "the race detector allocates")
 	c := newCache(t, Options{Capacity: 1 << 20, RecordSize: 100})
 	want, buf := record(nil, 8, 100), make([]byte, 0, 128)
 	c.Add(8, want)

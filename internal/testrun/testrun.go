@@ -69,6 +69,22 @@ func Scale(quick, all, soak int) int {
 	return quick
 }
 
+// Raced returns how much a test does without the race detector, and with it, which is ten times slower.
+func Raced(plain, raced int) int {
+	if machine.RaceDetector {
+		return raced
+	}
+	return plain
+}
+
+// SkipRaced skips a test under the race detector.
+func SkipRaced(t testing.TB, why string) {
+	t.Helper()
+	if machine.RaceDetector {
+		t.Skip("with the race detector: " + why)
+	}
+}
+
 // For returns how long a test that can go on for any time does so in a soak, and 0 otherwise.
 func For(soak time.Duration) time.Duration {
 	if Soak() {

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redykv/redykv/internal/machine"
+	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/kv"
 	"github.com/redykv/redykv/kv/inspect"
 	"github.com/redykv/redykv/kv/internal/index"
@@ -264,10 +264,7 @@ func TestInspectAnything(t *testing.T) {
 		t.Fatal(err)
 	}
 	rng := rand.New(rand.NewPCG(1, 2))
-	rounds := 60
-	if machine.RaceDetector {
-		rounds = 10
-	}
+	rounds := testrun.Raced(60, 10)
 	for round := range rounds {
 		file := files[rng.IntN(len(files))]
 		was, err := os.ReadFile(file)

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/kv"
 )
 
@@ -140,6 +141,7 @@ func zipf(n int, exponent float64) (table []float64) {
 // allkeys-lru. Clients read by a Zipf distribution, mixed with scans through all keys, and store what they
 // did not find.
 func TestHitRateAsRedis(t *testing.T) {
+	testrun.SkipRaced(t, "one client at a time, whose rate is the same")
 	const bytes, keys, batch = 8 << 20, 200_000, 100
 	redis, _ := startRedis(t)
 	_, addr := startCache(t, bytes, keys)

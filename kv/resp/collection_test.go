@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redykv/redykv/internal/machine"
 	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/kv"
 )
@@ -326,10 +325,7 @@ func freeze(t *testing.T, s *Server, p *peer) {
 func TestNodesOfAClientAlone(t *testing.T) {
 	s, addr := start(t, inMemory(), Options{})
 	p := dial(t, addr)
-	rounds := 20
-	if machine.RaceDetector {
-		rounds = 3
-	}
+	rounds := testrun.Raced(20, 3)
 	addMany(p, "set", 0, 20_000)
 	addScored(t, p, "sorted", 20_000, 10, true)
 	p.do("EVAL", "for i = 1, 20000 do redis.call('RPUSH', KEYS[1], ('x'):rep(100) .. i) end", "1", "list")

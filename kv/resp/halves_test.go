@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/redykv/redykv/internal/machine"
 	"github.com/redykv/redykv/internal/testrun"
 )
 
@@ -90,9 +89,7 @@ func TestWaiterBesideABusyScript(t *testing.T) {
 // TestRepliesThatAreTooLarge: a command whose reply would be larger than Options.MaxReplies is refused, before
 // it takes that memory, and changes nothing.
 func TestRepliesThatAreTooLarge(t *testing.T) {
-	if machine.RaceDetector {
-		t.Skip("one client with a hundred megabytes, which the detector copies word by word")
-	}
+	testrun.SkipRaced(t, "one client with a hundred megabytes, which the detector copies word by word")
 	_, addr := start(t, inMemory(), Options{MaxReplies: leastReplies})
 	p := dial(t, addr)
 	const parts = 2000

@@ -19,7 +19,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/redykv/redykv/internal/machine"
 	"github.com/redykv/redykv/internal/selfsigned"
 	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/kv"
@@ -159,9 +158,7 @@ func TestTLS(t *testing.T) {
 // TestRepliesAreBounded: unread replies take no more than their budget, and clients that read
 // are served meanwhile.
 func TestRepliesAreBounded(t *testing.T) {
-	if machine.RaceDetector {
-		t.Skip("the detector looks at each word of 40 times 10 MB")
-	}
+	testrun.SkipRaced(t, "the detector looks at each word of 40 times 10 MB")
 	const most, clients = leastReplies, 40
 	s, addr := start(t, inMemory(), Options{MaxReplies: most, Sessions: 4})
 	reader := dial(t, addr)
@@ -308,9 +305,7 @@ var crowd = testrun.Scale(300, 1000, 10_000)
 // TestManyConnections opens connections that are idle, in the middle of a command, or
 // do not read. Each takes little memory, others are served, and nothing is left behind.
 func TestManyConnections(t *testing.T) {
-	if machine.RaceDetector {
-		t.Skip("10 MB a second at most under the detector")
-	}
+	testrun.SkipRaced(t, "10 MB a second at most under the detector")
 	allowFiles(t, uint64(crowd)+1000)
 	const replies, requests = leastReplies, 8 << 20
 	s, addr := start(t, inMemory(), Options{

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/redykv/redykv/internal/machine"
 	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/kv"
 )
@@ -31,9 +30,7 @@ func largeAsRedis(t *testing.T, stream uint64, command func(commander) []string,
 			ours := dial(t, addr)
 			c := newCommander(t, stream)
 			rounds := testrun.Scale(100, 600, 10000)
-			if machine.RaceDetector { // there is one client
-				rounds /= 3
-			}
+			rounds = testrun.Raced(rounds, rounds/3) // there is one client
 			for round := range rounds {
 				commands := make([][]string, 1+c.IntN(8))
 				var pipeline strings.Builder
@@ -326,9 +323,7 @@ func FuzzPackedSorted(f *testing.F) {
 // TestLongLists: commands that change more nodes of a list than are kept in memory do what they should, and
 // change nothing if they fail, or if one that they are carried out with does.
 func TestLongLists(t *testing.T) {
-	if machine.RaceDetector {
-		t.Skip("one client with a hundred megabytes, which the detector copies word by word")
-	}
+	testrun.SkipRaced(t, "one client with a hundred megabytes, which the detector copies word by word")
 	_, addr := start(t, inMemory(), Options{MaxReplies: leastReplies})
 	p := dial(t, addr)
 	// Some 3,300 nodes.

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/redykv/redykv/internal/machine"
 	"github.com/redykv/redykv/internal/testrun"
 )
 
@@ -26,9 +25,7 @@ func packedHash(n int) (content []byte, fields [][]byte) {
 // TestFewLooksAllocateNothing: commands with some fields of a packed hash or set of many do not allocate
 // memory for the others.
 func TestFewLooksAllocateNothing(t *testing.T) {
-	if machine.RaceDetector {
-		t.Skip("the detector allocates")
-	}
+	testrun.SkipRaced(t, "the detector allocates")
 	content, fields := packedHash(500)
 	asked := append(slices.Clone(fields[100:109]), []byte("none"))
 	for name, family := range map[string]valueType{"HMGET": typeHash, "SMISMEMBER": typeSet} {

@@ -7,16 +7,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/redykv/redykv/internal/machine"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // TestManyMembers: a command with very many arguments ends, as its work grows with their number and not
 // with its square; what it did is right.
 func TestManyMembers(t *testing.T) {
-	many := 200_000
-	if machine.RaceDetector {
-		many = 10_000
-	}
+	many := testrun.Raced(200_000, 10_000)
 	_, addr := start(t, inMemory(), Options{})
 	p := dial(t, addr)
 	add := []string{"ZADD", "z"}
@@ -53,10 +50,7 @@ func TestManyMembers(t *testing.T) {
 
 // TestManyKeys: so do commands of very many keys.
 func TestManyKeys(t *testing.T) {
-	many := 200_000
-	if machine.RaceDetector {
-		many = 10_000
-	}
+	many := testrun.Raced(200_000, 10_000)
 	_, addr := start(t, inMemory(), Options{})
 	p := dial(t, addr)
 	var keys []string
@@ -101,10 +95,7 @@ func TestManyKeys(t *testing.T) {
 // beginning, is as any other.
 func TestLongMembers(t *testing.T) {
 	const size = 20 << 10
-	many := 300
-	if machine.RaceDetector { // which copies them word by word
-		many = 80
-	}
+	many := testrun.Raced(300, 80) // the detector copies them word by word
 	for name, member := range map[string]func(i int) string{
 		"different": func(i int) string { return fmt.Sprintf("%03d", i) + strings.Repeat("m", size) },
 		"alike":     func(i int) string { return strings.Repeat("m", size) + fmt.Sprintf("%03d", i) },

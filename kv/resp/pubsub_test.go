@@ -19,7 +19,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/redykv/redykv/internal/machine"
 	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/kv"
 )
@@ -581,9 +580,7 @@ func (listener) MayJoin(channel []byte, pattern bool) bool {
 
 // TestManySubscribers: each of many connections receives each message.
 func TestManySubscribers(t *testing.T) {
-	if machine.RaceDetector {
-		t.Skip("many connections")
-	}
+	testrun.SkipRaced(t, "many connections")
 	allowFiles(t, uint64(crowd)+1000)
 	s, addr := start(t, inMemory(), Options{MaxClients: crowd + 1})
 	publisher := dial(t, addr)

@@ -14,7 +14,6 @@ import (
 	"weak"
 
 	"github.com/redykv/redykv/device"
-	"github.com/redykv/redykv/internal/machine"
 	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/kv"
 )
@@ -22,10 +21,7 @@ import (
 // TestPipelineBeforeReading: a client may send a pipeline of any length before it reads, as
 // long as the requests fit the budget.
 func TestPipelineBeforeReading(t *testing.T) {
-	commands := testrun.Scale(200_000, 500_000, 500_000) // the replies exceed a socket's buffers
-	if machine.RaceDetector {
-		commands = 200_000
-	}
+	commands := testrun.Raced(testrun.Scale(200_000, 500_000, 500_000), 200_000) // the replies exceed a socket's buffers
 	server, config := certificate(t)
 	config.ServerName = "127.0.0.1"
 	for name, tc := range map[string]struct {
@@ -79,10 +75,7 @@ func (p *peer) expect(replies string, times int) {
 // of it is left for others. The clients are served when they read.
 func TestReadingAheadIsBounded(t *testing.T) {
 	const most, clients = 2 << 20, 3
-	commands := 400_000
-	if machine.RaceDetector {
-		commands = 100_000
-	}
+	commands := testrun.Raced(400_000, 100_000)
 	for name, loops := range map[string]int{"goroutine": -1, "loop": 1} {
 		t.Run(name, func(t *testing.T) {
 			s, addr := start(t, inMemory(), Options{Loops: loops, MaxBulk: maxLine, MaxRequest: 1 << 20, MaxBuffers: most})

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/redykv/redykv/internal/machine"
 	"github.com/redykv/redykv/internal/testrun"
 )
 
@@ -62,9 +61,7 @@ func checkScored(t *testing.T, p *peer, key, what string, names []string, differ
 // TestCutsOfLargeSortedSets removes ranges of large sorted sets, also of most of the entries and of all, and
 // beside a command that fails. What is left is right.
 func TestCutsOfLargeSortedSets(t *testing.T) {
-	if machine.RaceDetector {
-		t.Skip("one client with megabytes, which the detector copies word by word")
-	}
+	testrun.SkipRaced(t, "one client with megabytes, which the detector copies word by word")
 	options := cold()
 	options.Memory, options.PageSize = 1<<20, 64<<10
 	_, addr := start(t, options, Options{MaxReplies: leastReplies})
@@ -135,9 +132,7 @@ func TestCutsOfLargeSortedSets(t *testing.T) {
 // TestCutsTakeNoNodes: to remove all entries of a sorted set, no node is read or written; to remove most of
 // them, those of the rest are written and none is deleted; to remove others, each leaf is written once.
 func TestCutsTakeNoNodes(t *testing.T) {
-	if machine.RaceDetector {
-		t.Skip("one client with megabytes, which the detector copies word by word")
-	}
+	testrun.SkipRaced(t, "one client with megabytes, which the detector copies word by word")
 	const n = 20_000
 	s, addr := start(t, inMemory(), Options{})
 	p := dial(t, addr)
@@ -222,9 +217,7 @@ func TestLargeCutsLeaveLoops(t *testing.T) {
 // TestCopyOfChurn: COPY of a sorted set reads the nodes that it has, and not those that it had before. The copy
 // is the same, and apart from it.
 func TestCopyOfChurn(t *testing.T) {
-	if machine.RaceDetector {
-		t.Skip("one client with megabytes, which the detector copies word by word")
-	}
+	testrun.SkipRaced(t, "one client with megabytes, which the detector copies word by word")
 	s, addr := start(t, inMemory(), Options{})
 	p := dial(t, addr)
 	const n, rounds, length = 500, 40, 900

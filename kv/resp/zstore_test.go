@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/redykv/redykv/internal/machine"
 	"github.com/redykv/redykv/internal/testrun"
 )
 
@@ -38,9 +37,7 @@ func TestCombinedSortedSetsAsRedis(t *testing.T) {
 	}
 	scores := func() string { return c.one("0", "0.1", "0.2", "-0.3", "1e16", "-1e16", "3", "inf", "-inf") }
 	rounds := testrun.Scale(600, 3000, 20_000)
-	if machine.RaceDetector { // there is one client
-		rounds /= 10
-	}
+	rounds = testrun.Raced(rounds, rounds/10) // there is one client
 	for round := range rounds {
 		if round%200 == 0 {
 			both("FLUSHALL")

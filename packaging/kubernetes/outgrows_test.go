@@ -28,7 +28,6 @@ import (
 
 	"github.com/redykv/redykv/internal/etcdtest"
 	"github.com/redykv/redykv/internal/kubetest"
-	"github.com/redykv/redykv/internal/machine"
 	"github.com/redykv/redykv/internal/testrun"
 )
 
@@ -50,9 +49,7 @@ type outgrown struct {
 // no read is wrong, and requests fail only while the store moves.
 func TestOutgrows(t *testing.T) {
 	testrun.SkipUnlessSoak(t, "its cluster needs minutes, and processors of its own")
-	if machine.RaceDetector {
-		t.Skip("the race detector does not see its processes")
-	}
+	testrun.SkipRaced(t, "the race detector does not see its processes")
 	o := newOutgrown(t)
 	o.until("the store serves", func() (bool, error) { return len(o.Endpoints("redykv", "redykv-store")) > 0, nil })
 	size := 4 << 10

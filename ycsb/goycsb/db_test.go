@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"github.com/redykv/redykv/device"
-	"github.com/redykv/redykv/internal/machine"
 	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/kv"
 )
@@ -112,9 +111,7 @@ func TestReadOutlivesUpdate(t *testing.T) {
 
 // TestReadAllocatesNothing checks that reads allocate nothing after the first row of a shape.
 func TestReadAllocatesNothing(t *testing.T) {
-	if machine.RaceDetector {
-		t.Skip("the detector allocates")
-	}
+	testrun.SkipRaced(t, "the detector allocates")
 	db, ctx := openDB(t)
 	for _, key := range []string{"k", "l"} {
 		if err := db.Insert(ctx, "t", key, fields("f0", "value of "+key, "f1", "b")); err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/magiconair/properties"
 
 	"github.com/redykv/redykv/internal/machine"
+	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/kv"
 )
 
@@ -28,9 +29,7 @@ func execute(t *testing.T, ctx context.Context, phase Phase, workload, dir strin
 }
 
 func TestCoreWorkloads(t *testing.T) {
-	if machine.RaceDetector {
-		t.Skip("go-ycsb has data races of its own")
-	}
+	testrun.SkipRaced(t, "go-ycsb has data races of its own")
 	for _, workload := range Workloads() {
 		t.Run(workload, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "data")
@@ -46,9 +45,7 @@ func TestCoreWorkloads(t *testing.T) {
 // TestLoadCounts checks that both drivers insert as many records as YCSB's client: insertcount of them,
 // or else recordcount, from insertstart on.
 func TestLoadCounts(t *testing.T) {
-	if machine.RaceDetector {
-		t.Skip("go-ycsb has data races of its own")
-	}
+	testrun.SkipRaced(t, "go-ycsb has data races of its own")
 	for _, workload := range []string{"core", WorkloadNative} {
 		for _, c := range []struct {
 			sizes []string
@@ -103,9 +100,7 @@ func recordsOf(t *testing.T, p *properties.Properties) (n int64) {
 // TestZipfianReadsWhatWasLoaded checks that no operation misses on a complete load, and that one which
 // does is an error.
 func TestZipfianReadsWhatWasLoaded(t *testing.T) {
-	if machine.RaceDetector {
-		t.Skip("go-ycsb has data races of its own")
-	}
+	testrun.SkipRaced(t, "go-ycsb has data races of its own")
 	for _, records := range []string{"recordcount=2", "recordcount=10"} {
 		dir := t.TempDir()
 		if err := execute(t, t.Context(), PhaseLoad, "workloadc", dir, records); err != nil {
@@ -130,9 +125,7 @@ func TestZipfianReadsWhatWasLoaded(t *testing.T) {
 }
 
 func TestScanNeedsALoadThatKeepsOrder(t *testing.T) {
-	if machine.RaceDetector {
-		t.Skip("go-ycsb has data races of its own")
-	}
+	testrun.SkipRaced(t, "go-ycsb has data races of its own")
 	dir := t.TempDir()
 	if err := execute(t, t.Context(), PhaseLoad, "workloada", dir); err != nil {
 		t.Fatal(err)
@@ -154,9 +147,7 @@ func TestScanNeedsALoadThatKeepsOrder(t *testing.T) {
 }
 
 func TestTimeEndsARun(t *testing.T) {
-	if machine.RaceDetector {
-		t.Skip("go-ycsb has data races of its own")
-	}
+	testrun.SkipRaced(t, "go-ycsb has data races of its own")
 	dir := t.TempDir()
 	if err := execute(t, t.Context(), PhaseLoad, "workloadc", dir); err != nil {
 		t.Fatal(err)
@@ -173,9 +164,7 @@ func TestTimeEndsARun(t *testing.T) {
 }
 
 func TestOutputThatCannotBeWritten(t *testing.T) {
-	if machine.RaceDetector {
-		t.Skip("go-ycsb has data races of its own")
-	}
+	testrun.SkipRaced(t, "go-ycsb has data races of its own")
 	err := execute(t, t.Context(), PhaseLoad, "workloada", t.TempDir(), "measurement.output_file=/no/such/place")
 	if err == nil || !strings.Contains(err.Error(), "/no/such/place") {
 		t.Errorf("error %v, want one that names the file", err)

@@ -13,7 +13,7 @@ import (
 	goycsb "github.com/pingcap/go-ycsb/pkg/ycsb"
 
 	"github.com/redykv/redykv/internal/bench/peers"
-	"github.com/redykv/redykv/internal/machine"
+	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/kv"
 	"github.com/redykv/redykv/ycsb"
 )
@@ -80,9 +80,7 @@ func TestOtherDBs(t *testing.T) {
 
 // TestSuite checks that every workload runs on every store and has figures.
 func TestSuite(t *testing.T) {
-	if machine.RaceDetector {
-		t.Skip("go-ycsb has data races by design")
-	}
+	testrun.SkipRaced(t, "go-ycsb has data races by design")
 	spec := SuiteSpec{
 		Workloads: Workloads(), Stores: SuiteStores(), Records: 300, Operations: 200, Fields: 10, FieldLength: 100, Threads: 2, Rounds: 2, Memory: 8 << 20, Dir: t.TempDir(),
 	}

@@ -117,9 +117,7 @@ func checkRows(t *testing.T, report *Report) {
 // In the steady state no operation allocates, in any mode, and neither does the measuring
 // loop.
 func TestNothingIsAllocated(t *testing.T) {
-	if machine.RaceDetector {
-		t.Skip("the race detector allocates")
-	}
+	testrun.SkipRaced(t, "the race detector allocates")
 	for name, change := range map[string]func(*Spec){
 		"8 bytes":         func(*Spec) {},
 		"100 bytes":       func(s *Spec) { s.Variable, s.ValueSize = true, 100 },

@@ -10,15 +10,12 @@ import (
 	"github.com/redykv/redykv/internal/fabric"
 	"github.com/redykv/redykv/internal/fabric/fabrictest"
 	"github.com/redykv/redykv/internal/fabric/tcp"
-	"github.com/redykv/redykv/internal/machine"
 	"github.com/redykv/redykv/internal/testrun"
 )
 
 // Connections that have moved much data and are idle keep no large buffers.
 func TestIdleConnections(t *testing.T) {
-	if machine.RaceDetector {
-		t.Skip("the race detector's own memory is counted")
-	}
+	testrun.SkipRaced(t, "the race detector's own memory is counted")
 	for name, config := range map[string]*tls.Config{"plain": nil, "TLS": fabrictest.TLS(t)} {
 		t.Run(name, func(t *testing.T) {
 			const pairs, most = 50, 192 << 10

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/redykv/redykv/internal/machine"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // TestInsertWhileTheMoverIsThere checks a bucket that is moved during the search of an inserter:
@@ -38,10 +38,7 @@ func TestInsertWhileTheMoverIsThere(t *testing.T) {
 
 // TestInsertersAndMover has sessions insert one key while its bucket is moved.
 func TestInsertersAndMover(t *testing.T) {
-	rounds := 3000
-	if machine.RaceDetector {
-		rounds = 300
-	}
+	rounds := testrun.Raced(3000, 300)
 	const hash, keys = 0x1234, 5
 	hashes := make([]uint64, keys) // of one bucket, each of another tag
 	for i := range hashes {
