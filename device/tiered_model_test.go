@@ -104,7 +104,7 @@ func (m *tieredModel) open() {
 	m.opts.CommitPoint = m.commit
 	m.d = device.NewTieredWith(m.opts, tiers...)
 	if m.next > 0 {
-		m.checkTail()
+		testrun.Bytes(m.d.ReadMeta(tailMeta)).Want(m.t, m.tail(), "the tail")
 	}
 	if err := m.d.Start(int64(m.next * modelPage)); err != nil {
 		m.t.Fatal(err)
@@ -188,15 +188,11 @@ func (m *tieredModel) reopen() {
 // tailMeta is the metadata that has the tail of the log.
 const tailMeta = "tail"
 
-func (m *tieredModel) commitTail() {
-	if err := device.Commit(m.d, tailMeta, []byte(strconv.Itoa(m.next))); err != nil {
-		m.t.Errorf("Commit: %v", err)
-	}
-}
+func (m *tieredModel) tail() []byte { return []byte(strconv.Itoa(m.next)) }
 
-func (m *tieredModel) checkTail() {
-	if tail, err := m.d.ReadMeta(tailMeta); err != nil || string(tail) != strconv.Itoa(m.next) {
-		m.t.Fatalf("the tail is %q, %v, want %d", tail, err, m.next)
+func (m *tieredModel) commitTail() {
+	if err := device.Commit(m.d, tailMeta, m.tail()); err != nil {
+		m.t.Errorf("Commit: %v", err)
 	}
 }
 

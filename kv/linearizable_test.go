@@ -150,12 +150,7 @@ const (
 )
 
 // historyRounds is the number of rounds of an episode.
-func historyRounds() int {
-	if machine.RaceDetector {
-		return 8
-	}
-	return 40
-}
+func historyRounds() int { return testrun.Raced(40, 8) }
 
 // testLinearizable runs one episode on a new store, and returns the store's metrics. Between
 // rounds other records push the keys out of memory. If lacking is not nil, rounds are added

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redykv/redykv/internal/machine"
 	"github.com/redykv/redykv/internal/testrun"
 )
 
@@ -49,11 +48,7 @@ func TestModel(t *testing.T) {
 	case *modelFor != 0:
 		runModels(t, *modelFor)
 	default:
-		runs := *modelRuns
-		if machine.RaceDetector {
-			runs = runs/10 + 1
-		}
-		for seed := range uint64(runs) {
+		for seed := range uint64(testrun.Raced(*modelRuns, *modelRuns/10+1)) {
 			t.Run(fmt.Sprint(seed+1), func(t *testing.T) { runModel(t, seed+1) })
 		}
 	}

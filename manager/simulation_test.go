@@ -16,7 +16,6 @@ import (
 
 	"github.com/redykv/redykv/internal/api/managerv1"
 	"github.com/redykv/redykv/internal/clock"
-	"github.com/redykv/redykv/internal/machine"
 	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/manager/menu"
 	"github.com/redykv/redykv/manager/plan"
@@ -35,12 +34,7 @@ const (
 )
 
 // simCaches returns the number of simulated caches.
-func simCaches() int {
-	if machine.RaceDetector {
-		return 40
-	}
-	return 200
-}
+func simCaches() int { return testrun.Raced(200, 40) }
 
 // simulation has a cloud, clients, and a sequence of managers.
 type simulation struct {

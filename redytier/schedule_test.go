@@ -11,7 +11,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/redykv/redykv/internal/machine"
 	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/manager/model"
 )
@@ -35,10 +34,7 @@ func scheduleModels(t *testing.T) []*model.Model { return []*model.Model{sloMode
 // With -schedules.for, seeds are played also after one that fails. -schedules.script plays the script
 // of a failed run over and over: goroutines interleave differently each time.
 func TestSchedules(t *testing.T) {
-	runs, seed, end, goOn := testrun.Scale(8, 24, 24), testrun.Seed(t, *schedulesSeed), time.Now().Add(24*time.Hour), false
-	if machine.RaceDetector {
-		runs = 8
-	}
+	runs, seed, end, goOn := testrun.Raced(testrun.Scale(8, 24, 24), 8), testrun.Seed(t, *schedulesSeed), time.Now().Add(24*time.Hour), false
 	if *schedulesFor > 0 {
 		runs, end, goOn = 1<<30, time.Now().Add(*schedulesFor), true
 	}

@@ -120,7 +120,7 @@ func withoutRings(t *testing.T, when string) (err error) {
 		return fmt.Errorf("reading what was written: %w", err)
 	}
 	if !bytes.Equal(got, content) {
-		return fmt.Errorf("%w: reading what was written", testrun.ErrWrong)
+		return fmt.Errorf("%w reading what was written", testrun.ErrWrong)
 	}
 	if !strings.Contains(log.String(), "no io_uring") || !strings.Contains(log.String(), d.Dir()) {
 		return fmt.Errorf("nobody was told: %s", log.String())

@@ -67,9 +67,8 @@ func (d *Device) WriteMeta(name string, data []byte) error {
 }
 
 // ReadMeta implements device.Device. A log stores metadata before its first write, see
-// [device.Device]: a directory with segments and none at all has lost it,
-// and ReadMeta returns an error other than ErrNoMeta: a caller that took it for a new log
-// would drop the segments.
+// [device.Device]: a directory with segments and none at all has lost it, and ReadMeta returns an
+// error other than ErrNoMeta. A caller that took it for a new log would drop the segments.
 func (d *Device) ReadMeta(name string) ([]byte, error) {
 	if err := device.CheckName(name); err != nil {
 		return nil, fmt.Errorf("ssdtier: metadata: %w", err)

@@ -64,7 +64,7 @@ func fill(ctx context.Context, cache *redytier.Cache) error {
 		}
 	}
 	if !bytes.Equal(read, written) {
-		return fmt.Errorf("%w: other bytes were read than written, over %s", testrun.ErrWrong, cache.Transport())
+		return fmt.Errorf("%w other bytes were read than written, over %s", testrun.ErrWrong, cache.Transport())
 	}
 	return nil
 }

@@ -42,7 +42,9 @@ func TestUnconditional(t *testing.T) {
 	if err := d.Prepare(int64(len(content))); err != nil {
 		t.Fatal(err)
 	}
-	testrun.Bytes(read(t, d, len(content), 0)).Want(t, content, "the log")
+	if got, err := read(t, d, len(content), 0); err != nil || string(got) != string(content) {
+		testrun.Wrong(t, "%v, or wrong bytes", err)
+	}
 }
 
 // TestUnconditionalLater: if the bucket is not reachable when the device is opened, it is

@@ -1,6 +1,7 @@
 package blob
 
 import (
+	"bytes"
 	"errors"
 	"math/rand/v2"
 	"net/http"
@@ -32,8 +33,12 @@ func wantRestored(t *testing.T, b *gcblob.Bucket, meta string, log []byte) {
 	if err := d.Prepare(int64(len(log))); err != nil { // the bucket stays as it is
 		t.Fatal(err)
 	}
-	testrun.Bytes(d.ReadMeta("meta")).Want(t, []byte(meta), "metadata")
-	testrun.Bytes(read(t, d, len(log), 0)).Want(t, log, "the log")
+	if got, err := d.ReadMeta("meta"); err != nil || string(got) != meta {
+		testrun.Wrong(t, "metadata %q, %v, want %q", got, err, meta)
+	}
+	if got, err := read(t, d, len(log), 0); err != nil || !bytes.Equal(got, log) {
+		testrun.Wrong(t, "%d bytes of the log: %v, or wrong bytes", len(log), err)
+	}
 }
 
 // random returns n random bytes.

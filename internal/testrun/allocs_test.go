@@ -1,18 +1,12 @@
 package testrun
 
-import (
-	"testing"
-
-	"github.com/redykv/redykv/internal/machine"
-)
+import "testing"
 
 var sink *int
 
 // TestAllocsPerRun has a function that allocates always, and one that does so at first.
 func TestAllocsPerRun(t *testing.T) {
-	if machine.RaceDetector {
-		t.Skip("the race detector allocates")
-	}
+	SkipRaced(t, "the race detector allocates")
 	allocate := func() { sink = new(int) }
 	if n := AllocsPerRun(10, allocate); n < 1 {
 		t.Errorf("%g allocations of one that allocates always", n)

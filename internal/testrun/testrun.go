@@ -120,6 +120,7 @@ const WrongMark = "WRONG DATA:"
 // Failer is a testing.TB or a *rapid.T.
 type Failer interface {
 	Helper()
+	Errorf(format string, args ...any)
 	Fatalf(format string, args ...any)
 }
 
@@ -141,10 +142,7 @@ func Bytes(got []byte, err error) Read { return Read{got, err} }
 
 // Want fails a test, from any goroutine, if the read failed or has other bytes than want: these with
 // the verdict of Wrong. The text says what was read.
-func (r Read) Want(t interface {
-	Helper()
-	Errorf(format string, args ...any)
-}, want []byte, format string, args ...any) {
+func (r Read) Want(t Failer, want []byte, format string, args ...any) {
 	t.Helper()
 	what := fmt.Sprintf(format, args...)
 	switch {

@@ -11,7 +11,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/redykv/redykv/internal/machine"
 	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/kv"
 	"github.com/redykv/redykv/kv/resp/internal/lua"
@@ -260,9 +259,7 @@ func TestScriptsTransferAtomically(t *testing.T) {
 
 // TestScriptMemory: scripts that take more and more memory, or calls, end with an error.
 func TestScriptMemory(t *testing.T) {
-	if machine.RaceDetector { // there is one client
-		t.Skip("takes minutes under the race detector")
-	}
+	testrun.SkipRaced(t, "there is one client, which takes minutes")
 	_, addr := start(t, inMemory(), Options{MaxReplies: leastReplies})
 	p := dial(t, addr)
 	for _, source := range []string{
