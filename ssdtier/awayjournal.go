@@ -1,12 +1,13 @@
 package ssdtier
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"time"
+
+	"github.com/redykv/redykv/device"
 )
 
 // ErrJournalAway means that the last commits are in memory outside the directory, see
@@ -72,6 +73,9 @@ func (d *Device) JournalAway() string {
 func (d *Device) FetchJournal(from Journal) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if d.closed.Load() {
+		return device.ErrClosed
+	}
 	state := d.journal.lacking
 	if state == nil {
 		return nil
@@ -110,6 +114,9 @@ func (d *Device) FetchJournal(from Journal) error {
 func (d *Device) UseJournal(memory Journal) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if d.closed.Load() {
+		return device.ErrClosed
+	}
 	if err := d.comeHome(); err != nil {
 		return err
 	}
@@ -214,17 +221,12 @@ func (a *away) stop() {
 // homeInTime is comeHome a while after the first commit in memory. Commits wait for the second sync
 // only, which has little left to write.
 func (d *Device) homeInTime() {
-	failed := d.syncEarly()
+	d.syncEarly()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.journal.away.homing = nil
 	if d.closed.Load() {
 		return
-	}
-	for s, err := range failed {
-		if d.segments.get(s.number) == s { // a later sync would not have the error
-			d.syncErr = cmp.Or(d.syncErr, fmt.Errorf("ssdtier: sync: %w", err))
-		}
 	}
 	if !d.journal.isAway {
 		return
@@ -235,21 +237,15 @@ func (d *Device) homeInTime() {
 	}
 }
 
-// syncEarly syncs what was written to segments, while commits go on, and returns what failed.
-func (d *Device) syncEarly() (failed map[*segment]error) {
+// syncEarly syncs what was written to segments, while commits go on. They stay dirty, so that the next
+// Sync has its errors.
+func (d *Device) syncEarly() {
 	for _, s := range d.segments.all() {
-		if !s.dirty.Load() || !s.acquire() {
-			continue
+		if s.dirty.Load() && s.acquire() {
+			_ = s.sync()
+			s.release()
 		}
-		if err := syncData(s.file); err != nil {
-			if failed == nil {
-				failed = make(map[*segment]error)
-			}
-			failed[s] = err
-		}
-		s.release()
 	}
-	return failed
 }
 
 // comeHome makes what is in the memory durable in the directory. The caller holds mu.

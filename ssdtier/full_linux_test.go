@@ -232,7 +232,7 @@ func testMetaOnFullDisk(t *testing.T) {
 	if _, err := os.Stat(d.path(journalName)); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the journal, with space: %v", err)
 	}
-	testrun.Bytes(d.ReadMeta("m")).Want(t, want, "the file")
+	testrun.Bytes(mustOpen(t, dir, Options{Buffered: true}).ReadMeta("m")).Want(t, want, "the file")
 }
 
 // TestReadOnlyDisk: Open of a read-only directory returns an error with its name.

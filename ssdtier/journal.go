@@ -569,8 +569,7 @@ func (d *Device) removeJournal() error {
 		return wrap(err)
 	}
 	// A name that may come back after a crash would make an old journal count.
-	d.syncErr = cmp.Or(d.syncErr, d.syncNames())
-	return d.syncErr
+	return cmp.Or(d.syncNames(), d.syncErr)
 }
 
 // openJournal makes the journal unless there is one, and reports whether there is one now.
@@ -683,30 +682,26 @@ func (s *segment) restore(blocks []journalBlock) error {
 	return wrap(errors.Join(err, f.Close()))
 }
 
-// closeJournal writes the journal's content to its files, and removes it. The caller holds mu, and
-// no write is pending.
+// closeJournal makes durable what was written and the journal's metadata, and removes the journal. The
+// caller holds mu, and no write is pending.
 func (d *Device) closeJournal() error {
 	j := &d.journal
 	j.away.stop()
+	err := d.syncFiles()
 	if j.file == nil && len(j.metas) == 0 {
-		return nil
-	}
-	err := d.syncErr
-	if err == nil {
-		err = d.syncFiles()
+		return err
 	}
 	if err == nil && len(j.recent.owed) == 0 {
 		if err = d.storeMetas(j.metas); err == nil {
 			return d.removeJournal()
 		}
+		if isFull(err) && j.file != nil && !j.stale {
+			err = nil // as after a crash, without damage
+		}
 	}
 	// A write or a Sync has failed, or the disk is full: the next Open needs the journal.
-	if j.file == nil {
-		return err
-	}
-	_ = j.file.Close() // all that counts was synced
-	if isFull(err) && d.syncErr == nil && len(j.metas) > 0 && !j.stale {
-		return nil // as after a crash, without damage
+	if j.file != nil {
+		_ = j.file.Close() // all that counts was synced
 	}
 	return err
 }

@@ -135,7 +135,7 @@ func parseRecord(data []byte) (r journalRecord, length int, ok bool) {
 	for range p.number(4) {
 		b := journalBlock{addr: int64(p.number(8)), size: int(p.number(4))}
 		b.data = p.take(p.number(4))
-		if p.failed || b.addr < 0 || b.size < sumUnit || b.size > maxBlock || b.size%sumUnit != 0 || b.addr%int64(b.size) != 0 || len(b.data) > b.size {
+		if p.failed || b.addr < 0 || b.size < sumUnit || b.size > maxBlock || b.size&(b.size-1) != 0 || b.addr%int64(b.size) != 0 || len(b.data) > b.size {
 			return r, 0, false
 		}
 		r.blocks = append(r.blocks, b)

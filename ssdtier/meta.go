@@ -2,6 +2,7 @@ package ssdtier
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -73,18 +74,19 @@ func (d *Device) ReadMeta(name string) ([]byte, error) {
 	if err := device.CheckName(name); err != nil {
 		return nil, fmt.Errorf("ssdtier: metadata: %w", err)
 	}
-	d.mu.Lock()
-	data, journaled := d.journal.metas[name]
-	some, lacks := len(d.journal.metas) > 0, d.lacks()
-	d.mu.Unlock()
-	if lacks != nil {
-		return nil, lacks
+	d.mu.Lock() // a commit may move it from its file to the journal
+	defer d.mu.Unlock()
+	if d.closed.Load() {
+		return nil, device.ErrClosed
 	}
-	if journaled {
+	if err := d.lacks(); err != nil {
+		return nil, err
+	}
+	if data, journaled := d.journal.metas[name]; journaled {
 		return bytes.Clone(data), nil
 	}
 	data, err := readMeta(d.path(metaPrefix+name), formatVersion)
-	if errors.Is(err, device.ErrNoMeta) && !some {
+	if errors.Is(err, device.ErrNoMeta) && len(d.journal.metas) == 0 {
 		if err := d.checkOrphans(); err != nil {
 			return nil, err
 		}
@@ -154,10 +156,17 @@ func writeAndRename(path string, file []byte, perm fs.FileMode, sync bool) error
 }
 
 // syncNames makes the names of the files in the directory durable. It opens no file, so that a
-// lack of descriptors does not look like a directory that cannot be synced.
+// lack of descriptors does not look like a directory that cannot be synced. The system reports an
+// error once: every later Sync has it, too, unless there was no space. The caller holds mu, or opens
+// the directory.
 func (d *Device) syncNames() error {
-	if err := d.lock.dir.Sync(); err != nil {
-		return fmt.Errorf("ssdtier: sync directory: %w", err)
+	err := d.lock.dir.Sync()
+	if err == nil {
+		return nil
 	}
-	return nil
+	err = fmt.Errorf("ssdtier: sync directory: %w", err)
+	if !isFull(err) {
+		d.syncErr = cmp.Or(d.syncErr, err)
+	}
+	return err
 }

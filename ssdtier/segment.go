@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"github.com/redykv/redykv/device"
@@ -23,6 +24,7 @@ type segment struct {
 	fd     int          // of file, while the segment is acquired
 	users  atomic.Int64 // 1 for the table, 1 for each read and write; 0: closed
 	dirty  atomic.Bool  // written since the last Sync
+	flush  flush
 	sums   *sumTable
 	kept   bool // the file becomes a spare when it is closed; set before it leaves the table
 
@@ -37,6 +39,24 @@ type segment struct {
 	sumPath string
 	sumsErr error // of the file of sums, if it could not be read
 	newSums bool  // the file of sums has to be created; guarded by Device.mu
+	headed  bool  // the header of the file of sums is durable; guarded by Device.mu
+}
+
+// flush is what makes a segment's file durable. The system reports what it could not write to one
+// fsync only, so that they come one after the other, and the error stays.
+type flush struct {
+	mu     sync.Mutex
+	failed error
+}
+
+// sync makes durable what was written to the file.
+func (s *segment) sync() error {
+	s.flush.mu.Lock()
+	defer s.flush.mu.Unlock()
+	if s.flush.failed == nil {
+		s.flush.failed = s.d.syncFile(s.file)
+	}
+	return s.flush.failed
 }
 
 // acquire keeps the file open until release. It returns false if the file is closed.
@@ -97,6 +117,7 @@ func (s *segment) checkNames() error {
 		s.d.opts.Logger.Warn("a file of checksums was removed while in use, it is created again", "file", s.sumPath)
 		s.newSums = true
 		s.sums.touch()
+		s.dirty.Store(true)
 	}
 	return nil
 }

@@ -41,9 +41,9 @@
 //     after a crash, they are fetched from there before the device is used.
 //   - An older version of the journal, or of the metadata in its file, cannot be told from the newest:
 //     the metadata is that of then.
-//   - After a Sync that failed on a segment or the directory, the state of the disk is
-//     unknown, and every later Sync fails too: open the directory again. A Sync that found
-//     no space for checksums can be repeated.
+//   - After a sync of a segment or of the directory failed, in whichever call, the state of the disk
+//     is unknown: every later Sync, commit and Close has the error. Open the directory again. What
+//     found no space, but for the blocks of a segment, can be repeated.
 package ssdtier
 
 import (
@@ -98,11 +98,13 @@ type Device struct {
 	// system cannot.
 	noReserve atomic.Bool
 	closed    atomic.Bool // set under mu
+	// syncFile makes a segment's file durable: syncData. Tests replace it.
+	syncFile func(*os.File) error
 
 	mu       sync.Mutex     // guards the fields below, and changes of files' names
 	version  int            // of FORMAT
 	newFiles bool           // segments were created since the last Sync
-	syncErr  error          // of the Sync that failed
+	syncErr  error          // of the first sync of a segment or of the directory that failed
 	summed   map[int64]bool // numbers of the files of sums that Open found
 	// companion is the name of the file of this opening's companion.
 	companion string
@@ -122,7 +124,7 @@ func OpenWith(dir string, opts Options) (_ *Device, err error) {
 	if err := dirs.MkdirAll(dir, 0o777); err != nil {
 		return nil, wrap(err)
 	}
-	d := &Device{dir: dir, opts: opts, summed: make(map[int64]bool), companion: newCompanion()}
+	d := &Device{dir: dir, opts: opts, syncFile: syncData, summed: make(map[int64]bool), companion: newCompanion()}
 	d.segments.byNumber.Store(&map[int64]*segment{})
 	d.noReserve.Store(opts.Preallocate < 0)
 	d.spares.limit = opts.Recycle
@@ -247,7 +249,7 @@ func (d *Device) Start(tail int64) error {
 		}
 	}
 	d.openJournal() // while there is space; its failure is logged
-	return errors.Join(err, d.removeCompanions(), d.syncNames())
+	return errors.Join(err, d.removeCompanions(), cmp.Or(d.syncNames(), d.syncErr))
 }
 
 // endSegment truncates the segment in which the log ends at the offset tail. Its sums are
@@ -264,7 +266,7 @@ func (d *Device) endSegment(s *segment, tail int64) error {
 		}
 	}
 	s.dirty.Store(true)
-	return s.storeSums(s.changedSums(), true)
+	return s.storeSums(s.changedSums())
 }
 
 // Truncate implements device.Device. Begin is durable before any space is released.
@@ -311,20 +313,17 @@ func (d *Device) Sync() error {
 	return d.voidJournal()
 }
 
-// syncFiles makes segments, their sums and their names durable. The caller holds mu.
-func (d *Device) syncFiles() error {
+// syncFiles makes segments, their sums and their names durable, those it can. The caller holds mu.
+func (d *Device) syncFiles() (err error) {
 	for _, s := range d.segments.all() {
-		if err := d.syncSegment(s); err != nil {
-			return err
-		}
+		err = cmp.Or(err, d.syncSegment(s))
 	}
 	if d.newFiles {
-		if d.syncErr = d.syncNames(); d.syncErr != nil {
-			return d.syncErr
-		}
-		d.newFiles = false
+		names := d.syncNames()
+		d.newFiles = names != nil
+		err = cmp.Or(err, names)
 	}
-	return nil
+	return cmp.Or(d.syncErr, err)
 }
 
 // syncSegment makes durable what was written to a segment, then its sums.
@@ -338,12 +337,12 @@ func (d *Device) syncSegment(s *segment) error {
 		return err
 	}
 	changed := s.changedSums()
-	if err := syncData(s.file); err != nil {
-		d.syncErr = fmt.Errorf("ssdtier: sync: %w", err)
+	if err := s.sync(); err != nil {
+		d.syncErr = cmp.Or(d.syncErr, fmt.Errorf("ssdtier: sync: %w", err))
 		return d.syncErr
 	}
 	d.newFiles = d.newFiles || s.newSums // the file is created now
-	if err := s.storeSums(changed, true); err != nil {
+	if err := s.storeSums(changed); err != nil {
 		s.dirty.Store(true)
 		return err
 	}
@@ -362,10 +361,9 @@ func (d *Device) Close() error {
 	d.pool.Close()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	// After a Close without Sync, what was written is there unless the machine fails.
 	errs := []error{d.closeJournal()}
 	for _, s := range d.segments.all() {
-		errs = append(errs, s.storeSums(s.changedSums(), false), s.cut(alignUp(s.written.Load(), int64(d.block))))
+		errs = append(errs, s.cut(alignUp(s.written.Load(), int64(d.block))))
 	}
 	d.segments.closeAll()
 	d.spares.close()

@@ -103,16 +103,16 @@ func (s *segment) adopt() error {
 		s.sums.set(n, sumUnverified)
 	}
 	s.sumsErr = nil
-	return s.storeSums(s.changedSums(), true)
+	return s.storeSums(s.changedSums())
 }
 
-// storeSums writes the sums that have changed, and syncs them if sync is true. The caller holds
-// Device.mu. Sums that could not be written or synced are written again the next time.
-func (s *segment) storeSums(changed []sumsToStore, sync bool) error {
+// storeSums makes the sums durable that have changed. Their blocks are. The caller holds Device.mu.
+// Sums that could not be written or synced are written again the next time.
+func (s *segment) storeSums(changed []sumsToStore) error {
 	if len(changed) == 0 {
 		return nil
 	}
-	if err := s.d.withSpace(func() error { return s.writeAndSync(changed, sync) }); err != nil {
+	if err := s.d.withSpace(func() error { return s.writeAndSync(changed) }); err != nil {
 		for _, c := range changed {
 			s.sums.dirty[c.number].Store(true)
 		}
@@ -121,34 +121,28 @@ func (s *segment) storeSums(changed []sumsToStore, sync bool) error {
 	return nil
 }
 
-func (s *segment) writeAndSync(changed []sumsToStore, sync bool) error {
-	f, err := s.openSums()
-	if err == nil {
-		err = writeSums(f, changed)
-	}
-	if err == nil && sync {
-		err = syncData(f)
-	}
-	if f != nil {
-		err = errors.Join(err, f.Close())
-	}
-	return err
-}
-
-// openSums opens the file of sums for writing, and creates it if it is new. It may return an
-// open file with an error.
-func (s *segment) openSums() (*os.File, error) {
+func (s *segment) writeAndSync(changed []sumsToStore) error {
 	flags := os.O_WRONLY | os.O_CREATE
 	if s.newSums {
 		flags |= os.O_TRUNC
 	}
 	f, err := openFile(s.sumPath, flags, 0o666)
-	if err != nil || !s.newSums {
-		return f, err
+	if err != nil {
+		return err
 	}
-	_, err = f.WriteAt(sumHeader(s.number), 0)
-	s.newSums = err != nil
-	return f, err
+	s.headed = s.headed && !s.newSums
+	s.newSums = false
+	if !s.headed { // after a sync that failed, the system does not write it by itself
+		_, err = f.WriteAt(sumHeader(s.number), 0)
+	}
+	if err == nil {
+		err = writeSums(f, changed)
+	}
+	if err == nil {
+		err = syncData(f)
+	}
+	s.headed = s.headed || err == nil
+	return errors.Join(err, f.Close())
 }
 
 // makeSums creates the file of sums before the segment, so that a segment without one has lost
