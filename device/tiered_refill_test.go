@@ -26,7 +26,7 @@ import (
 func TestRefillAgainstModel(t *testing.T) {
 	defer testrun.NoLeaks(t, goleak.IgnoreCurrent()) // ignore goroutines of other tests
 	seeds := testrun.Scale(15, 60, 600)
-	for seed := range seeds {
+	for seed := range testrun.Raced(seeds, seeds/4) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			newRefillModel(t, uint64(seed)).run()
 		})

@@ -18,6 +18,7 @@ import (
 // error that names the file, never a wrong value. So does a compaction, which removes nothing
 // that it cannot copy, and so does Open, which reads all records.
 func TestDamageOnDisk(t *testing.T) {
+	testrun.SkipRaced(t, "one goroutine operates")
 	const records = 100_000
 	dir := t.TempDir()
 	st := openSSD(t, dir, options(records))

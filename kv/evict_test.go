@@ -161,7 +161,7 @@ func TestEvictionCounts(t *testing.T) {
 			opts.hash = hash
 			st := open(t, opts)
 			defer closeAll(t, st)
-			steps := 8_000
+			steps := testrun.Raced(8_000, 3_000)
 			if hash != nil {
 				steps = 1_500
 			}

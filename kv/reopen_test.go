@@ -11,13 +11,14 @@ import (
 	"testing"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // TestReopenWithOtherOptions reopens a store many times, after crashes and after Close, with
 // different values of every option that may change, and recovers another kind of checkpoint
 // each time.
 func TestReopenWithOtherOptions(t *testing.T) {
-	for seed := range uint64(16) {
+	for seed := range uint64(testrun.Raced(16, 4)) {
 		alignment := []int{0, 512, 16 << 10, 64 << 10}[seed%4]
 		t.Run(fmt.Sprintf("%d/%d", alignment, seed), func(t *testing.T) {
 			g := newStage(t, small(nil, 8, 8))

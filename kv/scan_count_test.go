@@ -384,6 +384,7 @@ func TestScanEndsBesideCompaction(t *testing.T) {
 // several entries share chains of old records, and continues a scan that was begun in the
 // smaller one.
 func TestScanInALargerIndex(t *testing.T) {
+	testrun.SkipRaced(t, "one goroutine operates")
 	const keys = 1000
 	dev := device.NewMemory()
 	opts := small(dev, 0, 0)

@@ -6,10 +6,12 @@ import (
 	"testing"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // A session keeps the memory of small values for the next call, and not that of large ones.
 func TestScratchOfLargeValues(t *testing.T) {
+	testrun.SkipRaced(t, "one goroutine operates")
 	st, err := Open(Options{Device: device.NewMemory(), Memory: 256 << 20})
 	if err != nil {
 		t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/redykv/redykv/device"
+	"github.com/redykv/redykv/internal/testrun"
 	"github.com/redykv/redykv/kv"
 	"github.com/redykv/redykv/ssdtier"
 )
@@ -53,6 +54,7 @@ func options(records int64) kv.Options {
 // TestHeapStaysFlat loads and reads much more than fits into memory. The records must not be
 // in the Go heap.
 func TestHeapStaysFlat(t *testing.T) {
+	testrun.SkipRaced(t, "one goroutine operates")
 	const records = 400_000
 	st := openSSD(t, t.TempDir(), options(records))
 	s := st.NewSession()

@@ -456,6 +456,7 @@ func TestBadInput(t *testing.T) {
 }
 
 func TestIndexThatIsFarTooSmall(t *testing.T) {
+	testrun.SkipRaced(t, "one goroutine operates")
 	st := open(t, Options{Device: device.NewMemory(), KeySize: 8, ValueSize: 8, Memory: 4 << 20, Records: 1, FixedIndex: true})
 	s := st.NewSession()
 	var full error

@@ -30,7 +30,11 @@ func TestDeviceAgainstModel(t *testing.T) {
 	}
 }
 
-func ringSeeds() int { return testrun.Scale(50, 200, 2000) }
+// One goroutine takes the steps.
+func ringSeeds() int {
+	seeds := testrun.Scale(50, 200, 2000)
+	return testrun.Raced(seeds, seeds/5)
+}
 
 const (
 	ringRegion = 3 << 10

@@ -151,7 +151,7 @@ func (c *crashed) copyTorn(r *rand.Rand) string {
 func TestCrash(t *testing.T) { overEngines(t, testCrash) }
 
 func testCrash(t *testing.T) {
-	for seed := range uint64(30) {
+	for seed := range uint64(testrun.Raced(30, 8)) {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 1))
 			opts := Options{SegmentSize: minSegmentSize, Buffered: seed%2 == 0, Workers: 2}

@@ -90,7 +90,7 @@ func TestCrashOfCommits(t *testing.T) { overEngines(t, testCrashOfCommits) }
 
 func testCrashOfCommits(t *testing.T) {
 	withHalf(t, 64<<10)
-	for seed := range uint64(28) {
+	for seed := uint64(0); seed < 28; seed += uint64(testrun.Raced(1, 4)) {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 2))
 			opts := Options{SegmentSize: minSegmentSize, Buffered: seed%2 == 0, Workers: 2}

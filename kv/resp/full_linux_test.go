@@ -22,7 +22,7 @@ func TestFlushAllOnFullDisk(t *testing.T) {
 			options.Device = ssd
 			_, addr := start(t, options, Options{Durability: promise})
 			value := strings.Repeat("v", 4000)
-			for range 3 {
+			for range testrun.Raced(3, 1) {
 				p := dial(t, addr)
 				got, n := "+OK", 0
 				for ; got == "+OK"; n++ {

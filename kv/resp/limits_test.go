@@ -484,6 +484,7 @@ func TestValuesAreNotKept(t *testing.T) {
 // TestRequestsAreNotKept: a connection that a loop has given away for a large request, or for one of many
 // words, keeps nothing of it when it is idle.
 func TestRequestsAreNotKept(t *testing.T) {
+	testrun.SkipRaced(t, "it measures memory")
 	const clients, size = 16, 4 << 20
 	store := inMemory()
 	store.Memory = 256 << 20 // with pages that hold the value

@@ -30,7 +30,7 @@ func largeAsRedis(t *testing.T, stream uint64, command func(commander) []string,
 			ours := dial(t, addr)
 			c := newCommander(t, stream)
 			rounds := testrun.Scale(100, 600, 10000)
-			rounds = testrun.Raced(rounds, rounds/3) // there is one client
+			rounds = testrun.Raced(rounds, rounds/10) // there is one client
 			for round := range rounds {
 				commands := make([][]string, 1+c.IntN(8))
 				var pipeline strings.Builder

@@ -277,12 +277,13 @@ func TestTurns(t *testing.T) {
 	for _, pkg := range []string{"redytier", "hlog", "kv/resp", "cmd/redykv", "device"} {
 		jobs = append(jobs, job{pkg: module + pkg})
 	}
-	stages := plan(append(jobs, job{pkg: module + "kv", race: true}, job{pkg: "script", script: true}))
+	raced := func(pkg string) job { return job{pkg: module + pkg, race: true} }
+	stages := plan(append([]job{{pkg: "script", script: true}, raced("hlog"), raced("kv"), raced("redytier")}, jobs...))
 	turns := turns{left: stages[0]}
 	next := func(want string) (ended func()) {
 		t.Helper()
 		j, ended, ok := turns.next()
-		if got := strings.TrimPrefix(j.pkg, module); got != want || ok != (want != "") {
+		if got := j.name(); ok && got != want || ok != (want != "") {
 			t.Errorf("%q, want %q", got, want)
 		}
 		return ended
@@ -293,10 +294,13 @@ func TestTurns(t *testing.T) {
 	redytierEnded := next("redytier")
 	next("device")
 	next("hlog")
+	next("kv [race]")
+	next("hlog [race]")
 	next("")
 	redytierEnded()
+	next("redytier [race]")()
 	next("")
-	if race, script := stages[1], stages[2]; len(race.light) != 1 || len(race.heavy) != 0 || len(script.heavy) != 1 {
-		t.Errorf("the other stages are %+v and %+v", race, script)
+	if scripts := stages[1]; len(scripts.heavy) != 1 || len(scripts.light) != 0 {
+		t.Errorf("the other stage is %+v", scripts)
 	}
 }

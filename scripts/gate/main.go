@@ -3,8 +3,8 @@
 //	go run ./scripts/gate                      all packages
 //	go run ./scripts/gate ./kv ./redytier      some
 //
-// It links each package's test binary once, and runs the binaries in stages (packages.go): all
-// packages, and then some of them under the race detector. Three run at a time, of which at most
+// It links each package's test binary once, and runs the binaries (packages.go): those of all
+// packages, and then of some of them under the race detector. Three run at a time, of which at most
 // one keeps all processors busy. Seeds are fixed. Each binary runs in network, mount and process
 // namespaces of its own if the caller is root, so that no port, mount or orphaned process of one
 // package reaches another.
@@ -37,7 +37,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	g := gate{started: time.Now(), out: os.Stdout}
-	flag.BoolVar(&g.race, "race", true, "run the stages under the race detector")
+	flag.BoolVar(&g.race, "race", true, "run packages under the race detector, too")
 	flag.DurationVar(&g.limit, "limit", 10*time.Minute, "the longest time of one package; two times as long for heavy ones, three times under the race detector")
 	flag.DurationVar(&g.budget, "budget", 75*time.Minute, "no test is repeated when so much time has passed since -since")
 	flag.DurationVar(&g.soak, "soak", 0, "run as a soak for so long: other seeds each time, long budgets, everything under the race detector, over and over")

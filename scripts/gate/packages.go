@@ -69,15 +69,13 @@ type stage struct {
 	heavy, light []job
 }
 
-// plan sorts jobs into stages.
+// plan sorts jobs into stages. Those under the race detector come last, in the stage of the others: a
+// heavy job that mostly waits leaves them the processors.
 func plan(jobs []job) []stage {
-	stages := []stage{{name: "plain"}, {name: "race"}, {name: "scripts"}}
+	stages := []stage{{name: "tests"}, {name: "scripts"}}
 	for _, j := range jobs {
 		s := &stages[0]
-		switch {
-		case j.script:
-			s = &stages[2]
-		case j.race:
+		if j.script {
 			s = &stages[1]
 		}
 		if j.script || listed(heavy, j.pkg) {
@@ -93,13 +91,18 @@ func plan(jobs []job) []stage {
 	return stages
 }
 
-// first sorts jobs so that those of the named packages come first, in the order of the names.
+// first sorts jobs so that those without the race detector come first, and of these, and of the others,
+// those of the named packages, in the order of the names.
 func first(jobs []job, names []string) {
 	place := func(j job) int {
-		if i := slices.Index(names, strings.TrimPrefix(j.pkg, module)); i >= 0 {
-			return i
+		i := slices.Index(names, strings.TrimPrefix(j.pkg, module))
+		if i < 0 {
+			i = len(names)
 		}
-		return len(names)
+		if j.race {
+			i += len(names) + 1
+		}
+		return i
 	}
 	slices.SortStableFunc(jobs, func(a, b job) int { return place(a) - place(b) })
 }

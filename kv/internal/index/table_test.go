@@ -8,6 +8,8 @@ import (
 	"math/rand/v2"
 	"testing"
 	"unsafe"
+
+	"github.com/redykv/redykv/internal/testrun"
 )
 
 // oneHash is the hash of one store.
@@ -16,6 +18,7 @@ var oneHash = NewHash(1)
 // TestKeysSpreadAsByChance puts keys of every kind that is usual into indexes with
 // hashes of many seeds and compares what that takes with hashes drawn by lot.
 func TestKeysSpreadAsByChance(t *testing.T) {
+	testrun.SkipRaced(t, "one goroutine counts")
 	const bits = 12
 	const keys = PerBucket << bits
 	rng := rand.New(rand.NewPCG(1, 2))
