@@ -28,7 +28,7 @@ func (d *Device) ReadCompanion() ([]byte, error) {
 	if err != nil || len(others) != 1 { // more than one: it was being replaced
 		return nil, err
 	}
-	file, err := os.ReadFile(others[0])
+	file, err := readStart(others[0], maxSealed)
 	if err != nil {
 		return nil, wrap(err)
 	}
@@ -42,6 +42,9 @@ func (d *Device) ReadCompanion() ([]byte, error) {
 // WriteCompanion replaces the companion, durably and atomically. Without data it removes it.
 // Only the owner may read the file.
 func (d *Device) WriteCompanion(data []byte) error {
+	if len(data)+sealLength > maxSealed {
+		return fmt.Errorf("ssdtier: a companion of %d bytes, more than %d", len(data), maxSealed-sealLength)
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed.Load() {

@@ -1,8 +1,10 @@
 package ssdtier
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"strings"
@@ -103,6 +105,29 @@ func parseBegin(version int, data []byte) (begin int64, ok bool) {
 	return begin, ok && err == nil && begin >= 0
 }
 
+// Limits of the files that are read as a whole. A damaged file system may say that one is longer.
+const (
+	maxLines  = 4 << 10 // FORMAT and BEGIN
+	maxSealed = 1 << 30 // metadata and a companion, with their last lines
+)
+
+// readStart reads a file, up to a limit of bytes.
+func readStart(path string, limit int64) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }() // it was only read
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	var b bytes.Buffer
+	b.Grow(int(min(info.Size(), limit)) + bytes.MinRead)
+	_, err = b.ReadFrom(io.LimitReader(f, limit))
+	return b.Bytes(), err
+}
+
 // wrap adds the package to the error of a system call or a file.
 func wrap(err error) error {
 	if err == nil {
@@ -178,7 +203,7 @@ func (d *Device) eachEntry(f func(name string, what kind) error) error {
 
 // readFormat reads a format file.
 func readFormat(path string) (version int, size int64, err error) {
-	data, err := os.ReadFile(path)
+	data, err := readStart(path, maxLines)
 	if err != nil {
 		return 0, 0, wrap(err)
 	}
@@ -209,7 +234,7 @@ func (d *Device) storeFormat() error {
 
 // readBegin reads the file with Begin; 0 if there is none.
 func readBegin(path string, version int) (int64, error) {
-	data, err := os.ReadFile(path)
+	data, err := readStart(path, maxLines)
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, nil
 	}
@@ -250,7 +275,7 @@ func (d *Device) upgrade() error {
 		if what != metaFile {
 			return nil
 		}
-		data, err := os.ReadFile(d.path(name))
+		data, err := readStart(d.path(name), maxSealed)
 		if err != nil {
 			return wrap(err)
 		}

@@ -3,6 +3,7 @@ package ssdtier
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"strings"
@@ -269,5 +270,61 @@ func TestSegmentsOfSmallDisks(t *testing.T) {
 		if err := d.Close(); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// TestCloseBringsHome: after Close the directory has the commits that were in memory, though the disk is
+// full, or a block of theirs was not written.
+func TestCloseBringsHome(t *testing.T) {
+	stayAway(t)
+	for _, tc := range []struct {
+		name       string
+		full, owed bool
+	}{{"full", true, false}, {"owed", false, true}, {"both", true, true}} {
+		t.Run(tc.name, func(t *testing.T) {
+			dir := testrun.SmallDisk(t, "16m")
+			opts := Options{SegmentSize: minSegmentSize, Buffered: true}
+			d := mustOpen(t, dir, opts)
+			if err := errors.Join(d.Start(0), d.UseJournal(newOtherMemory(1<<20))); err != nil {
+				t.Fatal(err)
+			}
+			block := bytes.Repeat([]byte("b"), d.Alignment())
+			at := int64(0)
+			for i := range 3 {
+				if err := errors.Join(writeBlocks(t, d, block, at), d.Commit("m", fmt.Append(nil, i))); err != nil {
+					t.Fatal(err)
+				}
+				at += int64(len(block))
+			}
+			want := "2"
+			if tc.owed {
+				if done, err := d.CommitWith(block, at, "m", []byte("3")); !done || err != nil {
+					t.Fatalf("%t, %v", done, err)
+				}
+				at += int64(len(block))
+				want = "3"
+			}
+			if !d.journal.isAway {
+				t.Fatal("no commit is in memory")
+			}
+			if tc.full {
+				testrun.FillDisk(t, dir)
+			}
+			if err := d.Close(); err != nil {
+				t.Error(err)
+			}
+			d = mustOpen(t, dir, opts)
+			if name := d.JournalAway(); name != "" {
+				t.Fatalf("the last commits are in %q", name)
+			}
+			testrun.Bytes(d.ReadMeta("m")).Want(t, []byte(want), "metadata")
+			if err := d.Start(at); err != nil {
+				t.Fatal(err)
+			}
+			testrun.Bytes(readAll(t, d, at-int64(len(block)), at)).Want(t, block, "the last block")
+			if tc.full {
+				testrun.FreeSpace(t, dir)
+			}
+		})
 	}
 }

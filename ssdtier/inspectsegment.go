@@ -2,6 +2,7 @@ package ssdtier
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"io/fs"
 	"os"
@@ -38,12 +39,16 @@ func (in *inspector) segment(name string, number int64) {
 		in.problem(name, "has %d bytes, more than the %d of a segment", report.Size, in.SegmentSize)
 	}
 	in.gap(number)
-	sums := in.loadSums(number, report.Size)
+	size := report.Size // of what is inspected
+	if in.SegmentSize > 0 {
+		size = min(size, in.SegmentSize)
+	}
+	sums := in.loadSums(number, size)
 	if sums == nil {
-		report.Unsynced = (report.Size + sumUnit - 1) / sumUnit
+		report.Unsynced = (size + sumUnit - 1) / sumUnit
 		return
 	}
-	in.blocks(&report, f, sums)
+	in.blocks(&report, f, size, sums)
 }
 
 // gap reports segments that are missing before a segment.
@@ -78,7 +83,7 @@ func (in *inspector) newest(number int64) bool {
 // segments is not known; nil if there are none.
 func (in *inspector) loadSums(number, size int64) *sumTable {
 	name := sumName(number)
-	data, err := os.ReadFile(in.path(name))
+	data, err := in.readSums(number)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && in.version == 1:
 		in.note(name, "does not exist yet; without it the segment is not verified")
@@ -105,13 +110,18 @@ func (in *inspector) loadSums(number, size int64) *sumTable {
 	return t
 }
 
+// readSums reads the file of sums of a segment.
+func (in *inspector) readSums(number int64) ([]byte, error) {
+	return readStart(in.path(sumName(number)), sumsEnd(cmp.Or(in.SegmentSize, maxSegmentSize)))
+}
+
 // neverSynced reports whether a file of sums holds only zeros. A power cut may leave such a
 // file, if its name was stored and its content was not.
 func neverSynced(sums []byte) bool { return len(bytes.Trim(sums, "\x00")) == 0 }
 
 // onlySums inspects a file of sums without a segment.
 func (in *inspector) onlySums(number int64) {
-	data, err := os.ReadFile(in.path(sumName(number)))
+	data, err := in.readSums(number)
 	if err == nil && in.newest(number) && noSums(data, number) {
 		in.note(segmentName(number), "is new and empty")
 		return
@@ -119,11 +129,11 @@ func (in *inspector) onlySums(number int64) {
 	in.problem(segmentName(number), "is missing, but its checksums exist: restore it")
 }
 
-// blocks compares the blocks of a segment with their sums.
-func (in *inspector) blocks(report *SegmentReport, f *os.File, sums *sumTable) {
+// blocks compares the blocks of a segment, of that size, with their sums.
+func (in *inspector) blocks(report *SegmentReport, f *os.File, size int64, sums *sumTable) {
 	last := sums.last()
 	bad := damage{name: report.File}
-	end := max((report.Size+sumUnit-1)/sumUnit, last+1)
+	end := max((size+sumUnit-1)/sumUnit, last+1)
 	for first := int64(0); first < end; first += inspectChunk / sumUnit {
 		n, err := readFull(f, in.buf, first*sumUnit)
 		if err != nil {

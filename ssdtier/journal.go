@@ -163,7 +163,7 @@ func (r *recentBlocks) start(tail int64) {
 func (d *Device) Commit(name string, data []byte) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if err := d.mayCommit(name); err != nil {
+	if err := d.mayCommit(name, data); err != nil {
 		return err
 	}
 	if done, err := d.commitSmall(nil, 0, name, data); done {
@@ -179,7 +179,7 @@ func (d *Device) CommitWith(src []byte, addr int64, name string, data []byte) (d
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if err := d.mayCommit(name); err != nil {
+	if err := d.mayCommit(name, data); err != nil {
 		return true, err
 	}
 	if done, err := d.commitSmall(src, addr, name, data); done {
@@ -214,9 +214,9 @@ func (d *Device) oweEnd(src []byte, addr int64) bool {
 }
 
 // mayCommit returns the error of a commit that cannot begin. The caller holds mu.
-func (d *Device) mayCommit(name string) error {
-	if err := device.CheckName(name); err != nil {
-		return fmt.Errorf("ssdtier: metadata: %w", err)
+func (d *Device) mayCommit(name string, data []byte) error {
+	if err := checkMeta(name, data); err != nil {
+		return err
 	}
 	if d.closed.Load() {
 		return device.ErrClosed
@@ -687,7 +687,8 @@ func (s *segment) restore(blocks []journalBlock) error {
 func (d *Device) closeJournal() error {
 	j := &d.journal
 	j.away.stop()
-	err := d.syncFiles()
+	// The memory may end with its user, while the journal's file has space.
+	err := cmp.Or(d.comeHome(), d.syncFiles())
 	if j.file == nil && len(j.metas) == 0 {
 		return err
 	}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
-	"os"
 	"slices"
 
 	"github.com/cespare/xxhash/v2"
@@ -182,7 +181,7 @@ type journalState struct {
 // commit. Damage of a record that others follow is an error; a damaged last record was never
 // acknowledged, as far as the file tells.
 func readJournal(path string) (*journalState, error) {
-	data, err := os.ReadFile(path)
+	data, err := readStart(path, 2*journalHalf)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

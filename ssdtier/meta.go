@@ -43,10 +43,10 @@ func unsealFor(version int, file []byte) (data []byte, ok bool) {
 	return data, ok
 }
 
-// WriteMeta implements device.Device.
+// WriteMeta implements device.Device. It takes up to a GiB.
 func (d *Device) WriteMeta(name string, data []byte) error {
-	if err := device.CheckName(name); err != nil {
-		return fmt.Errorf("ssdtier: metadata: %w", err)
+	if err := checkMeta(name, data); err != nil {
+		return err
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -65,6 +65,18 @@ func (d *Device) WriteMeta(name string, data []byte) error {
 		return d.commitAll(name, data)
 	}
 	return d.replaceFile(metaPrefix+name, data)
+}
+
+// checkMeta returns what is wrong with metadata that is to be stored.
+func checkMeta(name string, data []byte) error {
+	err := device.CheckName(name)
+	if err == nil && len(data)+sealLength > maxSealed {
+		err = fmt.Errorf("%s has %d bytes, more than %d", name, len(data), maxSealed-sealLength)
+	}
+	if err != nil {
+		return fmt.Errorf("ssdtier: metadata: %w", err)
+	}
+	return nil
 }
 
 // ReadMeta implements device.Device. A log stores metadata before its first write, see
@@ -96,7 +108,7 @@ func (d *Device) ReadMeta(name string) ([]byte, error) {
 
 // readMeta reads and verifies a file of metadata in a directory of some version.
 func readMeta(path string, version int) ([]byte, error) {
-	file, err := os.ReadFile(path)
+	file, err := readStart(path, maxSealed)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, fmt.Errorf("%s: %w", path, device.ErrNoMeta)

@@ -27,21 +27,27 @@ type Reader struct {
 // NewReader opens a directory for reading. While it is open no Device can open the directory,
 // and while a Device has it open NewReader fails, with ErrLocked.
 func NewReader(dir string) (*Reader, error) {
-	r := &Reader{dir: dir}
-	var err error
-	if r.version, r.segmentSize, err = readFormat(filepath.Join(dir, formatName)); err != nil {
+	lock, err := lockForReading(dir)
+	if err != nil {
 		return nil, err
 	}
-	if r.begin, err = readBegin(filepath.Join(dir, beginName), r.version); err != nil {
-		return nil, err
-	}
-	if r.lock, err = lockForReading(dir); err != nil {
-		return nil, err
-	}
-	if r.journal, err = readJournal(filepath.Join(dir, journalName)); err != nil {
+	r := &Reader{dir: dir, lock: lock}
+	if err := r.load(); err != nil {
 		return nil, errors.Join(err, r.Close())
 	}
 	return r, nil
+}
+
+// load reads the small files.
+func (r *Reader) load() (err error) {
+	if r.version, r.segmentSize, err = readFormat(filepath.Join(r.dir, formatName)); err != nil {
+		return err
+	}
+	if r.begin, err = readBegin(filepath.Join(r.dir, beginName), r.version); err != nil {
+		return err
+	}
+	r.journal, err = readJournal(filepath.Join(r.dir, journalName))
+	return err
 }
 
 // Begin is the lowest address of the log.
@@ -89,7 +95,7 @@ func (r *Reader) LostSums(from, until int64, report func(from, until int64, err 
 
 // sumsEnd is the offset in a segment where its checksums end.
 func (r *Reader) sumsEnd(number int64) (end int64, ok bool) {
-	data, err := os.ReadFile(filepath.Join(r.dir, sumName(number)))
+	data, err := readStart(filepath.Join(r.dir, sumName(number)), sumsEnd(r.segmentSize))
 	if err != nil {
 		return 0, false
 	}

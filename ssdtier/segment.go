@@ -203,7 +203,7 @@ func (d *Device) openSegments() error {
 		return nil
 	}
 	path := d.path(sumName(newest))
-	data, err := os.ReadFile(path)
+	data, err := readStart(path, sumsEnd(d.opts.SegmentSize))
 	if err == nil && noSums(data, newest) {
 		delete(d.summed, newest)
 		err = os.Remove(path)

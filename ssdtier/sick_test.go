@@ -58,11 +58,14 @@ func testSickDirectories(t *testing.T) {
 		{formatName, "garbage", garbage, "!"},
 		{formatName, "empty", empty, "!"},
 		{formatName, "a folder", folder, "!"},
+		{formatName, "long", makeLong, "!"},
 		{beginName, "removed", remove, all},
 		{beginName, "zeroed", zero, "!"},
 		{beginName, "garbage", garbage, "!"},
 		{beginName, "empty", empty, "!"},
 		{beginName, "a folder", folder, "!"},
+		{beginName, "long", makeLong, "!"},
+		{journalName, "long", makeLong, all},
 		{lockName, "removed", remove, all},
 		{lockName, "garbage", garbage, all},
 		{lockName, "a folder", folder, "!"},
@@ -72,17 +75,21 @@ func testSickDirectories(t *testing.T) {
 		{segmentName(1), "empty", empty, "rcrr"},
 		{segmentName(1), "cut short", short, "rcrr"},
 		{segmentName(1), "a folder", folder, "!"},
+		{segmentName(1), "long", makeLong, all},
 		{segmentName(3), "removed", remove, "!"},
 		{segmentName(3), "empty", empty, "rrrc"},
 		{segmentName(3), "zeroed", zero, "rrrc"},
+		{segmentName(3), "long", makeLong, all},
 		{sumName(1), "removed", remove, "rcrr"},
 		{sumName(1), "zeroed", zero, "rcrr"},
 		{sumName(1), "garbage", garbage, "rcrr"},
 		{sumName(1), "empty", empty, "rcrr"},
 		{sumName(1), "a folder", folder, "!"},
+		{sumName(1), "long", makeLong, all},
 		{sumName(3), "removed", remove, "rrrc"},
 		{"000000000002.*", "removed", nil, "rrnr"},
 		{metaPrefix + "m", "zeroed", zero, all},
+		{metaPrefix + "m", "long", makeLong, all},
 		{objectPrefix + "o", "zeroed", zero, all},
 	} {
 		t.Run(tc.file+" "+tc.what, func(t *testing.T) {
@@ -124,6 +131,31 @@ func testSickDirectories(t *testing.T) {
 				return got, err
 			})
 		})
+	}
+}
+
+// makeLong makes a file a TiB long, of which the disk has what it had.
+func makeLong(path string) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o666)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Truncate(1<<40), f.Close())
+}
+
+// TestInspectLong: Inspect does not read what no file of a store has.
+func TestInspectLong(t *testing.T) {
+	d, _ := sickDirectory(t)
+	names := []string{beginName, journalName, segmentName(1), sumName(1), metaPrefix + "m"}
+	for _, name := range names {
+		if err := makeLong(d.path(name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := inspect(t, d.Dir())
+	wantFindings(t, "problems", r.Problems, beginName+": ", segmentName(1)+": has 1099511627776 bytes", metaPrefix+"m: ")
+	if s := r.Segments[1]; s.Verified != minSegmentSize/sumUnit {
+		t.Errorf("%+v", s)
 	}
 }
 

@@ -76,7 +76,7 @@ func checkSumHeader(data []byte, number int64) error {
 // missing or damaged file may belong to blocks that Start drops. The blocks that Start keeps
 // have no sums then, and reads of them return sumsErr.
 func (s *segment) loadSums() error {
-	data, err := os.ReadFile(s.sumPath)
+	data, err := readStart(s.sumPath, sumsEnd(s.d.opts.SegmentSize))
 	if err == nil {
 		if err = parseSums(data, s.number, s.sums); err == nil {
 			return nil
