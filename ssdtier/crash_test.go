@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -39,12 +40,15 @@ func (c *crashed) files() map[string][]byte {
 	return filesOf(c.t, c.d.Dir())
 }
 
+// filesOf reads the files of a directory. While it is written to, that is what a killed process may leave:
+// checksums are not newer than their blocks, since .sum is read before .seg.
 func filesOf(t *testing.T, dir string) map[string][]byte {
 	t.Helper()
 	paths, err := filepath.Glob(filepath.Join(dir, "*"))
 	if err != nil {
 		t.Fatal(err)
 	}
+	slices.Reverse(paths)
 	files := make(map[string][]byte)
 	for _, path := range paths {
 		data, err := os.ReadFile(path)
