@@ -348,7 +348,7 @@ func (st *Store) deadShare(ctx context.Context, from, until int64) (share float6
 			}); err != nil {
 				return err
 			}
-			if _, err := b.dropOrphans(s, new(orphans)); err != nil {
+			if _, err := b.dropOrphans(ctx, s, new(orphans)); err != nil {
 				return err
 			}
 			if err := b.run(ctx, s); err != nil {

@@ -217,7 +217,7 @@ func (c *compactor) copy(ctx context.Context, from, to int64, choose func(int64,
 
 // move runs the batch.
 func (c *compactor) move(ctx context.Context) error {
-	dropped, err := c.batch.dropOrphans(c.s, &c.orphans)
+	dropped, err := c.batch.dropOrphans(ctx, c.s, &c.orphans)
 	if err != nil {
 		return err
 	}

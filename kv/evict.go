@@ -245,7 +245,7 @@ func (e *evictor) sort(ctx context.Context, size int64) error {
 		e.keys = append(e.keys, op.Key...)
 		e.victims = append(e.victims, victim{key: e.keys[at:len(e.keys):len(e.keys)], head: t.head, expires: op.Expires})
 	}
-	_, err := e.moved.dropOrphans(e.s, &e.orphans)
+	_, err := e.moved.dropOrphans(ctx, e.s, &e.orphans)
 	if err != nil {
 		return err
 	}

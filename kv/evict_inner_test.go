@@ -21,7 +21,7 @@ func TestEvictionOfInnerRecords(t *testing.T) {
 		},
 	})
 	opts.Inner = func(key []byte) bool { return bytes.HasPrefix(key, []byte("inner")) }
-	opts.Orphans = func(s *Session, keys [][]byte, orphan []bool) error {
+	opts.Orphans = func(_ context.Context, s *Session, keys [][]byte, orphan []bool) error {
 		for i, key := range keys {
 			inner.Add(1)
 			_, owner, _ := bytes.Cut(key, []byte(":")) // inner 3:kept

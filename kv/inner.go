@@ -1,6 +1,9 @@
 package kv
 
-import "fmt"
+import (
+	"context"
+	"fmt"
+)
 
 // A program may spread one thing over many records: a list over its nodes, an object over its
 // parts. Its users see one key, whose record names the others. Those others are inner records,
@@ -37,7 +40,7 @@ type orphans struct {
 
 // dropOrphans removes the records from the batch that Options.Orphans says belong to nothing, and
 // returns their number.
-func (b *traceBatch) dropOrphans(s *Session, o *orphans) (dropped int, err error) {
+func (b *traceBatch) dropOrphans(ctx context.Context, s *Session, o *orphans) (dropped int, err error) {
 	opts := &s.store.opts
 	if opts.Orphans == nil {
 		return 0, nil
@@ -51,7 +54,7 @@ func (b *traceBatch) dropOrphans(s *Session, o *orphans) (dropped int, err error
 	if len(o.keys) == 0 {
 		return 0, nil
 	}
-	if err := opts.Orphans(s, o.keys, o.is); err != nil {
+	if err := opts.Orphans(ctx, s, o.keys, o.is); err != nil {
 		return 0, fmt.Errorf("finding orphans (Options.Orphans): %w", err)
 	}
 	kept, next := 0, 0

@@ -18,17 +18,16 @@ func withInner(dev device.Device) Options {
 	opts := small(dev, 0, 0)
 	opts.CountKeys = true
 	opts.Inner = func(key []byte) bool { return strings.HasPrefix(string(key), "n/") }
-	opts.Orphans = func(s *Session, keys [][]byte, orphan []bool) error {
+	opts.Orphans = func(ctx context.Context, s *Session, keys [][]byte, orphan []bool) error {
+		ops := make([]Op, len(keys))
 		for i, key := range keys {
-			op := Op{Kind: OpRead, Key: []byte(strings.Split(string(key), "/")[1])}
-			switch err := s.Run(&op); {
-			case errors.Is(err, ErrNotFound):
-				orphan[i] = true
-			case err != nil:
-				return err
-			}
+			ops[i] = Op{Kind: OpRead, Key: []byte(strings.Split(string(key), "/")[1])}
 		}
-		return nil
+		err := s.Do(ctx, ops)
+		for i := range ops {
+			orphan[i] = errors.Is(ops[i].Err, ErrNotFound)
+		}
+		return err
 	}
 	return opts
 }
@@ -172,7 +171,7 @@ func TestInnerNeedNoLock(t *testing.T) {
 func TestOrphansFail(t *testing.T) {
 	opts := withInner(device.NewMemory())
 	failure := errors.New("no")
-	opts.Orphans = func(*Session, [][]byte, []bool) error { return failure }
+	opts.Orphans = func(context.Context, *Session, [][]byte, []bool) error { return failure }
 	st := open(t, opts)
 	addOwner(t, st, "a", 50)
 	if _, err := st.Compact(context.Background(), CompactOptions{}); !errors.Is(err, failure) {
@@ -185,6 +184,26 @@ func TestOrphansFail(t *testing.T) {
 	if _, err := Open(Options{Device: device.NewMemory(), Orphans: opts.Orphans}); err == nil {
 		t.Error("a store with Orphans and without Inner was opened")
 	}
+}
+
+// TestOrphansEndWithCompaction: Options.Orphans is told when the compaction ends.
+func TestOrphansEndWithCompaction(t *testing.T) {
+	opts := withInner(device.NewMemory())
+	ctx, cancel := context.WithCancel(t.Context())
+	opts.Orphans = func(ctx context.Context, _ *Session, _ [][]byte, _ []bool) error {
+		cancel()
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	st := open(t, opts)
+	addOwner(t, st, "a", 50)
+	if _, err := st.Compact(ctx, CompactOptions{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("compaction: %v", err)
+	}
+	if n := innerRecords(t, st, "a", 50); n != 50 {
+		t.Errorf("%d records, want 50", n)
+	}
+	closeAll(t, st)
 }
 
 // What is submitted within Whole is complete, and seen by others, when it returns, and so is what was

@@ -2,6 +2,7 @@ package kv
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"log/slog"
 
@@ -70,10 +71,10 @@ type Options struct {
 	// Orphans finds inner records that belong to nothing any more, so that compaction drops them. It
 	// sets orphan[i] if keys[i] is that of an orphan. An orphan must remain one: no later operation
 	// may need it or write its key. Orphans is called for records that may also be old
-	// versions. It may read records, by batches of the session, and must neither change any nor
-	// keep the keys. If it returns an error, compaction ends with that error. Orphans needs Inner.
-	// Default: no inner record is an orphan.
-	Orphans func(s *Session, keys [][]byte, orphan []bool) error
+	// versions. It may read records, by batches of the session with ctx, which ends with the
+	// compaction, and must neither change any nor keep the keys. If it returns an error, compaction
+	// ends with that error. Orphans needs Inner. Default: no inner record is an orphan.
+	Orphans func(ctx context.Context, s *Session, keys [][]byte, orphan []bool) error
 
 	// PageSize is the unit of flushing and eviction in bytes: a power of two, at least 512,
 	// that holds the largest record and 64 bytes more. It is fixed when the store is made.

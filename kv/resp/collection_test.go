@@ -351,7 +351,7 @@ func TestNodesOfAClientAlone(t *testing.T) {
 					found[g] = false
 				}
 			}
-			if err := findDead(session, found); err != nil {
+			if err := findDead(t.Context(), session, found); err != nil {
 				t.Error(err)
 				return
 			}
@@ -629,7 +629,7 @@ func TestOwners(t *testing.T) {
 		}
 		session := s.store.NewSession()
 		orphan := make([]bool, 2)
-		err := Orphans(session, [][]byte{appendNodeKey(nil, tc.gen, 7), ownerKey(tc.gen)}, orphan)
+		err := Orphans(t.Context(), session, [][]byte{appendNodeKey(nil, tc.gen, 7), ownerKey(tc.gen)}, orphan)
 		if err != nil || orphan[0] != tc.orphan || orphan[1] != tc.orphan {
 			t.Errorf("%s: %v, %v", name, orphan, err)
 		}

@@ -132,14 +132,14 @@ var errNoOwner = errors.New("this collection is damaged: its owner is missing")
 
 // Orphans finds the nodes and owners of collections that do not exist any more. A program sets it
 // as [kv.Options.Orphans], with [Inner].
-func Orphans(s *kv.Session, keys [][]byte, orphan []bool) error {
+func Orphans(ctx context.Context, s *kv.Session, keys [][]byte, orphan []bool) error {
 	generations := make(map[generation]bool) // whether they are dead
 	for _, key := range keys {
 		if g, ok := generationOf(key); ok {
 			generations[g] = false
 		}
 	}
-	if err := findDead(s, generations); err != nil {
+	if err := findDead(ctx, s, generations); err != nil {
 		return err
 	}
 	for i, key := range keys {
@@ -167,16 +167,16 @@ type suspect struct {
 // findDead sets those generations to true that are dead. It reads the owner of each, and then the
 // record of the owner's key. If there is no header of the generation, either it is dead, or it has
 // moved after its owner was read; so the owner is read again, until it stays the same.
-func findDead(s *kv.Session, generations map[generation]bool) error {
+func findDead(ctx context.Context, s *kv.Session, generations map[generation]bool) error {
 	var suspects []suspect
 	for g := range generations {
 		suspects = append(suspects, suspect{gen: g})
 	}
-	if err := readOwners(s, suspects); err != nil {
+	if err := readOwners(ctx, s, suspects); err != nil {
 		return err
 	}
 	for len(suspects) > 0 {
-		headless, err := withoutHeaders(s, suspects, generations)
+		headless, err := withoutHeaders(ctx, s, suspects, generations)
 		if err != nil {
 			return err
 		}
@@ -184,7 +184,7 @@ func findDead(s *kv.Session, generations map[generation]bool) error {
 		for i := range headless {
 			again[i].gen = headless[i].gen
 		}
-		if err := readOwners(s, again); err != nil {
+		if err := readOwners(ctx, s, again); err != nil {
 			return err
 		}
 		suspects = suspects[:0]
@@ -199,12 +199,12 @@ func findDead(s *kv.Session, generations map[generation]bool) error {
 	return nil
 }
 
-func readOwners(s *kv.Session, suspects []suspect) error {
+func readOwners(ctx context.Context, s *kv.Session, suspects []suspect) error {
 	ops := make([]kv.Op, len(suspects))
 	for i := range ops {
 		ops[i] = kv.Op{Kind: kv.OpRead, Key: ownerKey(suspects[i].gen)}
 	}
-	err := s.Do(context.Background(), ops)
+	err := s.Do(ctx, ops)
 	for i := range ops {
 		suspects[i].owner = ops[i]
 	}
@@ -213,7 +213,7 @@ func readOwners(s *kv.Session, suspects []suspect) error {
 
 // withoutHeaders returns the suspects whose owners' keys do not have their headers. Those without
 // an owner are dead.
-func withoutHeaders(s *kv.Session, suspects []suspect, generations map[generation]bool) (headless []suspect, err error) {
+func withoutHeaders(ctx context.Context, s *kv.Session, suspects []suspect, generations map[generation]bool) (headless []suspect, err error) {
 	var asked []suspect
 	var ops []kv.Op
 	for _, of := range suspects {
@@ -226,7 +226,7 @@ func withoutHeaders(s *kv.Session, suspects []suspect, generations map[generatio
 			ops = append(ops, kv.Op{Kind: kv.OpRead, Key: o.key})
 		}
 	}
-	if err := s.Do(context.Background(), ops); err != nil {
+	if err := s.Do(ctx, ops); err != nil {
 		return nil, err
 	}
 	for i, of := range asked {
