@@ -177,7 +177,9 @@ func (f *benchManagerFlags) run(cmd *cobra.Command) (err error) {
 	s.Start = func(ctx context.Context, listen string) (*bench.Child, error) {
 		return bench.StartChild(ctx, cmd.ErrOrStderr(), managerReady, append([]string{
 			"manager", "--until-stdin-ends", "--calibrate=false", "--allocator", "static",
-			"--transport", "tcp", "--listen", listen, "--catalog", url, "--lease", f.lease.String(), "--heartbeat", s.Heartbeat.String(), "--log-level", "error",
+			"--transport", "tcp", "--listen", listen, "--catalog", url, "--lease", f.lease.String(), "--heartbeat", s.Heartbeat.String(),
+			"--silence", max(5*s.Heartbeat, time.Minute).String(), // no server is lost but by the phase rack
+			"--log-level", "error",
 		}, more...)...)
 	}
 	return runMeasurement(cmd, f.jsonPath, func(p ycsb.Progress) (measurement, error) {
