@@ -155,27 +155,30 @@ func (p *pair) leads() *Manager {
 // and repeats it at the next leader.
 func tell[Q, A any](p *pair, call func(service, context.Context, *connect.Request[Q]) (*connect.Response[A], error), req *Q) *A {
 	p.t.Helper()
-	var answer *connect.Response[A]
-	var err error
+	type reply struct {
+		answer *connect.Response[A]
+		err    error
+	}
 	if !p.stopped() {
-		answered := make(chan struct{})
+		replies := make(chan reply, 1)
 		p.calls.Go(func() {
-			a, e := call(service{m: p.first}, testContext(p.t), connect.NewRequest(req))
-			if !p.stopped() {
-				answer, err = a, e
-				close(answered)
-			}
+			a, err := call(service{m: p.first}, testContext(p.t), connect.NewRequest(req))
+			replies <- reply{a, err}
 		})
 		select {
-		case <-answered:
-			if err != nil {
-				p.t.Fatal(err)
+		case r := <-replies:
+			if p.stopped() { // as if it had been lost on the way
+				break
 			}
-			return answer.Msg
+			if r.err != nil {
+				p.t.Fatal(r.err)
+			}
+			return r.answer.Msg
 		case <-p.stop:
 		}
 	}
-	if answer, err = call(service{m: p.leads()}, testContext(p.t), connect.NewRequest(req)); err != nil {
+	answer, err := call(service{m: p.leads()}, testContext(p.t), connect.NewRequest(req))
+	if err != nil {
 		p.t.Fatal(err)
 	}
 	if p.soon {
